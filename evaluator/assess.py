@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Experiment
 from simulator.language.bounds import too_narrow
 from simulator.language.complete import complete
-from simulator.language.infer import UnitError, check_units
+from simulator.language.infer import infer
 from simulator.language.ir import Field, Program, nodes
 from simulator.language.measure import Caps, complaints, constants, features, made_numbers, operations
 from simulator.language.opcodes import Code, assemble
@@ -137,21 +137,34 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
     not say what its constants are (`foreknown`)."""
     try:
         program = complete(parse(text))
-        for complaint in complaints(program, caps):
-            return Rejected("caps", complaint)
-        check_units(program, "program")
-        if refused := foreknown(program):
-            return refused
-    except UnitError as e:
-        return Rejected("units", str(e))
     except ProgramError as e:
         return Rejected("parse", str(e))
+    for fault in faults(program, caps, fields):
+        why = f"program:{fault.line}: {fault.why}" if fault.line else fault.why
+        return Rejected(fault.stage, why)
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a search refuses a program without assessing it: the stage, the line of the text (0 for all of it), why."""
+
+    stage: str
+    line: int
+    why: str
+
+
+def faults(program: Program, caps: Caps, fields: frozenset[str] | None = None) -> Iterator[Fault]:
+    """All that is wrong with a complete program, see `read`."""
+    yield from (Fault("caps", 0, complaint) for complaint in complaints(program, caps))
+    for function in program.functions:
+        yield from (Fault("units", clash.line or 1, f"units: {clash.why}") for clash in infer(function).clashes)
+    yield from _foreknown(program)
     if fields is not None:
         step = Program(tuple(f for f in program.functions if f.name == "step_time"))
         for name in features(step):
             if name not in fields:
-                return Rejected("fields", f"{name} is not among the fields of this configuration")
-    return program
+                yield Fault("fields", 0, f"{name} is not among the fields of this configuration")
 
 
 def foreknown(program: Program) -> Rejected | None:
@@ -160,20 +173,25 @@ def foreknown(program: Program) -> Rejected | None:
 
     Its author may have seen the runs that are left out, in a fold of transfer or of a validation.
     """
+    for fault in _foreknown(program):
+        return Rejected(fault.stage, fault.why)
+    return None
+
+
+def _foreknown(program: Program) -> Iterator[Fault]:
     if program.reads_trees:
         why = "b.trees reads an ensemble that was trained elsewhere, which a search has not: use the other fields"
-        return Rejected("fields", why)
-    for method in program.functions:
-        for node in nodes(method):
-            if isinstance(node, Field) and (node.scope, node.name) in HOST:
-                why = f"{node.scope}.{node.name} is of the host's trained-physics form alone: use the other fields"
-                return Rejected("fields", why)
+        yield Fault("fields", 0, why)
+    read = {(n.scope, n.name): 0 for method in program.functions for n in nodes(method) if isinstance(n, Field)}
+    for scope, name in read:
+        if (scope, name) in HOST:
+            why = f"{scope}.{name} is of the host's trained-physics form alone: use the other fields"
+            yield Fault("fields", 0, why)
     for complaint in too_narrow(program):
-        return Rejected("bounds", complaint)
+        yield Fault("bounds", 0, complaint)
     for number in made_numbers(program):
         rule = "only 0, 1, 2 and 0.5 may be fixed: make it a constant, which the fit decides"
-        return Rejected("numbers", f"the formulas come to the number {number:g}, and {rule}")
-    return None
+        yield Fault("numbers", 0, f"the formulas come to the number {number:g}, and {rule}")
 
 
 def assess(program: Program, data: Data, limits: Limits = NO_LIMITS, laps: Laps | None = None) -> Scored | Rejected:

@@ -2,6 +2,7 @@
 
 OpenBLAS, which comes with numpy and scipy, picks its kernels by the processor it finds. Different kernels add up in a
 different order, so fitted constants differ in the sixth digit and archives from there on. `settle` prevents that.
+It also keeps litellm, whoever imports it, from downloading its list of prices, which may differ from day to day.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CORETYPE = "OPENBLAS_CORETYPE"
 KERNELS = "Haswell"  # OpenBLAS's name for its AVX2 kernels, which any x86 server of the last ten years can run
 
+LOCAL_PRICES = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # litellm uses the price list that comes with it
+
 
 class WorkStopped(RuntimeError):
     """Work that cannot go on for a reason outside the program and its input. One line, which ends with the remedy."""
@@ -22,12 +25,12 @@ _late = False  # whether `settle` came too late for this process
 
 
 def settings() -> dict[str, str]:
-    """Environment variables that fix OpenBLAS to one thread and one set of kernels; the user's own, where they are set.
+    """Environment variables that fix OpenBLAS to one thread and one set of kernels, and litellm to its own price list.
 
-    OpenBLAS reads them when numpy is imported.
+    OpenBLAS reads them when numpy is imported; the user's own come first. litellm reads its own when it is imported.
     """
     fixed = dict.fromkeys(THREADS, "1") | ({CORETYPE: KERNELS} if has_avx2() else {})
-    return fixed | {name: os.environ[name] for name in (*THREADS, CORETYPE) if name in os.environ}
+    return fixed | {name: os.environ[name] for name in (*THREADS, CORETYPE) if name in os.environ} | LOCAL_PRICES
 
 
 def settle() -> None:

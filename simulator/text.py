@@ -14,6 +14,16 @@ def hidden(character: str) -> bool:
     return unicodedata.category(character) in HIDDEN
 
 
+def plain(text: str, most: int) -> str:
+    r"""The text as one line of at most `most` printable characters.
+
+    >>> plain("a\n b\x1b c", 9), plain("abcdefg", 6)
+    ('a b c', 'abc...')
+    """
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
 def visible(text: str, keep: str = "") -> str:
     r"""The text with every hidden character spelled as in a Python string; those in `keep` are left as they are.
 

@@ -14,8 +14,10 @@ from simulator.experiment.limits import ENGINE
 WRITTEN, VERSIONS, UNITS, MODES = 2, (2, 3), ("microseconds", "us"), ("real", "generated", "replayed")
 HEADER = ("trace_version", "time_unit", "mode", "warm_up_requests", "server")
 ABOUT = ("created_at", "workload_seed", "workload_spec", "network", "goodput_slo_targets", "observed_kv_metrics")
+DATA, BOM = b"request_id,", b"\xef\xbb\xbf"  # how the other file begins, perhaps after a mark of its encoding
 GROWTH = "session_context_growth"
 MEMORY = "gpu_memory_utilization"
+CASE = "case.json"  # next to an exported header: the engine settings that a header has no place for
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,12 @@ def read_header(path: Path) -> Header:
     """The header in a YAML file. Raises InputError naming file, key and remedy."""
     begin = f"begin with trace_version: {WRITTEN}"
     try:
-        raw = parse_yaml(read_bytes(path), str(path), begin)
+        content = read_bytes(path)
     except OSError as e:
         raise InputError(f"{path}: cannot be read ({e.strerror}): name the header, a YAML file") from None
+    if content.removeprefix(BOM).startswith(DATA):
+        raise InputError(f"{path}: is the data of a trace, a CSV file, not its header: swap the two, the header first")
+    raw = parse_yaml(content, str(path), begin)
     if not isinstance(raw, dict):
         raise InputError(f"{path}: must be a mapping, got {shown(raw)}: {begin}")
     top = Section(str(path), "", raw)
@@ -62,7 +67,7 @@ def read_header(path: Path) -> Header:
         problem = f"is {shown(growth)}: the lengths of a session's later prompts follow only as it is played"
         raise top.error(GROWTH, problem, "play it with the host, and export what it sent")
     known = (*HEADER, *ABOUT, GROWTH)
-    notes = tuple(f"{path}: {shown(key)} of the header is not replayed" for key in raw if key not in known)
+    notes = tuple(f"{path.name}: {shown(key)} of the header is not replayed" for key in raw if key not in known)
     server = _server(top.section("server", "give its settings")) if top.has("server") else Server()
     warm_up = top.whole("warm_up_requests", "give a number of requests") if top.has("warm_up_requests") else 0
     return Header(raw["mode"], warm_up, server, notes)

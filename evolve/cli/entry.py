@@ -17,6 +17,7 @@ import click
 
 from evolve import __version__, processes
 from evolve.cli.endings import Ended, fail
+from evolve.cli.once import OnceGroup
 from evolve.processes import WorkStopped
 from evolve.terminal import say
 from simulator.errors import InputError
@@ -102,6 +103,11 @@ COMMANDS = {
         "prompt",
         "Print what a language model would be sent to improve a program of a run, or was sent.",
     ),
+    "llm-check": (
+        "llm_check",
+        "llm_check",
+        "Ask a language model one question of a run, and say what the answer costs and how much of it is usable.",
+    ),
     "simulate": (
         "simulate",
         "simulate",
@@ -111,11 +117,11 @@ COMMANDS = {
     "export": ("export", "export", "Write a run, or a program, for other tools."),
     "bench": ("host", "bench", "Measure how fast replays and candidates are on this machine."),
     "model": ("models", "model", "Keep models of your own, so that every command knows them by name."),
-    "list": ("runs", "list_", "List runs, shipped programs, configurations, models and GPUs."),
+    "list": ("runs", "list_", "List runs, shipped programs, configurations, experiments, models and GPUs."),
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(OnceGroup):
     """A group that imports a command's module when the command is named, so that `evolve --help` answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

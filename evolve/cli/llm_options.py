@@ -21,7 +21,8 @@ OPTIONS: dict[str, tuple[str, Any, str | None, str]] = {
                f"A model as litellm names it (repeatable: an ensemble). {KEY}"),
     "api_base": ("--api-base", str, "URL", "OpenAI-compatible server of the models named openai/NAME."),
     "prices": ("--price", str, "MODEL=IN,OUT", "USD per million tokens in and out (repeatable); 0,0: free."),
-    "max_usd": ("--max-usd", click.FloatRange(min=0), None, "Stop before the run spends more [default: 5]."),
+    "max_usd": ("--max-usd", click.FloatRange(min=0), None,
+                "Stop before more is spent, by all searches together [default: 5]."),
     "max_calls": ("--max-calls", click.IntRange(min=0), None, "Stop after this many requests [default: 0: no limit]."),
     "max_tokens": ("--max-tokens", click.IntRange(min=0), None, "The same for tokens [default: 0: no limit]."),
     "rpm": ("--rpm", click.IntRange(min=0), None, "Requests per minute [default: 60; 0: no limit]."),
@@ -49,6 +50,35 @@ def llm_options(command: Callable[..., Any]) -> Callable[..., Any]:
         with_llm = click.option(option, f"llm_{name}", type=kind, metavar=placeholder, help=text,
                                 multiple=name in REPEATABLE)(with_llm)  # fmt: skip
     return with_llm
+
+
+LIMITS = ("max_usd", "max_calls", "max_tokens")
+
+
+def limit_options(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds the options that limit what language models may take; the command gets those given as a mapping `limits`.
+
+    `what` begins the help of --max-usd.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_limits(**options: Any) -> Any:
+            values = {name: options.pop(name) for name in LIMITS}
+            return command(limits={name: value for name, value in values.items() if value is not None}, **options)
+
+        helps = (f"{what} [default: the run's].", "The same for requests; 0: no limit.",
+                 "The same for tokens; 0: no limit.")  # fmt: skip
+        for name, text in reversed(list(zip(LIMITS, helps, strict=True))):
+            with_limits = click.option(option_of(name), name, type=OPTIONS[name][1], help=text)(with_limits)
+        return with_limits
+
+    return decorate
+
+
+def option_of(setting: str) -> str:
+    """The option of a setting: --max-usd of max_usd."""
+    return OPTIONS[setting][0]
 
 
 def llm_config(config: Config, llm: dict[str, Any]) -> Config:

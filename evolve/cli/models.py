@@ -8,11 +8,12 @@ import click
 
 from evaluator.own_models import file_of, own_models
 from evolve.cli.endings import print_json
+from evolve.cli.once import OnceGroup
 from evolve.program import models
 from evolve.terminal import say
 
 
-@click.group()
+@click.group(cls=OnceGroup)
 def model() -> None:
     """Keep models of your own, so that every command knows them by name.
 

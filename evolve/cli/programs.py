@@ -283,9 +283,8 @@ def predict(
     if slo:
         raise InputError("--slo only applies together with --sweep: give --sweep too")
     named = named_experiments(experiments, ids)
-    if named_part:
-        named = [part(e, named_part) for e in named]
-    forecasts = predict_all(source, named, arrival_seeds)
+    parts = [part(e, named_part) for e in named] if named_part else named
+    forecasts = predict_all(source, parts, arrival_seeds, named)
     tables.write("predictions", "predictions", forecasts.experiments)
     if tables.on_stdout:
         return 0

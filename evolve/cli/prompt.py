@@ -8,7 +8,7 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.pool.local import local
-from evolve.propose.llm.client import token_count
+from evolve.propose.llm.client import check_installed, count_tokens
 from evolve.propose.llm.preview import print_messages, was_answered, was_sent, would_send
 from evolve.report.progress import Line
 from evolve.run.data import chosen
@@ -22,7 +22,9 @@ from evolve.terminal import say
 @click.argument("number", metavar="ID", type=click.IntRange(min=0))
 @click.option("--sent", is_flag=True, help="What was sent for the model's proposal ID.")
 @click.option("--answer", is_flag=True, help="What came back for it, verbatim.")
-@click.option("--tokens", is_flag=True, help="Only how many tokens it has, as GPT-4o counts them.")
+@click.option(
+    "--tokens", is_flag=True, help="Only how many tokens it has, as the tokenizer of OpenAI's models counts them."
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON: the messages with their roles.")
 def prompt(run_path: Path, number: int, sent: bool, answer: bool, tokens: bool, as_json: bool) -> int:
     """Print what a language model would be sent to improve a program of a run, or was sent. Nothing is sent.
@@ -44,11 +46,15 @@ def prompt(run_path: Path, number: int, sent: bool, answer: bool, tokens: bool, 
     else:
         messages, about = would_send(run, number, lambda text: _diagnosis(run, text))
     if tokens:
-        counted = {role: token_count(text) for role, text in messages}
+        check_installed()
+        counted = [(role, count_tokens([(role, text)])) for role, text in messages]
+        total = sum(tokens for _, tokens in counted)
         if as_json:
-            print_json(about | {"tokens": counted, "total": sum(counted.values())})
+            print_json(
+                about | {"messages": [{"role": role, "tokens": tokens} for role, tokens in counted], "tokens": total}
+            )
         else:
-            say(f"{sum(counted.values()):,} tokens: {', '.join(f'{role} {n:,}' for role, n in counted.items())}")
+            say(f"{total:,} tokens: {', '.join(f'{role} {tokens:,}' for role, tokens in counted)}")
     elif as_json:
         print_json(about | {"messages": [{"role": role, "content": text} for role, text in messages]})
     else:

@@ -55,7 +55,7 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Ta
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_(folder: Path, as_json: bool) -> int:
-    """List runs, shipped programs, configurations, models and GPUs.
+    """List runs, shipped programs, configurations, experiments, models and GPUs.
 
     \b
     evolve list

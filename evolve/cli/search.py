@@ -61,7 +61,7 @@ def run(
 
     Language models can propose programs too: with --proposer llm, or mixed, where one bandit shares the budget among
     them and the offline operators. Every request is journalled with its cost before it is sent, and no limit is
-    exceeded.
+    exceeded. With --repeats, limits are for all repeats together, which have equal shares.
 
     \b
     evolve run --budget 1000                      the bundled measurements
@@ -72,7 +72,8 @@ def run(
     evolve run --start evolved/checkpoint_500    the best programs of OpenEvolve
     evolve run --repeats 5                       seeds 0 to 4: how much of the result is luck?
     evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
-    evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1 --price openai/mine=0,0
+    evolve run --repeats 3 --proposer mixed --llm openai/gpt-5.4-mini --max-usd 6     2 USD for each
+    evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1
     evolve run --config panel --max-usd 3        a creator, three judges, a summariser
     evolve run --replay runs/0007                the same archive again, from its journal
     """
@@ -82,12 +83,11 @@ def run(
     for spec in start:
         if is_checkpoint(Path(spec)) and not options["quiet"]:
             say(best_programs(Path(spec), config.caps).note, err=True)
-    if repeats > 1:
-        _offline_only(config, "--repeats", "start a run for each --seed instead")
     with options["where"].pool(options["quiet"]) as pool:  # before there is a folder: a cluster may not be there
         if repeats > 1:
             return _work_repeats(seeds.start(config, repeats, options["out"]), pool, options["as_json"])
-        return _work_run(run_module.start(config, options["out"]), pool, options["as_json"], known)
+        started = run_module.start(config, options["out"], pool.line.note)
+        return _work_run(started, pool, options["as_json"], known)
 
 
 @click.command()
@@ -100,23 +100,25 @@ def run(
     show_default=True,
     help="Number of runs, each under its own seed.",
 )
+@llm_options
 @run_options
-def pilot(model: str, generations: int, repeats: int, **options: Any) -> int:
+def pilot(model: str, generations: int, repeats: int, llm: dict[str, Any], **options: Any) -> int:
     """Repeat a short search on a single model: is a full one worth it?
 
     The verdict is to escalate if the median joint error of the repeats is below that of blackbox, the host's linear
     form fitted on the same experiments, by more than the interquartile range of the repeats, and else to stop. A pilot
     has one population (search.islands: 1) and, without --budget, as many candidates as its generations propose: 800 per
-    repeat, in all about a minute for the three experiments of a bundled model on two cores.
+    repeat, in all about a minute for the three experiments of a bundled model on two cores. Language models can propose
+    too; --max-usd, --max-calls and --max-tokens are for all repeats together, which have equal shares.
 
     \b
     evolve pilot --model llama-2-7b
     evolve pilot --model mixtral-8x7b --generations 50 --repeats 5
+    evolve pilot --model llama-2-7b --generations 10 --proposer mixed --llm openai/gpt-5.4-mini --max-usd 3
     """
     if "," in model:
         raise InputError(f"--model {model}: a pilot has one model: name one, or use `evolve run --models {model}`")
-    config = _config(options, (model,))
-    _offline_only(config, "pilot", "use `evolve run --models`")
+    config = llm_config(_config(options, (model,)), llm)
     search = replace(config.search, generations=generations, islands=1)
     budget = options["budget"] or generations * search.batch
     with options["where"].pool(options["quiet"]) as pool:
@@ -144,12 +146,6 @@ def _replay(recording: Path, options: dict[str, Any], known: bool) -> int:
         return _work_run(replay(recording, options["out"]), pool, options["as_json"], known)
 
 
-def _offline_only(config: Config, what: str, remedy: str) -> None:
-    """Raises InputError if the configuration uses language models, which `what` would pay for each search."""
-    if config.search.proposer != "offline":
-        raise InputError(f"{what} repeats a search, and would pay its models every time: {remedy}")
-
-
 def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
     """The configuration, as changed by the command line."""
     config = load_config(options["config_name"])
@@ -167,7 +163,9 @@ def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
 @click.command()
 @click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
 @click.option(
-    "--max-usd", type=click.FloatRange(min=0), help="A new limit on what a run of language models may spend in all."
+    "--max-usd",
+    type=click.FloatRange(min=0),
+    help="A new limit on what a run of language models may spend in all; of several runs: all of them together.",
 )
 @click.option("--max-calls", type=click.IntRange(min=0), help="The same for requests; 0: no limit.")
 @click.option("--max-tokens", type=click.IntRange(min=0), help="The same for tokens; 0: no limit.")
@@ -192,12 +190,14 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
     """
     if line is not None and (studies.is_comparison(run_path) or seeds.is_repeats(run_path)):
         raise InputError(f"{run_path}: has a journal for each of its searches: name the folder of one with --to")
+    limits = {"max_usd": max_usd, "max_calls": max_calls, "max_tokens": max_tokens}
+    raised = {name: limit for name, limit in limits.items() if limit is not None}
     if studies.is_comparison(run_path):
-        comparison = studies.reopen(run_path)
+        comparison = studies.reopen(run_path, raised)
         with where.pool(quiet) as pool:
             return _work_baselines(comparison, pool, as_json)
     if seeds.is_repeats(run_path):
-        repeats = seeds.reopen(run_path)
+        repeats = seeds.reopen(run_path, raised)
         with where.pool(quiet) as pool:
             return _work_repeats(repeats, pool, as_json)
     run = open_run(run_path)
@@ -205,8 +205,7 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
         warn(f"lines after {line} are in {kept}")
     if old := run.unchecked():
         warn(f"{run.journal}: {old} lines of an older release are not protected from damage, and not checked")
-    limits = {"max_usd": max_usd, "max_calls": max_calls, "max_tokens": max_tokens}
-    if raised := {name: limit for name, limit in limits.items() if limit is not None}:
+    if raised:
         run = with_limits(run, raised)
     with where.pool(quiet) as pool:
         return _work_run(run, pool, as_json, known)
@@ -221,11 +220,12 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder to create or add to [default: runs/baselines/NNNN]."
 )
+@llm_options
 @pool_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
-def baselines(config_name: str, budget: int, seeds: int, only: tuple[str, ...], out: Path | None, where: Where,
-              as_json: bool, quiet: bool) -> int:  # fmt: skip
+def baselines(config_name: str, budget: int, seeds: int, only: tuple[str, ...], out: Path | None,
+              llm: dict[str, Any], where: Where, as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Compare our engine with other ways to search, under the same budget and the same evaluator.
 
     The engines are evolution (ours), random, climb (hill climbing), gp (plain genetic programming), openevolve (its
@@ -233,16 +233,20 @@ def baselines(config_name: str, budget: int, seeds: int, only: tuple[str, ...], 
     programs and have the same fits, gates, data and caps. The defaults make 13,500 candidates: a quarter of an hour on
     two cores.
 
+    With --proposer llm or mixed, evolution and its variants without a part ask language models, and no-models is ours
+    with operators alone. --max-usd, --max-calls and --max-tokens are for all searches together, which have equal
+    shares.
+
     \b
     evolve baselines --budget 100 --seeds 3 --only evolution,random,climb
     evolve baselines --config smoke --budget 300 --out runs/baselines/mine
+    evolve baselines --only evolution,no-models --proposer mixed --llm openai/gpt-5.4-mini --max-usd 10
     evolve resume runs/baselines/mine             continue after Ctrl-C
     """
-    _offline_only(load_config(config_name), "baselines", "name a configuration with search.proposer: offline")
-    engines, left_out = engine_names(only)
+    config = replace(llm_config(load_config(config_name), llm), budget=budget)
+    engines, left_out = engine_names(only, models=config.search.proposer != "offline")
     for line in left_out:
         warn(line)
-    config = replace(load_config(config_name), budget=budget)
     with where.pool(quiet) as pool:
         comparison = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
         return _work_baselines(comparison, pool, as_json)

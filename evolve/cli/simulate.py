@@ -102,7 +102,7 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
     print_aggregate(result)
     if folder and not quiet:
         prose(f"{folder.path}: {', '.join(folder.files)}")
-        suggest(folder.host_command(work.load.limits))
+        suggest(folder.host_command(work.load.limits), folder.ingest_command(named, work.load.limits))
     return 0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json, resumable
+from evolve.cli.llm_options import limit_options, option_of
 from evolve.cli.options import Tables, caps_options, list_option, load, tables_options
 from evolve.cli.pools import Where, pool_options
 from evolve.run.folder import open_run
@@ -22,11 +23,20 @@ from simulator.errors import InputError
 @list_option("--folds", "folds", "KIND,KIND", "models, workloads, tp, architectures, hardware, files, stages "
              "(repeatable) [default: the configuration's, or all that apply].")  # fmt: skip
 @click.option(
-    "--budget", type=click.IntRange(min=1), help="Candidates of each fold's search [default: the configuration's, 500]."
+    "--budget",
+    type=click.IntRange(min=1),
+    help="Candidates of each fold's search [default: the configuration's, 500; recorded forms: all].",
 )
 @click.option(
     "--hindsight", is_flag=True, help="Refit the run's champion in every fold instead of searching; all output says so."
 )
+@click.option(
+    "--ask-models",
+    is_flag=True,
+    help="Ask the language models of the run in every fold, and pay them. Without it their recorded forms are fitted "
+    "and chosen in every fold; all output says so.",
+)
+@limit_options("With --ask-models: what all folds of the run may spend together")
 @click.option(
     "--against",
     metavar="PROGRAM",
@@ -38,10 +48,14 @@ from simulator.errors import InputError
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
 @caps_options
-def validate(run_path: Path, folds: tuple[str, ...], budget: int | None, hindsight: bool, against: str | None,
-             again: bool, where: Where, tables: Tables, as_json: bool, quiet: bool,
-             caps: dict[str, int]) -> int:  # fmt: skip
+def validate(run_path: Path, folds: tuple[str, ...], budget: int | None, hindsight: bool, ask_models: bool,
+             limits: dict[str, float], against: str | None, again: bool, where: Where, tables: Tables, as_json: bool,
+             quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Measure held-out errors of a run: repeat the whole search in every fold, without what the fold holds out.
+
+    Language models are asked in the folds with --ask-models only. Without it a run of theirs is validated for free: all
+    forms that its journal recorded are fitted, scored and chosen again in every fold. The models that proposed them had
+    seen the errors on all runs, so these figures are optimistic, and say so.
 
     Kinds of folds: leave out one model, one workload, one TP degree, dense models or mixtures of experts, one GPU type,
     or one experiments file (models, workloads, tp, architectures, hardware, files), or the last load stages (stages).
@@ -52,13 +66,16 @@ def validate(run_path: Path, folds: tuple[str, ...], budget: int | None, hindsig
     evolve validate runs/0001 --folds models,workloads --budget 300 --csv held_out.csv
     evolve validate runs/0001 --against champion --json
     evolve validate runs/0001 --hindsight
+    evolve validate runs/0007                     of language models: their recorded forms, without a call
+    evolve validate runs/0007 --ask-models --max-usd 20
     """
     run = open_run(run_path)
-    if run.config.search.proposer != "offline" and not hindsight:
-        raise InputError(f"{run_path}: validate repeats the search in every fold, and would pay its models every time: "
-                         "give --hindsight")  # fmt: skip
+    if ask_models and hindsight:
+        raise InputError("--ask-models searches in every fold, --hindsight in none: give one of the two")
+    if limits and not ask_models:
+        raise InputError(f"{option_of(next(iter(limits)))} is for --ask-models: without it no model is asked")
     source = load(against, caps) if against else None
-    options = Options(folds, budget, hindsight, source, again)
+    options = Options(folds, budget, hindsight, ask_models, limits, source, again)
     with resumable(f"{command('validate', run_path)} ..."), where.pool(quiet) as pool:
         result = make(run, options, pool)
     tables.write("validation", "validation", result.to_json())

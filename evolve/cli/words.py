@@ -11,17 +11,21 @@ run --models=ANY... --start=PROGRAM... --only-start --repeats=ANY --replay=RUN -
     --prompts=FOLDER --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY --workers=ANY --cluster=ANY
     --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY... --evolve=step|queueing|both --json
     --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-pilot --model=MODEL --generations=ANY --repeats=ANY --config=CONFIG --budget=ANY --seed=ANY --workers=ANY
-    --cluster=ANY --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY...
+pilot --model=MODEL --generations=ANY --repeats=ANY --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY
+    --price=ANY... --max-usd=ANY --max-calls=ANY --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY
+    --judge=ANY... --notes-every=ANY --prompts=FOLDER --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY
+    --workers=ANY --cluster=ANY --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY...
     --evolve=step|queueing|both --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 resume RUN --max-usd=ANY --max-calls=ANY --max-tokens=ANY --to=ANY --workers=ANY --cluster=ANY --all --json
     --quiet
-baselines --config=CONFIG --budget=ANY --seeds=ANY --only=ANY... --out=FILE --workers=ANY --cluster=ANY --json
-    --quiet
+baselines --config=CONFIG --budget=ANY --seeds=ANY --only=ANY... --out=FILE --proposer=offline|llm|mixed
+    --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY --max-tokens=ANY --rpm=ANY
+    --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY --prompts=FOLDER --cache=FOLDER
+    --workers=ANY --cluster=ANY --json --quiet
 archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json
-validate RUN --folds=ANY... --budget=ANY --hindsight --against=PROGRAM --again --workers=ANY --cluster=ANY
-    --csv=FILE --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY
-    --max-constants=ANY
+validate RUN --folds=ANY... --budget=ANY --hindsight --ask-models --max-usd=ANY --max-calls=ANY
+    --max-tokens=ANY --against=PROGRAM --again --workers=ANY --cluster=ANY --csv=FILE --parquet=FILE
+    --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 view FILE... --port=ANY --export=FILE --json --quiet
 show PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
@@ -61,6 +65,7 @@ score-steps PROGRAM --steps=FILE... --experiments=FILE --id=ANY... --target=cycl
     --max-constants=ANY
 kernels MODEL --hardware=GPU --tp=ANY --context=ANY --json
 prompt RUN ANY --sent --answer --json
+llm-check MODEL --api-base=ANY --price=ANY --max-usd=ANY --json
 simulate --case=FILE --trace=FILE --tracev2=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL
     --hardware=GPU --tp=ANY --seed=ANY --out=FILE --export=tracev2 --results=FILE --json --quiet
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY

@@ -74,7 +74,8 @@ def _bands() -> Iterator[Column]:
 
 PREDICTIONS = (
     text("experiment", "its id", paper=True),
-    flag("fitted", "whether the program was fitted on it; missing: unknown"),
+    flag("fitted", "whether the program was fitted on it; missing: on a part of it, or unknown"),
+    number("fitted_share", "the share of its requests that the program was fitted on; missing: unknown"),
     *_figures(),
     *_bands(),
     text("intervals_of", "the held-out runs whose errors make the intervals: inside, outside or saturated"),
@@ -111,6 +112,7 @@ def _forecast(f: Forecast) -> dict[str, object]:
     return {
         "experiment": f.id,
         "fitted": f.fitted,
+        "fitted_share": f.fitted_share,
         **_comparison(f.summary),
         **_intervals(f.summary),
         "intervals_of": f.trust,

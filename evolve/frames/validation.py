@@ -11,6 +11,7 @@ from evaluator import baselines
 from evaluator.intervals import STATISTICS
 from evaluator.score import MEANS
 from evolve.frames.columns import Column, flag, frame, number, text, whole
+from evolve.run.validations import forms_of
 from evolve.study.held_out import FIGURES, KNOWN, LATER
 
 ABOUT = ("kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion", "observed", "outside")
@@ -29,8 +30,11 @@ def _known(answer: str, figure: str) -> str:
 
 
 def _columns() -> Iterator[Column]:
+    yield text("forms", "searched: found in the fold; recorded: by a search that saw all runs, then fitted and chosen "
+               "in the fold; refitted: the run's champion")  # fmt: skip
     yield flag(
-        "form_chosen_with_hindsight", "whether the form saw what is held out, so that only constants are held out"
+        "form_chosen_with_hindsight",
+        "whether the form was chosen by what is held out, so that only constants are held out",
     )
     yield whole("call", "number of the validate call on the run, from 1")
     yield text("kind", "kind of the fold", paper=True)
@@ -72,6 +76,7 @@ def _rows(raw: Mapping[str, Any]) -> Iterable[dict[str, object]]:
         rival: Mapping[str, Any] = row.get(AGAINST, {})
         theirs = {f"{AGAINST}_{figure}_error_pct": rival[figure] for figure in MEANS} if rival else {}
         yield {
+            "forms": forms_of(raw),
             "form_chosen_with_hindsight": raw["form_chosen_with_hindsight"],
             "call": raw["call"],
             **{name: row[name] for name in ABOUT},

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from evaluator.traces.tracev2 import NEVER, OK, STATUSES, Recording, read_recording
-from evaluator.traces.tracev2_header import Server
+from evaluator.traces.tracev2_header import CASE, Server
 from evolve.ingest.options import ENGINE_KEYS, Setting
 from evolve.ingest.quality import judge
 from evolve.ingest.read.reports import Report, Reports
 from evolve.run.files import digest_of
 from simulator.errors import InputError, shown
-from simulator.experiment.experiment import Observation
+from simulator.experiment.experiment import Experiment, Observation
 from simulator.experiment.observations import measured
 from simulator.experiment.trace import NOT_COUNTED, Recorded, Trace, latencies_ms, rows_by_stage, windows
 
 REAL = "real"  # the mode of a trace that was measured
+MOST_WORDS = 8  # unknown words of status that a note names
+INDIFFERENT = ("name", "version", "gpu_memory_utilization")  # settings that change nothing once the KV blocks are known
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A trace that was measured, what served it, and how many requests failed that it leaves out for lack of tokens."""
+    """A trace that was measured, what served it, and how many requests failed that it leaves out for lack of tokens.
+
+    simulated: whether its times are a simulation's. beside: where to find settings that its header cannot hold, or "".
+    """
 
     trace: Trace
     server: Server
     left_out_failed: int
+    simulated: bool
+    beside: str
 
 
 def observed_trace(header: Path, data: Path) -> Observed:
@@ -65,10 +72,17 @@ def observed_trace(header: Path, data: Path) -> Observed:
     if measured_none and recording.header.mode == REAL:
         notes = (*notes, f"no request of {data.name} completed with its first_chunk_time_us and last_chunk_time_us: "
                  "there is nothing to fit or to compare")  # fmt: skip
-    # A client that got no answer has no count of its tokens, so most of what failed is not in the trace.
-    failed = int(((recording.requests.output_len == 0) & (recording.status != OK) & ~recording.warm_up).sum())
+    failed = int((_unanswered(recording) & ~recording.warm_up).sum())
     trace = Trace(data.name, digest_of(header, data), requests, recorded, notes)
-    return Observed(trace, recording.header.server, failed)
+    beside = f"{CASE} beside the header has those it was exported with" if header.with_name(CASE).exists() else ""
+    return Observed(trace, recording.header.server, failed, recording.header.mode != REAL, beside)
+
+
+def _unanswered(recording: Recording) -> np.ndarray:
+    """bool: requests that failed and have no tokens. A client that got no answer has no count of them, so most of what
+    failed is so."""
+    unanswered: np.ndarray = (recording.requests.output_len == 0) & (recording.status != OK)
+    return unanswered
 
 
 def _latencies(recording: Recording, data: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -88,11 +102,14 @@ def _notes(recording: Recording, kept: np.ndarray, name: str) -> tuple[str, ...]
     total, warm_up = len(recording.requests), int(recording.warm_up[kept].sum())
     notes = [*recording.header.notes]
     if recording.header.mode != REAL:
-        notes.append(f"mode is {recording.header.mode}: the times of {name} are a simulation's, not measured")
+        text = f"mode is {recording.header.mode}: the times of {name} are a simulation's, not measured"
+        notes.append(f"{text}: errors are against that simulation and say nothing about a real engine")
     if warm_up:
         notes.append(f"{warm_up:,} of {total:,} requests of {name} are warm-up: replayed, but part of no figure")
     if (left_out := total - len(kept)) > 0:
-        notes.append(f"{left_out:,} of {total:,} requests of {name} have no answer: left out")
+        text = f"{left_out:,} of {total:,} requests of {name} have no answer: left out"
+        failed = f" ({failed:,} of them failed)" if (failed := int(_unanswered(recording).sum())) else ""
+        notes.append(f"{text}{failed}, so the replayed load is lighter than what the engine had")
     if whole := int((~recording.streamed[kept]).sum()):
         notes.append(f"{whole:,} of {total:,} requests of {name} were not streamed: they have no TTFT and no ITL")
     # The host reads whatever stands there, and its releases have added words: such a trace is no mistake, but whether
@@ -101,7 +118,9 @@ def _notes(recording: Recording, kept: np.ndarray, name: str) -> tuple[str, ...]
     unknown = [f"{shown(str(w))} {n:,}" for w, n in zip(words, counts.tolist(), strict=True) if w not in STATUSES]
     if unknown:
         known = ", ".join(STATUSES)
-        notes.append(f"unknown status in {name}: {', '.join(unknown)}: counted as failed (known are {known})")
+        more = f" and {len(unknown) - MOST_WORDS:,} more words" if len(unknown) > MOST_WORDS else ""
+        text = f"unknown status in {name}: {', '.join(unknown[:MOST_WORDS])}{more}"
+        notes.append(f"{text}: counted as failed (known are {known})")
     return tuple(notes)
 
 
@@ -109,6 +128,15 @@ def engine_of(server: Server, given: Mapping[str, Setting]) -> dict[str, Setting
     """The engine settings that the header gives, and those of --engine, which take precedence."""
     of_header = {key: value for key, value in asdict(server).items() if key in ENGINE_KEYS and value is not None}
     return {**of_header, **given}
+
+
+def assumed(experiment: Experiment, given: Iterable[str]) -> str:
+    """The engine settings of an experiment that are not among the `given`, as options; "" if there are none."""
+    facts = experiment.facts
+    computed = {"max_model_len": int(facts["max_model_len"]), "total_kv_blocks": int(facts["kv_blocks"])}
+    settings = asdict(experiment.engine) | computed
+    missing = [key for key in ENGINE_KEYS if key not in (*given, *INDIFFERENT)]
+    return " ".join(f"--engine {key}={str(settings[key]).lower()}" for key in missing)
 
 
 def overload(observed: Observed) -> tuple[str, ...]:

@@ -19,11 +19,11 @@ from evaluator.traces.read import read_trace
 from evolve.ingest.options import Given, Setting
 from evolve.ingest.output import LINE_WIDTH, create
 from evolve.ingest.read.sources import shown_path
-from evolve.ingest.recording import engine_of, observed_trace, overload
+from evolve.ingest.recording import assumed, engine_of, observed_trace, overload
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table
 from evolve.run.files import draft_of, write_text
-from evolve.terminal import command, suggest
+from evolve.terminal import command, say, suggest
 from simulator.documents import parse_yaml, read_bytes
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
@@ -43,19 +43,52 @@ windows: the time windows that stand for load stages; measured: requests whose l
 
 
 @dataclass(frozen=True)
-class Converted:
-    """A trace, its table, and its experiment, None without a model and a GPU.
+class Source:
+    """A trace that was read: the name of its table and experiment, and its requests.
 
-    replaced: whether an earlier call left another trace, or other settings, under this name. overloaded: why the
-    experiment is not fitted by default.
+    option: the one that names it on the command line. model: what serves it, if that is known. engine: its settings.
+    overloaded: why its latencies are those of a queue. simulated: whether they are a simulation's. beside: where to
+    find settings that are not in `engine`, or "".
     """
 
     name: str
-    table: Path
+    option: str
     trace: Trace
+    model: str | None
+    engine: Mapping[str, Setting]
+    overloaded: tuple[str, ...] = ()
+    simulated: bool = False
+    beside: str = ""
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return f"{self.option} {self.trace.file}"
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A trace, its table, and its experiment, None without a model and a GPU.
+
+    replaced: whether an earlier call left another trace, or other settings, under this name. assumed: the engine's
+    settings that nothing gave, as options.
+    """
+
+    source: Source
+    table: Path
     experiment: Experiment | None
     replaced: bool
-    overloaded: tuple[str, ...] = ()
+    assumed: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the trace, and of its table."""
+        return self.source.name
+
+    @property
+    def trace(self) -> Trace:
+        """Its requests."""
+        return self.source.trace
 
     @property
     def repeated(self) -> float:
@@ -76,32 +109,11 @@ class Converted:
             "repeated_share": self.repeated,
             "windows": int(r.stage.max()) + 1,
             "measured": int((~np.isnan(recorded.e2e_ms)).sum()) if recorded else 0,
-            "notes": list(self.trace.notes),
+            "notes": [*self.trace.notes, *([_assuming(self.source, self.assumed)] if self.assumed else [])],
             "experiment": self.experiment.id if self.experiment else None,
             "replaced": self.replaced,
-            "overloaded": list(self.overloaded),
+            "overloaded": list(self.source.overloaded),
         }
-
-
-@dataclass(frozen=True)
-class Source:
-    """A trace that was read: the name of its table and experiment, and its requests.
-
-    option: the one that names it on the command line. model: what serves it, if that is known. engine: its settings.
-    overloaded: why its latencies are those of a queue.
-    """
-
-    name: str
-    option: str
-    trace: Trace
-    model: str | None
-    engine: Mapping[str, Setting]
-    overloaded: tuple[str, ...] = ()
-
-    @property
-    def where(self) -> str:
-        """How messages name it."""
-        return f"{self.option} {self.trace.file}"
 
 
 def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Source]:
@@ -124,7 +136,8 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
         if given.hardware and served is None:
             raise InputError(f"{shown_path(header)}: names no model: give --model")
         engine = engine_of(server, given.engine)
-        sources.append(Source(data.stem, "--tracev2", trace, served, engine, overload(observed)))
+        about = overload(observed), observed.simulated, observed.beside
+        sources.append(Source(data.stem, "--tracev2", trace, served, engine, *about))
     return sources
 
 
@@ -140,26 +153,31 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
     create(out, EXPERIMENTS, MARK)
     entries: list[JsonObject] = []
     entered = set[str]()  # the options that name traces with an experiment
-    described: list[tuple[Source, Path, Experiment | None]] = []
+    described: list[tuple[Source, Experiment | None, str]] = []
     for source in sources:
-        experiment = None
+        experiment, lacking = None, ""
         if source.model is not None and given.hardware is not None:
             entry = _entry(source, source.model, given)
             files_here = replace(NO_FILES, trace=lambda *_, trace=source.trace: trace)
             experiment = experiment_from_mapping(entry, source.where, known_models(), hardware_table(), files_here)
+            lacking = assumed(experiment, source.engine)
+            about = [_assuming(source, lacking)] if lacking else []
+            if notes := [*source.trace.notes, *about, *source.overloaded]:
+                entry["x_note"] = notes
             entries.append(entry)
             entered.add(source.option)
-        described.append((source, out / f"{source.name}{TABLES}", experiment))
+        described.append((source, experiment, lacking))
     earlier = _earlier(out) if entries else {}
     changed = {e["id"] for e in entries if e["id"] in earlier and earlier[e["id"]] != e}
     converted = []
     try:
-        for source, table, experiment in described:
+        for source, experiment, lacking in described:
+            table = out / f"{source.name}{TABLES}"
             with draft_of(table) as draft:
                 write_table(source.trace, draft)
                 other = table.exists() and not filecmp.cmp(draft, table, shallow=False)
             replaced = other or (experiment is not None and experiment.id in changed)
-            converted.append(Converted(table.stem, table, source.trace, experiment, replaced, source.overloaded))
+            converted.append(Converted(source, table, experiment, replaced, lacking))
         if entries:
             every = {**earlier, **{e["id"]: e for e in entries}}
             raw = {"version": 1, "experiments": list(every.values())}
@@ -176,7 +194,14 @@ def _entry(source: Source, model: str, given: Given) -> JsonObject:
         entry["model_config"] = dict(given.models[model])
     entry |= {"hardware": given.hardware, "engine": dict(source.engine)}
     entry["workload"] = {"name": source.name, "trace": f"{source.name}{TABLES}"}
-    return entry | ({"quality": "overloaded", "x_note": list(source.overloaded)} if source.overloaded else {})
+    return entry | ({"quality": "overloaded"} if source.overloaded else {})
+
+
+def _assuming(source: Source, options: str) -> str:
+    """The note on settings of the engine that are assumed; they end it, as options."""
+    text = "engine settings that nothing gives are assumed, KV blocks from the GPU's memory and the others by default"
+    beside = f" ({source.beside})" if source.beside else ""
+    return f"{text}; give `evolve ingest` those that were different{beside}: {options}"
 
 
 def _earlier(out: Path) -> dict[str, JsonObject]:
@@ -242,7 +267,10 @@ def print_converted(converted: Iterable[Converted], out: Path) -> None:
     for c in every:
         for text in c.trace.notes:
             note(f"{c.name}: {text}")
-        for reason in c.overloaded:
+        if c.assumed:
+            note(f"{c.name}: {_assuming(c.source, '')}")
+            say(f"  {c.assumed}")  # a line of its own, so that it can be copied
+        for reason in c.source.overloaded:
             note(f"{c.name}: overloaded, not fitted by default: {reason}")
         if c.replaced:
             note(f"{c.name}: replaces another trace, or other settings, of that name in {shown_path(out)}")
@@ -251,7 +279,9 @@ def print_converted(converted: Iterable[Converted], out: Path) -> None:
     if any(c.experiment for c in every):
         file = str(out / EXPERIMENTS)
         fit = [command("fit", "champion", "--experiments", file, "--split", "--out", "mine.py")]
-        measured = all(c.trace.recorded and not c.overloaded for c in every if c.experiment)
+        measured = all(
+            c.trace.recorded and not (c.source.overloaded or c.source.simulated) for c in every if c.experiment
+        )
         suggest(command("predict", "champion", "--experiments", file), *(fit if measured else []))
     else:
         note("no experiment: --model and --hardware say where the trace is replayed")

@@ -108,6 +108,12 @@ class Pool(ABC):
         closing.start()
         closing.join()
 
+    def check(self) -> None:
+        """Raises what `submit` would raise: WorkStopped if the pool cannot go on, and Closed."""
+        with self._lock:
+            if self._ended:
+                raise self._ended
+
     def all_of(self, calls: Sequence[Call], noun: str) -> list[Any]:
         """The values of these calls in order, with a progress line that counts them as `noun`."""
 

@@ -23,7 +23,7 @@ from evolve import __version__
 from evolve.propose.vocabulary import Vocabulary, vocabulary
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
-from evolve.run.records import saw
+from evolve.run.records import exactly, fitted_share
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
@@ -66,7 +66,8 @@ class Removal:
 class Findings:
     """A diagnosis of a program on these experiments.
 
-    fitted: by experiment, whether the program was fitted on it, so that its errors are in sample; None if unknown.
+    fitted_share: by experiment, the share that the program was fitted on, so that its errors are in sample; None if
+    unknown.
     add: the terms with the largest gains, first the largest. drop: the constants with the smallest costs, first the
     smallest.
     """
@@ -75,7 +76,7 @@ class Findings:
     program: Program
     data: str
     seeds: tuple[int, ...]
-    fitted: Mapping[str, bool | None]
+    fitted_share: Mapping[str, float | None]
     diagnosis: Diagnosis
     add: tuple[Addition, ...]
     drop: tuple[Removal, ...]
@@ -88,7 +89,10 @@ class Findings:
             "seeds": list(self.seeds),
             "name": self.name,
             "key": key(self.program),
-            "experiments": [asdict(r) | {"fitted": self.fitted[r.experiment]} for r in d.runs],
+            "experiments": [
+                asdict(r) | {"fitted": exactly(share := self.fitted_share[r.experiment]), "fitted_share": share}
+                for r in d.runs
+            ],
             "stages": [asdict(s) for s in d.stages],
             "correlations": [asdict(c) | {"alike": list(c.alike)} for c in d.correlations],
             "worst": [asdict(b) for b in d.worst],
@@ -125,7 +129,7 @@ def diagnose(
         program,
         data_hash(experiments),
         tuple(seeds),
-        {e.id: saw(source.record, e) for e in experiments},
+        {e.id: fitted_share(source.record, e) for e in experiments},
         diagnosis_of(program, data),
         _additions(program, data, words),
         _removals(program, data),

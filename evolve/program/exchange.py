@@ -6,7 +6,7 @@ import io
 import json
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -23,11 +23,12 @@ from evaluator.traces.tracev2 import (
     with_one_prefix,
     write_data,
 )
-from evaluator.traces.tracev2_header import Header, Server, header_text, read_header
+from evaluator.traces.tracev2_header import CASE, Header, Server, header_text, read_header
 from evolve.program.cases import ALPHA, Case, engine_of, limits_from, read_case
 from evolve.program.simulate import Names, Work, bound_to, check_output, mean_gap, save
 from evolve.run.files import cannot_write, digest_of
 from evolve.run.program import Source
+from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.limits import HOST_ENGINE
@@ -35,7 +36,7 @@ from simulator.experiment.load import Limits, Load
 from simulator.replay import Replay
 from translate_go.target import TARGETS, THRESHOLD
 
-HEADER, DATA, CASE = "header.yaml", "trace.csv", "case.json"
+HEADER, DATA = "header.yaml", "trace.csv"
 EXPORT = "--out"
 _FLAGS = TARGETS["blis-4"].flags
 # the host's flags for the settings of a case, in their order
@@ -73,18 +74,34 @@ def of_tracev2(
         seeds=(),
         where=str(data_path),
         files=files,
-        warnings=(*header.notes, *warnings),
+        warnings=(*header.notes, *([] if case_path else [_assumed(header_path, header.server)]), *warnings),
     )
 
 
 def _limits(server: Server) -> dict[str, int]:
     """The engine settings of a case that the header gives, else the host's defaults."""
-    given = {
+    return {**HOST_ENGINE, **_given(server)}
+
+
+def _given(server: Server) -> dict[str, int]:
+    """The engine settings of a case that the header gives."""
+    settings = {
         "block_size": server.block_size,
         "max_num_seqs": server.max_num_seqs,
         "max_model_len": server.max_model_len,
     }
-    return {**HOST_ENGINE, **{key: value for key, value in given.items() if value is not None}}
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def _assumed(header: Path, server: Server) -> str:
+    """Which engine settings are the host's defaults for want of others, and how to give others."""
+    assumed = {key: value for key, value in HOST_ENGINE.items() if key not in _given(server)}
+    settings = ", ".join(f"{key}={value}" for key, value in assumed.items())
+    beside = header.with_name(CASE)
+    remedy = f"--case FILE gives others, with {json.dumps({'engine': assumed})} in the file"
+    if beside.exists():
+        remedy = f"--case {beside} gives those that the trace was exported with"
+    return f"{header}: lacks engine settings, so these are the host's defaults: {settings} (0: no limit): {remedy}"
 
 
 def _case_of(server: Server) -> Case:
@@ -152,6 +169,17 @@ class TraceFolder:
     def files(self) -> tuple[str, ...]:
         """The names of its files."""
         return HEADER, DATA, CASE
+
+    def ingest_command(self, experiment: Experiment, limits: Limits) -> str:
+        """The command line that makes an experiment of the trace again, with the settings that a header cannot hold."""
+        held = asdict(self.header.server)
+        settings: dict[str, object] = {key: value for key, value in engine_of(limits).items() if key not in held}
+        if experiment.engine.kv_cpu_offload:
+            settings["kv_cpu_offload"] = "true"
+        return command(
+            "ingest", "--tracev2", self.path / HEADER, self.path / DATA, "--out", self.path / "ingested", "--hardware",
+            experiment.hardware, *(word for key, value in settings.items() for word in ("--engine", f"{key}={value}")),
+        )  # fmt: skip
 
     def host_command(self, limits: Limits) -> str:
         """The host's command line that replays the trace under these limits, with a backend named `fitted`."""

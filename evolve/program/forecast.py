@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field
 
 from evaluator.intervals import STATISTICS, Disagreement, Interval
@@ -11,6 +11,7 @@ from evaluator.requests import Singles
 from evaluator.score import MEANS
 from evaluator.sensitivity import HELD_OUT, PACE, Origin, TermShare
 from evolve import __version__
+from evolve.run.records import exactly
 from simulator.experiment.experiment import Components, Observation
 from simulator.json import JsonObject
 from simulator.language.ir import Program
@@ -64,15 +65,15 @@ def _observation(o: Observation | None, intervals: Bands | None = None) -> JsonO
 class Forecast:
     """What is predicted for one experiment, next to what was observed: latencies and parts of the mean E2E in ms.
 
-    fitted: whether the program was fitted on this experiment; None where there is no record of that. doubt: how far
-    near-optimal programs disagree, and trust: the class of held-out runs whose errors make the intervals
+    fitted_share: the share of this experiment that the program was fitted on; None where there is no record of that.
+    doubt: how far near-optimal programs disagree, and trust: the class of held-out runs whose errors make the intervals
     (evolve.run.trust); None where none were kept. depends_on: the terms on which the mean E2E depends most; origins:
     where its interval comes from; the largest share first. singles: the errors of single requests, of a trace that
     has their latencies.
     """
 
     id: str
-    fitted: bool | None
+    fitted_share: float | None
     summary: Comparison
     components: Mapping[str, float]
     observed_components: Components | None
@@ -85,6 +86,11 @@ class Forecast:
     singles: Singles | None = None
 
     @property
+    def fitted(self) -> bool | None:
+        """Whether the program was fitted on this experiment; None if on a part of it, or if that is not known."""
+        return exactly(self.fitted_share)
+
+    @property
     def empty(self) -> bool:
         """Whether no request completes, so that there are no latencies."""
         predicted = self.summary.predicted
@@ -94,6 +100,7 @@ class Forecast:
         return {
             "id": self.id,
             "fitted": self.fitted,
+            "fitted_share": self.fitted_share,
             **self.summary.to_json(),
             "intervals_of": self.trust,
             "saturated": self.doubt.saturated if self.doubt else None,
@@ -133,12 +140,9 @@ class Forecasts:
     mean_abs_error_pct: Mapping[str, float | None]
     drawn: bool
 
-    def mean_abs_error_pct_by_use(self, *, fitted: bool) -> dict[str, float | None]:
-        """As `mean_abs_error_pct`, over the experiments that the program was fitted on, or over those that it was not.
-
-        An experiment of which no record says so is in neither.
-        """
-        errors = [e.summary.error_pct or {} for e in self.experiments if e.fitted is fitted]
+    def mean_abs_error_pct_by_use(self, shares: Container[float | None]) -> dict[str, float | None]:
+        """As `mean_abs_error_pct`, over the experiments that the program was fitted on by one of these shares."""
+        errors = [e.summary.error_pct or {} for e in self.experiments if e.fitted_share in shares]
         return {name: mean_abs([of.get(f"{name}_ms", {}).get("mean") for of in errors]) for name in MEANS}
 
     def to_json(self) -> JsonObject:
@@ -150,6 +154,6 @@ class Forecasts:
             "key": key(self.program),
             "experiments": [e.to_json() for e in self.experiments],
             "mean_abs_error_pct": self.mean_abs_error_pct,
-            "mean_abs_error_pct_in_sample": self.mean_abs_error_pct_by_use(fitted=True),
-            "mean_abs_error_pct_new": self.mean_abs_error_pct_by_use(fitted=False),
+            "mean_abs_error_pct_in_sample": self.mean_abs_error_pct_by_use([1.0]),
+            "mean_abs_error_pct_new": self.mean_abs_error_pct_by_use([0.0]),
         }

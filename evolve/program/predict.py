@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from evaluator.baselines import datasheet
@@ -29,7 +29,7 @@ from evolve.report.table import Row, Table, number, passes, row, use
 from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.ranges import outside
-from evolve.run.records import Record, saw
+from evolve.run.records import Record, fitted_share, saw
 from evolve.run.trust import Trust, stale, trust_of
 from evolve.terminal import command
 from simulator.experiment.experiment import Experiment
@@ -47,7 +47,9 @@ PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("after the last step", ("per_token", "completion"), "after_finish"),
     ("client", (), "client"),
 )
-FITTED_LEGEND = "use: fitted, the program was fitted on this experiment, so its errors are in sample; new, it was not"
+FITTED_LEGEND = """\
+use: fitted, the program was fitted on this experiment, so its errors are in sample; new, it was not; % fitted, on so
+much of it, so its errors are partly in sample (--part test has those of the rest)"""
 ERROR_LEGEND = "error: of the mean, percent of what was observed"
 INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft_p99": "TTFT p99", "itl": "ITL mean"}
 INTERVALS_LEGEND = """\
@@ -64,8 +66,11 @@ stamps one cycle early (prefill steps hold that cycle), and the gaps of preempti
 completion and the times per token; client is its E2E less the server's, of which nothing is predicted."""
 
 
-def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[int]) -> Forecasts:
-    """Replay every experiment under every arrival seed."""
+def predict(
+    source: Source, experiments: Sequence[Experiment], seeds: Sequence[int], wholes: Sequence[Experiment] = ()
+) -> Forecasts:
+    """Replay every experiment under every arrival seed. wholes: the experiments that these are parts of, if they are
+    parts: one that was fitted was fitted with all its parts."""
     program = source.complete
     ours = predictions(program, score_set(experiments, seeds), of_requests=True)
     bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
@@ -74,8 +79,10 @@ def predict(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
     traffic = traffic_of(experiments, seeds[0])
     shares = term_shares(program, traffic)
     forecasts = [
-        _forecast(p, bound, e, source.record, about, of_terms)
-        for p, bound, e, of_terms in zip(ours, bounds, experiments, shares, strict=True)
+        _forecast(p, bound, e, source.record, about, of_terms, saw(source.record, whole) is True)
+        for p, bound, e, of_terms, whole in zip(
+            ours, bounds, experiments, shares, wholes or experiments, strict=True
+        )
     ]
     if (trust := trust_of(source)) and source.record:
         doubts = disagreements(program, trust.programs, experiments, seeds[0])
@@ -107,12 +114,13 @@ def _forecast(
     record: Record | None,
     about: Sequence[str],
     shares: Sequence[TermShare],
+    whole_fitted: bool,
 ) -> Forecast:
     observed = experiment.observed
     stages = observed.stages if observed and observed.stages else (None,) * len(experiment.workload.stages)
     return Forecast(
         id=experiment.id,
-        fitted=saw(record, experiment),
+        fitted_share=1.0 if whole_fitted else fitted_share(record, experiment),
         summary=Comparison(prediction.predicted.summary, observed.summary if observed else None),
         components=prediction.components,
         observed_components=experiment.components,
@@ -197,7 +205,7 @@ def print_prediction(forecasts: Forecasts) -> None:
     """A row per experiment, with errors if anything was observed, then every warning once."""
     experiments = forecasts.experiments
     compared = any(e.summary.error_pct for e in experiments)
-    recorded = any(e.fitted is not None for e in experiments)
+    recorded = any(e.fitted_share is not None for e in experiments)
     notes = [FITTED_LEGEND] * recorded + [ERROR_LEGEND] * compared
     if notes:
         legend(*["limits"] * compared, also=". ".join(notes))
@@ -221,17 +229,19 @@ def print_prediction(forecasts: Forecasts) -> None:
 
 
 def mean_lines(forecasts: Forecasts) -> list[str]:
-    """The mean absolute errors of the observed experiments: a line for those that the program was fitted on and one for
-    the others, which are never averaged together; one line where no record says which these are."""
-    observed = [e.fitted for e in forecasts.experiments if e.summary.error_pct]
-    by_use = [("in sample", observed.count(True), forecasts.mean_abs_error_pct_by_use(fitted=True)),
-              ("not fitted", observed.count(False), forecasts.mean_abs_error_pct_by_use(fitted=False)),
-              ("", observed.count(None), forecasts.mean_abs_error_pct)]  # fmt: skip
-    return [
-        f"Mean absolute error{f', {use} ({count})' if use else ''}: {figures}"
-        for use, count, means in by_use
-        if count and (figures := _figures(means))
-    ]
+    """The mean absolute errors of the observed experiments: a line for those that the program was fitted on, one for
+    those of which it was fitted on a part, and one for the others, which are never averaged together; one line where no
+    record says which these are."""
+    observed = [e.fitted_share for e in forecasts.experiments if e.summary.error_pct]
+    partly = {share for share in observed if share not in (None, 0.0, 1.0)}
+    by_use: tuple[tuple[str, Collection[float | None]], ...]
+    by_use = (("in sample", [1.0]), ("partly fitted", partly), ("not fitted", [0.0]), ("", [None]))
+    lines = []
+    for name, shares in by_use:
+        count = sum(share in shares for share in observed)
+        if count and (figures := _figures(forecasts.mean_abs_error_pct_by_use(shares))):
+            lines.append(f"Mean absolute error{f', {name} ({count})' if name else ''}: {figures}")
+    return lines
 
 
 def _figures(means: Mapping[str, float | None]) -> str:
@@ -240,7 +250,7 @@ def _figures(means: Mapping[str, float | None]) -> str:
 
 def _table(forecasts: Forecasts) -> Table:
     compared = any(e.summary.error_pct for e in forecasts.experiments)
-    recorded = any(e.fitted is not None for e in forecasts.experiments)
+    recorded = any(e.fitted_share is not None for e in forecasts.experiments)
     means = [f">{name} mean" + f"|>{name} error" * compared for name in ("E2E", "TTFT", "ITL")]
     others = [f">{name} {q}" for name in ("E2E", "TTFT") for q in ("p90", "p99")]
     heads = "|".join(["experiment", *["use"] * recorded, *means, *["limits"] * compared, *others])
@@ -267,7 +277,7 @@ def _three_digits(ms: float) -> str:
 def _row(e: Forecast, compared: bool, recorded: bool) -> Row:
     error_pct = e.summary.error_pct or {}
     errors_of_means = {latency: error_pct.get(f"{latency}_ms", {}).get("mean") for latency in PRINTED}
-    cells, others = [e.id, *([use(e.fitted)] if recorded else [])], list[str]()
+    cells, others = [e.id, *([use(e.fitted_share)] if recorded else [])], list[str]()
     for latency, quantities in PRINTED.items():
         statistic = getattr(e.summary.predicted, f"{latency}_ms", None)
         mean, *percentiles = (number(getattr(statistic, q, None), 2 if latency == "itl" else 1, signed=False)

@@ -60,7 +60,9 @@ def _row(effect: Effect) -> Row:
 
 def _cell(effect: Effect, figure: str) -> str:
     change, digits, unit = (
-        (effect.elasticity[figure], 3, "") if effect.elasticity is not None else (_switched(effect, figure), 1, " %")
+        (effect.elasticity[figure], 3, "")
+        if effect.elasticity is not None
+        else (_switched(effect, figure), 1, " %")
     )
     if change is None:
         return "-"

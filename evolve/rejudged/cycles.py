@@ -69,7 +69,8 @@ EXPONENTIAL = program(
     "    return unit * exp(p0 + p1 * b.prefill_tokens / token + p2 * b.decode_reqs / request + k1 * b.kv_sum / token)"
 )
 _COMPUTE = program(
-    "def step_time(b, s): return b.prefill_gemm_us + b.decode_gemm_us + b.prefill_attention_us + b.decode_attention_us"
+    "def step_time(b, s): return b.prefill_gemm_us + b.decode_gemm_us + b.prefill_attention_us + "
+    "b.decode_attention_us"
 )
 _MEMORY = program("def step_time(b, s): return b.weight_read_us + b.kv_read_us + b.kv_write_us")
 _KERNELS = program(KERNEL_STEP)
@@ -246,7 +247,9 @@ def overlap(samples: Sequence[Sample]) -> Finding:
     return Finding(decides, figures, (note,))
 
 
-_ESTIMATED = "Contexts of these batches were estimated from summaries of the steps and from the workload, not recorded."
+_ESTIMATED = (
+    "Contexts of these batches were estimated from summaries of the steps and from the workload, not recorded."
+)
 
 
 def _by_model(world: World) -> dict[str, list[Sample]]:

@@ -21,18 +21,20 @@ from evolve.report.run import (
 from evolve.report.table import Table, counted
 from evolve.run.files import write_text
 from evolve.run.folder import Run
-from evolve.run.validations import calls
+from evolve.run.validations import calls, sources_note
 from evolve.terminal import command
 from simulator.text import visible
 
 
 def write(run: Run, report: RunReport) -> None:
     """Write the summary of a run into its folder."""
-    write_text(run.path / "summary.md", visible(page(run, report, len(calls(run.path))), keep="\n\t"))
+    text = page(run, report, len(calls(run.path)), sources_note(run.path))
+    write_text(run.path / "summary.md", visible(text, keep="\n\t"))
 
 
-def page(run: Run, report: RunReport, validations: int) -> str:
-    """The page. `validations`: how often held-out errors of this run have been computed."""
+def page(run: Run, report: RunReport, validations: int, sources: str) -> str:
+    """The page. `validations`: how often held-out errors of this run have been computed. `sources`: with which forms,
+    if not by searches in the folds."""
     best = report.champion
     parts = [f"# Search for latency models: {run.path.name}", markdown(_facts(run, report))]
     if best is None:
@@ -43,7 +45,7 @@ def page(run: Run, report: RunReport, validations: int) -> str:
         f"Proposal {best.id}, {best.operations} operations, {best.constants} constants, key `{best.key}`.",
         f"```python\n{best.text.strip()}\n```",
         "\n".join(f"- {text}" for text in bounds_texts(best)),
-        _choice(report, best, validations),
+        _choice(report, best, validations, sources),
         "## Errors",
         "Signed errors of the means in percent, (predicted - observed)/observed, over arrival seeds "
         f"{', '.join(map(str, report.seeds))}. Pass: within 10 % E2E, 15 % TTFT, 15 % ITL.",
@@ -76,7 +78,7 @@ def _facts(run: Run, report: RunReport) -> Table:
     ])  # fmt: skip
 
 
-def _choice(report: RunReport, best: Elite, validations: int) -> str:
+def _choice(report: RunReport, best: Elite, validations: int, sources: str) -> str:
     seed = report.best_seed
     text = (
         f"How it was chosen: {rule_text(report.rule)}. **In sample**: the errors on the fitted experiments are "
@@ -100,6 +102,7 @@ def _choice(report: RunReport, best: Elite, validations: int) -> str:
             f"\n\nHeld-out errors were computed {times} for this run (validate.jsonl): the more often they are looked "
             "at before a choice, the less they are held out."
         )
+        text += f" {sources}" if sources else ""
     return text
 
 

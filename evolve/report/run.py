@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
+from statistics import mean, median
 from typing import TypeVar
 
 from archive.champion import Rule
@@ -41,8 +42,8 @@ CONSTANTS = {
     "roofline": "none: datasheet",
     "host roofline": "none: datasheet, MFU of the hardware table",
     "kernel sum": "none: measured kernels",
-    "trained physics": "fitted here from the published ones, one set for all",
-    "trained physics published": "none: published by the host",
+    "trained physics": "fitted here from the published constants, one set for all",
+    "trained physics published": "none: published by the host, whose default backend it is",
 }
 ONE_SET = "fitted here, one set for all"
 ERRORS_LEGEND = "E2E, TTFT, ITL: errors of an experiment's means over {seeds}"
@@ -57,6 +58,7 @@ observed ITL that its load generator halved by mistake"""
 MEANS_LEGEND = "runs: how many experiments the means are over"
 FRONT_LEGEND = "size: operations + constants, the complexity; errors of {seeds}, which the search saw"
 MOST_ROWS = 12  # of a front
+FEW_RUNS = 3.0  # times the median from which on a mean shows a few runs only
 
 
 def print_run(report: RunReport, known: bool = False) -> None:
@@ -143,7 +145,9 @@ def means_table(report: RunReport) -> Table:
         name = f"best seed ({seed.operator.removeprefix(SEED)})"
         rows.append(row(name, *figures, str(len(ours)), f"{ONE_SET}; as the search scored it"))
     for name, errors in report.known.items():
-        rows.append(row(name, *mean_cells(_of(errors, report.fitted)), CONSTANTS.get(name, ONE_SET)))
+        fitted = _of(errors, report.fitted)
+        e2e = median_text(of["e2e"] for of in fitted)
+        rows.append(row(name, *mean_cells(fitted), CONSTANTS.get(name, ONE_SET) + e2e))
     for name, errors in report.published.items():
         if chosen := _of(errors, report.fitted):
             rows.append(row(name, *mean_cells(chosen), "published; its ITL errors: against half the observed ITL"))
@@ -153,6 +157,14 @@ def means_table(report: RunReport) -> Table:
             rows.append(row(f"champion on predicted, {quality}", *mean_cells(others), "not fitted", style="dim"))
     title = f"Mean absolute error in percent over the {len(report.fitted)} fitted experiments"
     return Table.of(title, "model|>E2E|>TTFT|>ITL|>runs|~constants", rows)
+
+
+def median_text(e2e_pct: Iterable[float | None]) -> str:
+    """The median absolute E2E error, where a few runs make the mean several times as large; else ""."""
+    errors = [abs(x) for x in e2e_pct if x is not None]
+    if not errors or mean(errors) <= FEW_RUNS * median(errors):
+        return ""
+    return f"; a few runs make the mean, the median E2E is {number(median(errors), 1, signed=False)}"
 
 
 def _of(errors: Iterable[Errors], experiments: Collection[str]) -> list[JsonObject]:

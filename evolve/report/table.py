@@ -90,9 +90,11 @@ def arrival_seeds(seeds: Sequence[int]) -> str:
     return f"arrival seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
-def use(fitted: bool | None) -> str:
-    """Whether a program was fitted on an experiment, `-` where that is not known."""
-    return "-" if fitted is None else "fitted" if fitted else "new"
+def use(share: float | None) -> str:
+    """Which share of an experiment a program was fitted on, `-` where that is not known."""
+    if share is None or share in (0.0, 1.0):
+        return "-" if share is None else "fitted" if share else "new"
+    return f"{100.0 * share:.0f} % fitted"
 
 
 def passes(errors: Mapping[str, float | None]) -> str:

@@ -18,7 +18,7 @@ from evolve.report.terms import legend
 from evolve.run.config import bundled_configs
 from evolve.run.folder import REMEDY, Run
 from evolve.run.program import method_names, seed_names
-from evolve.run.validations import calls_note
+from evolve.run.validations import calls_note, sources_note
 from evolve.terminal import command, say
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -48,7 +48,7 @@ def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     if grid:
         legend("joint error", "features")
         show(_grid_table(run, archive.grid))
-    prose(f"Held-out figures: {calls_note(run.path)}.")
+    prose(f"Held-out figures: {calls_note(run.path)}. {sources_note(run.path)}".rstrip())
     if old := run.unchecked():
         note = f"Journal: {old} lines of an older release, which are not protected from damage and not checked."
         prose(note)
@@ -82,6 +82,7 @@ class Inventory:
     programs: tuple[str, ...]
     methods: tuple[str, ...]
     configs: tuple[str, ...]
+    experiments: tuple[str, ...]
     models: Mapping[str, tuple[str, ...]]
     own_models: tuple[str, ...]
     hardware: Mapping[str, tuple[str, ...]]
@@ -91,13 +92,14 @@ class Inventory:
 
 
 def inventory(folder: Path) -> Inventory:
-    """The runs below `folder` with the shipped programs, configurations, models and GPUs."""
+    """The runs below `folder` with the shipped programs, configurations, experiments, models and GPUs."""
     paths = sorted(p.parent for p in [*folder.glob("*/run.json"), *folder.glob("*/seed-*/run.json")])
     return Inventory(
         runs=tuple(map(_run_state, paths)),
         programs=tuple(seed_names()),
         methods=tuple(method_names()),
         configs=tuple(bundled_configs()),
+        experiments=tuple(e.id for e in bundled_experiments()),
         models={str(e["id"]): tuple(e["aliases"]) for e in model_table().values()},
         own_models=tuple(own_models()),
         hardware={str(e["name"]): tuple(e["aliases"]) for e in hardware_table().values()},
@@ -131,7 +133,8 @@ def print_inventory(inventory: Inventory) -> None:
         prose(f"  {run.run}: {state}")
         if not run.done:
             say(f"    {command('resume', run.run)}")
-    lists = {"Programs": inventory.programs, "Methods": inventory.methods, "Configurations": inventory.configs}
+    lists = {"Programs": inventory.programs, "Methods": inventory.methods, "Configurations": inventory.configs,
+             "Experiments": inventory.experiments}  # fmt: skip
     if inventory.own_models:
         lists["Models of your own"] = inventory.own_models
     for title, names in lists.items():

@@ -14,8 +14,9 @@ from simulator.errors import InputError, closest
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.observations import measured, together
 from simulator.experiment.trace import Trace
-from simulator.experiment.workload import first_stages, part_of, rows_of_part
+from simulator.experiment.workload import PARTS, first_stages, part_of, rows_of_part
 
+TRAINING = PARTS["train"][1]  # the share of a trace that is for training
 FEW = 10  # ids that a message can list
 
 
@@ -89,6 +90,17 @@ def part(e: Experiment, name: str) -> Experiment:
     return replace(e, workload=workload, observed=measured(workload.source, len(workload.stages)), components=None)
 
 
+def training_part(e: Experiment) -> Experiment | None:
+    """The part of a trace that is for training; None for an experiment without such a part that was measured."""
+    source = e.workload.source
+    if not isinstance(source, Trace) or source.recorded is None:
+        return None
+    first, last = rows_of_part("train", len(source.requests))
+    counted = source.requests.stage[first:last] >= 0
+    known = ~np.isnan(source.recorded.e2e_ms[first:last]) | ~np.isnan(source.recorded.ttft_ms[first:last])
+    return part(e, "train") if (counted & known).any() else None
+
+
 def nothing_to_fit(experiments: Sequence[Experiment]) -> str:
     """Why none of these experiments can be fitted, and the remedy."""
     if not any(e.observed for e in experiments):
@@ -147,11 +159,12 @@ def _list(names: Iterable[str]) -> str:
 def known_experiment(option: str, name: str, offered: Collection[str]) -> None:
     """Raises InputError unless the experiment that an option names is among those offered.
 
-    Of a few it names all, of more the nearest, and the command that shows all.
+    Of a few it names all, of more the nearest, and the commands that show all.
     """
     if name in offered:
         return
     there = f"there are {', '.join(offered)}"
     if len(offered) > FEW:
-        there = f"the closest of {len(offered)} are {closest(name, offered)}; `evolve predict` without --id shows all"
+        lists = "`evolve list` shows all that ship, `evolve predict` without --id all of a file"
+        there = f"the closest of {len(offered)} are {closest(name, offered)}; {lists}"
     raise InputError(f"{option} {name}: no such experiment: {there}")

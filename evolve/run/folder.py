@@ -44,6 +44,7 @@ class About:
     ranges: Ranges  # what the fitted experiments span
     started: str  # time in UTC, ISO 8601
     replayed: str = ""  # path of the recording that the run replays, if it is a replay
+    forms_of: str = ""  # path, from the run's folder, of the run whose recorded forms it assesses, if it proposes none
 
     def to_json(self) -> JsonObject:
         """The identity as run.json has it."""
@@ -54,7 +55,8 @@ class About:
             "ranges": self.ranges.to_json(),
             "started": self.started,
         }
-        return about | ({"replayed": self.replayed} if self.replayed else {})
+        sources = {"replayed": self.replayed, "forms_of": self.forms_of}
+        return about | {name: path for name, path in sources.items() if path}
 
 
 def read_about(value: object, where: str) -> About:
@@ -72,6 +74,7 @@ def read_about(value: object, where: str) -> About:
         ranges=read_ranges(top.section("ranges", REMEDY)),
         started=top.text("started", REMEDY),
         replayed=top.text("replayed", REMEDY) if top.has("replayed") else "",
+        forms_of=top.text("forms_of", REMEDY) if top.has("forms_of") else "",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 from simulator.errors import InputError
 
 MOST_TIMEOUT_S = 86_400.0  # a day
+LOCAL_NAMES = (".localhost", ".local", ".internal")  # ends of names that no public server can have
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,15 @@ def _is_address(text: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # an unmatched bracket, or a port that is not a number
         return False
+
+
+def is_private(api_base: str) -> bool:
+    """Whether an address is on this machine or in a private network, judged by its text: no name is looked up."""
+    host = (urlsplit(api_base).hostname or "").rstrip(".")
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:  # a name
+        return f".{host}".endswith(LOCAL_NAMES)
 
 
 def weighted(name: str, where: str) -> tuple[str, float]:

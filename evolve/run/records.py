@@ -16,6 +16,7 @@ from evaluator.experiments import data_hash
 from evaluator.fit.uncertainty import Certainty
 from evaluator.score import MEANS, Errors
 from evolve import __version__
+from evolve.run.data import TRAINING, training_part
 from evolve.run.folder import Run
 from evolve.run.ranges import REMEDY, Ranges, ranges_of, read_ranges
 from simulator.errors import Section, shown
@@ -143,17 +144,32 @@ def measured(e: Experiment) -> str | None:
     return sha256(json.dumps(figures).encode()).hexdigest()[:16]
 
 
-def saw(record: Record | None, e: Experiment) -> bool | None:
-    """Whether the program was fitted on this experiment; None without a record.
+def fitted_share(record: Record | None, e: Experiment) -> float | None:
+    """The share of an experiment that the program was fitted on; None without a record.
 
-    It is recognised by what was measured, as names may differ; by its id where the record has no digests.
+    It is 0, 1, or, of a trace of which only the part for training was fitted, that part's share of the requests. An
+    experiment is recognised by what was measured, as names may differ; by its id where the record has no digests.
     """
     if record is None:
         return None
     if record.measured is None:
-        return e.id in record.fitted
-    digest = measured(e)
-    return digest is not None and digest in {record.measured.get(name) for name in record.fitted}
+        return float(e.id in record.fitted)
+    digests = {record.measured.get(name) for name in record.fitted} - {None}
+    if measured(e) in digests:
+        return 1.0
+    training = training_part(e) if digests else None
+    return TRAINING if training and measured(training) in digests else 0.0
+
+
+def exactly(share: float | None) -> bool | None:
+    """Whether a program was fitted on an experiment of which it was fitted on this share; None for a part of it, and
+    where that is not known."""
+    return None if share is None or 0.0 < share < 1.0 else share == 1.0
+
+
+def saw(record: Record | None, e: Experiment) -> bool | None:
+    """Whether the program was fitted on this experiment; None if on a part of it, and without a record."""
+    return exactly(fitted_share(record, e))
 
 
 def record(

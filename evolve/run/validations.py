@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from archive.journal import Journal, read_journal
 from evolve.run.config import Config, to_mapping
@@ -12,6 +15,14 @@ from simulator.json import JsonObject
 
 LOG = "validate.jsonl"
 BUDGET = "fold budget"  # the protocol's key for the budget of a fold's search
+FORMS = "forms"  # the key of a line for where the forms of its folds come from, a key of SOURCES
+SEARCHED, RECORDED, REFITTED = "searched", "recorded", "refitted"
+# Where the forms of the folds come from, in words that go with every figure.
+SOURCES = {
+    SEARCHED: "form, constants and choice inside the fold",
+    RECORDED: "forms recorded from a search that saw all data; fitted and chosen inside the fold",
+    REFITTED: "form chosen with hindsight, constants refitted in each fold",
+}
 OPTIMISTIC = "figures are optimistic if anything was changed or chosen after an earlier one"
 
 
@@ -31,6 +42,12 @@ def calls_note(run_path: Path) -> str:
     return f"{count} validate calls: {OPTIMISTIC}"
 
 
+def sources_note(run_path: Path) -> str:
+    """Where the forms came from in each call that did not search in every fold, a sentence per source; "" if in all."""
+    counts = Counter(forms_of(line) for line in calls(run_path))
+    return " ".join(f"In {n} of the calls: {SOURCES[name]}." for name, n in counts.items() if name != SEARCHED)
+
+
 def append(run_path: Path, line: JsonObject) -> None:
     """Add the line of a finished call."""
     journal = Journal(run_path / LOG)
@@ -38,6 +55,12 @@ def append(run_path: Path, line: JsonObject) -> None:
         journal.append([line])
     finally:
         journal.close()
+
+
+def forms_of(line: Mapping[str, Any]) -> str:
+    """Where the forms of a call come from, a key of SOURCES. Lines of older releases do not say it."""
+    forms: str = line.get(FORMS, REFITTED if line.get("form_chosen_with_hindsight") else SEARCHED)
+    return forms
 
 
 def protocol(run: Run, budget: int | None) -> JsonObject:
@@ -53,20 +76,17 @@ def flat(mapping: JsonObject) -> JsonObject:
     return settings
 
 
-def changed(run_path: Path, current: JsonObject) -> list[str]:
+def changed(run_path: Path, current: JsonObject, forms: str) -> list[str]:
     """How the `current` protocol differs from that of the first call, a phrase per setting.
 
-    The budget is compared with that of the first call that searched.
+    The budget is compared with that of the first call whose forms came from the same source (`forms`).
     """
-    protocols = [line["protocol"] for line in calls(run_path)]
+    lines = calls(run_path)
+    protocols = [line["protocol"] for line in lines]
     if not protocols:
         return []
-    budgets = [p[BUDGET] for p in protocols if p[BUDGET] is not None]
+    budgets = [line["protocol"][BUDGET] for line in lines if forms_of(line) == forms]
     # Settings that an older release did not have yet count as today's defaults: that is how it behaved.
-    first = (
-        flat(to_mapping(Config()))
-        | protocols[0]
-        | {BUDGET: budgets[0] if budgets and current[BUDGET] is not None else current[BUDGET]}
-    )
+    first = flat(to_mapping(Config())) | protocols[0] | {BUDGET: budgets[0] if budgets else current[BUDGET]}
     names = [n for n in {**first, **current} if first.get(n) != current.get(n)]
     return [f"{n} was {first.get(n)}, is {current.get(n)}" for n in names]

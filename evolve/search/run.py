@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -23,7 +23,7 @@ from evolve.pool.process import Call
 from evolve.propose.llm import ledger
 from evolve.propose.llm.proposer import LanguageModels
 from evolve.propose.llm.setup import check, keep_prompts, models_of
-from evolve.propose.proposer import Operators
+from evolve.propose.proposer import Operators, Proposer
 from evolve.report import markdown as summary
 from evolve.report.progress import Progress
 from evolve.report.result import Refusals, RunReport, cpu_by_stage, observed_means_ms
@@ -37,6 +37,7 @@ from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of
 from evolve.run.spent import Spent
 from evolve.search.assessor import Live, Remembering
+from evolve.search.recorded import Recorded, to_the_end
 from evolve.search.search import Search
 from evolve.search.workers import workers_of
 from simulator.documents import read_json
@@ -49,13 +50,20 @@ from simulator.language.parse import parse
 KNOWN = "known.json"  # the errors of the known answers, in the folder of a run
 
 
-def start(config: Config, out: Path | None) -> Run:
+def start(
+    config: Config, out: Path | None, note: Callable[[str], None] = lambda line: None, forms_of: str = ""
+) -> Run:
     """A new run folder for this configuration, before anything is computed.
+
+    `note` is called with lines about the language models, if there are any: prices, and the size of questions.
+    `forms_of`: see About; such a run calls no language model.
 
     Raises InputError if nothing can be fitted, or if a language model of the configuration cannot be called.
     """
-    if config.search.proposer != "offline":
-        check(config)
+    asks = config.search.proposer != "offline" and not forms_of
+    if asks:
+        for line in check(config):
+            note(line)
     fitted, _ = chosen(config.data)
     own = own_programs(config)
     if config.search.fields == "all":
@@ -72,10 +80,11 @@ def start(config: Config, out: Path | None) -> Run:
         fitted=tuple(e.id for e in fitted),
         ranges=ranges_of(fitted),
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        forms_of=forms_of,
     )
     run = run_folder.create(out or run_folder.next_path(), config, about)
     run_folder.write_start(run, own)
-    if config.search.proposer != "offline":
+    if asks:
         keep_prompts(run)
     return run
 
@@ -145,13 +154,19 @@ def _search(
     calls: JsonObject = {}
     try:
         operators = Operators(config, workers, remembered)
-        if config.search.proposer != "offline":
+        proposer: Proposer = operators
+        if run.about.forms_of:
+            source = run_folder.open_run(run.path / run.about.forms_of)
+            proposer = Recorded(source.outcomes(), config.search.batch * config.search.islands)
+            config = to_the_end(config)
+        elif config.search.proposer != "offline":
             models = models_of(run, journal, operators, workers, fitted, remembered, progress.asking)
+            proposer = models
             if models.lost:
                 progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(models.lost)}")
             progress.models = models.status
         assessor = Remembering(remembered, Live(config, workers))
-        search = Search(config, first_population(config), models or operators, assessor, journal,
+        search = Search(config, first_population(config), proposer, assessor, journal,
                         progress.update, spent.add)  # fmt: skip
         shipped = [] if config.search.only_start else seed_texts()
         search.run([*shipped, *run_folder.read_start(run)])

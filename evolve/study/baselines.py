@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from archive.journal import Journal, read_journal
-from archive.population import Population
 from archive.proposal import Outcome, is_outcome
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, Parcel
+from evolve.propose.llm.setup import check
 from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen
@@ -31,9 +31,22 @@ from evolve.run.program import seed_texts
 from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
 from evolve.search.workers import Prepared, data_of, workers_inside
-from evolve.study.comparison import CURVE, DONE, JOURNAL, Comparison, ComparisonReport, Curve, report_of, write_curves
+from evolve.study import asking
+from evolve.study.comparison import (
+    CURVE,
+    DONE,
+    JOURNAL,
+    Comparison,
+    ComparisonReport,
+    Curve,
+    ended,
+    report_of,
+    write_curves,
+)
+from evolve.study.costs import runs_in
 from evolve.study.engines.bench import Bench
 from evolve.study.engines.engines import ENGINES
+from evolve.study.shares import check_spent, no_models, with_totals, without_limits
 from evolve.study.study import read_about
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -44,40 +57,52 @@ FILE = "baselines.json"
 def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Comparison:
     """A comparison in the folder `path`, new or extended by these engines and seeds.
 
-    Raises InputError if the folder holds something else, or a comparison with other settings or data.
+    Limits of `config` on language models are for all searches in the folder together. Raises InputError if the folder
+    holds something else, or a comparison with other settings or data, and if a language model cannot be called.
     """
-    comparison = Comparison(path, config, tuple(engines), seeds)
     fitted, _ = chosen(config.data)
     about = {
         "engine": __version__,
         "data": data_hash(fitted),
         "config": to_mapping(config),
-        "engines": list(engines),
-        "searches": seeds,
     }
+    every, most = list(engines), seeds
     if (path / FILE).exists():
         old = dict(_read(path))
         # Read as settings, so that those which are newer than the comparison have their defaults.
-        old["config"] = to_mapping(config_from(old.get("config"), str(path / FILE)))
-        for name in ("engine", "config", "data"):
-            if old.get(name) != about[name]:
+        before = without_limits(config_from(old.get("config"), str(path / FILE)))
+        same = {"engine": old.get("engine") == __version__, "config": before == without_limits(config),
+                "data": old.get("data") == about["data"]}  # fmt: skip
+        for name, is_same in same.items():
+            if not is_same:
                 raise InputError(f"{path}: was made with another {name}: choose another --out")
-        about["engines"] = [name for name in ENGINES if name in (*old["engines"], *engines)]
-        about["searches"] = max(old["searches"], seeds)
+        every = [name for name in ENGINES if name in (*old["engines"], *engines)]
+        most = max(old["searches"], seeds)
     elif path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise InputError(f"{path}: holds something else already: choose another --out")
+    count = sum(ENGINES[name].asks(config) for name in every) * most
+    if count:
+        check(config)
+        check_spent(runs_in(path), count, config.llm)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        write_json(path / FILE, about)
+        write_json(path / FILE, about | {"engines": every, "searches": most})
     except OSError as e:
         raise InputError(f"{path}: cannot be written ({e.strerror}): choose another --out") from None
-    return comparison
+    return Comparison(path, config, tuple(engines), seeds, count)
 
 
-def reopen(path: Path) -> Comparison:
-    """The comparison in the folder `path`. Raises InputError if there is none."""
+def reopen(path: Path, raised: Mapping[str, float] | None = None) -> Comparison:
+    """The comparison in the folder `path`, with the limits `raised` instead of those that it had.
+
+    Raises InputError if there is none, and for limits if it asks no language model.
+    """
     about = _read(path)
     config = config_from(about["config"], str(path / FILE))
+    if raised:
+        if not any(ENGINES[name].asks(config) for name in about["engines"]):
+            raise no_models(path, raised)
+        config = replace(config, llm=with_totals(config.llm, raised))
     return create(path, config, about["engines"], about["searches"])
 
 
@@ -108,10 +133,12 @@ def compare(comparison: Comparison, pool: Pool) -> ComparisonReport:
         Searching(comparison.folder(engine, seed), Task(engine, replace(comparison.config, seed=seed)))
         for seed in comparison.search_seeds
         for engine in comparison.engines
+        if not ENGINES[engine].asks(comparison.config)
     ]
     with run_folder.lock(comparison.path):
         try:
             _work(searches, data_of(fitted, comparison.config), pool)
+            asking.work(asking.asking(comparison), pool)
         finally:
             pool.line.close()
             for search in searches:
@@ -237,7 +264,7 @@ def _search(
     assessor = Remembering({outcome.proposal.id: outcome for outcome in past}, Live(config, own))
     journal, growing = _Lines(JOURNAL, len(past), line), Curve(curve, _Lines(CURVE, len(curve), line))
     Search(config, population, proposer, assessor, journal, growing.update).run(seed_texts())
-    return _ended(task, population), entries
+    return ended(task.engine, task.config.seed, population), entries
 
 
 def _past(folder: Path) -> list[Outcome]:
@@ -250,17 +277,3 @@ def _past(folder: Path) -> list[Outcome]:
     if not all(map(is_outcome, lines)):
         raise InputError(f"{path}: is the journal of an older release: remove {folder} to search again")
     return [Outcome.from_json(line) for line in lines]
-
-
-def _ended(task: Task, population: Population) -> JsonObject:
-    """What done.json keeps of a finished search: counts, rejections by stage (duplicates included), and the champion by
-    the configuration's rule."""
-    best = population.champion()
-    return {
-        "engine": task.engine,
-        "seed": task.config.seed,
-        "candidates": population.fitted,
-        "proposals": population.proposals,
-        "rejected": {stage: n for stage, n in sorted(population.stages.items()) if stage != "scored"},
-        "champion": best.to_json() if best else None,
-    }

@@ -18,7 +18,9 @@ from evolve.run.config import Config
 from evolve.run.files import draft_of
 from evolve.run.folder import REMEDY
 from evolve.search.search import Appended
+from evolve.study.costs import Costs, costs_of
 from evolve.study.engines.engines import ENGINES, OURS
+from evolve.study.shares import limits_of
 from evolve.study.statistics import Spread, spread
 from simulator.documents import read_json
 from simulator.experiment.experiment import Experiment
@@ -40,6 +42,7 @@ class Comparison:
     config: Config
     engines: tuple[str, ...]
     seeds: int  # searches of each engine
+    asking: int = 0  # searches in the folder that ask language models, which share the limits of `config`
 
     @property
     def search_seeds(self) -> list[int]:
@@ -71,15 +74,33 @@ class Curve:
         now = time.process_time()
         self._cpu_s, self._since = self._cpu_s + now - self._since, now
         self._count = population.fitted
-        elites = population.archive.by_id.values()
-        line = {
-            "candidate": self._count,
-            "joint": min((e.joint for e in elites), default=None),
-            "worst3": min((e.worst3 for e in elites), default=None),
-            "merit": min((population.rule.merit(e) for e in elites if e.sound), default=None),
-            "cpu_s": round(self._cpu_s, 4),
-        }
-        self._file.append([line])
+        self._file.append([point(population, self._cpu_s)])
+
+
+def point(population: Population, cpu_s: float) -> JsonObject:
+    """The line of a learning curve after this many CPU seconds."""
+    elites = population.archive.by_id.values()
+    return {
+        "candidate": population.fitted,
+        "joint": min((e.joint for e in elites), default=None),
+        "worst3": min((e.worst3 for e in elites), default=None),
+        "merit": min((population.rule.merit(e) for e in elites if e.sound), default=None),
+        "cpu_s": round(cpu_s, 4),
+    }
+
+
+def ended(engine: str, seed: int, population: Population) -> JsonObject:
+    """What done.json keeps of a finished search: counts, rejections by stage (duplicates included), and the champion by
+    the configuration's rule."""
+    best = population.champion()
+    return {
+        "engine": engine,
+        "seed": seed,
+        "candidates": population.fitted,
+        "proposals": population.proposals,
+        "rejected": {stage: n for stage, n in sorted(population.stages.items()) if stage != "scored"},
+        "champion": best.to_json() if best else None,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +153,7 @@ class ComparisonReport:
     fitted: Sequence[str]  # ids of the fitted experiments
     engines: Mapping[str, EngineResult]
     verdicts: Sequence[Verdict]
+    costs: Costs | None = None  # of language models, if any are asked
 
     @property
     def any_scored(self) -> bool:
@@ -153,6 +175,7 @@ class ComparisonReport:
             "in_sample": True,
             "engines": {name: engine.to_json() for name, engine in self.engines.items()},
             "verdicts": [asdict(verdict) for verdict in self.verdicts],
+            **({"llm": self.costs.to_json()} if self.costs else {}),
         }
 
 
@@ -166,7 +189,8 @@ def report_of(comparison: Comparison, fitted: Sequence[Experiment]) -> Compariso
         if ours and name != OURS
         for figure in ("joint", "merit")
     ]
-    return ComparisonReport(comparison, data_hash(fitted), [e.id for e in fitted], engines, verdicts)
+    costs = costs_of(comparison.path, limits_of(comparison.config.llm)) if comparison.asking else None
+    return ComparisonReport(comparison, data_hash(fitted), [e.id for e in fitted], engines, verdicts, costs)
 
 
 def _engine(comparison: Comparison, name: str) -> EngineResult:

@@ -28,6 +28,7 @@ from evolve.run.config import FOLDS, Config, DataSettings, config_from, to_mappi
 from evolve.run.data import chosen, experiments_of
 from evolve.run.folder import open_run
 from evolve.run.trust import committee_of
+from evolve.study.shares import without_limits
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
@@ -152,7 +153,8 @@ def folder_of(parent: Path, fold: Fold) -> Path:
         if path.exists() and not any((path / name).exists() for name in ("journal.jsonl", "report.json")):
             shutil.rmtree(path)  # the process was killed while it created the folder, so nothing is lost
         # Compare both as config.yaml reads back: reading may turn a whole number into a float.
-        if not path.exists() or open_run(path).config == config_from(to_mapping(fold.config), str(path)):
+        settings = without_limits(config_from(to_mapping(fold.config), str(path)))
+        if not path.exists() or without_limits(open_run(path).config) == settings:
             return path
     raise AssertionError
 

@@ -8,10 +8,12 @@ from evolve import __version__
 from evolve.report.printing import prose, show
 from evolve.report.table import Row, Table, bias_label, number, passes, section
 from evolve.report.terms import legend
-from evolve.run.validations import OPTIMISTIC
+from evolve.run.validations import OPTIMISTIC, RECORDED
+from evolve.study.costs import spent_notes, spent_table
 from evolve.study.held_out import LATER, FoldResult
 from evolve.study.ranks import BEST, Ranking
-from evolve.study.validate import Validation
+from evolve.study.validation import Validation
+from evolve.terminal import command
 from simulator.language.measure import constants, operations
 from simulator.language.parse import parse
 
@@ -61,6 +63,10 @@ def print_validation(validation: Validation) -> None:
     if validation.intervals:
         show(intervals_table(validation, "Prediction intervals of held-out runs, each by the residuals of the others"))
     lines = [f"No {kind} fold: {why}." for kind, why in validation.skipped.items()]
+    if validation.costs:
+        show(spent_table(validation.costs))
+        again = command("validate", validation.run, "--ask-models", "--max-usd", "MORE")
+        lines += spent_notes(validation.costs, f"{validation.run}/validate/ledger.csv", again)
     lines.append(call_note(validation))
     lines += [f"CHANGED since the first validate: {change}." for change in validation.changed]
     lines += ["", f"Run: {validation.run}   (seed {validation.seed}, engine {__version__}, data {validation.data})"]
@@ -114,9 +120,10 @@ def call_note(validation: Validation) -> str:
 
 def _how(validation: Validation) -> str:
     """How the programs of the folds were found, in words."""
-    if validation.hindsight:
-        return "form chosen with hindsight, constants refitted in each fold"
-    return f"form, constants and choice inside the fold, {validation.budget} candidates each"
+    if validation.budget is None:
+        return validation.source
+    upto = "up to " * (validation.forms == RECORDED)
+    return f"{validation.source}, {upto}{validation.budget} candidates each"
 
 
 def rows_table(validation: Validation, kind: str, title: str) -> Table:

@@ -1,7 +1,7 @@
 """The same search under several seeds: how much of a result is luck?
 
 The repeats are ordinary runs OUT/seed-0, OUT/seed-1, ..., and repeats.json lists them. A pilot is a folder of repeats
-that ends with a verdict.
+that ends with a verdict. Language models are asked under limits that the repeats share equally (evolve.study.shares).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from evolve.run.files import write_json
 from evolve.run.folder import Run
 from evolve.search.run import KNOWN, known_answers
 from evolve.search.run import start as start_run
+from evolve.study.costs import Costs, costs_of
+from evolve.study.shares import LIMITS, check_spent, limits_of, no_models, share, shared_out, with_totals
 from evolve.study.statistics import Spread, spread
 from evolve.study.study import Member, carry_out, read_about
 from simulator.errors import InputError
@@ -42,6 +44,7 @@ class Repeats:
     path: Path
     runs: tuple[Run, ...]
     pilot: bool  # whether they end with a verdict
+    limits: Mapping[str, float] | None = None  # on the language models of all of them together; None without models
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class RepeatsReport:
     shared_fields: Mapping[str, int]  # how many champions read each field
     pilot: bool
     verdict: Verdict | None  # None unless this is a pilot with a champion
+    costs: Costs | None = None  # of language models, if any are asked
 
     def to_json(self) -> JsonObject:
         """The report as report.json has it."""
@@ -108,22 +112,28 @@ class RepeatsReport:
             "forms": self.forms,
             "shared_fields": dict(self.shared_fields),
             **({"pilot": asdict(self.verdict) if self.verdict else None} if self.pilot else {}),
+            **({"llm": self.costs.to_json()} if self.costs else {}),
         }
 
 
 def start(config: Config, repeats: int, out: Path | None, pilot: bool = False) -> Repeats:
     """New run folders for the seed of `config` and the seeds after it, before anything is computed.
 
-    Raises InputError if `out` already exists or cannot be written.
+    The limits of `config` on language models are those of all repeats together. Raises InputError if `out` already
+    exists or cannot be written, and if a limit leaves a repeat nothing.
     """
     path = out or run_folder.next_path()
     if path.exists():
         raise run_folder.taken(path, is_repeats(path))
     seeds = list(range(config.seed, config.seed + repeats))
+    limits = None
+    if config.search.proposer != "offline":
+        limits = limits_of(config.llm)
+        config = replace(config, llm=share(config.llm, repeats))
     runs = tuple(start_run(replace(config, seed=seed), path / f"seed-{seed}") for seed in seeds)
     about = {"engine": __version__, "data": runs[0].about.data, "seeds": seeds, "pilot": pilot}
-    write_json(path / FILE, about)
-    return Repeats(path, runs, pilot)
+    write_json(path / FILE, about | ({"limits": limits} if limits else {}))
+    return Repeats(path, runs, pilot, limits)
 
 
 def is_repeats(path: Path) -> bool:
@@ -131,14 +141,30 @@ def is_repeats(path: Path) -> bool:
     return (path / FILE).is_file()
 
 
-def reopen(path: Path) -> Repeats:
-    """The repeats in the folder `path`. Raises InputError if repeats.json or one of the runs is damaged."""
+def reopen(path: Path, raised: Mapping[str, float] | None = None) -> Repeats:
+    """The repeats in the folder `path`, with the limits `raised` instead of those that they had.
+
+    Raises InputError if repeats.json or one of the runs is damaged, and for limits if no language model is asked, or if
+    a repeat has spent more than its new share.
+    """
     about = read_about(path / FILE, f"{path}: is not a folder of repeats (no {FILE})")
     try:
-        seeds, pilot = list(about["seeds"]), bool(about["pilot"])
+        seeds, pilot, limits = list(about["seeds"]), bool(about["pilot"]), about.get("limits")
+        if limits is not None:
+            limits = {name: limits[name] for name in LIMITS}
     except (KeyError, TypeError):
         raise InputError(f"{path / FILE}: is damaged: restore it from a copy") from None
-    return Repeats(path, tuple(run_folder.open_run(path / f"seed-{seed}") for seed in seeds), pilot)
+    runs = tuple(run_folder.open_run(path / f"seed-{seed}") for seed in seeds)
+    if limits is None:
+        if raised:
+            raise no_models(path, raised)
+        return Repeats(path, runs, pilot)
+    llm = with_totals(runs[0].config.llm, {**limits, **(raised or {})})
+    if raised:
+        check_spent(runs, len(runs), llm)
+        write_json(path / FILE, {**about, "limits": limits_of(llm)})
+    # Shares are renewed each time, because a process may have died between this file and the runs' settings.
+    return Repeats(path, tuple(shared_out(run, share(llm, len(runs))) for run in runs), pilot, limits_of(llm))
 
 
 def work(repeats: Repeats, pool: Pool) -> RepeatsReport:
@@ -153,6 +179,8 @@ def work(repeats: Repeats, pool: Pool) -> RepeatsReport:
         shutil.copy(first.path / KNOWN, run.path / KNOWN)
     reports = carry_out(members, "repeat", pool, full=True, then=lambda number, member, progress: member.report)
     report = report_of(repeats.path, first.config, reports, repeats.pilot)
+    if repeats.limits is not None:
+        report = replace(report, costs=costs_of(repeats.path, repeats.limits))
     write_json(repeats.path / "report.json", report.to_json())
     return report
 

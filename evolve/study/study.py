@@ -14,7 +14,7 @@ from evolve.pool.pool import Closed, Pool
 from evolve.report.progress import Progress, Rate
 from evolve.report.result import RunReport, read_report
 from evolve.run.config import Config
-from evolve.run.folder import REMEDY, open_run
+from evolve.run.folder import REMEDY, Run, open_run
 from evolve.search.run import start, work
 from simulator.documents import read_json
 from simulator.errors import InputError
@@ -28,6 +28,7 @@ class Member:
 
     folder: Path
     config: Config
+    forms_of: str = ""  # see evolve.run.folder.About
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def carry_out(
         if report is not None:
             progress.skip()
             return then(number, Finished(report, False), progress)
-        run = open_run(member.folder) if member.folder.exists() else start(member.config, member.folder)
+        run = open_run(member.folder) if member.folder.exists() else _started(member)
         made = then(number, Finished(work(run, pool, progress, full), True), progress)
         progress.end()
         return made
@@ -70,6 +71,10 @@ def carry_out(
         return _side_by_side(finish, len(members), pool)
     finally:
         pool.line.close()
+
+
+def _started(member: Member) -> Run:
+    return start(member.config, member.folder, forms_of=member.forms_of)
 
 
 def _side_by_side(finish: Callable[[int], T], count: int, pool: Pool) -> list[T]:
@@ -158,6 +163,10 @@ class MemberProgress(Progress):
         self.fitted = population.fitted
         self.best = min((e.joint for e in population.archive.grid.cells.values()), default=math.inf)
         self.line.update(self._study.text)
+
+    def asking(self, text: str) -> None:
+        self._study.pool.check()  # the search of another member may have failed, or Ctrl-C ended all
+        super().asking(f"{self._study.noun} {self._name}: {text}")
 
     def stage(self, name: str) -> None:
         self.line.show(f"{self._study.noun} {self._name}: {name} ...")

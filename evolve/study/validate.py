@@ -2,23 +2,25 @@
 
 What a fold holds out is removed before anything else happens: its search, its choice of a champion and its constants
 see only the rest. Then the champion, unchanged, predicts what was held out.
+
+Forms that language models proposed are not asked for again, unless `ask_models` says so: every fold fits, scores and
+chooses among the forms that the run's journal recorded. Their authors had seen all data, so nothing is called held out
+without saying that.
 """
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
 
 from evaluator.experiments import data_hash
-from evaluator.intervals import Coverage, Residual, coverage, disagreements
-from evaluator.score import MEANS, SCORE_SEEDS
-from evolve import __version__
+from evaluator.intervals import Residual, coverage, disagreements
+from evaluator.score import SCORE_SEEDS
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call
+from evolve.report import markdown as summary_page
 from evolve.report.progress import Progress
-from evolve.report.result import Means, RunReport
+from evolve.report.result import RunReport
 from evolve.run import folder as run_folder
 from evolve.run import validations
 from evolve.run.data import chosen
@@ -26,6 +28,8 @@ from evolve.run.files import write_json
 from evolve.run.folder import Run
 from evolve.run.program import CHAMPION, Source
 from evolve.run.trust import CLASSES, TRUST_FILE, Trust, committee_of
+from evolve.run.validations import RECORDED, REFITTED, SEARCHED
+from evolve.study.costs import costs_of, runs_in
 from evolve.study.folds import Fold, Winner, folder_of, folds_of, refit, winner_of
 from evolve.study.held_out import (
     RANKED,
@@ -38,14 +42,23 @@ from evolve.study.held_out import (
     result_of,
     rows_of,
 )
-from evolve.study.ranks import Ranking, Selection, best_of, rankings, selection, selects
-from evolve.study.statistics import FieldCounts, Group, Summary, breakdown, fields_used, summary
+from evolve.study.ranks import Selection, best_of, rankings, selection, selects
+from evolve.study.shares import check_spent, limits_of, share, shared_out, with_totals
+from evolve.study.statistics import breakdown, fields_used, summary
 from evolve.study.study import Finished, Member, carry_out, finished
+from evolve.study.validation import Validation, line_of
 from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
-from simulator.json import JsonObject
 from simulator.language.parse import parse
+
+# By where the forms come from: the file of the figures, and the folder of the folds.
+FILES = {
+    SEARCHED: "validate.json",
+    RECORDED: "validate-recorded.json",
+    REFITTED: "validate-hindsight.json",
+}
+FOLDERS = {SEARCHED: "validate", RECORDED: "validate-recorded"}
 
 
 @dataclass(frozen=True)
@@ -55,76 +68,19 @@ class Options:
     kinds: tuple[str, ...] = ()  # of folds; empty: those of the run's configuration
     budget: int | None = None  # candidates of each fold's search; None: that of the run's configuration
     hindsight: bool = False  # refit the run's champion in every fold instead of searching
+    ask_models: bool = False  # ask the run's language models in every fold, instead of taking the recorded forms
+    limits: Mapping[str, float] = field(default_factory=dict)  # replace those of the configuration: max_usd, ...
     against: Source | None = None  # a program to compare with, refitted in every fold
     again: bool = False  # validate even if settings have changed since the first call
-
-
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """The held-out errors of a run, and how they were measured."""
-
-    call: int  # number of this validate call on the run, from 1
-    changed: Sequence[str]  # settings that differ from the first call
-    budget: int | None  # candidates of each fold's search; None with hindsight
-    skipped: Mapping[str, str]  # why there is no fold, by kind
-    data: str  # hash of the fitted experiments
-    seed: int
-    run: str  # path
-    hindsight: bool
-    rule: Mapping[str, Any]  # how champions are chosen
-    in_sample: Means  # of the run's champion
-    champion: str  # its key
-    folds: Sequence[FoldResult]
-    rows: Sequence[Row]
-    summary: Mapping[str, Summary]  # by kind of fold
-    breakdown: Mapping[str, Sequence[Group]]  # by kind of fold
-    front_fields: FieldCounts  # of the programs on the run's Pareto front
-    fold_fields: Mapping[str, FieldCounts]  # of the folds' programs, by kind
-    never_fitted: Sequence[Unfitted]
-    selection: Mapping[str, Selection]  # by kind of fold; empty with hindsight
-    ranking: Sequence[Ranking]
-    intervals: Mapping[str, Mapping[str, Coverage]]  # by class of residuals (evolve.run.trust), by figure
-
-    def to_json(self) -> JsonObject:
-        """The validation as validate.json has it."""
-        return {
-            "call": self.call,
-            "changed_since_first_call": list(self.changed),
-            "budget": self.budget,
-            "skipped": dict(self.skipped),
-            "engine": __version__,
-            "data": self.data,
-            "seed": self.seed,
-            "seeds": list(SCORE_SEEDS),
-            "run": self.run,
-            "form_chosen_with_hindsight": self.hindsight,
-            "rule": dict(self.rule),
-            "in_sample": dict(self.in_sample),
-            "champion": self.champion,
-            "folds": [fold.to_json() for fold in self.folds],
-            "rows": [row.to_json() for row in self.rows],
-            "summary": {kind: s.to_json() for kind, s in self.summary.items()},
-            "breakdown": {kind: [asdict(group) for group in groups] for kind, groups in self.breakdown.items()},
-            "fields": {
-                "front": asdict(self.front_fields),
-                "folds": {kind: asdict(counts) for kind, counts in self.fold_fields.items()},
-            },
-            "never_fitted": [row.to_json() for row in self.never_fitted],
-            "selection": {kind: asdict(s) for kind, s in self.selection.items()},
-            "ranking": [asdict(r) for r in self.ranking],
-            "intervals": {
-                name: {figure: asdict(c) for figure, c in of_figures.items()}
-                for name, of_figures in self.intervals.items()
-            },
-        }
 
 
 def validate(run: Run, options: Options, pool: Pool) -> Validation:
     """The held-out errors of a finished run; a pool carries out the searches of all folds.
 
-    They are written to RUN/validate.json (with `hindsight` to RUN/validate-hindsight.json), and a line about the call
-    to RUN/validate.jsonl. Ctrl-C leaves every fold intact, and the same call continues from there. Raises InputError if
-    the run is not finished, if nothing can be held out, or if settings have changed since the first call.
+    They are written to RUN/validate.json (those of recorded forms or of the run's champion to other files, FILES), and
+    a line about the call to RUN/validate.jsonl. Ctrl-C leaves every fold intact, and the same call continues from
+    there. Raises InputError if the run is not finished, if nothing can be held out, or if settings have changed since
+    the first call.
     """
     fitted, others = chosen(run.config.data)
     if run.shipped:
@@ -138,16 +94,18 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
     if report.champion is None:
         raise InputError(f"{run.path}: no candidate could be scored: `{command('resume', run.path)}` shows why")
     settings = run.config.validate
-    budget = options.budget or settings.budget
+    forms = _forms(run, options)
+    budget = options.budget or (run.config.budget if forms == RECORDED else settings.budget)
     folds, skipped = folds_of(run.config, options.kinds or settings.folds, budget, fitted)
-    searched_with = None if options.hindsight else budget
+    searched_with = None if forms == REFITTED else budget
     with run_folder.lock(run.path):
         protocol = validations.protocol(run, searched_with)
-        changed = validations.changed(run.path, protocol)
+        changed = validations.changed(run.path, protocol, forms)
         if changed and not options.again:
             raise InputError(f"{run.path}: settings have changed since the first validate ({'; '.join(changed)}): "
                              "change them back, or give --again, and the output will say so")  # fmt: skip
-        judged = _judged(run, folds, options, report.champion.text, pool)
+        shared = _shared(run, folds, options) if forms == SEARCHED and _models(run) else None
+        judged = _judged(run, shared.folds if shared else folds, forms, options.against, report.champion.text, pool)
         results, rows = [j.result for j in judged], [row for j in judged for row in j.rows]
         kinds = list(dict.fromkeys(fold.kind for fold in folds))
         by_kind = {kind: [row for row in rows if row.kind == kind] for kind in kinds}
@@ -163,12 +121,12 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
         validation = Validation(
             call=len(validations.calls(run.path)) + 1,
             changed=changed,
+            forms=forms,
             budget=searched_with,
             skipped=skipped,
             data=data_hash(fitted),
             seed=run.config.seed,
             run=str(run.path),
-            hindsight=options.hindsight,
             rule={**asdict(run.config.score), "selection": run.config.search.selection},
             in_sample=report.fitted_mean,
             champion=report.champion.key,
@@ -179,7 +137,7 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
             front_fields=fields_used(elite.text for elite in report.front),
             fold_fields={kind: fields_used(of_kind) for kind, of_kind in texts.items()},
             never_fitted=_never_fitted(report, others),
-            selection={} if options.hindsight else _selection(judged, run.config.seed),
+            selection={} if forms == REFITTED else _selection(judged, run.config.seed),
             ranking=[
                 r
                 for kind, of_kind in by_kind.items()
@@ -192,13 +150,52 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
                 for r in rankings(compared, kind, unit, figure)
             ],
             intervals={name: coverage(trust.residuals(name)) for name in CLASSES},
+            costs=costs_of(run.path / FOLDERS[forms], shared.limits) if shared else None,
         )
-        validations.append(run.path, _line(validation, protocol, sum(j.searched for j in judged)))
-        name = "validate-hindsight.json" if options.hindsight else "validate.json"
-        write_json(run.path / name, validation.to_json())
-        if not options.hindsight:
+        validations.append(run.path, line_of(validation, protocol, sum(j.searched for j in judged)))
+        write_json(run.path / FILES[forms], validation.to_json())
+        summary_page.write(run, report)  # which counts the calls, and says where their forms came from
+        if forms == SEARCHED:  # residuals of forms that saw what is held out would make intervals too narrow
             write_json(run.path / TRUST_FILE, trust.to_json())
     return validation
+
+
+def _models(run: Run) -> bool:
+    return run.config.search.proposer != "offline"
+
+
+def _forms(run: Run, options: Options) -> str:
+    """Where the folds' forms come from. Raises InputError if the run has no models that could be asked."""
+    if options.ask_models and not _models(run):
+        raise InputError(f"{run.path}: calls no language model: leave out --ask-models")
+    if options.hindsight:
+        return REFITTED
+    return SEARCHED if options.ask_models or not _models(run) else RECORDED
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """The folds with their shares of the limits on language models, which hold for all folds of a run together."""
+
+    folds: Sequence[Fold]
+    limits: Mapping[str, float]
+
+
+def _shared(run: Run, folds: Sequence[Fold], options: Options) -> _Shared:
+    """The folds of this call with their shares. Folds of earlier calls count too, whatever kind they are of.
+
+    Raises InputError if a fold has spent more than its share already.
+    """
+    llm, parent = with_totals(run.config.llm, options.limits), run.path / FOLDERS[SEARCHED]
+    before = runs_in(parent)
+    paths = {fold.folder: folder_of(parent, fold) for fold in folds}
+    searches = len({*paths.values(), *(earlier.path for earlier in before)})
+    check_spent(before, searches, llm)
+    each = share(llm, searches)
+    for earlier in before:
+        if earlier.path in paths.values():
+            shared_out(earlier, each)
+    return _Shared([replace(f, config=replace(f.config, llm=each)) for f in folds], limits_of(llm))
 
 
 def _saturated(champion: str, committee: Sequence[str], others: Sequence[Experiment]) -> tuple[Residual, ...]:
@@ -227,11 +224,13 @@ class Judged:
     selects: float | None = None
 
 
-def _judged(run: Run, folds: Sequence[Fold], options: Options, champion: str, pool: Pool) -> list[Judged]:
+def _judged(
+    run: Run, folds: Sequence[Fold], forms: str, against: Source | None, champion: str, pool: Pool
+) -> list[Judged]:
     """Every fold with the errors of its program on what it holds out."""
-    if options.hindsight:
+    if forms == REFITTED:
         pool.line.show(f"refit and held-out errors of {len(folds)} folds ...")
-        refits = [pool.submit(Call(_refit, (champion, fold, fold.train(), options.against))) for fold in folds]
+        refits = [pool.submit(Call(_refit, (champion, fold, fold.train(), against))) for fold in folds]
         errors = [refitted.result() for refitted in refits]
         pool.line.close()
         return [Judged(result, rows) for result, rows in errors]
@@ -240,12 +239,13 @@ def _judged(run: Run, folds: Sequence[Fold], options: Options, champion: str, po
         fold, path = folds[number], members[number].folder
         progress.stage("held-out errors, known answers")
         winner = winner_of(path, search.report)
-        errors = pool.submit(Call(_held_out, (fold, winner, fold.train(), options.against)))
+        errors = pool.submit(Call(_held_out, (fold, winner, fold.train(), against)))
         correlation = None if fold.last_stage else pool.submit(Call(selects, (*best_of(path), fold.held)))
         result, rows = errors.result()
         return Judged(result, rows, search.searched, correlation.result() if correlation else None)
 
-    members = [Member(folder_of(run.path / "validate", fold), fold.config) for fold in folds]
+    forms_of = "../.." if forms == RECORDED else ""
+    members = [Member(folder_of(run.path / FOLDERS[forms], fold), fold.config, forms_of) for fold in folds]
     return carry_out(members, "fold", pool, full=False, then=finish)
 
 
@@ -269,25 +269,3 @@ def _selection(judged: Sequence[Judged], seed: int) -> dict[str, Selection]:
         if not j.result.fold.last_stage:
             correlations.setdefault(j.result.fold.kind, {})[j.result.fold.name] = j.selects
     return {kind: selection(of_kind, seed) for kind, of_kind in correlations.items()}
-
-
-def _line(validation: Validation, protocol: Mapping[str, Any], searched: int) -> JsonObject:
-    """The line about a call in RUN/validate.jsonl."""
-    figures = {
-        kind: {name: of_kind.mean_abs_error_pct[name] for name in MEANS} | {"over": of_kind.experiments}
-        for kind, of_kind in validation.summary.items()
-    }
-    return {
-        "call": validation.call,
-        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "engine": __version__,
-        "data": validation.data,
-        "form_chosen_with_hindsight": validation.hindsight,
-        "kinds": list(validation.summary),
-        "budget": validation.budget,
-        "searched_folds": searched,
-        "changed_since_first_call": list(validation.changed),
-        "champions": {r.fold.folder: r.winner.key if r.winner else None for r in validation.folds},
-        "mean_abs_error_pct": figures,
-        "protocol": protocol,
-    }

@@ -9,6 +9,7 @@ from evolve.report.printing import prose, show
 from evolve.report.table import Row, Table, number, section
 from evolve.report.terms import legend
 from evolve.study.comparison import ComparisonReport
+from evolve.study.costs import spent_notes, spent_table
 from evolve.study.engines.engines import OURS
 from evolve.study.seeds import RepeatsReport
 from evolve.study.statistics import Spread
@@ -18,7 +19,8 @@ TITLES = {"joint": "joint", "worst3": "worst 3", "e2e": "E2E", "ttft": "TTFT", "
 COMPARISON_LEGEND = """\
 Each figure is the lowest so far (not always of the same program), merit the lowest of a sound program;
 median [quartiles] over {seeds} at 25, 50 and 100 percent of {budget} candidates. champion: by the rule.
-CPU s: of all work of one search; rejected: share of the proposals, without duplicates, that were refused.
+CPU s: of all work of one search (of assessments alone, if it asks language models);
+rejected: share of the proposals, without duplicates, that were refused.
 In sample: errors on the {runs} fitted experiments, of programs chosen with hindsight. Nothing here is held out; the
 transfer error within merit is that of constants fitted without a model, of forms that were chosen with it."""
 
@@ -46,6 +48,10 @@ def print_repeats(report: RepeatsReport) -> None:
         f"In sample: mean absolute errors of the champions on the {n} runs they were fitted on.",
         f"Repeats: {report.run} (engine {__version__}, data {report.data})",
     ]
+    if report.costs:
+        show(spent_table(report.costs))
+        goes_on = command("resume", report.run, "--max-usd", "MORE")
+        lines += ["", *spent_notes(report.costs, f"{report.run}/ledger.csv", goes_on)]
     if report.verdict:
         lines += ["", f"Pilot, fitted on these {n} experiments: {report.verdict.text}"]
     prose("\n".join(lines))
@@ -101,6 +107,10 @@ def print_comparison(report: ComparisonReport) -> None:
     show(costs_table(report))
     for verdict in report.verdicts:
         prose(verdict.text)
+    if report.costs:
+        show(spent_table(report.costs))
+        goes_on = command("resume", comparison.path, "--max-usd", "MORE")
+        prose("\n".join(spent_notes(report.costs, f"{comparison.path}/ledger.csv", goes_on)))
     prose(f"\nComparison: {comparison.path} (engine {__version__}, data {report.data}); "
         f"learning curves: {comparison.path}/curves.csv")  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluator.score import MEANS
 from evolve.run.folder import REMEDY
-from evolve.run.validations import calls
+from evolve.run.validations import SEARCHED, calls, forms_of
 from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -75,7 +75,7 @@ def _fold(fold: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> JsonObject:
 
 def _logged(run: Path) -> JsonObject | None:
     """The figures of the last validate call that searched every fold, from the log of the calls."""
-    searched = [line for line in calls(run) if not line.get("form_chosen_with_hindsight")]
+    searched = [line for line in calls(run) if forms_of(line) == SEARCHED]
     if not searched:
         return None
     last = searched[-1]

@@ -26,11 +26,11 @@ def is_dialect(tree: ast.Module) -> bool:
     return any(isinstance(n, ast.FunctionDef) and n.name in _HEADS for n in tree.body)
 
 
-def translate(tree: ast.Module, where: str) -> Program:
-    """The program that a module in the dialect spells. Raises ProgramError as `parse` does.
+def translate(tree: ast.Module, where: str, mistakes: list[ProgramError]) -> Program:
+    """The program that a module in the dialect spells. Adds its mistakes to `mistakes`, as `parse.read` does.
 
     >>> tree = ast.parse("def predict_step_time(b): return b['tokens'] + b['layers']")
-    >>> spell(translate(tree, "mine.py").functions[0].result)
+    >>> spell(translate(tree, "mine.py", []).functions[0].result)
     'b.tokens + s.layers'
     """
     doc, statements = docstring(tree.body)
@@ -40,27 +40,27 @@ def translate(tree: ast.Module, where: str) -> Program:
     for node in statements:
         match node:
             case ast.Assign(targets=[ast.Name(id="CONSTANTS")], value=ast.Dict() as table) if not functions:
-                _read_constants(table, values, Scope((), {}, where))
+                _read_constants(table, values, Scope((), {}, where, mistakes=mistakes))
             case ast.FunctionDef(name=head) if head in _HEADS and _one_object(node):
                 method = _HEADS[head]
-                scope = Scope(METHODS[method], dict(values), where, subscript=_subscript, tree=node)
+                scope = Scope(METHODS[method], dict(values), where, _subscript, node, mistakes)
                 if method in functions:
-                    raise scope.fail(node, f"{head} is defined twice: keep one")
+                    scope.note(scope.fail(node, f"{head} is defined twice: keep one"))
                 own_doc, rest = docstring(node.body)
                 body, result, line = block(rest, scope, node)
                 for unused in sorted(scope.locals - scope.used):
-                    raise scope.fail(node, f"{head}: {unused!r} is never used: remove it")
+                    scope.note(scope.fail(node, f"{head}: {unused!r} is never used: remove it"))
                 constants = tuple(c for c in scope.constants.values() if c.name in scope.used)
                 spent |= scope.used
                 functions[method] = Function(method, constants, body, result, own_doc, line)
             case _:
                 what = "this function's head" if isinstance(node, ast.FunctionDef) else kind(node)
                 remedy = "use CONSTANTS = {...} and def predict_step_time(b)"
-                raise ProgramError(f"{where}:{node.lineno}: {what} is not part of the language: {remedy}")
+                mistakes.append(ProgramError(where, node.lineno, f"{what} is not part of the language: {remedy}"))
     if "step_time" not in functions:
-        raise ProgramError(f"{where}:1: no predict_step_time: define `def predict_step_time(b): return ...`")
+        mistakes.append(ProgramError(where, 1, "no predict_step_time: define `def predict_step_time(b): return ...`"))
     for name in sorted(values.keys() - spent):
-        raise ProgramError(f"{where}:1: constant {name!r} is never used: remove it")
+        mistakes.append(ProgramError(where, 1, f"constant {name!r} is never used: remove it"))
     return Program(tuple(functions[m] for m in METHODS if m in functions), doc)
 
 
@@ -76,10 +76,16 @@ def _read_constants(table: ast.Dict, values: dict[str, Constant], scope: Scope) 
     for key, entry in zip(table.keys, table.values, strict=True):
         name = key.value if isinstance(key, ast.Constant) else None
         if not isinstance(name, str) or not NAME.fullmatch(name) or keyword.iskeyword(name):
-            raise scope.fail(entry, "a name in CONSTANTS is not a plain quoted identifier: rename it")
+            scope.note(scope.fail(entry, "a name in CONSTANTS is not a plain quoted identifier: rename it"))
+            continue
         if name in values or name in CALLS or name in ("b", "r", "s", "CONSTANTS"):
-            raise scope.fail(entry, f"the name {name!r} is taken: rename the constant")
-        values[name] = Constant(name, number(entry, scope))
+            scope.note(scope.fail(entry, f"the name {name!r} is taken: rename the constant"))
+            continue
+        values[name] = Constant(name, 0.0)
+        try:
+            values[name] = Constant(name, number(entry, scope))
+        except ProgramError as e:
+            scope.note(e)
 
 
 def _subscript(node: ast.Subscript, scope: Scope) -> Expr:

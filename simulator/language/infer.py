@@ -85,7 +85,7 @@ def check_units(program: Program, where: str) -> Program:
     """
     for function in program.functions:
         for clash in infer(function).clashes:
-            raise UnitError(f"{where}:{clash.line or 1}: units: {clash.why}")
+            raise UnitError(where, clash.line or 1, f"units: {clash.why}")
     return program
 
 
@@ -192,6 +192,7 @@ class _Solver:
             first = self.reduced(b) == MICROSECONDS  # change the other side: a time is wanted in the end
             remedy = self._factor("the first", a, b) if first else self._factor("the second", b, a)
             self.clash(f"cannot {verb} {sides}: {remedy}", left, right)
+            return b if first else a  # what it will be when it is corrected, so that this is said once
         return a
 
     def _factor(self, what: str, form: Form, goal: Form) -> str:

@@ -206,7 +206,7 @@ def feature(text: str) -> Expr:
     """
     parsed = _formula(text, "feature")
     if Field("b", TREES.name) in walk(parsed):
-        raise ProgramError("feature:1: b.trees cannot be read by its own ensemble: use another field")
+        raise ProgramError("feature", 1, "b.trees cannot be read by its own ensemble: use another field")
     return parsed
 
 
@@ -217,7 +217,7 @@ def _formula(text: str, where: str) -> Expr:
         case [ast.Expr(value=node)]:
             parsed = expression(node, scope)
         case _:
-            raise ProgramError(f"{where}:1: {text[:60]!r} is not a formula: write one over b. and s. fields")
+            raise ProgramError(where, 1, f"{text[:60]!r} is not a formula: write one over b. and s. fields")
     numbers = {c.name: Number(c.value) for c in scope.constants.values()}
     return rebuild(parsed, lambda n: numbers[n.name] if isinstance(n, Const) else n)
 

@@ -6,12 +6,14 @@ The text is never compiled, executed or imported. `unparse` is the inverse.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from simulator.language import units
 from simulator.language.dialect import is_dialect, translate
 from simulator.language.ir import CALLS, METHODS, Constant, Function, Program
-from simulator.language.reader import Scope, block, number
-from simulator.language.source import MAX_BYTES, ProgramError, docstring, kind, syntax_tree
+from simulator.language.reader import Enough, Scope, block, number
+from simulator.language.source import MAX_BYTES, ProgramError, docstring, kind, screen, syntax_tree
 from simulator.language.unparse import unparse
 
 
@@ -24,56 +26,103 @@ def parse(text: str | bytes, where: str = "program") -> Program:
     >>> parse("def step_time(b, s, *, c: us/token = 2.5): return c * b.tokens").theta
     (2.5,)
     """
-    tree = syntax_tree(text, where)
-    program = translate(tree, where) if is_dialect(tree) else _module(tree, where)
-    size = len(unparse(program).encode())
-    if size > MAX_BYTES:
-        why = f"written out it has {size} bytes, at most {MAX_BYTES} are read: shorten the program"
-        raise ProgramError(f"{where}:1: {why}")
-    return program
+    reading = read(text, where)
+    for mistake in reading.mistakes:
+        raise mistake
+    return reading.program
 
 
-def _module(tree: ast.Module, where: str) -> Program:
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A program, and the mistakes of its text in the order of reading. It has 0 where it has a mistake."""
+
+    program: Program
+    mistakes: tuple[ProgramError, ...]
+
+
+def read(
+    text: str | bytes, where: str = "program", rewrite: Callable[[ast.Module], ast.Module] | None = None
+) -> Reading:
+    """The program that `text` spells, with all its mistakes; `parse` raises the first one.
+
+    `rewrite` changes the syntax tree before it is read.
+
+    >>> [mistake.why for mistake in read("def step_time(b, s, *, c=1.0): return b.tokenz").mistakes]
+    ['unknown field b.tokenz: did you mean b.tokens?', "step_time: 'c' is never used: remove it"]
+    """
+    mistakes: list[ProgramError] = []
+    program = Program((), "")
+    try:
+        tree = syntax_tree(text, where)
+        if rewrite:
+            tree = rewrite(tree)
+            screen(tree, where)
+        program = translate(tree, where, mistakes) if is_dialect(tree) else _module(tree, where, mistakes)
+        if not mistakes and (size := len(unparse(program).encode())) > MAX_BYTES:
+            why = f"written out it has {size} bytes, at most {MAX_BYTES} are read: shorten the program"
+            mistakes.append(ProgramError(where, 1, why))
+    except ProgramError as e:
+        mistakes.append(e)
+    except Enough:
+        pass  # the mistakes that were found are told
+    return Reading(program, tuple(mistakes))
+
+
+def _module(tree: ast.Module, where: str, mistakes: list[ProgramError]) -> Program:
     doc, statements = docstring(tree.body)
     functions: dict[str, Function] = {}
     for node in statements:
         if not isinstance(node, ast.FunctionDef):
             why = f"only functions are allowed here, not {kind(node)}: remove it"
-            raise ProgramError(f"{where}:{node.lineno}: {why}")
-        if node.name in functions:
-            raise ProgramError(f"{where}:{node.lineno}: {node.name} is defined twice: keep one")
-        functions[node.name] = _function(node, where)
+            mistakes.append(ProgramError(where, node.lineno, why))
+        elif node.name in functions:
+            mistakes.append(ProgramError(where, node.lineno, f"{node.name} is defined twice: keep one"))
+        elif node.name not in METHODS:
+            why = f"unknown function {node.name!r}: the methods are {', '.join(METHODS)}"
+            mistakes.append(ProgramError(where, node.lineno, why))
+        else:
+            functions[node.name] = _function(node, where, mistakes)
     if "step_time" not in functions:
-        raise ProgramError(f"{where}:1: no step_time: define `def step_time(b, s, *, ...): return ...`")
+        mistakes.append(ProgramError(where, 1, "no step_time: define `def step_time(b, s, *, ...): return ...`"))
     return Program(tuple(functions[name] for name in METHODS if name in functions), doc)
 
 
-def _function(node: ast.FunctionDef, where: str) -> Function:
-    if node.name not in METHODS:
-        why = f"unknown function {node.name!r}: the methods are {', '.join(METHODS)}"
-        raise ProgramError(f"{where}:{node.lineno}: {why}")
+def _function(node: ast.FunctionDef, where: str, mistakes: list[ProgramError]) -> Function:
     objects = METHODS[node.name]
-    scope = Scope(objects, {}, where, tree=node)
+    scope = Scope(objects, {}, where, tree=node, mistakes=mistakes)
     args = node.args
     if node.decorator_list or node.returns is not None or getattr(node, "type_params", None):
         why = "decorators, return annotations and type parameters are not part of the language: remove them"
-        raise scope.fail(node, why)
+        scope.note(scope.fail(node, why))
     plain = not (args.posonlyargs or args.vararg or args.kwarg or args.defaults)
     if not plain or tuple(a.arg for a in args.args) != objects or any(a.annotation for a in args.args):
         head = f"({', '.join(objects)}, *, constants...)"
-        raise scope.fail(node, f"{node.name} takes {head}: write its head like that")
+        scope.note(scope.fail(node, f"{node.name} takes {head}: write its head like that"))
+        for arg in (*args.posonlyargs, *args.args):
+            if arg.arg not in objects:
+                scope.constants[arg.arg] = Constant(arg.arg, 0.0)  # what it was meant to be
+                scope.used.add(arg.arg)
     for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
         if arg.arg in objects or arg.arg in scope.constants or arg.arg in CALLS:
-            raise scope.fail(arg, f"the name {arg.arg!r} is taken: rename the constant")
-        if default is None:
-            raise scope.fail(arg, f"constant {arg.arg!r} has no value: give it a default, e.g. {arg.arg}=1.0")
-        unit, bounds = _annotation(arg.annotation, scope) if arg.annotation else (None, None)
-        scope.constants[arg.arg] = Constant(arg.arg, number(default, scope), unit, bounds)
+            scope.note(scope.fail(arg, f"the name {arg.arg!r} is taken: rename the constant"))
+            continue
+        scope.constants[arg.arg] = Constant(arg.arg, 0.0)
+        try:
+            scope.constants[arg.arg] = _constant(arg, default, scope)
+        except ProgramError as e:
+            scope.note(e)
     doc, statements = docstring(node.body)
     body, result, line = block(statements, scope, node)
     for unused in [n for n in (*scope.constants, *sorted(scope.locals)) if n not in scope.used]:
-        raise scope.fail(node, f"{node.name}: {unused!r} is never used: remove it")
+        scope.note(scope.fail(node, f"{node.name}: {unused!r} is never used: remove it"))
     return Function(node.name, tuple(scope.constants.values()), body, result, doc, line)
+
+
+def _constant(arg: ast.arg, default: ast.expr | None, scope: Scope) -> Constant:
+    if default is None:
+        raise scope.fail(arg, f"constant {arg.arg!r} has no value: give it a default, e.g. {arg.arg}=1.0")
+    unit, bounds = _annotation(arg.annotation, scope) if arg.annotation else (None, None)
+    return Constant(arg.arg, number(default, scope), unit, bounds)
 
 
 def _annotation(node: ast.expr, scope: Scope) -> tuple[units.Unit, tuple[float, float] | None]:

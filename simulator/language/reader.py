@@ -31,21 +31,32 @@ from simulator.language.ir import (
 from simulator.language.source import TOO_LARGE, ProgramError, kind, names
 from simulator.schema import FIELDS, READABLE
 
+MOST_MISTAKES = 20  # of one text: looking for the names that are near takes time
+
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _COMPARE: dict[type[ast.cmpop], str] = dict(
     zip((ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq), COMPARISONS, strict=True)
 )
 
 
+class Enough(Exception):
+    """MOST_MISTAKES were found: the rest of the text is not read."""
+
+
 @dataclass
 class Scope:
-    """What names mean inside one function, and the constants read so far."""
+    """What names mean inside one function, and the constants read so far.
+
+    A mistake is added to `mistakes`, and reading goes on: an expression with a mistake is 0, which has any unit. If
+    there is no such list, the mistake is raised.
+    """
 
     objects: tuple[str, ...]
     constants: dict[str, Constant]
     where: str
     subscript: Callable[[ast.Subscript, Scope], Expr] | None = None  # reads a subscript, which only the dialect has
     tree: ast.AST | None = None  # the function
+    mistakes: list[ProgramError] | None = None
     locals: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     lifted: int = 0
@@ -57,7 +68,21 @@ class Scope:
 
     def fail(self, node: ast.AST, why: str) -> ProgramError:
         """The error about a node, to be raised."""
-        return ProgramError(f"{self.where}:{getattr(node, 'lineno', 1)}: {why}")
+        return ProgramError(self.where, getattr(node, "lineno", 1), why)
+
+    def note(self, error: ProgramError) -> None:
+        """Add a mistake, or raise it. Raises Enough after the last one that is looked for."""
+        if self.mistakes is None:
+            raise error
+        self.mistakes.append(error)
+        if len(self.mistakes) >= MOST_MISTAKES:
+            raise Enough
+
+    def near(self, name: str) -> str:
+        """What a name that nothing has may mean: fields or names that are alike, "" if there are none."""
+        known = sorted({*self.constants, *self.locals} if self.subscript is None else self.locals)
+        fields = [f"{o}.{n}" for o, n in FIELDS if o in self.objects and n == name]
+        return " or ".join(fields or difflib.get_close_matches(name, known, n=1))
 
     def lift(self, value: float) -> Const:
         """Make a number in a formula a constant, under a name that the text does not use."""
@@ -86,34 +111,75 @@ def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tup
         match node:
             case ast.Return(value=ast.expr() as value):
                 if rest:
-                    raise scope.fail(rest[0], "nothing may follow a return: remove it")
+                    scope.note(scope.fail(rest[0], "nothing may follow a return: remove it"))
                 return tuple(body), expression(value, scope), node.lineno
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                if name in (*scope.locals, *scope.constants, *scope.objects, *CALLS, "CONSTANTS"):
-                    raise scope.fail(node, f"the name {name!r} is taken: assign to a fresh one")
-                body.append(Let(name, expression(value, scope), node.lineno))
-                scope.locals.add(name)
+                if taken := name in (*scope.locals, *scope.constants, *scope.objects, *CALLS, "CONSTANTS"):
+                    scope.note(scope.fail(node, f"the name {name!r} is taken: assign to a fresh one"))
+                let = Let(name, expression(value, scope), node.lineno)
+                if not taken:
+                    body.append(let)
+                    scope.locals.add(name)
             case ast.If(test=test, body=[ast.Return(value=ast.expr() as value)], orelse=orelse):
                 body.append(Guard(_condition(test, scope), expression(value, scope), node.lineno))
                 rest = [*orelse, *rest]
-            case ast.If():
-                raise scope.fail(node, "an if may hold one return and nothing else: use `x if a < b else y`")
-            case ast.Assign():
-                raise scope.fail(node, "only a single name can be assigned: write `name = value`")
-            case ast.Return():
-                raise scope.fail(node, "a return without a value: return the time in microseconds")
             case _:
-                remedy = "use assignments, `if ...: return` and return"
-                raise scope.fail(node, f"{kind(node)} is not part of the language: {remedy}")
-    raise scope.fail(owner, "no return at the end: add one")
+                scope.note(scope.fail(node, _foreign(node)))
+                body += _skipped(node, scope)
+    scope.note(scope.fail(owner, "no return at the end: add one"))
+    return tuple(body), Number(0.0), getattr(owner, "lineno", 1)
+
+
+def _foreign(node: ast.stmt) -> str:
+    """What is wrong with a statement that is not on the whitelist."""
+    match node:
+        case ast.If():
+            return "an if may hold one return and nothing else: use `x if a < b else y`"
+        case ast.Assign():
+            return "only a single name can be assigned: write `name = value`"
+        case ast.Return():
+            return "a return without a value: return the time in microseconds"
+        case _:
+            return f"{kind(node)} is not part of the language: use assignments, `if ...: return` and return"
+
+
+def _skipped(node: ast.stmt, scope: Scope) -> list[Let]:
+    """What stands for a statement that cannot be read, so that no complaint is about the names in it."""
+    scope.used |= names(node)
+    stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    fresh = sorted(stored - scope.locals - scope.constants.keys())
+    scope.locals |= {*fresh}
+    return [Let(name, Number(0.0), node.lineno) for name in fresh]
 
 
 def expression(node: ast.expr, scope: Scope) -> Expr:
-    """The expression that a syntax tree spells. Raises ProgramError for anything that is not on the whitelist.
+    """The expression that a syntax tree spells. Notes a mistake for anything that is not on the whitelist.
 
     >>> spell(expression(ast.parse("b.tokens * 2").body[0].value, Scope(("b", "s"), {}, "mine.py")))
     'b.tokens * 2'
     """
+    try:
+        return _expression(node, scope)
+    except ProgramError as e:
+        scope.note(e)
+        scope.used |= names(node)  # it would be wrong to say that they are not used
+        for part in _parts(node):
+            expression(part, scope)
+        return Number(0.0)
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """The parts of an expression with a mistake that may have mistakes of their own."""
+    match node:
+        case ast.Call(args=args) if not (isinstance(node.func, ast.Name) and node.func.id in CALLS):
+            return [arg for arg in args if not isinstance(arg, ast.Starred)]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) not in _OPERATORS:
+            return [left, right]
+        case _:
+            return []
+
+
+def _expression(node: ast.expr, scope: Scope) -> Expr:
     match node:
         case ast.Constant():
             value = number(node, scope)
@@ -127,7 +193,8 @@ def expression(node: ast.expr, scope: Scope) -> Expr:
                 return Const(name)
             if name in scope.objects:
                 raise scope.fail(node, f"{name} is not a number: read one of its fields")
-            raise scope.fail(node, f"unknown name {name!r}: assign it first or make it a constant")
+            meant = f"did you mean {near}?" if (near := scope.near(name)) else "assign it first or make it a constant"
+            raise scope.fail(node, f"unknown name {name!r}: {meant}")
         case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in scope.objects:
             return read_field(node, owner, name, scope)
         case ast.Attribute():
@@ -179,6 +246,15 @@ def _call(node: ast.Call, scope: Scope) -> Expr:
 
 
 def _condition(node: ast.expr, scope: Scope) -> Compare:
+    try:
+        return _comparison(node, scope)
+    except ProgramError as e:
+        scope.note(e)
+        scope.used |= names(node)
+        return Compare("<", Number(0.0), Number(0.0))
+
+
+def _comparison(node: ast.expr, scope: Scope) -> Compare:
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
             return Compare(_COMPARE[type(op)], expression(left, scope), expression(right, scope))

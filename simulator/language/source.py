@@ -30,6 +30,13 @@ _READING = threading.Lock()
 class ProgramError(InputError):
     """The text is not a program of the language. Message: `where:line: why`."""
 
+    def __init__(self, where: str, line: int, why: str) -> None:
+        super().__init__(f"{where}:{line}: {why}")
+        self.where, self.line, self.why = where, line, why
+
+    def __reduce__(self) -> tuple[type[ProgramError], tuple[str, int, str]]:
+        return type(self), (self.where, self.line, self.why)  # so that a worker process can send it
+
 
 def syntax_tree(text: str | bytes, where: str) -> ast.Module:
     """The syntax tree of a text. Raises ProgramError for one that is not Python, too large or too deep.
@@ -40,23 +47,23 @@ def syntax_tree(text: str | bytes, where: str) -> ast.Module:
     """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(raw) > MAX_BYTES:
-        raise ProgramError(f"{where}:1: {len(raw)} bytes, at most {MAX_BYTES} are read: shorten the program")
+        raise ProgramError(where, 1, f"{len(raw)} bytes, at most {MAX_BYTES} are read: shorten the program")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        raise ProgramError(f"{where}:1: not UTF-8 text (byte {e.start}): give a program's text") from None
+        raise ProgramError(where, 1, f"not UTF-8 text (byte {e.start}): give a program's text") from None
     if "\0" in text:
-        raise ProgramError(f"{where}:1: binary data: give a program's text")
+        raise ProgramError(where, 1, "binary data: give a program's text")
     if not text.strip():
-        raise ProgramError(f"{where}:1: empty: define `def step_time(b, s, *, ...): return ...`")
+        raise ProgramError(where, 1, "empty: define `def step_time(b, s, *, ...): return ...`")
     # The empty file name keeps the interpreter from looking up the line of a SyntaxError in a file.
     tree = _quietly(lambda: ast.parse(text, ""), where)
-    _screen(tree, where)
+    screen(tree, where)
     if _SUSPECT.search(text):  # the syntax tree has normalised names, so look at the tokens as written
         for token in _quietly(lambda: list(tokenize.generate_tokens(io.StringIO(text).readline)), where):
             if token.type == tokenize.NAME and not NAME.fullmatch(token.string):
                 why = f"name {token.string[:40]!r} is not plain ASCII of at most 64 characters: rename it"
-                raise ProgramError(f"{where}:{token.start[0]}: {why}")
+                raise ProgramError(where, token.start[0], why)
     return tree
 
 
@@ -69,11 +76,11 @@ def _quietly(reading: Callable[[], Read], where: str) -> Read:
     except SyntaxError as e:
         huge = "int_max_str_digits" in e.msg
         why = TOO_LARGE if huge else f"not valid syntax ({e.msg}): fix the text"
-        raise ProgramError(f"{where}:{e.lineno or 1}: {why}") from None
+        raise ProgramError(where, e.lineno or 1, why) from None
     except (RecursionError, MemoryError):
-        raise ProgramError(f"{where}:1: {_TOO_DEEP}") from None
+        raise ProgramError(where, 1, _TOO_DEEP) from None
     except (ValueError, tokenize.TokenError) as e:
-        raise ProgramError(f"{where}:1: cannot be read ({str(e).splitlines()[0]}): fix the text") from None
+        raise ProgramError(where, 1, f"cannot be read ({str(e).splitlines()[0]}): fix the text") from None
 
 
 _TOO_DEEP = f"nested too deeply, at most {MAX_DEPTH} levels are read: split it over assignments"
@@ -85,18 +92,21 @@ TOO_LARGE = "a number too large for float64: give a finite one"
 _MARKS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 
-def _screen(tree: ast.Module, where: str) -> None:
-    """Reject trees that later functions could not walk or whose numbers they could not print. Does not recurse."""
+def screen(tree: ast.Module, where: str) -> None:
+    """Reject trees that later functions could not walk or whose numbers they could not print. Does not recurse.
+
+    >>> screen(ast.parse("x = 1e400"), "mine.py")
+    """
     parts = (part for node in tree.body for part in getattr(node, "body", [node]))  # not heads: many constants are fine
     if sum(isinstance(n, ast.expr) for level in _levels([*parts]) for n in level) > MAX_PIECES:
         why = f"too long, at most {MAX_PIECES} fields, constants, numbers and operations are read: shorten the program"
-        raise ProgramError(f"{where}:1: {why}")
+        raise ProgramError(where, 1, why)
     for depth, level in enumerate(_levels([tree])):
         for node in level:
             if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value.bit_length() > MAX_BITS:
-                raise ProgramError(f"{where}:{node.lineno}: {TOO_LARGE}")
+                raise ProgramError(where, node.lineno, TOO_LARGE)
         if depth == MAX_DEPTH:
-            raise ProgramError(f"{where}:{max(getattr(node, 'lineno', 1) for node in level)}: {_TOO_DEEP}")
+            raise ProgramError(where, max(getattr(node, "lineno", 1) for node in level), _TOO_DEEP)
 
 
 def _levels(level: list[ast.AST]) -> Iterator[list[ast.AST]]:

@@ -216,9 +216,7 @@ def test_every_yaml_shown_is_read(page: Path, tmp_path: Path) -> None:
         raw = yaml.safe_load(text)
         if "experiments" in raw:
             models = {**model_table(), "my-model": model_table()["llama-3.1-8b"]}  # the reader's own
-            assert experiments_from_mapping(
-                raw, page.name, models, hardware_table(), files_beside(tmp_path / page.name)
-            )
+            assert experiments_from_mapping(raw, page.name, models, hardware_table(), files_beside(tmp_path / page.name))
         else:
             config_from(raw, page.name)
 

@@ -120,11 +120,7 @@ def test_the_hosts_default_form_is_refitted_as_evolve_fit_does() -> None:
     assert known.program_of(task).theta == refitted.fit.programs[0].theta
     rows = known.solve(task)
     assert len(rows) == 20 and tuple(rows) == refitted.errors
-    assert [round(mean_abs_pct(rows, metric), 1) for metric in ("e2e", "ttft", "itl")] == [
-        5.0,
-        18.7,
-        4.9,
-    ]  # docs/host.md
+    assert [round(mean_abs_pct(rows, metric), 1) for metric in ("e2e", "ttft", "itl")] == [5.0, 18.7, 4.9]  # docs/host.md
 
 
 def test_what_the_runs_do_not_decide_stays_as_the_host_published_it() -> None:

@@ -26,15 +26,13 @@ from simulator.language.complete import complete
 from simulator.language.parse import parse
 from simulator.replay import Replay, replay
 
-TRUTH = complete(
-    parse("""
+TRUTH = complete(parse("""
 def step_time(b, s, *, base=4000.0, each=25.0, chunk=30.0, kv=0.35):
     return base + each * b.decode_reqs + chunk * b.prefill_tokens + kv * b.kv_sum
 
 def queueing_time(r, s, *, alpha=3000.0, per=2.0):
     return alpha + per * r.input_len
-""")
-)
+"""))
 BASE = {e.id: e for e in bundled_experiments()}["llama-2-7b-tp1-general"]
 
 

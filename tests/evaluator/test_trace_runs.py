@@ -43,9 +43,7 @@ def test_a_shipped_run_as_a_trace_is_predicted_alike(e: Experiment, tmp_path: Pa
     (entry,) = (entry for name in BUNDLED for entry in raw_entries(name) if entry["id"] == e.id)
     load = load_of(e, 1)
     table = columns(load.requests)
-    name = (
-        "trace.csv" if e.workload.name == "reasoning-lite" else "trace.parquet"
-    )  # text takes a second for the long ones
+    name = "trace.csv" if e.workload.name == "reasoning-lite" else "trace.parquet"  # text takes a second for the long ones
     written(tmp_path, name, csv(table) if name.endswith("csv") else table)
     as_trace = entry | {"workload": {"name": e.workload.name, "trace": name}}
     (tmp_path / "my.yaml").write_text(yaml.safe_dump({"version": 1, "experiments": [as_trace]}))
@@ -138,9 +136,7 @@ def test_windows_are_the_stages(tmp_path: Path) -> None:
     assert one.workload.source != two.workload.source and is_recorded(one.workload)
     assert one.observed is not None and three.observed is not None and three.observed.summary == one.observed.summary
     e2e = np.arange(250) % 7 + 50
-    assert [o.e2e_ms.mean for o in three.observed.stages] == [
-        e2e[i].mean() for i in np.split(np.arange(250), (80, 160))
-    ]
+    assert [o.e2e_ms.mean for o in three.observed.stages] == [e2e[i].mean() for i in np.split(np.arange(250), (80, 160))]
     assert list(seeds_of(one.workload, (1, 2, 3))) == [1]
     short = first_stages(three.workload, 2)
     assert isinstance(short.source, Trace) and len(short.source.requests) == 160 and len(short.stages) == 2

@@ -66,9 +66,7 @@ def test_a_published_form_is_read_and_replayed(name: str, tmp_path: Path) -> Non
 
 def test_optional_columns(tmp_path: Path) -> None:
     rows = "0,100,3,7,2,64,,50,5,1\n1,100,3,7,,,30,60,6,1\n2,100,3,9,2,64,,,,1\n3,100,3,,-1,,0.5,70,7,0\n"
-    trace = trace_of(
-        tmp_path, "t.csv", HEAD + ",prompt,prefix_group,prefix_len,timeout_s,e2e_ms,ttft_ms,completed\n" + rows
-    )
+    trace = trace_of(tmp_path, "t.csv", HEAD + ",prompt,prefix_group,prefix_len,timeout_s,e2e_ms,ttft_ms,completed\n" + rows)
     r, recorded = trace.requests, trace.recorded
     assert r.prompt.tolist() == [0, 0, -1, -1]  # that of a single request is nobody's
     assert r.group.tolist() == [0, -1, 0, -1] and r.shared_len.tolist() == [64, 0, 64, 0]
@@ -110,23 +108,13 @@ def test_pieces_are_numbered_and_those_without_a_number_are_their_own(tmp_path: 
     ("name", "content", "notes"),
     [
         ("t.csv", HEAD + ",e2e_s,user\n0,100,3,20,7\n", ("the column 'e2e_s' is not read: did you mean 'e2e_ms'?",)),
-        (
-            "t.csv",
-            HEAD + ",hash_ids\n0,100,3,5\n",
-            ("the column hash_ids is not read: a CSV file has no lists, write parquet",),
-        ),
+        ("t.csv", HEAD + ",hash_ids\n0,100,3,5\n", ("the column hash_ids is not read: a CSV file has no lists, write parquet",)),
         ("t.csv", HEAD + ",prompt,prompts\n0,100,3,1,1\n", ()),
-        (
-            "p.parquet",
-            PIECES | {"timeout": [1, 2, 3]},
-            ("the column 'timeout' is not read: did you mean 'timeout_s'?",),
-        ),
+        ("p.parquet", PIECES | {"timeout": [1, 2, 3]}, ("the column 'timeout' is not read: did you mean 'timeout_s'?",)),
         ("p.parquet", PIECES, ()),
     ],
 )
-def test_a_column_that_is_nearly_one_of_ours_is_noted(
-    name: str, content: Any, notes: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_column_that_is_nearly_one_of_ours_is_noted(name: str, content: Any, notes: tuple[str, ...], tmp_path: Path) -> None:
     assert trace_of(tmp_path, name, content).notes == notes
 
 

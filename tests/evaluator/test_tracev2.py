@@ -194,3 +194,12 @@ def test_an_unknown_key_of_the_header_is_noted(tmp_path: Path) -> None:
     header = read_header(tmp_path / "h.yaml")
     assert [note.partition(": ")[2] for note in header.notes] == ["'kv_offload' of the header is not replayed"]
     assert header.server == Server()
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_header_and_data_that_are_swapped_are_said_to_be(mark: str, tmp_path: Path) -> None:
+    written(tmp_path, {})
+    data = tmp_path / "data.csv"
+    data.write_text(mark + data.read_text(), encoding="utf-8")
+    with pytest.raises(InputError, match=r"data\.csv: is the data of a trace, a CSV file, not its header: swap the two"):
+        read_recording(data, tmp_path / "header.yaml")

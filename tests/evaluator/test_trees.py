@@ -52,9 +52,7 @@ from simulator.schema import PREFILL_TOKENS
 
 RUNS = {e.id: e for e in bundled_experiments()}
 TWO = ("llama-2-7b-tp1-codegen", "llama-2-70b-tp4-general")
-LAW = parse(
-    "def step_time(b, s): return 3000 + 2 * s.weights_us + 30 * b.decode_reqs + 8 * b.prefill_tokens + b.kv_read_us"
-)
+LAW = parse("def step_time(b, s): return 3000 + 2 * s.weights_us + 30 * b.decode_reqs + 8 * b.prefill_tokens + b.kv_read_us")
 
 
 def drawn(n: int, seed: int) -> np.ndarray:
@@ -145,11 +143,7 @@ def test_a_program_with_the_ensemble_predicts_what_was_trained() -> None:
 
 def test_training_again_gives_the_same_and_another_seed_does_not() -> None:
     again, other = train(rows(), trials=3), train(rows(), trials=3, seed=1)
-    assert (again.forest, again.settings, again.importances) == (
-        trained().forest,
-        trained().settings,
-        trained().importances,
-    )
+    assert (again.forest, again.settings, again.importances) == (trained().forest, trained().settings, trained().importances)
     assert other.forest != again.forest
 
 
@@ -178,10 +172,7 @@ def test_more_tokens_never_take_less_time_if_all_else_is_equal() -> None:
     falls = 0
     for i, f in enumerate(OWN):
         for row in x:
-            grid = [
-                forest.leaves(np.where(np.arange(len(row)) == i, v, row))
-                for v in np.quantile(x[:, i], np.linspace(0, 1, 12))
-            ]
+            grid = [forest.leaves(np.where(np.arange(len(row)) == i, v, row)) for v in np.quantile(x[:, i], np.linspace(0, 1, 12))]
             steps = np.diff(grid)
             assert not f.rises or (steps >= -1e-12).all(), f.name
             falls += bool((steps < 0).any())

@@ -187,9 +187,7 @@ def test_fast_exact_and_plain_are_equal_with_trees(load: Load, seed: int, contex
     kinds = [f for f in CLOCK_FEATURES if contexts or "kv" not in f]
     program = parse(TREES_TEXT).with_forest(random_forest(seed, kinds))
     bound = bind(assemble(program), program.theta, FACTS)
-    told = host(
-        load.requests, [0] * len(load.requests.input_len), load.limits, step_function(program, FACTS), most_steps=20_000
-    )
+    told = host(load.requests, [0] * len(load.requests.input_len), load.limits, step_function(program, FACTS), most_steps=20_000)
     assume(not told.stuck)
     for kwargs in ({}, {"force_exact": True}, {"steps": steps_of(bound, load.limits, remember=False)}):
         seen = replay_bound(load, bound, account=True, **kwargs)  # type: ignore[arg-type]

@@ -123,11 +123,7 @@ def test_every_setting_is_read() -> None:
     (x,) = read(raw)
     assert x.engine == Engine(**engine)
     assert (x.facts["kv_blocks"], x.facts["kv_cpu_offload"], x.facts["block_size"]) == (777, 1, 32)
-    assert (profile_of(x).arrival, x.workload.timeout_s, profile_of(x).prompt_len_mean) == (
-        Arrival("even"),
-        300.0,
-        99.5,
-    )
+    assert (profile_of(x).arrival, x.workload.timeout_s, profile_of(x).prompt_len_mean) == (Arrival("even"), 300.0, 99.5)
     none = Statistic()
     assert x.observed is not None
     assert x.observed.summary == Observation(

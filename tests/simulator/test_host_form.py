@@ -27,10 +27,7 @@ BATCHES = 40
 
 def facts_of_entry(model: str, gpu: str, tp: int) -> Facts:
     return deployment_facts(
-        model_table()[model]["config"],
-        hardware_table()[gpu],
-        Engine(tensor_parallel=tp, total_kv_blocks=10_000),
-        "test",
+        model_table()[model]["config"], hardware_table()[gpu], Engine(tensor_parallel=tp, total_kv_blocks=10_000), "test"
     )
 
 
@@ -62,9 +59,7 @@ def test_step_times_are_the_hosts_on_every_gpu(model: str, tp: int) -> None:
     config, rng, code = model_table()[model]["config"], np.random.default_rng(tp), assemble(PROGRAM)
     for gpu in dict.fromkeys(str(entry["name"]) for entry in hardware_table().values()):
         facts = facts_of_entry(model, gpu, tp)
-        drawn = tuple(
-            float(x) for x in rng.uniform(0.0, 3.0, 10)
-        )  # weighs each term, also those that are 0 as published
+        drawn = tuple(float(x) for x in rng.uniform(0.0, 3.0, 10))  # weighs each term, also those that are 0 as published
         published = (*BETA[:8], *BETA[8:10])
         for beta in (published, drawn):
             bound = bind(code, (*beta, *ALPHA), facts)
@@ -93,9 +88,7 @@ def test_what_a_prompt_counts_for_depends_on_its_whole_length() -> None:
 def test_steps_of_one_composition_and_other_prompts_are_not_taken_for_the_same() -> None:
     limits = Limits(max_seqs=128, budget=2048, threshold=0, block=16, blocks=10_000)
     bound: Bound = bind(assemble(PROGRAM), PROGRAM.theta, facts_of_entry("llama-2-7b", "H100", 1))
-    plain = bind(
-        assemble(load("linear").complete), load("linear").complete.theta, facts_of_entry("llama-2-7b", "H100", 1)
-    )
+    plain = bind(assemble(load("linear").complete), load("linear").complete.theta, facts_of_entry("llama-2-7b", "H100", 1))
     assert steps_of(bound, limits).chunks == 0 < steps_of(plain, limits).chunks
 
 

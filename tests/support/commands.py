@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import click
 import pytest
 
-from evolve.cli import run_command
+from evolve.cli import cli, run_command
+
+
+def commands(group: click.Group = cli, above: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command by its words, those of groups inside too."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{above}{name} ")
+        else:
+            yield f"{above}{name}", command
 
 
 def evolve(*args: object) -> int:

@@ -19,6 +19,9 @@ from unittest.mock import patch
 import step_tables
 import tiny_world
 import trace_files
+from llm_replies import said
+from llm_scripts import EXAMPLE, whole
+from llm_server import Server
 from paths import ROOT
 from trace_engine import simulate
 
@@ -185,6 +188,10 @@ def samples(home: Path) -> dict[str, list[Any]]:
         found["model list"] = [printed("model", "list", "--json")]
         found["model show"] = [printed("model", "show", name, "--json") for name in ("mine", "llama-3.1-8b")]
     found["prompt"] = [printed("prompt", run, 0, "--json")]
+    with Server(lambda _: said(whole(EXAMPLE))) as server:
+        found["llm-check"] = [
+            printed("llm-check", name, "--api-base", server.url, "--json") for name in ("openai/mine", "openai/gpt-4o-mini")
+        ]
     found["simulate"] = [printed("simulate", "--id", "dense-chat", "--experiments", data, "--quiet", "--json")]
     found["export"] = [printed("export", run, "--to", "openevolve", "--out", home / "peer", "--json")]
     found["export --to json"] = [

@@ -40,6 +40,7 @@ from llm_runs import (
     NOTES_KEPT,
     Ran,
     Recorder,
+    asked,
     by_content,
     environment,
     evolve,
@@ -88,21 +89,21 @@ FAULTS = {
 }
 # without the gate of physics, which is half of the time of so small a run, where no figure in a test depends on it
 CONFIGS = {
-    # 32 proposals a generation
+    # two questions of three rounds a generation
     "faulty": """
         budget: 1000
         score: {physics: false}
-        search: {hopeless: 0, generations: 7, finalists: 1}
+        search: {hopeless: 0, generations: 14, finalists: 1}
         llm: {summariser: openai/notes, notes_every: 2, backoff_s: 0.02, attempts: 3, max_usd: 100}
     """,
-    # 16 proposals, four questions a generation; notes before the third
+    # two questions a generation; notes before the third
     "small": """
         budget: 1000
         score: {physics: false}
         search: {hopeless: 0, generations: 3, islands: 2, finalists: 1}
         llm: {summariser: openai/notes, notes_every: 2, max_usd: 100}
     """,
-    # 8 proposals, two questions a generation
+    # two questions a generation, of one island
     "narrow": """
         budget: 1000
         search: {hopeless: 0, islands: 1, finalists: 0}
@@ -120,7 +121,7 @@ CONFIGS = {
         budget: 1000
         score: {physics: false}
         search: {hopeless: 0, generations: 4, islands: 3, finalists: 0}
-        llm: {share: 0.5, max_usd: 500, answer_tokens: 1000, repair: false}
+        llm: {share: 0.5, max_usd: 500, answer_tokens: 1000, rounds: 1}
     """,
 }
 WRONG = "sk-wrong-0123456789"
@@ -202,13 +203,16 @@ class Broken(NamedTuple):
 def broken(folder: Path) -> Broken:
     holding = threading.Event()
     holding.set()
+    held: list[str] = []  # the question that hangs, whenever it is asked
 
     def after_notes(request: Request) -> bool:
         return len(request.messages) == 2 and NOTES_KEPT in request.messages[1]["content"]
 
     def script(request: Request) -> Reply:
-        if holding.is_set() and after_notes(request) and request.number % 2:
-            return hang(FOREVER_S)
+        if holding.is_set() and after_notes(request):
+            held.extend([asked(request.messages)] if not held else [])
+            if asked(request.messages) == held[0]:
+                return hang(FOREVER_S)
         return by_content(request)
 
     def stuck(questions: int) -> bool:
@@ -221,12 +225,12 @@ def broken(folder: Path) -> Broken:
     with Server(recorder) as server:
         args = search(server, folder / "small.yaml", "--quiet", "--judge", "openai/judge", "--out", run)
         process = started(folder, *args)
-        wait_for(lambda: stuck(4), process)  # all of a generation
+        wait_for(lambda: stuck(2), process)  # both of a generation
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=TIMEOUT_S)
         interrupted = Ran(process.returncode, "", err)
         process = started(folder, "resume", run, "--workers", 2, "--quiet")
-        wait_for(lambda: stuck(6), process)  # two of them had hung
+        wait_for(lambda: stuck(3), process)  # one of them had hung
         kill(process)
         before, seen = journal(run), list(server.seen)
         hung = [q for q, reply in zip(seen, recorder.replies, strict=True) if reply.manner == "hang"]
@@ -303,7 +307,7 @@ def down(folder: Path) -> tuple[Path, int, str]:
     """A run whose only model never answers: its exit status, and what a terminal showed."""
     run = folder / "down"
     with Server(lambda _: status(500)) as server:
-        args = search(server, folder / "narrow.yaml", "--out", run, "--budget", 40, models=["a"])
+        args = search(server, folder / "narrow.yaml", "--out", run, "--budget", 44, models=["a"])
         terminal, other = pty.openpty()
         shown: list[bytes] = []
 

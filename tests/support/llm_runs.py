@@ -97,8 +97,10 @@ def search(server: Server, config: Path, *more: object, models: Sequence[str] = 
     """The arguments of a run on the tiny data, which lies beside its configuration; no wait between requests."""
     llm = [x for name in models for x in ("--llm", f"openai/{name}")]
     prices = [x for name, (i, o) in USD.items() for x in ("--price", f"openai/{name}={i},{o}")]
-    return ["run", "--config", config, "--experiments", config.parent / "data.yaml", "--workers", 1, "--proposer",
-            "llm", *llm, "--api-base", server.url, *prices, "--rpm", 0, *more]  # fmt: skip
+    defaults = {"--workers": 1, "--proposer": "llm", "--rpm": 0}
+    left = [x for name, value in defaults.items() if name not in more for x in (name, value)]
+    return ["run", "--config", config, "--experiments", config.parent / "data.yaml", *llm, "--api-base", server.url,
+            *prices, *left, *more]  # fmt: skip
 
 
 # what models answer

@@ -28,6 +28,7 @@ class Float(float):
     __sub__ = _binary(operator.sub)
     __mul__ = _binary(operator.mul)
     __truediv__ = _binary(guarded.div)
+    __pow__ = _binary(guarded.power)
 
     def __neg__(self) -> Float:
         return Float(-float(self))

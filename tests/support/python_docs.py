@@ -90,10 +90,7 @@ def without_traces(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 def texts(notebook: nbformat.NotebookNode) -> list[list[str]]:
     """The text of the outputs of each cell; of pictures, only that there is one. Complaints of libraries do not count."""
-    return [
-        [_text(output) for output in cell.get("outputs", ()) if output.get("name") != "stderr"]
-        for cell in notebook.cells
-    ]
+    return [[_text(output) for output in cell.get("outputs", ()) if output.get("name") != "stderr"] for cell in notebook.cells]
 
 
 def _text(output: Mapping[str, Any]) -> str:

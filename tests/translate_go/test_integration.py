@@ -107,16 +107,12 @@ def test_a_backend_for_every_model_is_described_by_the_hosts_names() -> None:
 )
 def test_the_line_with_into_repeats_the_options(words: list[str], tmp_path: Path) -> None:
     """It is a command that emits the same Go."""
-    (tmp_path / "my own.py").write_text(
-        "def step_time(b, s, *, k: us/token = 0.5): return s.weights_us + k * b.tokens\n"
-    )
+    (tmp_path / "my own.py").write_text("def step_time(b, s, *, k: us/token = 0.5): return s.weights_us + k * b.tokens\n")
     run = next(w for w in written_experiments("experiments_h100.yaml") if w.experiment.id == "llama-2-7b-tp1-general")
     (tmp_path / "runs.yaml").write_text(json.dumps({"version": 1, "experiments": [{**run.entry, "id": "own"}]}))
     files = {"{mine}": str(tmp_path / "my own.py"), "{runs}": str(tmp_path / "runs.yaml")}
     assert evolve("emit", *(files.get(word, word) for word in words), "--out", tmp_path / "go") == 0
-    (line,) = re.findall(
-        r"^    (evolve emit .*) --into CHECKOUT$", (tmp_path / "go/INTEGRATION.md").read_text(), re.MULTILINE
-    )
+    (line,) = re.findall(r"^    (evolve emit .*) --into CHECKOUT$", (tmp_path / "go/INTEGRATION.md").read_text(), re.MULTILINE)
     assert evolve(*shlex.split(line)[1:], "--out", tmp_path / "again") == 0
     for path in (tmp_path / "go").iterdir():
         assert (tmp_path / "again" / path.name).read_text() == path.read_text()

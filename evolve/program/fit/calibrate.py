@@ -119,7 +119,9 @@ def calibrate(
     )
 
 
-def _errors_later(later: Mapping[str, Sequence[Experiment]], best: Try, data: FitSet) -> dict[str, tuple[Errors, ...]]:
+def _errors_later(
+    later: Mapping[str, Sequence[Experiment]], best: Try, data: FitSet
+) -> dict[str, tuple[Errors, ...]]:
     """The errors on the parts of the fitted traces that were not fitted."""
     of_groups = zip(best.fit.problem.groups, best.fit.programs, strict=True)
     program_of = {data.experiments[i].id: program for group, program in of_groups for i in group.experiments}
@@ -187,7 +189,9 @@ def _trust(source: Source, data: FitSet, best: Try, settings: Settings) -> tuple
     return replace(trust, key=key(best.fit.programs[0]), committee=texts, data=own), None
 
 
-def _tries(source: Source, problem: Problem, methods: Sequence[str], score: ScoreSet, pool: Pool) -> tuple[Try, ...]:
+def _tries(
+    source: Source, problem: Problem, methods: Sequence[str], score: ScoreSet, pool: Pool
+) -> tuple[Try, ...]:
     """The fits by these methods. The problem, which is large, goes to the workers once and does not come back."""
     data = parcel(_unpacked, source.name, problem, score)
     waiting = [pool.submit(Call(_fitted, (method,), parcel=data), number) for number, method in enumerate(methods)]

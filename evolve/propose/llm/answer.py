@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import islice
+from textwrap import dedent
 
-from simulator.language.parse import parse
-from simulator.language.source import MAX_BYTES, ProgramError
-from simulator.language.unparse import unparse
+from evolve.propose.llm.changes import Written, changed, whole
+from evolve.propose.llm.reading import understood
+from simulator.language.ir import Program
+from simulator.text import plain
 
 LONGEST = 200_000  # characters of an answer that are read
 LONGEST_IDEA = 160  # characters of a title
 MOST_BLOCKS = 50  # SEARCH/REPLACE blocks of one proposal
-MOST_LINES = 1000  # of the program that they change: finding a block takes up to lines x lines comparisons
 # A heading has two or more #, because one # starts a comment in a program.
 HEADING = re.compile(r"^[ \t]*#{2,6}[ \t]*Proposal\b[^\n]*$", re.MULTILINE | re.IGNORECASE)
 # Possessive quantifiers (*+) keep a hostile answer from making this pattern slow by backtracking.
@@ -21,16 +22,25 @@ FENCE = re.compile(r"^[ \t]*(?:`{3,}+|~{3,}+)[ \t]*+(\w*+)[^\n`]*+$", re.MULTILI
 MARK = re.compile(r"^```(python)?$", re.MULTILINE)  # a fence after `_plain_fence`
 MARKERS = ["<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"]
 MARKER = re.compile(rf"^[ \t]*({'|'.join(MARKERS)})[ \t]*$", re.MULTILINE)
+ANSWER, PARSE = "answer", "parse"  # the stages at which a proposal without a program is refused, see Rejected
 DEFINES = re.compile(r"\bdef\s+(predict_)?step_time\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Idea:
-    """A proposal in an answer: its title, its program's text, and why it cannot be used ("" if it can)."""
+    """A proposal in an answer: its title, its program's text, and why it cannot be used ("" if it can).
+
+    stage: at which it is refused. notes: what its reader left out. program: what the text says, None if it cannot be
+    read; its lines are those of the text as the model wrote it, which complaints call by their `places`.
+    """
 
     title: str
     text: str
     complaint: str = ""
+    stage: str = field(default=ANSWER, compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    program: Program | None = field(default=None, compare=False)
+    places: tuple[str, ...] = field(default=(), compare=False)
 
 
 def ideas(answer: str, base: str, most: int, finish: str = "stop") -> list[Idea]:
@@ -88,62 +98,37 @@ def _title(heading: str) -> str:
     return plain(text, LONGEST_IDEA)
 
 
-def plain(text: str, most: int) -> str:
-    """The text as one line of at most `most` printable characters."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= most else line[: most - 3] + "..."
-
-
 def _idea(title: str, section: str, base: str, cut: str) -> Idea | None:
     """The proposal in a section; None if the section has neither a title nor a program."""
-    from openevolve.utils.code_utils import parse_full_rewrite
-
     marks = list(MARKER.finditer(section))
     if any(mark[1] == MARKERS[0] for mark in marks):
         return _changed(title, section, marks, base, cut)
     blocks, rest = _blocks(section)
     for block in blocks:
         if DEFINES.search(block):
-            return _read(title, parse_full_rewrite(block) or "")
+            # The lines of a program are counted from the one after its fence.
+            return _read(title, whole(dedent("\n".join(block.split("\n")[1:-1]))))
     if DEFINES.search(rest):
         return Idea(title, "", f"its program has no end{cut}")
     if DEFINES.search(section) and not blocks:
-        return _read(title, section)
+        return _read(title, whole(section.lstrip("\n")))
     return Idea(title, "", "no program in it: give one ```python block with step_time") if title else None
 
 
 def _changed(title: str, section: str, marks: list[re.Match[str]], base: str, cut: str) -> Idea:
     """The program `base` after the SEARCH/REPLACE blocks of a section; `marks` are the blocks' marker lines."""
-    from openevolve.utils.code_utils import apply_diff
-
     if [mark[1] for mark in marks] != MARKERS * (len(marks) // 3):
         return Idea(title, "", f"its blocks cannot be read: each has the lines {', '.join(MARKERS)}{cut}")
     if len(marks) > 3 * MOST_BLOCKS:
         return Idea(title, "", f"more than {MOST_BLOCKS} SEARCH blocks: give the whole program")
-    text = base
-    for a, b, c in zip(marks[::3], marks[1::3], marks[2::3], strict=True):
-        search, put = section[a.end() + 1 : b.start()].rstrip(), section[b.end() + 1 : c.start()].rstrip()
-        # one block at a time, because apply_diff silently skips a block that it cannot find
-        block = "\n".join([MARKERS[0], search, MARKERS[1], put, MARKERS[2]])
-        try:
-            changed = apply_diff(text, block) if search else text
-        except ValueError as e:
-            return Idea(title, "", f"its blocks cannot be read: {e}")
-        if changed == text:
-            line = plain(search.strip().split("\n")[0], 60)
-            return Idea(title, "", f"its SEARCH block of {line!r} changes nothing: it must have lines of program A")
-        if len(changed) > MAX_BYTES or changed.count("\n") > MOST_LINES:
-            return Idea(title, "", f"longer than {MAX_BYTES} bytes or {MOST_LINES} lines: shorten the program")
-        text = changed
-    return _read(title, text)
+    pairs = [
+        (section[a.end() + 1 : b.start()].rstrip(), section[b.end() + 1 : c.start()].rstrip())
+        for a, b, c in zip(marks[::3], marks[1::3], marks[2::3], strict=True)
+    ]
+    after = changed(base, pairs)
+    return Idea(title, "", after) if isinstance(after, str) else _read(title, after)
 
 
-def _read(title: str, text: str) -> Idea:
-    """A program in its standard spelling, without comments and docstrings. A text that is no program is kept."""
-    try:
-        program = parse(text)
-    except ProgramError as e:
-        kept = text.encode("utf-8", "replace")[: MAX_BYTES + 1].decode("utf-8", "ignore")
-        return Idea(title, kept, plain(str(e), 300))
-    bare = replace(program, doc="", functions=tuple(replace(f, doc="") for f in program.functions))
-    return Idea(title, unparse(bare))
+def _read(title: str, written: Written) -> Idea:
+    read = understood(written)
+    return Idea(title, read.text, read.complaint, PARSE, read.notes, read.program, written.places)

@@ -28,22 +28,22 @@ BYTES_PER_TOKEN = 2.0  # fewer than in any text that is sent, so that a prompt's
 
 def proposing(round_number: int) -> str:
     """The purpose of the calls that ask for programs in this round of a question, 1, 2, ..."""
-    return "propose" if round_number == 1 else f"propose{round_number}"
+    return "propose" if round_number == 1 else f"round-{round_number}"
 
 
 def proposes(purpose: str) -> bool:
     """Whether calls with this purpose ask for programs."""
-    return role(purpose) == "propose"
+    return role(purpose) in ("propose", "round")
 
 
 def reviewing(time: int) -> str:
     """The purpose of the calls that ask judges for reviews: for the first time, or again after an unusable answer."""
-    return "judge" if time == 1 else f"judge{time}"
+    return "judge" if time == 1 else f"judge-{time}"
 
 
 def role(purpose: str) -> str:
-    """What a model is asked to do in calls with this purpose, in whatever round: propose, judge or notes."""
-    return purpose.rstrip("0123456789")
+    """The purpose without the number of its round: propose, round, judge or notes."""
+    return purpose.partition("-")[0]
 
 
 def pack(text: str) -> str:
@@ -252,6 +252,11 @@ class CallLog:
     def settled(self, name: str) -> bool:
         """Whether a call is answered or given up, so that nothing more is sent for it."""
         return name in self.answers or name in self.given_up
+
+    def model_of(self, name: str) -> str:
+        """The model that a call asked; "" if the log does not know the call."""
+        of_call = self.answers.get(name) or self.given_up.get(name) or self.sent.get((name, 1))
+        return of_call.model if of_call else ""
 
     def text(self, name: str) -> str:
         """The text of a call's answer. Raises KeyError if it has none."""

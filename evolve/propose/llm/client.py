@@ -5,22 +5,32 @@ It neither retries nor waits. Keys are in the environment and nowhere else: ever
 
 from __future__ import annotations
 
+import http.client
 import importlib.util
+import json
 import logging
 import math
 import os
 import re
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from evolve.processes import LOCAL_PRICES
+from evolve.propose.llm import tools
+from evolve.run.llm_settings import is_private
 from simulator.errors import InputError
 
-INSTALL = "litellm and openevolve are not installed: make llm, or pip install 'evolve-latency[llm]'"
+INSTALL = "litellm is not installed: make llm, or pip install 'evolve-latency[llm]'"
 # Prefixes of models that are served at `api_base`; other providers have fixed addresses.
 SELF_HOSTED = ("openai/", "hosted_vllm/", "ollama/", "ollama_chat/", "lm_studio/", "llamafile/", "litellm_proxy/")
 LONGEST = 300  # characters of an error message that are kept
+PROXY = "litellm_proxy/"  # may call models that others bill
+LONGEST_LISTING = 10**7  # bytes of a server's list of models that are read
+LISTING_S = 5.0  # a server is waited for this long when it is asked for its models
 NO_KEY = "none"  # the key that is sent to an OpenAI-compatible server without keys
 KEY_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # of environment variables
 SHORTEST_KEY = 8  # characters; redacting anything shorter would also hide ordinary words
@@ -57,7 +67,7 @@ class Fault(Exception):
 
 def litellm() -> Any:
     """The library, silenced, and kept from downloading its price list and from reading keys from a .env file."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.update(LOCAL_PRICES)  # again, for programs that use this module without the command line
     os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
     for name in [name for name, value in os.environ.items() if name.endswith("_API_KEY") and not value.strip()]:
         del os.environ[name]  # so that an empty key is reported as missing before anything is sent
@@ -70,8 +80,8 @@ def litellm() -> Any:
 
 
 def check_installed() -> None:
-    """Raises InputError if a package that language models need is not installed."""
-    if any(importlib.util.find_spec(name) is None for name in ("litellm", "openevolve")):
+    """Raises InputError if the package that language models need is not installed."""
+    if importlib.util.find_spec("litellm") is None:
         raise InputError(INSTALL)
 
 
@@ -107,17 +117,65 @@ def listed_price(model: str) -> tuple[float, float] | None:
     return None if None in prices else (prices[0] * 1e6, prices[1] * 1e6)
 
 
-def token_count(text: str) -> int:
-    """How many tokens a text has by the tokenizer of GPT-4o, which litellm brings along; other models differ by a few
-    percent. Raises InputError if litellm is not installed."""
-    check_installed()
-    return int(litellm().token_counter(model=TOKENIZER, text=text))
+def own_models(models: Sequence[str], api_base: str) -> list[str]:
+    """The models that nobody bills: those served at `api_base` on this machine or in a private network."""
+    private = is_private(api_base)
+    return [model for model in models if private and _base_of(model, api_base) and not model.startswith(PROXY)]
+
+
+@cache
+def calls_tools(model: str) -> bool | None:
+    """Whether litellm lists a model as able to call tools; None if it does not list the model. Nothing is sent."""
+    library = litellm()
+    try:
+        library.get_model_info(model)
+    except Exception:
+        return None
+    return bool(library.supports_function_calling(model))
+
+
+def count_tokens(messages: Sequence[tuple[str, str]]) -> int:
+    """The tokens of (role, text) messages by the tokenizer of OpenAI's models; others differ by some percent."""
+    counted = [{"role": role, "content": text} for role, text in messages]
+    return int(litellm().token_counter(model="", messages=counted))  # without a name, no tokenizer is downloaded
+
+
+def context_tokens(models: Sequence[str], api_base: str) -> dict[str, int]:
+    """The tokens that fit into one request of each model, prompt and answer, where a server says so as vLLM does.
+
+    Empty if the server does not answer, or not in that form. It is sent OpenAI's key only if a request to one of
+    `models` would send it too.
+    """
+    key = os.environ.get("OPENAI_API_KEY", "").strip() if any(m.startswith("openai/") for m in models) else ""
+    headers = {"Authorization": f"Bearer {key or NO_KEY}"}
+    asked = urllib.request.Request(f"{api_base.rstrip('/')}/models", headers=headers)
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(asked, timeout=LISTING_S) as answer:
+            listed = json.loads(answer.read(LONGEST_LISTING))["data"]
+            return {str(m["id"]): m["max_model_len"] for m in listed if isinstance(m.get("max_model_len"), int)}
+    except (OSError, ValueError, http.client.HTTPException, KeyError, TypeError, AttributeError):
+        return {}
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect, which could carry the key to another server."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
 
 
 def request(
-    model: str, messages: Sequence[tuple[str, str]], api_base: str, answer_tokens: int, timeout_s: float
+    model: str,
+    messages: Sequence[tuple[str, str]],
+    api_base: str,
+    answer_tokens: int,
+    timeout_s: float,
+    with_tool: bool = False,
 ) -> Reply:
-    """The reply to one request of (role, text) messages. Raises Fault."""
+    """The reply to one request of (role, text) messages. Raises Fault.
+
+    `with_tool`: the model may propose programs by a call of the tool (see tools).
+    """
     library = litellm()
     sent_at = time.monotonic()
     try:
@@ -128,6 +186,7 @@ def request(
             num_retries=0,
             max_retries=0,
             **_options(library, model, api_base, answer_tokens),
+            **({"tools": [tools.TOOL]} if with_tool else {}),
         )
         return _reply(response, model, sent_at)
     except Fault:
@@ -150,8 +209,10 @@ def _reply(response: Any, model: str, sent_at: float) -> Reply:
         raise Fault("bad request", "refused in every form", again=False, unpaid=True)
     choice = response.choices[0] if response.choices else None
     usage = getattr(response, "usage", None)
+    text = (choice.message.content if choice else None) or ""
+    called = tools.as_text(call.function.arguments or "" for call in (choice and choice.message.tool_calls) or ())
     return Reply(
-        text=redact((choice.message.content if choice else None) or ""),
+        text=redact("\n\n".join(part for part in (text, called) if part)),
         version=_one_line(response.model or model),
         tokens_in=int(getattr(usage, "prompt_tokens", 0) or 0),
         tokens_out=int(getattr(usage, "completion_tokens", 0) or 0),

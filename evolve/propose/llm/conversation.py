@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,9 +13,10 @@ from evolve.pool.pool import TRIES, Promise
 from evolve.pool.process import TookTooLong
 from evolve.propose.llm import prompt
 from evolve.propose.llm.answer import Idea, ideas
+from evolve.propose.llm.availability import asked_again, next_model
 from evolve.propose.llm.calls import Call, Messages, proposing
 from evolve.propose.llm.dispatch import Dispatch
-from evolve.propose.llm.question import Question, checked
+from evolve.propose.llm.question import Question, Taken, checked
 from evolve.propose.llm.templates import Templates
 from evolve.run.config import Config
 
@@ -37,11 +38,22 @@ class Workers(Protocol):
 
 class Asker:
     """Asks the models in one generation, as far as the limits allow. `over`: the generation has outcomes already, so
-    that nothing new is asked: a call that a limit prevented then is not made now."""
+    that nothing new is asked: a call that a limit prevented then is not made now. `proposing`: the models that may be
+    asked for programs; those that are `up` do not rest."""
 
-    def __init__(self, dispatch: Dispatch, generation: int, over: bool, show: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        generation: int,
+        over: bool,
+        proposing: Collection[str],
+        up: Callable[[str], bool],
+        show: Callable[[str], None],
+    ) -> None:
         self.log, self.over, self.generation = dispatch.log, over, generation
-        self._dispatch, self._show = dispatch, show
+        self._dispatch, self._up, self._show = dispatch, up, show
+        self._prices = {name: price for name, price in dispatch.prices.items() if name in proposing}
+        self._models = len(proposing)
         self._samples = dispatch.log.samples(generation)
 
     def call(self, purpose: str, number: int, model: str, messages: Messages) -> Call:
@@ -61,6 +73,21 @@ class Asker:
         self._dispatch.carry_out(granted, lambda done, of: self._show(f"asking for {what}: {done} of {of} answered"))
         return reasons
 
+    def ask_others(self, unanswered: Sequence[Call]) -> dict[int, Call]:
+        """Ask questions that a model did not answer of others in turn (see next_model), each in a call of its own.
+
+        The last call of each question that was asked again, by the question's number.
+        """
+        again: dict[int, Call] = {}
+        for rank in range(2, self._models + 1):
+            moved = [(call, model) for call in unanswered
+                     if (model := next_model(self.log, call, rank, self._prices, self._up))]  # fmt: skip
+            calls = [self.call(asked_again(rank), call.number, model, call.messages) for call, model in moved]
+            reasons = self.ask(calls, "proposals of other models")
+            unanswered = [call for call, reason in zip(calls, reasons, strict=True) if not reason]
+            again |= {call.number: call for call in unanswered}
+        return again
+
 
 def converse(
     questions: Sequence[Question],
@@ -68,7 +95,7 @@ def converse(
     asker: Asker,
     texts: Templates,
     config: Config,
-    taken: set[str],
+    taken: Taken,
     workers: Workers,
 ) -> str:
     """Get the questions answered, round after round; why none could be asked, "" if any was.
@@ -83,7 +110,11 @@ def converse(
         reasons = asker.ask(calls, "proposals" if number == 1 else f"proposals, round {number}")
         if number == 1 and all(reasons) and not asker.over:
             return reasons[0]
+        if number == 1:
+            again = asker.ask_others([call for call, reason in zip(calls, reasons, strict=True) if not reason])
+            calls = [again.get(call.number, call) for call in calls]
         for question, call, reason in zip(asked, calls, reasons, strict=True):
+            question.model = call.model
             answered = [] if reason else _ideas(question, call, asker)
             if number == 1:
                 question.granted = not reason

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from archive.journal import Journal
-from evolve.propose.llm import cache
+from evolve.propose.llm import cache, tools
 from evolve.propose.llm.calls import (
     Answered,
     Call,
@@ -24,20 +24,21 @@ from evolve.propose.llm.calls import (
     answered_line,
     failed_line,
     prompt_line,
+    proposes,
     sent_line,
     to_json,
 )
-from evolve.propose.llm.client import Fault, Reply, request
+from evolve.propose.llm.client import Fault, Reply, calls_tools, request
 from evolve.propose.llm.prices import Price
 from evolve.run.llm_settings import LlmSettings
 from simulator.errors import InputError
 
 LONGEST_WAIT_S = 120.0  # before another attempt, even if the server asks for more
 GRACE = 1.25  # times timeout_s is a request's deadline: a server that trickles bytes never times out by itself
-IDLE_S = 3600.0  # the wait for an arrival if no other event is due
+LISTEN_S = 1.0  # the longest wait for an arrival at a time, so that `progress` is called and may end the work
 MOST_DOUBLINGS = 32  # of the first wait, so that the wait cannot overflow
 
-OnProgress = Callable[[int, int], None]  # called with how many calls are settled, of how many
+OnProgress = Callable[[int, int], None]  # called at least every LISTEN_S with how many calls are settled, of how many
 
 
 class Dispatch:
@@ -57,6 +58,11 @@ class Dispatch:
         self._under_way: dict[tuple[str, int], tuple[Call, float]] = {}  # by call and attempt; when it was sent
         self._not_before: dict[str, float] = {}  # by model, after a rate limit
         self._next = 0.0  # when requests per minute allow the next one
+
+    @property
+    def prices(self) -> Mapping[str, Price]:
+        """The price of every model; none if the run is replayed."""
+        return self._prices
 
     def granted(self, calls: Sequence[Call]) -> list[str]:
         """Why each call cannot be made within the limits, "" if it can, assuming that all granted calls are made."""
@@ -124,9 +130,14 @@ class Dispatch:
             self._write([*self._prompt(call), answered])
         return answered is not None
 
+    def _most_tokens(self, call: Call) -> tuple[int, int]:
+        """The most tokens, in and out, that a request for a call can take."""
+        tokens_in, tokens_out = call.most(self.settings.answer_tokens)
+        return tokens_in + (tools.SIZE if _has_tool(call) else 0), tokens_out
+
     def _most(self, call: Call) -> Spent:
         """The most that a request for a call can take."""
-        tokens_in, tokens_out = call.most(self.settings.answer_tokens)
+        tokens_in, tokens_out = self._most_tokens(call)
         usd = self._prices[call.model].usd(tokens_in, tokens_out)
         return Spent(possibly_tokens=tokens_in + tokens_out, possibly_usd=usd)
 
@@ -175,7 +186,8 @@ class Dispatch:
         settings = self.settings
         end: Reply | Fault
         try:
-            end = request(call.model, call.messages, settings.api_base, settings.answer_tokens, settings.timeout_s)
+            end = request(call.model, call.messages, settings.api_base, settings.answer_tokens, settings.timeout_s,
+                          _has_tool(call))  # fmt: skip
         except Fault as fault:
             end = fault
         self._arrived.put((call, attempt, time.monotonic() - sent_at, end))
@@ -189,11 +201,11 @@ class Dispatch:
             call, sent_at = self._under_way.pop(overdue[0])
             late = Fault("timeout", f"no answer after {deadline_s:g} s", again=True, unpaid=False)
             return call, overdue[0][1], now - sent_at, late
-        events = [sent_at + deadline_s for _, sent_at in self._under_way.values()]
+        events = [now + LISTEN_S, *(sent_at + deadline_s for _, sent_at in self._under_way.values())]
         if len(self._under_way) < self.settings.concurrency:
             events += [max(ready, self._next, self._not_before.get(c.model, 0.0)) for ready, c in waiting]
         try:
-            arrived = self._arrived.get(timeout=max(min(events, default=now + IDLE_S) - now, 0.0))
+            arrived = self._arrived.get(timeout=max(min(events) - now, 0.0))
         except queue.Empty:
             return None
         expected = self._under_way.pop((arrived[0].name, arrived[1]), None)
@@ -211,8 +223,7 @@ class Dispatch:
 
     def _answer(self, call: Call, attempt: int, reply: Reply) -> None:
         """Journal an answer, and keep it in the cache if there is one."""
-        most = call.most(self.settings.answer_tokens)
-        line = answered_line(call, attempt, reply, self._prices[call.model], most)
+        line = answered_line(call, attempt, reply, self._prices[call.model], self._most_tokens(call))
         self._write([line])
         if self.settings.cache:
             cache.keep(self.settings.cache, call, line)
@@ -235,3 +246,8 @@ class Dispatch:
         if lines:
             self._journal.append(map(to_json, lines))
             self.log.take(lines)
+
+
+def _has_tool(call: Call) -> bool:
+    """Whether the model may answer by a call of the tool: it is asked for programs, and litellm says it can."""
+    return proposes(call.purpose) and bool(calls_tools(call.model))

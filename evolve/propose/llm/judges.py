@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from archive.proposal import JUDGES, Rejected, Review
-from evolve.propose.llm.answer import LONGEST, plain
+from evolve.propose.llm.answer import LONGEST
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.templates import Templates, fill
+from simulator.text import plain
 
 RUBRIC = ("mechanism", "transfer", "identifiable", "economy")
 BEST = 10  # the highest mark

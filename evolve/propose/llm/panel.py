@@ -10,7 +10,6 @@ from evaluator.assess import Scored
 from evaluator.diagnose.describe import left_out_changes
 from evaluator.score import Errors
 from evolve.propose.llm import judges, prompt
-from evolve.propose.llm.answer import plain
 from evolve.propose.llm.calls import Call, reviewing
 from evolve.propose.llm.conversation import Asker
 from evolve.propose.llm.judges import Case
@@ -18,6 +17,7 @@ from evolve.propose.llm.question import Candidate, Question, merit
 from evolve.propose.llm.templates import Templates
 from simulator.language.measure import features
 from simulator.language.parse import parse
+from simulator.text import plain
 
 NEAR = 0.05  # relative difference of merits up to which the judges decide between two programs
 LONGEST_DOUBT = 120  # characters of a line of doubts

@@ -13,6 +13,8 @@ from evolve.propose.llm import notes, prompt
 from evolve.propose.llm.calls import Answered, CallLog, Messages, call_log, order
 from evolve.propose.llm.question import draw_others
 from evolve.propose.llm.setup import prompts_of
+from evolve.propose.llm.templates import Templates
+from evolve.run.config import Config
 from evolve.run.folder import Run, first_population
 from evolve.terminal import command, say
 from simulator.errors import InputError
@@ -36,12 +38,26 @@ def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview
         raise InputError(
             f"{run.path}: {number} is not a scored proposal: `{command('archive', run.path)}` lists the ids"
         )
-    base = population.archive.by_id[number]
     rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
+    messages = question_about(prompts_of(run), config, population, number, rng, diagnose, _notes(run))
+    return messages, _about(run)
+
+
+def question_about(
+    texts: Templates,
+    config: Config,
+    population: Population,
+    number: int,
+    rng: np.random.Generator,
+    diagnose: Callable[[str], str],
+    noted: str = "",
+) -> Messages:
+    """The question that asks to improve program `number` of a population. `noted` are the latest notes."""
+    base = population.archive.by_id[number]
     others = _others(population, config.llm.parents, base, rng)
     kinds = prompt.kinds(config.llm.programs, rng)
-    asked = prompt.Asked(base, others, kinds, diagnose(base.text), "", _notes(run))
-    return prompt.messages(prompts_of(run), config, population, asked), _about(run)
+    asked = prompt.Asked(base, others, kinds, diagnose(base.text), "", noted)
+    return prompt.messages(texts, config, population, asked)
 
 
 def _others(population: Population, shown: int, base: Elite, rng: np.random.Generator) -> tuple[Elite, ...]:

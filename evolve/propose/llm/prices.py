@@ -1,11 +1,11 @@
 """What a model's tokens cost. A price that the user gives comes first, then our table, then litellm's list.
 
-A model without a price is not called.
+Of the models in none of them, one on a server of the user's own is free, and any other is not called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -33,18 +33,29 @@ def table() -> dict[str, list[float]]:
     return prices
 
 
+FREE = (0.0, 0.0)
+
+
+class Unpriced(InputError):
+    """A model without a known price."""
+
+
 def prices_of(
-    models: Iterable[str], given: Mapping[str, Sequence[float]], listed: Callable[[str], tuple[float, float] | None]
+    models: Iterable[str],
+    given: Mapping[str, Sequence[float]],
+    listed: Callable[[str], tuple[float, float] | None],
+    own: Collection[str] = (),
 ) -> dict[str, Price]:
     """The price of every model: `given` by the user, from our table, or `listed` by litellm, in this order.
 
-    Raises InputError for a model without a price.
+    Models in `own`, which a server of the user's own serves, are free if none of these has a price. Raises Unpriced
+    for any other model without a price.
     """
     ours, prices = table(), dict[str, Price]()
     for model in models:
-        price = given.get(model) or ours.get(model) or listed(model)
+        price = given.get(model) or ours.get(model) or listed(model) or (FREE if model in own else None)
         if price is None:
-            raise InputError(
+            raise Unpriced(
                 f"{model}: its price is unknown: give it as --price {model}=IN,OUT in USD per million tokens "
                 "(0,0 for a model of your own)"
             )

@@ -14,7 +14,6 @@ from archive.elite import Elite
 from archive.population import Population
 from archive.proposal import POLISH, Outcome
 from evaluator.assess import Scored
-from evolve.propose.llm.answer import plain
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.templates import Templates, fill
 from evolve.propose.vocabulary import field_set
@@ -25,6 +24,7 @@ from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
 from simulator.schema import FIELDS
+from simulator.text import plain
 
 MOST_COMPLAINTS = 8
 LONGEST_COMPLAINT = 300  # characters

@@ -23,7 +23,7 @@ from evolve.propose.llm.calls import CallLog, Messages
 from evolve.propose.llm.conversation import Asker, Workers, converse
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.panel import Background, review
-from evolve.propose.llm.question import Question, draw_base, draw_others
+from evolve.propose.llm.question import Question, draw_base, draw_others, taken_forms
 from evolve.propose.llm.templates import Templates
 from evolve.propose.proposer import Operators, Place, places
 from evolve.run.config import Config
@@ -68,7 +68,7 @@ class LanguageModels:
         self._left_out: dict[int, Promise[tuple[Errors, ...]]] = {}
         self._notes, self._noted = "", -1  # the latest notes, and the last elite that they cover
         self._complete = False  # whether the journal has all outcomes of this generation that it will ever have
-        self._asker = Asker(dispatch, 0, False, show)
+        self._asker = self._asker_of(0, over=False)
         self._population: Population
 
     @property
@@ -136,7 +136,7 @@ class LanguageModels:
         """
         self._availability.learn(self._log, generation - 1)
         self._population = population
-        self._asker = Asker(self._dispatch, generation, over, self._show)
+        self._asker = self._asker_of(generation, over)
         self._operators.bandit.costs = self._availability.costs(self._config)
         self._take_notes()
 
@@ -213,7 +213,7 @@ class LanguageModels:
             if question.base.id not in self._diagnoses:
                 self._diagnoses[question.base.id] = self._workers.diagnose(question.base.text)
         first = [self._messages(question, questions) for question in questions]
-        taken = set(self._population.archive.keys)
+        taken = taken_forms(self._population.archive)
         self.stopped = converse(questions, first, self._asker, self._texts, self._config, taken, self._workers)
         if self.stopped:
             return False
@@ -246,6 +246,10 @@ class LanguageModels:
         return prompt.messages(self._texts, self._config, self._population, asked)
 
     # which models answer
+
+    def _asker_of(self, generation: int, over: bool) -> Asker:
+        up = partial(self._availability.up, generation=generation)
+        return Asker(self._dispatch, generation, over, self._chances, up, self._show)
 
     def _up(self, model: str) -> bool:
         return self._availability.up(model, self._asker.generation)

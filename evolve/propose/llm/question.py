@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from archive.archive import Archive
 from archive.elite import Elite
 from archive.population import Population, tournament
 from archive.proposal import MODEL, Proposal, Rejected, Review
-from evaluator.assess import Scored, read
+from evaluator.assess import Scored, faults
 from evaluator.diagnose.trial import Trial
-from evolve.propose.llm.answer import Idea
+from evolve.propose.llm.answer import LONGEST_IDEA, Idea
 from evolve.propose.llm.calls import Call
 from evolve.propose.llm.prompt import figures
+from evolve.propose.llm.reading import told
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
+from simulator.language.complete import complete
 from simulator.language.key import key
+from simulator.text import plain
 
+DUPLICATE = "duplicate"  # the stage at which a form is refused that was proposed before
 DRAWS = 4  # for each program that a question shows, since a tournament may draw the same one again
 BEST_SHARE = 0.1  # of an island's programs with a transfer error: one of the best by merit is improved
 LEAST_BASES = 4  # however few programs there are, one of so many is improved
@@ -114,12 +119,13 @@ class Question:
                 return None
             return replace(empty, refused=Rejected("answer", f"{len(candidates)} of {self.count} proposals were given"))
         at, idea = (round_index, k), candidates[k].idea
+        title = plain("; ".join(filter(None, (idea.title, *idea.notes))), LONGEST_IDEA)
         proposal = replace(
-            empty, text=idea.text, call=candidates[k].call, idea=idea.title, reviews=tuple(self.reviews.get(at, ())),
+            empty, text=idea.text, call=candidates[k].call, idea=title, reviews=tuple(self.reviews.get(at, ())),
             judges=self.judges[at],
         )  # fmt: skip
-        if not idea.text:
-            return replace(proposal, refused=Rejected("answer", idea.complaint))
+        if idea.complaint:
+            return replace(proposal, refused=Rejected(idea.stage, idea.complaint))
         return replace(proposal, refused=self.refused.get(at))
 
 
@@ -128,18 +134,37 @@ def merit(scored: Scored) -> float:
     return scored.score.joint if scored.transfer is None else (scored.score.joint + scored.transfer) / 2.0
 
 
-def checked(idea: Idea, call: str, config: Config, taken: set[str]) -> Candidate:
+Taken = MutableMapping[
+    str, Elite | None
+]  # the forms that were proposed before, by key, and the programs that have them
+
+
+def taken_forms(archive: Archive) -> Taken:
+    """The forms that an archive holds, or that were refused after a fit (None)."""
+    return dict.fromkeys(archive.keys) | {elite.key: elite for elite in archive.by_id.values()}
+
+
+def checked(idea: Idea, call: str, config: Config, taken: Taken) -> Candidate:
     """An idea after the checks that a search makes before it fits a program. A new form is added to `taken`."""
-    if idea.complaint:
+    if idea.program is None:
         return Candidate(idea, call, "")
-    program = read(idea.text, config.caps, field_set(config.search.fields))
-    if isinstance(program, Rejected):
-        return Candidate(replace(idea, complaint=f"{program.stage}: {program.why}"), call, "")
+    program = complete(idea.program)
+    if wrong := list(faults(program, config.caps, field_set(config.search.fields))):
+        complaint = told(idea.places, ((fault.line, fault.why) for fault in wrong))
+        return Candidate(replace(idea, complaint=complaint, stage=wrong[0].stage), call, "")
     form = key(program)
     if form in taken:
-        return Candidate(replace(idea, complaint="duplicate: this form was proposed before"), call, "")
-    taken.add(form)
+        return Candidate(replace(idea, complaint=_known(taken[form]), stage=DUPLICATE), call, "")
+    taken[form] = None
     return Candidate(idea, call, form)
+
+
+def _known(elite: Elite | None) -> str:
+    """The complaint about a form that was proposed before, which `elite` has if it was scored."""
+    if elite is None:
+        return "this form was proposed before"
+    transfer = "" if elite.transfer is None else f", transfer {elite.transfer:.2f}"
+    return f"the form of program {elite.id}: joint {elite.joint:.2f}{transfer}"
 
 
 def bases(elites: Sequence[Elite], population: Population) -> list[Elite]:

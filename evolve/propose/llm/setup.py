@@ -10,7 +10,7 @@ from pathlib import Path
 from archive.journal import Journal
 from archive.proposal import is_outcome
 from evaluator.diagnose.describe import one_value
-from evolve.propose.llm import client, templates
+from evolve.propose.llm import client, servers, templates
 from evolve.propose.llm.calls import call_log
 from evolve.propose.llm.conversation import Workers
 from evolve.propose.llm.dispatch import Dispatch
@@ -31,24 +31,25 @@ def names(config: Config) -> list[str]:
     return list(dict.fromkeys(weighted(name, "llm.models")[0] for name in config.llm.named))
 
 
-def check(config: Config) -> None:
-    """Check the settings before a run is created.
+def check(config: Config) -> list[str]:
+    """The lines that say what a run's models cost and how much they read (see servers.plan), before it is created.
 
-    Raises InputError if no model is named, for bad prompts, and like `priced`.
+    Raises InputError if no model is named, for bad prompts, for questions that are too long, and like `priced`.
     """
     if not config.llm.models:
         remedy = "give --llm provider/model, e.g. openai/gpt-5.4-mini, or llm.models in the configuration"
         raise InputError(f"--proposer {config.search.proposer} needs a model: {remedy}")
-    if config.llm.prompts:
-        templates.load(Path(config.llm.prompts))
-    priced(config)
+    folder = config.llm.prompts
+    texts = templates.load(Path(folder)) if folder else templates.bundled()
+    return servers.plan(config, priced(config), texts)
 
 
 def priced(config: Config) -> dict[str, Price]:
     """The prices of all models. Raises InputError for a missing library, key or price, or an unknown provider."""
     client.check_installed()
     client.check_keys(names(config), config.llm.api_base)
-    return prices_of(names(config), config.llm.prices, client.listed_price)
+    own = client.own_models(names(config), config.llm.api_base)
+    return prices_of(names(config), config.llm.prices, client.listed_price, own)
 
 
 def keep_prompts(run: Run) -> None:
@@ -108,7 +109,7 @@ def replay(recording: Path, out: Path | None) -> Run:
 
 def with_limits(run: Run, limits: dict[str, float]) -> Run:
     """The run with other limits, written to its config.yaml. Raises InputError if it calls no language models."""
-    if run.config.search.proposer == "offline" or run.about.replayed:
+    if run.config.search.proposer == "offline" or run.about.replayed or run.about.forms_of:
         raise InputError(f"{run.path}: calls no language model: leave out --{next(iter(limits)).replace('_', '-')}")
     changed = {name: type(getattr(run.config.llm, name))(limit) for name, limit in limits.items()}
     config = config_from(to_mapping(replace(run.config, llm=replace(run.config.llm, **changed))), "command line")

@@ -81,7 +81,7 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(
     assert result["seeds"] == [1, 2, 3] and result["mean_abs_error_pct"] == {"e2e": None, "ttft": None, "itl": None}
     (e,) = result["experiments"]
     assert set(e) == {
-        "id", "fitted", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
+        "id", "fitted", "fitted_share", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
         "intervals_of", "saturated", "depends_on", "interval_from", "requests",
     }  # fmt: skip
     assert e["depends_on"] and e["interval_from"] == []  # nothing is known of how far off it may be
@@ -228,9 +228,7 @@ def test_emit_writes_the_go_and_what_goes_with_it(files: Path, target: str, caps
     )
     assert run(capsys, *args)[0] == 0
     names = {p.name for p in (files / target).iterdir()}
-    assert names == {"fitted.go", "fitted_test.go", "INTEGRATION.md"} | (
-        {"defaults.yaml"} if target == "blis-5" else set()
-    )
+    assert names == {"fitted.go", "fitted_test.go", "INTEGRATION.md"} | ({"defaults.yaml"} if target == "blis-5" else set())
     source = (files / target / "fitted.go").read_text()
     assert "package latency" in source and "NewFittedForMixtral_8x7bTp2General" in source
     assert ("PostDecodeFixedOverhead" in source.split("package latency")[1]) == (target == "blis-4")
@@ -348,7 +346,8 @@ def test_bad_experiments_are_one_line(
         (
             ["predict", "floor", "--id", "Llama-2-7b-tp1-genral"],
             "--id Llama-2-7b-tp1-genral: no such experiment: the closest of 24 are llama-2-7b-tp1-general, "
-            "llama-2-70b-tp4-general, llama-2-7b-tp1-codegen; `evolve predict` without --id shows all",
+            "llama-2-70b-tp4-general, llama-2-7b-tp1-codegen; `evolve list` shows all that ship, `evolve predict` without "
+            "--id all of a file",
         ),
         (["predict", "floor", "--id", " ,"], "--id ' ,': names nothing: give ID,ID, or leave it out"),
         (["run", "--models", "gpt"], "--models gpt: no such model among the experiments: there are "),

@@ -113,11 +113,7 @@ def test_every_shell_gets_a_script_and_the_page_says_how(name: str) -> None:
 def answer(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the command answers a shell, as `type,value`."""
     words = line.split(" ")
-    for name, text in (
-        ("_EVOLVE_COMPLETE", "bash_complete"),
-        ("COMP_WORDS", line),
-        ("COMP_CWORD", str(len(words) - 1)),
-    ):
+    for name, text in (("_EVOLVE_COMPLETE", "bash_complete"), ("COMP_WORDS", line), ("COMP_CWORD", str(len(words) - 1))):
         monkeypatch.setenv(name, text)
     assert run_command([]) == 0
     out, err = capsys.readouterr()

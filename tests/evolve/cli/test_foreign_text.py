@@ -219,6 +219,10 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["prompt", run_of(w), 0], (CHAT,)),
         Case(lambda w: ["prompt", run_of(w), 999], (RUN,), 2),
     ],
+    "llm-check": [
+        Case(lambda w: ["llm-check", "openai/q[/x]", "--api-base", "http://127.0.0.1:1/v1"], ("openai/q[/x]: no connection",), 1),
+        Case(lambda w: ["llm-check", "q[/x]"], ("'q[/x]' is not a model",), 2),
+    ],
     "simulate": [
         Case(lambda w: ["simulate", "--id", CHAT, "--experiments", w / "[e].yaml", "--out", w / "[s].csv"], ()),
         Case(lambda w: ["simulate", "--id", CHAT, "--experiments", w / "[e].yaml", "--out", w],

@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 import tiny_world
-from commands import evolve, refused
+from commands import commands, evolve, refused
 
-from evolve.cli import cli
 from evolve.run.config import load_config
 
 ONE_ID = {"simulate", "model add"}  # whose --id names one thing
 NO_LISTS = {"--price": "MODEL=IN,OUT", "--deployment": "MODEL,HARDWARE[,TP]"}  # one thing, of several parts
 # What a command needs before it looks for experiments.
-NEEDED = {
-    "check": ("champion",),
-    "plot": ("champion", "--kind", "fit", "--out", "x.svg"),
-    "emit": ("champion", "--out", "go"),
-}
-
-
-def commands(group: click.Group = cli, above: str = "") -> Iterator[tuple[str, click.Command]]:
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{above}{name} ")
-        else:
-            yield f"{above}{name}", command
+NEEDED = {"check": ("champion",), "plot": ("champion", "--kind", "fit", "--out", "x.svg"), "emit": ("champion", "--out", "go")}
 
 
 OPTIONS = [
@@ -40,10 +24,7 @@ OPTIONS = [
     for name, command in commands()
     for option in command.params
     if isinstance(option, click.Option)
-    and (
-        ("," in str(option.metavar) and option.opts[0] not in NO_LISTS)
-        or (option.opts[0] == "--id" and name not in ONE_ID)
-    )
+    and (("," in str(option.metavar) and option.opts[0] not in NO_LISTS) or (option.opts[0] == "--id" and name not in ONE_ID))
 ]
 OF_EXPERIMENTS = [name for name, c in commands() if any("--id" in p.opts for p in c.params) and name not in ONE_ID]
 
@@ -66,23 +47,17 @@ def test_a_list_may_be_repeated_and_takes_commas(command: click.Command, option:
 
 
 @pytest.mark.parametrize("name", OF_EXPERIMENTS)
-def test_no_id_is_dropped(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_id_is_dropped(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown one is refused, wherever it is."""
     monkeypatch.chdir(tmp_path)
     Path("data.yaml").write_text(tiny_world.DATA)
     given = (*name.split(), *NEEDED.get(name, ()), "--experiments", "data.yaml")
     for ids in (["nobody", "dense-chat"], ["dense-chat", "nobody"], ["dense-chat,nobody", "dense-code"]):
         line = refused(capsys, *given, *(word for text in ids for word in ("--id", text)))
-        assert (
-            "--id nobody: no such experiment: there are dense-chat, dense-code, sparse-chat, dense-overloaded" in line
-        )
+        assert "--id nobody: no such experiment: there are dense-chat, dense-code, sparse-chat, dense-overloaded" in line
 
 
-def test_ids_that_are_repeated_are_all_used_in_the_order_of_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ids_that_are_repeated_are_all_used_in_the_order_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "data.yaml").write_text(tiny_world.DATA)
     given = ("--id", "sparse-chat", "--id", "dense-code,dense-chat", "--json")
     assert evolve("predict", "floor", "--experiments", tmp_path / "data.yaml", *given) == 0

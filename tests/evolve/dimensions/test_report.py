@@ -103,10 +103,7 @@ def test_a_dimension_keeps_its_number_in_a_report_of_few(capsys: pytest.CaptureF
     few = replace(whole, dimensions=(whole.dimensions[1], whole.dimensions[4]))
     assert re.findall(r"^## (\d+)\. (\w+)", page(few), re.MULTILINE) == [("2", "workloads"), ("5", "hardware")]
     print_report(few)
-    assert re.findall(r"^(\d+)\. (\w+)", capsys.readouterr().out, re.MULTILINE) == [
-        ("2", "workloads"),
-        ("5", "hardware"),
-    ]
+    assert re.findall(r"^(\d+)\. (\w+)", capsys.readouterr().out, re.MULTILINE) == [("2", "workloads"), ("5", "hardware")]
     assert re.findall(r"<h2>(\d+)\.", html(few)) == re.findall(r'<li value="(\d+)">', html(few)) == ["2", "5"]
 
 
@@ -126,9 +123,7 @@ def test_the_terminal_shows_every_table_and_how_to_repeat_it(capsys: pytest.Capt
     print_report(made())
     out = capsys.readouterr().out
     assert (
-        out.startswith("Report on plain\n")
-        and out.count("Again:\n  evolve show plain\n") == 10
-        and out.count("Wide") == 10
+        out.startswith("Report on plain\n") and out.count("Again:\n  evolve show plain\n") == 10 and out.count("Wide") == 10
     )
 
 

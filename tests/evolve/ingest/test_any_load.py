@@ -97,9 +97,39 @@ def test_what_is_fitted_on_the_first_requests_holds_for_the_last(
     assert told["requests"]["latencies"]["e2e_ms"]["r"] > 0.98  # lengths decide most of it, and they are the same
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"), [(1, "part 'valid', it is empty"), (9, "part 'test', its requests 8 to 9")]
-)
+def test_a_run_of_which_a_part_was_fitted_is_neither_fitted_nor_new(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`fit --split` fits 60 % of the requests, `fit` all of them, those of the part for tests as well."""
+    where = home / "in" / "experiments.yaml"
+    uses = {}
+    for name, split in (("part", ["--split"]), ("all", [])):
+        assert evolve("fit", home / "form.py", "--experiments", where, *split, "--out", home / f"{name}.py") == 0
+        for part in ((), ("--part", "train"), ("--part", "valid"), ("--part", "test")):
+            capsys.readouterr()
+            assert evolve("predict", home / f"{name}.py", "--experiments", where, *part, "--json") == 0
+            told = json.loads(capsys.readouterr().out)
+            (e,) = told["experiments"]
+            uses[name, part[1:]] = (e["fitted"], e["fitted_share"])
+            means = [told[f"mean_abs_error_pct_{use}"]["e2e"] is not None for use in ("in_sample", "new")]
+            assert means == [e["fitted"] is True, e["fitted"] is False]
+    assert uses == {
+        ("part", ()): (None, 0.6), ("part", ("train",)): (True, 1.0),
+        ("part", ("valid",)): (False, 0.0), ("part", ("test",)): (False, 0.0),
+        ("all", ()): (True, 1.0), ("all", ("train",)): (True, 1.0),
+        ("all", ("valid",)): (True, 1.0), ("all", ("test",)): (True, 1.0),
+    }  # fmt: skip
+    assert evolve("predict", home / "part.py", "--experiments", where) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "60 % fitted" in printed and "Mean absolute error, partly fitted (1): E2E" in printed
+    assert "not fitted (1)" not in printed
+    for command in ("explain", "diagnose"):
+        assert evolve(command, home / "part.py", "--experiments", where, "--json") == 0
+        (e,) = json.loads(capsys.readouterr().out)["experiments"]
+        assert (e["fitted"], e["fitted_share"]) == (None, 0.6)
+
+
+@pytest.mark.parametrize(("rows", "message"), [(1, "part 'valid', it is empty"), (9, "part 'test', its requests 8 to 9")])
 def test_a_part_without_latencies_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: int, message: str
 ) -> None:
@@ -119,9 +149,7 @@ def test_a_run_whose_client_rows_are_missing_is_replayed_from_its_journeys(tmp_p
     (tmp_path / RUN / "results" / "per_request_lifecycle_metrics.json").unlink()
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     model = f"example-org/tiny-llama-sim={tmp_path / 'config.json'}"
-    assert (
-        evolve("ingest", tmp_path / RUN, "--out", tmp_path / "in", "--hardware", "H100", "--model-config", model) == 0
-    )
+    assert evolve("ingest", tmp_path / RUN, "--out", tmp_path / "in", "--hardware", "H100", "--model-config", model) == 0
     (run,) = load_experiments(tmp_path / "in" / "experiments.yaml")
     assert isinstance(run.workload.source, Trace)
     lengths = sorted(r.prompt_tokens for r in truth.records if isinstance(r, RequestTruth))

@@ -1053,7 +1053,9 @@ def test_options_and_changes_are_read_again(clean: Path, tmp_path: Path) -> None
     assert "max_num_seqs: 8" in (out / "experiments.yaml").read_text()
 
 
-def test_what_a_killed_worker_read_is_read_again(many_folders: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_what_a_killed_worker_read_is_read_again(
+    many_folders: Path, whole: dict[str, bytes], tmp_path: Path
+) -> None:
     """The kernel kills where memory runs out. If it goes on doing so, the work is stopped."""
     folders, _ = find([many_folders])
     killed = list[int]()

@@ -77,9 +77,7 @@ def test_what_replaces_another_trace_is_said(tmp_path: Path, capsys: pytest.Capt
     own.write_text(own.read_text() + "3,80,4,,,,4\n")
     assert replaced() and not replaced()
     assert evolve("ingest", "--trace", own, "--out", out, *WHERE) == 0
-    assert "own: replaces another trace, or other settings, of that name in" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    assert "own: replaces another trace, or other settings, of that name in" in " ".join(capsys.readouterr().out.split())
 
 
 def test_names_with_a_comma_and_traces_of_one_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,10 +105,7 @@ def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            ["--trace", "own.csv", "folder"],
-            "ingest reads folders, or --trace and --tracev2 files: name one or the other",
-        ),
+        (["--trace", "own.csv", "folder"], "ingest reads folders, or --trace and --tracev2 files: name one or the other"),
         ([], "ingest reads folders, or --trace and --tracev2 files"),
         (["folder", "--model", "llama-2-7b"], "--model goes with --trace"),
         (["--trace", "own.csv", "--model", "llama-2-7b"], "--model and --hardware together"),
@@ -122,11 +117,7 @@ def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.
     ],
 )
 def test_what_cannot_be_meant_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    message: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     files(tmp_path)
     (tmp_path / "also").mkdir()
@@ -145,10 +136,7 @@ def test_an_experiments_file_of_others_is_kept(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("experiments: [", "traces.yaml: line 3: "),
-        ("experiments: [{id: a}]", "is no longer as it was written: move it away"),
-    ],
+    [("experiments: [", "traces.yaml: line 3: "), ("experiments: [{id: a}]", "is no longer as it was written: move it away")],
 )
 def test_an_experiments_file_that_was_damaged_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str

@@ -142,9 +142,7 @@ def test_failures_count_and_too_many_make_a_run_overloaded(
     status, text, _ = ingest(
         capsys, observed / "header.yaml", tmp_path / "seen.csv", "--out", tmp_path / "o", "--hardware", "H100"
     )
-    assert status == 0 and f"{unanswered} of 1,440 requests of seen.csv have no answer: left out" in " ".join(
-        text.split()
-    )
+    assert status == 0 and f"{unanswered} of 1,440 requests of seen.csv have no answer: left out" in " ".join(text.split())
     (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
     assert experiment.observed is not None and experiment.observed.summary is not None
     summary = experiment.observed.summary
@@ -180,9 +178,7 @@ def test_a_trace_of_which_all_requests_failed_is_overloaded(
     assert "nothing to fit" in capsys.readouterr().err
 
 
-def test_a_load_without_times_is_not_overloaded(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_load_without_times_is_not_overloaded(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Completed requests whose times the file has not: nothing is known of how they fared."""
     data = with_status(observed, tmp_path, "ok", first_chunk_time_us="0", last_chunk_time_us="0")
     status, text, _ = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path, "--hardware", "H100", "--json")
@@ -192,9 +188,7 @@ def test_a_load_without_times_is_not_overloaded(
     assert load_experiments(tmp_path / "traces.yaml")[0].quality == "clean"
 
 
-def test_a_trace_without_any_answer_is_refused(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trace_without_any_answer_is_refused(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = with_status(observed, tmp_path, "error", output_tokens="0")
     status, _, err = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path / "o", "--hardware", "H100")
     assert status == 2 and "seen.csv: output_tokens is 0 in every line" in err and err.count("\n") == 1
@@ -212,6 +206,17 @@ def test_unknown_words_of_status_are_named_once_with_their_counts(
     assert "75.00 % of 1,420 requests failed" in said
     _, text, _ = ingest(capsys, observed / "header.yaml", observed / "seen.csv", "--out", tmp_path / "known")
     assert "unknown status" not in text
+
+
+def test_of_many_unknown_words_a_few_are_named(
+    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1,440 words, of which one is known, would make a note that no experiments file may have."""
+    data = with_status(observed, tmp_path, "ok", *(f"failed-{i:04}" for i in range(1, 1440)))
+    ingest(capsys, observed / "header.yaml", data, "--out", tmp_path, "--hardware", "H100")
+    (experiment,) = load_experiments(tmp_path / "traces.yaml")
+    (note,) = [n for n in experiment.notes if "unknown status" in n]
+    assert "'failed-0008' 1 and 1,431 more words: counted as failed" in note and "failed-0009" not in note
 
 
 def test_the_experiments_file_says_which_options_wrote_it(
@@ -255,6 +260,53 @@ def test_options_take_precedence_over_the_header(
     (experiment,) = load_experiments(tmp_path / "traces.yaml")
     assert "nemo" in experiment.model.lower()
     assert (experiment.engine.max_num_seqs, experiment.engine.total_kv_blocks) == (32, 5000)
+
+
+def test_settings_that_nothing_gives_are_noted_and_can_be_pasted(
+    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """7,403 blocks of 16 tokens are what the engine itself counted for this model on an H100 (configs)."""
+    args = (observed / "header.yaml", observed / "seen.csv", "--out", tmp_path, "--hardware", "H100")
+    _, text, _ = ingest(capsys, *args)
+    line = next(line for line in text.splitlines() if line.startswith("  --engine "))
+    assert line.split()[1::2] == [
+        *("max_num_batched_tokens=2048", "chunked_prefill=true", "prefix_caching=true"),
+        *("long_prefill_token_threshold=0", "kv_cpu_offload=false", "total_kv_blocks=7403"),
+    ]
+    beside = "give `evolve ingest` those that were different (case.json beside the header has those it was exported with)"
+    assert beside in " ".join(text.split())
+    (experiment,) = load_experiments(tmp_path / "traces.yaml")
+    assert any(line.strip() in note for note in experiment.notes), "predict and fit repeat it"
+    _, text, _ = ingest(capsys, *args, *line.split(), "--json")
+    assert "assumed" not in text, "all are given"
+    (tmp_path / "h.yaml").write_text((observed / "header.yaml").read_text())
+    _, text, _ = ingest(capsys, tmp_path / "h.yaml", *args[1:])
+    assert "those that were different:" in " ".join(text.split()) and "case.json" not in text
+
+
+def test_what_a_trace_leaves_out_and_what_was_simulated_is_repeated_with_predictions(
+    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of twelve requests fails without tokens: too few to call the run overloaded, but the load is lighter."""
+    head, *rows = (observed / "seen.csv").read_text().splitlines()
+    for i in range(0, len(rows), 12):
+        values = dict(zip(COLUMNS, rows[i].split(","), strict=True))
+        values |= {"status": "error", "output_tokens": "0", "first_chunk_time_us": "0", "last_chunk_time_us": "0"}
+        rows[i] = ",".join(values.values())
+    (tmp_path / "seen.csv").write_text("\n".join([head, *rows]) + "\n")
+    (tmp_path / "h.yaml").write_text((observed / "header.yaml").read_text().replace("real", "generated"))
+    _, text, _ = ingest(capsys, tmp_path / "h.yaml", tmp_path / "seen.csv", "--out", tmp_path, "--hardware", "H100")
+    assert "evolve fit" not in text, "a simulation is nothing to fit"
+    file = str(tmp_path / "traces.yaml")
+    assert load_experiments(Path(file))[0].quality == "clean"
+    assert run_command(["predict", str(observed / "known.py"), "--experiments", file]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mode is generated: the times of seen.csv are a simulation's, not measured: errors are against that" in said
+    lighter = "have no answer: left out (120 of them failed), so the replayed load is lighter than what the engine had"
+    assert f"120 of 1,440 requests of seen.csv {lighter}" in said
+    assert run_command(["fit", str(observed / "form.py"), "--experiments", file, "--only", "base"]) == 0
+    out, err = capsys.readouterr()
+    assert "mode is generated" in out + err and "the replayed load is lighter" in " ".join((out + err).split())
 
 
 def test_without_a_gpu_there_is_a_table_alone(

@@ -127,11 +127,7 @@ def test_a_mapping_and_overrides_are_as_in_the_file(tiny: Path, tiny_run: Path, 
         ({}, {"budget": 0}, "config: budget must be > 0, got 0: give a positive number"),
         ({"search": {"start": ("a.py",)}}, {}, "config: search.start must be a list of names"),
         ({}, {"start": "no-such.py"}, "no-such.py: cannot be read"),
-        (
-            {},
-            {"start": evolve.Program("def step_time(b, s): return s.weights_us")},
-            "start: text: no file has this text",
-        ),
+        ({}, {"start": evolve.Program("def step_time(b, s): return s.weights_us")}, "start: text: no file has this text"),
     ],
 )
 def test_wrong_settings_are_one_line(

@@ -87,21 +87,13 @@ def test_results_that_are_there_are_not_computed_again(board: Path, monkeypatch:
 
 
 def test_programs_have_the_record_of_what_they_were_trained_on(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (single,) = [
-        r for r in results(board) if (r.task.name, r.task.protocol, r.task.kind) == ("jams", "ours", "in sample")
-    ]
-    of_one = [
-        r for r in results(board) if (r.task.name, r.task.protocol, r.task.kind) == ("direct", "own", "in sample")
-    ]
+    (single,) = [r for r in results(board) if (r.task.name, r.task.protocol, r.task.kind) == ("jams", "ours", "in sample")]
+    of_one = [r for r in results(board) if (r.task.name, r.task.protocol, r.task.kind) == ("direct", "own", "in sample")]
     programs = board / "out" / PROGRAMS
     shared = load(str(programs / "jams-ours.py"))
     assert shared.record and shared.record.fitted == FITTED and shared.record.key == key(shared.complete)
     assert [row.e2e for row in shared.record.errors] == [single.errors[name]["e2e"] for name in FITTED]
-    fitted = [
-        record.fitted
-        for model in of_one[0].texts
-        if (record := load(str(programs / f"direct-own-{alias(model)}.py")).record)
-    ]
+    fitted = [record.fitted for model in of_one[0].texts if (record := load(str(programs / f"direct-own-{alias(model)}.py")).record)]
     assert len(fitted) == 2 and {name for ids in fitted for name in ids} == set(FITTED)
 
 
@@ -135,9 +127,7 @@ def test_a_name_or_the_beginning_of_names(
     names: tuple[str, ...], chosen: list[str], board: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = list[str]()
-    monkeypatch.setattr(
-        "evolve.cli.leaderboard.measure", lambda bench, pool: seen.extend(e.name for e in bench.entries) or stop()
-    )
+    monkeypatch.setattr("evolve.cli.leaderboard.measure", lambda bench, pool: seen.extend(e.name for e in bench.entries) or stop())
     assert run_command(["leaderboard", *options(board, *names), "--json"]) == 130
     assert seen == chosen
 
@@ -148,10 +138,7 @@ def test_a_bench_of_other_data_is_refused(board: Path, capsys: pytest.CaptureFix
         assert run_command(["leaderboard", *options(board)]) == 2
     finally:
         (board / "data.yaml").write_text(DATA)
-    assert (
-        "was made with other experiments: choose another --out, or give the same --experiments and --id\n"
-        in capsys.readouterr().err
-    )
+    assert "was made with other experiments: choose another --out, or give the same --experiments and --id\n" in capsys.readouterr().err
 
 
 def test_a_damaged_journal_is_one_line(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,9 +177,7 @@ def test_the_json_has_every_program_and_figure(board: Path, capsys: pytest.Captu
     shown = json.loads(capsys.readouterr().out)
     assert {row["name"] for row in shown["rows"]} == {"jams", "direct", "blackbox"}
     (mine,) = [row["loads"]["in sample"] for row in shown["rows"] if (row["name"], row["by"]) == ("jams", "ours")]
-    (single,) = [
-        r for r in results(board) if (r.task.name, r.task.protocol, r.task.kind) == ("jams", "ours", "in sample")
-    ]
+    (single,) = [r for r in results(board) if (r.task.name, r.task.protocol, r.task.kind) == ("jams", "ours", "in sample")]
     errors = [abs(row["e2e"] or 0.0) for row in single.errors.values()]
     assert mine["e2e"] == pytest.approx(sum(errors) / 3)
     assert mine["e2e_worst"] == pytest.approx(max(errors))

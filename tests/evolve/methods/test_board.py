@@ -89,11 +89,7 @@ def test_the_champion_of_a_run_on_other_runs_was_chosen_elsewhere(tmp_path: Path
     run = tiny_world.run(tiny_world.write(tmp_path, tiny_world.ONE), tmp_path / "run", "--budget", 9)
     entry = added(str(run), Caps(), RUNS)
     assert entry.source and entry.source.name.startswith(f"{run}:")
-    assert (
-        entry.name == f"run-{entry.source.name.rpartition(':')[2]}"
-        and entry.note == ELSEWHERE
-        and entry.protocols == ("ours",)
-    )
+    assert entry.name == f"run-{entry.source.name.rpartition(':')[2]}" and entry.note == ELSEWHERE and entry.protocols == ("ours",)
 
 
 def test_published_rows_have_their_source_and_the_errors_of_these_runs_only() -> None:
@@ -154,9 +150,7 @@ def test_the_best_program_of_the_user_is_named_unless_the_best_comes_before_it(t
     def first(mine: float, other: float) -> str:
         """What is named when the held-out errors are these and those of `overhead floor` are 4 %."""
         errors = {"mine": mine, "other": other, "overhead floor": 4.0}
-        yours = [
-            replace(e, name=n, group="yours", protocols=(REFIT,)) for n, e in zip(errors, known_answers(), strict=False)
-        ]
+        yours = [replace(e, name=n, group="yours", protocols=(REFIT,)) for n, e in zip(errors, known_answers(), strict=False)]
         entries = (*yours[:2], *(e for e in known_answers() if e.name == "overhead floor"))
         results = [
             replace(r, task=replace(r.task, protocol=e.protocols[0]))
@@ -186,10 +180,7 @@ def test_delays_that_are_always_0_are_not_covered(text: str, covered: int) -> No
 
 
 def test_the_way_to_the_host_is_that_of_what_a_program_reads() -> None:
-    kernels, trees = (
-        portability([load("champion").text]),
-        portability(["def step_time(b, s, *, c=2.0): return c * b.trees"] * 2),
-    )
+    kernels, trees = portability([load("champion").text]), portability(["def step_time(b, s, *, c=2.0): return c * b.trees"] * 2)
     assert kernels and kernels.host == "kernels"
     assert trees and (trees.go, trees.programs) == ("trees", 2)
     assert portability([]) is None
@@ -199,9 +190,7 @@ def test_verdicts_in_words() -> None:
     few = h1(protocol().h1, {"a": (5.0, 30.0)})
     many = h1(protocol().h1, {str(i): (5.0, 30.0 + i) for i in range(9)})
     assert (h1_text(few), h1_text(many), h1_text(None)) == ("too few +25.0", "yes +29.0, p 0.004", "-")
-    held = h3(
-        protocol().h3, {"models": {"a": errors(1.0)}, "workloads": {"a": errors(11.0)}}, ["models", "workloads"], 1
-    )
+    held = h3(protocol().h3, {"models": {"a": errors(1.0)}, "workloads": {"a": errors(11.0)}}, ["models", "workloads"], 1)
     assert h3_text(held) == "no, 1 of 2"
 
 

@@ -273,9 +273,7 @@ def test_a_formula_is_its_transcription(name: str) -> None:
         for c in step.constants:
             value = c.value + (0.1 + abs(c.value)) * rng.uniform(-1.0, 1.0)
             constants[c.name] = float(np.clip(value, *(c.bounds or (0.0, np.inf))))
-        theta = [
-            constants.get(c.name, c.value) if f is step else c.value for f in program.functions for c in f.constants
-        ]
+        theta = [constants.get(c.name, c.value) if f is step else c.value for f in program.functions for c in f.constants]
         batch = random_batch(rng)
         ours = bind(code, tuple(theta), facts).step_us(raw_row(batch))
         theirs = TRANSCRIBED[name](Sums(batch, facts), facts, constants)

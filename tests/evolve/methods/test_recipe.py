@@ -37,9 +37,7 @@ def samples(truth: Program, noise: float = 0.0, runs: int = 2, lognormal: bool =
         mixed = rng.random(COUNT) < 0.5
         raw[mixed, PREFILL_REQS], raw[mixed, PREFILL_TOKENS] = 1, rng.integers(1, 500, mixed.sum())
         us = bind(assemble(truth), truth.theta, e.facts).steps_us(raw)
-        us = us * (
-            np.exp(noise * rng.standard_normal(COUNT)) if lognormal else 1.0 + noise * rng.standard_normal(COUNT)
-        )
+        us = us * (np.exp(noise * rng.standard_normal(COUNT)) if lognormal else 1.0 + noise * rng.standard_normal(COUNT))
         split = np.where(np.arange(COUNT) < 240, TRAIN, np.where(np.arange(COUNT) < 320, VALID, TEST))
         made.append(Sample(e.id, e.facts, raw, np.arange(COUNT), np.ones(COUNT), us, np.ones(COUNT), split,
                            np.arange(COUNT)))  # fmt: skip
@@ -118,9 +116,7 @@ def test_outliers_are_winsorised_in_training_only() -> None:
 
 
 def test_first_steps_are_dropped() -> None:
-    cold = [
-        replace(s, observed_us=np.where(s.step < 100, 10 * s.observed_us, s.observed_us)) for s in samples(line(TRUE))
-    ]
+    cold = [replace(s, observed_us=np.where(s.step < 100, 10 * s.observed_us, s.observed_us)) for s in samples(line(TRUE))]
     assert train(line(), cold, Recipe(first_step=100)).theta[:3] == pytest.approx(TRUE, rel=0.01)
     assert train(line(), cold, Recipe()).theta[0] != pytest.approx(TRUE[0], rel=0.01)
 

@@ -292,9 +292,7 @@ def test_what_was_drawn_is_said_with_the_meaning_of_its_words(
 def test_two_processes_write_the_same_bytes_whatever_the_users_settings_are(
     suffix: str, tiny_run: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "matplotlibrc").write_text(
-        "text.usetex: True\naxes.facecolor: pink\nxtick.direction: in\nsavefig.dpi: 30\n"
-    )
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\naxes.facecolor: pink\nxtick.direction: in\nsavefig.dpi: 30\n")
     for name, cwd in (("1", tmp_path), ("2", ROOT)):
         args = [sys.executable, "-W", "error", "-m", "evolve", "plot", str(tiny_run), "--kind", "front", "--out"]
         environment = {**os.environ, "PYTHONHASHSEED": name, "PYTHONPATH": str(ROOT), "MPLBACKEND": "no-such-backend"}

@@ -66,7 +66,9 @@ def wait_for(ready: Callable[[], object]) -> None:
     wait_until(ready, WAIT_S)
 
 
-def test_tasks_are_carried_out_by_worker_processes_of_both_workers(two: DaskCluster, pool: Cluster) -> None:
+def test_tasks_are_carried_out_by_worker_processes_of_both_workers(
+    two: DaskCluster, pool: Cluster
+) -> None:
     tasks = [pool.submit(Call(times, (i,), parcel=SEVEN), i) for i in range(9)]
     assert [task.result() for task in tasks] == [7 * i for i in range(9)]
     wait_for(lambda: pool.state() == "2 workers, 0 queued")
@@ -166,9 +168,7 @@ def test_workers_that_come_and_go_change_nothing(dask: DaskCluster, tiny: Path, 
     assert (run / "journal.jsonl").read_bytes() == (tiny_run / "journal.jsonl").read_bytes()
 
 
-def test_a_search_whose_scheduler_is_lost_is_resumed(
-    dask: DaskCluster, tiny: Path, tiny_run: Path, tmp_path: Path
-) -> None:
+def test_a_search_whose_scheduler_is_lost_is_resumed(dask: DaskCluster, tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     dask.join()
     run = tmp_path / "run"
     args = ["run", "--config", str(tiny), "--budget", "30", "--cluster", str(dask.file), "--out", str(run)]
@@ -237,23 +237,14 @@ def test_linear_algebra_has_a_digest_of_its_kernels() -> None:
     ("args", "message"),
     [
         (["--cluster", "local:none"], "--cluster local:none: none is no number of workers: give local:4, say"),
-        (
-            ["--cluster", "nothing.json"],
-            "--cluster nothing.json: no such scheduler file: name one, tcp://HOST:PORT, or",
-        ),
-        (
-            ["--cluster", "tcp://127.0.0.1:1"],
-            "--cluster tcp://127.0.0.1:1: no scheduler answers (OSError): start one with",
-        ),
+        (["--cluster", "nothing.json"], "--cluster nothing.json: no such scheduler file: name one, tcp://HOST:PORT, or"),
+        (["--cluster", "tcp://127.0.0.1:1"], "--cluster tcp://127.0.0.1:1: no scheduler answers (OSError): start one with"),
         (["--cluster", "soup://here:1"], "--cluster soup://here:1: no scheduler answers (ValueError)"),
         (["--cluster", "tcp://here"], "--cluster tcp://here: has no port: write it like tcp://HOST:8786"),
         (["--cluster", "here:8786"], "--cluster here:8786: is not an address: write tcp://here:8786"),
         (["--cluster", ""], "--cluster '': no such scheduler file: name one"),
         (["--cluster", str(ROOT / "README.md")], "README.md: line 1: not valid JSON"),
-        (
-            ["--cluster", str(ROOT / "seeds" / "champion" / "run.json")],
-            "run.json: names no address: it is not a file of",
-        ),
+        (["--cluster", str(ROOT / "seeds" / "champion" / "run.json")], "run.json: names no address: it is not a file of"),
         (["--cluster", "local:2", "--workers", "2"], "--workers is for this machine, --cluster for others: give one"),
     ],
 )

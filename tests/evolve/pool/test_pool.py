@@ -101,9 +101,7 @@ def test_the_lowest_number_comes_first(tmp_path: Path) -> None:
     pool, path = Local(1, Line()), str(tmp_path / "order")
     try:
         first = pool.submit(Call(time.sleep, (0.3,)))
-        rest = [
-            pool.submit(Call(writes, (path, text)), number) for number, text in ((3, "c"), (1, "a"), (2, "b"), (3, "d"))
-        ]
+        rest = [pool.submit(Call(writes, (path, text)), number) for number, text in ((3, "c"), (1, "a"), (2, "b"), (3, "d"))]
         for task in (first, *rest):
             task.result()
     finally:
@@ -231,9 +229,7 @@ def test_processes_end_with_their_owner(tmp_path: Path) -> None:
         "print(pool.submit(Call(pool_tasks.pid)).result(), flush=True); pool.submit(Call(pool_tasks.hangs)).result()"
     )
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
-    owner = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
-    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path})
     assert owner.stdout and owner.stdout.readline()
     workers = worker_pids(owner.pid)
     assert len(workers) == 2
@@ -242,7 +238,9 @@ def test_processes_end_with_their_owner(tmp_path: Path) -> None:
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 20)
 
 
-def test_a_stopped_process_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = Local(1, Line())
     pool.submit(Call(times, (1,), parcel=SEVEN)).result()
     [worker] = worker_pids()

@@ -106,9 +106,7 @@ def test_what_cannot_be_averaged_is_said_in_a_line(
     assert f"{tiny_run}: the mean of 3 programs has " in caps and "operations (at most 5 are allowed), " in caps
     assert ": average fewer with --top, or give --max-operations " in caps and " --max-constants " in caps
     assert "is not a run" in refused(capsys, "blend", tmp_path)
-    assert "a program's file ends in .py" in refused(
-        capsys, "blend", tiny_run, "--top", 3, "--out", tmp_path / "mixed.txt"
-    )
+    assert "a program's file ends in .py" in refused(capsys, "blend", tiny_run, "--top", 3, "--out", tmp_path / "mixed.txt")
     other = copy(tiny_run, tmp_path)
     about = json.loads((other / "run.json").read_text()) | {"data": "0123"}
     (other / "run.json").write_text(json.dumps(about))

@@ -145,9 +145,7 @@ def test_with_host_facts_the_command_reads_the_models_config(
     ours = simulated(tmp_path, "roofline", "--model", "llama-2-7b", "--hardware", "H100-SXM-80GB", "--tp", "2")
     assert theirs == ours
     assert "--model meta-llama/llama-2-7b-hf --hardware H100 --tp 1 " in command_of_guide(clone)
-    ours = simulated(
-        tmp_path, "roofline", "--model", "llama-2-7b", "--hardware", "H100", "--tp", "1", engine=HOST_ENGINE
-    )
+    ours = simulated(tmp_path, "roofline", "--model", "llama-2-7b", "--hardware", "H100", "--tp", "1", engine=HOST_ENGINE)
     assert pasted(clone, tmp_path, *flags) == ours
 
 

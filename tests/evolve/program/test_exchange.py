@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +156,41 @@ def test_limits_are_the_cases_or_the_headers_or_the_hosts(files: Path, capsys: p
         (files / "t" / "header.yaml").write_text(text)
         assert simulate(capsys, *bare, *case, "--program", "p.py", "--results", "r.json")[0] == 0
         assert json.loads(Path("r.json").read_text())[0]["ttft_us"] % 1000 == seats
+
+
+def test_without_a_case_the_hosts_defaults_are_said(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The header gives seats and block size; 1,000,000 blocks and 2,048 tokens are the host's."""
+    by_id = ("--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2", "--out", "t")
+    assert simulate(capsys, *by_id)[0] == 0
+    bare = (*BACK[:3], "--program", "p.py", "--hardware", "H100")
+    status, _, err = simulate(capsys, *bare)
+    defaults = "total_kv_blocks=1000000, max_num_batched_tokens=2048, long_prefill_token_threshold=0 (0: no limit)"
+    assert status == 0 and f"t/header.yaml: lacks engine settings, so these are the host's defaults: {defaults}" in err
+    assert "--case t/case.json gives those" in err
+    assert "defaults" not in simulate(capsys, *BACK, "--hardware", "H100")[2]
+    (files / "t" / "case.json").rename(files / "mine.json")
+    err = simulate(capsys, *bare)[2]
+    body = re.search(r"--case FILE gives others, with (\{.*\}) in the file", err)
+    assert body is not None
+    (files / "own.json").write_text(body[1])
+    ran = [simulate(capsys, *bare, *case, "--json")[1] for case in ((), ("--case", "own.json"))]
+    first, second = ({**json.loads(text), "data": 0} for text in ran)
+    assert first == second
+
+
+def test_the_suggested_ingest_has_the_engine_that_was_simulated(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """400 blocks and 512 tokens a step are in no header: the command that `simulate` suggests gives them."""
+    by_id = ("--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2", "--out", "t")
+    out = simulate(capsys, *by_id)[1]
+    words = shlex.split(next(line for line in out.splitlines() if " ingest " in line))
+    command = words[words.index("ingest") :]
+    assert run_command(command) == 0
+    (experiment,) = load_experiments(Path("t/ingested/traces.yaml"))
+    (original,) = [e for e in load_experiments(Path("data.yaml")) if e.id == "plain"]
+    assert experiment.engine == replace(original.engine, max_model_len=4096)  # the model's own
+    assert run_command(command[: command.index("--engine")]) == 0
+    (assumed,) = load_experiments(Path("t/ingested/traces.yaml"))
+    assert (assumed.engine.max_num_batched_tokens, assumed.engine.total_kv_blocks) == (2048, None)
 
 
 def test_a_trace_without_completed_requests_gives_an_empty_list(

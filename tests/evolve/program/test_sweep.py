@@ -176,9 +176,7 @@ def test_what_cannot_exist_is_a_row_that_says_why(
     assert why[1, 0.01] == why[1, 4.0] == f"sparse-chat, tp 1: {room}: use more or larger GPUs"
     assert "sparse-chat, tp 3: engine.tensor_parallel must divide the model's 32 attention heads" in why[3, 4.0]
     assert why[2, 0.01] == "sparse-chat, tp 2, rate 0.01: workload.stages offer no request in 30 s: give a higher rate"
-    assert why[2, 1e6].startswith(
-        "sparse-chat, tp 2, rate 1000000: workload.stages offer 3e+07 requests, at most 2e+07"
-    )
+    assert why[2, 1e6].startswith("sparse-chat, tp 2, rate 1000000: workload.stages offer 3e+07 requests, at most 2e+07")
     assert why[2, 4.0] is None
     for row in result["rows"]:
         assert (row["impossible"] is None) == (row["ttft_ms"] is not None) == (row["completed_rps"] is not None)
@@ -232,9 +230,7 @@ def test_a_rate_at_which_requests_are_lost_does_not_hold(tmp_path: Path, capsys:
     assert calm["fails"] == [] and calm["gave_up"] == 0
     assert busy["holds"] == {"ttft_p99": True} and busy["fails"] == ["queue grows", "requests fail"]
     trace = tmp_path / "t.csv"
-    trace.write_text(
-        "arrival_s,input_len,output_len\n" + "".join(f"{i},{9000 if i == 50 else 64},8\n" for i in range(100))
-    )
+    trace.write_text("arrival_s,input_len,output_len\n" + "".join(f"{i},{9000 if i == 50 else 64},8\n" for i in range(100)))
     [entry] = yaml.safe_load(file.read_text())["experiments"]
     entry |= {"workload": {"name": "t", "trace": "t.csv"}, "engine": {"max_model_len": 4096}}
     for count, fails in ((100, []), (99, ["requests fail"])):  # one refused of 100 is not more than 1 %, of 99 it is

@@ -63,16 +63,7 @@ def test_the_overview_has_the_verdict_of_the_rule() -> None:
     claim = next(c for c in CLAIMS if c.name == "mixed-heavy")
     judgement = Judgement(claim, Finding(Estimate(4.0, 2.0, 6.0, "%", "50 cycles"), ()))
     (row,) = overview([judgement]).rows
-    assert row.cells == (
-        claim.title,
-        "mixed-heavy",
-        "overturned",
-        claim.estimate,
-        "4.0",
-        "2.0 to 6.0",
-        "%",
-        "50 cycles",
-    )
+    assert row.cells == (claim.title, "mixed-heavy", "overturned", claim.estimate, "4.0", "2.0 to 6.0", "%", "50 cycles")
     assert judgement.to_json()["verdict"] == "overturned"
 
 

@@ -137,7 +137,6 @@ def test_a_ratio_that_few_short_prompts_leave_open_is_undecided() -> None:
 @pytest.mark.parametrize(("a", "expected"), [(0.5, KEPT), (1.0, OVERTURNED), (0.0, OVERTURNED)])
 def test_the_overlap_of_compute_and_memory_is_recovered(a: float, expected: str) -> None:
     """With prompts of up to 1,500 tokens compute is the longer in some steps, and the shorter is told from requests."""
-
     def law(raw: np.ndarray, e: Experiment) -> np.ndarray:
         compute, memory = (
             bind(assemble(form), form.theta, e.facts).steps_us(raw) for form in (cycles._COMPUTE, cycles._MEMORY)

@@ -12,7 +12,7 @@ from elites import elite
 from archive.champion import Rule
 from evaluator.score import Errors
 from evolve.report.result import Refusals, RunReport, errors_of, read_report
-from evolve.report.run import print_run, unsound
+from evolve.report.run import means_table, median_text, print_run, unsound
 from simulator import documents
 from simulator.errors import InputError
 
@@ -66,3 +66,14 @@ def test_the_report_says_why_an_unsound_program_is_not_the_champion(capsys: pyte
     assert "\n  evolve check 'my runs/[x]:2' --physics\n" in text
     assert not unsound(replace(report, best_seed=replace(start, sound=True)), best)
     assert not unsound(replace(report, best_seed=replace(start, joint=3.0)), best)
+
+
+def test_where_a_few_runs_make_a_mean_the_median_is_said() -> None:
+    """Of 2, -4 and 90 the mean absolute error is 32, eight times the median of 4; of 2, -4 and 6 it is 4."""
+    assert median_text([2.0, -4.0, None, 90.0]) == "; a few runs make the mean, the median E2E is 4.0"
+    assert median_text([2.0, -4.0, 6.0]) == median_text([]) == median_text([0.0]) == ""
+    host = [Errors(f"e{i}", e2e, 1.0, 1.0) for i, e2e in enumerate((2.0, -4.0, 90.0))]
+    names = [r.experiment for r in host]
+    report = replace(FULL, known={"trained physics published": host}, fitted=names)
+    (cells,) = [r.cells for r in means_table(report).rows if r.cells[0] == "trained physics published"]
+    assert cells[-1].startswith("none: published by the host, whose default backend it is; a few runs make the mean")

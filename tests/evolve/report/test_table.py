@@ -122,9 +122,7 @@ def test_cells_of_errors() -> None:
 
 
 def test_every_part_repeats_all_columns_that_name_the_rows() -> None:
-    table = Table.of(
-        "", "by|=kind|>first figure|>second figure", [["load", "1-8", "1.0", "2.0"], ["load", "9-32", "3.0", "4.0"]]
-    )
+    table = Table.of("", "by|=kind|>first figure|>second figure", [["load", "1-8", "1.0", "2.0"], ["load", "9-32", "3.0", "4.0"]])
     first, second = parts(table, 22)
     assert [c.name for c in first.columns] == ["by", "kind", "first\nfigure"]
     assert [r.cells for r in second.rows] == [("load", "1-8", "2.0"), ("load", "9-32", "4.0")]

@@ -22,9 +22,7 @@ def test_a_folder_without_a_run_is_named_as_such_with_its_programs_if_it_has_any
     assert refused(tmp_path) == refused(f"{tmp_path}:3") == bare
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / "jams-ours.py").touch()
-    assert (
-        refused(tmp_path) == f"{tmp_path}: is a folder without a run: name one of the programs in {tmp_path}/programs"
-    )
+    assert refused(tmp_path) == f"{tmp_path}: is a folder without a run: name one of the programs in {tmp_path}/programs"
 
 
 @pytest.mark.parametrize("end", ["9999", "0009:3", "mine:3"])

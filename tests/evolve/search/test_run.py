@@ -315,9 +315,5 @@ def test_the_cpu_time_of_a_killed_session_counts(tiny_run: Path, tmp_path: Path)
     """The first session took 60 s for two proposals and wrote no report; the second took 20 s for the third."""
     run = open_run(copy(tiny_run, tmp_path))
     (run.path / "cpu.csv").write_text("proposal,cpu_s\n0,40\n1,20\n2,20\n")
-    assert cpu_by_stage(run.path, {"fit": 15.0, "score": 5.0}) == {
-        "fit": 15.0,
-        "score": 5.0,
-        "before it was resumed": 60.0,
-    }
+    assert cpu_by_stage(run.path, {"fit": 15.0, "score": 5.0}) == {"fit": 15.0, "score": 5.0, "before it was resumed": 60.0}
     assert cpu_by_stage(run.path, {"fit": 60.0, "score": 20.0}) == {"fit": 60.0, "score": 20.0}

@@ -33,7 +33,7 @@ from evolve.study.baselines import Searching, Task, _work, reopen
 from evolve.study.comparison import CURVE, DONE, JOURNAL, verdict
 from evolve.study.engines import bench, openevolve
 from evolve.study.engines.bench import Bench, GlobalRandom
-from evolve.study.engines.engines import ENGINES, engine_names
+from evolve.study.engines.engines import ENGINES, NO_MODELS, engine_names
 from evolve.study.engines.gp import Genetic, text_of
 from evolve.study.engines.primitives import language
 from evolve.study.engines.trees import expression, tree_of
@@ -394,4 +394,4 @@ def test_bad_input_is_one_line(
     assert "holds something else already" in refused("--out", str(tmp_path / "other"))
     monkeypatch.setattr(openevolve, "installed", lambda: False)
     assert "pip install evolve-latency[openevolve]" in refused("--only", "openevolve")
-    assert engine_names(()) == ([name for name in ENGINES if name != "openevolve"], [openevolve.INSTALL])
+    assert engine_names(()) == ([name for name in ENGINES if name not in ("openevolve", NO_MODELS)], [openevolve.INSTALL])

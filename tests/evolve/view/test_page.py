@@ -194,9 +194,7 @@ def test_the_address_of_a_view_and_program_can_be_bookmarked(tabs: Callable[...,
     assert not wrong.problems
 
 
-def test_a_second_key_counts_before_the_first_is_drawn_and_back_undoes_one(
-    tabs: Callable[..., Tab], tiny_page: Path
-) -> None:
+def test_a_second_key_counts_before_the_first_is_drawn_and_back_undoes_one(tabs: Callable[..., Tab], tiny_page: Path) -> None:
     tab = tabs(tiny_page)
     third = tab.views()[2]
     tab.page.evaluate("""() => {

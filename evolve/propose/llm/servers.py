@@ -1,0 +1,57 @@
+"""The models of a run before it starts: what they cost, and whether its questions fit into their servers' context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from evolve.propose.llm import client, prompt
+from evolve.propose.llm.calls import Messages
+from evolve.propose.llm.prices import FREE, Price
+from evolve.propose.llm.templates import Templates
+from evolve.propose.vocabulary import field_set
+from evolve.run.config import Config
+from simulator.errors import InputError
+
+MARGIN = 4096  # tokens; programs, their errors and the front take about as many in a question
+
+
+def plan(config: Config, prices: Mapping[str, Price], texts: Templates) -> list[str]:
+    """A line for each model: its price, and how much of its context a question takes if its server says how much fits.
+
+    Raises InputError if no question of the run can fit.
+    """
+    base = config.llm.api_base
+    own, context = client.own_models(list(prices), base), client.context_tokens(list(prices), base) if base else {}
+    least = client.count_tokens(smallest_question(config, texts))
+    lines = []
+    for model, price in prices.items():
+        line = f"{model}: {_cost(model, price, model in own, config)}"
+        if model in config.llm.ensemble():  # judges and the summariser are asked less
+            line += f"; {_room(model, least, config.llm.answer_tokens, context.get(model.partition('/')[2]))}"
+        lines.append(line)
+    return lines
+
+
+def smallest_question(config: Config, texts: Templates) -> Messages:
+    """What every question of a run contains: the task, and the template that programs and their errors are put in."""
+    system = prompt.task(texts, config.caps, field_set(config.search.fields), config.llm.rounds)
+    return (("system", system), ("user", texts["propose"]))
+
+
+def _cost(model: str, price: Price, own: bool, config: Config) -> str:
+    if own and price == Price(*FREE) and model not in config.llm.prices:
+        return f"free, on a server of your own (--price {model}=IN,OUT if it is not)"
+    return f"{price.input_usd:g} USD per million tokens in, {price.output_usd:g} out"
+
+
+def _room(model: str, least: int, answer: int, context: int | None) -> str:
+    """Whether a question of at least `least` tokens and an answer of at most `answer` fit into the context."""
+    takes = f"a question takes {least} tokens or more, an answer up to {answer}"
+    if context is None:
+        return takes
+    if least + answer > context:
+        raise InputError(
+            f"--llm {model}: {takes}, but its server takes {context} in all: serve it with a longer context "
+            f"(--max-model-len {least + answer + MARGIN} or more), or lower llm.answer_tokens"
+        )
+    return f"{takes}, of {context} that fit"

@@ -1,0 +1,46 @@
+"""Options that take one value are refused when they are given twice, in every command; the others may be repeated."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from commands import commands, refused
+
+from evolve.cli import cli
+from evolve.cli.once import check_once
+
+OPTIONS = [(name, command, p) for name, command in commands() for p in command.params if isinstance(p, click.Option)]
+FLAGS = [each for each in OPTIONS if each[2].is_flag]
+LISTS = [each for each in OPTIONS if each[2].multiple]
+SINGLE = [each for each in OPTIONS if not each[2].is_flag and not each[2].multiple]
+
+
+def of(options: list[tuple[str, click.Command, click.Option]]) -> pytest.MarkDecorator:
+    params = [pytest.param(*each, id=f"{each[0]} {each[2].opts[0]}") for each in options]
+    return pytest.mark.parametrize(("name", "command", "option"), params)
+
+
+def test_the_options_are_found() -> None:
+    """As many as there were when this was written: the other tests are not empty."""
+    assert len(SINGLE) >= 180 and len(FLAGS) >= 60 and len(LISTS) >= 40
+    assert {"simulate --id", "emit --name", "model add --id"} <= {f"{name} {o.opts[0]}" for name, _, o in SINGLE}
+
+
+@of(SINGLE)
+def test_an_option_of_one_value_is_given_once(
+    name: str, command: click.Command, option: click.Option, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [option.opts[0], *["1"] * option.nargs]
+    problem = f"{option.opts[0]} is given twice: it takes one value, give it once: see `evolve {name} --help`"
+    assert problem in refused(capsys, *name.split(), *given, *given)
+    check_once(click.Context(command), given)
+
+
+@of([*FLAGS, *LISTS])
+def test_flags_and_lists_may_be_repeated(name: str, command: click.Command, option: click.Option) -> None:
+    given = [option.opts[0], *([] if option.is_flag else ["1"] * option.nargs)]
+    check_once(click.Context(command, click.Context(cli), name), [*given, *given])
+
+
+def test_both_ways_to_write_a_value_are_the_same_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--id is given twice" in refused(capsys, "simulate", "--id=a", "--seed", "1", "--id", "b")

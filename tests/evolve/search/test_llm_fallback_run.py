@@ -1,0 +1,99 @@
+"""Whole runs in which one model never answers and another is asked instead: what is journalled, paid and repeated."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from llm_plays import CONFIGS, Story, whole_run
+from llm_replies import Reply, Request, status
+from llm_runs import DATA, USD, by_content, entries, evolve, journal, ledger, of_kind, search, verdicts
+from llm_server import Server
+
+ROUNDS = ("--budget", 60)
+
+
+def a_is_down(request: Request) -> Reply:
+    return status(500) if request.model == "a" else by_content(request)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("fallback")
+    (path / "data.yaml").write_text(DATA)
+    (path / "narrow.yaml").write_text(CONFIGS["narrow"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def story(folder: Path) -> Story:
+    return whole_run(folder, "narrow", "fallback", *ROUNDS, script=a_is_down)
+
+
+def test_what_one_model_did_not_answer_another_did(story: Story) -> None:
+    assert story.ran.status == 0 and story.ran.err == ""
+    moved = [line for line in of_kind(story.run, "answered") if "/propose-2/" in line["call"]]
+    assert moved and {line["model"] for line in moved} == {"openai/b"}
+    lost = {line["call"] for line in of_kind(story.run, "given up")}
+    assert lost == {line["call"].replace("propose-2", "propose") for line in moved}
+    # the same question, and its programs are those of the model that answered
+    asked = {line["call"]: line["prompt"] for line in of_kind(story.run, "sent")}
+    assert all(asked[call] == asked[call.replace("propose-2", "propose")] for call in asked if "propose-2" in call)
+    assert {entry["operator"] for entry in entries(story.run) if entry.get("call")} == {"llm:openai/b"}
+    assert not [e for e in entries(story.run) if not e["operator"].startswith(("llm:", "seed"))]  # no operator helps out
+
+
+def test_every_request_is_journalled_before_it_is_sent_and_paid_as_the_server_counts(story: Story) -> None:
+    rows = ledger(story.run)
+    assert Counter(row["model"] for row in rows) == Counter(f"openai/{q.model}" for q in story.server.seen)
+    paid = story.server.by_model
+    assert set(paid) == {"b"}
+    tokens_in, tokens_out = USD["b"]
+    usd = (paid["b"].tokens_in * tokens_in + paid["b"].tokens_out * tokens_out) / 1e6
+    total = json.loads((story.run / "report.json").read_text())["llm"]
+    assert total["usd"] == pytest.approx(usd, rel=1e-9) and total["possibly_usd"] == 0.0
+
+
+def test_a_model_that_was_replaced_twice_rests(story: Story) -> None:
+    """After two calls in a row without an answer it is not asked in the next generation."""
+    asked = [line for line in of_kind(story.run, "sent") if line["model"] == "openai/a"]
+    given_up = [line["call"] for line in of_kind(story.run, "given up") if line["model"] == "openai/a"]
+    assert len(asked) == 2 * len(given_up) >= 4  # two attempts a call
+    second = int(given_up[1].split("/")[0])
+    assert not [line for line in asked if int(line["call"].split("/")[0]) == second + 1]
+
+
+def test_a_replay_asks_the_same_models_without_knowing_a_price(folder: Path, story: Story) -> None:
+    ran = evolve(folder, "run", "--replay", story.run, "--out", "again", "--workers", 1, "--quiet", key=None)
+    assert ran.status == 0 and verdicts(folder / "again") == verdicts(story.run)
+
+
+@pytest.mark.parametrize("part", ["given up", "sent"])
+def test_a_run_that_broke_off_in_between_goes_on_as_if_it_had_not(part: str, folder: Path, story: Story) -> None:
+    """Cut after the first model was given up, and after the request to the second was journalled."""
+    run = folder / f"cut-{part.replace(' ', '-')}"
+    with Server(a_is_down) as server:
+        assert evolve(folder, *search(server, folder / "narrow.yaml", "--quiet", "--out", run, *ROUNDS)).status == 0
+        lines, before = (run / "journal.jsonl").read_bytes().splitlines(keepends=True), len(server.seen)
+        at = next(i for i, line in enumerate(journal(run))
+                  if line["kind"] == part and ("propose-2" in line["call"]) == (part == "sent"))  # fmt: skip
+        (run / "journal.jsonl").write_bytes(b"".join(lines[: at + 1]))
+        (run / "report.json").unlink()
+        assert evolve(folder, "resume", run, "--workers", 1, "--quiet").status == 0
+        assert len(server.seen) > before
+    assert verdicts(run) == verdicts(story.run)
+
+
+def test_the_limits_hold_for_the_second_model_too(folder: Path) -> None:
+    for most in range(1, 9):
+        run = whole_run(folder, "narrow", f"limited-{most}", *ROUNDS, "--max-calls", most, script=a_is_down)
+        assert run.ran.status == 0 and len(run.server.seen) <= most
+        assert len(ledger(run.run)) == len(run.server.seen)
+
+
+def test_a_dearer_model_is_not_asked_in_place_of_a_cheaper_one(folder: Path) -> None:
+    alone = whole_run(folder, "narrow", "dearer", *ROUNDS, "--price", "openai/b=30,40", script=a_is_down)
+    assert alone.ran.status == 0  # b costs 26 times as much as a
+    assert not [line for line in of_kind(alone.run, "sent") if "propose-2" in line["call"]]
