@@ -16,7 +16,7 @@ from evaluator.diagnose.trial import Trial
 from evaluator.score import Errors, Score
 from evolve.propose.llm import panel, prompt, templates
 from evolve.propose.llm.answer import Idea
-from evolve.propose.llm.client import token_count
+from evolve.propose.llm.client import count_tokens
 from evolve.propose.llm.judges import RUBRIC, TOGETHER
 from evolve.propose.llm.panel import Background, Judged, choose
 from evolve.propose.llm.question import Candidate, Question
@@ -112,7 +112,7 @@ def test_a_question_to_a_judge_of_eight_long_candidates_is_short() -> None:
     )
     assert "a table that" not in text and text.count("At a bound: constant_1") == 8 and "constant_2" not in text
     assert prompt.bare(champion).strip() in text
-    assert token_count(text) < 6000
+    assert count_tokens([("user", text)]) < 6000
     assert "sampling_sort" not in text  # only fields that they read are explained
 
 
