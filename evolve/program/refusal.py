@@ -1,4 +1,4 @@
-"""`evolve show RUN:ID` of a proposal that was refused: its text, the idea, why it was refused, and the judges' reviews."""
+"""`evolve show RUN:ID` of a refused proposal: its text, the idea, why it was refused, and the reviews of judges."""
 
 from __future__ import annotations
 
