@@ -52,7 +52,8 @@ class Proposal:
     """A program text to assess: its number, its island (None: all islands), what proposed it, and its parents' ids.
 
     A language model's proposal also has the name of the call that it answers, its idea in one sentence, the judges'
-    reviews, and the motivation that the answer gives. `refused` is set if it must not be assessed.
+    reviews, how many `judges` were asked for one, and the motivation that the answer gives. `refused` is set if it must
+    not be assessed.
 
     >>> Proposal(7, 0, "def step_time(b, s): ...", "add", (1, 2)).refused is None
     True
@@ -68,6 +69,7 @@ class Proposal:
     reviews: tuple[Review, ...] = ()
     refused: Rejected | None = None
     motivation: str = ""
+    judges: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class Outcome:
                                 "parents": list(p.parents)}  # fmt: skip
         if p.call:
             line |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
+            line |= {"judges": p.judges} if p.judges else {}
         if p.motivation:
             line["motivation"] = p.motivation
         key = {"key": self.key} if self.key else {}
@@ -134,9 +137,11 @@ class Outcome:
         scored = line["verdict"] == "scored"
         text = line["elite"]["text"] if scored else line["text"]
         reviews = tuple(Review(**review) for review in line.get("reviews", ()))
-        proposal = Proposal(line["id"], line["island"], text, line["operator"], tuple(line["parents"]),
-                            line.get("call", ""), line.get("idea", ""), reviews,
-                            motivation=line.get("motivation", ""))  # fmt: skip
+        proposal = Proposal(
+            line["id"], line["island"], text, line["operator"], tuple(line["parents"]), line.get("call", ""),
+            line.get("idea", ""), reviews, motivation=line.get("motivation", ""),
+            judges=line.get("judges", 0),
+        )  # fmt: skip
         verdict = Elite.from_json(line["elite"]) if scored else Rejected(line["stage"], line["why"])
         return cls(proposal, verdict, line.get("key", ""))
 

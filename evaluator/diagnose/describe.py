@@ -5,8 +5,10 @@ Runs are named by their deployment, D1, D2, ..., and their workload: long names 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
@@ -23,7 +25,8 @@ ALIKE = 3  # fields named as like another one; the rest are counted
 MOST_RUNS = 40  # shown in a table; of more, those with the largest errors
 MOST_DEPLOYMENTS = 24
 MOST_TTFT = 8  # runs whose TTFT is split into its parts: those with the largest errors of it
-SAME_PCT = 0.5  # difference up to which all errors of ITL are those of E2E, and not shown
+SAME_PCT = 0.5  # points up to which errors count as the same: those of ITL as those of E2E, and those of two programs
+MOST_CHANGES = 3  # runs in a comparison with another program: those that differ most
 LEAST_SHARE = 0.05  # of the kernels' time, to be shown
 LEFT_OUT = {"models": "model", "tp": "TP degree", "architectures": "architecture", "hardware": "GPU", EVERY: "own"}
 # The columns of the table of deployments; those with one value only are named once, above it.
@@ -68,6 +71,51 @@ def run_names(experiments: Sequence[Experiment]) -> dict[str, str]:
         seen[name] += 1
         short[e.id] = f"{name} {seen[name]}" if count[name] > 1 else name
     return short
+
+
+def one_value(experiments: Sequence[Experiment]) -> tuple[str, ...]:
+    """The s. fields with the same value in all experiments, in the order of the schema: they teach nothing."""
+    return tuple(
+        f"s.{name}"
+        for scope, name in FIELDS
+        if scope == "s" and name in experiments[0].facts and len({e.facts[name] for e in experiments}) == 1
+    )
+
+
+def named_left_out(examination: Examination, experiments: Sequence[Experiment]) -> tuple[Errors, ...]:
+    """The errors on runs left out of the fit, of runs under their short names."""
+    names = run_names(experiments)
+    return tuple(replace(row, experiment=names[row.experiment]) for row in examination.left_out)
+
+
+def left_out_changes(before: Sequence[Errors], after: Sequence[Errors]) -> str:
+    """The errors on left-out runs that differ by more than SAME_PCT, those of `before` first; "" if none are known.
+
+    Both are rows of `named_left_out` on the same experiments.
+    """
+    rows = {row.experiment: row for row in after}
+    pairs = [(row, rows[row.experiment]) for row in before if row.experiment in rows]
+    if not pairs:
+        return ""
+    changed = [(a, b) for a, b in pairs if _change(a, b) > SAME_PCT]
+    if not changed:
+        return f"Left out: within {SAME_PCT:g} points of its parent's on every run."
+    shown = sorted(changed, key=lambda pair: -_change(*pair))[:MOST_CHANGES]
+    with_itl = _itl_differs([row for pair in shown for row in pair])
+    heads = "E2E TTFT ITL" if with_itl else "E2E TTFT"
+    texts = [f"{a.experiment} {_errors(a, with_itl)} -> {_errors(b, with_itl)}" for a, b in shown]
+    more = f"; {len(changed) - len(shown)} more" if len(changed) > len(shown) else ""
+    title = f"Left out, {heads} %, parent's -> own, on {len(changed)} of {len(pairs)} runs"
+    return f"{title}: {'; '.join(texts)}{more}."
+
+
+def _change(a: Errors, b: Errors) -> float:
+    """The largest difference of two rows of errors, in points; one that only one of them has counts as any."""
+    both = ((a.e2e, b.e2e), (a.ttft, b.ttft), (a.itl, b.itl))
+    return max(
+        (math.inf if x is None or y is None else abs(x - y) for x, y in both if not (x is None and y is None)),
+        default=0.0,
+    )
 
 
 def left_out_table(examination: Examination, experiments: Sequence[Experiment]) -> str:
@@ -117,8 +165,7 @@ def _deployments(diagnosis: Diagnosis, experiments: Sequence[Experiment]) -> str
         values = " ".join(COLUMNS[name](e) for name in several)
         lines.append(f"D{number}{star} {e.model.rpartition('/')[2]} tp{e.engine.tensor_parallel} | {values}{shares}")
     more = [f"and {len(lines) - MOST_DEPLOYMENTS} more"] if len(lines) > MOST_DEPLOYMENTS else []
-    one = [f"s.{name}" for scope, name in FIELDS if scope == "s" and name in experiments[0].facts
-           and len({e.facts[name] for e in experiments}) == 1]  # fmt: skip
+    one = one_value(experiments)
     title = f"Deployments (* MoE). The same in all: {', '.join(same)}." if same else "Deployments (* MoE)."
     if one and len(firsts) > 1:
         title += f" One value only, so that nothing can be learned of it: {', '.join(one)}."

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from archive.proposal import Rejected
 from evaluator.assess import Data, Scored, assess
-from evaluator.diagnose.describe import doubts, left_out_table
+from evaluator.diagnose.describe import doubts, left_out_table, named_left_out
 from evaluator.diagnose.examine import examine
+from evaluator.score import Errors
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 
@@ -15,10 +16,12 @@ from simulator.language.parse import parse
 @dataclass(frozen=True, slots=True)
 class Trial:
     """The verdict on a program, and what is known of it besides: its errors on runs left out of the fit, and its
-    doubts, as text; "" if it was rejected."""
+    doubts, as text; "" if it was rejected. left_out: the same errors as rows, of runs under their short names."""
 
     verdict: Scored | Rejected
     known: str = ""
+    left_out: tuple[Errors, ...] = ()
+    doubts: str = ""
 
 
 def trial(text: str, data: Data) -> Trial:
@@ -26,6 +29,13 @@ def trial(text: str, data: Data) -> Trial:
     verdict = assess(parse(text), data)
     if isinstance(verdict, Rejected):
         return Trial(verdict)
-    examination = examine(complete(parse(verdict.text)), data)
-    parts = (left_out_table(examination, data.score.experiments), doubts(examination))
-    return Trial(verdict, "\n".join(part for part in parts if part))
+    examination, experiments = examine(complete(parse(verdict.text)), data), data.score.experiments
+    doubted = doubts(examination)
+    parts = (left_out_table(examination, experiments), doubted)
+    known = "\n".join(part for part in parts if part)
+    return Trial(verdict, known, named_left_out(examination, experiments), doubted)
+
+
+def left_out(text: str, data: Data) -> tuple[Errors, ...]:
+    """The errors of a fitted program on runs left out of the fit, as a trial has them."""
+    return named_left_out(examine(complete(parse(text)), data), data.score.experiments)

@@ -30,6 +30,7 @@ from evolve.program.fit.learning import learning_curve, print_curve
 from evolve.program.fit.view import print_fit
 from evolve.program.predict import predict as predict_all
 from evolve.program.predict import print_prediction
+from evolve.program.refusal import print_refusal, refusal_of
 from evolve.program.show import describe, print_show
 from evolve.program.slo import parse_slo
 from evolve.program.steps.sources import sources
@@ -54,12 +55,21 @@ FIT_METHODS = (*FITS, "all")
 def show(program: str, tables: Tables, as_json: bool, caps: dict[str, int]) -> int:
     """Show a program: text, size, constants, dot products, and what it reached.
 
+    Of a refused proposal of a run, RUN:ID, it shows the text, why it was refused, and the reviews of judges.
+
     \b
     evolve show champion
     evolve show runs/0001:137
     evolve show my_model.py --json
     evolve show champion --latex constants.tex
     """
+    refusal = None if tables.files else refusal_of(program)
+    if refusal and as_json:
+        print_json(refusal.to_json())
+    elif refusal:
+        print_refusal(refusal)
+    if refusal:
+        return 0
     description = describe(load(program, caps))
     tables.write("constants", "constants", description)
     if tables.on_stdout:

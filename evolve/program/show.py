@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from archive.proposal import Proposal
 from evolve import __version__
+from evolve.program.refusal import reviews_table
 from evolve.report.printing import prose, show
 from evolve.report.table import Table, bias_label, counted, number
 from evolve.report.terms import legend
@@ -228,11 +229,7 @@ def _errors_table(record: Record) -> Table:
 
 
 def _print_proposal(proposal: Proposal) -> None:
-    """A language model's idea, and the judges' marks before it was fitted."""
+    """A language model's idea, and the judges' marks."""
     prose(f"Proposed in call {proposal.call}: {proposal.idea or 'no idea given'}")
     if proposal.reviews:
-        reviews = [asdict(review) for review in proposal.reviews]
-        marks = [name for name in reviews[0] if name not in ("judge", "remark")]
-        rows = [(r["judge"], *(str(r[mark]) for mark in marks), r["remark"]) for r in reviews]
-        heads = "|".join(["judge", *(f">{mark}" for mark in marks), "~remark"])
-        show(Table.of("Judges, before it was fitted: marks of 10", heads, rows))
+        show(reviews_table(proposal.reviews))

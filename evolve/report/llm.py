@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from evolve.report.table import counted
 from evolve.terminal import command
 from simulator.json import JsonObject
 
 # The option that raises each limit.
 OPTIONS = {"max_usd": "--max-usd", "max_calls": "--max-calls", "max_tokens": "--max-tokens"}
+
+
+def _reviews(reviews: JsonObject) -> list[str]:
+    """How many reviews judges gave, and whether their marks went along with the errors on runs left out."""
+    r, n = reviews["rank_correlation"], reviews["programs"]
+    text = [
+        f"Reviews: {reviews['given']} given, {counted(reviews['asked_again'], 'question')} asked again, "
+        f"{reviews['missing']} missing."
+    ]
+    if r is not None:
+        chance = 1.96 / (n - 1) ** 0.5  # for independent ranks r is about normal with variance 1/(n - 1)
+        text.append(
+            f"Marks and transfer error: rank correlation {r:+.2f} over {n} programs (negative: the better the marks, "
+            f"the lower the error became); |r| < {chance:.2f} may be chance."
+        )
+    return text
 
 
 def lines(calls: JsonObject, run: str) -> list[str]:
@@ -32,6 +49,8 @@ def lines(calls: JsonObject, run: str) -> list[str]:
         text.append(f"What was proposed, and what became of it: {run}/RESEARCH.md")
     if calls.get("under_way"):
         text.append(f"Possibly paid, since the process died before an answer came: {', '.join(calls['under_way'])}")
+    if calls.get("reviews"):
+        text += _reviews(calls["reviews"])
     if calls["substitutes"]:
         text.append(f"{calls['substitutes']} proposals come from offline operators, because no model answered.")
     if calls["stopped"]:

@@ -94,10 +94,8 @@ def load(spec: str, caps: Caps | None = None) -> Source:
 
     Raises InputError, one line, for anything that is not a program.
     """
-    run, colon, number = spec.rpartition(":")
-    if colon and re.fullmatch(r"\d+", number) and is_run(Path(run)):
-        opened = open_run(Path(run))
-        return of_run(opened, opened.outcomes(), int(number))
+    if named := proposal_of(spec):
+        return source_of(*named)
     if re.fullmatch(r"[\w-]+", spec) and spec != "__init__":
         text = _shipped(f"{spec}.py") or _shipped(f"methods/{spec.replace('-', '_')}.py")
         if text is not None:
@@ -159,11 +157,28 @@ def _record(text: str | bytes | None, where: str) -> Record | None:
     return read_record(parse_json(text, where, "correct or remove the record next to the program"), where)
 
 
+def proposal_of(spec: str) -> tuple[Run, Outcome] | None:
+    """The run and the outcome of the proposal that RUN:ID names; None if `spec` is something else.
+
+    Raises InputError if the run has no such proposal, or is damaged.
+    """
+    path, colon, number = spec.rpartition(":")
+    if not (colon and re.fullmatch(r"\d+", number) and is_run(Path(path))):
+        return None
+    run = open_run(Path(path))
+    return run, _numbered(run, run.outcomes(), int(number))
+
+
 def of_run(run: Run, outcomes: Iterable[Outcome], number: int) -> Source:
     """The program of this number in a run with these outcomes. Raises InputError if there is none."""
+    return source_of(run, _numbered(run, outcomes, number))
+
+
+def _numbered(run: Run, outcomes: Iterable[Outcome], number: int) -> Outcome:
+    """The outcome of the proposal with this number. Raises InputError if there is none."""
     for outcome in outcomes:
         if outcome.proposal.id == number:
-            return source_of(run, outcome)
+            return outcome
     raise InputError(f"{run.path}:{number}: no such proposal: `{command('archive', run.path)}` lists the ids")
 
 

@@ -12,7 +12,7 @@ from archive.population import proposers
 from archive.proposal import MODEL, Outcome
 from evaluator.committee import final_champion
 from evolve.propose.llm import ledger
-from evolve.propose.llm.calls import proposes
+from evolve.propose.llm.calls import proposes, role
 from evolve.report.printing import show
 from evolve.report.table import Table, number
 from evolve.report.terms import legend
@@ -125,11 +125,11 @@ def _leaders(config: Config, outcomes: Sequence[Outcome]) -> tuple[Archive, set[
 
 
 def costs_of(requests: Sequence[ledger.Row]) -> dict[str, Cost]:
-    """The cost of each model by its proposer's name; of judges and notes apart, as PURPOSE:MODEL."""
+    """The cost of each model by its proposer's name; of judges and notes apart, as ROLE:MODEL."""
     costs: dict[str, Cost] = {}
     for request in requests:
         purpose = request.call.split("/")[1]
-        name = MODEL + request.model if proposes(purpose) else f"{purpose}:{request.model}"
+        name = MODEL + request.model if proposes(purpose) else f"{role(purpose)}:{request.model}"
         before = costs.get(name, Cost(0, 0.0))
         paid = 0 if request.outcome == "cached" else (request.tokens_in or 0) + (request.tokens_out or 0)
         costs[name] = Cost(before.tokens + paid, before.usd + request.usd)

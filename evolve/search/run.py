@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call
 from evolve.propose.llm import ledger
+from evolve.propose.llm.evidence import reviews
 from evolve.propose.llm.proposer import LanguageModels
 from evolve.propose.llm.setup import check, keep_prompts, models_of
 from evolve.propose.proposer import Operators, Proposer
@@ -165,7 +166,7 @@ def _search(
             proposer = Recorded(source.outcomes(), config.search.batch * config.search.islands)
             config = to_the_end(config)
         elif config.search.proposer != "offline":
-            models = models_of(run, journal, operators, workers, remembered, progress.asking)
+            models = models_of(run, journal, operators, workers, fitted, remembered, progress.asking)
             proposer = models
             if models.lost:
                 progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(models.lost)}")
@@ -287,7 +288,9 @@ def _ledger(run: Run, stopped: str) -> JsonObject:
     # where only models should propose, operators propose in place of models that are not available
     outcomes = filter(is_outcome, run.each_line() if run.config.search.proposer == "llm" else ())
     substitutes = sum(not line["operator"].startswith((MODEL, SEED, POLISH)) for line in outcomes)
-    ending = {"replayed": run.about.replayed, "substitutes": substitutes, "stopped": stopped}
+    ending: JsonObject = {"replayed": run.about.replayed, "substitutes": substitutes, "stopped": stopped}
+    if run.config.llm.judges:  # the parents of what models proposed may be from operators
+        ending["reviews"] = asdict(reviews([*run.each_line()]))
     return ledger.summary(lines) | ending
 
 

@@ -16,9 +16,10 @@ from evaluator.diagnose.describe import describe
 from evaluator.diagnose.diagnose import diagnose
 from evaluator.diagnose.examine import examine
 from evaluator.diagnose.explain import costs, gains
-from evaluator.diagnose.trial import Trial, trial
+from evaluator.diagnose.trial import Trial, left_out, trial
 from evaluator.fit.loss import FitSet
 from evaluator.judge.gates import Facts
+from evaluator.score import Errors
 from evolve.pool.pool import Pool, Promise, at_once
 from evolve.pool.process import Call, Parcel, parcel
 from evolve.propose.offline import propose
@@ -109,6 +110,10 @@ def _trial(prepared: Prepared, text: str) -> Trial:
     return trial(text, prepared.data)
 
 
+def _left_out(prepared: Prepared, text: str) -> tuple[Errors, ...]:
+    return left_out(text, prepared.data)
+
+
 class Submits(Protocol):
     """What carries out calls, such as a pool."""
 
@@ -145,6 +150,10 @@ class Workers:
     def trial(self, number: int, text: str) -> Promise[Trial]:
         """The trial of a program (see evaluator.diagnose.trial). Waiting for it may raise TookTooLong."""
         return self._pool.submit(Call(_trial, (text,), parcel=self._data, limit_s=self._limit_s), number)
+
+    def left_out(self, text: str) -> Promise[tuple[Errors, ...]]:
+        """The errors of a fitted program on runs left out of the fit (see evaluator.diagnose.trial)."""
+        return self._pool.submit(Call(_left_out, (text,), parcel=self._data))
 
 
 def workers_of(pool: Pool, experiments: Sequence[Experiment], config: Config) -> Workers:

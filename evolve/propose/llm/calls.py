@@ -33,7 +33,17 @@ def proposing(round_number: int) -> str:
 
 def proposes(purpose: str) -> bool:
     """Whether calls with this purpose ask for programs."""
-    return purpose.partition("-")[0] in ("propose", "round")
+    return role(purpose) in ("propose", "round")
+
+
+def reviewing(time: int) -> str:
+    """The purpose of the calls that ask judges for reviews: for the first time, or again after an unusable answer."""
+    return "judge" if time == 1 else f"judge-{time}"
+
+
+def role(purpose: str) -> str:
+    """The purpose without the number of its round: propose, round, judge or notes."""
+    return purpose.partition("-")[0]
 
 
 def pack(text: str) -> str:

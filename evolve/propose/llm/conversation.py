@@ -8,16 +8,16 @@ from typing import Protocol
 
 from archive.proposal import TIMEOUT, Rejected
 from evaluator.diagnose.trial import Trial
+from evaluator.score import Errors
 from evolve.pool.pool import TRIES, Promise
 from evolve.pool.process import TookTooLong
-from evolve.propose.llm import judges, prompt
+from evolve.propose.llm import prompt
 from evolve.propose.llm.answer import Idea, ideas
 from evolve.propose.llm.availability import asked_again, next_model
 from evolve.propose.llm.calls import Call, Messages, proposing
 from evolve.propose.llm.dispatch import Dispatch
-from evolve.propose.llm.question import Candidate, Question, Taken, checked
+from evolve.propose.llm.question import Question, Taken, checked
 from evolve.propose.llm.templates import Templates
-from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
 
 LONGEST_ECHO = 12_000  # characters of an answer that are sent back together with what became of its programs
@@ -31,6 +31,9 @@ class Workers(Protocol):
 
     def trial(self, number: int, text: str) -> Promise[Trial]:
         """The trial of a program, of the question with this number. Waiting for it may raise TookTooLong."""
+
+    def left_out(self, text: str) -> Promise[tuple[Errors, ...]]:
+        """The errors of a fitted program on runs left out of the fit, as its trial has them."""
 
 
 class Asker:
@@ -166,25 +169,3 @@ def _with_verdicts(question: Question, asker: Asker, texts: Templates, rounds: i
     answer = asker.log.text(call.name)[:LONGEST_ECHO].strip() or "(empty)"
     request = prompt.verdicts(texts, question.lines(), question.best(), rounds, question.count)
     return (*call.messages, ("assistant", answer), ("user", request))
-
-
-def review(
-    questions: Sequence[Question], models: Sequence[str], asker: Asker, texts: Templates, config: Config
-) -> None:
-    """Have every one of these models review the candidates that can be assessed."""
-    candidates = [(q, at, c) for q in questions for at, c in q.candidates if c.form]
-    groups = [candidates[a : a + judges.TOGETHER] for a in range(0, len(candidates), judges.TOGETHER)]
-    fields = prompt.fields_text(field_set(config.search.fields))
-    asked: list[tuple[Call, list[tuple[Question, tuple[int, int], Candidate]]]] = []
-    for j, model in enumerate(models):
-        for g, group in enumerate(groups):
-            shown = [(candidate.idea.title, candidate.idea.text) for _, _, candidate in group]
-            call = asker.call("judge", 100 * j + g, model, judges.question(texts, fields, shown))
-            asked.append((call, group))
-    reasons = asker.ask([call for call, _ in asked], "reviews")
-    for (call, group), reason in zip(asked, reasons, strict=True):
-        if not reason and call.name in asker.log.answers:
-            reviews = judges.reviews(asker.log.text(call.name), call.model, len(group))
-            for (question, at, _), given in zip(group, reviews, strict=True):
-                if given is not None:
-                    question.reviews.setdefault(at, []).append(given)

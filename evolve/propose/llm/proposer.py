@@ -15,12 +15,14 @@ import numpy as np
 
 from archive.population import Population
 from archive.proposal import MODEL, Outcome, Proposal
+from evaluator.score import Errors
 from evolve.pool.pool import Promise
 from evolve.propose.llm import notes, prompt
 from evolve.propose.llm.availability import Availability
 from evolve.propose.llm.calls import CallLog, Messages
-from evolve.propose.llm.conversation import Asker, Workers, converse, review
+from evolve.propose.llm.conversation import Asker, Workers, converse
 from evolve.propose.llm.dispatch import Dispatch
+from evolve.propose.llm.panel import Background, review
 from evolve.propose.llm.question import Question, draw_base, draw_others, taken_forms
 from evolve.propose.llm.templates import Templates
 from evolve.propose.proposer import Operators, Place, places
@@ -39,8 +41,8 @@ class LanguageModels:
     """The proposer of a run with language models. They propose alone, or share the places with operators (mixed).
 
     `stopped` says why no more calls are made and the search ends; it is "" until then. `lost` names the requests that
-    were under way when an earlier process died. `folder` is the run's, for its notes and the document about its ideas.
-    `show` displays the progress of a generation's questions.
+    were under way when an earlier process died. `one_value`: the fields with a single value in the data. `folder` is
+    the run's, for its notes and the document about its ideas. `show` displays the progress of a generation's questions.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class LanguageModels:
         dispatch: Dispatch,
         operators: Operators,
         workers: Workers,
+        one_value: Collection[str],
         remembered: Collection[int],
         folder: Path,
         show: Callable[[str], None],
@@ -58,13 +61,14 @@ class LanguageModels:
         self.lost = dispatch.log.under_way()
         self._config, self._texts, self._dispatch = config, texts, dispatch
         self._operators, self._workers, self._remembered = operators, workers, remembered
-        self._folder, self._show = folder, show
+        self._folder, self._show, self._one_value = folder, show, one_value
         self._chances = config.llm.ensemble()
         self._judges = [weighted(name, "llm.judges")[0] for name in config.llm.judges]
         self._summariser = weighted(config.llm.summariser or config.llm.models[0], "llm.summariser")[0]
         self._availability = Availability()
         self._diagnoses: dict[int, Promise[str]] = {}
         self._research = Research()
+        self._left_out: dict[int, Promise[tuple[Errors, ...]]] = {}
         self._notes, self._noted = "", -1  # the latest notes, and the last elite that they cover
         self._complete = False  # whether the journal has all outcomes of this generation that it will ever have
         self._asker = self._asker_of(0, over=False)
@@ -98,8 +102,7 @@ class LanguageModels:
         for question in questions:
             for r in range(1, llm.rounds):
                 for k in range(question.count):
-                    at = question.reserve + (r - 1) * llm.programs + k
-                    started.append(partial(question.proposal, at, r, k, llm.judge_below))
+                    started.append(partial(question.proposal, r, k))
         if not questions:
             started += [partial(Proposal, n, 0, "", "", ()) for n in remembered if n >= reserve]
         population.numbered = after
@@ -189,7 +192,8 @@ class LanguageModels:
         base = draw_base(place.parents, self._population, rng)
         others = draw_others(place.parents, place.order, entrants, shown - 1, base, self._population, rng)
         kinds = prompt.kinds(count, rng)
-        return Question(place.number, reserve, count, place.island, model, base, others, kinds)
+        stride = self._config.llm.programs
+        return Question(place.number, reserve, stride, count, place.island, model, base, others, kinds)
 
     def _draw(self, rng: np.random.Generator) -> str | None:
         """The model that makes the next proposals; None if an operator makes the next one."""
@@ -218,14 +222,25 @@ class LanguageModels:
         self.stopped = converse(questions, first, self._asker, self._texts, self._config, taken, self._workers)
         if self.stopped:
             return False
-        review(questions, [judge for judge in self._judges if self._up(judge)], self._asker, self._texts, self._config)
+        self._review(questions)
         return True
+
+    def _review(self, questions: Sequence[Question]) -> None:
+        """Have the judges that are up review what the questions brought."""
+        up = [judge for judge in self._judges if self._up(judge)]
+        bases = {q.base.id: q.base.text for q in questions if up and any(c.scored for _, c in q.candidates)}
+        for id, text in bases.items():
+            if id not in self._left_out:
+                self._left_out[id] = self._workers.left_out(text)
+        left_out = {id: self._left_out[id].result() for id in bases}
+        background = Background(self._notes, left_out, self._one_value)
+        review(questions, up, self._asker, self._texts, background, self._config.llm.judge_below)
 
     def _of_model(self, place: Place, weights: Mapping[str, float], question: Question, k: int) -> Proposal | None:
         """A model's proposal for a place; an operator's if no answer came; None if nothing was asked."""
         if question.granted and not question.rounds:
             return self._operators.start([place], self._population, weights)[0]()
-        return question.proposal(place.number, 0, k, self._config.llm.judge_below)
+        return question.proposal(0, k)
 
     def _messages(self, question: Question, questions: Sequence[Question]) -> Messages:
         """The messages of a question's first round. Of the generation's other question it says what that one asks."""

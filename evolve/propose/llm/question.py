@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +15,6 @@ from archive.population import Population, tournament
 from archive.proposal import MODEL, Proposal, Rejected, Review
 from evaluator.assess import Scored, faults
 from evaluator.diagnose.trial import Trial
-from evolve.propose.llm import judges
 from evolve.propose.llm.answer import LONGEST_IDEA, Idea
 from evolve.propose.llm.calls import Call
 from evolve.propose.llm.prompt import figures
@@ -60,13 +60,14 @@ class Candidate:
 class Question:
     """A question for programs that change `base`, asked of a model for an island.
 
-    Its first round fills the places `number` to number + count - 1, later rounds those from `reserve` on. `granted`:
-    no limit forbids it. `rounds` holds the candidates of each answer, `calls` what was asked for them, `reviews` those
-    of the judges by (round, candidate).
+    Its first round fills the places `number` to number + count - 1, later rounds `stride` each from `reserve` on.
+    `granted`: no limit forbids it. `rounds` holds the candidates of each answer, `calls` what was asked for them. By
+    (round, candidate): `reviews` those of the judges, `judges` how many were asked, `refused` why it does not go on.
     """
 
     number: int
     reserve: int
+    stride: int
     count: int
     island: int
     model: str
@@ -78,6 +79,8 @@ class Question:
     closed: bool = False  # whether no further round is asked
     rounds: list[list[Candidate]] = field(default_factory=list)
     reviews: dict[tuple[int, int], list[Review]] = field(default_factory=dict)
+    judges: Counter[tuple[int, int]] = field(default_factory=Counter)
+    refused: dict[tuple[int, int], Rejected] = field(default_factory=dict)
 
     @property
     def candidates(self) -> list[tuple[tuple[int, int], Candidate]]:
@@ -93,12 +96,16 @@ class Question:
         scored = [(i, c, s) for i, c in enumerate(self.rounds[-1], 1) if (s := c.scored)]
         if not scored:
             return ""
-        i, candidate, _ = min(scored, key=lambda x: (not x[2].sound, _merit(x[2]), x[0]))
+        i, candidate, _ = min(scored, key=lambda x: (not x[2].sound, merit(x[2]), x[0]))
         assert candidate.trial is not None
         return f"Proposal {i}\n{candidate.trial.known}"
 
-    def proposal(self, at: int, round_index: int, k: int, judge_below: float) -> Proposal | None:
-        """Candidate k of a round as the proposal of place `at`; None if nothing was asked, or no answer came.
+    def place(self, round_index: int, k: int) -> int:
+        """The number of the proposal that candidate k of a round becomes."""
+        return self.number + k if round_index == 0 else self.reserve + (round_index - 1) * self.stride + k
+
+    def proposal(self, round_index: int, k: int) -> Proposal | None:
+        """Candidate k of a round as a proposal; None if nothing was asked, or no answer came.
 
         An answer to the first round that has fewer programs than it was asked for leaves proposals that say so.
         """
@@ -106,21 +113,23 @@ class Question:
             return None
         candidates = self.rounds[round_index]
         parents, name = (self.base.id, *(e.id for e in self.others)), self.calls[round_index].name
-        empty = Proposal(at, self.island, "", MODEL + self.model, parents, name)
+        empty = Proposal(self.place(round_index, k), self.island, "", MODEL + self.model, parents, name)
         if k >= len(candidates):
             if round_index:
                 return None
             return replace(empty, refused=Rejected("answer", f"{len(candidates)} of {self.count} proposals were given"))
-        idea, reviews = candidates[k].idea, self.reviews.get((round_index, k), [])
+        at, idea = (round_index, k), candidates[k].idea
         title = plain("; ".join(filter(None, (idea.title, *idea.notes))), LONGEST_IDEA)
-        proposal = replace(empty, text=idea.text, call=candidates[k].call, idea=title, reviews=tuple(reviews),
-                           motivation=idea.motivation)  # fmt: skip
+        proposal = replace(
+            empty, text=idea.text, call=candidates[k].call, idea=title, reviews=tuple(self.reviews.get(at, ())),
+            motivation=idea.motivation, judges=self.judges[at],
+        )  # fmt: skip
         if idea.complaint:
             return replace(proposal, refused=Rejected(idea.stage, idea.complaint))
-        return replace(proposal, refused=judges.verdict(reviews, judge_below))
+        return replace(proposal, refused=self.refused.get(at))
 
 
-def _merit(scored: Scored) -> float:
+def merit(scored: Scored) -> float:
     """The mean of joint and transfer error; an unmeasured one is left out."""
     return scored.score.joint if scored.transfer is None else (scored.score.joint + scored.transfer) / 2.0
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from archive.journal import Journal
 from archive.proposal import is_outcome
+from evaluator.diagnose.describe import one_value
 from evolve.propose.llm import client, servers, templates
 from evolve.propose.llm.calls import call_log
 from evolve.propose.llm.conversation import Workers
@@ -22,6 +23,7 @@ from evolve.run.data import chosen
 from evolve.run.folder import Run
 from evolve.run.llm_settings import weighted
 from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment
 
 
 def names(config: Config) -> list[str]:
@@ -68,15 +70,18 @@ def models_of(
     journal: Journal,
     operators: Operators,
     workers: Workers,
+    fitted: Sequence[Experiment],
     remembered: Collection[int],
     show: Callable[[str], None],
 ) -> LanguageModels:
-    """The language models of a run, whether it is new, resumed or replayed."""
+    """The language models of a run on these experiments, whether it is new, resumed or replayed."""
     config, recorded = run.config, bool(run.about.replayed)
     prices = {} if recorded else priced(config)
     dispatch = Dispatch(call_log(run.calls()), journal, config.llm, prices, recorded)
     texts = prompts_of(run)
-    return LanguageModels(config, texts, dispatch, operators, workers, remembered, run.path, show)
+    return LanguageModels(
+        config, texts, dispatch, operators, workers, one_value(fitted), remembered, run.path, show
+    )  # fmt: skip
 
 
 def replay(recording: Path, out: Path | None) -> Run:

@@ -16,7 +16,7 @@ NAMES = {
                 "issues", "programs", "kinds"},
     "round": {"verdicts", "best", "rounds", "programs"},
     "notes": {"notes", "best", "proposers", "complaints", "latest"},
-    "judge": {"fields", "candidates"},
+    "judge": {"fields", "document", "candidates"},
 }  # fmt: skip
 FOLDER = "prompts"
 

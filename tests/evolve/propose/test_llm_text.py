@@ -412,10 +412,30 @@ def test_verdicts_by_hand() -> None:
     assert judges.verdict([review("j", 0, "")], 1.0) == Rejected("judges", "0.0 of 10 by 1 judges, 1 wanted: j 0.0")
 
 
+def test_what_is_wrong_with_reviews() -> None:
+    both = [GOOD, {**GOOD, "candidate": 2}]
+    assert judges.wrong(json.dumps(both), 2) == ""
+    assert judges.wrong("I like all of them.", 2) == judges.wrong("[]", 2) == "it has no JSON array"
+    assert judges.wrong(json.dumps(both), 3) == "candidate 3 is missing"
+    bad = [{**GOOD, "transfer": 11, "economy": "9"}, "x"]
+    assert judges.wrong(json.dumps(bad), 2) == (
+        "transfer, economy of candidate 1 must be a whole number from 0 to 10; candidate 2 is missing"
+    )
+    # a later bad word does not take back an earlier good one
+    assert judges.wrong(json.dumps([GOOD, {**GOOD, "economy": -1}]), 1) == ""
+    asked = (("user", "Q"),)
+    assert judges.again(asked, "", "it has no JSON array", 2)[:2] == (("user", "Q"), ("assistant", "(empty)"))
+    assert "cannot be used: it has no JSON array. " in judges.again(asked, "A", "it has no JSON array", 2)[2][1]
+
+
 def test_what_a_judge_is_asked() -> None:
-    [(role, text)] = judges.question(templates.bundled(), "- FIELDS $x", [("costs $money", "P1"), ("", "P2")])
-    assert role == "user" and "- FIELDS $x" in text and not re.search(r"\$(fields|candidates)", text)
-    assert "Candidate 1: costs $money\n\n```python\nP1\n```\n\nCandidate 2: no idea given\n\n```python\nP2\n```" in text
+    cases = [judges.Case("costs $money", "P1", ["From program 7, fitted: joint 3.00"]), judges.Case("", "P2", [])]
+    written = "Notes.\n" * 999
+    [(role, text)] = judges.question(templates.bundled(), "- FIELDS $x", written, ["Parent, program 7: good."], cases)
+    assert role == "user" and "- FIELDS $x" in text and not re.search(r"\$(fields|candidates|document)", text)
+    assert text.count("Notes.\n") == judges.LONGEST_DOCUMENT // len("Notes.\n")
+    first = "Candidate 1: costs $money\nFrom program 7, fitted: joint 3.00\n\n```python\nP1\n```"
+    assert f"Parent, program 7: good.\n\n{first}\n\nCandidate 2: no idea given\n\n```python\nP2\n```" in text
     assert all(f'"{name}": ' in text and f"- {name}: " in text for name in judges.RUBRIC)
 
 
