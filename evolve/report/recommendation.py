@@ -67,10 +67,10 @@ def _summary(report: RunReport, research: Research, best: Elite, rule: Rule, by_
     lines.append(f"The champion is {_origin(best, by_id)}: {_errors(best)}.")
     if seed := report.best_seed:
         lines.append(f"The best starting program is {seed.operator.removeprefix(SEED)}: {_errors(seed)}.")
-    if report.calls:
+    if "usd" in report.calls:  # not if nothing was asked
         lines.append(f"The answers of the models cost {report.calls['usd']:.2f} USD.")
-        if report.calls["stopped"]:
-            lines.append(f"The search stopped before its end: {report.calls['stopped']}.")
+    if why := report.calls.get("stopped"):
+        lines.append(f"The search stopped before its end: {why}.")
     return lines
 
 

@@ -299,5 +299,12 @@ def test_a_starting_program_may_remain_champion() -> None:
     assert "| 5.0 | better than its base, on the front |" in text
 
 
+def test_the_end_says_why_a_search_stopped_even_if_no_model_was_asked() -> None:
+    stopped = replace(REPORT, champion=SEEDED.elite, calls={"stopped": "max_usd 0.01 is reached"})
+    text = conclusions(stopped, [SEEDED], [SEEDED.elite] if SEEDED.elite else [])
+    assert "- 0 ideas by no model in 0 generations: 0 scored, 0 refused.\n" in text
+    assert "- The search stopped before its end: max_usd 0.01 is reached.\n" in text and "USD" not in text
+
+
 def test_without_a_champion_there_is_nothing_to_recommend() -> None:
     assert "nothing to recommend" in ending([SECOND], None)
