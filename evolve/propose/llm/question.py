@@ -28,7 +28,7 @@ from simulator.text import plain
 DUPLICATE = "duplicate"  # the stage at which a form is refused that was proposed before
 DRAWS = 4  # for each program that a question shows, since a tournament may draw the same one again
 BEST_SHARE = 0.1  # of an island's programs with a transfer error: one of the best by merit is improved
-LEAST_BASES = 2  # however few programs there are, one of so many is improved
+LEAST_BASES = 4  # however few programs there are, one of so many is improved
 
 
 @dataclass(frozen=True, slots=True)
