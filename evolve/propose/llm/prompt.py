@@ -30,15 +30,18 @@ from simulator.text import plain
 MOST_COMPLAINTS = 8
 LONGEST_COMPLAINT = 300  # characters
 LONGEST_REFUSAL = 60  # characters of why a proposal was refused, in the list of what was tried
-LONGEST_IDEA = 56  # characters of a title in that list
+LONGEST_IDEA = 48  # characters of a title in that list
 SAME = 50  # complaints whose first characters agree, up to their numbers, are of one kind
 MOST_FRONT = 5  # programs of the front that a question lists
 # Fields whose names say it all to a language model.
 PLAIN = frozenset((
-    "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "moe_ffn", "vocab", "experts", "active_experts",
-    "tp", "tp_log2", "is_moe", "is_fp8", "repetition_penalty", "max_num_seqs", "max_num_batched_tokens",
-    "max_model_len", "block_size", "batch_size", "tokens", "input_len", "bytes_per_us", "kv_bytes_per_token",
-    "kv_us_per_token", "weights_us", "kv_mean", "kv_max",
+    "prefill_reqs", "decode_reqs", "batch_size", "prefill_tokens", "tokens", "max_prefill_chunk", "kv_mean",
+    "kv_max", "kv_decode_sum", "kv_decode_mean", "kv_decode_max", "kernel_router_us", "kernel_lm_head_us", "layers",
+    "dense_layers", "moe_layers", "hidden", "heads", "kv_heads", "kv_heads_per_gpu", "head_dim", "ffn", "moe_ffn",
+    "vocab", "experts", "active_experts", "tp", "tp_log2", "is_moe", "is_fp8", "repetition_penalty", "kv_blocks",
+    "kv_cpu_offload", "model_params_b", "active_params_b", "max_num_seqs", "max_num_batched_tokens",
+    "max_model_len", "block_size", "bytes_per_us", "kv_bytes_per_token", "kv_us_per_token", "weights_us",
+    "input_len",
 ))  # fmt: skip
 DEAD = 1e-9  # constants up to this size change nothing, and are not shown
 KINDS = {
