@@ -186,7 +186,8 @@ def request(
             num_retries=0,
             max_retries=0,
             **_options(library, model, api_base, answer_tokens),
-            **({"tools": [tools.TOOL]} if with_tool else {}),
+            # Without the switch litellm imports its handler of MCP, which the package alone does not bring along.
+            **({"tools": [tools.TOOL], "_skip_mcp_handler": True} if with_tool else {}),
         )
         return _reply(response, model, sent_at)
     except Fault:
