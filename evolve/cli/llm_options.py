@@ -29,7 +29,7 @@ OPTIONS: dict[str, tuple[str, Any, str | None, str]] = {
     "concurrency": ("--concurrency", click.IntRange(min=1), None, "Requests at a time [default: 8]."),
     "timeout_s": ("--timeout", click.FloatRange(min=0, min_open=True), "SECONDS",
                   "Wait this long for an answer [default: 180]."),
-    "judges": ("--judge", str, "PROVIDER/MODEL", "A model that reviews proposals before they are fitted (repeatable)."),
+    "judges": ("--judge", str, "PROVIDER/MODEL", "A model that reviews proposals after their trial (repeatable)."),
     "notes_every": ("--notes-every", click.IntRange(min=0), "N",
                     "Generations between a model's notes on what was learned [default: 10; 0: no notes]."),
     "prompts": ("--prompts", str, "DIR", "Your own prompts instead of the project's, e.g. DIR/propose.md."),

@@ -64,7 +64,7 @@ score-steps PROGRAM --steps=FILE... --experiments=FILE --id=ANY... --target=cycl
     --split=all|train|valid|test --sync --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
 kernels MODEL --hardware=GPU --tp=ANY --context=ANY --json
-prompt RUN ANY --sent --answer --json
+prompt RUN ANY --sent --answer --tokens --json
 llm-check MODEL --api-base=ANY --price=ANY --max-usd=ANY --json
 simulate --case=FILE --trace=FILE --tracev2=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL
     --hardware=GPU --tp=ANY --seed=ANY --out=FILE --export=tracev2 --results=FILE --json --quiet

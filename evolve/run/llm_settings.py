@@ -35,8 +35,8 @@ class LlmSettings:
     concurrency: int = 8  # requests at a time
     notes_every: int = 10  # generations between notes on what was learned; 0: none
     summariser: str = ""  # model that writes the notes; empty: the first of `models`
-    judges: tuple[str, ...] = ()  # models that review proposals before they are fitted
-    judge_below: float = 4.0  # average mark, of 10, below which a proposal is not fitted
+    judges: tuple[str, ...] = ()  # models that review proposals after their trial
+    judge_below: float = 4.0  # average mark, of 10, below which a proposal is refused after its trial
     prompts: str = ""  # folder of templates that replace those of evolve/propose/llm/prompts
     cache: str = ""  # folder that keeps answers across runs
 

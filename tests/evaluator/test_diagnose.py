@@ -11,7 +11,7 @@ from laws import law
 
 from archive.proposal import Rejected
 from evaluator.assess import Data, Scored, prepare
-from evaluator.diagnose.describe import describe, left_out_table, run_names
+from evaluator.diagnose.describe import describe, left_out_table, one_value, run_names
 from evaluator.diagnose.diagnose import (
     LEAST_STAGES,
     MOST_BATCHES,
@@ -24,7 +24,7 @@ from evaluator.diagnose.diagnose import (
 )
 from evaluator.diagnose.examine import examine
 from evaluator.diagnose.stage_steps import stage_steps
-from evaluator.diagnose.trial import trial
+from evaluator.diagnose.trial import left_out, trial
 from evaluator.experiments import bundled_experiments
 from evaluator.metrics import observe_all
 from evaluator.score import error_rows
@@ -33,6 +33,7 @@ from simulator.experiment.experiment import Experiment, Observation, Stage, Stat
 from simulator.language.opcodes import assemble
 from simulator.language.unparse import unparse
 from simulator.replay import replay
+from simulator.schema import FIELDS
 
 RUNS = {e.id: e for e in bundled_experiments()}
 MODELS = ("llama-2-7b-tp1", "llama-2-70b-tp4", "mixtral-8x7b-tp2", "codellama-34b-tp2")
@@ -291,6 +292,9 @@ def test_a_trial_says_what_a_score_does(data: Data) -> None:
     )  # the fit finds the planted value again
     assert found.known.startswith("run | E2E TTFT")
     assert len(found.known.split("\n")) >= 1 + len(SOME)
+    assert found.left_out == left_out(found.verdict.text, data) and len(found.left_out) == len(SOME)
+    assert {row.experiment for row in found.left_out} == set(run_names(data.score.experiments).values())
+    assert found.known.endswith(found.doubts)
     refused = trial("def step_time(b, s, *, c: us = 1.0): return 0 - c", data)
     assert isinstance(refused.verdict, Rejected) and refused.known == ""
 
@@ -298,3 +302,13 @@ def test_a_trial_says_what_a_score_does(data: Data) -> None:
 def test_runs_of_one_deployment_and_workload_are_numbered() -> None:
     run = RUNS["llama-2-7b-tp1-roleplay"]
     assert run_names([run, replace(run, id="again")]) == {run.id: "D1 roleplay 1", "again": "D1 roleplay 2"}
+
+
+def test_fields_of_one_value_are_those_whose_facts_agree() -> None:
+    """SOME are dense and MoE models in 16 bits on one GPU; two runs of a model differ in their workload alone."""
+    fields = one_value(SOME)
+    assert "s.is_fp8" in fields and "s.bytes_per_us" in fields
+    assert not {"s.layers", "s.tp", "s.is_moe"} & set(fields)
+    same = one_value(SOME[:2])
+    assert {"s.layers", "s.tp", "s.is_moe"} < set(same)
+    assert set(same) == {f"s.{name}" for name in SOME[0].facts if ("s", name) in FIELDS}

@@ -128,8 +128,8 @@ CONFIGURATION = {
     "llm.concurrency": "requests at a time",
     "llm.notes_every": "generations between notes; 0: none",
     "llm.summariser": "model that writes the notes; empty: the first proposing model",
-    "llm.judges": "models that review proposals before they are fitted",
-    "llm.judge_below": "average mark, of 10, below which a proposal is not fitted",
+    "llm.judges": "models that review proposals after their trial",
+    "llm.judge_below": "average mark, of 10, below which a proposal is refused after its trial",
     "llm.prompts": "folder of templates that replace those of the project",
     "llm.cache": "folder that keeps answers across runs",
 }

@@ -108,7 +108,7 @@ def candidate(text: str, taken: Taken) -> Candidate:
 def answered(candidates: list[Candidate]) -> Question:
     """A question with these candidates in its only answer."""
     call = Call(1, "propose", 4, "m", ())
-    return Question(4, 8, 4, 0, "m", example(), (), (), calls=[call], rounds=[candidates])
+    return Question(4, 8, 4, 4, 0, "m", example(), (), (), calls=[call], rounds=[candidates])
 
 
 def test_a_duplicate_names_the_program_that_has_the_form() -> None:
@@ -124,12 +124,12 @@ def test_a_duplicate_names_the_program_that_has_the_form() -> None:
         "the form of program 41: joint 1.92, transfer 2.60", "", "this form was proposed before"
     ]  # fmt: skip
     assert question.lines()[0] == "- Proposal 1: refused: the form of program 41: joint 1.92, transfer 2.60"
-    refused = [proposal.refused for k in range(4) if (proposal := question.proposal(4 + k, 0, k, 4.0))]
+    refused = [proposal.refused for k in range(4) if (proposal := question.proposal(0, k))]
     assert [r and r.stage for r in refused] == [DUPLICATE, None, DUPLICATE, "parse"]
 
 
 def test_what_was_left_out_is_kept_with_the_idea() -> None:
     unused = "def step_time(b, s, *, weights: one = 1.0, c: us = 2.0):\n    return weights * b.weight_read_us\n"
-    proposal = answered([candidate(unused, {})]).proposal(4, 0, 0, 4.0)
+    proposal = answered([candidate(unused, {})]).proposal(0, 0)
     assert proposal and proposal.refused is None
     assert proposal.idea == "other terms; step_time: 'c' is never used and was left out"
