@@ -348,8 +348,8 @@ def mixed(folder: Path) -> list[Story]:
     for name, price in (("cheap", "10,20"), ("dear", "1000,2000")):
         recorder = Recorder()
         with Server(recorder) as server:
-            args = search(server, folder / "mixed.yaml", "--quiet", "--out", name, models=["a"])
-            ran = evolve(folder, *args, "--proposer", "mixed", "--price", f"openai/a={price}")
+            more = ("--quiet", "--out", name, "--proposer", "mixed", "--price", f"openai/a={price}")
+            ran = evolve(folder, *search(server, folder / "mixed.yaml", *more, models=["a"]))
         both.append(Story(folder / name, ran, server, recorder))
     return both
 

@@ -47,7 +47,7 @@ def test_what_is_no_call_of_the_tool_is_kept_as_it_is(raw: str) -> None:
 
 def test_the_schema_names_what_is_read() -> None:
     item = tools.TOOL["function"]["parameters"]["properties"]["proposals"]["items"]["properties"]
-    assert list(item) == ["title", "program", "changes"]
+    assert list(item) == ["title", "motivation", "program", "changes"]
     assert len(json.dumps(tools.TOOL)) == tools.SIZE
 
 
