@@ -228,10 +228,15 @@ def open_run(path: Path) -> Run:
 
 
 def check_same(run: Run, fitted: Sequence[Experiment]) -> None:
-    """Raises InputError if the run is a shipped one, or was made by another engine version or on other data."""
-    about = run.about
+    """Raises InputError if the run is a shipped one, or like `check_alike`."""
     if run.shipped:
         raise InputError(f"{run.path}: is a shipped run, which is read-only: `{command('archive', run.path)}` shows it")
+    check_alike(run, fitted)
+
+
+def check_alike(run: Run, fitted: Sequence[Experiment]) -> None:
+    """Raises InputError if the run was made by another engine version or on other data."""
+    about = run.about
     if about.engine != __version__:
         raise InputError(f"{run.path}: made by engine {about.engine}, this is {__version__}: "
                          "install that version, or start a new run")  # fmt: skip

@@ -91,7 +91,7 @@ def replay(recording: Path, out: Path | None) -> Run:
     """
     source = run_folder.open_run(recording)
     fitted, _ = chosen(source.config.data)
-    run_folder.check_same(source, fitted)
+    run_folder.check_alike(source, fitted)
     calls = [line for line in source.each_line() if not is_outcome(line)]
     if not calls:
         raise InputError(

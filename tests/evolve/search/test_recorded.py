@@ -1,0 +1,57 @@
+"""The shipped run of a language model replays to the same verdicts, without a server or a key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from llm_runs import evolve
+from paths import ROOT
+
+from archive.proposal import is_outcome
+from evolve.propose.llm.calls import call_log
+from evolve.run.folder import open_run
+
+RECORDED = ROOT / "seeds" / "recorded"
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
+    args = ("run", "--replay", RECORDED, "--out", "again", "--workers", 1, "--quiet")
+    assert evolve(folder, *args, key=None).status == 0
+    return folder / "again"
+
+
+def test_the_recorded_answers_lead_to_the_same_verdicts(again: Path) -> None:
+    recorded = [line for line in open_run(RECORDED).each_line() if is_outcome(line)]
+    # what a release writes besides, such as the motivation, is not in the recording
+    names = ("id", "operator", "parents", "call", "verdict", "stage", "key", "elite")
+    verdicts = [[{name: line.get(name) for name in names} for line in lines] for lines in (
+        recorded, [line for line in open_run(again).each_line() if is_outcome(line)])]  # fmt: skip
+    assert verdicts[0] == verdicts[1] and len(recorded) == 102
+
+
+def test_the_figures_of_the_pages_are_those_of_the_recorded_run(again: Path) -> None:
+    """README.md and docs/llm.md state them."""
+    report = json.loads((again / "report.json").read_text())
+    log = call_log(open_run(RECORDED).lines())
+    tokens_in, tokens_out = (sum(getattr(a, name) for a in log.answers.values()) for name in ("tokens_in", "tokens_out"))
+    assert (report["candidates"], len(log.answers), tokens_in, tokens_out) == (92, 30, 155_249, 12_356)
+    champion = report["champion"]
+    assert (champion["operations"], champion["constants"]) == (10, 1)
+    assert [round(champion[name], 2) for name in ("joint", "transfer")] == [2.07, 5.37]
+    # the clean runs of the second file, which the search did not see
+    rows = [row for row in report["errors"] if row["experiment"] not in report["fitted"]
+            and report["quality"][row["experiment"]] == "clean"]  # fmt: skip
+    means = [round(sum(abs(row[name]) for row in rows) / len(rows), 1) for name in ("e2e", "ttft", "itl")]
+    assert (len(rows), means) == (8, [5.2, 12.0, 5.2])
+
+
+def test_it_tells_the_story_of_its_ideas(again: Path) -> None:
+    text = (again / "RESEARCH.md").read_text()
+    asked = [line for line in open_run(RECORDED).each_line() if is_outcome(line) and line.get("call")]
+    missing = [line for line in asked if line.get("stage") == "answer"]  # "3 of 4 proposals were given"
+    assert text.count("\n## Idea ") == len(asked) - len(missing) == 91
+    assert "## Recommendation" in text and "**Program 128**" in text
