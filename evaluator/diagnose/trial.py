@@ -26,7 +26,7 @@ class Trial:
 
 def trial(text: str, data: Data) -> Trial:
     """The trial of a program's text. Deterministic: depends only on the arguments."""
-    verdict = assess(parse(text), data)
+    verdict = assess(complete(parse(text)), data)  # as a search assesses it
     if isinstance(verdict, Rejected):
         return Trial(verdict)
     examination, experiments = examine(complete(parse(verdict.text)), data), data.score.experiments

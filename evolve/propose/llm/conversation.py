@@ -127,9 +127,8 @@ def converse(
         asked = [q for q in asked if not q.closed]
         if number < config.llm.rounds or config.llm.judges:
             _try(asked, workers, config.search.limit_s)
-        for question in asked:
-            left = config.llm.rounds - number
-            waiting[question.number] = _with_verdicts(question, asker, texts, left)
+        if left := config.llm.rounds - number:
+            waiting = {q.number: _with_verdicts(q, asker, texts, left) for q in asked}
     return ""
 
 

@@ -18,7 +18,7 @@ from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.templates import Templates, fill
 from evolve.propose.vocabulary import field_set
 from evolve.report.research import Issue
-from evolve.report.table import number
+from evolve.report.table import counted, number
 from evolve.run.config import Config
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
@@ -142,7 +142,8 @@ def figures(scored: Elite | Scored) -> str:
         ("worst 3", score.worst3), ("joint", score.joint), ("transfer", scored.transfer), ("E2E", score.e2e),
         ("TTFT", score.ttft), ("ITL", score.itl))]  # fmt: skip
     sound = "" if scored.sound else ", contradicts the datasheet"
-    return ", ".join(parts) + f" percent; {scored.operations} operations, {scored.constants} constants{sound}"
+    size = f"{counted(scored.operations, 'operation')}, {counted(scored.constants, 'constant')}"
+    return f"{', '.join(parts)} percent; {size}{sound}"
 
 
 def _other(elite: Elite, base: str, champion: bool) -> str:
@@ -151,7 +152,9 @@ def _other(elite: Elite, base: str, champion: bool) -> str:
     lines = list(unified_diff(base.splitlines(), _with_values_of(base, text).splitlines(), n=0, lineterm=""))[2:]
     difference = "\n".join(line for line in lines if not line.startswith("@@"))
     title = f"Program {elite.id}{', the champion' if champion else ''}: {figures(elite)}."
-    if difference and len(difference) < len(text):
+    if not difference:
+        return f"{title} It is A with other constants."
+    if len(difference) < len(text):
         return f"{title} Its lines (+) in place of A's (-), with A's constants:\n\n```diff\n{difference}\n```"
     return f"{title}\n\n```python\n{text.strip()}\n```"
 

@@ -555,6 +555,9 @@ def test_another_program_is_told_by_its_difference() -> None:
     shown = user.partition("# Other programs")[2].partition("# The Pareto front")[0]
     assert "123.5" not in shown
     assert "```diff\n" in shown and f"-{last}\n" in shown and shown.count("\n+") == 1
+    alike = scored(3, text.replace(floor[1], "123.5", 1), operations=1, constants=1)
+    _, user = asked(population_of(base, alike), base, (alike,))
+    assert "; 1 operation, 1 constant. It is A with other constants.\n" in user
 
 
 def test_constants_that_change_nothing_are_not_shown() -> None:

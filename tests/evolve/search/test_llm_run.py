@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -41,6 +42,7 @@ from llm_runs import (
     KEY,
     NOTES_KEPT,
     USD,
+    Recorder,
     answer_texts,
     asked,
     asked_in,
@@ -54,6 +56,7 @@ from llm_runs import (
     verdicts,
 )
 from llm_scripts import program, whole
+from llm_server import Server
 
 from evolve import load_run
 
@@ -271,6 +274,29 @@ def test_a_killed_replay_goes_on(played: Played) -> None:
     killed, ended = played(broken).replayed
     assert 9 < len(killed) < len(ended)
     assert ended == verdicts(played(reference)[0].run)
+
+
+@pytest.mark.parametrize("purpose", ["propose", "round-2", "round-3", "judge"])
+def test_a_run_that_died_between_rounds_ends_as_an_uninterrupted_one(
+    folder: Path, played: Played, purpose: str
+) -> None:
+    """Its journal ends after the first answer to a call with this purpose in the second generation."""
+    whole, run = played(together).run, folder / f"died-{purpose}"
+    shutil.copytree(whole, run)
+    lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    kinds = [json.loads(line) for line in lines]
+    last = next(i for i, line in enumerate(kinds)
+                if line["kind"] == "answered" and line["call"].startswith(f"2/{purpose}/"))  # fmt: skip
+    (run / "journal.jsonl").write_bytes(b"".join(lines[: last + 1]))
+    (run / "report.json").unlink()
+    with Server(Recorder()) as server:
+        config = (run / "config.yaml").read_text()
+        (run / "config.yaml").write_text(re.sub(r"api_base: .*", f"api_base: {server.url}", config))
+        assert evolve(folder, "resume", run, "--workers", 1, "--quiet").status == 0
+        answered = {line["call"] for line in kinds[: last + 1] if line["kind"] == "answered"}
+        sent = [line["call"] for line in journal(run)[last + 1 :] if line["kind"] == "sent"]
+    assert verdicts(run) == verdicts(whole)
+    assert sent and len(server.seen) == len(sent) and not answered & set(sent)  # no answer is paid for twice
 
 
 # what an offline run does not need

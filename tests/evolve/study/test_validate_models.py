@@ -189,7 +189,7 @@ def asked_anew(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Aske
 
 
 def test_no_prompt_of_a_fold_says_anything_of_what_it_holds_out(asked_anew: Asked) -> None:
-    """All prompts: to proposers, repairs, judges and notes."""
+    """All prompts: to proposers in every round, judges and notes."""
     prompts = list[str]()
     purposes = set[str]()
     for fold in asked_anew.folds():
@@ -201,7 +201,7 @@ def test_no_prompt_of_a_fold_says_anything_of_what_it_holds_out(asked_anew: Aske
         prompts += of_fold
         purposes |= {line["call"].split("/")[1] for line in of_kind(run, "sent")}
     assert set(asked_anew.sent) == set(prompts)  # nothing was sent that is not in a fold's journal
-    assert purposes == {"propose", "repair", "judge", "notes"}
+    assert purposes == {"propose", "round-2", "round-3", "judge", "notes"}
 
 
 def test_the_search_for_leaks_finds_them(asked_anew: Asked) -> None:
