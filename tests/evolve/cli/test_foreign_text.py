@@ -216,7 +216,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "kernels": [Case(lambda w: ["kernels", w / "config.json", "--hardware", "H100"], (f"/{SHOWN}/config.json",))],
     "prompt": [
-        Case(lambda w: ["prompt", run_of(w), 0], (CHAT,)),
+        Case(lambda w: ["prompt", run_of(w), 0], ("# Program A",)),
         Case(lambda w: ["prompt", run_of(w), 999], (RUN,), 2),
     ],
     "llm-check": [

@@ -44,7 +44,7 @@ def test_what_came_back_what_it_cost_and_what_is_wrong(tmp_path: Path, monkeypat
 def test_the_question_is_one_of_a_run(tmp_path: Path) -> None:
     _, server = check(tmp_path, said(MIXED))
     system, user = (message["content"] for message in server.seen[0].messages)
-    assert "- b.weight_read_us (us)" in system
+    assert "\nweight_read_us: weights read once" in system
     assert "# Program A, to be improved" in user and "Proposal 4: " in user and "seed" not in user
     assert server.seen[0].body["max_tokens"] == 8192
 

@@ -44,8 +44,8 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def options(folder: Path, *methods: str) -> list[str]:
-    return [*(methods or QUICK), "--experiments", str(folder / "data.yaml"), "--out", str(folder / "out"), "--workers",
+def options(folder: Path, *methods: str, out: str = "out") -> list[str]:
+    return [*(methods or QUICK), "--experiments", str(folder / "data.yaml"), "--out", str(folder / out), "--workers",
             "1", "--quiet"]  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def test_programs_have_the_record_of_what_they_were_trained_on(board: Path, caps
 
 def test_trees_without_rows_to_choose_by_fail_and_the_others_go_on(board: Path) -> None:
     """One run has fewer than five load stages, and every fifth chooses."""
-    command = ["leaderboard", *options(board, "trees", "jams"), "--out", str(board / "trees"), "--id", FITTED[0]]
+    command = ["leaderboard", *options(board, "trees", "jams", out="trees"), "--id", FITTED[0]]
     assert run_command(command) == 0
     made = [Result.from_json(line) for line in read_journal(board / "trees" / RESULTS)]
     assert {(r.task.name, r.failure) for r in made} == {

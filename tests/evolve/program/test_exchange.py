@@ -106,7 +106,8 @@ def test_the_hosts_command_is_complete(files: Path, capsys: pytest.CaptureFixtur
         ("mine.py", "trained-physics", ["evolve emit mine.py --coefficients"]),
     ):
         ran = simulate(capsys, "--id", "plain", "--experiments", "data.yaml", "--program", program, *export)
-        *first, line = ran[1].partition("Next:\n")[2].splitlines()
+        *first, line, ingest = ran[1].partition("Next:\n")[2].splitlines()
+        assert shlex.split(ingest)[1:5] == ["ingest", "--tracev2", "t/header.yaml", "t/trace.csv"]
         assert [shlex.join(["evolve", *shlex.split(text)[1:]]) for text in first] == before
         words = shlex.split(line)
         assert words[:2] == ["blis", "replay"]

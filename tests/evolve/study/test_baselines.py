@@ -62,7 +62,8 @@ def curve(folder: Path, cpu: bool = False) -> list[dict[str, Any]]:
 
 def compare(config: Path, out: Path, *more: object) -> Path:
     """A comparison to its end, by one process unless `more` says otherwise."""
-    args = ["baselines", "--config", config, "--workers", 1, "--quiet", "--out", out, *more]
+    workers = [] if "--workers" in more else ["--workers", 1]
+    args = ["baselines", "--config", config, *workers, "--quiet", "--out", out, *more]
     assert run_command([str(arg) for arg in args]) == 0
     return out
 

@@ -179,7 +179,8 @@ def comparison(server: Server, folder: Path, *more: object) -> list[object]:
     args = search(server, folder / "tiny.yaml", "--quiet", "--proposer", "mixed")
     at = args.index("--experiments")
     data = f"data: {{files: [{folder / 'data.yaml'}], predict_files: []}}\n"
-    (folder / "tiny.yaml").write_text(CONFIG.replace("generations: 2", "generations: 3") + data)
+    config = CONFIG.replace("generations: 2", "generations: 3").replace("llm: {", "llm: {share: 0.9, ")
+    (folder / "tiny.yaml").write_text(config + data)
     engines = ("--only", "evolution,random,no-models", "--seeds", 2, "--budget", 24)
     return ["baselines", *args[1:at], *args[at + 2 :], *engines, *more]
 

@@ -201,14 +201,15 @@ def test_no_prompt_of_a_fold_says_anything_of_what_it_holds_out(asked_anew: Aske
         prompts += of_fold
         purposes |= {line["call"].split("/")[1] for line in of_kind(run, "sent")}
     assert set(asked_anew.sent) == set(prompts)  # nothing was sent that is not in a fold's journal
-    assert purposes == {"propose", "round-2", "round-3", "judge", "notes"}
+    assert purposes == {"propose", "round-2", "round-3", "judge", "judge-2", "notes"}
 
 
 def test_the_search_for_leaks_finds_them(asked_anew: Asked) -> None:
     """In prompts of the run itself, which saw all experiments, and if something is planted in a fold's prompt."""
     fold, _, stages = asked_anew.folds()
     of_run = list(asked_in(asked_anew.run).values())
-    assert {x for text in of_run for x in leaks(text, fold.held, fold.train())} >= {"dense-chat", "dense-code"}
+    # questions name runs by their deployment and workload, and models by their names
+    assert "Llama-2-7b-hf" in {x for text in of_run for x in leaks(text, fold.held, fold.train())}
     clean = next(iter(asked_in(asked_anew.run / "validate" / fold.folder).values()))
     for planted in ("dense-chat", "Dense_Code", "meta-llama/Llama-2-7b-hf", "LLAMA 2 7B", "330.2", "0.3302 s", "26.10001",
                     "284,300 us"):  # fmt: skip
@@ -216,7 +217,7 @@ def test_the_search_for_leaks_finds_them(asked_anew: Asked) -> None:
         assert bool(found) == (planted != "26.10001"), planted
     assert leaks(f"{clean} sparse-chat 697.7 mixtral-8x7b", fold.held, fold.train()) == []  # fitted in this fold
     of_stages = next(iter(asked_in(asked_anew.run / "validate" / stages.folder).values()))
-    assert "dense-chat" in "".join(asked_in(asked_anew.run / "validate" / stages.folder).values())
+    assert "Llama-2-7b-hf" in "".join(asked_in(asked_anew.run / "validate" / stages.folder).values())
     # of the last stage and of the whole run, which has it; the first stage's 321.4 may be known
     for figure, leak in (("334.6", ["334.6"]), ("697.7", ["697.7"]), ("321.4", [])):
         assert leaks(f"{of_stages} {figure}", stages.held, stages.train(), last_stage=True) == leak
