@@ -11,7 +11,7 @@ TERMS = {
     "features": "the distinct fields that a program reads",
     "front": "the programs that no other one beats in worst 3, joint error, complexity and transfer error at once",
     "goodput": "the requests/s that complete, each with its own latencies within every limit of `--slo`",
-    "held out": "predicted by a program that was found and fitted without these runs",
+    "held out": "predicted by a program that was fitted, and unless a title says otherwise found, without these runs",
     "identified": "more than 0.9 of what is known of a constant comes from the fitted runs, and it exceeds its error",
     "in sample": "on the runs that the program was fitted on",
     "joint error": "the mean of the mean absolute errors of E2E, TTFT and ITL, percent",

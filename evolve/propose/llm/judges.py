@@ -18,7 +18,7 @@ RUBRIC = ("mechanism", "transfer", "identifiable", "economy")
 BEST = 10  # the highest mark
 TOGETHER = 8  # candidates in one question
 LONGEST_REMARK = 240  # characters
-LONGEST_DOCUMENT = 2000  # characters of what is written about the run so far
+LONGEST_DOCUMENT = 6000  # characters of what is written about the run so far
 LONGEST_ECHO = 4000  # characters of an unusable answer that are sent back
 
 

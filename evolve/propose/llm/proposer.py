@@ -17,7 +17,7 @@ from archive.population import Population
 from archive.proposal import MODEL, Outcome, Proposal
 from evaluator.score import Errors
 from evolve.pool.pool import Promise
-from evolve.propose.llm import notes, prompt
+from evolve.propose.llm import judges, notes, prompt
 from evolve.propose.llm.availability import Availability
 from evolve.propose.llm.calls import CallLog, Messages
 from evolve.propose.llm.conversation import Asker, Workers, converse
@@ -34,7 +34,6 @@ from evolve.run.llm_settings import weighted
 from simulator.stream import stream
 
 QUESTIONS = 2  # at most, in a generation: the next one sees what became of them
-LONGEST_DOCUMENT = 12_000  # characters of the document about all ideas that judges read
 NOTES = "NOTES.md"  # the file in the run's folder with the latest notes
 
 
@@ -234,7 +233,7 @@ class LanguageModels:
             if id not in self._left_out:
                 self._left_out[id] = self._workers.left_out(text)
         left_out = {id: self._left_out[id].result() for id in bases}
-        background = Background(self._research.recent(LONGEST_DOCUMENT), left_out, self._one_value)
+        background = Background(self._research.recent(judges.LONGEST_DOCUMENT), left_out, self._one_value)
         review(questions, up, self._asker, self._texts, background, self._config.llm.judge_below)
 
     def _of_model(self, place: Place, weights: Mapping[str, float], question: Question, k: int) -> Proposal | None:
