@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 
 from evaluator.diagnose.diagnose import Correlation, Diagnosis, TtftParts
 from evaluator.diagnose.examine import EVERY, Examination
@@ -120,8 +119,7 @@ def _change(a: Errors, b: Errors) -> float:
 
 def left_out_table(examination: Examination, experiments: Sequence[Experiment]) -> str:
     """A line for every run with its errors when fitted and when left out; the largest if there are very many."""
-    names, left_out = run_names(experiments), {row.experiment: row for row in examination.left_out}
-    rows = _largest([(row, left_out.get(row.experiment)) for row in examination.fitted], MOST_RUNS)
+    names, rows = run_names(experiments), _largest(examination)
     with_itl = _itl_differs([row for pair in rows for row in pair])
     heads = "E2E TTFT ITL" if with_itl else "E2E TTFT"
     lines = [f"{names[row.experiment]} | {_errors(row, with_itl)} | {_errors(other, with_itl)}" for row, other in rows]
@@ -143,15 +141,16 @@ def _deployment(e: Experiment) -> tuple[str, ...]:
 
 def _deployments(diagnosis: Diagnosis, experiments: Sequence[Experiment]) -> str:
     """A line for every deployment, with the shares of the measured kernels in its busiest mean step."""
-    members = [list(group) for _, group in groupby(sorted(experiments, key=_deployment), key=_deployment)]
-    firsts = {_deployment(e): e for e in experiments}
-    several = [name for name, text in COLUMNS.items() if len({text(e) for e in firsts.values()}) > 1]
+    runs: dict[tuple[str, ...], list[Experiment]] = {}
+    for e in experiments:
+        runs.setdefault(_deployment(e), []).append(e)
+    several = [name for name, text in COLUMNS.items() if len({text(e) for e in experiments}) > 1]
     same = [f"{name} {COLUMNS[name](experiments[0])}" for name in COLUMNS if name not in several]
     by_run = {s.experiment: s for s in diagnosis.shares}
     lines = []
-    for number, (deployment, e) in enumerate(firsts.items(), 1):
-        runs = next(group for group in members if _deployment(group[0]) == deployment)
-        shown = max((by_run[r.id] for r in runs if r.id in by_run), key=lambda s: s.kernels_us, default=None)
+    for number, of_deployment in enumerate(runs.values(), 1):
+        e, measured = of_deployment[0], [by_run[r.id] for r in of_deployment if r.id in by_run]
+        shown = max(measured, key=lambda s: s.kernels_us, default=None)
         shares = ""
         if shown:
             parts = sorted(shown.shares.items(), key=lambda part: -part[1])
@@ -167,7 +166,7 @@ def _deployments(diagnosis: Diagnosis, experiments: Sequence[Experiment]) -> str
     more = [f"and {len(lines) - MOST_DEPLOYMENTS} more"] if len(lines) > MOST_DEPLOYMENTS else []
     one = one_value(experiments)
     title = f"Deployments (* MoE). The same in all: {', '.join(same)}." if same else "Deployments (* MoE)."
-    if one and len(firsts) > 1:
+    if one and len(runs) > 1:
         title += f" One value only, so that nothing can be learned of it: {', '.join(one)}."
     kernels = " | measured kernels in the mean step of its busiest run, us" if by_run else ""
     return "\n".join([title, f"D model tp | {' '.join(several)}{kernels}", *lines[:MOST_DEPLOYMENTS], *more])
@@ -175,9 +174,8 @@ def _deployments(diagnosis: Diagnosis, experiments: Sequence[Experiment]) -> str
 
 def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[Experiment]) -> str:
     """A line for every run: errors by load stage, and when it is left out of the fit; of some, the parts of TTFT."""
-    names, left_out = run_names(experiments), {row.experiment: row for row in examination.left_out}
+    names, rows = run_names(experiments), _largest(examination)
     stages = {e.id: [s for s in diagnosis.stages if s.experiment == e.id] for e in experiments}
-    rows = _largest([(row, left_out.get(row.experiment)) for row in examination.fitted], MOST_RUNS)
     with_itl = _itl_differs([row for pair in rows for row in pair])
     split = sorted(examination.fitted, key=lambda row: -abs(row.ttft or 0.0))[:MOST_TTFT]
     ttft = {t.experiment: t for t in diagnosis.ttft if t.experiment in {row.experiment for row in split}}
@@ -210,14 +208,16 @@ def _itl_differs(rows: Sequence[Errors | None]) -> bool:
     return any(row.e2e is None or row.itl is None or abs(row.e2e - row.itl) > SAME_PCT for row in known)
 
 
-def _largest(rows: Sequence[tuple[Errors, Errors | None]], most: int) -> list[tuple[Errors, Errors | None]]:
-    """All rows, or the `most` of them with the largest errors of a run left out, in the order given."""
+def _largest(examination: Examination) -> list[tuple[Errors, Errors | None]]:
+    """Errors of each run when fitted and when left out; of more than MOST_RUNS those with the largest, in order."""
+    left_out = {row.experiment: row for row in examination.left_out}
+    rows = [(row, left_out.get(row.experiment)) for row in examination.fitted]
 
     def size(pair: tuple[Errors, Errors | None]) -> float:
         row = pair[1] or pair[0]
         return max((abs(x) for x in (row.e2e, row.ttft, row.itl) if x is not None), default=0.0)
 
-    kept = sorted(range(len(rows)), key=lambda i: (-size(rows[i]), i))[:most]
+    kept = sorted(range(len(rows)), key=lambda i: (-size(rows[i]), i))[:MOST_RUNS]
     return [rows[i] for i in sorted(kept)]
 
 
