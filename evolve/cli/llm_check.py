@@ -15,6 +15,7 @@ from evaluator.assess import NO_LIMITS
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.cli.endings import Ended, print_json
+from evolve.cli.llm_options import two_prices
 from evolve.pool.local import local
 from evolve.propose.llm import client, servers, setup, templates
 from evolve.propose.llm.calls import Messages
@@ -92,11 +93,8 @@ def _config(model: str, api_base: str, price: str | None, max_usd: float) -> Con
 
 
 def _price(text: str) -> list[float]:
-    try:
-        price = [float(x) for x in text.split(",")]
-    except ValueError:
-        price = []
-    if len(price) != 2:
+    price = two_prices(text)
+    if not price:
         raise InputError(f"--price {text}: give IN,OUT in USD per million tokens, e.g. 0.5,1.5")
     return price
 

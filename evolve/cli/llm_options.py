@@ -97,13 +97,19 @@ def llm_config(config: Config, llm: dict[str, Any]) -> Config:
     return config_from(to_mapping(replace(config, search=search, llm=settings)), "command line")
 
 
+def two_prices(text: str) -> list[float]:
+    """The USD per million tokens in `IN,OUT`; empty for any other text."""
+    try:
+        price = [float(x) for x in text.split(",")]
+    except ValueError:
+        return []
+    return price if len(price) == 2 else []
+
+
 def _price(text: str) -> tuple[str, list[float]]:
     """The model and its prices in `MODEL=IN,OUT`."""
     model, _, figures = text.rpartition("=")
-    try:
-        price = [float(x) for x in figures.split(",")]
-    except ValueError:
-        price = []
-    if not model or len(price) != 2:
+    price = two_prices(figures)
+    if not model or not price:
         raise InputError(f"--price {text}: give MODEL=IN,OUT in USD per million tokens, e.g. openai/mine=0.5,1.5")
     return model, price
