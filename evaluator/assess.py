@@ -18,7 +18,7 @@ from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.fit.polish import polish
 from evaluator.judge import gates
-from evaluator.judge.kernel_sums import KernelSums, kernel_checks, kernel_sums
+from evaluator.judge.kernel_sums import KernelSums, kernel_checks
 from evaluator.judge.physics import Hardware, hardware_of, physics
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
 from evaluator.transfer import KINDS, TAIL, Folds, folds_of, transfer
@@ -109,7 +109,7 @@ def prepare(
     seeds: Sequence[int] = SCORE_SEEDS,
     moe_weight: float = 1.0,
     hardware: gates.Facts | None = None,
-    kernels: gates.Facts | None = None,
+    kernels: KernelSums | None = None,
     left_out: Sequence[str] = KINDS,
     tail: float = TAIL,
     method: str = "auto",
@@ -117,7 +117,7 @@ def prepare(
     """The data of these experiments. `left_out`, `tail`: see evaluator.transfer. `method`: see Data.
 
     To be sound, a program must be consistent with datasheets on the deployments `hardware`, named `MODEL tpN`, and with
-    measured kernels on the deployments `kernels`.
+    the measured `kernels`.
     """
     fitted, scored = fit_set(experiments), score_set(experiments, seeds)
     return Data(
@@ -127,7 +127,7 @@ def prepare(
         moe_weight=moe_weight,
         folds=folds_of(fitted, left_out, tail),
         hardware=hardware_of(hardware) if hardware else None,
-        kernels=kernel_sums(kernels) if kernels else None,
+        kernels=kernels,
         method=method,
     )
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 
 from archive.champion import Rule, champion, within
 from archive.elite import Elite
-from evaluator.deployments import kernel_deployments
-from evaluator.judge.kernel_sums import KernelSums, kernel_sums, kernel_times_us
+from evaluator.judge.kernel_sums import kernel_times_us, known_kernel_sums
 from simulator.language.complete import complete
 from simulator.language.measure import features
 from simulator.language.opcodes import assemble
@@ -62,14 +60,9 @@ def apart_pct(elites: Iterable[Elite], rule: Rule) -> dict[int, float]:
     return {e.id: 100.0 * float(np.sqrt(np.mean(np.square(logs[e.id] - median)))) for e in near}
 
 
-@cache
-def _grid() -> KernelSums:
-    return kernel_sums(kernel_deployments())
-
-
 def _log_times(text: str) -> np.ndarray:
     """The logarithms of the program's times on the grid."""
     program = complete(parse(text))
-    times_us = kernel_times_us(assemble(program), program.theta, _grid().deployments)
+    times_us = kernel_times_us(assemble(program), program.theta, known_kernel_sums().deployments)
     logs: np.ndarray = np.log(np.maximum(np.concatenate([part.ravel() for part in times_us]), LEAST_US))
     return logs

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import bootstrap, wilcoxon
+import scipy
 
 from evaluator.metrics import present
 
@@ -80,7 +80,7 @@ def _interval(groups: Sequence[Sequence[float]], seed: int) -> tuple[float, floa
         return None
     totals = np.array([sum(g) for g in groups])
     sizes = np.array([float(len(g)) for g in groups])
-    limits = bootstrap(
+    limits = scipy.stats.bootstrap(
         (totals, sizes),
         lambda t, n, axis=-1: t.sum(axis=axis) / n.sum(axis=axis),
         paired=True, vectorized=True, n_resamples=RESAMPLES, confidence_level=LEVEL, method="percentile",
@@ -98,5 +98,5 @@ def signed_rank(ours: Sequence[float | None], theirs: Sequence[float | None]) ->
     better, median = int((difference < 0).sum()), float(np.median(difference))
     if not difference.any():
         return SignedRank(len(pairs), better, median, None, None)
-    test = wilcoxon(difference)
+    test = scipy.stats.wilcoxon(difference)
     return SignedRank(len(pairs), better, median, float(test.statistic), float(test.pvalue))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
+import scipy
 
 from evaluator.assess import Data
 from evaluator.diagnose.stage_steps import StageSteps, stage_steps
@@ -270,7 +270,7 @@ def correlations(residual: str, errors: Sequence[float | None], fields: Values) 
     varying = [field for field, column in columns.items() if len(set(column)) > 1 and not np.isnan(column).any()]
     if len(stages) < LEAST_STAGES or len(set(target)) == 1 or not varying:
         return []
-    r = np.corrcoef(rankdata([target, *(columns[field] for field in varying)], axis=1)).round(DIGITS)
+    r = np.corrcoef(scipy.stats.rankdata([target, *(columns[field] for field in varying)], axis=1)).round(DIGITS)
     to_error, mutual, names = r[0, 1:], r[1:, 1:], [".".join(field) for field in varying]
     strongest: list[Correlation] = []
     left = sorted(range(len(varying)), key=lambda j: -abs(to_error[j]))

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm, qmc
+import scipy
 
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import Problem, problem_of
@@ -56,7 +56,7 @@ def calibrate(program: Program, data: FitSet, evaluations: int = 80, seed: int =
     rng = stream(seed, box.which.size)
     points, values = [box.start], [_log_error(problem, problem.start)]
     best, lowest = problem.start, values[0]
-    design = qmc.LatinHypercube(box.which.size, rng=rng).random(DESIGN)
+    design = scipy.stats.qmc.LatinHypercube(box.which.size, rng=rng).random(DESIGN)
     for i in range(evaluations - 1):
         x = design[i] if i < DESIGN else _next(np.array(points), np.array(values), rng, seed)
         phi = problem.rounded(box.phi(x))
@@ -129,7 +129,7 @@ def _next(points: np.ndarray, values: np.ndarray, rng: np.random.Generator, seed
     mean, deviation = _surrogate(points, values, seed)(candidates)
     gain = values[best] - mean
     z = gain / np.maximum(deviation, 1e-12)
-    improvement = gain * norm.cdf(z) + deviation * norm.pdf(z)
+    improvement = gain * scipy.stats.norm.cdf(z) + deviation * scipy.stats.norm.pdf(z)
     chosen: np.ndarray = candidates[int(np.argmax(improvement))]
     return chosen
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from evaluator.fit.gauss_newton import HUBER
 from evaluator.fit.problem import Problem, Scales, with_slopes
@@ -57,7 +57,7 @@ def neldermead(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Sca
     """The downhill simplex of Nelder and Mead over all constants."""
     box, goal = Box(problem, phi, scales, problem.free), problem.goal(ratio, problem.prior(scales))
     most = SIMPLEX_EVALUATIONS * len(box.which)
-    result = optimize.minimize(
+    result = scipy.optimize.minimize(
         lambda x: finite_or_worst(problem.objective(box.phi(x), goal)),
         box.start, method="Nelder-Mead", bounds=[(0.0, 1.0)] * len(box.which),
         options={"maxfev": most, "xatol": 1e-7, "fatol": 1e-12, "adaptive": True,
@@ -90,7 +90,7 @@ def lbfgsb(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales,
         return finite_or_worst(problem.objective(p, goal)), slope * unit
 
     limits = list(zip(problem.low[free] / unit, problem.high[free] / unit, strict=True))
-    result = optimize.minimize(
+    result = scipy.optimize.minimize(
         value, phi[free] / unit, jac=True, method="L-BFGS-B", bounds=limits,
         options={"maxiter": GRADIENT_STEPS, "ftol": 1e-12, "gtol": 1e-9},
     )  # fmt: skip

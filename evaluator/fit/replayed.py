@@ -7,7 +7,7 @@ load stages of other experiments.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import lsq_linear
+import scipy
 
 from evaluator.fit.cells import replayed_ms
 from evaluator.fit.loss import FitSet, huber, huber_weights, weights_of
@@ -200,6 +200,6 @@ def _step(
     b = np.concatenate([-r * root, -pull * away, np.zeros(free.size)])
     low, high = ((bound[free] - phi[free]) / size[free] for bound in (problem.low, problem.high))
     moved = phi.copy()
-    found = lsq_linear(a, b, (low - 1e-12, high + 1e-12)).x
+    found = scipy.optimize.lsq_linear(a, b, (low - 1e-12, high + 1e-12)).x
     moved[free] = np.clip(phi[free] + found * size[free], problem.low[free], problem.high[free])
     return moved

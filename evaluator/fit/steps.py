@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
+import scipy
 
 from evaluator.fit.loss import MODEL_ERROR, huber, huber_weights
 from evaluator.fit.problem import PRIOR, SMALL, believed_weight, limits, rounded
@@ -323,7 +323,7 @@ def solved_within(
     residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, low: np.ndarray, high: np.ndarray, **options: Any
 ) -> np.ndarray:
     """float64[constants]: where the losses of the residuals are least within the bounds; `options` as SciPy's."""
-    result = least_squares(residuals, start, bounds=(low, high), x_scale="jac", **options)
+    result = scipy.optimize.least_squares(residuals, start, bounds=(low, high), x_scale="jac", **options)
     # Iterates stay strictly inside the bounds that they tend to: put them on the bounds.
     ends: np.ndarray = np.where(result.active_mask < 0, low, np.where(result.active_mask > 0, high, result.x))
     return ends

@@ -15,6 +15,7 @@ from functools import cache
 
 import numpy as np
 
+from evaluator.deployments import kernel_deployments
 from evaluator.judge.gates import Facts, Gate, Theta, extreme, verdict
 from evaluator.judge.sweep import Batch, decode_batch, table_of
 from simulator.bind import Deployments
@@ -47,6 +48,12 @@ def kernel_sums(deployments: Facts) -> KernelSums:
     """The sums of every deployment. Raises InputError for a GPU without measured kernels."""
     program, prepared = parse(KERNEL_STEP), Deployments(deployments)
     return KernelSums(prepared, *kernel_times_us(assemble(program), program.theta, prepared))
+
+
+@cache
+def known_kernel_sums() -> KernelSums:
+    """The sums of every `kernel_deployments`. They take a second, so that one process computes them for all others."""
+    return kernel_sums(kernel_deployments())
 
 
 def kernel_checks(code: Code, theta: Theta, sums: KernelSums) -> list[Gate]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from evolve import __version__
 from evolve.ingest.columns import NONE, Columns
@@ -157,7 +157,7 @@ def _alpha(columns: Columns) -> AlphaTargets | None:
 
     constant = per_token = None
     if tokens.min() < tokens.max():
-        both, _ = optimize.nnls(np.stack([np.ones(len(tokens)), tokens], axis=1), after)
+        both, _ = scipy.optimize.nnls(np.stack([np.ones(len(tokens)), tokens], axis=1), after)
         constant, per_token = both.tolist()
     return AlphaTargets(
         requests=int(rows.sum()),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from evaluator.fit.problem import limits, rounded
 from evaluator.fit.steps import solved_within, step_positions, step_slopes
@@ -276,7 +276,7 @@ def _lbfgsb(
         return 0.5 * float(residuals @ residuals), (residuals @ step_slopes(value, z * unit)) * unit
 
     bounds = list(zip(low / unit, high / unit, strict=True))
-    result = optimize.minimize(
+    result = scipy.optimize.minimize(
         objective, start / unit, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": EVALUATIONS}
     )
     found: np.ndarray = np.clip(result.x * unit, low, high)

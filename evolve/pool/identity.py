@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from evolve import __version__
 

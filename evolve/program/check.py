@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from evaluator.assess import foreknown
-from evaluator.deployments import datasheet_deployments, kernel_deployments
+from evaluator.deployments import datasheet_deployments
 from evaluator.judge.gates import Gate, Theta, deployments_of, judge
-from evaluator.judge.kernel_sums import kernel_checks, kernel_sums
+from evaluator.judge.kernel_sums import kernel_checks, known_kernel_sums
 from evaluator.judge.physics import hardware_of, physics
 from evaluator.judge.sweep import decode_batch
 from evolve import __version__
@@ -74,9 +74,10 @@ def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> 
     gates = [finite, *_language(code, theta, next(iter(deployments.facts.values()))), *others]
     judged_on = [deployments.facts]
     if hardware and finite.passes:
-        judged_on += [datasheet_deployments(), kernel_deployments()]
-        gates += physics(code, theta, hardware_of(judged_on[1]))
-        gates += kernel_checks(code, theta, kernel_sums(judged_on[2]))
+        datasheets, sums = datasheet_deployments(), known_kernel_sums()
+        gates += physics(code, theta, hardware_of(datasheets))
+        gates += kernel_checks(code, theta, sums)
+        judged_on += [datasheets, sums.deployments.facts]
     notes = left_out(named for each in judged_on for named in each.items())
     return Verdict(describe(source), tuple(gates), notes)
 

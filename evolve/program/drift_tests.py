@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import f as fisher
-from scipy.stats import t as student
+import scipy
 
 LEVEL = 0.01  # of all tests together (Bonferroni): the most false alarms
 PACE, FIRST = CHANNELS = "pace", "ttft"  # ITL, or E2E without one; TTFT
@@ -73,7 +72,7 @@ def least_shift(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest]
     if test is None or not scales:
         return None
     models = len({r.model for r in residuals if r.scale_of_channel(channel) is not None})
-    critical = float(student.isf(LEVEL / len(tests) / 2.0, test.freedom[1]))
+    critical = float(scipy.stats.t.isf(LEVEL / len(tests) / 2.0, test.freedom[1]))
     return math.expm1(critical / math.sqrt(models) * float(np.mean(scales)))
 
 
@@ -87,10 +86,10 @@ def _statistics(
     models = list(dict.fromkeys(model for model, _ in known))
     means = np.array([np.mean([z for m, z in known if m == model]) for model in models])
     shift = float(means.sum() / math.sqrt(len(means)))
-    found = [(channel, "shift", shift, (1, freedom), float(2.0 * student.sf(abs(shift), freedom)))]
+    found = [(channel, "shift", shift, (1, freedom), float(2.0 * scipy.stats.t.sf(abs(shift), freedom)))]
     apart = np.square(means - means.mean()).sum() + sum((z - means[models.index(m)]) ** 2 for m, z in known)
     degrees = len(known) - 1
     if degrees:
         ratio = float(apart / degrees)
-        found.append((channel, "spread", ratio, (degrees, freedom), float(fisher.sf(ratio, degrees, freedom))))
+        found.append((channel, "spread", ratio, (degrees, freedom), float(scipy.stats.f.sf(ratio, degrees, freedom))))
     return found

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import nnls
+import scipy
 
 from evaluator.judge.kernel_sums import KERNEL_STEP
 from evolve.methods.recipe import Recipe, train
@@ -370,7 +370,7 @@ def _overlap(samples: Sequence[Sample], requests: bool) -> Estimate:
     blocks = _rows([b for s in samples for b in _blocks(s)])
 
     def share(rows: np.ndarray) -> float:
-        longer, shorter, *_ = nnls(x[rows], np.ones(len(rows)))[0]
+        longer, shorter, *_ = scipy.optimize.nnls(x[rows], np.ones(len(rows)))[0]
         return max(1.0 - shorter / longer, 0.0) if longer > 0.0 else 0.0
 
     def again(rng: np.random.Generator) -> float:

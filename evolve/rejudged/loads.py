@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from scipy.stats import spearmanr
+import scipy
 
 from evaluator.fit.fit import BLACKBOX, fit, fit_set
 from evaluator.judge.kernel_sums import KERNEL_STEP
@@ -242,7 +242,7 @@ def steps_and_loads(world: World) -> Finding:
 
     def correlation(chosen: np.ndarray) -> float:
         varied = np.ptp(chosen, axis=0).min() > 0.0
-        return float(spearmanr(chosen[:, 0], chosen[:, 1]).statistic) if varied else 0.0
+        return float(scipy.stats.spearmanr(chosen[:, 0], chosen[:, 1]).statistic) if varied else 0.0
 
     estimate = resampled(
         correlation(rows), lambda rng: correlation(rows[rng.integers(0, len(rows), len(rows))]),

@@ -11,7 +11,7 @@ import numpy as np
 
 from archive.proposal import Rejected
 from evaluator.assess import Data, Laps, Limits, Scored, assess, polished, prepare
-from evaluator.deployments import datasheet_deployments, kernel_deployments
+from evaluator.deployments import datasheet_deployments
 from evaluator.diagnose.describe import describe
 from evaluator.diagnose.diagnose import diagnose
 from evaluator.diagnose.examine import examine
@@ -19,6 +19,7 @@ from evaluator.diagnose.explain import costs, gains
 from evaluator.diagnose.trial import Trial, left_out, trial
 from evaluator.fit.loss import FitSet
 from evaluator.judge.gates import Facts
+from evaluator.judge.kernel_sums import KernelSums, known_kernel_sums
 from evaluator.score import Errors
 from evolve.pool.pool import Pool, Promise, at_once
 from evolve.pool.process import Call, Parcel, parcel
@@ -63,11 +64,13 @@ class Prepared:
 def data_of(experiments: Sequence[Experiment], config: Config) -> Parcel:
     """The data of a search as workers are sent it; each prepares it once."""
     hardware = datasheet_deployments() if config.score.physics else {}
-    kernels = kernel_deployments() if config.score.physics and config.search.fields == "all" else {}
+    kernels = known_kernel_sums() if config.score.physics and config.search.fields == "all" else None
     return parcel(_prepare, tuple(experiments), config, hardware, kernels)
 
 
-def _prepare(experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: Facts) -> Prepared:
+def _prepare(
+    experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: KernelSums | None
+) -> Prepared:
     score = config.score
     data = prepare(
         experiments, score.arrival_seeds, score.moe_weight, hardware, kernels, score.left_out, score.tail,

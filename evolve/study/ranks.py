@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scipy.stats import kendalltau, spearmanr
+import scipy
 
 from evaluator.metrics import present
 from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
@@ -73,7 +73,7 @@ def selects(texts: Sequence[str], merits: Sequence[float], experiments: Sequence
     errors = [summarise([capped(row) for row in error_rows(parse(text), held)]).joint for text in texts]
     if len(set(merits)) < 2 or len(set(errors)) < 2:
         return None
-    return float(spearmanr(merits, errors).statistic)
+    return float(scipy.stats.spearmanr(merits, errors).statistic)
 
 
 def selection(correlations: Mapping[str, float | None], seed: int) -> Selection:
@@ -109,7 +109,7 @@ def _ranking(
     inversions = [
         (names[j], names[i]) for i, j in pairs if (observed[i] - observed[j]) * (predicted[i] - predicted[j]) < 0.0
     ]
-    tau = _number(kendalltau(observed, predicted).statistic) if len(names) > 1 else None
+    tau = _number(scipy.stats.kendalltau(observed, predicted).statistic) if len(names) > 1 else None
     return Ranking(kind, unit, figure, program, len(names), tau, inversions)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+import scipy
 
 from simulator.kernels.roofline import LAUNCH_US, MEASURED, NEAREST, Gpu, Timing, octaves
 from simulator.kernels.tables import tables
@@ -87,8 +87,8 @@ def prefill(gpu: Gpu, at: np.ndarray, heads: Heads) -> Timing:
     short = lengths < LEAST_PROMPT
     above = np.maximum(us - np.median(us[short]), flops_us * pairs)[~short]
     lengths, pairs = lengths[~short], pairs[~short]
-    grown = np.exp(isotonic_regression(np.log(above / lengths**STEEPER)).x) * lengths**STEEPER
-    share = np.exp(isotonic_regression(np.log(grown / pairs), increasing=False).x) / flops_us
+    grown = np.exp(scipy.optimize.isotonic_regression(np.log(above / lengths**STEEPER)).x) * lengths**STEEPER
+    share = np.exp(scipy.optimize.isotonic_regression(np.log(grown / pairs), increasing=False).x) / flops_us
     times_flops = np.exp(np.interp(np.log(at), np.log(lengths), np.log(share)))
     # Prompts shorter than any measured: the time of the shortest, in proportion to the length.
     times_flops = np.where(at < lengths[0], share[0] * (lengths[0] + 1.0) / (at + 1.0), times_flops)
@@ -154,9 +154,9 @@ def decode_lines(name: str, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.nd
             if slope > 0.0:
                 lines.append((float(n), float(start), float(slope), total, time))
     sizes = np.array([n for n, *_ in lines])
-    slopes = np.exp(isotonic_regression(np.log([slope for _, _, slope, *_ in lines])).x)
+    slopes = np.exp(scipy.optimize.isotonic_regression(np.log([slope for _, _, slope, *_ in lines])).x)
     starts = [
         max(float(np.median(time - slope * total)), LAUNCH_US)
         for slope, (_, _, _, total, time) in zip(slopes, lines, strict=True)
     ]
-    return sizes, isotonic_regression(starts).x, slopes
+    return sizes, scipy.optimize.isotonic_regression(starts).x, slopes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cache
 
@@ -49,17 +50,19 @@ def gemm(gpu: Gpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timin
         size = {"fp8": 1.0, "bf16": 2.0}[dtype]
         own = size == weight_bytes
         corners = []
-        for weight, corner in _corners(shapes, n, k):
+        for weight, corner in _corners(gpu.tables, dtype, n, k):
             tokens, us = _gemm_curve(gpu.tables, dtype, *corner)
             share = efficiency(at, tokens, us, bound(tokens, *corner, size))
             if share is not None:
                 corners.append((weight, share))
-        off = max(_off(shapes, axis, size) for axis, size in ((0, n), (1, k)))
+        widths = _gemm_widths(gpu.tables, dtype)
+        off = max(_off(measured, width) for measured, width in zip(widths, (n, k), strict=True))
         total = sum(weight for weight, _ in corners)
         if total > 0.0:
             mean = sum(weight * share for weight, share in corners) / total
             exact = own and (n, k) in shapes
-            between = own and total > 0.999 and _within(shapes, n, k)
+            within = all(measured[0] <= x <= measured[-1] for measured, x in zip(widths, (n, k), strict=True))
+            between = own and total > 0.999 and within
             kind = MEASURED if exact else INTERPOLATED if between else NEAREST
             return Timing(rising(here / mean), here, kind, kernel, off)
         near = sorted(sorted(shapes), key=lambda s: octaves(s[0], n) + octaves(s[1], k))
@@ -72,9 +75,10 @@ def gemm(gpu: Gpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timin
     return Timing(here / TYPICAL, here, DATASHEET, "none", 0.0)
 
 
-def _corners(shapes: frozenset[tuple[int, int]], n: int, k: int) -> Iterator[tuple[float, tuple[int, int]]]:
+def _corners(name: str, dtype: str, n: int, k: int) -> Iterator[tuple[float, tuple[int, int]]]:
     """The measured shapes around (n, k), with their weights in a bilinear interpolation of the logarithms."""
-    sides = [_bracket(sorted({s[axis] for s in shapes}), size) for axis, size in ((0, n), (1, k))]
+    shapes, _ = _gemm_shapes(name, dtype)
+    sides = [_bracket(grid, size) for grid, size in zip(_gemm_widths(name, dtype), (n, k), strict=True)]
     for a, weight_a in sides[0]:
         for b, weight_b in sides[1]:
             if weight_a * weight_b > 0.0 and (a, b) in shapes:
@@ -90,14 +94,10 @@ def _bracket(grid: list[int], size: int) -> list[tuple[int, float]]:
     return [(low, 1.0 - share), (high, share)]
 
 
-def _within(shapes: frozenset[tuple[int, int]], n: int, k: int) -> bool:
-    """Whether (n, k) is within the measured shapes in both widths."""
-    return all(min(s[i] for s in shapes) <= x <= max(s[i] for s in shapes) for i, x in ((0, n), (1, k)))
-
-
-def _off(shapes: frozenset[tuple[int, int]], axis: int, size: int) -> float:
-    """Octaves from `size` to the nearest measured width."""
-    return min(octaves(s[axis], size) for s in shapes)
+def _off(measured: list[int], width: int) -> float:
+    """Octaves from a width to the nearest of the measured ones, which are in order."""
+    i = bisect_left(measured, width)
+    return min(octaves(near, width) for near in measured[max(i - 1, 0) : i + 1])
 
 
 @cache
@@ -120,6 +120,13 @@ def _gemm_shapes(name: str, dtype: str) -> tuple[frozenset[tuple[int, int]], str
     """The measured shapes (n, k), and the kernel."""
     curves, kernel = gemm_rows(name, dtype)
     return frozenset(curves), kernel
+
+
+@cache
+def _gemm_widths(name: str, dtype: str) -> tuple[list[int], list[int]]:
+    """The distinct n of the measured shapes, and their distinct k, each in order."""
+    shapes, _ = _gemm_shapes(name, dtype)
+    return sorted({n for n, _ in shapes}), sorted({k for _, k in shapes})
 
 
 @cache

@@ -8,9 +8,10 @@ Between measured shapes the efficiency (bound over latency) is interpolated, bec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+import scipy
 
 LAUNCH_US = 3.0  # the shortest kernels in the tables take 2.5 to 5 us
 BELIEVED = (0.8, 4.0)  # measured latency over the bound
@@ -53,7 +54,7 @@ def bound_us(moved_bytes: np.ndarray, flops: np.ndarray, gpu: Gpu, weight_bytes:
 
 def rising(us: np.ndarray) -> np.ndarray:
     """The closest curve that never falls (isotonic regression of the logarithms), because tables are noisy."""
-    smoothed: np.ndarray = np.exp(isotonic_regression(np.log(us)).x)
+    smoothed: np.ndarray = np.exp(scipy.optimize.isotonic_regression(np.log(us)).x)
     return smoothed
 
 
@@ -70,6 +71,7 @@ def efficiency(at: np.ndarray, tokens: np.ndarray, us: np.ndarray, bound: np.nda
     return share
 
 
+@cache
 def octaves(a: float, b: float) -> float:
     """The distance of two sizes, in powers of 2, to nine digits, so that ties are the same with every maths library."""
     return round(float(abs(np.log2(a / b))), 9)

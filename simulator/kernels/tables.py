@@ -64,13 +64,21 @@ def tables(name: str) -> Tables:
     if name not in names():
         raise InputError(f"kernels: no measured kernels of {name!r}: {nearest(name, names())}")
     with resources.files("configs").joinpath("kernels", f"{name}.parquet").open("rb") as file:
-        table = pq.read_table(file)
+        table = pq.ParquetFile(file).read()
     about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    operations = table["operation"].to_numpy(zero_copy_only=False)
+    operations = _values(table["operation"])
     starts = np.flatnonzero(np.r_[True, operations[1:] != operations[:-1]])  # rows are sorted by operation
     rows = {}
     for begin, end in zip(starts, [*starts[1:], len(operations)], strict=True):
         part = table.slice(begin, end - begin)
         used = [f.name for f in table.schema if part[f.name].null_count < part.num_rows]
-        rows[str(operations[begin])] = {c: part[c].to_numpy(zero_copy_only=False) for c in used}
+        rows[str(operations[begin])] = {c: _values(part[c]) for c in used}
     return Tables(name, rows, about)
+
+
+def _values(column: pa.ChunkedArray) -> np.ndarray:
+    """The values of a column without gaps. Arrow's own conversion would import pandas, which takes longer than this."""
+    whole = column.combine_chunks()
+    if pa.types.is_string(column.type):
+        return np.array(whole.to_pylist(), dtype=object)
+    return np.from_dlpack(whole)

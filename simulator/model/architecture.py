@@ -86,8 +86,7 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
     if len(c.raw) > MOST_KEYS:
         raise InputError(f"{where}: model_config has {len(c.raw):,} keys, at most {MOST_KEYS:,} are read: {REMEDY}")
     for key in c.raw:
-        near = difflib.get_close_matches(str(key), ESSENTIAL, n=1, cutoff=0.93)
-        if near and key not in VERDICTS:
+        if key not in VERDICTS and (near := difflib.get_close_matches(str(key), ESSENTIAL, n=1, cutoff=0.93)):
             raise c.error(key, "is not a key of config.json", f"did you mean '{near[0]}'?")
     if unlike := _unlike(c):
         raise unlike

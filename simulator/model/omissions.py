@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from simulator.errors import Section
@@ -62,6 +63,7 @@ def omissions(config: Mapping[str, Any], where: str, free: Sequence[str] = ()) -
     return tuple(found)
 
 
+@cache
 def _unknown(key: str) -> str:
     """The key as a note names it, with the key of config.json that it may be a misspelling of."""
     near = difflib.get_close_matches(key, VERDICTS, n=1, cutoff=CLOSE)

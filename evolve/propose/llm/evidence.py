@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import spearmanr
+import scipy
 
 from archive.proposal import Outcome, is_outcome
 from evolve.propose.llm import judges
@@ -61,4 +61,4 @@ def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Spearman's rank correlation; None for few pairs, or if all values on one side are the same."""
     if len(pairs) < LEAST or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
         return None
-    return float(spearmanr(*zip(*pairs, strict=True)).statistic)
+    return float(scipy.stats.spearmanr(*zip(*pairs, strict=True)).statistic)
