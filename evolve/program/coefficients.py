@@ -115,13 +115,15 @@ def block(coefficients: HostCoefficients, source: Source) -> str:
     origins = origins_of(source)
     kept = f"# {KEPT}: {', '.join(_with_eleventh(origins.kept))}.\n"
     names = ", ".join(_with_eleventh(origins.undecided))
-    doubts = f"# Hardly decided by the fitted runs, which other values fit about as well: {names}.\n"
+    doubts = f"# Hardly decided by the fitted runs: {names}.\n"
+    ends = f"# At a bound, where the fit had to stop: {', '.join(_with_eleventh(origins.bounded))}.\n"
     return (
         f"{HEAD}: {clean(source.name)}, {origin}, evolve-latency {__version__}.\n"
         "# alpha in us: before the queue, at completion, per output token.\n"
         f"# beta: {', '.join(BETA)}, {ELEVENTH} (as {EXCHANGE}, the host's own default).\n"
         f"{kept if origins.kept else ''}"
         f"{doubts if origins.undecided else ''}"
+        f"{ends if origins.bounded else ''}"
         "trained_physics_coefficients:\n"
         f"  alpha_coeffs: [{', '.join(map(repr, coefficients.alpha))}]\n"
         f"  beta_coeffs: [{', '.join(map(repr, coefficients.beta))}]\n"
@@ -132,11 +134,12 @@ def block(coefficients: HostCoefficients, source: Source) -> str:
 class Origins:
     """Where the coefficients of a fitted program are from, by the names of the form's constants.
 
-    kept: as published, because they were held or the runs did not move them. undecided: moved, though the runs hardly
-    decide them. decided: all others.
+    kept: as published, because they were held or the runs did not move them. bounded: moved to a bound of the form.
+    undecided: moved elsewhere, though the runs hardly decide them. decided: all others.
     """
 
     kept: tuple[str, ...] = ()
+    bounded: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
     decided: tuple[str, ...] = ()
 
@@ -147,11 +150,12 @@ def origins_of(source: Source) -> Origins:
     form = load(TRAINED_PHYSICS).complete
     published, values = _values(form), _values(source.complete)
     overheads = {f.name: f.constants[0].name for f in form.functions if f.name in ALPHA}
-    lists: dict[str, list[str]] = {"kept": [], "undecided": [], "decided": []}
+    lists: dict[str, list[str]] = {"kept": [], "bounded": [], "undecided": [], "decided": []}
     for name, c in records.items():
         doubtful = c.determined is None or c.determined < DECIDED
         same = name in values and math.isclose(values[name], published.get(name, math.nan), rel_tol=DIGITS)
-        which = "kept" if same and (c.held or doubtful) else "undecided" if doubtful else "decided"
+        moved = "bounded" if c.bound else "undecided" if doubtful else "decided"
+        which = "kept" if same and (c.held or doubtful) else moved
         method, constant = name.split(".")
         lists[which].append(overheads.get(method, constant))  # an overhead that was 0 is not in the text
     return Origins(*map(tuple, lists.values()))
@@ -173,8 +177,8 @@ def _keeping(source: Source, origins: Origins) -> str:
     shipped = [e.id for e in fittable(bundled_experiments())]
     own = [] if set(fitted) <= set(shipped) else ["--experiments", "FILE"]
     ids = [] if set(fitted) == set(shipped) else ["--id", ",".join(fitted)]
-    words = "fit", TRAINED_PHYSICS, "--only", ",".join(origins.decided), *own, *ids, "--out", "held.py"
-    return command(*words)
+    only = ",".join((*origins.decided, *origins.bounded))
+    return command("fit", TRAINED_PHYSICS, "--only", only, *own, *ids, "--out", "held.py")
 
 
 def emit_coefficients(source: Source, out: Path | None) -> None:
@@ -191,14 +195,19 @@ def emit_coefficients(source: Source, out: Path | None) -> None:
     origins = origins_of(source)
     if origins.kept:
         say(f"{KEPT}: {', '.join(_with_eleventh(origins.kept))}", err=True)
+    if origins.bounded:
+        names = ", ".join(_with_eleventh(origins.bounded))
+        warn(
+            f"the fit took {names} to a bound: what it stands for is not in the fitted runs, or other constants that "
+            "were held had to move instead. Read the errors that evolve fit printed before you use this"
+        )
     if origins.undecided:
         names = ", ".join(_with_eleventh(origins.undecided))
         warn(
-            f"the fitted runs hardly decide {names}, and other values fit them about as well: do not rely on "
-            "predictions for models, GPUs or loads on which these weigh more. Fit runs on which they do, or keep these "
-            "as published"
+            f"the fitted runs hardly decide {names}: do not rely on predictions for models, GPUs or loads on which "
+            "these weigh more. Fit runs on which they do, or keep these as published"
         )
-        if origins.decided:
+        if origins.decided or origins.bounded:
             say(f"  {_keeping(source, origins)}", err=True)
     if out is None:
         say(text, end="")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import mean
 from typing import Any
 
 PASS_PCT = {"e2e": 10.0, "ttft": 15.0, "itl": 15.0}  # an experiment passes if each error is within these
@@ -108,11 +109,16 @@ def passes(errors: Mapping[str, float | None]) -> str:
 
 def mean_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Mean absolute errors of E2E, TTFT and ITL over these experiments, and how many experiments there are."""
+    return [*absolute_cells(rows, mean), str(len(rows))]
+
+
+def absolute_cells(rows: Sequence[Mapping[str, Any]], average: Callable[[Sequence[float]], float]) -> list[str]:
+    """The average over these experiments of the absolute errors of E2E, TTFT and ITL."""
     cells = []
     for name in ("e2e", "ttft", "itl"):
         values = [abs(r[name]) for r in rows if r[name] is not None]
-        cells.append(number(sum(values) / len(values), 2, signed=False) if values else "-")
-    return [*cells, str(len(rows))]
+        cells.append(number(average(values), 2, signed=False) if values else "-")
+    return cells
 
 
 def bias_label(rows: Iterable[Mapping[str, Any]]) -> str:

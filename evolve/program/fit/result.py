@@ -128,6 +128,12 @@ class Calibration:
         """The files that were written."""
         return [p.out for p in self.programs if p.out]
 
+    @property
+    def worse(self) -> int:
+        """How many runs are predicted worse than before, by the mean of the absolute errors of their latencies."""
+        pairs = zip(self.before, self.best.errors, strict=True)
+        return sum(summarise([new]).joint > summarise([old]).joint for old, new in pairs)
+
     def to_json(self) -> JsonObject:
         return {
             "engine": __version__,
@@ -147,6 +153,7 @@ class Calibration:
             "steps": self.steps.to_json() if self.steps else None,
             "before": [asdict(r) for r in self.before],
             "after": [asdict(r) for r in self.best.errors],
+            "worse": self.worse,
             "later": {name: [asdict(r) for r in rows] for name, rows in self.later.items()},
             "out": self.out,
             "committee": len(self.trust.committee) if self.trust else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import mean, median
 
 from evaluator.score import MEANS
 from evolve.program.coefficients import has_coefficients
@@ -12,7 +13,7 @@ from evolve.program.fit.first_stage import StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
 from evolve.program.show import certainty_cells
 from evolve.report.printing import prose, say_once, show
-from evolve.report.table import Row, Table, counted, mean_cells, number, row, section
+from evolve.report.table import Row, Table, absolute_cells, counted, number, row, section
 from evolve.report.terms import legend
 from evolve.run.records import ConstantRecord
 from evolve.run.trust import trust_file
@@ -44,6 +45,9 @@ def print_fit(result: Calibration, file: str | None) -> None:
     for text in _at_bounds(result):
         prose(f"- {text}")
     show(_errors_table(result))
+    worse = _most_worse(result)
+    if worse:
+        prose(worse, "bold")
     if result.later:
         show(_later_table(result))
     if result.steps:
@@ -72,7 +76,10 @@ def print_fit(result: Calibration, file: str | None) -> None:
     out = result.out[0] if result.out else "mine.py"
     later = [command("predict", out, *known, "--part", "test")] if result.later else []
     fitted = result.programs[0]
-    if has_coefficients(complete(parse(fitted.program))):  # the host has the form itself, and needs no Go
+    if worse:
+        if later:
+            suggest(*later)
+    elif has_coefficients(complete(parse(fitted.program))):  # the host has the form itself, and needs no Go
         suggest(*later, command("emit", out, "--coefficients"))
     else:  # without an experiment the deployments of all known models would be baked in, and not the one just fitted
         suggest(*later, command("emit", out, "--out", "DIR", *known, "--id", fitted.fitted[0]))
@@ -145,10 +152,24 @@ def _errors_table(result: Calibration) -> Table:
         row(old["experiment"], *(f"{number(old[x])} -> {number(new[x])}" for x in MEANS))
         for old, new in zip(before, after, strict=True)
     ]
-    pairs = zip(mean_cells(before)[:3], mean_cells(after)[:3], strict=True)
-    means = row("mean absolute", *(f"{a} -> {b}" for a, b in pairs), style="bold")
+    averages = []
+    for name, average in (("mean absolute", mean), ("median absolute", median)):
+        pairs = zip(absolute_cells(before, average), absolute_cells(after, average), strict=True)
+        averages.append(row(name, *(f"{a} -> {b}" for a, b in pairs), style="bold"))
     title = "Errors of the means in percent, before -> after (fitted on these experiments)"
-    return Table.of(title, "experiment|>E2E|>TTFT|>ITL", [*section(rows), means])
+    return Table.of(title, "experiment|>E2E|>TTFT|>ITL", [*section(rows), *averages])
+
+
+def _most_worse(result: Calibration) -> str | None:
+    """A sentence if most runs are predicted worse than before the fit."""
+    runs, held = len(result.best.errors), sum(c.held for c in result.constants)
+    if 2 * result.worse <= runs:
+        return None
+    remedy = f"free more of the {counted(held, 'held constant')} with --only" if held else "choose another form"
+    return (
+        f"{result.worse} of {runs} runs are predicted worse than before: see the medians. A few runs with large errors "
+        f"decide this fit. Do not use it: leave these runs out (--id names the others), or {remedy}."
+    )
 
 
 def _print_stage(steps: StageFigures) -> None:
