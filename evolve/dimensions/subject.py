@@ -15,8 +15,8 @@ from evolve.report.result import RunReport, read_report
 from evolve.run.data import chosen, experiments_of, fittable
 from evolve.run.folder import Run, is_run, open_run
 from evolve.run.program import CHAMPION, Source, load, of_run
-from evolve.run.records import saw
 from evolve.run.trust import Trust, trust_of
+from evolve.run.use import saw
 from evolve.run.validations import calls
 from evolve.terminal import command
 from simulator.errors import InputError

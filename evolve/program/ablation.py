@@ -28,7 +28,7 @@ from evolve.pool.process import Call, parcel
 from evolve.report.table import counted
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
-from evolve.run.records import saw
+from evolve.run.use import saw
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject

@@ -23,7 +23,7 @@ from evolve import __version__
 from evolve.propose.vocabulary import Vocabulary, vocabulary
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
-from evolve.run.records import exactly, fitted_share
+from evolve.run.use import exactly, fitted_share
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves

@@ -8,8 +8,9 @@ from evaluator.diagnose.describe import LABELS, STRONGEST
 from evaluator.diagnose.diagnose import PARTS, Correlation, StageErrors
 from evolve.program.diagnose import Findings
 from evolve.report.printing import note, prose, show
-from evolve.report.table import Row, Table, arrival_seeds, number, row, section, use
+from evolve.report.table import Row, Table, arrival_seeds, number, row, section
 from evolve.report.terms import legend
+from evolve.run.use import use
 
 ALIKE = 3  # fields or terms named as like another one
 ERRORS_LEGEND = """\

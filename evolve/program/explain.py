@@ -21,7 +21,7 @@ from evolve.program.provenance import Provenance, provenance
 from evolve.program.readings import Reading, readings
 from evolve.program.step_shares import term_times_us
 from evolve.run.program import Source
-from evolve.run.records import exactly, fitted_share
+from evolve.run.use import exactly, fitted_share
 from simulator.bind import deployments_in_order
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject

@@ -8,8 +8,9 @@ from evaluator.metrics import PARTS
 from evolve.program.explain import MIXED, Explanation, RunParts, Step
 from evolve.program.provenance import Provenance
 from evolve.report.printing import note, prose, show
-from evolve.report.table import Table, counted, number, row, section, use
+from evolve.report.table import Table, counted, number, row, section
 from evolve.report.terms import legend
+from evolve.run.use import use
 from evolve.terminal import command
 
 FEW = 4  # experiments of which the steps are shown; of more, only what their E2E is made of

@@ -11,7 +11,7 @@ from evaluator.requests import Singles
 from evaluator.score import MEANS
 from evaluator.sensitivity import HELD_OUT, PACE, Origin, TermShare
 from evolve import __version__
-from evolve.run.records import exactly
+from evolve.run.use import FITTED, NEW, exactly, use
 from simulator.experiment.experiment import Components, Observation
 from simulator.json import JsonObject
 from simulator.language.ir import Program
@@ -66,6 +66,7 @@ class Forecast:
     """What is predicted for one experiment, next to what was observed: latencies and parts of the mean E2E in ms.
 
     fitted_share: the share of this experiment that the program was fitted on; None where there is no record of that.
+    fitted_before: whether a program that it was fitted from was fitted on it.
     doubt: how far near-optimal programs disagree, and trust: the class of held-out runs whose errors make the intervals
     (evolve.run.trust); None where none were kept. depends_on: the terms on which the mean E2E depends most; origins:
     where its interval comes from; the largest share first. singles: the errors of single requests, of a trace that
@@ -80,6 +81,7 @@ class Forecast:
     stages: tuple[Comparison, ...]
     warnings: tuple[str, ...]
     depends_on: tuple[TermShare, ...]
+    fitted_before: bool = False
     doubt: Disagreement | None = None
     trust: str | None = None
     origins: tuple[Origin, ...] = ()
@@ -89,6 +91,11 @@ class Forecast:
     def fitted(self) -> bool | None:
         """Whether the program was fitted on this experiment; None if on a part of it, or if that is not known."""
         return exactly(self.fitted_share)
+
+    @property
+    def use(self) -> str:
+        """How the program knows this experiment, as tables name it."""
+        return use(self.fitted_share, self.fitted_before)
 
     @property
     def empty(self) -> bool:
@@ -101,6 +108,7 @@ class Forecast:
             "id": self.id,
             "fitted": self.fitted,
             "fitted_share": self.fitted_share,
+            "fitted_before": self.fitted_before,
             **self.summary.to_json(),
             "intervals_of": self.trust,
             "saturated": self.doubt.saturated if self.doubt else None,
@@ -140,9 +148,9 @@ class Forecasts:
     mean_abs_error_pct: Mapping[str, float | None]
     drawn: bool
 
-    def mean_abs_error_pct_by_use(self, shares: Container[float | None]) -> dict[str, float | None]:
-        """As `mean_abs_error_pct`, over the experiments that the program was fitted on by one of these shares."""
-        errors = [e.summary.error_pct or {} for e in self.experiments if e.fitted_share in shares]
+    def mean_abs_error_pct_by_use(self, uses: Container[str]) -> dict[str, float | None]:
+        """As `mean_abs_error_pct`, over the experiments of which the program makes one of these uses."""
+        errors = [e.summary.error_pct or {} for e in self.experiments if e.use in uses]
         return {name: mean_abs([of.get(f"{name}_ms", {}).get("mean") for of in errors]) for name in MEANS}
 
     def to_json(self) -> JsonObject:
@@ -154,6 +162,6 @@ class Forecasts:
             "key": key(self.program),
             "experiments": [e.to_json() for e in self.experiments],
             "mean_abs_error_pct": self.mean_abs_error_pct,
-            "mean_abs_error_pct_in_sample": self.mean_abs_error_pct_by_use([1.0]),
-            "mean_abs_error_pct_new": self.mean_abs_error_pct_by_use([0.0]),
+            "mean_abs_error_pct_in_sample": self.mean_abs_error_pct_by_use([FITTED]),
+            "mean_abs_error_pct_new": self.mean_abs_error_pct_by_use([NEW]),
         }

@@ -25,12 +25,13 @@ from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.program.singles import print_singles
 from evolve.report.printing import note, prose, say_once, show
-from evolve.report.table import Row, Table, number, passes, row, use
+from evolve.report.table import Row, Table, number, passes, row
 from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.ranges import outside
-from evolve.run.records import Record, fitted_share, saw
+from evolve.run.records import Record
 from evolve.run.trust import Trust, stale, trust_of
+from evolve.run.use import BEFORE, FITTED, NEW, PARTLY, UNKNOWN, fitted_before, fitted_share, saw
 from evolve.terminal import command
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.workload import is_recorded
@@ -48,8 +49,9 @@ PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("client", (), "client"),
 )
 FITTED_LEGEND = """\
-use: fitted, the program was fitted on this experiment, so its errors are in sample; new, it was not; % fitted, on so
-much of it, so its errors are partly in sample (--part test has those of the rest)"""
+use: fitted, the program was fitted on this experiment, so its errors are in sample; new, it was not; before, only a
+program that it was fitted from was; % fitted, on so much of it, so its errors are partly in sample (--part test has
+those of the rest)"""
 ERROR_LEGEND = "error: of the mean, percent of what was observed"
 INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft_p99": "TTFT p99", "itl": "ITL mean"}
 INTERVALS_LEGEND = """\
@@ -121,6 +123,7 @@ def _forecast(
     return Forecast(
         id=experiment.id,
         fitted_share=1.0 if whole_fitted else fitted_share(record, experiment),
+        fitted_before=fitted_before(record, experiment),
         summary=Comparison(prediction.predicted.summary, observed.summary if observed else None),
         components=prediction.components,
         observed_components=experiment.components,
@@ -230,16 +233,18 @@ def print_prediction(forecasts: Forecasts) -> None:
 
 def mean_lines(forecasts: Forecasts) -> list[str]:
     """The mean absolute errors of the observed experiments: a line for those that the program was fitted on, one for
-    those of which it was fitted on a part, and one for the others, which are never averaged together; one line where no
-    record says which these are."""
-    observed = [e.fitted_share for e in forecasts.experiments if e.summary.error_pct]
-    partly = {share for share in observed if share not in (None, 0.0, 1.0)}
-    by_use: tuple[tuple[str, Collection[float | None]], ...]
-    by_use = (("in sample", [1.0]), ("partly fitted", partly), ("not fitted", [0.0]), ("", [None]))
+    those of which it was fitted on a part, one for those that it was fitted on before, and one for the others, which
+    are never averaged together; one line where no record says which these are."""
+    observed = [e.use for e in forecasts.experiments if e.summary.error_pct]
+    partly = {name for name in observed if name.endswith(PARTLY)}
+    by_use: tuple[tuple[str, Collection[str]], ...] = (
+        ("in sample", [FITTED]), ("partly fitted", partly), ("fitted before", [BEFORE]), ("not fitted", [NEW]),
+        ("", [UNKNOWN]),
+    )  # fmt: skip
     lines = []
-    for name, shares in by_use:
-        count = sum(share in shares for share in observed)
-        if count and (figures := _figures(forecasts.mean_abs_error_pct_by_use(shares))):
+    for name, uses in by_use:
+        count = sum(of_one in uses for of_one in observed)
+        if count and (figures := _figures(forecasts.mean_abs_error_pct_by_use(uses))):
             lines.append(f"Mean absolute error{f', {name} ({count})' if name else ''}: {figures}")
     return lines
 
@@ -277,7 +282,7 @@ def _three_digits(ms: float) -> str:
 def _row(e: Forecast, compared: bool, recorded: bool) -> Row:
     error_pct = e.summary.error_pct or {}
     errors_of_means = {latency: error_pct.get(f"{latency}_ms", {}).get("mean") for latency in PRINTED}
-    cells, others = [e.id, *([use(e.fitted_share)] if recorded else [])], list[str]()
+    cells, others = [e.id, *([e.use] if recorded else [])], list[str]()
     for latency, quantities in PRINTED.items():
         statistic = getattr(e.summary.predicted, f"{latency}_ms", None)
         mean, *percentiles = (number(getattr(statistic, q, None), 2 if latency == "itl" else 1, signed=False)

@@ -91,13 +91,6 @@ def arrival_seeds(seeds: Sequence[int]) -> str:
     return f"arrival seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
-def use(share: float | None) -> str:
-    """Which share of an experiment a program was fitted on, `-` where that is not known."""
-    if share is None or share in (0.0, 1.0):
-        return "-" if share is None else "fitted" if share else "new"
-    return f"{100.0 * share:.0f} % fitted"
-
-
 def passes(errors: Mapping[str, float | None]) -> str:
     """`pass`, or `>` and the latencies whose error is outside PASS_PCT; `-` where nothing was observed."""
     observed = {name: value for name in PASS_PCT if (value := errors[name]) is not None}

@@ -16,7 +16,6 @@ from evaluator.experiments import data_hash
 from evaluator.fit.uncertainty import Certainty
 from evaluator.score import MEANS, Errors
 from evolve import __version__
-from evolve.run.data import TRAINING, training_part
 from evolve.run.folder import Run
 from evolve.run.ranges import REMEDY, Ranges, ranges_of, read_ranges
 from simulator.errors import Section, shown
@@ -74,9 +73,10 @@ class Record:
     where it is not known, as in older records, or does not apply:
 
     fitted_from: the program that `evolve fit` started from, or the run whose programs `evolve blend` averaged;
-    ranges_before: the ranges of that program, and of those that it was fitted from, the latest first; constants: by
-    `method.name`; fitted_with: all experiments of a fit per model; steps: what was fitted first; found: of the shipped
-    champion; run: path of the run that the program is from; proposal: its proposal there.
+    ranges_before: the ranges of that program, and of those that it was fitted from, the latest first; measured_before:
+    as `measured`, of the experiments that these were fitted on; constants: by `method.name`; fitted_with: all
+    experiments of a fit per model; steps: what was fitted first; found: of the shipped champion; run: path of the run
+    that the program is from; proposal: its proposal there.
     """
 
     engine: str
@@ -90,6 +90,7 @@ class Record:
     ranges: Ranges | None = None
     fitted_from: str | None = None
     ranges_before: tuple[Ranges, ...] = ()
+    measured_before: Mapping[str, str | None] = field(default_factory=dict)
     constants: Mapping[str, ConstantRecord] | None = None
     fitted_with: tuple[str, ...] | None = None
     steps: StepsRecord | None = None
@@ -101,6 +102,12 @@ class Record:
     def all_ranges(self) -> tuple[Ranges, ...]:
         """The ranges of the fitted runs, and of those that the fit started from."""
         return (*([self.ranges] if self.ranges else []), *self.ranges_before)
+
+    @property
+    def all_measured(self) -> dict[str, str | None]:
+        """As `measured`, of the fitted experiments, and of those that the programs were fitted on that it was fitted
+        from."""
+        return {**self.measured_before, **(self.measured or dict.fromkeys(self.fitted))}
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON values; `read_record` reads them back."""
@@ -117,6 +124,7 @@ class Record:
             "errors_pct": {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in self.errors},
             "fitted_from": self.fitted_from,
             "ranges_before": [r.to_json() for r in self.ranges_before] or None,
+            "measured_before": dict(self.measured_before) or None,
             "constants": constants,
             "scope": None if self.fitted_with is None else "per-model",
             "fitted_with": None if self.fitted_with is None else list(self.fitted_with),
@@ -144,34 +152,6 @@ def measured(e: Experiment) -> str | None:
     parts = [o for o in (e.observed.summary, *e.observed.stages) if o is not None]
     figures = [[o.e2e_ms.mean, o.ttft_ms.mean, o.completed, o.failed] for o in parts]
     return sha256(json.dumps(figures).encode()).hexdigest()[:16]
-
-
-def fitted_share(record: Record | None, e: Experiment) -> float | None:
-    """The share of an experiment that the program was fitted on; None without a record.
-
-    It is 0, 1, or, of a trace of which only the part for training was fitted, that part's share of the requests. An
-    experiment is recognised by what was measured, as names may differ; by its id where the record has no digests.
-    """
-    if record is None:
-        return None
-    if record.measured is None:
-        return float(e.id in record.fitted)
-    digests = {record.measured.get(name) for name in record.fitted} - {None}
-    if measured(e) in digests:
-        return 1.0
-    training = training_part(e) if digests else None
-    return TRAINING if training and measured(training) in digests else 0.0
-
-
-def exactly(share: float | None) -> bool | None:
-    """Whether a program was fitted on an experiment of which it was fitted on this share; None for a part of it, and
-    where that is not known."""
-    return None if share is None or 0.0 < share < 1.0 else share == 1.0
-
-
-def saw(record: Record | None, e: Experiment) -> bool | None:
-    """Whether the program was fitted on this experiment; None if on a part of it, and without a record."""
-    return exactly(fitted_share(record, e))
 
 
 def record(
@@ -247,6 +227,7 @@ def read_record(value: object, where: str) -> Record | None:
         ranges=read_ranges(top.section("ranges", REMEDY)) if top.has("ranges") else None,
         fitted_from=top.text("fitted_from", REMEDY) if top.has("fitted_from") else None,
         ranges_before=tuple(map(read_ranges, _sections(top, "ranges_before"))),
+        measured_before=_texts(top.section("measured_before", REMEDY)) if top.has("measured_before") else {},
         constants=_constants(top.section("constants", REMEDY)) if top.has("constants") else None,
         fitted_with=_names(top, "fitted_with") if top.has("fitted_with") else None,
         steps=_steps(top.section("steps", REMEDY)) if top.has("steps") else None,

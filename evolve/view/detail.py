@@ -19,8 +19,9 @@ from evolve.program.show import Description, describe
 from evolve.program.step_shares import CONTEXT, step_shares
 from evolve.run.folder import Run
 from evolve.run.program import Source, source_of
-from evolve.run.records import ConstantRecord, constant_records, saw
+from evolve.run.records import ConstantRecord, constant_records
 from evolve.run.trust import trust_of
+from evolve.run.use import saw
 from evolve.view.experiments import FIGURES, Data
 from simulator.errors import InputError
 from simulator.json import JsonObject

@@ -216,6 +216,7 @@ def save(
                 fitted_with=None if shared else tuple(e.id for e in data.experiments),
                 steps=stage.record() if stage else None,
                 ranges_before=source.record.all_ranges if source.record else (),
+                measured_before=source.record.all_measured if source.record else {},
             )  # fmt: skip
             try:
                 trust_file(path).unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from evolve.program import check as checking
 from evolve.run.data import chosen
 from evolve.run.folder import open_run
 from evolve.run.program import load
-from evolve.run.records import saw
+from evolve.run.use import saw
 from simulator.fields import Active, BatchFields
 from simulator.language.complete import complete
 from simulator.language.evaluate import evaluate

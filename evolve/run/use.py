@@ -1,0 +1,62 @@
+"""How a program knows an experiment: whether it was fitted on it, on a part of it, or on others alone."""
+
+from __future__ import annotations
+
+from evolve.run.data import TRAINING, but_last, training_part
+from evolve.run.records import Record, measured
+from simulator.experiment.experiment import Experiment
+
+FITTED, BEFORE, NEW, UNKNOWN = "fitted", "before", "new", "-"  # as tables name it
+PARTLY = "% fitted"  # how the name of a part ends
+
+
+def fitted_share(record: Record | None, e: Experiment) -> float | None:
+    """The share of an experiment that the program was fitted on; None without a record.
+
+    It is 0, 1, or the part's share of the requests where only a part was fitted: of a trace that for training, of other
+    experiments all load stages but the last. An experiment is recognised by what was measured, as names may differ; by
+    its id where the record has no digests.
+    """
+    if record is None:
+        return None
+    if record.measured is None:
+        return float(e.id in record.fitted)
+    digests = {record.measured.get(name) for name in record.fitted} - {None}
+    if measured(e) in digests:
+        return 1.0
+    training = training_part(e) if digests else None
+    if training and measured(training) in digests:
+        return TRAINING
+    shorter = but_last(e)
+    if shorter is not e and measured(shorter) in digests:
+        requests = [s.rate * s.duration_s for s in e.workload.stages]
+        return sum(requests[:-1]) / sum(requests)
+    return 0.0
+
+
+def fitted_before(record: Record | None, e: Experiment) -> bool:
+    """Whether a program that this one was fitted from was fitted on the experiment, so that its form and what the fit
+    left of its constants know of it."""
+    if record is None:
+        return False
+    digests = {*record.measured_before.values()} - {None}
+    return measured(e) in digests or (e.id in record.measured_before and record.measured_before[e.id] is None)
+
+
+def exactly(share: float | None) -> bool | None:
+    """Whether a program was fitted on an experiment of which it was fitted on this share; None for a part of it, and
+    where that is not known."""
+    return None if share is None or 0.0 < share < 1.0 else share == 1.0
+
+
+def saw(record: Record | None, e: Experiment) -> bool | None:
+    """Whether the program was fitted on this experiment; None if on a part of it, and without a record."""
+    return exactly(fitted_share(record, e))
+
+
+def use(share: float | None, before: bool = False) -> str:
+    """Which share of an experiment a program was fitted on, `-` where that is not known; `before`: whether a program
+    that it was fitted from was fitted on it."""
+    if share is None or share in (0.0, 1.0):
+        return UNKNOWN if share is None else FITTED if share else BEFORE if before else NEW
+    return f"{100.0 * share:.0f} {PARTLY}"
