@@ -15,7 +15,7 @@ from evolve.ingest.quality import judge
 from evolve.ingest.read.reports import Report, Reports
 from evolve.run.files import digest_of
 from simulator.errors import InputError, shown
-from simulator.experiment.experiment import Experiment, Observation
+from simulator.experiment.experiment import NOT_MEASURED, Experiment, Observation
 from simulator.experiment.observations import measured
 from simulator.experiment.trace import NOT_COUNTED, Recorded, Trace, latencies_ms, rows_by_stage, windows
 
@@ -102,7 +102,7 @@ def _notes(recording: Recording, kept: np.ndarray, name: str) -> tuple[str, ...]
     total, warm_up = len(recording.requests), int(recording.warm_up[kept].sum())
     notes = [*recording.header.notes]
     if recording.header.mode != REAL:
-        text = f"mode is {recording.header.mode}: the times of {name} are a simulation's, not measured"
+        text = f"mode is {recording.header.mode}: the times of {name} {NOT_MEASURED}"
         notes.append(f"{text}: errors are against that simulation and say nothing about a real engine")
     if warm_up:
         notes.append(f"{warm_up:,} of {total:,} requests of {name} are warm-up: replayed, but part of no figure")
@@ -126,8 +126,19 @@ def _notes(recording: Recording, kept: np.ndarray, name: str) -> tuple[str, ...]
 
 def engine_of(server: Server, given: Mapping[str, Setting]) -> dict[str, Setting]:
     """The engine settings that the header gives, and those of --engine, which take precedence."""
-    of_header = {key: value for key, value in asdict(server).items() if key in ENGINE_KEYS and value is not None}
-    return {**of_header, **given}
+    return {**_of_header(server), **given}
+
+
+def overridden(server: Server, given: Mapping[str, Setting]) -> str:
+    """A note on the settings of --engine that differ from the header's; "" if none does."""
+    header = _of_header(server)
+    other = [key for key, value in given.items() if key in header and header[key] != value]
+    each = ", ".join(f"{key} {shown(given[key])} (the header has {shown(header[key])})" for key in other)
+    return f"--engine takes precedence: {each}" if other else ""
+
+
+def _of_header(server: Server) -> dict[str, Setting]:
+    return {key: value for key, value in asdict(server).items() if key in ENGINE_KEYS and value is not None}
 
 
 def assumed(experiment: Experiment, given: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from evaluator.traces.read import read_trace
 from evolve.ingest.options import Given, Setting
 from evolve.ingest.output import LINE_WIDTH, create
 from evolve.ingest.read.sources import shown_path
-from evolve.ingest.recording import assumed, engine_of, observed_trace, overload
+from evolve.ingest.recording import assumed, engine_of, observed_trace, overload, overridden
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table
 from evolve.run.files import draft_of, write_text
@@ -136,8 +136,13 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
         if given.hardware and served is None:
             raise InputError(f"{shown_path(header)}: names no model: give --model")
         engine = engine_of(server, given.engine)
+        if changed := overridden(server, given.engine):
+            trace = replace(trace, notes=(*trace.notes, changed))
         about = overload(observed), observed.simulated, observed.beside
-        sources.append(Source(data.stem, "--tracev2", trace, served, engine, *about))
+        # Traces of several folders often have the same name.
+        alike = sum(other.stem == data.stem for _, other in pairs) > 1
+        name = f"{data.resolve().parent.name}-{data.stem}" if alike else data.stem
+        sources.append(Source(name, "--tracev2", trace, served, engine, *about))
     return sources
 
 
@@ -149,7 +154,7 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
     names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"--trace {name}: two files have this name: rename one")
+            raise InputError(f"{name}: two traces have this name: rename one")
     create(out, EXPERIMENTS, MARK)
     entries: list[JsonObject] = []
     entered = set[str]()  # the options that name traces with an experiment
@@ -199,7 +204,8 @@ def _entry(source: Source, model: str, given: Given) -> JsonObject:
 
 def _assuming(source: Source, options: str) -> str:
     """The note on settings of the engine that are assumed; they end it, as options."""
-    text = "engine settings that nothing gives are assumed, KV blocks from the GPU's memory and the others by default"
+    blocks = "" if "total_kv_blocks" in source.engine else ", KV blocks from the GPU's memory and the others by default"
+    text = f"engine settings that nothing gives are assumed{blocks}"
     beside = f" ({source.beside})" if source.beside else ""
     return f"{text}; give `evolve ingest` those that were different{beside}: {options}"
 
@@ -284,7 +290,8 @@ def print_converted(converted: Iterable[Converted], out: Path) -> None:
         )
         suggest(command("predict", "champion", "--experiments", file), *(fit if measured else []))
     else:
-        note("no experiment: --model and --hardware say where the trace is replayed")
+        lacking = "--hardware says" if all(c.source.model for c in every) else "--model and --hardware say"
+        note(f"no experiment: {lacking} where the trace is replayed")
 
 
 def _spread(lengths: np.ndarray) -> JsonObject:

@@ -14,6 +14,7 @@ from typing import BinaryIO, TextIO
 
 import numpy as np
 
+from evaluator.host_summary import aggregate
 from evaluator.traces.tracev2 import (
     INCOMPLETE,
     NEVER,
@@ -31,11 +32,12 @@ from evolve.program.simulate import Names, Work, bound_to, check_output, mean_ga
 from evolve.run.files import cannot_write, digest_of
 from evolve.run.program import Source
 from evolve.terminal import command
+from simulator.clock.run import NeverEnds
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.limits import HOST_ENGINE
 from simulator.experiment.load import Limits, Load
-from simulator.replay import Replay
+from simulator.replay import Replay, replay_bound
 from translate_go.guide.command import HORIZON_US
 from translate_go.naming import DEFAULT
 from translate_go.target import TARGETS, THRESHOLD
@@ -116,18 +118,32 @@ def _case_of(server: Server) -> Case:
 
 def as_tracev2(work: Work, experiment: Experiment) -> Work:
     """The work with its requests as TraceV2 can hold them, and its limits as the host can: what is exported is what is
-    simulated. A warning says which share of the repeated prompt tokens cannot be held."""
+    simulated. A warning says what that does to the prefix cache and to the mean TTFT."""
     requests = work.load.requests
     if not work.load.limits.caching:  # then prompts that are alike are as if they were not
         none = np.full(len(requests), -1, np.int32)
         requests = replace(requests, prompt=none, group=none, chains=None)
     held, lost = with_one_prefix(requests)
-    warnings = work.warnings
-    if lost:
-        share = f"which leaves out {100 * lost:.2g} % of the prompt tokens that repeat"
-        text = f"{experiment.id}: TraceV2 holds one prefix a request, {share}: without --export, results differ"
-        warnings = (*warnings, text)
-    return replace(work, load=Load(held, limits_from(engine_of(work.load.limits))), warnings=warnings)
+    exported = replace(work, load=Load(held, limits_from(engine_of(work.load.limits))))
+    if not lost:
+        return exported
+    (hits, ttft_ms), (hits_left, ttft_ms_left) = (_cached(each) for each in (work, exported))
+    text = (
+        f"{experiment.id}: TraceV2 holds one prefix a request: {hits_left:.1f} % of the prompts' KV blocks are cached "
+        f"instead of {hits:.1f} %, and the mean TTFT is {ttft_ms_left:.1f} ms instead of {ttft_ms:.1f}"
+    )
+    return replace(exported, warnings=(*work.warnings, text))
+
+
+def _cached(work: Work) -> tuple[float, float]:
+    """(percent of the KV blocks of prompts that are found in the cache, mean TTFT in ms), by the host's own count."""
+    try:
+        figures = aggregate(replay_bound(work.load, work.bound, account=True))
+    except NeverEnds:
+        return math.nan, math.nan
+    hits, ttft_ms = figures["cache_hit_rate"], figures["ttft_mean_ms"]
+    assert isinstance(hits, float) and isinstance(ttft_ms, float)
+    return 100.0 * hits, ttft_ms
 
 
 def header_of(experiment: Experiment, limits: Limits) -> Header:
@@ -182,9 +198,14 @@ class TraceFolder:
     def ingest_command(self, experiment: Experiment, limits: Limits) -> str:
         """The command line that makes an experiment of the trace again, with the settings that a header cannot hold."""
         held = asdict(self.header.server)
+        engine = experiment.engine
+        features = {
+            "chunked_prefill": engine.chunked_prefill,
+            "prefix_caching": limits.caching,
+            "kv_cpu_offload": engine.kv_cpu_offload,
+        }
         settings: dict[str, object] = {key: value for key, value in engine_of(limits).items() if key not in held}
-        if experiment.engine.kv_cpu_offload:
-            settings["kv_cpu_offload"] = "true"
+        settings |= {name: str(on).lower() for name, on in features.items()}
         return command(
             "ingest", "--tracev2", self.path / HEADER, self.path / DATA, "--out", self.path / "ingested", "--hardware",
             experiment.hardware, *(word for key, value in settings.items() for word in ("--engine", f"{key}={value}")),

@@ -161,6 +161,9 @@ class Mfu:
     decode: float = 0.12
 
 
+NOT_MEASURED = "are a simulation's, not measured"  # what a note says of times
+
+
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """One run of a load on a deployment."""
@@ -177,3 +180,8 @@ class Experiment:
     components: Components | None = None  # observed parts of the E2E, if there were request traces
     mfu: Mfu = Mfu()
     weight_bits: int = 16  # of a weight of the layers
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its notes say that what was observed is itself a simulation."""
+        return any(NOT_MEASURED in note for note in self.notes)

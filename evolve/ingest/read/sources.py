@@ -104,6 +104,11 @@ def look(path: Path) -> Folder:
     if not stages and not any(files.values()):
         if SUMMARY in names or PER_REQUEST in names:
             raise InputError(f"{shown_path(path)}: is a results folder: name the experiment's folder above it")
+        headers = sorted(name for name in names if name.endswith((".yaml", ".yml")))
+        tables = sorted(name for name in names if name.endswith(".csv"))
+        if headers and tables:
+            which = f"--tracev2 {shown_path(path / headers[0])} {shown_path(path / tables[0])}"
+            raise InputError(f"{shown_path(path)}: is no experiment's folder: for a trace of the host, give {which}")
         why = "; ".join(f"{f.source} {f.text}" for f in findings)
         held = f"has no source that can be read ({why})" if why else f"contains none of {', '.join(ROOT)}, {results}/"
         raise InputError(f"{shown_path(path)}: {held}: name the folder of an experiment")

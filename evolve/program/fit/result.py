@@ -15,12 +15,13 @@ from evaluator.fit.uncertainty import Certainty
 from evaluator.score import SCORE_SEEDS, Errors, summarise
 from evolve import __version__
 from evolve.program.fit.first_stage import FirstStage, StageFigures
+from evolve.run.data import TRAINING
 from evolve.run.files import cannot_write, check_writable, write_json
 from evolve.run.program import Source, write_program
 from evolve.run.records import ConstantRecord, constant_records, record, today
 from evolve.run.trust import Trust, trust_file
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import NOT_MEASURED, Experiment
 from simulator.json import JsonObject
 from simulator.language.forest_file import forest_file
 from simulator.language.ir import Program
@@ -94,10 +95,10 @@ class Calibration:
     """Everything that `evolve fit` prints of a program of this name and key. best: the try that is kept.
 
     fitted, left_out: ids of experiments. before, after: signed errors in percent on the fitted ones. shared: there is
-    one program for all models. warnings: by id of a fitted experiment, what its replay assumes and leaves out. trust:
-    what intervals of the fitted program are made of, None if there is nothing; no_trust: why not, if the program that
-    the fit started from has some. later: errors on the parts of traces that were not fitted, `valid` and `test`, if
-    they were split by time.
+    one program for all models. simulated: some of the fitted times are themselves a simulation's. warnings: by id of a
+    fitted experiment, what its replay assumes and leaves out. trust: what intervals of the fitted program are made of,
+    None if there is nothing; no_trust: why not, if the program that the fit started from has some. later: errors on the
+    parts of traces that were not fitted, `valid` and `test`, if they were split by time.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Calibration:
     constants: tuple[ConstantChange, ...]
     steps: StageFigures | None
     before: tuple[Errors, ...]
+    simulated: bool
     warnings: Mapping[str, tuple[str, ...]]
     trust: Trust | None
     no_trust: str | None
@@ -154,6 +156,7 @@ class Calibration:
             "before": [asdict(r) for r in self.before],
             "after": [asdict(r) for r in self.best.errors],
             "worse": self.worse,
+            "simulated": self.simulated,
             "later": {name: [asdict(r) for r in rows] for name, rows in self.later.items()},
             "out": self.out,
             "committee": len(self.trust.committee) if self.trust else None,
@@ -194,11 +197,11 @@ def _plain(name: str) -> str:
 
 def save(
     source: Source, best: Try, certainties: Sequence[Certainty], data: FitSet, old: Known | None,
-    files: Sequence[Path | None], shared: bool, stage: FirstStage | None, trust: Trust | None,
+    files: Sequence[Path | None], shared: bool, stage: FirstStage | None, trust: Trust | None, split: bool,
 ) -> tuple[FittedProgram, ...]:  # fmt: skip
     """The program of each group of experiments, written to its file, if it has one, with its record, trust and trees.
 
-    A trust in the file's place is removed if there is none to replace it.
+    A trust in the file's place is removed if there is none to replace it. split: the experiments are parts of traces.
 
     Raises InputError if a file cannot be written.
     """
@@ -206,7 +209,7 @@ def save(
     programs = []
     for i, (group, path) in enumerate(zip(best.fit.problem.groups, files, strict=True)):
         members = [data.experiments[j] for j in group.experiments]
-        program = replace(best.fit.programs[i], doc=_doc(source, data.experiments if shared else members))
+        program = replace(best.fit.programs[i], doc=_doc(source, data.experiments if shared else members, split))
         text = unparse(brief(program))
         if path is not None:
             kept = record(
@@ -271,5 +274,11 @@ def changes(
     return tuple(rows)
 
 
-def _doc(source: Source, fitted: Sequence[Experiment]) -> str:
-    return f"The form of {source.name}, its constants fitted on {', '.join(e.id for e in fitted)}."
+def _doc(source: Source, fitted: Sequence[Experiment], split: bool) -> str:
+    """What the program's text, and the Go made of it, say of the fit."""
+    of_each = f", the first {100 * TRAINING:.0f} % of the requests of each" if split else ""
+    doc = f"The form of {source.name}, its constants fitted on {', '.join(e.id for e in fitted)}{of_each}."
+    simulated = [e.id for e in fitted if e.simulated]
+    if simulated:
+        doc += f" The times of {', '.join(simulated)} {NOT_MEASURED}: these constants say nothing about a real engine."
+    return doc

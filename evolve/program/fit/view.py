@@ -76,7 +76,9 @@ def print_fit(result: Calibration, file: str | None) -> None:
     out = result.out[0] if result.out else "mine.py"
     later = [command("predict", out, *known, "--part", "test")] if result.later else []
     fitted = result.programs[0]
-    if worse:
+    if result.simulated:
+        prose("The fitted times are a simulation's, not measured: these constants are good for tests alone.", "bold")
+    if worse or result.simulated:
         if later:
             suggest(*later)
     elif has_coefficients(complete(parse(fitted.program))):  # the host has the form itself, and needs no Go

@@ -161,9 +161,50 @@ def test_what_a_trace_cannot_hold_is_said_and_the_results_are_those_of_the_trace
     (files / "data.yaml").write_text(DATA.replace("{groups: 3,", "{groups: 3, prompts_per_group: 4,"))
     by_id = ("--id", "shared", "--experiments", "data.yaml", "--program", "p.py")
     status, out, err = simulate(capsys, *by_id, "--export", "tracev2", "--out", "t", "--json")
-    assert status == 0 and "shared: TraceV2 holds one prefix a request, which leaves out" in err
     told, again = json.loads(out), json.loads(simulate(capsys, *BACK, "--hardware", "H100", "--json")[1])
     assert {**told, "data": 0, "seeds": 0} == {**again, "data": 0, "seeds": 0}
+    whole = json.loads(simulate(capsys, *by_id, "--json")[1])
+    rates = [f"{100 * each['cache_hit_rate']:.1f} %" for each in (told, whole)]
+    ttfts = [f"{each['ttft_mean_ms']:.1f} ms" for each in (told, whole)]
+    assert status == 0 and rates[0] != rates[1]
+    assert (
+        f"shared: TraceV2 holds one prefix a request: {rates[0]} of the prompts' KV blocks are cached instead of "
+        f"{rates[1]}, and the mean TTFT is {ttfts[0]} instead of {ttfts[1].removesuffix(' ms')}" in err
+    )
+
+
+def test_an_export_is_ingested_with_all_its_settings_and_a_fit_to_it_keeps_its_caveats(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings are given, so that none is assumed. The times are a simulation's: program, `show` and Go say so."""
+    for folder in ("t", "u"):
+        _, out, _ = simulate(capsys, "--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export",
+                             "tracev2", "--out", folder)  # fmt: skip
+        args = shlex.split(out.splitlines()[-1])[1:]
+        assert run_command(args) == 0
+        assert "assumed" not in capsys.readouterr().out
+    ingested = "t/ingested/traces.yaml"
+    assert run_command(["fit", "p.py", "--experiments", ingested, "--split", "--out", "mine.py"]) == 0
+    out = capsys.readouterr().out
+    assert "good for tests alone" in out and "evolve emit" not in out
+    assert run_command(["show", "mine.py"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert run_command(["emit", "mine.py", "--experiments", ingested, "--id", "trace", "--out", "go"]) == 0
+    go = " ".join(next(Path("go").glob("*.go")).read_text().replace("//", "").split())
+    for text in (shown, go):
+        assert "the first 60 % of the requests of each" in text
+        assert "The times of trace are a simulation's, not measured: these constants say nothing about a real" in text
+    capsys.readouterr()
+    # Two traces of one name are told apart by their folders; what --engine overrides is said.
+    pairs = [word for folder in ("t", "u") for word in ("--tracev2", f"{folder}/header.yaml", f"{folder}/trace.csv")]
+    assert run_command(["ingest", *pairs, "--out", "both", "--hardware", "H100", "--engine", "block_size=32"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "--engine takes precedence: block_size 32 (the header has 16)" in out
+    assert [e.id for e in load_experiments(Path("both/traces.yaml"))] == ["t-trace", "u-trace"]
+    assert run_command(["ingest", *pairs[:3], "--out", "none"]) == 0
+    assert "no experiment: --hardware says where the trace is replayed" in capsys.readouterr().out
+    assert run_command(["ingest", "t", "--out", "none"]) == 2
+    assert "give --tracev2 t/header.yaml t/trace.csv" in capsys.readouterr().err.replace(str(files) + "/", "")
 
 
 def test_without_prefix_caching_nothing_is_shared(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
