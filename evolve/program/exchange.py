@@ -38,7 +38,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.limits import HOST_ENGINE
 from simulator.experiment.load import Limits, Load
 from simulator.replay import Replay, replay_bound
-from translate_go.guide.command import HORIZON_US
+from translate_go.guide.command import HORIZON_US, longest
 from translate_go.naming import DEFAULT
 from translate_go.target import TARGETS, THRESHOLD
 
@@ -214,6 +214,7 @@ class TraceFolder:
     def host_command(self, limits: Limits, duration_s: float) -> str:
         """The host's command line that replays the trace under these limits, for whole days: at least twice as long as
         the simulation took."""
+        limits = replace(limits, max_model_len=longest(limits.max_model_len, limits.blocks, limits.block))
         settings = zip(FLAGS, engine_of(limits).values(), strict=True)
         server = self.header.server
         horizon = HORIZON_US * max(math.ceil(2e6 * duration_s / HORIZON_US), 1)

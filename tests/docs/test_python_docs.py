@@ -37,6 +37,7 @@ def test_the_searches_of_the_page_are_calls_of_the_interface() -> None:
     assert {call.attr for call in calls if isinstance(call, ast.Attribute)} <= set(evolve.__all__)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of the libraries of notebooks
 def test_the_notebook_runs_and_stores_what_it_computes(tmp_path: Path) -> None:
     fresh = python_docs.executed(notebook(), tmp_path)

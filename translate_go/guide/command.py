@@ -31,17 +31,19 @@ class Limits:
 
 
 def limits_of(deployment: Deployment | None) -> Limits:
-    """The engine's limits among the deployment's facts; the host's defaults for the others, and without one.
-
-    A sequence is never longer than the whole KV cache, with which neither engine nor host would start.
-    """
+    """The engine's limits among the deployment's facts; the host's defaults for the others, and without one."""
     if deployment is None:
         return Limits()
     facts = deployment.facts
     names = ("kv_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
     given = {name: int(facts[name]) for name in names if name in facts}
     limits = Limits(**given, long_prefill_token_threshold=deployment.long_prefill_token_threshold)
-    return replace(limits, max_model_len=min(limits.max_model_len, limits.kv_blocks * limits.block_size))
+    return replace(limits, max_model_len=longest(limits.max_model_len, limits.kv_blocks, limits.block_size))
+
+
+def longest(max_model_len: int, kv_blocks: int, block_size: int) -> int:
+    """The `max_model_len` (tokens, 0: no limit) that neither engine nor host refuses: at most the whole KV cache."""
+    return min(max_model_len, kv_blocks * block_size)
 
 
 def settings_of(deployment: Deployment | None) -> dict[str, float]:

@@ -48,7 +48,7 @@ def test_a_limit_on_memory_that_is_too_low_for_the_libraries_is_one_line(kib: in
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", says)
 
 
-@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("redirected", [pytest.param("2>&-", marks=pytest.mark.slow), "2>/dev/full"])
 def test_a_failing_stderr_stops_nothing(redirected: str, tmp_path: Path) -> None:
     config = tiny_world.write(tmp_path, ONE, **BRIEF, search="{finalists: 0, start: [floor], only_start: true}")
     run = tmp_path / "run"

@@ -95,7 +95,7 @@ def by_command(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("first, workers", [("evolve", 2), ("numpy, pandas, evolve", 1)])
+@pytest.mark.parametrize("first, workers", [("evolve", 2), pytest.param("numpy, pandas, evolve", 1, marks=pytest.mark.slow)])
 def test_a_search_gives_the_same_archive_as_the_command_line(
     first: str, workers: int, by_command: Path, tmp_path: Path
 ) -> None:

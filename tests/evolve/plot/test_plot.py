@@ -288,7 +288,7 @@ def test_what_was_drawn_is_said_with_the_meaning_of_its_words(
     )
 
 
-@pytest.mark.parametrize("suffix", MAGIC)
+@pytest.mark.parametrize("suffix", ["svg", *(pytest.param(name, marks=pytest.mark.slow) for name in ("png", "pdf"))])
 def test_two_processes_write_the_same_bytes_whatever_the_users_settings_are(
     suffix: str, tiny_run: Path, tmp_path: Path
 ) -> None:

@@ -150,6 +150,7 @@ def test_a_comparison_on_a_cluster_is_that_of_one_machine(two: DaskCluster, tmp_
         assert (tmp_path / "there" / journal.parent.name / "journal.jsonl").read_bytes() == journal.read_bytes()
 
 
+@pytest.mark.slow
 def test_workers_that_come_and_go_change_nothing(dask: DaskCluster, tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     """One is killed in the middle, another retires, a third and a fourth join."""
     first, run = dask.join(), tmp_path / "run"

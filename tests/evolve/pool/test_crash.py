@@ -27,11 +27,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     [
         "run",
         "validate",
-        "worker",
-        "dask-client",
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("ingest", "stop", "dask-worker", "dask-scheduler", "locks")
+            for name in ("worker", "ingest", "stop", "dask-client", "dask-worker", "dask-scheduler", "locks")
         ),
     ],
 )

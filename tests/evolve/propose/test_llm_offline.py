@@ -95,7 +95,9 @@ def test_litellm_left_alone_tries_to_connect(tmp_path: Path) -> None:
     assert "raw.githubusercontent.com" in attempts(tmp_path, "import litellm")
 
 
-@pytest.mark.parametrize("asks", [{}, {VARIABLE: "False"}], ids=["unset", "the user's own"])
+@pytest.mark.parametrize(
+    "asks", [pytest.param({}, id="unset", marks=pytest.mark.slow), pytest.param({VARIABLE: "False"}, id="the user's own")]
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_an_import_connects_to_nothing(way: str, asks: dict[str, str], tmp_path: Path) -> None:
     assert attempts(tmp_path, WAYS[way], **asks) == ""

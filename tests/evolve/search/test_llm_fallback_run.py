@@ -70,7 +70,7 @@ def test_a_replay_asks_the_same_models_without_knowing_a_price(folder: Path, sto
     assert ran.status == 0 and verdicts(folder / "again") == verdicts(story.run)
 
 
-@pytest.mark.parametrize("part", ["given up", "sent"])
+@pytest.mark.parametrize("part", [pytest.param("given up", marks=pytest.mark.slow), "sent"])
 def test_a_run_that_broke_off_in_between_goes_on_as_if_it_had_not(part: str, folder: Path, story: Story) -> None:
     """Cut after the first model was given up, and after the request to the second was journalled."""
     run = folder / f"cut-{part.replace(' ', '-')}"

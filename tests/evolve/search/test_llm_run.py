@@ -190,6 +190,7 @@ def test_a_replay_of_every_fault_needs_no_key_and_no_server(played: Played) -> N
     assert f"Replayed from {story.run}: nothing was sent" in ran.out
 
 
+@pytest.mark.slow
 def test_a_run_that_was_recorded_in_the_older_form_replays(folder: Path, played: Played) -> None:
     story = played(faulty).story
     recorded = journal(story.run)
@@ -302,6 +303,7 @@ def test_a_run_that_died_between_rounds_ends_as_an_uninterrupted_one(
 # what an offline run does not need
 
 
+@pytest.mark.slow
 def test_help_and_an_offline_run_import_no_language_models(folder: Path, played: Played) -> None:
     helped, (_, ran) = evolve_apart(folder, "--help"), played(offline)
     assert helped.status == ran.status == 0

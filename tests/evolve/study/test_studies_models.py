@@ -89,7 +89,7 @@ def test_costs_by_search_add_up_to_what_the_server_was_asked(folder: Path) -> No
         assert f"{row['tokens_in']:,}" in line
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_repeats_go_on_exactly(folder: Path, how: signal.Signals) -> None:
     """Interrupted or killed while the requests of both repeats hang; an interrupt does not wait for them."""
     with Server(Recorder()) as server:

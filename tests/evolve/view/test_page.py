@@ -134,7 +134,7 @@ def test_every_view_of_the_shipped_run_opens_without_an_error(tabs: Callable[...
     assert shown_ids(tab, "grid") == {e.id for e in followed.story.population.archive.grid.cells.values()}
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 390])
 def test_no_view_has_a_grave_fault_of_accessibility_or_is_wider_than_its_window(
     tabs: Callable[..., Tab], tiny_page: Path, width: int
 ) -> None:
