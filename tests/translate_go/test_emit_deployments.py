@@ -160,6 +160,7 @@ def test_how_the_deployment_is_chosen() -> None:
         "NewFittedFor(name string, options FittedOptions)" in table["fitted.go"]
         and "hw.Model, hw.GPU, hw.TP" in table["fitted.go"]
     )
+    assert "Each deployment has limits of its own" in table["INTEGRATION.md"]
     assert "9 deployments by name" in table["INTEGRATION.md"] and "Deployments: 9, by name" in table["fitted.go"]
 
 

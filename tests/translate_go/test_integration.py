@@ -59,6 +59,22 @@ def command(text: str) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
+@every
+def test_each_deployment_has_its_flags(target: str, what: str) -> None:
+    """The command is for the first; what differs for the others is beside it, where they are few."""
+    deployments, text = CASES[what][1], TEXTS[target, what]
+    lines = text.partition("With the others give these instead:\n\n")[2].partition("\n\n")[0].splitlines()
+    assert len(lines) == (len(deployments) - 1 if 1 < len(deployments) < 9 else 0)
+    first, flag = command(text), "--latency-model" if target == "blis-4" else "--latency-backend"
+    for line in lines:
+        words = line.split()
+        other = dict(zip(words[::2], words[1::2], strict=True))
+        assert set(other) < set(first) and "--total-kv-blocks" in other
+        assert other.pop(flag).endswith("-other")
+        assert other == {name: first[name] for name in other}  # it is the same deployment
+    assert ("evolve emit --host-facts" in text) == (len(deployments) == 9)
+
+
 def test_the_command_has_the_limits_of_the_deployment() -> None:
     """They are those of configs/experiments_h100.yaml."""
     assert command(TEXTS["blis-4", "baked"]) == {

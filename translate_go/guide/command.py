@@ -77,6 +77,17 @@ def run_command(plan: Plan, deployment: Deployment | None, backend: str, *, name
     )
 
 
+def flags(plan: Plan, deployment: Deployment, backend: str, *, named: bool) -> str:
+    """What names a deployment, its backend and its limits on either branch's command line, in one line."""
+    limits, main = limits_of(deployment), plan.target.branch == "main"
+    longest_flag = [f"{plan.target.flags['max_model_len']} {limits.max_model_len}"] if main else []
+    option = "--latency-model" if main else "--latency-backend"
+    return " ".join([
+        _model(deployment, named=named), f"{option} {backend}", *_bounds(plan, limits), *longest_flag,
+        _threshold(limits),
+    ])  # fmt: skip
+
+
 def example_command(plan: Plan, deployments: Sequence[Deployment]) -> str:
     """The command of the main branch that runs its own workload with the backend, for the first of the deployments.
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from translate_go.deployment import Deployment, by_name
-from translate_go.guide.command import names_deployment, replay_command, run_command
+from translate_go.guide.command import flags, names_deployment, replay_command, run_command
 from translate_go.guide.registration import Registration, registrations
 from translate_go.spelling import clean
 from translate_go.target import BLIS_5_DIFFERS, Plan
@@ -42,7 +42,7 @@ _MAIN = """
 {whose}:
 
     {command}
-
+{others}
 {names}
 - `header.yaml` and `trace.csv` are a trace in the host's own format, TraceV2. `evolve simulate --id ID --export tracev2
   --out FOLDER` writes one of an experiment's load.
@@ -105,7 +105,7 @@ This branch chooses its backend by which settings are present, so it needs a nam
 {whose}:
 
     {command}
-
+{others}
 {names}
 - `--horizon` is in us.
 - The exact number of KV blocks is in your engine's log: `GPU KV cache size: N tokens`, divided by the block size.
@@ -122,6 +122,15 @@ This backend does not read them.
 For the main branch, emit it with `--target blis-4`: these files lack methods of that branch.
 """
 _WHOSE = "With the limits of {name}"
+_OTHERS = """
+With the others give these instead:
+
+{flags}
+"""
+_THEIRS = """
+Each deployment has limits of its own: give those of your engine. `evolve emit --host-facts` makes a backend that has no
+deployment baked in, and serves every model that the host knows.
+"""
 _HOSTS = "With the host's own defaults: give those of your engine"
 _BY_NAME = "It selects the deployment together with `--hardware` and `--tp`."
 _READ = "The host reads the config.json of that model, and the hardware table's row of `--hardware`."
@@ -149,6 +158,7 @@ def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
         added = [backend.name for backend in backends]
         cases = "\n".join(_case(plan, backend) for backend in backends)
         return plan.name.fill(_MAIN).format(
+            others=_others(plan, deployments, backends, named=named),
             cases=textwrap.indent(cases, " " * 7), whose=whose, names=names,
             valid="\n".join(f'       "{name}": true,' for name in added),
             command=replay_command(plan, first, backends[0].name, named=named),
@@ -163,9 +173,21 @@ def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
         cases=textwrap.indent(cases, " " * 7),
         whose=whose,
         names=names,
+        others=_others(plan, deployments, backends, named=named),
         command=run_command(plan, first, backends[0].name, named=named),
         differences="\n".join(f"- {text}" for text in BLIS_5_DIFFERS),
     )
+
+
+def _others(plan: Plan, deployments: Sequence[Deployment], backends: Sequence[Registration], *, named: bool) -> str:
+    """How the command differs for deployments other than the first."""
+    if len(deployments) < 2:
+        return ""
+    if by_name(deployments):
+        return _THEIRS
+    names = [b.name for b in backends] if len(backends) > 1 else [backends[0].name] * len(deployments)
+    lines = [flags(plan, d, name, named=named) for d, name in zip(deployments, names, strict=True)]
+    return _OTHERS.format(flags=textwrap.indent("\n".join(lines[1:]), " " * 4))
 
 
 def _case(plan: Plan, backend: Registration) -> str:
