@@ -76,13 +76,17 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Runs below a folder, what the project ships (models and hardware with aliases), and the user's own models."""
+    """Runs below a folder, what the project ships (models and hardware with aliases), and the user's own models.
+
+    overloaded: those of the experiments that are only predicted, because the engine could not keep up.
+    """
 
     runs: tuple[RunState, ...]
     programs: tuple[str, ...]
     methods: tuple[str, ...]
     configs: tuple[str, ...]
     experiments: tuple[str, ...]
+    overloaded: tuple[str, ...]
     models: Mapping[str, tuple[str, ...]]
     own_models: tuple[str, ...]
     hardware: Mapping[str, tuple[str, ...]]
@@ -100,6 +104,7 @@ def inventory(folder: Path) -> Inventory:
         methods=tuple(method_names()),
         configs=tuple(bundled_configs()),
         experiments=tuple(e.id for e in bundled_experiments()),
+        overloaded=tuple(e.id for e in bundled_experiments() if e.quality == "overloaded"),
         models={str(e["id"]): tuple(e["aliases"]) for e in model_table().values()},
         own_models=tuple(own_models()),
         hardware={str(e["name"]): tuple(e["aliases"]) for e in hardware_table().values()},
@@ -134,7 +139,8 @@ def print_inventory(inventory: Inventory) -> None:
         if not run.done:
             say(f"    {command('resume', run.run)}")
     lists = {"Programs": inventory.programs, "Methods": inventory.methods, "Configurations": inventory.configs,
-             "Experiments": inventory.experiments}  # fmt: skip
+             "Experiments": inventory.experiments,
+             "Of these overloaded, so never fitted": inventory.overloaded}  # fmt: skip
     if inventory.own_models:
         lists["Models of your own"] = inventory.own_models
     for title, names in lists.items():
