@@ -177,7 +177,7 @@ def _keeping(source: Source, origins: Origins) -> str:
     shipped = [e.id for e in fittable(bundled_experiments())]
     own = [] if set(fitted) <= set(shipped) else ["--experiments", "FILE"]
     ids = [] if set(fitted) == set(shipped) else ["--id", ",".join(fitted)]
-    only = ",".join((*origins.decided, *origins.bounded))
+    only = ",".join(origins.decided)
     return command("fit", TRAINED_PHYSICS, "--only", only, *own, *ids, "--out", "held.py")
 
 
@@ -198,8 +198,8 @@ def emit_coefficients(source: Source, out: Path | None) -> None:
     if origins.bounded:
         names = ", ".join(_with_eleventh(origins.bounded))
         warn(
-            f"the fit took {names} to a bound: what it stands for is not in the fitted runs, or other constants that "
-            "were held had to move instead. Read the errors that evolve fit printed before you use this"
+            f"the fit took {names} to a bound: the fitted runs do not show what this stands for, or constants that were "
+            "held should have moved instead. Read the errors that evolve fit printed before you use this"
         )
     if origins.undecided:
         names = ", ".join(_with_eleventh(origins.undecided))
@@ -207,7 +207,7 @@ def emit_coefficients(source: Source, out: Path | None) -> None:
             f"the fitted runs hardly decide {names}: do not rely on predictions for models, GPUs or loads on which "
             "these weigh more. Fit runs on which they do, or keep these as published"
         )
-        if origins.decided or origins.bounded:
+        if origins.decided:
             say(f"  {_keeping(source, origins)}", err=True)
     if out is None:
         say(text, end="")

@@ -89,6 +89,15 @@ class Folder:
     findings: tuple[Finding, ...]
 
 
+def _or_trace(path: Path, names: Iterable[str]) -> str:
+    """How to give a folder's trace of the host instead, if it may have one."""
+    header = next((name for name in sorted(names) if name.endswith(".yaml")), None)
+    data = next((name for name in sorted(names) if name.endswith(".csv")), None)
+    if header is None or data is None:
+        return ""
+    return f", or a trace of the host with --tracev2 {shown_path(path / header)} {shown_path(path / data)}"
+
+
 def look(path: Path) -> Folder:
     """The sources of one folder. Raises InputError if it is not a folder, cannot be read or has no source."""
     names = _names(path)
@@ -104,14 +113,9 @@ def look(path: Path) -> Folder:
     if not stages and not any(files.values()):
         if SUMMARY in names or PER_REQUEST in names:
             raise InputError(f"{shown_path(path)}: is a results folder: name the experiment's folder above it")
-        headers = sorted(name for name in names if name.endswith((".yaml", ".yml")))
-        tables = sorted(name for name in names if name.endswith(".csv"))
-        if headers and tables:
-            which = f"--tracev2 {shown_path(path / headers[0])} {shown_path(path / tables[0])}"
-            raise InputError(f"{shown_path(path)}: is no experiment's folder: for a trace of the host, give {which}")
         why = "; ".join(f"{f.source} {f.text}" for f in findings)
         held = f"has no source that can be read ({why})" if why else f"contains none of {', '.join(ROOT)}, {results}/"
-        raise InputError(f"{shown_path(path)}: {held}: name the folder of an experiment")
+        raise InputError(f"{shown_path(path)}: {held}: name the folder of an experiment{_or_trace(path, names)}")
     name = plain(path.name)
     parts = parse_name(name)
     if parts.model is None:

@@ -30,6 +30,7 @@ from simulator.language.simplify import brief
 from simulator.language.unparse import unparse
 
 Known = Mapping[str, ConstantRecord]  # by `method.name`
+WORSE_PCT = 1.0  # by how much the mean of a run's absolute errors has to grow to be worse: what a replay leaves open
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,9 @@ class Calibration:
 
     @property
     def worse(self) -> int:
-        """How many runs are predicted worse than before, by the mean of the absolute errors of their latencies."""
+        """How many runs are predicted worse than before, by more than WORSE_PCT."""
         pairs = zip(self.before, self.best.errors, strict=True)
-        return sum(summarise([new]).joint > summarise([old]).joint for old, new in pairs)
+        return sum(summarise([new]).joint > summarise([old]).joint + WORSE_PCT for old, new in pairs)
 
     def to_json(self) -> JsonObject:
         return {

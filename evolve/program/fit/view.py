@@ -163,9 +163,9 @@ def _errors_table(result: Calibration) -> Table:
 
 
 def _most_worse(result: Calibration) -> str | None:
-    """A sentence if most runs are predicted worse than before the fit."""
+    """A sentence if most runs are predicted worse than before the fit, of several."""
     runs, held = len(result.best.errors), sum(c.held for c in result.constants)
-    if 2 * result.worse <= runs:
+    if runs == 1 or 2 * result.worse <= runs:
         return None
     remedy = f"free more of the {counted(held, 'held constant')} with --only" if held else "choose another form"
     return (

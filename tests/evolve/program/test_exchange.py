@@ -204,7 +204,7 @@ def test_an_export_is_ingested_with_all_its_settings_and_a_fit_to_it_keeps_its_c
     assert run_command(["ingest", *pairs[:3], "--out", "none"]) == 0
     assert "no experiment: --hardware says where the trace is replayed" in capsys.readouterr().out
     assert run_command(["ingest", "t", "--out", "none"]) == 2
-    assert "give --tracev2 t/header.yaml t/trace.csv" in capsys.readouterr().err.replace(str(files) + "/", "")
+    assert "or a trace of the host with --tracev2 t/header.yaml t/trace.csv" in capsys.readouterr().err.replace(str(files) + "/", "")
 
 
 def test_without_prefix_caching_nothing_is_shared(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def test_a_fit_that_makes_most_runs_worse_says_so_and_suggests_no_export(
     assert evolve("fit", "trained_physics", "--only", "b3", "--out", mine, "--json") == 0
     result = json.loads(capsys.readouterr().out)
     sizes = [[sum(abs(r[x]) for x in ("e2e", "ttft", "itl")) for r in result[when]] for when in ("before", "after")]
-    worse = sum(new > old for old, new in zip(*sizes, strict=True))
+    worse = sum(new > old + 3.0 for old, new in zip(*sizes, strict=True))  # a percent in the mean of the three
     assert result["worse"] == worse > 10
     assert evolve("fit", "trained_physics", "--only", "b3", "--out", mine) == 0
     out = capsys.readouterr().out
