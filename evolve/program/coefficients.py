@@ -198,8 +198,8 @@ def emit_coefficients(source: Source, out: Path | None) -> None:
     if origins.bounded:
         names = ", ".join(_with_eleventh(origins.bounded))
         warn(
-            f"the fit took {names} to a bound: the fitted runs do not show what this stands for, or constants that were "
-            "held should have moved instead. Read the errors that evolve fit printed before you use this"
+            f"the fit took {names} to a bound: the fitted runs do not show what this stands for, or constants that "
+            "were held should have moved instead. Read the errors that evolve fit printed before you use this"
         )
     if origins.undecided:
         names = ", ".join(_with_eleventh(origins.undecided))
