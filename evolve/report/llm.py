@@ -56,5 +56,7 @@ def lines(calls: JsonObject, run: str) -> list[str]:
     if calls["stopped"]:
         option = OPTIONS.get(calls["stopped"].split()[0])
         remedy = f"; `{command('resume', run, option, 'MORE')}` goes on" if option else ""
+        if calls["stopped"].startswith("no new candidate"):
+            remedy = ": name another model, or raise llm.patience in the configuration of a new run"
         text.append(f"Stopped before the budget of candidates: {calls['stopped']}{remedy}.")
     return text

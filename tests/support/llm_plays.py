@@ -36,6 +36,7 @@ from llm_replies import (
     truncated,
 )
 from llm_runs import (
+    DATA,
     KEY,
     NOTES_KEPT,
     Ran,
@@ -135,6 +136,14 @@ class Story(NamedTuple):
     ran: Ran
     server: Server
     recorder: Recorder
+
+
+def set_up(folder: Path) -> Path:
+    """The folder, with the data and the configurations of its runs in it."""
+    (folder / "data.yaml").write_text(DATA)
+    for name, text in CONFIGS.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
 
 
 def whole_run(

@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from llm_plays import CONFIGS, Story, whole_run
+from llm_plays import Story, set_up, whole_run
 from llm_replies import Reply, Request, status
-from llm_runs import DATA, USD, by_content, entries, evolve, journal, ledger, of_kind, search, verdicts
+from llm_runs import USD, by_content, entries, evolve, journal, ledger, of_kind, search, verdicts
 from llm_server import Server
 
 ROUNDS = ("--budget", 60)
@@ -21,10 +21,7 @@ def a_is_down(request: Request) -> Reply:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("fallback")
-    (path / "data.yaml").write_text(DATA)
-    (path / "narrow.yaml").write_text(CONFIGS["narrow"])
-    return path
+    return set_up(tmp_path_factory.mktemp("fallback"))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import pandas as pd
 import pytest
 from llm_plays import (
-    CONFIGS,
     FAULTS,
     INJECTED,
     MOST_TOKENS,
@@ -31,13 +30,13 @@ from llm_plays import (
     poor,
     reference,
     refused,
+    set_up,
     together,
     unnoted,
     whole_run,
 )
 from llm_replies import Reply, Request, said
 from llm_runs import (
-    DATA,
     DISLIKED,
     KEY,
     NOTES_KEPT,
@@ -67,11 +66,7 @@ Played = Callable[[Callable[[Path], T]], T]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of this file's runs, with their data and configurations."""
-    path = tmp_path_factory.mktemp("llm")
-    (path / "data.yaml").write_text(DATA)
-    for name, text in CONFIGS.items():
-        (path / f"{name}.yaml").write_text(text)
-    return path
+    return set_up(tmp_path_factory.mktemp("llm"))
 
 
 @pytest.fixture(scope="module")
