@@ -55,6 +55,19 @@ def share(llm: LlmSettings, searches: int) -> LlmSettings:
     )
 
 
+def shares_line(llm: LlmSettings, searches: int, noun: str) -> str:
+    """How the limits are shared out among so many searches, in words; `noun` is what they are called.
+
+    >>> shares_line(LlmSettings(max_usd=6.0, max_calls=7), 2, "repeats")
+    'each of 2 repeats has an equal share: 3 of 6 USD, 3 of 7 requests'
+    """
+    each = share(llm, searches)
+    units = {"max_usd": "USD", "max_calls": "requests", "max_tokens": "tokens"}
+    parts = [f"{getattr(each, name):g} of {getattr(llm, name):g} {unit}" for name, unit in units.items()
+             if getattr(llm, name) or name == "max_usd"]  # fmt: skip
+    return f"each of {searches} {noun} has an equal share: {', '.join(parts)}"
+
+
 def check_spent(runs: Sequence[Run], searches: int, llm: LlmSettings) -> None:
     """Raises InputError if one of the `runs` has spent more than its share of `llm` among `searches` searches.
 

@@ -18,6 +18,7 @@ import pytest
 from llm_plays import (
     FAULTS,
     INJECTED,
+    LEAST_USD,
     MOST_TOKENS,
     MOST_USD,
     WRONG,
@@ -356,9 +357,11 @@ def test_only_what_may_be_fitted_is_asked_for(folder: Path) -> None:
 
 def test_money_ends_at_its_limit(played: Played) -> None:
     none, requests, (run, some, server, _) = played(poor)
-    assert (none.status, requests) == (0, 0)
-    assert "max_usd 0.0001 leaves 0.0001 USD, and a request may take " in none.out
-    assert f"; `evolve resume {run} --max-usd MORE` goes on." in none.out
+    assert (none.status, requests) == (1, 0)
+    why = f"max_usd {LEAST_USD} leaves {LEAST_USD:.4f} USD, and a request may take "
+    assert why in none.out and f"; `evolve resume {run} --max-usd MORE` goes on." in none.out
+    assert none.err.startswith(f"evolve: {run}: no language model could be asked: {why}")
+    assert none.err.endswith(f": `evolve resume {run} --max-usd MORE` goes on\n") and none.err.count("\n") == 1
     assert some.status == 0 and f"max_usd {MOST_USD} leaves " in some.out
     usd = sum(USD[name][0] * p.tokens_in + USD[name][1] * p.tokens_out for name, p in server.by_model.items()) / 1e6
     assert 0 < usd <= MOST_USD
@@ -370,7 +373,8 @@ def test_money_ends_at_its_limit(played: Played) -> None:
 
 def test_operators_finish_the_budget_while_all_models_are_down(played: Played) -> None:
     run, code, shown = played(down)
-    assert code == 0
+    assert code == 1
+    assert f"evolve: {run}: no language model answered (openai/a: " in shown and "`evolve llm-check MODEL`" in shown
     assert "all models are down: offline operators propose" in shown
     assert json.loads((run / "report.json").read_text())["candidates"] == 44
     assert not [e for e in entries(run) if e["operator"].startswith("llm:")]
