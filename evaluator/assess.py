@@ -28,7 +28,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.language.bounds import too_narrow
 from simulator.language.complete import complete
 from simulator.language.infer import infer
-from simulator.language.ir import Field, Program, nodes
+from simulator.language.ir import Field, Function, Number, Program, nodes
 from simulator.language.measure import Caps, complaints, constants, features, made_numbers, operations
 from simulator.language.opcodes import Code, assemble
 from simulator.language.parse import parse
@@ -189,9 +189,19 @@ def _foreknown(program: Program) -> Iterator[Fault]:
             yield Fault("fields", 0, why)
     for complaint in too_narrow(program):
         yield Fault("bounds", 0, complaint)
-    for number in made_numbers(program):
+    made = [(number, _line_of(number, f)) for f in program.functions for number in made_numbers(Program((f,)))]
+    for number, line in sorted(made):
         rule = "only 0, 1, 2 and 0.5 may be fixed: make it a constant, which the fit decides"
-        yield Fault("numbers", 0, f"the formulas come to the number {number:g}, and {rule}")
+        yield Fault("numbers", line, f"the formulas come to the number {number:g}, and {rule}")
+
+
+def _line_of(number: float, function: Function) -> int:
+    """The line where a number is written, that of the final return if it is made of several."""
+    for statement in function.body:
+        whole = Function(function.name, (), (), statement.value)
+        if Number(number) in nodes(whole):
+            return statement.line
+    return function.line
 
 
 def assess(program: Program, data: Data, limits: Limits = NO_LIMITS, laps: Laps | None = None) -> Scored | Rejected:

@@ -34,12 +34,12 @@ def unanswered(calls: JsonObject, run: str) -> str:
     models = calls.get("models", {})
     if not calls or calls["replayed"] or any({"answered", "cached"} & set(row["outcomes"]) for row in models.values()):
         return ""
+    option = raises(calls["stopped"])
+    ended = f"{calls['stopped']}: `{command('resume', run, option, 'MORE')}` goes on" if option else ""
     if not models:
-        option = raises(calls["stopped"])
-        remedy = f"`{command('resume', run, option, 'MORE')}` goes on"
-        return f"{run}: no language model could be asked: {calls['stopped']}: {remedy}" if option else ""
+        return f"{run}: no language model could be asked: {ended}" if ended else ""
     faults = "; ".join(f"{model}: {row['last_fault']}" for model, row in models.items())
-    return f"{run}: no language model answered ({faults}), {NO_ANSWER}"
+    return f"{run}: no language model answered ({faults}), {f'and {ended}' if ended else NO_ANSWER}"
 
 
 def _reviews(reviews: JsonObject) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from evolve.propose.llm.calls import call_log
+from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.setup import with_limits
 from evolve.run.config import Config
 from evolve.run.folder import Run

@@ -19,7 +19,8 @@ from evaluator.score import Errors
 from evolve.pool.pool import Promise
 from evolve.propose.llm import judges, notes, prompt
 from evolve.propose.llm.availability import Availability
-from evolve.propose.llm.calls import CallLog, Messages
+from evolve.propose.llm.call_log import CallLog
+from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.conversation import Asker, Workers, converse
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.panel import Background, review

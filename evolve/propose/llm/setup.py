@@ -11,7 +11,7 @@ from archive.journal import Journal
 from archive.proposal import is_outcome
 from evaluator.diagnose.describe import one_value
 from evolve.propose.llm import client, servers, templates
-from evolve.propose.llm.calls import call_log
+from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.conversation import Workers
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.prices import Price, prices_of
@@ -40,7 +40,7 @@ def check(config: Config, searches: int = 1) -> list[str]:
     if not config.llm.models:
         remedy = "give --llm provider/model, e.g. openai/gpt-5.4-mini, or llm.models in the configuration"
         raise InputError(f"--proposer {config.search.proposer} needs a model: {remedy}")
-    prices, texts = priced(config), _texts(config)
+    texts, prices = _texts(config), priced(config)
     lines = servers.plan(config, prices, texts)
     if not config.llm.cache:  # whose answers are free
         servers.check_affordable(config, prices, texts, searches)

@@ -513,6 +513,37 @@ def test_a_prompt_of_an_offline_run_can_be_read(folder: Path, played: Played) ->
     assert formula in ran.out and "### Proposal N: " in ran.out and "# Notes" in ran.out
 
 
+def test_a_refused_idea_has_no_prompt_but_what_was_sent_for_it(folder: Path, played: Played) -> None:
+    run = played(reference)[0].run
+    refused = next(e for e in entries(run) if e["verdict"] == "rejected" and e.get("call"))
+    args = ("prompt", run, refused["id"])
+    ran = evolve(folder, *args, key=None)
+    assert ran.status == 2 and ran.err == (
+        f"evolve: {run}: proposal {refused['id']} was refused at {refused['stage']}, so nothing improves it: "
+        f"`evolve prompt {run} {refused['id']} --sent` prints what was sent for it, "
+        f"`evolve prompt {run} {refused['id']} --answer` what came back\n"
+    )
+    assert evolve(folder, *args, "--sent", key=None).status == evolve(folder, *args, "--answer", key=None).status == 0
+    both = evolve(folder, *args, "--sent", "--answer", key=None)
+    assert both.status == 2 and not both.out
+    assert both.err == "evolve: --sent is what was asked, --answer what came back: give one of the two\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        ("abc", "abc: is not the number of a proposal: `evolve archive "),
+        ("-1", "-1: is not the number of a proposal: `evolve archive "),
+        ("1.5", "1.5: is not the number of a proposal: `evolve archive "),
+        ("99999", " has no proposal 99999: `evolve archive "),
+        (None, "Missing argument 'ID': see `evolve prompt --help`"),
+    ],
+)
+def test_what_is_no_id_is_one_line(folder: Path, played: Played, number: str | None, why: str) -> None:
+    ran = evolve(folder, "prompt", played(offline)[0], *([number] if number else []), key=None)
+    assert ran.status == 2 and not ran.out and ran.err.count("\n") == 1 and why in ran.err
+
+
 def test_a_prompt_of_nothing_is_one_line(folder: Path, played: Played) -> None:
     by_models, by_operators = played(reference)[0].run, played(offline)[0]
     for args in ((by_models, 99999), (by_models, 0, "--sent"), (by_operators, 99999), (by_operators, 3, "--answer")):
