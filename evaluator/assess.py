@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.language.bounds import too_narrow
 from simulator.language.complete import complete
 from simulator.language.infer import infer
-from simulator.language.ir import Field, Function, Number, Program, nodes
+from simulator.language.ir import Field, Function, Program, nodes
 from simulator.language.measure import Caps, complaints, constants, features, made_numbers, operations
 from simulator.language.opcodes import Code, assemble
 from simulator.language.parse import parse
@@ -196,10 +196,10 @@ def _foreknown(program: Program) -> Iterator[Fault]:
 
 
 def _line_of(number: float, function: Function) -> int:
-    """The line where a number is written, that of the final return if it is made of several."""
-    for statement in function.body:
-        whole = Function(function.name, (), (), statement.value)
-        if Number(number) in nodes(whole):
+    """The line of the first statement that comes to a number by itself or with those before it."""
+    for i, statement in enumerate(function.body):
+        so_far = replace(function, body=function.body[:i], result=statement.value)
+        if number in made_numbers(Program((so_far,))):
             return statement.line
     return function.line
 

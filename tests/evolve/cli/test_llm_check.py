@@ -111,11 +111,18 @@ def test_an_answer_without_a_program_is_quoted(tmp_path: Path) -> None:
     assert f'no program in the answer, which begins "{("<p>hello " * 30)[:77]}...": name a model that ' in said_of
 
 
-def test_a_number_in_a_formula_is_found_by_its_line(tmp_path: Path) -> None:
-    text = "def step_time(b, s, *, c: us/token = 2.0):\n    x = 1.5 * b.weight_read_us\n    return c * b.tokens + x\n"
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("x = (1 + 0.5) * b.weight_read_us\n    return c * b.tokens + x", 2),
+        ("x = b.weight_read_us\n    return c * b.tokens + x + 0.5 * x", 3),  # made of both lines, at the second
+    ],
+)
+def test_a_number_that_a_formula_comes_to_is_found_by_its_line(body: str, line: int, tmp_path: Path) -> None:
+    text = f"def step_time(b, s, *, c: us/token = 2.0):\n    {body}\n"
     _, value = as_json(tmp_path, said(whole(text)))
     complaint = value["proposals"][0]["complaint"]
-    assert complaint.startswith("line 2: the formulas come to the number 1.5, and only 0, 1, 2 and 0.5 may be fixed")
+    assert complaint.startswith(f"line {line}: the formulas come to the number 1.5, and only 0, 1, 2 and 0.5 may be")
 
 
 def test_what_may_cost_more_than_allowed_is_not_sent(tmp_path: Path) -> None:
