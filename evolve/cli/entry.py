@@ -1,6 +1,7 @@
 """The entry point: the group of all commands, and the one place where errors become a line and an exit status.
 
-Exit status: 0 done; 1 failed, or a gate said no; 2 anything the user supplied was wrong; 130 interrupted.
+Exit status: 0 done; 1 failed, a gate said no, or no language model answered; 2 anything the user supplied was wrong;
+130 interrupted.
 """
 
 from __future__ import annotations

@@ -266,8 +266,13 @@ def cascade_text(report: RunReport) -> str:
     total = sum(report.cpu_s.values())
     refused = ", ".join(f"{name} {count}" for name, count in report.verdicts.items() if name != "scored")
     shares = ", ".join(f"{name} {100 * s / total:.0f} %" for name, s in report.cpu_s.items()) if total else ""
+    cpu = (
+        f"CPU time of assessments {total:.0f} s: {shares}."
+        if shares
+        else "CPU time of assessments: not known, every verdict was in the journal already."
+    )
     scored = report.verdicts.get("scored", 0)
     return (
         f"Cascade: {report.proposals} proposals, {report.candidates} fitted, {scored} scored; "
-        f"refused: {refused or 'none'}.\nCPU time of assessments {total:.0f} s: {shares or 'nothing assessed'}."
+        f"refused: {refused or 'none'}.\n{cpu}"
     )

@@ -18,7 +18,7 @@ from evolve.run.spent import read_spent
 from evolve.view.calls import slim
 from evolve.view.experiments import Data, data_of
 from evolve.view.validation import FILE as VALIDATION
-from evolve.view.validation import validation_of
+from evolve.view.validation import RECORDED_FILE, recorded_of, validation_of
 from simulator.errors import InputError
 from simulator.json import JsonObject
 
@@ -115,6 +115,7 @@ class Followed:
         self.data: Data = data_of(run)
         self._report: Reading[RunReport | None] = Reading(path / "report.json", read_report, None)
         self._validation: Reading[JsonObject | None] = Reading(path / VALIDATION, validation_of, None)
+        self._recorded: Reading[JsonObject | None] = Reading(path / RECORDED_FILE, recorded_of, None)
         self._cpu: Reading[dict[int, float]] = Reading(path / CPU, _spent, {})
         best = champion_of(run, self.story.population.archive.members()) if run.shipped else None
         self._shipped = best.id if best else None
@@ -141,7 +142,7 @@ class Followed:
     def _settle(self) -> None:
         """Read the other files if they have changed; a folder that is gone leaves what they said."""
         if self.problem != GONE:
-            for reading in (self._report, self._validation, self._cpu):
+            for reading in (self._report, self._validation, self._recorded, self._cpu):
                 reading.refresh()
         if self.run.shipped or self.report:
             self.state = FINISHED
@@ -152,7 +153,7 @@ class Followed:
     def version(self) -> Hashable:
         """Something that differs whenever anything that a page shows does."""
         counts = len(self.story.rows), len(self.telling.calls)
-        times = self._report.times, self._validation.times, self._cpu.times
+        times = self._report.times, self._validation.times, self._recorded.times, self._cpu.times
         return id(self.telling), counts, times, self.state, self.problem
 
     @property
@@ -168,8 +169,8 @@ class Followed:
 
     @property
     def validation(self) -> JsonObject | None:
-        """The held-out errors, see evolve.view.validation."""
-        return self._validation.value
+        """The held-out errors, see evolve.view.validation: of searches in the folds, else of recorded forms."""
+        return self._validation.value or self._recorded.value
 
     @property
     def cpu_s(self) -> Mapping[int, float]:
@@ -189,7 +190,8 @@ class Followed:
     @property
     def notes(self) -> list[str]:
         """What is missing or damaged, a line each."""
-        texts = self.problem, self.data.note, self._report.problem, self._validation.problem, self._cpu.problem
+        files = self._report, self._validation, self._recorded, self._cpu
+        texts = self.problem, self.data.note, *(reading.problem for reading in files)
         return [text for text in texts if text]
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from evaluator.score import MEANS
 from evolve.run.folder import REMEDY
-from evolve.run.validations import SEARCHED, calls, forms_of
+from evolve.run.validations import RECORDED, SEARCHED, SOURCES, calls, forms_of
 from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
 
 FILE = "validate.json"
+RECORDED_FILE = "validate-recorded.json"  # of forms that a search with models recorded
 
 
 def validation_of(file: Path) -> JsonObject | None:
@@ -21,13 +22,24 @@ def validation_of(file: Path) -> JsonObject | None:
 
     A shipped run keeps the log of its validations only, which has no folds. Raises InputError if a file is damaged.
     """
+    return _read(file, "") or _logged(file.parent)
+
+
+def recorded_of(file: Path) -> JsonObject | None:
+    """The same of forms recorded from a search that saw all data, which `forms` says."""
+    return _read(file, SOURCES[RECORDED])
+
+
+def _read(file: Path, forms: str) -> JsonObject | None:
+    """The figures in a file, None if there is none. `forms`: where its forms come from, "" if from the folds."""
     try:
         raw = read_json(file, REMEDY)
     except OSError:
-        return _logged(file.parent)
+        return None
     try:
         return {
             "call": raw["call"],
+            "forms": forms,
             "kinds": [_kind(raw, kind, summary) for kind, summary in raw["summary"].items()],
             "coverage": [
                 {"class": name, "figure": figure, **{key: row[key] for key in ("runs", "covered_80", "covered_95")}}
@@ -81,6 +93,6 @@ def _logged(run: Path) -> JsonObject | None:
     last = searched[-1]
     try:
         kinds = [_means(kind, {"mean_abs_error_pct": row}) for kind, row in last["mean_abs_error_pct"].items()]
-        return {"call": last["call"], "kinds": [kind | {"folds": []} for kind in kinds], "coverage": []}
+        return {"call": last["call"], "forms": "", "kinds": [kind | {"folds": []} for kind in kinds], "coverage": []}
     except (KeyError, TypeError, AttributeError):
         raise InputError(f"{run}: the log of its validate calls is damaged: {REMEDY}") from None

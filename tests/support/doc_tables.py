@@ -114,6 +114,7 @@ CONFIGURATION = {
     "llm.share": "share of the proposals that models start with in a mixed search",
     "llm.programs": "programs that a question asks for",
     "llm.parents": "programs that a question shows",
+    "llm.patience": "generations in a row without a new candidate, after which a search that asks models ends",
     "llm.rounds": "rounds of a question: after each the model sees how its programs scored",
     "llm.api_base": "OpenAI-compatible server of models named `openai/NAME`",
     "llm.prices": "model: [input, output] in USD per million tokens",

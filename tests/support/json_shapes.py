@@ -20,7 +20,7 @@ import step_tables
 import tiny_world
 import trace_files
 from llm_replies import said
-from llm_scripts import EXAMPLE, whole
+from llm_scripts import EXAMPLE, UNITS, whole
 from llm_server import Server
 from paths import ROOT
 from trace_engine import simulate
@@ -42,7 +42,7 @@ NAMED = {
     "dropped": "REASON", "mended": "REASON", "skipped": "KIND", "breakdown": "KIND", "summary": "KIND",
     "fold_fields": "KIND", "missing": "SOURCE", "assumed": "KEY", "client_errors": "ERROR", "journey_statuses": "STATUS",
     "admissions_by_evidence": "EVIDENCE", "steps_by_evidence": "EVIDENCE", "replay_ms": "KIND", "steps_of": "KIND",
-    "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART", "config": "KEY", "generation_config": "KEY",
+    "ratio_to_compiled": "KIND", "fast": "KIND", "machine": "PART", "outcomes": "OUTCOME", "config": "KEY", "generation_config": "KEY",
     "intervals": "CLASS", "CLASS": "FIGURE", "selection": "KIND", "correlations": "FOLD",
     "correlated": "METHOD.NAME", "provenance.sources": "TABLE", "programs": "PROPOSAL", "values": "NAME", "formulas": "METHOD",
     "step_tables": "ID", "results[].errors": "ID", "results[].cycles": "SPLIT", "texts": "MODEL",
@@ -108,6 +108,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
     found["baselines"] = [
         printed("baselines", *search, "--out", home / "b", "--seeds", 1, "--only", "evolution,random")
     ]
+    refused = _asked(found, home, config)
     found["archive"] = [printed("archive", run, "--json")]
     found["archive --by proposer"] = [printed("archive", run, "--by", "proposer", "--json")]
     found["view"] = [printed("view", run, "--json")]
@@ -118,6 +119,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
     found["fit"].append(printed("fit", home / "again.py", "--experiments", data, "--json"))
     found["fit --learning-curve"] = [printed("fit", "floor", "--experiments", data, "--learning-curve", "--json")]
     found["show"] = [printed("show", name, "--json") for name in (program, f"{run}:0", "champion", "threshold")]
+    found["show, of a refused idea"] = [printed("show", refused, "--json")]
     found["blend"] = [
         printed("blend", ROOT / "seeds" / "champion", "--json"),
         printed("blend", ROOT / "seeds" / "champion", "--top", 2, "--out", home / "blend.py", "--json"),
@@ -200,6 +202,17 @@ def samples(home: Path) -> dict[str, list[Any]]:
     ]
     found["list"] = [printed("list", "--runs", home, "--json")]
     return found
+
+
+def _asked(found: dict[str, list[Any]], home: Path, config: Path) -> str:
+    """Add what runs with a language model print; the result names an idea that was refused there."""
+    given = "--config", config, "--workers", 1, "--budget", 30, "--quiet", "--json", "--proposer", "llm"
+    with Server(lambda _: said(whole(EXAMPLE) + UNITS)) as server:
+        asks = *given, "--llm", "openai/mine", "--api-base", server.url, "--max-calls", 4, "--rpm", 0
+        found["run"].append(printed("run", *asks, "--out", home / "asked"))
+        found["run --repeats"].append(printed("run", *asks, "--repeats", 2, "--out", home / "twice"))
+    return next(f"{home / 'asked'}:{line['id']}" for line in tiny_world.lines(home / "asked")
+                if line.get("verdict") == "rejected" and line.get("call"))  # fmt: skip
 
 
 CONFIG = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -53,7 +53,7 @@ function drawKinds(chart, kinds) {
 
 function kindsTable(run, kinds) {
   const measured = kinds.some((k) => isNumber(k.coverage_80));
-  return table(`Held-out errors of validation ${run.validation.call}`, [
+  return table(`Held-out errors of validation ${run.validation.call}${run.validation.forms ? `: ${run.validation.forms}` : ""}`, [
     { head: "held out", cell: kindTitle }, ...(kinds.some((k) => k.folds.length) ? [{ head: "folds", number: true, cell: (k) => count(k.folds.length) }] : []), ...latencyColumns((k) => k.mean_abs_error_pct),
     ...(kinds.some((k) => k.bias_pct) ? Object.entries(LATENCIES).map(([name, text]) => ({ head: `${text} bias (%)`, number: true, cell: (k) => signed(k.bias_pct?.[name]) })) : []),
     ...(measured ? [coverageColumn(80, (k) => k.coverage_80), coverageColumn(95, (k) => k.coverage_95)] : []),
@@ -111,7 +111,7 @@ function heldOutRange(rows, latency) {
 }
 
 function foldsTable(run, kind) {
-  return table("Folds, and the champion that the search without it chose", [
+  return table(run.validation.forms ? "Folds, and the recorded form that fits best without it" : "Folds, and the champion that the search without it chose", [
     { head: "fold", long: true, cell: (f) => f.name }, { head: "runs", number: true, cell: (f) => count(f.rows.length) }, ...latencyColumns((f) => f.mean_abs_error_pct),
     { head: "candidates", number: true, cell: (f) => count(f.champion?.candidates) }, { head: "its champion", cell: (f) => (f.champion ? foldChampion(f) : UNKNOWN) },
   ], kind.folds);

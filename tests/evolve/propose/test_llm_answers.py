@@ -34,7 +34,7 @@ REFUSED = {
     "the exponential of a count": "line 2: units: exp takes a pure number",
     "an unknown unit": "line 1: 'ms' is not a unit",
     "narrow bounds": "step_time: bounds [1.1, 1.4] give the value of weights",
-    "a number that is made": "the formulas come to the number 4",
+    "a number that is made": "line 2: the formulas come to the number 4",
     "two lines with a line between them left out": "its SEARCH has lines of program A that do not follow each other there",
     "a line that A does not have": "its SEARCH has 'memory = weights * b.weight_read_us + kv * b.kv_reed_us', which is not in "
     "program A; the nearest line there is 'memory = weights * b.weight_read_us + kv * b.kv_read_us'",

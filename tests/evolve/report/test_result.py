@@ -12,7 +12,7 @@ from elites import elite
 from archive.champion import Rule
 from evaluator.score import Errors
 from evolve.report.result import Refusals, RunReport, errors_of, read_report
-from evolve.report.run import means_table, median_text, print_run, unsound
+from evolve.report.run import cascade_text, means_table, median_text, print_run, unsound
 from simulator import documents
 from simulator.errors import InputError
 
@@ -49,6 +49,12 @@ def test_without_a_champion_there_are_no_errors_to_write() -> None:
     raw = bare.to_json()
     assert raw["champion"] is None and "errors" not in raw and "llm" not in raw
     assert not RunReport.from_json(json.loads(json.dumps(raw))).front
+
+
+def test_the_time_of_verdicts_from_the_journal_is_not_said_to_be_0() -> None:
+    assert cascade_text(FULL).endswith("\nCPU time of assessments 1 s: fit 100 %.")  # 1.25 s, all of the fit
+    text = cascade_text(replace(FULL, cpu_s={}))
+    assert text.endswith("\nCPU time of assessments: not known, every verdict was in the journal already.")
 
 
 def test_the_errors_of_fitted_experiments_are_told_apart() -> None:

@@ -1,8 +1,9 @@
-"""Whole runs of models that only repeat themselves: they end by themselves, for the reason that they say."""
+"""Whole runs of models that bring nothing: they only repeat themselves, are not there, or may not be asked."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -99,3 +100,39 @@ def test_progress_says_when_nothing_new_comes(folder: Path, monkeypatch: pytest.
     again = evolve(folder, "run", "--replay", "loud", "--out", "loud-again", "--workers", 1)
     assert "replaying proposals: 2 of 2 answered" in again.err and "replaying proposals, round 2: " in again.err
     assert "asking for" not in again.err
+
+
+# models that are not asked
+
+
+ASKED = ("run", "--config", "same.yaml", "--experiments", "data.yaml", "--proposer", "llm", "--llm", "openai/a",
+         "--workers", 1, "--quiet")  # fmt: skip
+NO_ONE = "http://127.0.0.1:1"
+
+
+def test_a_run_whose_server_is_not_there_keeps_its_work_and_fails(folder: Path) -> None:
+    (folder / "closed.yaml").write_text(CONFIG.replace("patience: 3", "patience: 3, attempts: 1"))
+    args = [*ASKED, "--api-base", NO_ONE, "--budget", 12, "--out", "closed"]
+    ran = evolve(folder, *["closed.yaml" if arg == "same.yaml" else arg for arg in args])
+    assert ran.status == 1 and "\nChampion" in ran.out and (folder / "closed" / "report.json").is_file()
+    assert ran.err.startswith("evolve: closed: no language model answered (openai/a: ") and ran.err.count("\n") == 1
+    assert "see to the model, its server and --api-base" in ran.err
+    assert json.loads((folder / "closed" / "report.json").read_text())["candidates"] == 12
+
+
+def test_a_price_of_a_model_that_is_not_asked_is_refused(folder: Path) -> None:
+    ran = evolve(folder, *ASKED, "--api-base", NO_ONE, "--price", "openai/other=1,2", "--out", "never")
+    assert ran.status == 2 and not (folder / "never").exists()
+    assert ran.err == "evolve: --price openai/other=1,2: openai/other is not asked: the models are openai/a\n"
+
+
+def test_a_limit_below_one_question_is_refused_with_one_that_is_enough(folder: Path) -> None:
+    """By hand: an answer may take 8192 tokens of 2 USD a million, which alone is more than a cent."""
+    price = ("--price", "openai/a=1,2")
+    ran = evolve(folder, *ASKED, "--api-base", NO_ONE, *price, "--max-usd", 0.01, "--out", "never")
+    assert ran.status == 2 and not (folder / "never").exists()
+    assert re.fullmatch(
+        r"evolve: --max-usd 0\.01: leaves 0\.0100 USD, and one question to openai/a may take 0\.02\d\d: "
+        r"give 0\.03 or more, or name a cheaper model\n",
+        ran.err,
+    )

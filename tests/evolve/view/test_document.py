@@ -192,6 +192,21 @@ def test_held_out_errors_are_shown_by_kind_and_fold(tiny_run: Path, tmp_path: Pa
     ]
 
 
+def test_held_out_errors_of_recorded_forms_are_shown_as_such_unless_the_folds_were_searched(
+    tiny_run: Path, tmp_path: Path
+) -> None:
+    run = tiny_world.copy(tiny_run, tmp_path)
+    means = {"e2e": 2.0, "ttft": 3.0, "itl": None}
+    figures = {"call": 1, "summary": {"models": {"mean_abs_error_pct": means}}, "folds": [], "rows": []}
+    (run / "validate-recorded.json").write_text(json.dumps(figures))
+    recorded = seen(run)["validation"]
+    assert recorded["call"] == 1 and recorded["kinds"][0]["mean_abs_error_pct"] == means
+    assert recorded["forms"] == "forms recorded from a search that saw all data; fitted and chosen inside the fold"
+    (run / "validate.json").write_text(json.dumps(figures | {"call": 2}))
+    searched = seen(run)["validation"]
+    assert searched["call"] == 2 and searched["forms"] == ""
+
+
 def test_a_real_validation_is_read(tiny_run: Path, tmp_path: Path) -> None:
     run = tiny_world.copy(tiny_run, tmp_path)
     fitted, _ = chosen(open_run(run).config.data)
