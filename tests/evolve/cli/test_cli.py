@@ -346,8 +346,13 @@ def test_bad_experiments_are_one_line(
         (
             ["predict", "floor", "--id", "Llama-2-7b-tp1-genral"],
             "--id Llama-2-7b-tp1-genral: no such experiment: the closest of 24 are llama-2-7b-tp1-general, "
-            "llama-2-70b-tp4-general, llama-2-7b-tp1-codegen; `evolve list` shows all that ship, `evolve predict` without "
-            "--id all of a file",
+            "llama-2-70b-tp4-general, llama-2-7b-tp1-codegen: `evolve list` shows all that ship, --experiments FILE reads others",
+        ),
+        (
+            ["emit", "champion", "--out", "go", "--id", "nope"],
+            "--id nope: no such experiment: the closest of 24 are llama-2-7b-tp1-general, llama-2-7b-tp1-codegen, "
+            "llama-2-7b-tp1-roleplay: `evolve list` shows all that ship, --experiments FILE reads others; "
+            "--deployment MODEL,HARDWARE,TP names a deployment without a run",
         ),
         (["predict", "floor", "--id", " ,"], "--id ' ,': names nothing: give ID,ID, or leave it out"),
         (["run", "--models", "gpt"], "--models gpt: no such model among the experiments: there are "),
