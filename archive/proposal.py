@@ -77,6 +77,7 @@ class Outcome:
     """The outcome of a proposal: an elite, or why it was rejected.
 
     `key` identifies the program's form if the proposal was fitted, which counts against the budget; otherwise it is "".
+    `dropped`: the constants and fields of a language model's program that went with the terms that the fit set to 0.
 
     >>> proposal = Proposal(7, 0, "def step_time(b, s): ...", "add", (1, 2))
     >>> Outcome(proposal, Rejected("units", "adds us to token")).elite is None
@@ -86,6 +87,7 @@ class Outcome:
     proposal: Proposal
     verdict: Elite | Rejected
     key: str = ""
+    dropped: tuple[str, ...] = ()
 
     @property
     def elite(self) -> Elite | None:
@@ -124,7 +126,8 @@ class Outcome:
         if isinstance(self.verdict, Rejected):
             return line | {"verdict": "rejected", "stage": self.verdict.stage, "why": self.verdict.why,
                            "text": p.text, **key}  # fmt: skip
-        return line | {"verdict": "scored", **key, "elite": self.verdict.to_json()}
+        dropped = {"dropped": list(self.dropped)} if self.dropped else {}
+        return line | {"verdict": "scored", **key, **dropped, "elite": self.verdict.to_json()}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Outcome:
@@ -143,7 +146,7 @@ class Outcome:
             judges=line.get("judges", 0),
         )  # fmt: skip
         verdict = Elite.from_json(line["elite"]) if scored else Rejected(line["stage"], line["why"])
-        return cls(proposal, verdict, line.get("key", ""))
+        return cls(proposal, verdict, line.get("key", ""), tuple(line.get("dropped", ())))
 
 
 def is_outcome(line: Mapping[str, Any]) -> bool:

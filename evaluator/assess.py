@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.language.bounds import too_narrow
 from simulator.language.complete import complete
 from simulator.language.infer import infer
-from simulator.language.ir import Field, Program, nodes
+from simulator.language.ir import Field, Function, Program, nodes
 from simulator.language.measure import Caps, complaints, constants, features, made_numbers, operations
 from simulator.language.opcodes import Code, assemble
 from simulator.language.parse import parse
@@ -189,9 +189,19 @@ def _foreknown(program: Program) -> Iterator[Fault]:
             yield Fault("fields", 0, why)
     for complaint in too_narrow(program):
         yield Fault("bounds", 0, complaint)
-    for number in made_numbers(program):
+    made = [(number, _line_of(number, f)) for f in program.functions for number in made_numbers(Program((f,)))]
+    for number, line in sorted(made):
         rule = "only 0, 1, 2 and 0.5 may be fixed: make it a constant, which the fit decides"
-        yield Fault("numbers", 0, f"the formulas come to the number {number:g}, and {rule}")
+        yield Fault("numbers", line, f"the formulas come to the number {number:g}, and {rule}")
+
+
+def _line_of(number: float, function: Function) -> int:
+    """The line of the first statement that comes to a number by itself or with those before it."""
+    for i, statement in enumerate(function.body):
+        so_far = replace(function, body=function.body[:i], result=statement.value)
+        if number in made_numbers(Program((so_far,))):
+            return statement.line
+    return function.line
 
 
 def assess(program: Program, data: Data, limits: Limits = NO_LIMITS, laps: Laps | None = None) -> Scored | Rejected:

@@ -17,9 +17,10 @@ from evolve import __version__
 from evolve.cli.endings import Ended, print_json
 from evolve.cli.llm_options import two_prices
 from evolve.pool.local import local
-from evolve.propose.llm import client, servers, setup, templates
+from evolve.propose.llm import servers, setup, templates
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.check import ask, print_check
+from evolve.propose.llm.fault import REMEDIES, Fault
 from evolve.propose.llm.preview import question_about
 from evolve.propose.llm.prices import Unpriced
 from evolve.propose.llm.question import taken_forms
@@ -71,11 +72,10 @@ def llm_check(model: str, api_base: str, price: str | None, max_usd: float, as_j
     messages, base, archive = _question(config, fitted)
     try:
         check = ask(config, messages, base, taken_forms(archive), prices[name])
-    except client.Fault as fault:
-        if fault.setup:
-            raise InputError(f"{name}: {fault}: fix the key, the name of the model or --api-base") from None
+    except Fault as fault:
         cost = "nothing was charged" if fault.unpaid else "it may have been charged all the same"
-        raise Ended(f"{name}: {fault}: {cost}", 1) from None
+        line = f'{name}: {fault.kind}, "{fault.words}", {cost}: {REMEDIES[fault.kind]}'
+        raise InputError(line) if fault.setup else Ended(line, 1) from None
     if as_json:
         about = {"engine": __version__, "data": data_hash(fitted), "seeds": config.score.arrival_seeds}
         print_json(about | check.to_json())

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from evolve.run.config import Config, config_from, to_mapping
+from evolve.run.llm_settings import weighted
 from simulator.errors import InputError
 
 KEY = "Its key comes from the environment only, e.g. OPENAI_API_KEY."
@@ -94,7 +95,12 @@ def llm_config(config: Config, llm: dict[str, Any]) -> Config:
     if "prices" in changed:
         changed["prices"] = {**config.llm.prices, **dict(map(_price, changed["prices"]))}
     search, settings = replace(config.search, proposer=proposer), replace(config.llm, **changed)
-    return config_from(to_mapping(replace(config, search=search, llm=settings)), "command line")
+    changed_config = config_from(to_mapping(replace(config, search=search, llm=settings)), "command line")
+    named = [weighted(name, "llm.models")[0] for name in changed_config.llm.named]
+    for text in llm.get("prices", ()):
+        if named and (model := _price(text)[0]) not in named:
+            raise InputError(f"--price {text}: {model} is not asked: the models are {', '.join(dict.fromkeys(named))}")
+    return changed_config
 
 
 def two_prices(text: str) -> list[float]:

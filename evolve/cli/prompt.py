@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -14,19 +15,21 @@ from evolve.report.progress import Line
 from evolve.run.data import chosen
 from evolve.run.folder import Run, open_run
 from evolve.search.workers import workers_of
-from evolve.terminal import say
+from evolve.terminal import command, say
+from simulator.errors import InputError
 
 
-@click.command()
+# "-1" is read as an ID, and not as an option that does not exist
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("number", metavar="ID", type=click.IntRange(min=0))
+@click.argument("proposal", metavar="ID")
 @click.option("--sent", is_flag=True, help="What was sent for the model's proposal ID.")
 @click.option("--answer", is_flag=True, help="What came back for it, verbatim.")
 @click.option(
     "--tokens", is_flag=True, help="Only how many tokens it has, as the tokenizer of OpenAI's models counts them."
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON: the messages with their roles.")
-def prompt(run_path: Path, number: int, sent: bool, answer: bool, tokens: bool, as_json: bool) -> int:
+def prompt(run_path: Path, proposal: str, sent: bool, answer: bool, tokens: bool, as_json: bool) -> int:
     """Print what a language model would be sent to improve a program of a run, or was sent. Nothing is sent.
 
     ID is the program's number; the run may be an offline one. The other programs in the question are drawn at random; a
@@ -38,7 +41,12 @@ def prompt(run_path: Path, number: int, sent: bool, answer: bool, tokens: bool, 
     evolve prompt runs/0007 137 --sent
     evolve prompt runs/0007 137 --answer
     """
+    if sent and answer:
+        raise InputError("--sent is what was asked, --answer what came back: give one of the two")
     run = open_run(run_path)
+    if not re.fullmatch("[0-9]{1,18}", proposal):
+        raise InputError(f"{proposal}: is not the number of a proposal: `{command('archive', run_path)}` lists them")
+    number = int(proposal)
     if answer:
         messages, about = was_answered(run, number)
     elif sent:

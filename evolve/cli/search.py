@@ -10,21 +10,26 @@ import click
 from click.core import ParameterSource
 
 from evaluator.experiments import BUNDLED
-from evolve.cli.llm_options import llm_config, llm_options
+from evolve.cli.endings import Ended
+from evolve.cli.llm_options import limit_options, llm_config, llm_options
 from evolve.cli.options import list_option, run_options
 from evolve.cli.pools import Where, carry_out, pool_options
 from evolve.pool.pool import Pool
 from evolve.propose.llm.setup import replay, with_limits
+from evolve.report.llm import NO_ANSWER, unanswered
+from evolve.report.result import RunReport
 from evolve.report.run import print_run
+from evolve.report.table import counted
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
 from evolve.run.config import Config, load_config
 from evolve.run.folder import Run, next_path, open_run, rewind
 from evolve.search import run as run_module
 from evolve.study import baselines as studies
 from evolve.study import seeds
-from evolve.study.comparison import Comparison
+from evolve.study.comparison import Comparison, ComparisonReport
+from evolve.study.costs import Costs
 from evolve.study.engines.engines import engine_names
-from evolve.study.seeds import Repeats
+from evolve.study.seeds import Repeats, RepeatsReport
 from evolve.study.views import print_comparison, print_repeats
 from evolve.terminal import say, warn
 from simulator.errors import InputError
@@ -86,7 +91,8 @@ def run(
             say(best_programs(Path(spec), config.caps).note, err=True)
     with options["where"].pool(options["quiet"]) as pool:  # before there is a folder: a cluster may not be there
         if repeats > 1:
-            return _work_repeats(seeds.start(config, repeats, options["out"]), pool, options["as_json"])
+            several = seeds.start(config, repeats, options["out"], note=pool.line.note)
+            return _work_repeats(several, pool, options["as_json"])
         started = run_module.start(config, options["out"], pool.line.note)
         return _work_run(started, pool, options["as_json"], known)
 
@@ -123,7 +129,8 @@ def pilot(model: str, generations: int, repeats: int, llm: dict[str, Any], **opt
     search = replace(config.search, generations=generations, islands=1)
     budget = options["budget"] or generations * search.batch
     with options["where"].pool(options["quiet"]) as pool:
-        several = seeds.start(replace(config, search=search, budget=budget), repeats, options["out"], pilot=True)
+        config = replace(config, search=search, budget=budget)
+        several = seeds.start(config, repeats, options["out"], pilot=True, note=pool.line.note)
         return _work_repeats(several, pool, options["as_json"])
 
 
@@ -163,21 +170,15 @@ def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
 
 @click.command()
 @click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
-@click.option(
-    "--max-usd",
-    type=click.FloatRange(min=0),
-    help="A new limit on what a run of language models may spend in all; of several runs: all of them together.",
-)
-@click.option("--max-calls", type=click.IntRange(min=0), help="The same for requests; 0: no limit.")
-@click.option("--max-tokens", type=click.IntRange(min=0), help="The same for tokens; 0: no limit.")
+@limit_options("A new limit on what a run of language models may spend in all, several searches together")
 @click.option("--to", "line", metavar="LINE", type=click.IntRange(min=0),
               help="Go on from this line of the journal; the lines after it are kept in another file.")  # fmt: skip
 @pool_options
 @known_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
-def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tokens: int | None, line: int | None,
-           where: Where, known: bool, as_json: bool, quiet: bool) -> int:  # fmt: skip
+def resume(run_path: Path, limits: dict[str, float], line: int | None, where: Where, known: bool, as_json: bool,
+           quiet: bool) -> int:  # fmt: skip
     """Continue a run, repeats or baselines after an interruption, exactly as if there had been none.
 
     A run of language models does not pay for an answer twice. With a higher limit it continues where the old one
@@ -191,14 +192,12 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
     """
     if line is not None and (studies.is_comparison(run_path) or seeds.is_repeats(run_path)):
         raise InputError(f"{run_path}: has a journal for each of its searches: name the folder of one with --to")
-    limits = {"max_usd": max_usd, "max_calls": max_calls, "max_tokens": max_tokens}
-    raised = {name: limit for name, limit in limits.items() if limit is not None}
     if studies.is_comparison(run_path):
-        comparison = studies.reopen(run_path, raised)
+        comparison = studies.reopen(run_path, limits)
         with where.pool(quiet) as pool:
             return _work_baselines(comparison, pool, as_json)
     if seeds.is_repeats(run_path):
-        repeats = seeds.reopen(run_path, raised)
+        repeats = seeds.reopen(run_path, limits)
         with where.pool(quiet) as pool:
             return _work_repeats(repeats, pool, as_json)
     run = open_run(run_path)
@@ -206,8 +205,8 @@ def resume(run_path: Path, max_usd: float | None, max_calls: int | None, max_tok
         warn(f"lines after {line} are in {kept}")
     if old := run.unchecked():
         warn(f"{run.journal}: {old} lines of an older release are not protected from damage, and not checked")
-    if raised:
-        run = with_limits(run, raised)
+    if limits:
+        run = with_limits(run, limits)
     with where.pool(quiet) as pool:
         return _work_run(run, pool, as_json, known)
 
@@ -254,16 +253,38 @@ def baselines(config_name: str, budget: int, seeds: int, only: tuple[str, ...], 
 
 
 def _work_run(run: Run, pool: Pool, as_json: bool, known: bool) -> int:
-    """Finish a run. Status 1 if it has no champion."""
-    return carry_out(run_module.work, run, pool, as_json, lambda report: print_run(report, known),
-                     lambda report: report.champion is not None)  # fmt: skip
+    """Finish a run. Status 1 if it has no champion, or if no language model that was to propose answered."""
+
+    def good(report: RunReport) -> bool:
+        if why := unanswered(dict(report.calls), report.run):
+            raise Ended(why, 1)
+        return report.champion is not None
+
+    return carry_out(run_module.work, run, pool, as_json, lambda report: print_run(report, known), good)
 
 
 def _work_repeats(repeats: Repeats, pool: Pool, as_json: bool) -> int:
-    """Finish all repeats. Status 1 if none has a champion."""
-    return carry_out(seeds.work, repeats, pool, as_json, print_repeats, lambda report: bool(report.figures))
+    """Finish all repeats. Status 1 if none has a champion, or if no language model that was to propose answered."""
+
+    def good(report: RepeatsReport) -> bool:
+        _check_answers(report.costs, repeats.path)
+        return bool(report.figures)
+
+    return carry_out(seeds.work, repeats, pool, as_json, print_repeats, good)
 
 
 def _work_baselines(comparison: Comparison, pool: Pool, as_json: bool) -> int:
-    """Finish all searches of a comparison. Status 1 if no engine has a median joint error at the full budget."""
-    return carry_out(studies.compare, comparison, pool, as_json, print_comparison, lambda report: report.any_scored)
+    """Finish all searches of a comparison. Status 1 if no engine has a median joint error at the full budget, or if no
+    language model that was to propose answered."""
+
+    def good(report: ComparisonReport) -> bool:
+        _check_answers(report.costs, comparison.path)
+        return report.any_scored
+
+    return carry_out(studies.compare, comparison, pool, as_json, print_comparison, good)
+
+
+def _check_answers(costs: Costs | None, path: Path) -> None:
+    """Raises Ended if the searches of a study asked language models, and none answered."""
+    if costs and costs.total.requests and not costs.total.tokens_out:
+        raise Ended(f"{path}: none of {counted(costs.total.requests, 'request')} was answered, {NO_ANSWER}", 1)

@@ -9,6 +9,38 @@ from simulator.json import JsonObject
 # The option that raises each limit.
 OPTIONS = {"max_usd": "--max-usd", "max_calls": "--max-calls", "max_tokens": "--max-tokens"}
 
+# What follows, and the remedy, where every request went unanswered.
+NO_ANSWER = (
+    "so operators alone proposed: see to the model, its server and --api-base (`evolve llm-check MODEL` asks one "
+    "question), then start a new run"
+)
+
+
+def raises(stopped: str) -> str:
+    """The option that raises the limit which stopped a search, "" if no limit did; the reason names the limit first.
+
+    >>> raises("max_calls 3 is reached"), raises("")
+    ('--max-calls', '')
+    """
+    return OPTIONS.get(stopped.partition(" ")[0], "")
+
+
+def unanswered(calls: JsonObject, run: str) -> str:
+    """Why a search by language models had none of their answers, and the remedy, in one line; "" if it had one, if it
+    is a replay, or if it asked for none.
+
+    `calls`: as for `lines`.
+    """
+    models = calls.get("models", {})
+    if not calls or calls["replayed"] or any({"answered", "cached"} & set(row["outcomes"]) for row in models.values()):
+        return ""
+    option = raises(calls["stopped"])
+    ended = f"{calls['stopped']}: `{command('resume', run, option, 'MORE')}` goes on" if option else ""
+    if not models:
+        return f"{run}: no language model could be asked: {ended}" if ended else ""
+    faults = "; ".join(f"{model}: {row['last_fault']}" for model, row in models.items())
+    return f"{run}: no language model answered ({faults}), {f'and {ended}' if ended else NO_ANSWER}"
+
 
 def _reviews(reviews: JsonObject) -> list[str]:
     """How many reviews judges gave, and whether their marks went along with the errors on runs left out."""
@@ -54,7 +86,9 @@ def lines(calls: JsonObject, run: str) -> list[str]:
     if calls["substitutes"]:
         text.append(f"{calls['substitutes']} proposals come from offline operators, because no model answered.")
     if calls["stopped"]:
-        option = OPTIONS.get(calls["stopped"].split()[0])
+        option = raises(calls["stopped"])
         remedy = f"; `{command('resume', run, option, 'MORE')}` goes on" if option else ""
+        if calls["stopped"].startswith("no new candidate"):
+            remedy = ": name another model, or raise llm.patience in the configuration of a new run"
         text.append(f"Stopped before the budget of candidates: {calls['stopped']}{remedy}.")
     return text

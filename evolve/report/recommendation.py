@@ -13,7 +13,7 @@ from archive.champion import Rule, within
 from archive.elite import Elite
 from archive.proposal import MODEL, POLISH, SEED, Outcome
 from evolve.report.printing import markdown
-from evolve.report.research import Research, generation, mean_mark, quoted
+from evolve.report.research import Research, generation, mean_mark, quoted, title
 from evolve.report.result import RunReport
 from evolve.report.run import rule_text
 from evolve.report.table import Row, Table, counted, number
@@ -58,8 +58,7 @@ def _summary(report: RunReport, research: Research, best: Elite, rule: Rule, by_
     ]
     if gains:
         gain, idea = max(gains, key=lambda x: (x[0], -x[1].proposal.id))
-        title = quoted(idea.proposal.idea) or "no title"
-        lines.append(f"The largest gain, {gain:.2f}, is that of idea {idea.proposal.id}: {title}.")
+        lines.append(f"The largest gain, {gain:.2f}, is that of idea {idea.proposal.id}: {title(idea.proposal)}.")
     reviews = [review for o in ideas for review in o.proposal.reviews]
     if (mark := mean_mark(reviews)) is not None:
         judges = counted(len({review.judge for review in reviews}), "judge")
@@ -81,7 +80,7 @@ def _comparison(report: RunReport, research: Research, best: Elite, rule: Rule) 
     for outcome in research.ideas:
         p, base, mark = outcome.proposal, research.base(outcome.proposal), mean_mark(outcome.proposal.reviews)
         rows.append(Row((
-            f"{p.id}: {quoted(p.idea) or 'no title'}", str(base.id) if base else "-", *_cells(outcome.elite),
+            f"{p.id}: {title(p)}", str(base.id) if base else "-", *_cells(outcome.elite),
             "-" if mark is None else f"{mark:.1f}", _verdict(outcome, research, rule, best, front),
         ), "bold" if p.id == best.id else ""))  # fmt: skip
     if best.id not in {o.proposal.id for o in research.ideas}:
@@ -108,12 +107,13 @@ def _verdict(outcome: Outcome, research: Research, rule: Rule, best: Elite, fron
     if best.operator == POLISH and best.parents[0] == elite.id:
         return f"champion, its constants polished as program {best.id}"
     if not elite.sound:
-        return "contradicts the datasheet"
+        return ", ".join(filter(None, ("contradicts the datasheet", research.same_form(elite.id))))
     gain = _gain(outcome, research, rule)
     than = (
         "transfer not measured" if gain is None else "better than its base" if gain > 0 else "no better than its base"
     )
-    return f"{than}, on the front" if elite.id in front else than
+    parts = (than, "on the front" if elite.id in front else "", research.same_form(elite.id))
+    return ", ".join(part for part in parts if part)
 
 
 def _gain(outcome: Outcome, research: Research, rule: Rule) -> float | None:
@@ -139,7 +139,7 @@ def _recommendation(
     program = f"{report.run}:{best.id}"
     commands = [
         command("show", program),
-        command("validate", report.run, "--hindsight"),
+        command("validate", report.run),
         command("emit", program, "--target", "blis-4", "--out", "go/", "--check"),
     ]
     return [
@@ -162,7 +162,7 @@ def _origin(elite: Elite, by_id: dict[int, Outcome]) -> str:
         assert before is not None
         return f"{_origin(before, by_id)}, its constants polished"
     if operator.startswith(MODEL):
-        return f"idea {elite.id} ({quoted(by_id[elite.id].proposal.idea) or 'no title'})"
+        return f"idea {elite.id} ({title(by_id[elite.id].proposal)})"
     return f"program {elite.id} by the operator {operator}"
 
 

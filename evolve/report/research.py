@@ -14,7 +14,9 @@ from pathlib import Path
 from archive.elite import Elite
 from archive.proposal import MODEL, Outcome, Proposal, Review
 from evolve.report.table import counted, number
+from evolve.report.titles import CUT, title_of, whole_words
 from evolve.run.files import write_text
+from simulator.language.key import key
 from simulator.language.measure import features
 from simulator.language.parse import parse
 from simulator.language.source import ProgramError
@@ -26,7 +28,9 @@ HEAD = (
     "# Ideas of language models, in the order in which they were tried\n\n"
     "Errors are mean absolute errors in percent on the fitted runs, transfer errors those of the worst quarter of the\n"
     "runs left out of the fit. In brackets: the change against the program that an idea started from. `evolve show\n"
-    "RUN:NUMBER` prints an idea's program. What models wrote is quoted, not checked.\n"
+    "RUN:NUMBER` prints an idea's program. What models wrote is quoted, not checked: their A is the program that they\n"
+    "were asked to change, a bare number such as 1 a proposal of the same or the last answer, and D1, D2, ... are the\n"
+    "deployments as their question lists them (`evolve prompt RUN NUMBER --sent`).\n"
 )
 MOST_ISSUES = 12  # of which a creator is told: those of the ideas with the lowest marks
 LONGEST_MOTIVATION = 1200  # characters of a motivation that the document quotes
@@ -112,6 +116,8 @@ class Research:
         self.text = HEAD
         self.ideas: list[Outcome] = []
         self._elites: dict[int, Elite] = {}
+        self._forms: dict[str, int] = {}  # the first idea of each scored form, by the key of what the fit left of it
+        self._same: dict[int, int] = {}  # that of later ideas of the same form, by idea
         self._entries: list[str] = []
         self._issues: dict[int, list[Issue]] = {}  # by the generation that is asked to answer them
 
@@ -121,6 +127,10 @@ class Research:
             if outcome.elite:
                 self._elites[outcome.elite.id] = outcome.elite
             if is_idea(outcome):
+                if outcome.elite:
+                    first = self._forms.setdefault(key(parse(outcome.elite.text)), outcome.elite.id)
+                    if first != outcome.elite.id:
+                        self._same[outcome.elite.id] = first
                 entry = self._entry(outcome)
                 self.ideas.append(outcome)
                 self._entries.append(entry)
@@ -141,6 +151,10 @@ class Research:
             # the ideas with the lowest marks have the gravest issues
             self._issues[number] = sorted(found, key=lambda issue: issue.mark)[:MOST_ISSUES]
         return self._issues[number]
+
+    def same_form(self, idea: int) -> str:
+        """`same form as idea N`, if the fit left of an idea what it had left of an earlier one; else ""."""
+        return f"same form as idea {self._same[idea]}" if idea in self._same else ""
 
     def base(self, proposal: Proposal) -> Elite | None:
         """The program that a proposal changes."""
@@ -175,13 +189,14 @@ class Research:
             if n in issues  # what else a model answers was not asked
         ]
         parts = [
-            f"## Idea {p.id}: {quoted(p.idea) or 'no title'}",
+            f"## Idea {p.id}: {title(p)}",
             f"Generation {generation(p)}{_round(p)}, by {quoted(p.operator.removeprefix(MODEL))}"
             + (f", a change of program {base.id}." if base else "."),
-            f"**Motivation.** {quoted(about.why) or 'None was given.'}",
+            f"**Idea.** {quoted(whole)}" if (whole := _whole(p.idea)) != title_of(p.idea) else "",
+            f"**Motivation.** {quoted(about.why)}" if about.why else "",
             f"**Related work.** {quoted(about.work)}" if about.work else "",
             f"**Features.** {read}." if (read := fields_read(text)) else "",
-            f"**Result.** {result(outcome, base)}",
+            f"**Result.** {result(outcome, base)}{_sentence(self.same_form(p.id))}",
             _block("Reviews", [_review(review) for review in p.reviews]),
             _block("Answers to the reviews", answers),
         ]
@@ -195,7 +210,8 @@ class Research:
             joint = _with_change(elite.joint, base.joint if base else None)
             became = f"joint {joint}, transfer {_transfer(elite, base)}"
         judged = "" if mark is None else f", mean mark {mark:.1f}"
-        return f"- Idea {p.id}: {quoted(p.idea) or 'no title'}: {became}{judged}\n"
+        same = f", {form}" if (form := self.same_form(p.id)) else ""
+        return f"- Idea {p.id}: {title(p)}: {became}{same}{judged}\n"
 
 
 def document(outcomes: Iterable[Outcome]) -> str:
@@ -210,6 +226,16 @@ def write(folder: Path, text: str) -> None:
     path = folder / FILE
     if not (path.is_file() and path.read_bytes().startswith(text.encode())):
         write_text(path, text)
+
+
+def title(proposal: Proposal) -> str:
+    """A short title for an idea."""
+    return quoted(title_of(proposal.idea)) or "no title"
+
+
+def _whole(idea: str) -> str:
+    """An idea in a sentence; one that was journalled in part ends after its last whole word."""
+    return f"{whole_words(idea, len(idea))} {CUT}" if idea.endswith(CUT) else idea
 
 
 def quoted(text: str) -> str:
@@ -235,10 +261,16 @@ def result(outcome: Outcome, base: Elite | None) -> str:
     rest = ", ".join(f"{name} {number(value, 2, signed=False)}" for name, value in (
         ("worst 3", elite.worst3), ("E2E", elite.e2e), ("TTFT", elite.ttft), ("ITL", elite.itl)))  # fmt: skip
     sound = "" if elite.sound else " It contradicts the datasheet."
+    dropped = ", ".join(f"`{name}`" for name in outcome.dropped)
+    less = _sentence(f"the fit dropped: {dropped}" if dropped else "")
     return (
         f"Joint {_with_change(elite.joint, base.joint if base else None)}, transfer {_transfer(elite, base)}; {rest}; "
-        f"{counted(elite.operations, 'operation')}, {counted(elite.constants, 'constant')}.{sound}"
+        f"{counted(elite.operations, 'operation')}, {counted(elite.constants, 'constant')}.{sound}{less}"
     )
+
+
+def _sentence(text: str) -> str:
+    return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
 def _transfer(elite: Elite, base: Elite | None) -> str:

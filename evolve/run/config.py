@@ -197,7 +197,7 @@ def config_from(raw: object, where: str) -> Config:
         "caps.constants": config.caps.constants, "score.moe_weight": config.score.moe_weight,
         "score.worst_pct": config.score.worst_pct, "validate.budget": config.validate.budget,
         "llm.programs": config.llm.programs, "llm.parents": config.llm.parents, "llm.attempts": config.llm.attempts,
-        "llm.rounds": config.llm.rounds,
+        "llm.rounds": config.llm.rounds, "llm.patience": config.llm.patience,
         "llm.answer_tokens": config.llm.answer_tokens, "llm.timeout_s": config.llm.timeout_s,
         "llm.concurrency": config.llm.concurrency,
     }  # fmt: skip

@@ -22,6 +22,9 @@ class LlmSettings:
     programs: int = 4  # that a question asks for
     parents: int = 2  # programs that a question shows, the champion among them
     rounds: int = 3  # of a question: after each its programs are scored, and the model sees how they did
+    # Generations in a row without a new candidate, after which the search ends. In six of them up to twelve questions
+    # of three rounds were told what became of the answers before: a model that has nothing new by then repeats itself.
+    patience: int = 6
     api_base: str = ""  # OpenAI-compatible server of models named openai/NAME
     prices: dict[str, list[float]] = field(default_factory=dict)  # model: [input, output] in USD per million tokens
     max_usd: float = 5.0  # that the run may spend

@@ -16,6 +16,8 @@ from evolve.run.config import Config
 from evolve.search.workers import Timed, Workers
 from simulator.language.ir import Program
 from simulator.language.key import key
+from simulator.language.measure import features
+from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
 
@@ -76,7 +78,8 @@ class Live:
 
         def finish() -> Settled:
             verdict, seconds = self._waited(future)
-            return Settled(Outcome(proposal, _elite(proposal, form, verdict), form), seconds)
+            dropped = _dropped(proposal.text, verdict.text) if proposal.call and isinstance(verdict, Scored) else ()
+            return Settled(Outcome(proposal, _elite(proposal, form, verdict), form, dropped), seconds)
 
         return finish
 
@@ -133,3 +136,11 @@ def _elite(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Elite |
         itl=score.itl, rows=tuple((r.experiment, r.e2e, r.ttft, r.itl) for r in score.rows),
         operator=proposal.operator, parents=proposal.parents, transfer=verdict.transfer, sound=verdict.sound,
     ).rounded()  # fmt: skip
+
+
+def _dropped(proposed: str, scored: str) -> tuple[str, ...]:
+    """The names of the constants, then of the fields, that a proposed program has and the scored one has no more."""
+    before, after = parse(proposed), parse(scored)
+    kept = {(f.name, constant.name) for f in after.functions for constant in f.constants}
+    constants = [c.name for f in before.functions for c in f.constants if (f.name, c.name) not in kept]
+    return (*constants, *(name for name in features(before) if name not in features(after)))

@@ -191,7 +191,9 @@ def _search(
         journal.close()
         spent.close()
         if models:
-            calls = _ledger(run, models.stopped)
+            calls = _ledger(run, models.stopped or models.exhausted)
+    if models:
+        calls["ended"] = calls["stopped"] or search.ended
     return search, answers, calls
 
 
@@ -281,7 +283,7 @@ def _report(
 def _ledger(run: Run, stopped: str) -> JsonObject:
     """The totals of the calls to language models, each of which is written to ledger.csv.
 
-    `stopped`: why the calls ended before the search did, or "".
+    `stopped`: why the models ended the search before its end, or "".
     """
     lines = run.calls()
     ledger.write(run.path / ledger.FILE, lines)

@@ -17,6 +17,7 @@ from archive.population import Population
 from archive.proposal import JUDGES, POLISH, SEED, Outcome, Proposal
 from evaluator.assess import Limits
 from evolve.propose.proposer import Proposer
+from evolve.report.table import counted
 from evolve.run.config import Config, SearchSettings
 from evolve.search.assessor import Admission, Assessor, Pending
 from simulator.json import JsonObject
@@ -42,7 +43,8 @@ class Search:
 
     `watch` is called after every outcome, and `spent` with the number of every proposal that was assessed and what that
     took in CPU seconds. `outcomes` has all of them in order, those from the journal included.
-    `seconds` is the CPU time by stage of what was assessed since the process started; no choice depends on it.
+    `seconds` is the CPU time by stage of what was assessed since the process started; no choice depends on it. `ended`
+    says why the search ended, if the proposer did not end it; "" until then.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Search:
         self.assessor, self.journal, self.watch, self.spent = assessor, journal, watch, spent
         self.seconds: Counter[str] = Counter()
         self.outcomes: list[Outcome] = []
+        self.ended = ""
 
     def run(self, seeds: Sequence[tuple[str, str]]) -> None:
         """Search from the seed programs, (name, text), until the budget is used up or nothing improves."""
@@ -72,6 +75,7 @@ class Search:
                 population.migrate(search.migrants)
             if not self._settle(self.proposer.ask(population, generation)):
                 return
+        self.ended = f"{counted(search.generations, 'generation')} are over (search.generations)"
 
     def polish(self) -> None:
         """Polish the constants of the finalists on the replays. This does not count against the budget."""
@@ -131,12 +135,16 @@ class Search:
     def _finished(self) -> bool:
         """Whether the budget is used up, or the champion has hardly improved for `patience` generations."""
         if self.population.fitted >= self.config.budget:
+            self.ended = f"the budget of {counted(self.config.budget, 'candidate')} is used up"
             return True
         best, patience = self.population.best, self.config.search.patience
         if len(best) <= patience:
             return False
         before, now = merit(best[-1 - patience]), merit(best[-1])
-        return not now < before * (1.0 - self.config.search.patience_gain)
+        if now < before * (1.0 - self.config.search.patience_gain):
+            return False
+        self.ended = f"no better champion in {counted(patience, 'generation')} (search.patience)"
+        return True
 
 
 def limits_of(archive: Archive, settings: SearchSettings) -> Callable[[Program], Limits]:

@@ -82,7 +82,7 @@ def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Co
         raise InputError(f"{path}: holds something else already: choose another --out")
     count = sum(ENGINES[name].asks(config) for name in every) * most
     if count:
-        check(config)
+        check(config, count)
         check_spent(runs_in(path), count, config.llm)
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -8,16 +8,22 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from evolve.propose.llm import ledger
+from evolve.report.llm import raises
 from evolve.report.table import Row, Table, section
 from evolve.run.files import draft_of
 from evolve.run.folder import Run, is_run, open_run
 from evolve.study.study import finished
+from evolve.terminal import command
 from simulator.json import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one search has cost so far. stopped: the limit that ended it before its budget of candidates, or ""."""
+    """What one search has cost so far.
+
+    stopped: what ended it before its budget of candidates, a limit or that the models had nothing new, or "". ended:
+    what ended it, whatever that was; "" until then, and in reports of earlier releases.
+    """
 
     search: str
     requests: int
@@ -26,6 +32,7 @@ class Cost:
     usd: float
     possibly_usd: float  # of requests that may have been charged although no answer came
     stopped: str = ""
+    ended: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,8 @@ class Costs:
 
     def to_json(self) -> JsonObject:
         """The costs as JSON has them."""
-        total = {name: value for name, value in asdict(self.total).items() if name not in ("search", "stopped")}
+        of_one = ("search", "stopped", "ended")
+        total = {name: value for name, value in asdict(self.total).items() if name not in of_one}
         return {"limits": dict(self.limits), **total, "searches": [asdict(cost) for cost in self.searches]}
 
 
@@ -70,7 +78,7 @@ def _cost(run: Run) -> Cost:
         sum(row.tokens_out or 0 for row in sent),
         sum(row.usd for row in sent),
         sum(row.possibly_usd for row in sent),
-        report.calls.get("stopped", "") if report else "",
+        *(report.calls.get(name, "") if report else "" for name in ("stopped", "ended")),
     )
 
 
@@ -78,13 +86,13 @@ def spent_table(costs: Costs) -> Table:
     """A row for each search that asked language models, then their sum."""
     rows = [Row(_cells(cost)) for cost in costs.searches]
     title = f"Language models: cost by search, of {_limits(costs.limits)} for all of them together"
-    heads = "search|>requests|>tokens in|>tokens out|>USD|>possibly more|~stopped by"
+    heads = "search|>requests|>tokens in|>tokens out|>USD|>possibly more|~ended because"
     return Table.of(title, heads, [*section(rows), Row(_cells(costs.total), style="bold")])
 
 
 def _cells(cost: Cost) -> tuple[str, ...]:
     counts = (f"{n:,}" for n in (cost.requests, cost.tokens_in, cost.tokens_out))
-    return (cost.search, *counts, f"{cost.usd:.4f}", f"{cost.possibly_usd:.4f}", cost.stopped)
+    return (cost.search, *counts, f"{cost.usd:.4f}", f"{cost.possibly_usd:.4f}", cost.ended or cost.stopped)
 
 
 def _limits(limits: Mapping[str, float]) -> str:
@@ -94,12 +102,13 @@ def _limits(limits: Mapping[str, float]) -> str:
     return ", ".join(parts)
 
 
-def spent_notes(costs: Costs, ledger_path: str, goes_on: str) -> list[str]:
-    """Where every request is listed, and how searches go on that a limit has stopped: by the command `goes_on`."""
+def spent_notes(costs: Costs, ledger_path: str, *goes_on: object) -> list[str]:
+    """Where every request is listed, and how searches go on that a limit has stopped: by the command `goes_on` with a
+    higher limit."""
     lines = [f"Every request: {ledger_path}"]
-    if stopped := [cost.search for cost in costs.searches if cost.stopped]:
+    if stopped := {cost.search: option for cost in costs.searches if (option := raises(cost.stopped))}:
         lines.append(f"Stopped by their share of a limit before the budget of candidates: {', '.join(stopped)}; "
-                     f"`{goes_on}` goes on.")  # fmt: skip
+                     f"`{command(*goes_on, next(iter(stopped.values())), 'MORE')}` goes on.")  # fmt: skip
     return lines
 
 

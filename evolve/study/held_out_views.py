@@ -13,7 +13,6 @@ from evolve.study.costs import spent_notes, spent_table
 from evolve.study.held_out import LATER, FoldResult
 from evolve.study.ranks import BEST, Ranking
 from evolve.study.validation import Validation
-from evolve.terminal import command
 from simulator.language.measure import constants, operations
 from simulator.language.parse import parse
 
@@ -65,8 +64,8 @@ def print_validation(validation: Validation) -> None:
     lines = [f"No {kind} fold: {why}." for kind, why in validation.skipped.items()]
     if validation.costs:
         show(spent_table(validation.costs))
-        again = command("validate", validation.run, "--ask-models", "--max-usd", "MORE")
-        lines += spent_notes(validation.costs, f"{validation.run}/validate/ledger.csv", again)
+        again = ("validate", validation.run, "--ask-models")
+        lines += spent_notes(validation.costs, f"{validation.run}/validate/ledger.csv", *again)
     lines.append(call_note(validation))
     lines += [f"CHANGED since the first validate: {change}." for change in validation.changed]
     lines += ["", f"Run: {validation.run}   (seed {validation.seed}, engine {__version__}, data {validation.data})"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from archive.elite import Elite
 from evaluator.score import Errors, summarise
 from evolve import __version__
 from evolve.pool.pool import Pool
+from evolve.propose.llm.setup import check
 from evolve.report.result import RunReport, errors_of
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
@@ -25,7 +26,7 @@ from evolve.run.folder import Run
 from evolve.search.run import KNOWN, known_answers
 from evolve.search.run import start as start_run
 from evolve.study.costs import Costs, costs_of
-from evolve.study.shares import LIMITS, check_spent, limits_of, no_models, share, shared_out, with_totals
+from evolve.study.shares import LIMITS, check_spent, limits_of, no_models, share, shared_out, shares_line, with_totals
 from evolve.study.statistics import Spread, spread
 from evolve.study.study import Member, carry_out, read_about
 from simulator.errors import InputError
@@ -116,11 +117,18 @@ class RepeatsReport:
         }
 
 
-def start(config: Config, repeats: int, out: Path | None, pilot: bool = False) -> Repeats:
+def start(
+    config: Config,
+    repeats: int,
+    out: Path | None,
+    pilot: bool = False,
+    note: Callable[[str], None] = lambda line: None,
+) -> Repeats:
     """New run folders for the seed of `config` and the seeds after it, before anything is computed.
 
-    The limits of `config` on language models are those of all repeats together. Raises InputError if `out` already
-    exists or cannot be written, and if a limit leaves a repeat nothing.
+    The limits of `config` on language models are those of all repeats together; `note` is called with lines about the
+    models and the shares. Raises InputError if `out` already exists or cannot be written, and if a limit leaves a
+    repeat not even one question.
     """
     path = out or run_folder.next_path()
     if path.exists():
@@ -129,6 +137,8 @@ def start(config: Config, repeats: int, out: Path | None, pilot: bool = False) -
     limits = None
     if config.search.proposer != "offline":
         limits = limits_of(config.llm)
+        for line in (*check(config, repeats), shares_line(config.llm, repeats, "repeats")):
+            note(line)
         config = replace(config, llm=share(config.llm, repeats))
     runs = tuple(start_run(replace(config, seed=seed), path / f"seed-{seed}") for seed in seeds)
     about = {"engine": __version__, "data": runs[0].about.data, "seeds": seeds, "pilot": pilot}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from evolve.propose.llm.calls import call_log
+from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.setup import with_limits
 from evolve.run.config import Config
 from evolve.run.folder import Run
@@ -53,6 +53,19 @@ def share(llm: LlmSettings, searches: int) -> LlmSettings:
         rpm=max(llm.rpm // searches, 1) if llm.rpm else 0,
         concurrency=max(llm.concurrency // searches, 1),
     )
+
+
+def shares_line(llm: LlmSettings, searches: int, noun: str) -> str:
+    """How the limits are shared out among so many searches, in words; `noun` is what they are called.
+
+    >>> shares_line(LlmSettings(max_usd=6.0, max_calls=7), 2, "repeats")
+    'each of 2 repeats has an equal share: 3 of 6 USD, 3 of 7 requests'
+    """
+    each = share(llm, searches)
+    units = {"max_usd": "USD", "max_calls": "requests", "max_tokens": "tokens"}
+    parts = [f"{getattr(each, name):g} of {getattr(llm, name):g} {unit}" for name, unit in units.items()
+             if getattr(llm, name) or name == "max_usd"]  # fmt: skip
+    return f"each of {searches} {noun} has an equal share: {', '.join(parts)}"
 
 
 def check_spent(runs: Sequence[Run], searches: int, llm: LlmSettings) -> None:

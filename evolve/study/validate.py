@@ -18,6 +18,7 @@ from evaluator.intervals import Residual, coverage, disagreements
 from evaluator.score import SCORE_SEEDS
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call
+from evolve.propose.llm.setup import check
 from evolve.report import markdown as summary_page
 from evolve.report.progress import Progress
 from evolve.report.result import RunReport
@@ -191,6 +192,8 @@ def _shared(run: Run, folds: Sequence[Fold], options: Options) -> _Shared:
     paths = {fold.folder: folder_of(parent, fold) for fold in folds}
     searches = len({*paths.values(), *(earlier.path for earlier in before)})
     check_spent(before, searches, llm)
+    if any(finished(path) is None for path in paths.values()):
+        check(replace(run.config, llm=llm), searches)
     each = share(llm, searches)
     for earlier in before:
         if earlier.path in paths.values():

@@ -50,8 +50,7 @@ def print_repeats(report: RepeatsReport) -> None:
     ]
     if report.costs:
         show(spent_table(report.costs))
-        goes_on = command("resume", report.run, "--max-usd", "MORE")
-        lines += ["", *spent_notes(report.costs, f"{report.run}/ledger.csv", goes_on)]
+        lines += ["", *spent_notes(report.costs, f"{report.run}/ledger.csv", "resume", report.run)]
     if report.verdict:
         lines += ["", f"Pilot, fitted on these {n} experiments: {report.verdict.text}"]
     prose("\n".join(lines))
@@ -109,8 +108,8 @@ def print_comparison(report: ComparisonReport) -> None:
         prose(verdict.text)
     if report.costs:
         show(spent_table(report.costs))
-        goes_on = command("resume", comparison.path, "--max-usd", "MORE")
-        prose("\n".join(spent_notes(report.costs, f"{comparison.path}/ledger.csv", goes_on)))
+        path = comparison.path
+        prose("\n".join(spent_notes(report.costs, f"{path}/ledger.csv", "resume", path)))
     prose(f"\nComparison: {comparison.path} (engine {__version__}, data {report.data}); "
         f"learning curves: {comparison.path}/curves.csv")  # fmt: skip
 

@@ -36,6 +36,7 @@ from llm_replies import (
     truncated,
 )
 from llm_runs import (
+    DATA,
     KEY,
     NOTES_KEPT,
     Ran,
@@ -58,6 +59,7 @@ from evolve.propose.llm.client import request
 FOREVER_S = 3600.0
 MOST_TOKENS = 90_000
 MOST_USD = 0.08
+LEAST_USD = 0.0225  # enough for the smallest question that can be, and less than one that shows programs
 # a form of its own below the docstring and the comments of an injection
 INJECTED = INJECTION.replace(
     "return max(floor, weights * b.weight_read_us)", "return floor + weights * (b.weight_read_us + b.logits_us)"
@@ -135,6 +137,14 @@ class Story(NamedTuple):
     ran: Ran
     server: Server
     recorder: Recorder
+
+
+def set_up(folder: Path) -> Path:
+    """The folder, with the data and the configurations of its runs in it."""
+    (folder / "data.yaml").write_text(DATA)
+    for name, text in CONFIGS.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
 
 
 def whole_run(
@@ -294,10 +304,10 @@ def unnoted(folder: Path) -> tuple[Story, int]:
 
 
 def poor(folder: Path) -> tuple[Ran, int, Story]:
-    """A run that may spend less than a question costs, the requests it made, and how it went on with a little more."""
+    """A run that may spend less than its first question costs, the requests it made, and how it went on with a little more."""
     run, recorder = folder / "poor", Recorder()
     with Server(recorder) as server:
-        ran = evolve(folder, *search(server, folder / "narrow.yaml", "--quiet", "--out", run, "--max-usd", 0.0001))
+        ran = evolve(folder, *search(server, folder / "narrow.yaml", "--quiet", "--out", run, "--max-usd", LEAST_USD))
         requests = len(server.seen)
         more = evolve(folder, "resume", run, "--workers", 1, "--quiet", "--max-usd", MOST_USD)
     return ran, requests, Story(run, more, server, recorder)

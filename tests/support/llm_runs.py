@@ -96,7 +96,9 @@ def evolve_apart(folder: Path, *args: object) -> Ran:
 def search(server: Server, config: Path, *more: object, models: Sequence[str] = ("a=2", "b")) -> list[object]:
     """The arguments of a run on the tiny data, which lies beside its configuration; no wait between requests."""
     llm = [x for name in models for x in ("--llm", f"openai/{name}")]
-    prices = [x for name, (i, o) in USD.items() for x in ("--price", f"openai/{name}={i},{o}")]
+    named = " ".join([config.read_text(), *map(str, [*llm, *more])])
+    prices = [x for name, (i, o) in USD.items() if f"openai/{name}" in named
+              for x in ("--price", f"openai/{name}={i},{o}")]  # fmt: skip
     defaults = {"--workers": 1, "--proposer": "llm", "--rpm": 0}
     left = [x for name, value in defaults.items() if name not in more for x in (name, value)]
     return ["run", "--config", config, "--experiments", config.parent / "data.yaml", *llm, "--api-base", server.url,

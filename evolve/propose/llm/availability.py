@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 
 from archive.proposal import MODEL
-from evolve.propose.llm.calls import Call, CallLog, proposes
+from evolve.propose.llm.call_log import CallLog
+from evolve.propose.llm.calls import Call, proposes
 from evolve.propose.llm.prices import Price
 from evolve.run.config import Config
 

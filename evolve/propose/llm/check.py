@@ -8,6 +8,7 @@ from archive.elite import Elite
 from evolve.propose.llm import client, prompt
 from evolve.propose.llm.answer import ideas
 from evolve.propose.llm.calls import Answered, Call, Messages, answered_line, unpack
+from evolve.propose.llm.fault import LONGEST_WORDS
 from evolve.propose.llm.prices import Price
 from evolve.propose.llm.question import Taken, checked
 from evolve.report.printing import prose, show
@@ -15,6 +16,7 @@ from evolve.report.table import Table
 from evolve.run.config import Config
 from simulator.errors import InputError
 from simulator.json import JsonObject
+from simulator.text import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Check:
 def ask(config: Config, messages: Messages, base: Elite, taken: Taken, price: Price) -> Check:
     """Send a question about `base` to the configuration's only model, once. `taken`: the forms that exist.
 
-    Raises InputError before anything is sent if that may cost more than `max_usd`, and client.Fault without an answer.
+    Raises InputError before anything is sent if that may cost more than `max_usd`, and Fault without an answer.
     """
     llm = config.llm
     model = next(iter(llm.ensemble()))
@@ -107,7 +109,10 @@ def print_check(check: Check) -> None:
         f"{price.input_usd:g} USD per million tokens in and {price.output_usd:g} out."
     )
     if check.nothing:
-        prose(f"None of {check.asked} proposals: {check.nothing}.")
+        text = plain(unpack(answered.answer), LONGEST_WORDS)
+        begins = f', which begins "{text}"' if text else ""
+        prose(f"None of {check.asked} proposals: {check.nothing}{begins}: name a model that answers in the form that "
+              "is asked for, or see what its server makes of the question.")  # fmt: skip
         return
     prose(
         f"{len(check.proposals)} of {check.asked} proposals read: {check.parsed} parse, and a search would fit "

@@ -21,6 +21,7 @@ from typing import Any
 
 from evolve.processes import LOCAL_PRICES
 from evolve.propose.llm import tools
+from evolve.propose.llm.fault import Fault
 from evolve.run.llm_settings import is_private
 from simulator.errors import InputError
 
@@ -48,21 +49,6 @@ class Reply:
     tokens_out: int
     finish: str
     seconds: float
-
-
-class Fault(Exception):
-    """A request without an answer.
-
-    `kind` is a short name for tables. `again`: another attempt may succeed. `unpaid`: certainly nothing was generated.
-    `setup`: nothing will work until the user corrects a key, a name or an address. `retry_after_s` is the wait that the
-    server asked for.
-    """
-
-    def __init__(self, kind: str, why: str, *, again: bool, unpaid: bool, setup: bool = False,
-                 retry_after_s: float | None = None) -> None:  # fmt: skip
-        super().__init__(f"{kind}: {why}")
-        self.kind, self.why, self.again, self.unpaid, self.setup = kind, why, again, unpaid, setup
-        self.retry_after_s = retry_after_s
 
 
 def litellm() -> Any:

@@ -70,7 +70,14 @@ class Asker:
         else:
             reasons = self._dispatch.granted(calls)
         granted = [call for call, reason in zip(calls, reasons, strict=True) if not reason]
-        self._dispatch.carry_out(granted, lambda done, of: self._show(f"asking for {what}: {done} of {of} answered"))
+        in_journal = all(self.log.settled(call.name) for call in granted)
+        doing = f"replaying {what}" if in_journal else f"asking for {what}"
+
+        def progress(done: int, of: int) -> None:
+            if of:  # else nothing is asked
+                self._show(f"{doing}: {done} of {of} answered")
+
+        self._dispatch.carry_out(granted, progress)
         return reasons
 
     def ask_others(self, unanswered: Sequence[Call]) -> dict[int, Call]:

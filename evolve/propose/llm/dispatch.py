@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from archive.journal import Journal
 from evolve.propose.llm import cache, tools
+from evolve.propose.llm.call_log import CallLog
 from evolve.propose.llm.calls import (
     Answered,
     Call,
     CallLine,
-    CallLog,
     GivenUp,
     Prompt,
     Spent,
@@ -28,7 +28,8 @@ from evolve.propose.llm.calls import (
     sent_line,
     to_json,
 )
-from evolve.propose.llm.client import Fault, Reply, calls_tools, request
+from evolve.propose.llm.client import Reply, calls_tools, request
+from evolve.propose.llm.fault import Fault
 from evolve.propose.llm.prices import Price
 from evolve.run.llm_settings import LlmSettings
 from simulator.errors import InputError

@@ -10,7 +10,8 @@ import scipy
 
 from archive.proposal import Outcome, is_outcome
 from evolve.propose.llm import judges
-from evolve.propose.llm.calls import call_log, reviewing
+from evolve.propose.llm.call_log import call_log
+from evolve.propose.llm.calls import reviewing
 
 LEAST = 10  # programs for a rank correlation
 

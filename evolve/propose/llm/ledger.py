@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from archive.proposal import is_outcome
-from evolve.propose.llm.calls import Answered, Failed, Sent, call_log
+from evolve.propose.llm.call_log import call_log
+from evolve.propose.llm.calls import Answered, Failed, Sent
 from simulator.json import JsonObject
 
 FILE = "ledger.csv"

@@ -8,9 +8,10 @@ import numpy as np
 
 from archive.elite import Elite
 from archive.population import Population
-from archive.proposal import is_outcome
+from archive.proposal import Outcome, is_outcome
 from evolve.propose.llm import notes, prompt
-from evolve.propose.llm.calls import Answered, CallLog, Messages, call_log, order
+from evolve.propose.llm.call_log import CallLog, call_log, order
+from evolve.propose.llm.calls import Answered, Messages
 from evolve.propose.llm.question import draw_others
 from evolve.propose.llm.setup import prompts_of
 from evolve.propose.llm.templates import Templates
@@ -36,15 +37,26 @@ def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview
     for outcome in outcomes:
         population.tell(outcome)
     if number not in population.archive.by_id:
-        raise InputError(
-            f"{run.path}: {number} is not a scored proposal: `{command('archive', run.path)}` lists the ids"
-        )
+        raise _no_base(run, number, outcomes)
     rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
     research = Research()
     research.tell(outcomes)
     issues = research.issues(1 + max((generation(idea.proposal) for idea in research.ideas), default=0))
     messages = question_about(prompts_of(run), config, population, number, rng, diagnose, _notes(run), issues)
     return messages, _about(run)
+
+
+def _no_base(run: Run, number: int, outcomes: Sequence[Outcome]) -> InputError:
+    """The error that proposal `number` is no program that could be improved."""
+    ids = f"`{command('archive', run.path)}` lists the scored ones"
+    outcome = next((outcome for outcome in outcomes if outcome.proposal.id == number), None)
+    if outcome is None or outcome.rejection is None:
+        return InputError(f"{run.path}: has no proposal {number}: {ids}")
+    refused = f"{run.path}: proposal {number} was refused at {outcome.rejection.stage}, so nothing improves it"
+    if not outcome.proposal.call:
+        return InputError(f"{refused}: {ids}")
+    sent, answer = (command("prompt", run.path, number, option) for option in ("--sent", "--answer"))
+    return InputError(f"{refused}: `{sent}` prints what was sent for it, `{answer}` what came back")
 
 
 def question_about(

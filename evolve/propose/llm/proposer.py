@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from archive.population import Population
-from archive.proposal import MODEL, Outcome, Proposal
+from archive.proposal import JUDGES, MODEL, Outcome, Proposal
 from evaluator.score import Errors
 from evolve.pool.pool import Promise
 from evolve.propose.llm import judges, notes, prompt
 from evolve.propose.llm.availability import Availability
-from evolve.propose.llm.calls import CallLog, Messages
+from evolve.propose.llm.call_log import CallLog
+from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.conversation import Asker, Workers, converse
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.panel import Background, review
@@ -28,6 +29,7 @@ from evolve.propose.llm.templates import Templates
 from evolve.propose.proposer import Operators, Place, places
 from evolve.report import research
 from evolve.report.research import Research
+from evolve.report.table import counted
 from evolve.run.config import Config
 from evolve.run.files import write_text
 from evolve.run.llm_settings import weighted
@@ -40,8 +42,9 @@ NOTES = "NOTES.md"  # the file in the run's folder with the latest notes
 class LanguageModels:
     """The proposer of a run with language models. They propose alone, or share the places with operators (mixed).
 
-    `stopped` says why no more calls are made and the search ends; it is "" until then. `lost` names the requests that
-    were under way when an earlier process died. `one_value`: the fields with a single value in the data. `folder` is
+    `stopped` is the limit that allows no more calls, which ends the search, and `exhausted` says that the models bring
+    nothing new, which ends it too; both are "" until then. `lost` names the requests that were under way when an
+    earlier process died. `one_value`: the fields with a single value in the data. `folder` is
     the run's, for its notes and the document about its ideas. `show` displays the progress of a generation's questions.
     """
 
@@ -57,7 +60,7 @@ class LanguageModels:
         folder: Path,
         show: Callable[[str], None],
     ) -> None:
-        self.stopped = ""
+        self.stopped, self.exhausted = "", ""
         self.lost = dispatch.log.under_way()
         self._config, self._texts, self._dispatch = config, texts, dispatch
         self._operators, self._workers, self._remembered = operators, workers, remembered
@@ -70,6 +73,7 @@ class LanguageModels:
         self._research = Research()
         self._left_out: dict[int, Promise[tuple[Errors, ...]]] = {}
         self._notes, self._noted = "", -1  # the latest notes, and the last elite that they cover
+        self._fruitless = 0  # generations in a row without a new candidate
         self._complete = False  # whether the journal has all outcomes of this generation that it will ever have
         self._asker = self._asker_of(0, over=False)
         self._population: Population
@@ -80,6 +84,11 @@ class LanguageModels:
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
         first, llm = population.numbered, self._config.llm
+        if self._fruitless >= llm.patience:
+            self.exhausted = (
+                f"no new candidate in {llm.patience} generations in a row, all that came was refused or a duplicate"
+            )
+            return []
         free = list(places(population, self._config.search.batch))
         reserve = first + len(free)  # the places of later rounds follow those of the generation
         later = (llm.rounds - 1) * llm.programs
@@ -110,6 +119,7 @@ class LanguageModels:
 
     def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
         self._operators.tell(outcomes)
+        self._fruitless = 0 if any(_is_new(outcome) for outcome, _ in outcomes) else self._fruitless + 1
         self._research.tell(outcome for outcome, _ in outcomes)
         research.write(self._folder, self._research.text)
 
@@ -127,6 +137,7 @@ class LanguageModels:
         spent = self._log.spent
         possibly = f" and possibly {spent.possibly_usd:.2f}" if spent.possibly_usd >= 0.005 else ""
         text = f"{len(self._log.answers)} answers, {spent.usd:.2f}{possibly} of {self._config.llm.max_usd:g} USD"
+        text += self._nothing_new()
         down = [model for model in self._chances if not self._up(model)]
         if len(down) == len(self._chances):
             return f"{text}, all models are down: offline operators propose"
@@ -255,10 +266,21 @@ class LanguageModels:
 
     def _asker_of(self, generation: int, over: bool) -> Asker:
         up = partial(self._availability.up, generation=generation)
-        return Asker(self._dispatch, generation, over, self._chances, up, self._show)
+        show = self._show
+        return Asker(self._dispatch, generation, over, self._chances, up, lambda text: show(text + self._nothing_new()))
+
+    def _nothing_new(self) -> str:
+        """How long nothing new has come, for a progress line; "" if the last generation had a new candidate."""
+        count = counted(self._fruitless, "generation")
+        return f", nothing new in {count}: all refused or duplicates" if self._fruitless else ""
 
     def _up(self, model: str) -> bool:
         return self._availability.up(model, self._asker.generation)
 
     def _any_up(self) -> bool:
         return any(map(self._up, self._chances))
+
+
+def _is_new(outcome: Outcome) -> bool:
+    """Whether an outcome is that of a form not proposed before: it was fitted, or judges refused it."""
+    return bool(outcome.key) or (outcome.rejection is not None and outcome.rejection.stage == JUDGES)

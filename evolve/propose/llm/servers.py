@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from evolve.propose.llm import client, prompt
-from evolve.propose.llm.calls import Messages
+from evolve.propose.llm.calls import Call, Messages
 from evolve.propose.llm.prices import FREE, Price
 from evolve.propose.llm.templates import Templates
 from evolve.propose.vocabulary import field_set
@@ -30,6 +31,29 @@ def plan(config: Config, prices: Mapping[str, Price], texts: Templates) -> list[
             line += f"; {_room(model, least, config.llm.answer_tokens, context.get(model.partition('/')[2]))}"
         lines.append(line)
     return lines
+
+
+def check_affordable(config: Config, prices: Mapping[str, Price], texts: Templates, searches: int) -> None:
+    """Raises InputError if an equal share of the limits for each of `searches` searches allows no model one question.
+
+    Counted are the most tokens and USD that the smallest question and its answer can take, as before every request.
+    """
+    llm = config.llm
+    tokens_in, tokens_out = Call(1, "propose", 0, "", smallest_question(config, texts)).most(llm.answer_tokens)
+    usd, model = min((prices[name].usd(tokens_in, tokens_out), name) for name in llm.ensemble())
+    each = "leaves" if searches == 1 else f"leaves each of {searches} searches"
+    if usd > llm.max_usd / searches:
+        enough = math.ceil(100 * searches * prices[model].usd(tokens_in + MARGIN, tokens_out)) / 100
+        raise InputError(
+            f"--max-usd {llm.max_usd:g}: {each} {llm.max_usd / searches:.4f} USD, and one question to {model} may take "
+            f"{usd:.4f}: give {enough:.2f} or more, or name a cheaper model"
+        )
+    tokens = tokens_in + tokens_out
+    if llm.max_tokens and tokens > llm.max_tokens // searches:
+        raise InputError(
+            f"--max-tokens {llm.max_tokens}: {each} {llm.max_tokens // searches} tokens, and one question may take "
+            f"{tokens}: give {searches * (tokens + MARGIN)} or more"
+        )
 
 
 def smallest_question(config: Config, texts: Templates) -> Messages:

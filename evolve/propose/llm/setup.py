@@ -11,7 +11,7 @@ from archive.journal import Journal
 from archive.proposal import is_outcome
 from evaluator.diagnose.describe import one_value
 from evolve.propose.llm import client, servers, templates
-from evolve.propose.llm.calls import call_log
+from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.conversation import Workers
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.prices import Price, prices_of
@@ -31,17 +31,20 @@ def names(config: Config) -> list[str]:
     return list(dict.fromkeys(weighted(name, "llm.models")[0] for name in config.llm.named))
 
 
-def check(config: Config) -> list[str]:
+def check(config: Config, searches: int = 1) -> list[str]:
     """The lines that say what a run's models cost and how much they read (see servers.plan), before it is created.
 
-    Raises InputError if no model is named, for bad prompts, for questions that are too long, and like `priced`.
+    The limits are those of `searches` searches together. Raises InputError if no model is named, for bad prompts, for
+    questions that are too long, if the share of a search allows none, and like `priced`.
     """
     if not config.llm.models:
         remedy = "give --llm provider/model, e.g. openai/gpt-5.4-mini, or llm.models in the configuration"
         raise InputError(f"--proposer {config.search.proposer} needs a model: {remedy}")
-    folder = config.llm.prompts
-    texts = templates.load(Path(folder)) if folder else templates.bundled()
-    return servers.plan(config, priced(config), texts)
+    texts, prices = _texts(config), priced(config)
+    lines = servers.plan(config, prices, texts)
+    if not config.llm.cache:  # whose answers are free
+        servers.check_affordable(config, prices, texts, searches)
+    return lines
 
 
 def priced(config: Config) -> dict[str, Price]:
@@ -54,9 +57,12 @@ def priced(config: Config) -> dict[str, Price]:
 
 def keep_prompts(run: Run) -> None:
     """Write the prompt templates of a run to its folder."""
-    folder = run.config.llm.prompts
-    texts = templates.load(Path(folder)) if folder else templates.bundled()
-    templates.write(run.path / templates.FOLDER, texts)
+    templates.write(run.path / templates.FOLDER, _texts(run.config))
+
+
+def _texts(config: Config) -> templates.Templates:
+    """The prompt templates that a configuration names; the project's if it names none."""
+    return templates.load(Path(config.llm.prompts)) if config.llm.prompts else templates.bundled()
 
 
 def prompts_of(run: Run) -> templates.Templates:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from llm_replies import Reply, hang, no_usage, said, status
+from llm_replies import Reply, hang, html, no_usage, said, status
 from llm_runs import KEY, Ran, evolve
 from llm_scripts import CUT, PROSE, UNITS, program, whole
 from llm_server import Server
@@ -90,6 +90,11 @@ def test_the_status_says_whether_a_proposal_parses(answer: str, finish: str, cod
         (status(401), 2, "key refused"),
         (status(404), 2, "no such model"),
         (hang(0.01), 1, "it may have been charged all the same"),
+        # what it sent is quoted, and a remedy named
+        (status(500), 1, '"the server says no", nothing was charged: see what its server logs'),
+        (html(), 1, '"<!doctype html>\\n<html><body><h1>Sign in to continue</h1></body></html>\\n", it may'),
+        (html(), 1, ": see that --api-base is the address of an OpenAI-compatible server"),
+        (status(400, "x" * 200), 1, f'"{"x" * 77}...", nothing was charged: see what its server takes'),
     ],
 )
 def test_without_an_answer(reply: Reply, code: int, why: str, tmp_path: Path) -> None:
@@ -97,6 +102,27 @@ def test_without_an_answer(reply: Reply, code: int, why: str, tmp_path: Path) ->
     assert ran.status == code and ran.err.count("\n") == 1 and not ran.out
     assert ran.err.startswith("evolve: openai/mine: ") and why in ran.err and KEY not in ran.err
     assert len(server.seen) == 1  # it is not tried again
+
+
+def test_an_answer_without_a_program_is_quoted(tmp_path: Path) -> None:
+    ran, _ = check(tmp_path, said("<p>hello " * 30))
+    assert ran.status == 1
+    said_of = " ".join(ran.out.split())
+    assert f'no program in the answer, which begins "{("<p>hello " * 30)[:77]}...": name a model that ' in said_of
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("x = (1 + 0.5) * b.weight_read_us\n    return c * b.tokens + x", 2),
+        ("x = b.weight_read_us\n    return c * b.tokens + x + 0.5 * x", 3),  # made of both lines, at the second
+    ],
+)
+def test_a_number_that_a_formula_comes_to_is_found_by_its_line(body: str, line: int, tmp_path: Path) -> None:
+    text = f"def step_time(b, s, *, c: us/token = 2.0):\n    {body}\n"
+    _, value = as_json(tmp_path, said(whole(text)))
+    complaint = value["proposals"][0]["complaint"]
+    assert complaint.startswith(f"line {line}: the formulas come to the number 1.5, and only 0, 1, 2 and 0.5 may be")
 
 
 def test_what_may_cost_more_than_allowed_is_not_sent(tmp_path: Path) -> None:

@@ -26,18 +26,16 @@ from archive.elite import Elite
 from archive.journal import Journal, read_journal
 from archive.proposal import Outcome, Proposal, Rejected, Review, is_outcome
 from evolve.propose.llm import client, ledger
+from evolve.propose.llm.call_log import CallLog, call_log, order
 from evolve.propose.llm.calls import (
     Answered,
     Call,
     CallLine,
-    CallLog,
     Failed,
     GivenUp,
     Spent,
     answered_line,
-    call_log,
     failed_line,
-    order,
     pack,
     prompt_line,
     read_line,
@@ -45,9 +43,10 @@ from evolve.propose.llm.calls import (
     to_json,
     unpack,
 )
-from evolve.propose.llm.client import NO_KEY, Fault, check_keys, listed_price, request
+from evolve.propose.llm.client import NO_KEY, check_keys, listed_price, request
 from evolve.propose.llm.client import Reply as Answer
 from evolve.propose.llm.dispatch import Dispatch
+from evolve.propose.llm.fault import Fault
 from evolve.propose.llm.prices import Price, prices_of, table
 from evolve.run.llm_settings import LlmSettings
 from simulator.errors import InputError

@@ -7,7 +7,8 @@ from collections.abc import Collection
 import pytest
 
 from evolve.propose.llm.availability import asked_again, fallback, next_model
-from evolve.propose.llm.calls import Answered, Call, CallLog, GivenUp, Sent, pack, proposes
+from evolve.propose.llm.call_log import CallLog
+from evolve.propose.llm.calls import Answered, Call, GivenUp, Sent, pack, proposes
 from evolve.propose.llm.prices import Price
 
 USD = {"p/dearer": 31, "p/dear": 30, "p/mid": 10, "p/near": 9, "p/low": 4, "p/mini": 1, "p/own": 0}

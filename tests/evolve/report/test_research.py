@@ -27,6 +27,8 @@ from evolve.report.research import (
     write,
 )
 from evolve.report.result import RunReport
+from evolve.report.titles import title_of
+from simulator.text import plain
 
 TEXT = (
     "def step_time(b, s, *, layer: us = 9.0, token: us/token = 0.1):\n    return layer * s.layers + token * b.tokens\n"
@@ -68,8 +70,6 @@ ENTRIES = r"""
 
 Generation 1, by openai/a, a change of program 0.
 
-**Motivation.** None was given.
-
 **Features.** `b.tokens` (token), `s.layers` (one).
 
 **Result.** Joint 2.50 (-0.50), transfer 5.25 (+0.25); worst 3 5.00, E2E 2.50, TTFT 2.50, ITL 2.50; 10 operations, 5 constants.
@@ -100,11 +100,9 @@ Generation 2, by openai/a, a change of program 0.
 
 Generation 2, round 2, by openai/a, a change of program 0.
 
-**Motivation.** None was given.
-
 **Features.** `b.tokens` (token), `s.layers` (one).
 
-**Result.** Joint 3.50 (+0.50), transfer not measured; worst 3 5.00, E2E 3.50, TTFT 3.50, ITL 3.50; 10 operations, 5 constants. It contradicts the datasheet.
+**Result.** Joint 3.50 (+0.50), transfer not measured; worst 3 5.00, E2E 3.50, TTFT 3.50, ITL 3.50; 10 operations, 5 constants. It contradicts the datasheet. Same form as idea 8.
 
 **Reviews.**
 
@@ -114,6 +112,44 @@ Generation 2, round 2, by openai/a, a change of program 0.
 
 def test_every_idea_has_an_entry() -> None:
     assert document(ALL) == HEAD + ENTRIES
+
+
+def test_a_long_idea_has_a_short_title_and_is_quoted_below_it() -> None:
+    """The journal has it in 160 characters, cut in a word."""
+    whole = "Steps launch each layer [twice]: " + "the larger of both instead of their sum, " * 3 + "so..."
+    text = document([SEEDED, replace(FIRST, proposal=replace(FIRST.proposal, idea=whole))])
+    assert "\n## Idea 8: Steps launch each layer \\[twice]\n" in text
+    assert f"\n**Idea.** {whole.replace('[', chr(92) + '[').removesuffix('so...')}...\n" in text
+    assert "**Motivation.**" not in text
+
+
+@pytest.mark.parametrize(
+    ("idea", "title"),
+    [
+        ("one cost a layer", "one cost a layer"),
+        ("", ""),
+        ("Crossover: measured kernels", "Crossover: measured kernels"),  # the first clause says too little
+        ("A's cost a layer, but only where no graph covers the step", "A's cost a layer"),
+        ("Decodes that share a step with a prompt lose their tuned split of work", "Decodes that share a step with a prompt lose their tuned"),
+        ("x" * 70, "x" * 60),
+    ],
+)
+def test_a_title_is_a_clause_or_whole_words(idea: str, title: str) -> None:
+    assert title_of(idea) == title
+
+
+@given(st.text(alphabet="ab ,:.()'-", max_size=160))
+def test_no_title_is_long_or_ends_in_a_word(idea: str) -> None:
+    line = plain(idea, 160)
+    title = title_of(line)
+    assert len(title) <= 60 and line.startswith(title)
+    rest = line[len(title) : len(title) + 1]
+    assert not rest.isalpha() or " " not in line[:61]
+
+
+def test_what_the_fit_dropped_is_said() -> None:
+    text = document([SEEDED, replace(FIRST, dropped=("launch", "b.kv_sum"))])
+    assert "5 constants. The fit dropped: `launch`, `b.kv_sum`.\n" in text
 
 
 def test_the_document_only_grows_and_does_not_depend_on_how_it_was_told() -> None:
@@ -252,7 +288,7 @@ def test_the_end_compares_all_ideas() -> None:
     assert table.split("\n\n")[0].split("\n")[2:] == [
         "| **8: idea number 8** | 0 | 2.50 | 5.25 | 2.50 | 2.50 | 2.50 | 10+5 | 5.0 | champion |",
         "| 9: idea number 9 | 0 | - | - | - | - | - | - | - | refused: growth |",
-        "| 12: idea number 12 | 0 | 3.50 | - | 3.50 | 3.50 | 3.50 | 10+5 | 8.5 | contradicts the datasheet |",
+        "| 12: idea number 12 | 0 | 3.50 | - | 3.50 | 3.50 | 3.50 | 10+5 | 8.5 | contradicts the datasheet, same form as idea 8 |",
     ]
 
 

@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from llm_plays import CONFIGS, Story, whole_run
+from llm_plays import Story, set_up, whole_run
 from llm_replies import Reply, Request, said
-from llm_runs import DATA, PRAISE, asked_in, entries, evolve, ledger, of_kind, verdicts
+from llm_runs import PRAISE, asked_in, entries, evolve, ledger, of_kind, verdicts
 from llm_scripts import UNITS, whole
 
 ONE = """
@@ -39,10 +39,7 @@ def candidates(request: Request) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("judges")
-    (path / "data.yaml").write_text(DATA)
-    (path / "brief.yaml").write_text(CONFIGS["brief"])
-    return path
+    return set_up(tmp_path_factory.mktemp("judges"))
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import pandas as pd
 import pytest
 from llm_plays import (
-    CONFIGS,
     FAULTS,
     INJECTED,
+    LEAST_USD,
     MOST_TOKENS,
     MOST_USD,
     WRONG,
@@ -31,13 +31,13 @@ from llm_plays import (
     poor,
     reference,
     refused,
+    set_up,
     together,
     unnoted,
     whole_run,
 )
 from llm_replies import Reply, Request, said
 from llm_runs import (
-    DATA,
     DISLIKED,
     KEY,
     NOTES_KEPT,
@@ -67,11 +67,7 @@ Played = Callable[[Callable[[Path], T]], T]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of this file's runs, with their data and configurations."""
-    path = tmp_path_factory.mktemp("llm")
-    (path / "data.yaml").write_text(DATA)
-    for name, text in CONFIGS.items():
-        (path / f"{name}.yaml").write_text(text)
-    return path
+    return set_up(tmp_path_factory.mktemp("llm"))
 
 
 @pytest.fixture(scope="module")
@@ -363,9 +359,11 @@ def test_only_what_may_be_fitted_is_asked_for(folder: Path) -> None:
 
 def test_money_ends_at_its_limit(played: Played) -> None:
     none, requests, (run, some, server, _) = played(poor)
-    assert (none.status, requests) == (0, 0)
-    assert "max_usd 0.0001 leaves 0.0001 USD, and a request may take " in none.out
-    assert f"; `evolve resume {run} --max-usd MORE` goes on." in none.out
+    assert (none.status, requests) == (1, 0)
+    why = f"max_usd {LEAST_USD} leaves {LEAST_USD:.4f} USD, and a request may take "
+    assert why in none.out and f"; `evolve resume {run} --max-usd MORE` goes on." in none.out
+    assert none.err.startswith(f"evolve: {run}: no language model could be asked: {why}")
+    assert none.err.endswith(f": `evolve resume {run} --max-usd MORE` goes on\n") and none.err.count("\n") == 1
     assert some.status == 0 and f"max_usd {MOST_USD} leaves " in some.out
     usd = sum(USD[name][0] * p.tokens_in + USD[name][1] * p.tokens_out for name, p in server.by_model.items()) / 1e6
     assert 0 < usd <= MOST_USD
@@ -377,7 +375,8 @@ def test_money_ends_at_its_limit(played: Played) -> None:
 
 def test_operators_finish_the_budget_while_all_models_are_down(played: Played) -> None:
     run, code, shown = played(down)
-    assert code == 0
+    assert code == 1
+    assert f"evolve: {run}: no language model answered (openai/a: " in shown and "`evolve llm-check MODEL`" in shown
     assert "all models are down: offline operators propose" in shown
     assert json.loads((run / "report.json").read_text())["candidates"] == 44
     assert not [e for e in entries(run) if e["operator"].startswith("llm:")]
@@ -514,6 +513,37 @@ def test_a_prompt_of_an_offline_run_can_be_read(folder: Path, played: Played) ->
     assert ran.status == 0
     formula = (run / "programs" / "3.py").read_text().split("def step_time")[1].splitlines()[1].strip()
     assert formula in ran.out and "### Proposal N: " in ran.out and "# Notes" in ran.out
+
+
+def test_a_refused_idea_has_no_prompt_but_what_was_sent_for_it(folder: Path, played: Played) -> None:
+    run = played(reference)[0].run
+    refused = next(e for e in entries(run) if e["verdict"] == "rejected" and e.get("call"))
+    args = ("prompt", run, refused["id"])
+    ran = evolve(folder, *args, key=None)
+    assert ran.status == 2 and ran.err == (
+        f"evolve: {run}: proposal {refused['id']} was refused at {refused['stage']}, so nothing improves it: "
+        f"`evolve prompt {run} {refused['id']} --sent` prints what was sent for it, "
+        f"`evolve prompt {run} {refused['id']} --answer` what came back\n"
+    )
+    assert evolve(folder, *args, "--sent", key=None).status == evolve(folder, *args, "--answer", key=None).status == 0
+    both = evolve(folder, *args, "--sent", "--answer", key=None)
+    assert both.status == 2 and not both.out
+    assert both.err == "evolve: --sent is what was asked, --answer what came back: give one of the two\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        ("abc", "abc: is not the number of a proposal: `evolve archive "),
+        ("-1", "-1: is not the number of a proposal: `evolve archive "),
+        ("1.5", "1.5: is not the number of a proposal: `evolve archive "),
+        ("99999", " has no proposal 99999: `evolve archive "),
+        (None, "Missing argument 'ID': see `evolve prompt --help`"),
+    ],
+)
+def test_what_is_no_id_is_one_line(folder: Path, played: Played, number: str | None, why: str) -> None:
+    ran = evolve(folder, "prompt", played(offline)[0], *([number] if number else []), key=None)
+    assert ran.status == 2 and not ran.out and ran.err.count("\n") == 1 and why in ran.err
 
 
 def test_a_prompt_of_nothing_is_one_line(folder: Path, played: Played) -> None:

@@ -10,7 +10,7 @@ from llm_runs import evolve
 from paths import ROOT
 
 from archive.proposal import is_outcome
-from evolve.propose.llm.calls import call_log
+from evolve.propose.llm.call_log import call_log
 from evolve.run.folder import open_run
 
 RECORDED = ROOT / "seeds" / "recorded"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from console import kill, wait_for
 from llm_plays import started
-from llm_replies import Reply, Request, hang
+from llm_replies import Reply, Request, hang, status
 from llm_runs import DATA, Ran, Recorder, by_content, entries, evolve, ledger, of_kind, search, verdicts
 from llm_server import Server
 
@@ -63,6 +64,45 @@ def test_repeats_share_one_budget_and_go_on_with_a_higher_one(folder: Path) -> N
         for seed, old in zip(SEEDS, before, strict=True):
             assert verdicts(path / seed)[: len(old)] == old and len(verdicts(path / seed)) > len(old)
     assert [row["stopped"] for row in report(path)["llm"]["searches"]] == ["", ""]
+
+
+def test_every_repeat_says_what_it_may_take_and_why_it_ended(folder: Path) -> None:
+    """7 requests for two: 3 each. A mixed search may end at its budget of candidates before it has asked so often."""
+    with Server(Recorder()) as server:
+        args = search(server, folder / "tiny.yaml", "--repeats", 2, "--out", "r", "--max-calls", 7)
+        ran = evolve(folder, *args)
+        more = ("--proposer", "mixed", "--budget", 8)
+        small = evolve(folder, *repeats(server, folder, "--out", "small", "--max-calls", 7, *more))
+    assert ran.status == small.status == 0
+    assert "each of 2 repeats has an equal share: 50 of 100 USD, 3 of 7 requests\n" in ran.err
+    ended = [[row["ended"] for row in report(folder / name)["llm"]["searches"]] for name in ("r", "small")]
+    assert ended == [["max_calls 3 is reached"] * 2, ["the budget of 8 candidates is used up"] * 2]
+    assert all(row["stopped"] == "" for row in report(folder / "small")["llm"]["searches"])
+    assert f"`evolve resume {Path('r')} --max-calls MORE`" in " ".join(ran.out.split())
+    assert small.out.count("the budget of 8 candidates is used up") == 2
+    assert "Stopped by" not in small.out
+
+
+@pytest.mark.parametrize("limit", ["--max-usd", "--max-tokens"])
+def test_a_share_too_small_for_one_question_is_refused_before_anything_is_asked(folder: Path, limit: str) -> None:
+    """The remedy that the refusal names is enough."""
+    with Server(Recorder()) as server:
+        value = 0.04 if limit == "--max-usd" else 20_000
+        ran = evolve(folder, *repeats(server, folder, "--out", "r", limit, value))
+        assert ran.status == 2 and not server.seen and not (folder / "r").exists()
+        assert ran.err.startswith(f"evolve: {limit} {value}: leaves each of 2 searches ") and ran.err.count("\n") == 1
+        enough = re.search(r"give ([\d.]+) or more", ran.err)
+        assert enough
+        more = evolve(folder, *repeats(server, folder, "--out", "r", limit, enough[1]))
+        assert more.status == 0, more.err
+        assert all(of_kind(folder / "r" / seed, "answered") for seed in SEEDS)
+
+
+def test_repeats_that_no_model_answers_fail_and_keep_what_operators_found(folder: Path) -> None:
+    with Server(lambda _: status(500)) as server:
+        ran = evolve(folder, *repeats(server, folder, "--out", "r", "--budget", 20))
+    assert ran.status == 1 and "Champions of the repeats" in ran.out
+    assert re.match(r"evolve: r: none of \d+ requests was answered, so operators alone proposed: ", ran.err)
 
 
 def test_costs_by_search_add_up_to_what_the_server_was_asked(folder: Path) -> None:
