@@ -96,7 +96,8 @@ def emit(program: str | None, target: str, out: Path | None, into: Path | None, 
     whole_names(model, hardware, tp, "an experiment has its own")
     if for_host and (ids or model or named):
         raise InputError("--host-facts goes without --id, --model and --deployment: the host knows them")
-    named_by_id = [named_experiment(experiments, name) for name in dict.fromkeys(ids)]
+    instead = "--deployment MODEL,HARDWARE,TP names a deployment without a run"
+    named_by_id = [named_experiment(experiments, name, instead) for name in dict.fromkeys(ids)]
     deployments = [emitting.of_experiment(e) for e in named_by_id]
     deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
     if model and hardware:

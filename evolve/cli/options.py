@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
@@ -184,33 +184,40 @@ def load(program: str, caps: dict[str, int]) -> Source:
     return programs.load(program, Caps(**caps))
 
 
-def named_experiments(file: str | None, ids: Sequence[str]) -> list[Experiment]:
+def named_experiments(file: str | None, ids: Sequence[str], instead: str = "") -> list[Experiment]:
     """The experiments of a file, or the bundled ones; only those in `ids`, if there are any.
 
-    Raises InputError for an unknown id.
+    Raises InputError for an unknown id, with what can be given `instead`.
     """
-    return only_named(experiments_of([file] if file else BUNDLED), ids)
+    files: Sequence[str] = [file] if file else BUNDLED
+    return only_named(experiments_of(files), ids, files, instead)
 
 
 def written_and_named(file: str | None, ids: Sequence[str]) -> list[Written]:
     """`named_experiments` with their entries in the file."""
-    written = {w.experiment.id: w for name in ([file] if file else BUNDLED) for w in written_experiments(name)}
-    return [written[e.id] for e in only_named([w.experiment for w in written.values()], ids)]
+    files: Sequence[str] = [file] if file else BUNDLED
+    written = {w.experiment.id: w for name in files for w in written_experiments(name)}
+    return [written[e.id] for e in only_named([w.experiment for w in written.values()], ids, files)]
 
 
-def only_named(experiments: Iterable[Experiment], ids: Sequence[str]) -> list[Experiment]:
-    """Those of the experiments that are in `ids`, or all without any. Raises InputError for an unknown id."""
+def only_named(
+    experiments: Iterable[Experiment], ids: Sequence[str], files: Collection[str], instead: str = ""
+) -> list[Experiment]:
+    """Those of the experiments, which are from these files, that are in `ids`, or all without any.
+
+    Raises InputError for an unknown id, with what can be given `instead`.
+    """
     offered = {e.id: e for e in experiments}
     for name in ids:
-        known_experiment("--id", name, offered)
+        known_experiment("--id", name, offered, files, instead)
     return [e for e in offered.values() if not ids or e.id in ids]
 
 
-def named_experiment(file: str | None, name: str) -> Experiment:
-    """The one experiment of that id. Raises InputError for an unknown one and for several."""
+def named_experiment(file: str | None, name: str, instead: str = "") -> Experiment:
+    """The one experiment of that id. Raises InputError for several and for an unknown one."""
     if "," in name:
         raise InputError(f"--id {name}: is not one experiment: name one experiment")
-    [experiment] = named_experiments(file, [name])
+    [experiment] = named_experiments(file, [name], instead)
     return experiment
 
 

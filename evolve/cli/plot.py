@@ -108,5 +108,6 @@ def _program(
     run = searched(Path(name))
     if file:
         return run.source, named_experiments(file, ids)
-    fitted, others = chosen(run.run.config.data)
-    return run.source, only_named([*fitted, *others], ids)
+    data = run.run.config.data
+    fitted, others = chosen(data)
+    return run.source, only_named([*fitted, *others], ids, [*data.files, *data.predict_files])

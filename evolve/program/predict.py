@@ -50,8 +50,8 @@ PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 FITTED_LEGEND = """\
 use: fitted, the program was fitted on this experiment, so its errors are in sample; new, it was not; before, only a
-program that it was fitted from was; % fitted, on so much of it, so its errors are partly in sample (--part test has
-those of the rest)"""
+program that it was fitted from was; % fitted, on so much of it, so its errors are partly in sample (of a trace, --part
+test has those of the rest)"""
 ERROR_LEGEND = "error: of the mean, percent of what was observed"
 INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft_p99": "TTFT p99", "itl": "ITL mean"}
 INTERVALS_LEGEND = """\

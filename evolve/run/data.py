@@ -10,6 +10,7 @@ import numpy as np
 
 from evaluator.experiments import BUNDLED, bundled_file, load_experiments, model_table
 from evolve.run.config import DataSettings
+from evolve.terminal import command
 from simulator.errors import InputError, closest
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.experiment.observations import measured, together
@@ -130,7 +131,7 @@ def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
                 f"--workloads {name}: no such workload: there are {_list(e.workload.name for e in offered)}"
             )
     for name in data.exclude:
-        known_experiment("--exclude", name, [e.id for e in offered])
+        known_experiment("--exclude", name, [e.id for e in offered], data.files)
     fitted = [
         e for e in fittable(offered)
         if e.id not in data.exclude
@@ -156,15 +157,26 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(set(names)))
 
 
-def known_experiment(option: str, name: str, offered: Collection[str]) -> None:
-    """Raises InputError unless the experiment that an option names is among those offered.
+def known_experiment(
+    option: str, name: str, offered: Collection[str], files: Collection[str] = BUNDLED, instead: str = ""
+) -> None:
+    """Raises InputError unless the experiment that an option names is among those offered, which are from these files.
 
-    Of a few it names all, of more the nearest, and the commands that show all.
+    Of a few it names all, of more the nearest, and the commands that show all. `instead`: what else the user can give.
     """
     if name in offered:
         return
     there = f"there are {', '.join(offered)}"
     if len(offered) > FEW:
-        lists = "`evolve list` shows all that ship, `evolve predict` without --id all of a file"
-        there = f"the closest of {len(offered)} are {closest(name, offered)}; {lists}"
-    raise InputError(f"{option} {name}: no such experiment: {there}")
+        there = f"the closest of {len(offered)} are {closest(name, offered)}: {_listed_by(files)}"
+    raise InputError(f"{option} {name}: no such experiment: {there}{instead and f'; {instead}'}")
+
+
+def _listed_by(files: Collection[str]) -> str:
+    """What shows the ids of all experiments of these files; of shipped ones alone, also how to name another."""
+    own = [f"`{command('predict', 'champion', '--experiments', name)}`" for name in files if name not in BUNDLED]
+    if not own:
+        return "`evolve list` shows all that ship, --experiments FILE reads others"
+    shipped = ["`evolve list`"] if len(own) < len(files) else []
+    named = [*shipped, *own]
+    return f"{' and '.join(named)} {'shows' if len(named) == 1 else 'show'} all"

@@ -261,3 +261,25 @@ def test_the_champions_figures_are_those_of_its_record(page: str, rows: tuple[st
     expected = recorded()
     for row, name in zip(rows, ("in sample", "models", "workloads", "tp"), strict=True):
         assert figures(ROOT / page, row) == pytest.approx(expected[name], abs=0.1), f"{page}: {row}"
+
+
+@pytest.mark.parametrize(
+    ("row", "constants", "name"),
+    [
+        ("sum of measured kernels", "none", "kernel sum"),
+        ("blackbox", "one set for all models", "blackbox"),
+        ("blackbox", "one set per model", "blackbox per model"),
+        ("trained physics,", "one set for all models", "trained physics"),
+        ("trained physics published", "none", "trained physics published"),
+        ("roofline", "none", "roofline"),
+        ("host roofline", "none", "host roofline"),
+    ],
+)
+def test_the_known_answers_of_the_results_are_those_of_the_report(row: str, constants: str, name: str) -> None:
+    """The table of the default run shows the errors that `evolve report champion` wrote into its page, rounded."""
+    results = (ROOT / "docs" / "results.md").read_text("utf-8")
+    (shown,) = re.findall(rf"^\| {row}[^|]*\|(.*)\| {constants}[^|]*\|$", results, re.MULTILINE)
+    report = (ROOT / "docs" / "champion.md").read_text("utf-8")
+    (line,) = re.findall(rf"^\| {name} \|[^|]*\| 20 \|(.*)\|$", report, re.MULTILINE)
+    expected = [float(cell) for cell in line.split("|")[:3]]
+    assert [float(cell) for cell in shown.split("|")] == pytest.approx(expected, rel=2e-3, abs=0.06)

@@ -80,7 +80,7 @@ def sources(paths: Sequence[Path], experiments: str | None, wanted: Sequence[str
                 others.append(e.id)
     offered = {e.id: e for c in catalogs.values() for e in c.experiments}
     for name in wanted:
-        known_experiment("--id", name, offered)
+        known_experiment("--id", name, offered, [file for files in catalogs for file in files])
     if not runs and others:
         raise InputError(f"--id {', '.join(wanted)}: has no steps: there are steps of {', '.join(others)}")
     if not runs:

@@ -159,6 +159,21 @@ def test_predict_says_what_it_depends_on_and_where_the_interval_comes_from(capsy
     assert "so shares add up to more than 100 %" in " ".join(out.split())
 
 
+def test_list_names_the_overloaded_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of `quality: overloaded` in the shipped files, the four of the workload reasoning."""
+    monkeypatch.setenv("COLUMNS", "200")
+    models = ("llama-2-7b-tp1", "llama-2-70b-tp4", "mixtral-8x7b-tp2", "codellama-34b-tp2")
+    overloaded = [f"{model}-reasoning" for model in models]
+    status, text, _ = run(capsys, "list", "--runs", str(tmp_path), "--json")
+    listed = json.loads(text)
+    assert status == 0 and listed["overloaded"] == overloaded
+    assert len(listed["experiments"]) == 24 and set(overloaded) < set(listed["experiments"])
+    _, out, _ = run(capsys, "list", "--runs", str(tmp_path))
+    assert f"Of these overloaded, so never fitted\n  {', '.join(overloaded)}\n" in out
+
+
 def test_predict_of_many_experiments_has_a_line_for_each(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,8 +361,13 @@ def test_bad_experiments_are_one_line(
         (
             ["predict", "floor", "--id", "Llama-2-7b-tp1-genral"],
             "--id Llama-2-7b-tp1-genral: no such experiment: the closest of 24 are llama-2-7b-tp1-general, "
-            "llama-2-70b-tp4-general, llama-2-7b-tp1-codegen; `evolve list` shows all that ship, `evolve predict` without "
-            "--id all of a file",
+            "llama-2-70b-tp4-general, llama-2-7b-tp1-codegen: `evolve list` shows all that ship, --experiments FILE reads others",
+        ),
+        (
+            ["emit", "champion", "--out", "go", "--id", "nope"],
+            "--id nope: no such experiment: the closest of 24 are llama-2-7b-tp1-general, llama-2-7b-tp1-codegen, "
+            "llama-2-7b-tp1-roleplay: `evolve list` shows all that ship, --experiments FILE reads others; "
+            "--deployment MODEL,HARDWARE,TP names a deployment without a run",
         ),
         (["predict", "floor", "--id", " ,"], "--id ' ,': names nothing: give ID,ID, or leave it out"),
         (["run", "--models", "gpt"], "--models gpt: no such model among the experiments: there are "),

@@ -12,6 +12,8 @@ import tiny_world
 from commands import commands, evolve, refused
 
 from evolve.run.config import load_config
+from evolve.run.data import known_experiment
+from simulator.errors import InputError
 
 ONE_ID = {"simulate", "model add"}  # whose --id names one thing
 NO_LISTS = {"--price": "MODEL=IN,OUT", "--deployment": "MODEL,HARDWARE[,TP]"}  # one thing, of several parts
@@ -55,6 +57,26 @@ def test_no_id_is_dropped(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for ids in (["nobody", "dense-chat"], ["dense-chat", "nobody"], ["dense-chat,nobody", "dense-code"]):
         line = refused(capsys, *given, *(word for text in ids for word in ("--id", text)))
         assert "--id nobody: no such experiment: there are dense-chat, dense-code, sparse-chat, dense-overloaded" in line
+
+
+@pytest.mark.parametrize(
+    ("files", "listed"),
+    [
+        (["mine.yaml"], "`evolve predict champion --experiments mine.yaml` shows all"),
+        (["experiments_h100.yaml", "mine.yaml"], "`evolve list` and `evolve predict champion --experiments mine.yaml` show all"),
+        (["experiments_h100.yaml"], "`evolve list` shows all that ship, --experiments FILE reads others"),
+    ],
+)
+def test_of_many_experiments_the_commands_that_list_their_files_are_named(
+    files: list[str], listed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["evolve"])
+    monkeypatch.setattr("shutil.which", lambda _name: "/usr/bin/evolve")
+    offered = [f"chat-{i}" for i in range(11)]
+    with pytest.raises(InputError) as error:
+        known_experiment("--id", "chat-77", offered, files)
+    assert str(error.value) == f"--id chat-77: no such experiment: the closest of 11 are chat-7, chat-9, chat-8: {listed}"
+    known_experiment("--id", "chat-7", offered, files)
 
 
 def test_ids_that_are_repeated_are_all_used_in_the_order_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
