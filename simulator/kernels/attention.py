@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import scipy
 
-from simulator.kernels.roofline import LAUNCH_US, MEASURED, NEAREST, Gpu, Timing, octaves
+from simulator.kernels.roofline import LAUNCH_US, MEASURED, NEAREST, Gpu, Timing, octaves, rising
 from simulator.kernels.tables import tables
 
 MOST_KV_HEADS = 8  # in the decode tables; for more, the part above the launch is scaled
@@ -87,7 +87,7 @@ def prefill(gpu: Gpu, at: np.ndarray, heads: Heads) -> Timing:
     short = lengths < LEAST_PROMPT
     above = np.maximum(us - np.median(us[short]), flops_us * pairs)[~short]
     lengths, pairs = lengths[~short], pairs[~short]
-    grown = np.exp(scipy.optimize.isotonic_regression(np.log(above / lengths**STEEPER)).x) * lengths**STEEPER
+    grown = rising(above / lengths**STEEPER) * lengths**STEEPER
     share = np.exp(scipy.optimize.isotonic_regression(np.log(grown / pairs), increasing=False).x) / flops_us
     times_flops = np.exp(np.interp(np.log(at), np.log(lengths), np.log(share)))
     # Prompts shorter than any measured: the time of the shortest, in proportion to the length.
@@ -154,7 +154,7 @@ def decode_lines(name: str, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.nd
             if slope > 0.0:
                 lines.append((float(n), float(start), float(slope), total, time))
     sizes = np.array([n for n, *_ in lines])
-    slopes = np.exp(scipy.optimize.isotonic_regression(np.log([slope for _, _, slope, *_ in lines])).x)
+    slopes = rising(np.array([slope for _, _, slope, *_ in lines]))
     starts = [
         max(float(np.median(time - slope * total)), LAUNCH_US)
         for slope, (_, _, _, total, time) in zip(slopes, lines, strict=True)

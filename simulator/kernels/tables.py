@@ -64,7 +64,7 @@ def tables(name: str) -> Tables:
     if name not in names():
         raise InputError(f"kernels: no measured kernels of {name!r}: {nearest(name, names())}")
     with resources.files("configs").joinpath("kernels", f"{name}.parquet").open("rb") as file:
-        table = pq.ParquetFile(file).read()
+        table = pq.ParquetFile(file).read()  # read_table would import pandas, as in _values
     about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     operations = _values(table["operation"])
     starts = np.flatnonzero(np.r_[True, operations[1:] != operations[:-1]])  # rows are sorted by operation
