@@ -109,7 +109,7 @@ def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.
         ([], "ingest reads folders, or --trace and --tracev2 files"),
         (["folder", "--model", "llama-2-7b"], "--model goes with --trace"),
         (["--trace", "own.csv", "--model", "llama-2-7b"], "--model and --hardware together"),
-        (["--trace", "own.csv", "--trace", "also/own.csv"], "--trace own: two files have this name: rename one"),
+        (["--trace", "own.csv", "--trace", "also/own.csv"], "own: two traces have this name: rename one"),
         (["--trace", "none.csv"], "none.csv: there is no such file"),
         (["--trace", "also"], "also: is a folder: name a file in it"),
         (["--trace", "own.csv", "--hardware", "H1000", "--model", "llama-2-7b"], "--hardware H1000"),

@@ -313,7 +313,7 @@ def test_without_a_gpu_there_is_a_table_alone(
     observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, text, _ = ingest(capsys, observed / "header.yaml", observed / "seen.csv", "--out", tmp_path)
-    assert status == 0 and "no experiment: --model and --hardware say" in text
+    assert status == 0 and "no experiment: --hardware says" in text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["seen.parquet"]
 
 
