@@ -147,6 +147,13 @@ class Section:
             raise self.error(key, f"must be one line without control characters, got {shown(value)}", "rename it")
         return value
 
+    def names(self, key: str, remedy: str) -> tuple[str, ...]:
+        """A required list of strings."""
+        values = self.required(key, remedy)
+        if not isinstance(values, list) or not all(isinstance(name, str) for name in values):
+            raise self.error(key, f"must be a list of names, got {shown(values)}", remedy)
+        return tuple(values)
+
     def flag(self, key: str, default: bool) -> bool:
         """true or false; `default` if the key is left out."""
         value = self.raw.get(key, default)

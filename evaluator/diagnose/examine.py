@@ -54,7 +54,7 @@ def examine(program: Program, data: Data) -> Examination:
         fitted=tuple(error_rows(program, data.score)),
         kind=kind,
         left_out=_left_out(program, data.fit, kind),
-        at_bounds=tuple(at_bounds(brief(program), fitted=True).values()),
+        at_bounds=tuple(at_bounds(brief(program)).values()),
         undecided=tuple(
             name for name, is_idle, value in zip(names, idle, program.theta, strict=True) if is_idle and value
         ),

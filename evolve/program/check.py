@@ -119,7 +119,7 @@ def print_check(verdict: Verdict) -> None:
     for c in description.constants:
         if c.outside:
             prose(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in")
-    for text in at_bounds(description.source.program, description.certainty is not None).values():
+    for text in at_bounds(description.source.program, description.held).values():
         prose(f"- note: {text}")
     if refused := foreknown(description.source.program):
         prose(f"- note: a search refuses it: {refused.why}")

@@ -124,6 +124,7 @@ def block(coefficients: HostCoefficients, source: Source) -> str:
         f"{kept if origins.kept else ''}"
         f"{doubts if origins.undecided else ''}"
         f"{ends if origins.bounded else ''}"
+        f"{''.join(f'# Before you use it: {clean(text)}.{chr(10)}' for text in source.cautions)}"
         "trained_physics_coefficients:\n"
         f"  alpha_coeffs: [{', '.join(map(repr, coefficients.alpha))}]\n"
         f"  beta_coeffs: [{', '.join(map(repr, coefficients.beta))}]\n"
@@ -192,6 +193,8 @@ def emit_coefficients(source: Source, out: Path | None) -> None:
         if out.exists() and not out.read_bytes().startswith(HEAD.encode()):
             raise InputError(f"{out}: was not written by evolve emit: move it away, or choose another --out")
     text = block(coefficients_of(source.complete, source.name), source)
+    for caution in source.cautions:
+        warn(caution)
     origins = origins_of(source)
     if origins.kept:
         say(f"{KEPT}: {', '.join(_with_eleventh(origins.kept))}", err=True)

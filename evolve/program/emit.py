@@ -41,8 +41,9 @@ SEED = 1
 @dataclass(frozen=True)
 class Emitted:
     """A program as Go files, name -> text, in the folder `out`. refused: complaints of the gates on these deployments.
-    assumed: what the program leaves out. recorded: the deployments whose times the Go's test has. host: what the Go
-    knows by name, if it takes every model of the host; then it is compared on the deployments, but none is in it."""
+    cautions: reasons not to rely on the program. recorded: the deployments whose times the Go's test has. host: what
+    the Go knows by name, if it takes every model of the host; then it is compared on the deployments, but none is in
+    it."""
 
     program: Program
     target: str
@@ -51,7 +52,7 @@ class Emitted:
     files: Mapping[str, str]
     deployments: tuple[Deployment, ...]
     refused: tuple[str, ...]
-    assumed: tuple[str, ...]
+    cautions: tuple[str, ...]
     recorded: tuple[Deployment, ...]
     host: Host | None = None
 
@@ -138,7 +139,7 @@ def of_text(text: str) -> Deployment:
 
 
 def provenance(source: Source) -> tuple[str, ...]:
-    """Header lines of the Go file: what the program is, what it was fitted on and what it reached there."""
+    """Header lines of the Go file: what the program is, what it was fitted on, what it reached there, and cautions."""
     lines = [f"Program {source.name}, key {key(source.complete)}, emitted by engine {__version__}."]
     record = source.record
     if record is None:
@@ -150,6 +151,7 @@ def provenance(source: Source) -> tuple[str, ...]:
         f"Fitted {record.date} by engine {record.engine} on data {record.data}.",
         "Signed errors of the means there, percent:",
         *(f"  {line}" for line in plain(Table("", columns, rows)).splitlines()),
+        *(f"Caution: {text}." for text in record.cautions),
     )
 
 
@@ -165,14 +167,17 @@ def emit_to(
     program = source.complete
     if not deployments and reads_kernels(program):
         deployments = [_of_known(known) for known in measured_deployments()]
-    files = emit(program, target=target, deployments=deployments, name=name, provenance=provenance(source), again=again)
+    files = emit(
+        program, target=target, deployments=deployments, name=name, provenance=provenance(source),
+        cautions=source.cautions, again=again,
+    )  # fmt: skip
     if out is not None:
         write(files, out, name)
     own = Deployments({d.name: d.facts for d in deployments})
     judged_on = own if deployments else deployments_of(bundled_experiments())
     refused = tuple(complaints(program, judged_on))
     baked = tuple(deployments)
-    return Emitted(program, target, name, out, files, baked, refused, tuple(source.assumed), baked)
+    return Emitted(program, target, name, out, files, baked, refused, source.cautions, baked)
 
 
 def emit_for_host(source: Source, target: str, out: Path | None, name: Name, again: str) -> Emitted:
@@ -184,13 +189,15 @@ def emit_for_host(source: Source, target: str, out: Path | None, name: Name, aga
     program, host, deployments = source.complete, known_host(), host_deployments()
     recorded = _recorded(deployments)
     files = emit(
-        program, target=target, deployments=recorded, name=name, provenance=provenance(source), host=host, again=again
-    )
+        program, target=target, deployments=recorded, name=name, provenance=provenance(source),
+        cautions=source.cautions, host=host, again=again,
+    )  # fmt: skip
     if out is not None:
         write(files, out, name)
     refused = tuple(complaints(program, Deployments({d.name: d.facts for d in deployments})))
-    assumed = tuple(source.assumed)
-    return Emitted(program, target, name, out, files, tuple(deployments), refused, assumed, tuple(recorded), host)
+    return Emitted(
+        program, target, name, out, files, tuple(deployments), refused, source.cautions, tuple(recorded), host
+    )
 
 
 def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
@@ -208,7 +215,7 @@ def print_emitted(emitted: Emitted, notes: Sequence[str] = ()) -> None:
     elif len(emitted.deployments) > 1:
         prose(f"{len(emitted.deployments)} deployments")
     omitted = left_out((d.name, d.facts) for d in emitted.deployments)
-    for warning in (*emitted.refused, *emitted.assumed, *emitted.untested, *omitted, *notes):
+    for warning in (*emitted.refused, *emitted.cautions, *emitted.untested, *omitted, *notes):
         warn(warning)
 
 

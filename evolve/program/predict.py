@@ -77,7 +77,7 @@ def predict(
     ours = predictions(program, score_set(experiments, seeds), of_requests=True)
     bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
     total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])
-    about = [*complaints(program, deployments_of(experiments)), *source.assumed, *stale(source)]
+    about = [*complaints(program, deployments_of(experiments)), *source.cautions, *stale(source)]
     traffic = traffic_of(experiments, seeds[0])
     shares = term_shares(program, traffic)
     forecasts = [
@@ -196,7 +196,8 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         text = f"{prediction.late} of {total} requests are later turns that come after the last stage has ended"
         lines.append(f"{text}: the rate is not reached: lengthen the stages")
     if waiting_share(prediction) > OVERLOADED:
-        lines.append("overloaded: requests wait longer than they are served, and ever longer while the load lasts")
+        lines.append("the program predicts a growing queue: requests wait longer than they are served, and ever longer "
+                     "while the load lasts")  # fmt: skip
     if experiment.quality != "clean":
         lines.append(f"quality is {experiment.quality}")
     if record is None:
@@ -238,8 +239,8 @@ def mean_lines(forecasts: Forecasts) -> list[str]:
     observed = [e.use for e in forecasts.experiments if e.summary.error_pct]
     partly = {name for name in observed if name.endswith(PARTLY)}
     by_use: tuple[tuple[str, Collection[str]], ...] = (
-        ("in sample", [FITTED]), ("partly fitted", partly), ("fitted before", [BEFORE]), ("not fitted", [NEW]),
-        ("", [UNKNOWN]),
+        (f"{FITTED}, in sample", [FITTED]), (f"{PARTLY}, partly in sample", partly),
+        (f"{BEFORE}, not in this fit", [BEFORE]), (f"{NEW}, not fitted", [NEW]), ("", [UNKNOWN]),
     )  # fmt: skip
     lines = []
     for name, uses in by_use:

@@ -165,7 +165,7 @@ def sensitivity(source: Source, written: Sequence[Written], seeds: Sequence[int]
         seeds=tuple(seeds),
         drawn=any(not is_recorded(e.workload) for e in experiments),
         experiments=tuple(sensitivities(source, written, seeds, line)),
-        warnings=(*complaints(program, deployments_of(experiments)), *source.assumed, *stale(source)),
+        warnings=(*complaints(program, deployments_of(experiments)), *source.cautions, *stale(source)),
     )
 
 

@@ -70,6 +70,11 @@ class Description:
     certainty: Mapping[str, ConstantRecord] | None
 
     @property
+    def held(self) -> list[str] | None:
+        """The constants that the last fit left as they were, by `method.name`; None if nothing was fitted."""
+        return None if self.certainty is None else [name for name, c in self.certainty.items() if c.held]
+
+    @property
     def counts(self) -> str:
         """The size of the program in words, and its key."""
         program = self.source.program
@@ -139,7 +144,7 @@ def print_show(description: Description) -> None:
     if description.certainty:
         legend("standard error", "identified", also=LEGEND)
     show(_constants_table(description))
-    for text in (*at_bounds(program, description.certainty is not None).values(), *_doubts(description.constants)):
+    for text in (*at_bounds(program, description.held).values(), *_doubts(description.constants)):
         prose(f"- {text}")
     show(_products_table(description.products))
     record = description.source.record
@@ -148,6 +153,8 @@ def print_show(description: Description) -> None:
         return
     show(_errors_table(record))
     prose(bias_label(map(asdict, record.errors)))
+    for text in record.cautions:
+        prose(f"- {text}", "bold")
     if record.proposal and record.proposal.call:
         _print_proposal(record.proposal)
 

@@ -135,12 +135,12 @@ def bound_to(
 
 
 def _warnings(source: Source, case: Case, case_path: Path) -> tuple[str, ...]:
-    """What a program leaves out, and that the case's alpha does not replace it, a line each."""
+    """Reasons not to rely on the program, and that the case's alpha does not replace it, a line each."""
     lacking = [f.name for f in DEFAULTS if source.program.function(f.name) is None]
     if not lacking or source.record or not any(case.alpha.values()):
-        return tuple(source.assumed)
+        return source.cautions
     text = f"{case_path}: alpha is that of the case's own backend, not of {source.name}, which has no"
-    return (*source.assumed, f"{text} {', '.join(lacking)}")
+    return (*source.cautions, f"{text} {', '.join(lacking)}")
 
 
 def _facts(limits: Limits, names: Names | None) -> dict[str, float]:
@@ -179,7 +179,7 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> Work:
         data=data_hash([experiment]),
         seeds=(seed,),
         where=experiment.id,
-        warnings=(*source.assumed, *omitted(experiment.facts), *unlike_host([experiment])),
+        warnings=(*source.cautions, *omitted(experiment.facts), *unlike_host([experiment])),
     )
 
 

@@ -62,7 +62,7 @@ def sweep(
     question = _Question(source, program, assemble(program), seeds, axes, limits)
     deployments = [_deployment(w, setting, axes) for w in written for setting in axes.settings(w.experiment.engine)]
     built = [d.built for d in deployments if d.built]
-    about = [*(complaints(program, deployments_of(built)) if built else ()), *source.assumed, *stale(source)]
+    about = [*(complaints(program, deployments_of(built)) if built else ()), *source.cautions, *stale(source)]
     total = len(deployments) * max(len(axes.rate), 1)
     blocks: list[Block] = []
     done = 0

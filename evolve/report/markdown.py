@@ -40,6 +40,7 @@ def page(run: Run, report: RunReport, validations: int, sources: str) -> str:
     if best is None:
         reasons = [f"- {r.count} at {r.stage}, e.g. {r.why}" for r in report.rejected]
         return "\n\n".join([*parts, "No candidate could be scored.", "\n".join(reasons)]) + "\n"
+    shown = thinned(report.front, best)
     parts += [
         "## Champion",
         f"Proposal {best.id}, {best.operations} operations, {best.constants} constants, key `{best.key}`.",
@@ -55,9 +56,9 @@ def page(run: Run, report: RunReport, validations: int, sources: str) -> str:
         f"Mean absolute errors in percent over the {len(report.fitted)} fitted experiments.",
         markdown(means_table(report)),
         "## Front",
-        f"Worst 3, joint error, transfer, complexity: {len(thinned(report.front))} of {len(report.front)} "
-        "programs, from the simplest to the largest. Size: operations + constants. Sound: contradicts no datasheet.",
-        markdown(front_table(thinned(report.front), "Front")),
+        f"Worst 3, joint error, transfer, complexity: {len(shown)} of {len(report.front)} programs, from the simplest "
+        "to the largest. Size: operations + constants. Sound: contradicts no datasheet.",
+        markdown(front_table(shown, "Front")),
         *_models(report),
         "## Going on",
         _commands(run, best.id),

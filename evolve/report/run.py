@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from statistics import mean, median
-from typing import TypeVar
 
 from archive.champion import Rule
 from archive.elite import Elite
@@ -19,12 +18,11 @@ from evolve.report.printing import prose, show
 from evolve.report.result import RunReport, errors_of
 from evolve.report.table import Row, Table, arrival_seeds, bias_label, counted, mean_cells, number, passes, row
 from evolve.report.terms import legend
+from evolve.run.use import FITTED, NEW
 from evolve.terminal import command, say, suggest
 from simulator.json import JsonObject
 from simulator.language.bounds import at_bounds
 from simulator.language.parse import parse
-
-T = TypeVar("T")
 
 # Column heads of the known answers in the table of errors; the table of means has their full names.
 SHORT = {
@@ -46,7 +44,9 @@ CONSTANTS = {
     "trained physics published": "none: published by the host, whose default backend it is",
 }
 ONE_SET = "fitted here, one set for all"
-ERRORS_LEGEND = "E2E, TTFT, ITL: errors of an experiment's means over {seeds}"
+ERRORS_LEGEND = """\
+use: fitted, so the errors are in sample; new, not fitted; or the quality for which it was not fitted. E2E, TTFT, ITL:
+errors of an experiment's means over {seeds}"""
 KNOWN_LEGEND = """\
 naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitted for all, -m per model, -e per
 experiment; roof: the datasheet alone; host: the host's own roofline, nothing fitted; kern: the sum of measured
@@ -88,9 +88,10 @@ def print_run(report: RunReport, known: bool = False) -> None:
     _print_gain(report, best)
     prose("\n".join(text for text in (transfer_text(best), apart_text(report), gap_text(report)) if text) + "\n")
     legend("front", also=FRONT_LEGEND.format(seeds=arrival_seeds(report.search_seeds)))
-    show(front_table(thinned(report.front), "Pareto front"))
+    show(front_table(thinned(report.front, best), "Pareto front", best))
     if len(report.front) > MOST_ROWS:
-        say(f"{MOST_ROWS} of {len(report.front)}; all:\n  {command('archive', report.run)}\n")
+        prose(f"{MOST_ROWS} of the front's {len(report.front)} programs, evenly by size; in bold the champion; all:")
+        say(f"  {command('archive', report.run)}\n")
     prose(cascade_text(report))
     if report.calls:
         say("\nLanguage models", "bold")
@@ -106,14 +107,15 @@ def print_run(report: RunReport, known: bool = False) -> None:
 
 def bounds_texts(best: Elite) -> list[str]:
     """A sentence for each constant of the champion that is at a bound."""
-    return list(at_bounds(parse(best.text), fitted=True).values())
+    return list(at_bounds(parse(best.text)).values())
 
 
-def thinned(front: Sequence[T]) -> Sequence[T]:
-    """At most MOST_ROWS programs of a front, evenly spaced from the simplest to the largest."""
+def thinned(front: Sequence[Elite], best: Elite) -> Sequence[Elite]:
+    """At most MOST_ROWS programs of a front, evenly spaced from the simplest to the largest, and the champion."""
     if len(front) <= MOST_ROWS:
         return front
-    return [front[i * (len(front) - 1) // (MOST_ROWS - 1)] for i in range(MOST_ROWS)]
+    shown = {i * (len(front) - 1) // (MOST_ROWS - 1) for i in range(MOST_ROWS)}
+    return [e for i, e in enumerate(front) if i in shown or e.id == best.id]
 
 
 def errors_table(report: RunReport, known: bool) -> Table:
@@ -128,7 +130,7 @@ def errors_table(report: RunReport, known: bool) -> Table:
     def cells(errors: Errors) -> Row:
         name, fitted = errors.experiment, errors.experiment in report.fitted
         quality = report.quality[name]
-        use = "fitted" if fitted else "predicted" if quality == "clean" else quality
+        use = FITTED if fitted else NEW if quality == "clean" else quality
         theirs = [number(e2e[answer].get(name), signed=answer in report.known) for answer in answers]
         figures = map(number, (errors.e2e, errors.ttft, errors.itl))
         return row(name, use, *figures, passes(asdict(errors)), *theirs, style="" if fitted else "dim")
@@ -154,7 +156,7 @@ def means_table(report: RunReport) -> Table:
     for quality in ("clean", "overloaded"):
         left = [name for name, q in report.quality.items() if q == quality and name not in report.fitted]
         if others := _of(report.errors, left):
-            rows.append(row(f"champion on predicted, {quality}", *mean_cells(others), "not fitted", style="dim"))
+            rows.append(row(f"champion on others, {quality}", *mean_cells(others), "not fitted", style="dim"))
     title = f"Mean absolute error in percent over the {len(report.fitted)} fitted experiments"
     return Table.of(title, "model|>E2E|>TTFT|>ITL|>runs|~constants", rows)
 
@@ -171,12 +173,14 @@ def _of(errors: Iterable[Errors], experiments: Collection[str]) -> list[JsonObje
     return [asdict(row) for row in errors_of(errors, experiments)]
 
 
-def front_table(elites: Sequence[Elite], title: str) -> Table:
-    """A row per program of a Pareto front: objectives, mean errors, size, and the operator that made it."""
+def front_table(elites: Sequence[Elite], title: str, best: Elite | None = None) -> Table:
+    """A row per program of a Pareto front: objectives, mean errors, size, and the operator that made it; bold for the
+    champion, if `best` is one of them."""
 
     def cells(e: Elite) -> Row:
         figures = [number(x, 2, signed=False) for x in (e.worst3, e.joint, e.transfer, e.e2e, e.ttft, e.itl)]
-        return row(str(e.id), *figures, f"{e.operations}+{e.constants}", "yes" if e.sound else "no", e.operator)
+        size, style = f"{e.operations}+{e.constants}", "bold" if best and e.id == best.id else ""
+        return row(str(e.id), *figures, size, "yes" if e.sound else "no", e.operator, style=style)
 
     heads = ">id|>worst 3|>joint|>transfer|>E2E|>TTFT|>ITL|>size|sound|~from"
     return Table.of(title, heads, map(cells, elites))

@@ -44,6 +44,7 @@ class About:
     ranges: Ranges  # what the fitted experiments span
     started: str  # time in UTC, ISO 8601
     replayed: str = ""  # path of the recording that the run replays, if it is a replay
+    simulated: tuple[str, ...] = ()  # ids of fitted experiments whose times are themselves a simulation's
     forms_of: str = ""  # path, from the run's folder, of the run whose recorded forms it assesses, if it proposes none
 
     def to_json(self) -> JsonObject:
@@ -56,7 +57,8 @@ class About:
             "started": self.started,
         }
         sources = {"replayed": self.replayed, "forms_of": self.forms_of}
-        return about | {name: path for name, path in sources.items() if path}
+        simulated = {"simulated": list(self.simulated)} if self.simulated else {}
+        return about | simulated | {name: path for name, path in sources.items() if path}
 
 
 def read_about(value: object, where: str) -> About:
@@ -64,16 +66,14 @@ def read_about(value: object, where: str) -> About:
     if not isinstance(value, dict):
         raise InputError(f"{where}: must be a mapping, got {shown(value)}: {REMEDY}")
     top = Section(where, "", value)
-    fitted = top.required("fitted", REMEDY)
-    if not isinstance(fitted, list) or not all(isinstance(name, str) for name in fitted):
-        raise top.error("fitted", f"must be a list of names, got {shown(fitted)}", REMEDY)
     return About(
         engine=top.text("engine", REMEDY),
         data=top.text("data", REMEDY),
-        fitted=tuple(fitted),
+        fitted=top.names("fitted", REMEDY),
         ranges=read_ranges(top.section("ranges", REMEDY)),
         started=top.text("started", REMEDY),
         replayed=top.text("replayed", REMEDY) if top.has("replayed") else "",
+        simulated=top.names("simulated", REMEDY) if top.has("simulated") else (),
         forms_of=top.text("forms_of", REMEDY) if top.has("forms_of") else "",
     )
 

@@ -51,12 +51,14 @@ class Source:
         return self.record is not None or self.name == TRAINED_PHYSICS
 
     @property
-    def assumed(self) -> list[str]:
-        """What the program leaves out and no fit has determined, a line each."""
-        if self.record is not None or self.program.function("queueing_time"):
-            return []
+    def cautions(self) -> tuple[str, ...]:
+        """Reasons not to rely on the program, a line each: those of its record or, without one, what it leaves out."""
+        if self.record is not None:
+            return self.record.cautions
+        if self.program.function("queueing_time"):
+            return ()
         start = DEFAULTS[0].constants[0].value
-        return [f"no queueing_time: {start:g} us from arrival to queue are assumed until `evolve fit` finds them"]
+        return (f"no queueing_time: {start:g} us from arrival to queue are assumed until `evolve fit` finds them",)
 
 
 def seed_names() -> list[str]:

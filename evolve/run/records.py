@@ -14,12 +14,15 @@ from archive.elite import Elite
 from archive.proposal import Proposal
 from evaluator.experiments import data_hash
 from evaluator.fit.uncertainty import Certainty
-from evaluator.score import MEANS, Errors
+from evaluator.score import MEANS, Errors, summarise
 from evolve import __version__
 from evolve.run.folder import Run
 from evolve.run.ranges import REMEDY, Ranges, ranges_of, read_ranges
 from simulator.errors import Section, shown
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import NOT_MEASURED, Experiment, simulated
+
+# Mean absolute E2E error on the fitted runs. The roofline, with nothing fitted, is 38 % off on the shipped ones.
+USELESS_PCT = 25.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,8 @@ class Record:
     fitted_from: the program that `evolve fit` started from, or the run whose programs `evolve blend` averaged;
     ranges_before: the ranges of that program, and of those that it was fitted from, the latest first; measured_before:
     as `measured`, of the experiments that these were fitted on; constants: by `method.name`; fitted_with: all
-    experiments of a fit per model; steps: what was fitted first; found: of the shipped champion; run: path of the run
+    experiments of a fit per model; simulated: ids of experiments, among these and those fitted before, whose times are
+    a simulation's; steps: what was fitted first; found: of the shipped champion; run: path of the run
     that the program is from; proposal: its proposal there.
     """
 
@@ -93,6 +97,7 @@ class Record:
     measured_before: Mapping[str, str | None] = field(default_factory=dict)
     constants: Mapping[str, ConstantRecord] | None = None
     fitted_with: tuple[str, ...] | None = None
+    simulated: tuple[str, ...] = ()
     steps: StepsRecord | None = None
     found: Found | None = None
     run: str | None = None
@@ -108,6 +113,29 @@ class Record:
         """As `measured`, of the fitted experiments, and of those that the programs were fitted on that it was fitted
         from."""
         return {**self.measured_before, **(self.measured or dict.fromkeys(self.fitted))}
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Reasons not to rely on the program, a line each: what it was fitted to, and how far off it is even there."""
+        lines = []
+        if own := [name for name in self.simulated if name in self.fitted]:
+            lines.append(
+                f"the constants are fitted to times of {', '.join(own)}, which {NOT_MEASURED}: they say nothing about "
+                "a real engine"
+            )
+        if others := [name for name in self.simulated if name not in self.fitted]:
+            lines.append(
+                f"the last fit began with constants that were fitted to times of {', '.join(others)}, which "
+                f"{NOT_MEASURED}: those that it did not decide say nothing about a real engine: fit a "
+                "program of measured runs"
+            )
+        e2e = summarise(self.errors).e2e
+        if e2e is not None and e2e > USELESS_PCT:
+            lines.append(
+                f"mean E2E is {e2e:.0f} % off on the very runs that the constants are fitted on: do not use it, fit "
+                "more constants or another form"
+            )
+        return tuple(lines)
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON values; `read_record` reads them back."""
@@ -128,6 +156,7 @@ class Record:
             "constants": constants,
             "scope": None if self.fitted_with is None else "per-model",
             "fitted_with": None if self.fitted_with is None else list(self.fitted_with),
+            "simulated": list(self.simulated) or None,
             "steps": asdict(self.steps) if self.steps else None,
             "found": asdict(self.found) if self.found else None,
             "run": self.run,
@@ -155,11 +184,12 @@ def measured(e: Experiment) -> str | None:
 
 
 def record(
-    key: str, fitted: Sequence[Experiment], errors: Iterable[Errors], seeds: Sequence[int], date: str, **more: Any
-) -> Record:
+    key: str, fitted: Sequence[Experiment], errors: Iterable[Errors], seeds: Sequence[int], date: str,
+    before: Record | None = None, **more: Any,
+) -> Record:  # fmt: skip
     """The record of a program fitted on `fitted`, with its errors there, means of arrival `seeds`.
 
-    `more`: further fields of the record.
+    before: of the program that the fit started from. more: further fields of the record.
     """
     return Record(
         engine=__version__,
@@ -171,6 +201,9 @@ def record(
         seeds=tuple(seeds),
         measured={e.id: measured(e) for e in fitted},
         ranges=ranges_of(fitted),
+        ranges_before=before.all_ranges if before else (),
+        measured_before=before.all_measured if before else {},
+        simulated=tuple(dict.fromkeys((*simulated(fitted), *(before.simulated if before else ())))),
         **more,
     )
 
@@ -186,6 +219,7 @@ def record_of(run: Run, elite: Elite, proposal: Proposal) -> Record:
         errors=tuple(Errors(*row) for row in elite.rows),
         seeds=tuple(run.config.score.arrival_seeds),
         ranges=run.about.ranges,
+        simulated=run.about.simulated,
         run=str(run.path),
         proposal=proposal,
     )
@@ -220,7 +254,7 @@ def read_record(value: object, where: str) -> Record | None:
         data=top.text("data", REMEDY),
         key=top.text("key", REMEDY),
         date=top.text("date", REMEDY),
-        fitted=_names(top, "fitted"),
+        fitted=top.names("fitted", REMEDY),
         errors=tuple(_errors(errors, name) for name in errors.raw),
         seeds=_seeds(top),
         measured=_texts(top.section("measured", REMEDY)) if top.has("measured") else None,
@@ -229,18 +263,12 @@ def read_record(value: object, where: str) -> Record | None:
         ranges_before=tuple(map(read_ranges, _sections(top, "ranges_before"))),
         measured_before=_texts(top.section("measured_before", REMEDY)) if top.has("measured_before") else {},
         constants=_constants(top.section("constants", REMEDY)) if top.has("constants") else None,
-        fitted_with=_names(top, "fitted_with") if top.has("fitted_with") else None,
+        fitted_with=top.names("fitted_with", REMEDY) if top.has("fitted_with") else None,
+        simulated=top.names("simulated", REMEDY) if top.has("simulated") else (),
         steps=_steps(top.section("steps", REMEDY)) if top.has("steps") else None,
         found=_found(top.section("found", REMEDY)) if top.has("found") else None,
         run=top.text("run", REMEDY) if top.has("run") else None,
     )
-
-
-def _names(section: Section, key: str) -> tuple[str, ...]:
-    values = section.required(key, REMEDY)
-    if not isinstance(values, list) or not all(isinstance(name, str) for name in values):
-        raise section.error(key, f"must be a list of names, got {shown(values)}", REMEDY)
-    return tuple(values)
 
 
 def _seeds(section: Section) -> tuple[int, ...]:

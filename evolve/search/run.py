@@ -45,7 +45,7 @@ from evolve.search.search import Search
 from evolve.search.workers import workers_of
 from simulator.documents import read_json
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import Experiment, simulated
 from simulator.experiment.facts import has_curves
 from simulator.json import JsonObject
 from simulator.language.parse import parse
@@ -83,6 +83,7 @@ def start(
         fitted=tuple(e.id for e in fitted),
         ranges=ranges_of(fitted),
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        simulated=simulated(fitted),
         forms_of=forms_of,
     )
     run = run_folder.create(out or run_folder.next_path(), config, about)

@@ -54,7 +54,7 @@ class Details:
             "predictions": [],
             "shares": [],
             "shares_note": f"decode steps, {CONTEXT:,} tokens of context each",
-            "warnings": list(source.assumed),
+            "warnings": list(source.cautions),
             "problem": None,
         }
         if not self._data.all:

@@ -5,6 +5,7 @@ The workload is in seconds and requests per second, observed latencies are milli
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from simulator.experiment.distribution import Distribution
@@ -185,3 +186,8 @@ class Experiment:
     def simulated(self) -> bool:
         """Whether its notes say that what was observed is itself a simulation."""
         return any(NOT_MEASURED in note for note in self.notes)
+
+
+def simulated(experiments: Iterable[Experiment]) -> tuple[str, ...]:
+    """The ids of those whose observed times are themselves a simulation's."""
+    return tuple(e.id for e in experiments if e.simulated)

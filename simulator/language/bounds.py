@@ -15,7 +15,7 @@ ones (`too_narrow`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 
 from simulator.language.infer import infer
@@ -69,11 +69,13 @@ def bounds(program: Program) -> tuple[Bounds, ...]:
     return tuple((limit.low, limit.high) for f in program.functions for limit in _function_limits(f))
 
 
-def at_bounds(program: Program, fitted: bool) -> dict[str, str]:
-    """A sentence for each constant that is at one of its bounds, by `method.name`. fitted: the constants were fitted.
-    A constant that its bounds fix has none.
+def at_bounds(program: Program, held: Container[str] | None = ()) -> dict[str, str]:
+    """A sentence for each constant that is at one of its bounds, by `method.name`.
 
-    >>> at_bounds(parse("def step_time(b, s, *, w=1.0, c=2.0): return w * b.weight_read_us + c"), fitted=False)
+    A fit took it there, unless its name is among those that were `held`; None: nothing was fitted. A constant that its
+    bounds fix has no sentence.
+
+    >>> at_bounds(parse("def step_time(b, s, *, w=1.0, c=2.0): return w * b.weight_read_us + c"), held=None)
     {'step_time.w': "w = 1 (at its lower bound: the datasheet's peak, which no kernel beats)"}
     """
     sentences = {}
@@ -87,8 +89,9 @@ def at_bounds(program: Program, fitted: bool) -> dict[str, str]:
                 side, why, wish = "upper", limit.why_high, "more"
             else:
                 continue
-            wished = f"; the data would like {wish}" if fitted else ""
-            sentences[f"{f.name}.{c.name}"] = f"{c.name} = {c.value:g} (at its {side} bound: {why}{wished})"
+            name = f"{f.name}.{c.name}"
+            wished = f"; the data would like {wish}" if held is not None and name not in held else ""
+            sentences[name] = f"{c.name} = {c.value:g} (at its {side} bound: {why}{wished})"
     return sentences
 
 

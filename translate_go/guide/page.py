@@ -17,7 +17,7 @@ from translate_go.target import CONFIG_FIELDS, Plan
 
 _HEAD = """\
 # Adding this latency model to BLIS
-
+{cautions}
 {about}
 {into}
 1. Copy {copied} to `sim/latency/`.
@@ -127,10 +127,10 @@ _TREES = (
 )
 
 
-def integration(plan: Plan, deployments: Sequence[Deployment], again: str) -> str:
+def integration(plan: Plan, deployments: Sequence[Deployment], again: str, cautions: Sequence[str]) -> str:
     """The text of the file: what was emitted, and the steps for the target's branch.
 
-    again: the command that emitted it, without the place where the files went.
+    again: the command that emitted it, without the place where the files went. cautions: reasons not to rely on it.
     """
     target, name = plan.target, plan.name
     names = [f"`{name.source_file}`"]
@@ -148,7 +148,8 @@ def integration(plan: Plan, deployments: Sequence[Deployment], again: str) -> st
     into = _INTO.format(again=clean(again)) if possible else ""
     if target.branch == "main" and len(deployments) > 1 and not possible:
         into = f"\n{_paragraph(_NO_INTO.format(count=len(deployments)))}\n"
-    head = name.fill(_HEAD).format(about=about, into=into, copied=copied)
+    warned = "".join(f"\n{_paragraph(f'**Before you use it**: {clean(text)}.')}\n" for text in cautions)
+    head = name.fill(_HEAD).format(cautions=warned, about=about, into=into, copied=copied)
     choice, omissions = _choice(plan, deployments), _left_out(deployments)
     registration = steps(plan, deployments), library(plan, deployments)
     return "".join((head, *choice, *_settings(plan), *_trees(plan), *omissions, *registration))

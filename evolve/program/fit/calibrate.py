@@ -31,7 +31,7 @@ from evolve.run.selectors import known_constants, positions
 from evolve.run.trust import Trust, trust_of
 from simulator.clock.run import HostileStep
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import Experiment, simulated
 from simulator.experiment.facts import has_curves
 from simulator.language.complete import complete
 from simulator.language.ir import Program
@@ -112,7 +112,7 @@ def calibrate(
         constants=changes(program, best.fit, certainty, old, stage),
         steps=stage_figures(stage, best.fit.programs[0]) if stage else None,
         before=tuple(error_rows(program, score)),
-        simulated=any(e.simulated for e in fitted),
+        simulated=bool(simulated(fitted)),
         warnings={e.id: e.notes for e in fitted},
         trust=trust,
         no_trust=no_trust,

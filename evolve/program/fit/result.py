@@ -21,7 +21,7 @@ from evolve.run.program import Source, write_program
 from evolve.run.records import ConstantRecord, constant_records, record, today
 from evolve.run.trust import Trust, trust_file
 from simulator.errors import InputError
-from simulator.experiment.experiment import NOT_MEASURED, Experiment
+from simulator.experiment.experiment import NOT_MEASURED, Experiment, simulated
 from simulator.json import JsonObject
 from simulator.language.forest_file import forest_file
 from simulator.language.ir import Program
@@ -50,12 +50,14 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class FittedProgram:
-    """A fitted program's text, the ids it was fitted on, and its file (None: not written). model: None if for all."""
+    """A fitted program's text, the ids it was fitted on, and its file (None: not written). model: None if for all.
+    cautions: of its record."""
 
     model: str | None
     fitted: tuple[str, ...]
     program: str
     out: str | None
+    cautions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,16 +214,14 @@ def save(
         members = [data.experiments[j] for j in group.experiments]
         program = replace(best.fit.programs[i], doc=_doc(source, data.experiments if shared else members, split))
         text = unparse(brief(program))
+        kept = record(
+            key(program), members, [best.errors[j] for j in group.experiments], SCORE_SEEDS, date, source.record,
+            fitted_from=source.name,
+            constants=_constants([certainties[j] for j in group.index], old),
+            fitted_with=None if shared else tuple(e.id for e in data.experiments),
+            steps=stage.record() if stage else None,
+        )  # fmt: skip
         if path is not None:
-            kept = record(
-                key(program), members, [best.errors[j] for j in group.experiments], SCORE_SEEDS, date,
-                fitted_from=source.name,
-                constants=_constants([certainties[j] for j in group.index], old),
-                fitted_with=None if shared else tuple(e.id for e in data.experiments),
-                steps=stage.record() if stage else None,
-                ranges_before=source.record.all_ranges if source.record else (),
-                measured_before=source.record.all_measured if source.record else {},
-            )  # fmt: skip
             try:
                 trust_file(path).unlink(missing_ok=True)
                 write_program(path, text, program.forest, kept)
@@ -230,7 +230,7 @@ def save(
             except OSError as e:
                 raise cannot_write(path, e, "--out") from None
         model, ids = None if shared else best.fit.models[i], tuple(e.id for e in members)
-        programs.append(FittedProgram(model, ids, text, str(path) if path else None))
+        programs.append(FittedProgram(model, ids, text, str(path) if path else None, kept.cautions))
     return tuple(programs)
 
 
@@ -279,7 +279,7 @@ def _doc(source: Source, fitted: Sequence[Experiment], split: bool) -> str:
     """What the program's text, and the Go made of it, say of the fit."""
     of_each = f", the first {100 * TRAINING:.0f} % of the requests of each" if split else ""
     doc = f"The form of {source.name}, its constants fitted on {', '.join(e.id for e in fitted)}{of_each}."
-    simulated = [e.id for e in fitted if e.simulated]
-    if simulated:
-        doc += f" The times of {', '.join(simulated)} {NOT_MEASURED}: these constants say nothing about a real engine."
+    own = simulated(fitted)
+    if own:
+        doc += f" The times of {', '.join(own)} {NOT_MEASURED}: these constants say nothing about a real engine."
     return doc

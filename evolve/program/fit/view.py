@@ -42,7 +42,7 @@ def print_fit(result: Calibration, file: str | None) -> None:
     own = [c for c in result.constants if c.model]
     if own:
         show(_models_table(own))
-    for text in _at_bounds(result):
+    for text in (*_at_bounds(result), *_dropped(result)):
         prose(f"- {text}")
     show(_errors_table(result))
     worse = _most_worse(result)
@@ -76,9 +76,10 @@ def print_fit(result: Calibration, file: str | None) -> None:
     out = result.out[0] if result.out else "mine.py"
     later = [command("predict", out, *known, "--part", "test")] if result.later else []
     fitted = result.programs[0]
-    if result.simulated:
-        prose("The fitted times are a simulation's, not measured: these constants are good for tests alone.", "bold")
-    if worse or result.simulated:
+    cautions = dict.fromkeys(text for p in result.programs for text in p.cautions)
+    for text in cautions:
+        prose(f"Caution: {text}.", "bold")
+    if worse or cautions:
         if later:
             suggest(*later)
     elif has_coefficients(complete(parse(fitted.program))):  # the host has the form itself, and needs no Go
@@ -129,13 +130,20 @@ def _at_bounds(result: Calibration) -> list[str]:
     texts: dict[str, None] = {}  # in order, each once
     for fitted in result.programs:
         held = {f"{c.method}.{c.name}" for c in result.constants if c.held}
-        sentences = at_bounds(parse(fitted.program), fitted=True)
+        sentences = at_bounds(parse(fitted.program), held)
         texts |= dict.fromkeys(
             f"{alias(fitted.model)}: {text}" if fitted.model else text
             for name, text in sentences.items()
             if name not in held
         )
     return list(texts)
+
+
+def _dropped(result: Calibration) -> list[str]:
+    """A sentence if a method of the host is not in the text, because all its constants are 0."""
+    written = {f.name for p in result.programs for f in parse(p.program).functions}
+    names = list(dict.fromkeys(c.method for c in result.constants if c.method not in written))
+    return [f"{', '.join(names)}: 0, as the host has it, so the text leaves it out"] if names else []
 
 
 def _models_table(own: Sequence[ConstantChange]) -> Table:

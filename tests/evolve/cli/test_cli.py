@@ -200,8 +200,8 @@ def test_predict_averages_errors_in_sample_apart_from_those_of_runs_that_were_no
     lines = [line for line in out.splitlines() if line.startswith("Mean absolute error")]
     means = [result[f"mean_abs_error_pct_{key}"]["e2e"] for key in ("in_sample", "new")]
     assert [line[: line.index(", TTFT")] for line in lines] == [
-        f"Mean absolute error, in sample (2): E2E {means[0]:.2f} %",
-        f"Mean absolute error, not fitted (1): E2E {means[1]:.2f} %",
+        f"Mean absolute error, fitted, in sample (2): E2E {means[0]:.2f} %",
+        f"Mean absolute error, new, not fitted (1): E2E {means[1]:.2f} %",
     ]
     _, out, _ = run(capsys, "predict", "kernels", "--id", ids)
     (line,) = (line for line in out.splitlines() if line.startswith("Mean absolute error"))
@@ -456,7 +456,7 @@ def test_predict_marks_what_the_program_was_fitted_on(files: Path, capsys: pytes
     out = run(capsys, "predict", str(files / "mine.py"), "--id", ",".join(ids))[1]
     assert re.search(rf"^{ids[0]} +fitted ", out, re.MULTILINE) and re.search(rf"^{ids[1]} +new ", out, re.MULTILINE)
     assert out.index("use: fitted, the program was fitted") < out.index("Predictions of")
-    assert "Mean absolute error, in sample (1): E2E" in out and "Mean absolute error, not fitted (1): E2E" in out
+    assert "Mean absolute error, fitted, in sample (1): E2E" in out and "Mean absolute error, new, not fitted (1): E2E" in out
     mine = json.loads(run(capsys, "predict", str(files / "mine.py"), "--id", ",".join(ids), "--json")[1])
     for of, row in zip(("in_sample", "new"), mine["experiments"], strict=True):
         assert mine[f"mean_abs_error_pct_{of}"]["e2e"] == abs(row["error_pct"]["e2e_ms"]["mean"])

@@ -121,7 +121,7 @@ def test_a_run_of_which_a_part_was_fitted_is_neither_fitted_nor_new(
     }  # fmt: skip
     assert evolve("predict", home / "part.py", "--experiments", where) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "60 % fitted" in printed and "Mean absolute error, partly fitted (1): E2E" in printed
+    assert "60 % fitted" in printed and "Mean absolute error, % fitted, partly in sample (1): E2E" in printed
     assert "not fitted (1)" not in printed
     for command in ("explain", "diagnose"):
         assert evolve(command, home / "part.py", "--experiments", where, "--json") == 0

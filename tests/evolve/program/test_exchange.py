@@ -186,7 +186,7 @@ def test_an_export_is_ingested_with_all_its_settings_and_a_fit_to_it_keeps_its_c
     ingested = "t/ingested/traces.yaml"
     assert run_command(["fit", "p.py", "--experiments", ingested, "--split", "--out", "mine.py"]) == 0
     out = capsys.readouterr().out
-    assert "good for tests alone" in out and "evolve emit" not in out
+    assert "say nothing about a real engine" in out and "evolve emit" not in out
     assert run_command(["show", "mine.py"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert run_command(["emit", "mine.py", "--experiments", ingested, "--id", "trace", "--out", "go"]) == 0

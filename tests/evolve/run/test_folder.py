@@ -47,7 +47,7 @@ def test_a_damaged_run_json_is_one_line(change: dict[str, Any], message: str, tm
 
 def test_a_run_json_without_keys_is_one_line(tmp_path: Path) -> None:
     path = create(tmp_path / "run", Config(), ABOUT).path
-    for text, message in (("[1]", r"run\.json: must be a mapping, got \[1\]"), ("{}", r"run\.json: fitted is missing"),
+    for text, message in (("[1]", r"run\.json: must be a mapping, got \[1\]"), ("{}", r"run\.json: engine is missing"),
                           ("{", r"run\.json: line 1: not valid JSON, Expecting property name enclosed in double quotes")):  # fmt: skip
         (path / "run.json").write_text(text)
         with pytest.raises(InputError, match=f"{message}: restore it from a copy"):

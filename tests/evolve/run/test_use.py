@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,11 @@ def test_a_refit_knows_what_the_program_before_it_was_fitted_on(
         assert (forecasts["mean_abs_error_pct_new"]["e2e"] is None) == bool(before)
     assert run_command(["predict", str(third), "--id", ",".join(ids)]) == 0
     out = capsys.readouterr().out
-    assert "Mean absolute error, fitted before (1): E2E" in out and "not fitted (1)" not in out
+    assert "Mean absolute error, before, not in this fit (1): E2E" in out and "not fitted (1)" not in out
 
 
 def test_a_program_before_without_digests_is_known_by_ids() -> None:
-    kept = record("key", [CODEGEN], [], [1], "2026-01-01", measured_before={GENERAL.id: None})
+    old = replace(record("key", [GENERAL], [], [1], "2026-01-01"), measured=None)
+    kept = record("key", [CODEGEN], [], [1], "2026-01-02", old)
     assert fitted_before(kept, GENERAL) and not fitted_before(kept, CODEGEN)
     assert not fitted_before(None, GENERAL)
