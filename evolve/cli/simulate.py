@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from evolve.program.emit import of_experiment as deployment_of
 from evolve.program.exchange import BUILT_IN, ResultsFile, TraceFolder, as_tracev2, backend_of, header_of, of_tracev2
 from evolve.program.simulate import Names, Output, Table, Work, of_case, of_experiment, print_aggregate, run
 from evolve.report.printing import prose
-from evolve.run.program import TRAINED_PHYSICS
+from evolve.run.program import TRAINED_PHYSICS, Source
 from evolve.terminal import command, suggest
 from simulator.errors import InputError
 
@@ -106,14 +107,21 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
         return 0
     print_aggregate(result)
     if folder and not quiet:
-        prose(f"{folder.path}: {', '.join(folder.files)}")
-        own = folder.backend == BUILT_IN and program != TRAINED_PHYSICS  # the host does not have its coefficients
-        coefficients = [command("emit", program, "--coefficients")] if own else []
+        prose(f"{folder.path}: {', '.join(folder.files)}; times of {source.name}, arrival seed {work.seeds[0]}")
         limits = work.load.limits
         suggest(
-            *coefficients, folder.host_command(limits, result.duration_s), folder.ingest_command(named, limits)
+            *_for_host(folder.backend, source, ["--experiments", experiments] if experiments else [], named.id),
+            folder.host_command(limits, result.duration_s),
+            folder.ingest_command(named, limits),
         )
     return 0
+
+
+def _for_host(backend: str, source: Source, known: Sequence[str], ident: str) -> list[str]:
+    """The command that gives the host the times of a program, unless it has them."""
+    if backend != BUILT_IN:
+        return [command("emit", source.name, "--into", "CHECKOUT", *known, "--id", ident)]
+    return [] if source.name == TRAINED_PHYSICS else [command("emit", source.name, "--coefficients")]
 
 
 def _of_trace(

@@ -85,7 +85,10 @@ def print_fit(result: Calibration, file: str | None) -> None:
     elif has_coefficients(complete(parse(fitted.program))):  # the host has the form itself, and needs no Go
         suggest(*later, command("emit", out, "--coefficients"))
     else:  # without an experiment the deployments of all known models would be baked in, and not the one just fitted
-        suggest(*later, command("emit", out, "--out", "DIR", *known, "--id", fitted.fitted[0]))
+        first, *others = fitted.fitted
+        if others:
+            prose(f"The Go below is for the deployment of {first}: name another with --id, or several.")
+        suggest(*later, command("emit", out, "--out", "DIR", *known, "--id", first))
 
 
 def _later_table(result: Calibration) -> Table:

@@ -101,7 +101,7 @@ def test_the_hosts_command_is_complete(files: Path, capsys: pytest.CaptureFixtur
     export = ("--export", "tracev2", "--out", "t")
     (files / "mine.py").write_text(unparse(load(TRAINED_PHYSICS).complete.with_theta((1.0,) * 13)))
     for program, backend, before in (
-        ("p.py", "fitted", []),
+        ("p.py", "fitted", ["evolve emit p.py --into CHECKOUT --experiments data.yaml --id plain"]),
         ("trained_physics", "trained-physics", []),
         ("mine.py", "trained-physics", ["evolve emit mine.py --coefficients"]),
     ):

@@ -308,8 +308,8 @@ def test_every_combination_of_the_other_keys_has_a_table_and_a_knee(
         assert lines[head + 6].startswith(f"Knee of dense-chat, tp {tp}: rate ")
     full = next(line for line in lines if line.split()[:1] == ["110"])
     assert full.rstrip().endswith("TTFT p99, ITL mean, queue")
-    [said] = [line for line in lines if "overloaded" in line]  # once, from the rate at which it begins
-    assert said.startswith("- from rate 110: overloaded") and said.endswith("(dense-chat tp 1)")
+    [said] = [line for line in lines if "growing queue" in line]  # once, from the rate at which it begins
+    assert said.startswith("- from rate 110: the program predicts a growing queue") and said.endswith("(dense-chat tp 1)")
 
 
 AXES = {
