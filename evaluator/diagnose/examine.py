@@ -49,7 +49,7 @@ def examine(program: Program, data: Data) -> Examination:
     program = complete(program)
     kind = next((kind for kind in KINDS if len({COMMON[kind](e) for e in data.fit.experiments}) > 1), EVERY)
     names = [c.name for f in program.functions for c in f.constants]
-    idle = costs(program, data.fit) < UNDECIDED if names else np.zeros(0, bool)
+    idle = costs(problem_of(program, data.fit)) < UNDECIDED if names else np.zeros(0, bool)
     return Examination(
         fitted=tuple(error_rows(program, data.score)),
         kind=kind,

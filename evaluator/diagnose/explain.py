@@ -15,22 +15,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from evaluator.fit.loss import FitSet, huber_weights
+from evaluator.fit.loss import huber_weights
 from evaluator.fit.machine import machine
-from evaluator.fit.problem import KERNEL_WEIGHT, problem_of, with_slopes
+from evaluator.fit.problem import KERNEL_WEIGHT, Problem, with_slopes
 from simulator.language.ir import Const, Constant, Expr, Op, Program
 from simulator.language.opcodes import assemble
 
 RIDGE = 1e-9  # keeps the matrix invertible for constants that the data cannot tell apart
 
 
-def gains(program: Program, method: str, terms: Sequence[Sequence[Expr]], data: FitSet) -> np.ndarray:
+def gains(problem: Problem, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
     """The share of the squared residuals that each term would remove, float64[terms]; 0 if it would not help.
 
-    Each term, a product of factors, is added to `method` with a coefficient >= 0 and the other constants free.
+    Each term, a product of factors, is added to a method of the problem's program with a coefficient >= 0, and
+    the other constants are free.
     """
-    extended, new = _with_terms(program, method, terms)
-    slope, residuals = _residual_matrix(program, data, extended, new)
+    extended, new = _with_terms(problem.program, method, terms)
+    slope, residuals = _residual_matrix(problem, extended, new)
     added, own = slope[:, new], np.delete(slope, new, axis=1)
     size = np.linalg.norm(own, axis=0)
     basis = np.linalg.qr(own[:, size > 0] / size[size > 0])[0] if (size > 0).any() else np.zeros((len(slope), 0))
@@ -61,30 +62,29 @@ def _with_terms(program: Program, method: str, terms: Sequence[Sequence[Expr]]) 
     return Program(functions, program.doc, program.forest), slice(first, first + len(terms))
 
 
-def costs(program: Program, data: FitSet) -> np.ndarray:
+def costs(problem: Problem) -> np.ndarray:
     """The share by which the squared residuals would grow if each constant were 0 and the others adapted.
 
     float64[theta], to second order.
     """
-    slope, residuals = _residual_matrix(program, data)
+    slope, residuals = _residual_matrix(problem)
     size = np.linalg.norm(slope, axis=0)
     scaled = slope / np.where(size > 0, size, 1.0)
     spread = np.diag(np.linalg.inv(scaled.T @ scaled + RIDGE * np.eye(len(size))))
-    grown = np.square(np.array(program.theta) * size) / spread
+    grown = np.square(np.array(problem.program.theta) * size) / spread
     share: np.ndarray = grown / max(float(residuals @ residuals), 1e-300)
     return share
 
 
 def _residual_matrix(
-    program: Program, data: FitSet, extended: Program | None = None, new: slice = slice(0)
+    problem: Problem, extended: Program | None = None, new: slice = slice(0)
 ) -> tuple[np.ndarray, np.ndarray]:
     """(derivative of every weighted residual in every constant, the residuals), Huber-weighted.
 
-    Rows: everything observed, then the prior of every factor of a measured kernel. `extended`: the program with more
+    Rows: everything observed, then the prior of every factor of a measured kernel. `extended`: that program with more
     constants, which are 0 and at the positions `new`, and have derivatives too.
     """
-    problem = problem_of(program, data)
-    more = extended or program
+    data, more = problem.data, extended or problem.program
     old = np.delete(np.arange(len(more.theta)), new)
     theta = np.zeros(len(more.theta))
     theta[old] = problem.start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import threading
@@ -35,6 +36,9 @@ class Kept:
             self._values[key] = prepare(*args)
             if len(self._values) > MOST_KEPT:
                 dropped, _ = self._values.popitem(last=False)
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()  # what is kept, garbage collection need not look through again and again
         self._values.move_to_end(key)
         return self._values[key], dropped
 

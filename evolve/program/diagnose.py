@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from evaluator.assess import Data, prepare
+from evaluator.assess import prepare
 from evaluator.diagnose.diagnose import Diagnosis
 from evaluator.diagnose.diagnose import diagnose as diagnosis_of
 from evaluator.diagnose.explain import costs, gains
 from evaluator.experiments import data_hash
+from evaluator.fit.problem import Problem, problem_of
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__
 from evolve.propose.vocabulary import Vocabulary, vocabulary
@@ -124,6 +125,7 @@ def diagnose(
     data = prepare(experiments, seeds)
     measured = reads_kernels(program) and all(has_curves(e.facts) for e in experiments)
     words = vocabulary(experiments, fields or ("all" if measured else "datasheet"))
+    problem = problem_of(program, data.fit)
     return Findings(
         source.name,
         program,
@@ -131,16 +133,16 @@ def diagnose(
         tuple(seeds),
         {e.id: fitted_share(source.record, e) for e in experiments},
         diagnosis_of(program, data),
-        _additions(program, data, words),
-        _removals(program, data),
+        _additions(problem, words),
+        _removals(problem),
     )
 
 
-def _additions(program: Program, data: Data, words: Vocabulary) -> tuple[Addition, ...]:
+def _additions(problem: Problem, words: Vocabulary) -> tuple[Addition, ...]:
     found = list[Addition]()
     for method in METHODS:
         terms = words.every(method)
-        shares = (gains(program, method, terms[i : i + AT_ONCE], data.fit) for i in range(0, len(terms), AT_ONCE))
+        shares = (gains(problem, method, terms[i : i + AT_ONCE]) for i in range(0, len(terms), AT_ONCE))
         by_length = sorted(zip(terms, np.concatenate([*shares]), strict=True), key=lambda pair: len(pair[0]))
         for term, gain in sorted(by_length, key=lambda pair: -float(f"{pair[1]:.{DIGITS}g}")):
             last = found[-1] if found else None
@@ -155,12 +157,13 @@ def _spelled(factors: Sequence[Expr]) -> str:
     return " * ".join(map(spell, factors)) or "a constant"
 
 
-def _removals(program: Program, data: Data) -> tuple[Removal, ...]:
-    names = [(f.name, c) for f in program.functions for c in f.constants]
-    linear = {(f.name, name) for f in program.functions for name in affine(f).linear}
+def _removals(problem: Problem) -> tuple[Removal, ...]:
+    functions = problem.program.functions
+    names = [(f.name, c) for f in functions for c in f.constants]
+    linear = {(f.name, name) for f in functions for name in affine(f).linear}
     found = [
         Removal(method, c.name, c.value, float(cost))
-        for (method, c), cost in zip(names, costs(program, data.fit), strict=True)
+        for (method, c), cost in zip(names, costs(problem), strict=True)
         if c.value and (method, c.name) in linear
     ]
     return tuple(sorted(found, key=lambda r: r.cost)[:MOST])

@@ -13,7 +13,7 @@ from __future__ import annotations
 from evolve.propose.terms import get, places, sites
 from evolve.propose.vocabulary import EAGER, PARTS, SIZES, SWITCHES
 from simulator.language.ir import Call, Choose, Const, Expr, Field, Function, Neg, Op, rebuild
-from simulator.language.normal import Normal, reachable
+from simulator.language.normal import reachable, unexpanded
 from simulator.schema import KERNELS
 
 # Fields that grow with the tokens in the contexts of the running requests.
@@ -79,8 +79,7 @@ def corrects(function: Function) -> bool:
     Either every kernel is in the sum, once in every step, or none is: the runs at hand may not need a kernel that other
     models do. Kernels with many launches may be added again for steps without a captured graph.
     """
-    normal = Normal(expand=False)
-    root = normal.function(function)
+    normal, root = unexpanded(function)
     kernels: set[tuple[str, ...]] = set()
     if any(normal.atoms[i].kind not in ("const", "field") for i in reachable(normal, root)):
         return False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from evaluator.diagnose.examine import examine
 from evaluator.diagnose.explain import costs, gains
 from evaluator.diagnose.trial import Trial, left_out, trial
 from evaluator.fit.loss import FitSet
+from evaluator.fit.problem import Problem, problem_of
 from evaluator.judge.gates import Facts
 from evaluator.judge.kernel_sums import KernelSums, known_kernel_sums
 from evaluator.score import Errors
@@ -44,11 +45,15 @@ class Prober:
 
     def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
         """See evaluator.diagnose.explain.gains."""
-        return gains(program, method, terms, self.data)
+        return gains(self._problem_of(program), method, terms)
 
     def costs(self, program: Program) -> np.ndarray:
         """See evaluator.diagnose.explain.costs."""
-        return costs(program, self.data)
+        return costs(self._problem_of(program))
+
+    @cached_property
+    def _problem_of(self) -> Callable[[Program], Problem]:
+        return lru_cache(maxsize=256)(partial(problem_of, data=self.data))  # most are parents again and again
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import combinations, islice
 
 from simulator.language.ir import Call, Choose, Compare, Const, Expr, Field, Function, Local, Neg, Number, Op, walk
-from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, collected, reachable, scaled
+from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, collected, reachable, scaled, unexpanded
 from simulator.language.unparse import spell, spell_condition
 
 LARGEST = 200  # nodes of an atom that is written back; a larger one becomes `...`
@@ -77,8 +77,7 @@ def affine(function: Function) -> Affine:
     >>> a.linear, a.outer, [piece.taken for piece in a.pieces]
     (('c',), ('d',), [('max is c * b.tokens',), ('max is sqrt(d)',)])
     """
-    normal = Normal(expand=False)
-    root = normal.function(function)
+    normal, root = unexpanded(function)
     outer = _outer(normal, root)
     names = [c.name for c in function.constants]
     linear = tuple(name for name in names if name not in outer)
@@ -92,8 +91,8 @@ def thresholds(function: Function) -> set[str]:
     >>> thresholds(parse(text).functions[0])
     {'d'}
     """
-    normal = Normal(expand=False)
-    values, seen, names = [normal.function(function)], set[int](), set[str]()
+    normal, root = unexpanded(function)
+    values, seen, names = [root], set[int](), set[str]()
     for p in values:  # grows while it is walked
         for i in {i for m, _ in p for i, _ in m} - seen:
             atom = normal.atoms[i]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from simulator.language.infer import infer
 from simulator.language.ir import Function, Program
-from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial
+from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, unexpanded
 from simulator.schema import KERNELS, PHYSICAL
 
 Bounds = tuple[float, float]
@@ -125,8 +125,7 @@ def kernel_factors(program: Program) -> tuple[bool, ...]:
     """
     flags: list[bool] = []
     for f in program.functions:
-        normal = Normal(expand=False)
-        names = _kernel_factors(normal, normal.function(f)) if f.name == "step_time" else set()
+        names = _kernel_factors(*unexpanded(f)) if f.name == "step_time" else set()
         flags += [c.name in names for c in f.constants]
     return tuple(flags)
 
@@ -172,8 +171,7 @@ def _kernel_time(normal: Normal, m: Monomial) -> bool:
 
 
 def _function_limits(function: Function) -> list[Limit]:
-    normal = Normal(expand=False)
-    root = normal.function(function)
+    normal, root = unexpanded(function)
     everything = (root, *(arg for atom in normal.atoms for arg in atom.args))
     below = {normal.atoms[i].name for p in everything for m, _ in p for i, power in m if power < 0}
     limits = {

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
-from simulator.language.ir import Function, Program
-from simulator.language.normal import Atom, Monomial, Normal, Polynomial, reachable
+from simulator.language.ir import Expr, Function, Guard, Let, Program
+from simulator.language.normal import Atom, Monomial, Normal, Polynomial, reachable, unexpanded
 
 
 def key(program: Program) -> str:
@@ -34,6 +35,12 @@ def _digest(text: str) -> str:
 
 
 def _form(function: Function) -> str:
+    return _form_of(function.body, function.result)  # names and values change nothing
+
+
+@lru_cache(maxsize=4096)  # most proposals change one method, and many are made more than once
+def _form_of(body: tuple[Let | Guard, ...], result: Expr) -> str:
+    function = Function("", (), body, result)
     normal = Normal(values=_absorbed(function))
     root = normal.function(function)
     needed = reachable(normal, root)
@@ -49,8 +56,7 @@ def _absorbed(function: Function) -> dict[str | tuple[str, str], float]:
     That is 0 for a constant that is added to the other and 1 for one that multiplies it. The other one occurs nowhere
     else in the method.
     """
-    normal = Normal(expand=False)
-    root = normal.function(function)
+    normal, root = unexpanded(function)
     values: dict[str | tuple[str, str], float] = {}
     for monomials, _ in _free(normal, reachable(normal, root), root):
         first, *others = sorted((_constants(normal, m) for m in monomials), key=len)

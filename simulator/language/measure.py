@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simulator.errors import InputError
 from simulator.language.ir import FREE_LITERALS, Call, Choose, Compare, Field, Function, Guard, Node, Op, Program, nodes
-from simulator.language.normal import Normal, reachable
+from simulator.language.normal import reachable, unexpanded
 from simulator.language.simplify import brief
 
 
@@ -73,8 +73,7 @@ def made_numbers(program: Program) -> list[float]:
 
 def _made(function: Function) -> list[float]:
     """The coefficients in the normal form, which computes with numbers: each once in every sum."""
-    normal = Normal(expand=False)
-    root = normal.function(function)
+    normal, root = unexpanded(function)
     sums = (root, *(arg for i in reachable(normal, root) for arg in normal.atoms[i].args))
     return [number for terms in sums for number in {abs(c) for _, c in terms}.difference(FREE_LITERALS)]
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simulator.language import guarded
 from simulator.language.ir import (
@@ -262,6 +263,20 @@ class Normal:
             return then
         gap = scaled(gap, 1.0 / max(abs(c) for _, c in gap))
         return self._atom(Atom(kind, args=(gap, then, other)))
+
+
+def unexpanded(function: Function) -> tuple[Normal, Polynomial]:
+    """The normal form of a method in which derived fields stay as they are: atoms and polynomial, not to be changed.
+
+    It is remembered for a while, because a search asks for that of one method several times in a row.
+    """
+    return _unexpanded(function.body, function.result)  # names, values and lines change nothing
+
+
+@lru_cache(maxsize=128)
+def _unexpanded(body: tuple[Let | Guard, ...], result: Expr) -> tuple[Normal, Polynomial]:
+    normal = Normal(expand=False)
+    return normal, normal.function(Function("", (), body, result))
 
 
 def reachable(normal: Normal, root: Polynomial) -> list[int]:

@@ -269,7 +269,7 @@ def terms() -> list[list[Expr]]:
 def test_the_missing_term_explains_most() -> None:
     data = fit_set(simulated())
     found = fit(POOR, data, forget=True).program
-    share = gains(found, "step_time", terms(), data)
+    share = gains(problem_of(found, data), "step_time", terms())
     assert share.argmax() == 1 and share[1] > 0.5
     assert share[2] == share[4] == 0.0  # what the program can say already explains nothing more
 
@@ -277,7 +277,7 @@ def test_the_missing_term_explains_most() -> None:
 def test_a_gain_is_what_a_fit_then_gains() -> None:
     data = fit_set(simulated())
     poor, full = (fit(p, data, forget=True) for p in (POOR, TRUTH))
-    told = gains(poor.program, "step_time", terms(), data)[1]
+    told = gains(problem_of(poor.program, data), "step_time", terms())[1]
     # the loss is Huber's and the mean field is not linear: the estimate is the first step's
     assert 1.0 - full.loss / poor.loss == pytest.approx(told, abs=0.35)
 
@@ -291,7 +291,7 @@ def test_nobody_would_miss_a_term_that_does_nothing() -> None:
         )
     )
     data = fit_set(simulated())
-    cost = costs(idle, data)
+    cost = costs(problem_of(idle, data))
     names = [c.name for f in idle.functions for c in f.constants]
     assert names[int(cost.argmin())] == "idle"
     assert cost[names.index("weights")] > 100.0 * cost[names.index("idle")]
