@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from archive.elite import Elite
@@ -48,12 +48,28 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """What a search knows of a program before it assesses it: its text, the key of its form, and its cell's size.
+
+    operations, features: how many it has.
+
+    >>> Form("def step_time(b, s): return b.tokens", "d5a634427dc380fe", operations=0, features=1).features
+    1
+    """
+
+    text: str
+    key: str
+    operations: int
+    features: int
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """A program text to assess: its number, its island (None: all islands), what proposed it, and its parents' ids.
 
     A language model's proposal also has the name of the call that it answers, its idea in one sentence, the judges'
     reviews, how many `judges` were asked for one, and the motivation that the answer gives. `refused` is set if it must
-    not be assessed.
+    not be assessed. `form` is that of its text, where whoever proposed it knows it.
 
     >>> Proposal(7, 0, "def step_time(b, s): ...", "add", (1, 2)).refused is None
     True
@@ -70,6 +86,7 @@ class Proposal:
     refused: Rejected | None = None
     motivation: str = ""
     judges: int = 0
+    form: Form | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

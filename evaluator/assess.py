@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archive.proposal import Rejected
+from archive.proposal import Form, Rejected
 from evaluator.fit.corrections import Hopeless
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.loss import FitSet
@@ -29,6 +29,7 @@ from simulator.language.bounds import too_narrow
 from simulator.language.complete import complete
 from simulator.language.infer import infer
 from simulator.language.ir import Field, Function, Program, nodes
+from simulator.language.key import key
 from simulator.language.measure import Caps, complaints, constants, features, made_numbers, operations
 from simulator.language.opcodes import Code, assemble
 from simulator.language.parse import parse
@@ -143,6 +144,11 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
         why = f"program:{fault.line}: {fault.why}" if fault.line else fault.why
         return Rejected(fault.stage, why)
     return program
+
+
+def form_of(program: Program) -> Form:
+    """The form of a complete program."""
+    return Form(unparse(program), key(program), operations(program), len(features(program)))
 
 
 @dataclass(frozen=True, slots=True)

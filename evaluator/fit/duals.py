@@ -13,25 +13,28 @@ from simulator.language.opcodes import REFERENCE, STEP_TIME, Code
 
 
 def varying(code: Code) -> tuple[np.ndarray, int, int]:
-    """The rows whose results depend on a constant, int64[rows], and how many of them are static, or static or a step's.
+    """The rows whose results depend on a constant, int64[rows, 3], and how many of them are static, or static or a
+    step's.
 
-    All other slots have slopes of 0.
+    Each with the first of the constants and the one behind the last: a sum of terms depends on a few neighbours. All
+    other slopes are 0.
 
     >>> from simulator.language.opcodes import assemble
     >>> from simulator.language.parse import parse
     >>> varying(assemble(parse("def step_time(b, s, *, c=2.0): return b.tokens * (c + s.layers)")))
-    (array([0, 2]), 1, 2)
+    (array([[0, 0, 1],
+           [2, 0, 1]]), 1, 2)
     """
-    depends = set(range(code.constants))
+    spans = {j: (j, j + 1) for j in range(code.constants)}  # by slot; the constants are in the first ones
     which = []
     for i, (_, slot, *operands) in enumerate(code.rows.tolist()):
-        if i == code.step and code.results[STEP_TIME] in depends:
-            depends.add(code.request + REFERENCE)
-        if not depends.isdisjoint(operands):
-            depends.add(slot)
-            which.append(i)
-    static, step = (sum(i < end for i in which) for end in (code.static, code.step))
-    return np.array(which, dtype=np.int64), static, step
+        if i == code.step and code.results[STEP_TIME] in spans:
+            spans[code.request + REFERENCE] = spans[code.results[STEP_TIME]]
+        if found := [spans[operand] for operand in operands if operand in spans]:
+            spans[slot] = min(first for first, _ in found), max(last for _, last in found)
+            which.append((i, *spans[slot]))
+    static, step = (sum(i < end for i, _, _ in which) for end in (code.static, code.step))
+    return np.array(which, dtype=np.int64).reshape(-1, 3), static, step
 
 
 @njit
@@ -41,7 +44,7 @@ def differentiate(rows, which, low, high, v, d):  # type: ignore[no-untyped-def]
     Where a guard of the language takes over, the slope is 0; at a kink it is that of the side taken.
     """
     for w in range(low, high):
-        i = which[w]
+        i = which[w, 0]
         op, z, a, b = rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3]
         x, y = v[a], v[b]
         p, q = 0.0, 0.0  # the slopes of the operation in its operands
@@ -77,5 +80,5 @@ def differentiate(rows, which, low, high, v, d):  # type: ignore[no-untyped-def]
         elif op == opcodes.SELECT:
             a = b if x != 0.0 else rows[i, 4]
             p = 1.0
-        for j in range(d.shape[1]):
+        for j in range(which[w, 1], which[w, 2]):
             d[z, j] = p * d[a, j] + q * d[b, j]

@@ -43,19 +43,32 @@ MOST_BINS = 16
 
 
 @njit
-def mean_step(ends, part, rate, chunks, hits):  # type: ignore[no-untyped-def]
-    """(mean step time, mean step time for a request in prefill, relative second moment) a `part` of the way between the
-    two numbers of decodes of `ends`."""
+def _chances(load):  # type: ignore[no-untyped-def]
+    """The shares of the steps with no, one and more chunks, of which `load` arrive during a step on average."""
+    p0 = math.exp(-min(load, 50.0))
+    p1 = load * p0
+    return p0, p1, 1.0 - p0 - p1
+
+
+@njit
+def steps_at(ends, part, arrive):  # type: ignore[no-untyped-def]
+    """What `mean_step` and `mean_slopes` have in common, a `part` of the way between the two numbers of decodes of
+    `ends`: the three step times, and the load, chances and mean of two rounds. `arrive`: chunks per us."""
     t0 = ends[0] + part * (ends[3] - ends[0])
     t1 = ends[1] + part * (ends[4] - ends[1])
     t2 = ends[2] + part * (ends[5] - ends[2])
-    load = rate * (1.0 - hits) * chunks * t0  # chunks that arrive during a step
-    for _ in range(2):  # the share of steps with chunks depends on how long these steps are
-        p0 = math.exp(-min(load, 50.0))
-        p1 = load * p0
-        p2 = 1.0 - p0 - p1
-        mean = p0 * t0 + p1 * t1 + p2 * t2
-        load = rate * (1.0 - hits) * chunks * mean
+    load = arrive * t0  # chunks that arrive during a step
+    p0, p1, p2 = _chances(load)
+    mean = p0 * t0 + p1 * t1 + p2 * t2
+    again = arrive * mean  # the share of steps with chunks depends on how long these steps are
+    r0, r1, r2 = _chances(again)
+    return t0, t1, t2, load, p0, p1, p2, again, r0, r1, r2, r0 * t0 + r1 * t1 + r2 * t2
+
+
+@njit
+def mean_step(steps, hits):  # type: ignore[no-untyped-def]
+    """(mean step time, mean step time for a request in prefill, relative second moment) of `steps_at`."""
+    t0, t1, t2, _, _, _, _, _, p0, p1, p2, mean = steps
     # A request that computes a prompt is in a step with at least its own chunk.
     own = hits * mean + (1.0 - hits) * (p0 * t1 + (1.0 - p0) * t2)
     square = p0 * t0 * t0 + p1 * t1 * t1 + p2 * t2 * t2
@@ -63,45 +76,41 @@ def mean_step(ends, part, rate, chunks, hits):  # type: ignore[no-untyped-def]
 
 
 @njit
-def mean_slopes(ends, part, rate, chunks, hits, d0, d1, d2):  # type: ignore[no-untyped-def]
+def mean_slopes(steps, arrive, hits, d0, d1, d2):  # type: ignore[no-untyped-def]
     """The slopes of `mean_step` in the direction in which its three step times move by d0, d1, d2."""
-    t0 = ends[0] + part * (ends[3] - ends[0])
-    t1 = ends[1] + part * (ends[4] - ends[1])
-    t2 = ends[2] + part * (ends[5] - ends[2])
-    arrive = rate * (1.0 - hits) * chunks
-    load, grows = arrive * t0, arrive * d0
-    for _ in range(2):
-        p0 = math.exp(-min(load, 50.0))
-        p1 = load * p0
-        p2 = 1.0 - p0 - p1
-        q0 = -p0 * grows if load < 50.0 else 0.0
-        q1 = grows * p0 + load * q0
-        q2 = -q0 - q1
-        mean = p0 * t0 + p1 * t1 + p2 * t2
-        moves = p0 * d0 + p1 * d1 + p2 * d2 + q0 * t0 + q1 * t1 + q2 * t2
-        load, grows = arrive * mean, arrive * moves
-    own = hits * moves + (1.0 - hits) * (q0 * t1 + p0 * d1 - q0 * t2 + (1.0 - p0) * d2)
+    t0, t1, t2, load, p0, p1, p2, again, r0, r1, r2, mean = steps
+    grows = arrive * d0
+    q0 = -p0 * grows if load < 50.0 else 0.0
+    q1 = grows * p0 + load * q0
+    q2 = -q0 - q1
+    grows = arrive * (p0 * d0 + p1 * d1 + p2 * d2 + q0 * t0 + q1 * t1 + q2 * t2)
+    q0 = -r0 * grows if again < 50.0 else 0.0
+    q1 = grows * r0 + again * q0
+    q2 = -q0 - q1
+    moves = r0 * d0 + r1 * d1 + r2 * d2 + q0 * t0 + q1 * t1 + q2 * t2
+    own = hits * moves + (1.0 - hits) * (q0 * t1 + r0 * d1 - q0 * t2 + (1.0 - r0) * d2)
     if not mean > 0.0:
         return moves, own, 0.0
-    square = p0 * t0 * t0 + p1 * t1 * t1 + p2 * t2 * t2
-    bends = 2.0 * (p0 * t0 * d0 + p1 * t1 * d1 + p2 * t2 * d2) + q0 * t0 * t0 + q1 * t1 * t1 + q2 * t2 * t2
+    square = r0 * t0 * t0 + r1 * t1 * t1 + r2 * t2 * t2
+    bends = 2.0 * (r0 * t0 * d0 + r1 * t1 * d1 + r2 * t2 * d2) + q0 * t0 * t0 + q1 * t1 * t1 + q2 * t2 * t2
     return moves, own, (bends - 2.0 * square * moves / mean) / (mean * mean)
 
 
 @njit
-def closing(ends, part, need, rate, chunks, hits):  # type: ignore[no-untyped-def]
-    """How fast n overtakes need x mean step time(n) as n grows from a `part` of the way between `ends`."""
+def closing(ends, steps, need, arrive, hits):  # type: ignore[no-untyped-def]
+    """How fast n overtakes need x mean step time(n) as n grows between `ends`."""
     d0, d1, d2 = ends[3] - ends[0], ends[4] - ends[1], ends[5] - ends[2]
-    return 1.0 - need * mean_slopes(ends, part, rate, chunks, hits, d0, d1, d2)[0]
+    return 1.0 - need * mean_slopes(steps, arrive, hits, d0, d1, d2)[0]
 
 
 @njit
 def _solve(rows, static, step, raw, slot, v, row, bins, room, chunks, limit):  # type: ignore[no-untyped-def]
-    """The number of running decodes n with n = need x mean step time(n), at most `limit`.
+    """(the number of running decodes n with n = need x mean step time(n), at most `limit`; `ends_us` there).
 
     Newton's method on need x mean step time(n) - n from the observed number, halving the bracket where that fails.
     """
-    rate, hits, need = row[RATE], row[FULL_HITS], row[RATE] * (row[OUTPUT] - 1.0)
+    hits, need = row[FULL_HITS], row[RATE] * (row[OUTPUT] - 1.0)
+    arrive = row[RATE] * (1.0 - hits) * chunks
     a, b = 0.0, limit  # more arrives than is served at a, less at b (above the limit nothing is known at first)
     c = min(row[OBSERVED_N], limit) if row[OBSERVED_N] == row[OBSERVED_N] else limit / 2.0
     low, before = math.floor(c), np.inf
@@ -111,23 +120,27 @@ def _solve(rows, static, step, raw, slot, v, row, bins, room, chunks, limit):  #
         if math.floor(c) != low:  # the step times depend on the whole numbers around c only
             low = math.floor(c)
             ends = ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks)
-        gap = need * mean_step(ends, c - low, rate, chunks, hits)[0] - c
+        steps = steps_at(ends, c - low, arrive)
+        gap = need * mean_step(steps, hits)[0] - c
         if abs(gap) <= 1e-10 * limit:
             break
         if gap < 0.0:
             b = c
         elif c >= limit or not gap > 0.0:
-            return limit
+            c = limit
+            break
         else:
             a = c
-        closes = closing(ends, c - low, need, rate, chunks, hits)
+        closes = closing(ends, steps, need, arrive, hits)
         c = c + gap / closes if closes > 0.0 else limit
         if c >= limit and b >= limit and not tried:
             c, tried = limit, True
         elif not (a < c and c < b) or abs(gap) > 0.5 * before:
             c = (a + b) / 2.0
         before = abs(gap)
-    return c
+    if math.floor(c) != low:
+        ends = ends_us(rows, static, step, raw, slot, v, math.floor(c), row, bins, room, chunks)
+    return c, ends
 
 
 @njit
@@ -210,11 +223,13 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
         limit, wait = row[SEQS], 0.0
         n = row[OBSERVED_N]
         if not fixed_load or n != n:
-            n = _solve(rows, static, step, raw, slot, v, row, bins, room, chunks, limit)
+            n, ends = _solve(rows, static, step, raw, slot, v, row, bins, room, chunks, limit)
+        else:
+            ends = ends_us(rows, static, step, raw, slot, v, math.floor(n), row, bins, room, chunks)
         running[i] = n
         low = math.floor(n)
-        ends = ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks)
-        mean, own, square = mean_step(ends, n - low, row[RATE], chunks, row[FULL_HITS])
+        arrive = row[RATE] * (1.0 - row[FULL_HITS]) * chunks
+        mean, own, square = mean_step(steps_at(ends, n - low, arrive), row[FULL_HITS])
         if n >= limit:  # more arrives than is served: the queue grows until the stage ends
             served = limit / max(decodes * mean, 1e-9)
             wait = max(row[RATE] / served - 1.0, 0.0) * row[DURATION] / 2.0

@@ -30,6 +30,7 @@ from evaluator.fit.meanfield import (
     mean_slopes,
     mean_step,
     shape,
+    steps_at,
 )
 from simulator.jit import njit
 from simulator.language.opcodes import REFERENCE
@@ -63,7 +64,7 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
             for k in range(int(row[BINS])):
                 v[m.request] = bins[k, BIN_INPUT]
                 run(rows, step, rows.shape[0], v)
-                differentiate(rows, which, m.step_which, which.size, v, d)
+                differentiate(rows, which, m.step_which, which.shape[0], v, d)
                 for j in range(m.theta.size):
                     e[QUEUE, j] += bins[k, BIN_SHARE] * d[m.results[1], j]
         decodes, room, chunks = shape(row, bins, fixed_load)
@@ -88,12 +89,14 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
                 for j in range(m.theta.size):
                     e[k, j] += share * d[slot, j]
         ends = m.times[0], m.times[1], m.times[2], m.times[3], m.times[4], m.times[5]
-        mean, _, square = mean_step(ends, part, rate, chunks, hits)
+        arrive = rate * (1.0 - hits) * chunks
+        steps = steps_at(ends, part, arrive)
+        mean, _, square = mean_step(steps, hits)
         saturated = n >= limit
         solved = not saturated and (not fixed_load or row[OBSERVED_N] != row[OBSERVED_N])
         rises = ends[3] - ends[0], ends[4] - ends[1], ends[5] - ends[2]  # with one decode more
         need = rate * decodes
-        closes = closing(ends, part, need, rate, chunks, hits)
+        closes = closing(ends, steps, need, arrive, hits)
         filling, delay = 0.0, 0.0
         if row[COLD] > 0.0:
             filling = math.ceil(row[COLD_LEN] / room)
@@ -108,11 +111,11 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
             d0 = e[0, j] + part * (e[3, j] - e[0, j])
             d1 = e[1, j] + part * (e[4, j] - e[1, j])
             d2 = e[2, j] + part * (e[5, j] - e[2, j])
-            moves, own_moves, square_moves = mean_slopes(ends, part, rate, chunks, hits, d0, d1, d2)
+            moves, own_moves, square_moves = mean_slopes(steps, arrive, hits, d0, d1, d2)
             if solved:  # n moves too
                 more = need * moves / closes
                 d0, d1, d2 = d0 + more * rises[0], d1 + more * rises[1], d2 + more * rises[2]
-                moves, own_moves, square_moves = mean_slopes(ends, part, rate, chunks, hits, d0, d1, d2)
+                moves, own_moves, square_moves = mean_slopes(steps, arrive, hits, d0, d1, d2)
             token = d[m.results[2], j] if m.results[2] >= 0 else 0.0
             completion = d[m.results[3], j] if m.results[3] >= 0 else 0.0
             ttft = (moves * square + mean * square_moves) / 2.0 + own_moves * chunks + token

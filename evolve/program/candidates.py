@@ -94,7 +94,7 @@ def _proposed(here: Workers, parents: Sequence[str]) -> list[str]:
         rng = stream(SEED, number)
         first, second = (parents[i] for i in rng.integers(len(parents), size=2))
         chosen.append((first, second, rng))
-    return [text for text, _ in here.propose(0, chosen, weights).result()]
+    return [changed.text for changed in here.propose(0, chosen, weights).result()]
 
 
 def _per_second(workers: Workers, texts: Sequence[str]) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 
 from archive.elite import Elite
 from archive.population import Population, proposers, tournament
-from archive.proposal import MODEL, Outcome, Proposal
+from archive.proposal import MODEL, Form, Outcome, Proposal, Rejected
 from evolve.pool.pool import Promise
 from evolve.propose.bandit import Bandit
 from evolve.propose.offline import operator_weights
@@ -37,7 +37,16 @@ class Proposer(Protocol):
 
 
 Chosen: TypeAlias = tuple[str, str, np.random.Generator]  # the texts of two parents, and a proposal's random stream
-Changed: TypeAlias = tuple[str, str]  # a changed copy of the first text, and the name of what changed it
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A changed copy of the first text, the name of what changed it, and its form, or why it is refused."""
+
+    text: str
+    operator: str
+    form: Form | Rejected
+
 
 TOGETHER = 4  # proposals that a worker makes at once: one takes 10 ms, and on a cluster every task takes some more
 
@@ -130,8 +139,10 @@ class Operators:
             if making is None or place.number not in drawn:
                 return Proposal(place.number, place.island, "", "", ())
             first, second, _ = drawn[place.number]
-            text, operator = making.result()[list(drawn).index(place.number)]
-            return Proposal(place.number, place.island, text, operator, (first.id, second.id))
+            made = making.result()[list(drawn).index(place.number)]
+            form, refused = (None, made.form) if isinstance(made.form, Rejected) else (made.form, None)
+            parents = first.id, second.id
+            return Proposal(place.number, place.island, made.text, made.operator, parents, refused=refused, form=form)
 
         return [partial(finish, place) for place in free]
 

@@ -7,18 +7,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from archive.elite import Elite
-from archive.proposal import TIMEOUT, Outcome, Proposal, Rejected
-from evaluator.assess import Limits, Scored, read
+from archive.proposal import TIMEOUT, Form, Outcome, Proposal, Rejected
+from evaluator.assess import Limits, Scored, form_of, read
 from evolve.pool.pool import TRIES, Promise
 from evolve.pool.process import TookTooLong
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
 from evolve.search.workers import Timed, Workers
-from simulator.language.ir import Program
-from simulator.language.key import key
 from simulator.language.measure import features
 from simulator.language.parse import parse
-from simulator.language.unparse import unparse
 
 
 @dataclass
@@ -27,7 +24,7 @@ class Admission:
 
     taken: set[str]  # keys of the forms that were proposed before
     room: int  # candidates that the budget leaves
-    limits: Callable[[Program], Limits]  # of its assessment
+    limits: Callable[[Form], Limits]  # of its assessment
 
     def take(self, key: str) -> None:
         """Count a new candidate, whose form has this key."""
@@ -51,14 +48,14 @@ class Assessor(Protocol):
     """What assesses the proposals of a search."""
 
     def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
-        """Parse a proposal and, if its form is new, start to assess it. None if the budget is used up."""
+        """Start to assess a proposal if its form is new. None if the budget is used up."""
 
     def begin_polish(self, proposal: Proposal, elite: Elite) -> Pending:
         """Start to polish the constants of an elite; `proposal` gives the result its number."""
 
 
 class Live:
-    """Parses proposals in this process and assesses them in worker processes."""
+    """Assesses proposals in worker processes. Those whose form is not known are parsed in this one."""
 
     def __init__(self, config: Config, workers: Workers) -> None:
         self._caps, self._fields, self._workers = config.caps, field_set(config.search.fields), workers
@@ -67,21 +64,24 @@ class Live:
     def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
         if admission.room <= 0:
             return None
-        program = proposal.refused or read(proposal.text, self._caps, self._fields)
-        if isinstance(program, Rejected):
-            return _settled(Outcome(proposal, program))
-        form = key(program)
-        if form in admission.taken:
+        form = proposal.refused or proposal.form or self._form(proposal.text)
+        if isinstance(form, Rejected):
+            return _settled(Outcome(proposal, form))
+        if form.key in admission.taken:
             return _settled(Outcome(proposal, Rejected("duplicate", "this form was proposed before")))
-        admission.take(form)
-        future = self._workers.assess(proposal.id, unparse(program), admission.limits(program))
+        admission.take(form.key)
+        future = self._workers.assess(proposal.id, form.text, admission.limits(form))
 
         def finish() -> Settled:
             verdict, seconds = self._waited(future)
             dropped = _dropped(proposal.text, verdict.text) if proposal.call and isinstance(verdict, Scored) else ()
-            return Settled(Outcome(proposal, _elite(proposal, form, verdict), form, dropped), seconds)
+            return Settled(Outcome(proposal, _elite(proposal, form.key, verdict), form.key, dropped), seconds)
 
         return finish
+
+    def _form(self, text: str) -> Form | Rejected:
+        program = read(text, self._caps, self._fields)
+        return program if isinstance(program, Rejected) else form_of(program)
 
     def begin_polish(self, proposal: Proposal, elite: Elite) -> Pending:
         future = self._workers.polish(proposal.id, elite.text)

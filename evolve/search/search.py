@@ -14,7 +14,7 @@ from typing import Protocol
 from archive.archive import Archive
 from archive.champion import finalists, merit
 from archive.population import Population
-from archive.proposal import JUDGES, POLISH, SEED, Outcome, Proposal
+from archive.proposal import JUDGES, POLISH, SEED, Form, Outcome, Proposal
 from evaluator.assess import Limits
 from evolve.propose.proposer import Proposer
 from evolve.report.table import counted
@@ -22,9 +22,7 @@ from evolve.run.config import Config, SearchSettings
 from evolve.search.assessor import Admission, Assessor, Pending
 from simulator.json import JsonObject
 from simulator.language.complete import complete
-from simulator.language.ir import Program
 from simulator.language.key import key
-from simulator.language.measure import features, operations
 from simulator.language.parse import parse
 
 # The transfer error is not computed if the joint error exceeds this multiple of the lowest.
@@ -147,15 +145,15 @@ class Search:
         return True
 
 
-def limits_of(archive: Archive, settings: SearchSettings) -> Callable[[Program], Limits]:
+def limits_of(archive: Archive, settings: SearchSettings) -> Callable[[Form], Limits]:
     """The limits of a candidate's assessment, by what the archive holds at the beginning of its generation."""
     grid = archive.grid
     joint = JOINT_WITHIN * min((e.joint for e in grid.cells.values()), default=math.inf)
     measured = [e.transfer for e in archive.members() if e.transfer is not None]
     transfer = settings.transfer_within * min(measured, default=math.inf) if settings.transfer_within else math.inf
 
-    def limits(program: Program) -> Limits:
-        holder = grid.cells.get(grid.cell_of(operations(program), len(features(program))))
+    def limits(form: Form) -> Limits:
+        holder = grid.cells.get(grid.cell_of(form.operations, form.features))
         hopeless = settings.hopeless * holder.joint if holder and holder.sound and settings.hopeless else math.inf
         return Limits(hopeless, joint, transfer)
 

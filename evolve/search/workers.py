@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from archive.proposal import Rejected
-from evaluator.assess import Data, Laps, Limits, Scored, assess, polished, prepare
+from evaluator.assess import Data, Laps, Limits, Scored, assess, faults, form_of, polished, prepare, read
 from evaluator.deployments import datasheet_deployments
 from evaluator.diagnose.describe import describe
 from evaluator.diagnose.diagnose import diagnose
@@ -26,13 +26,13 @@ from evolve.pool.pool import Pool, Promise, at_once
 from evolve.pool.process import Call, Parcel, parcel
 from evolve.propose.offline import propose
 from evolve.propose.proposer import Changed, Chosen
-from evolve.propose.vocabulary import Vocabulary, vocabulary
+from evolve.propose.vocabulary import Vocabulary, field_set, vocabulary
 from evolve.run.config import Config
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Expr, Program
+from simulator.language.measure import Caps
 from simulator.language.parse import parse
-from simulator.language.unparse import unparse
 
 Timed = tuple[Scored | Rejected, dict[str, float]]  # a verdict, and its CPU seconds by stage
 
@@ -90,7 +90,17 @@ def _propose(prepared: Prepared, chosen: Sequence[Chosen], weights: Mapping[str,
         propose(_parent(first), _parent(second), prepared.words, rng, methods, weights, prepared.probe, caps)
         for first, second, rng in chosen
     ]
-    return [(unparse(child), operator) for child, operator in children]
+    fields = field_set(prepared.config.search.fields)
+    return [_changed(child, operator, caps, fields) for child, operator in children]
+
+
+def _changed(child: Program, operator: str, caps: Caps, fields: frozenset[str] | None) -> Changed:
+    form = form_of(child)
+    if next(faults(child, caps, fields), None) is None:
+        return Changed(form.text, operator, form)
+    refused = read(form.text, caps, fields)  # of the text: a refusal names the line
+    assert isinstance(refused, Rejected), form.text
+    return Changed(form.text, operator, refused)
 
 
 @lru_cache(maxsize=1024)

@@ -18,23 +18,22 @@ from archive.elite import Elite, example
 from archive.grid import Grid
 from archive.journal import Journal, read_journal
 from archive.population import Population
-from archive.proposal import JUDGES, POLISH, Outcome, Proposal, Rejected
-from evaluator.assess import NO_LIMITS, Limits
-from evolve.propose.proposer import Chosen, Operators
+from archive.proposal import JUDGES, POLISH, Form, Outcome, Proposal, Rejected
+from evaluator.assess import NO_LIMITS, Limits, form_of
+from evolve.propose.proposer import Changed, Chosen, Operators
 from evolve.run.config import Config, SearchSettings
 from evolve.run.folder import first_population
 from evolve.search.assessor import Admission, Pending, Remembering, Settled
 from evolve.search.search import JOINT_WITHIN, Search, limits_of
 from simulator.language.complete import complete
-from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.parse import parse
 
-SMALL = parse("def step_time(b, s): return b.tokens * s.layers")  # one operation on two features
+SMALL = form_of(parse("def step_time(b, s): return b.tokens * s.layers"))  # one operation on two features
 SEEDS = [("one", "seed 8"), ("two", "seed 9")]  # (name, text); see Judge
 
 
-def unlimited(program: Program) -> Limits:
+def unlimited(form: Form) -> Limits:
     return NO_LIMITS
 
 
@@ -217,7 +216,9 @@ def test_a_candidate_is_hopeless_by_the_best_of_its_cell_and_only_if_that_one_is
     archive.add(example(id=2, key="b", operations=39, features=9, joint=2.0, transfer=None))
     limits = limits_of(archive, settings)
     assert limits(SMALL) == Limits(joint=5.0, to_transfer=4.0, transfer=9.0)
-    larger = parse("def step_time(b, s, *, c=1.0): return c * b.tokens * s.layers + b.prefill_reqs * b.tokens * s.tp")
+    larger = form_of(
+        parse("def step_time(b, s, *, c=1.0): return c * b.tokens * s.layers + b.prefill_reqs * b.tokens * s.tp")
+    )
     assert limits(larger) == Limits(joint=float("inf"), to_transfer=4.0, transfer=9.0)  # the first in its cell
     assert limits_of(archive, replace(settings, hopeless=0.0, transfer_within=0.0))(SMALL) == Limits(to_transfer=4.0)
     doubtful = Archive(Grid())
@@ -307,18 +308,19 @@ class Names:
 
     def propose(
         self, number: int, chosen: Sequence[Chosen], weights: Mapping[str, float]
-    ) -> Future[list[tuple[str, str]]]:
-        future: Future[list[tuple[str, str]]] = Future()
+    ) -> Future[list[Changed]]:
+        future: Future[list[Changed]] = Future()
         future.set_result([self._changed(*one, weights) for one in chosen])
         return future
 
     def _changed(
         self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
-    ) -> tuple[str, str]:
+    ) -> Changed:
         operator = list(weights)[rng.choice(len(weights), p=np.array(list(weights.values())) / sum(weights.values()))]
         digest = int(sha256(f"{first}|{second}|{operator}|{rng.integers(6)}".encode()).hexdigest(), 16)
         verdict = {0: "?", 1: "!"}.get(digest % 8, f"{1 + digest % 997 / 100}")
-        return f"{operator} {verdict}", operator
+        text = f"{operator} {verdict}"
+        return Changed(text, operator, Form(text, text, operations=0, features=0))
 
 
 def goes_on(path: Path, config: Config, outcomes: Mapping[int, Outcome], interrupt_after: int | None = None) -> Judge:
