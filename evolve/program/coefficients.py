@@ -117,6 +117,7 @@ def block(coefficients: HostCoefficients, source: Source) -> str:
     names = ", ".join(_with_eleventh(origins.undecided))
     doubts = f"# Hardly decided by the fitted runs: {names}.\n"
     ends = f"# At a bound, where the fit had to stop: {', '.join(_with_eleventh(origins.bounded))}.\n"
+    cautions = "".join(f"# Before you use it: {clean(text)}.\n" for text in source.cautions)
     return (
         f"{HEAD}: {clean(source.name)}, {origin}, evolve-latency {__version__}.\n"
         "# alpha in us: before the queue, at completion, per output token.\n"
@@ -124,7 +125,7 @@ def block(coefficients: HostCoefficients, source: Source) -> str:
         f"{kept if origins.kept else ''}"
         f"{doubts if origins.undecided else ''}"
         f"{ends if origins.bounded else ''}"
-        f"{''.join(f'# Before you use it: {clean(text)}.{chr(10)}' for text in source.cautions)}"
+        f"{cautions}"
         "trained_physics_coefficients:\n"
         f"  alpha_coeffs: [{', '.join(map(repr, coefficients.alpha))}]\n"
         f"  beta_coeffs: [{', '.join(map(repr, coefficients.beta))}]\n"

@@ -269,6 +269,10 @@ def unexpanded(function: Function) -> tuple[Normal, Polynomial]:
     """The normal form of a method in which derived fields stay as they are: atoms and polynomial, not to be changed.
 
     It is remembered for a while, because a search asks for that of one method several times in a row.
+
+    >>> normal, root = unexpanded(parse("def step_time(b, s, *, c=2.0): return c * b.tokens").functions[0])
+    >>> [atom.name for atom in normal.atoms], root
+    (['c', 'b.tokens'], ((((0, 1), (1, 1)), 1.0),))
     """
     return _unexpanded(function.body, function.result)  # names, values and lines change nothing
 
