@@ -69,7 +69,7 @@ class Proposal:
 
     A language model's proposal also has the name of the call that it answers, its idea in one sentence, the judges'
     reviews, how many `judges` were asked for one, and the motivation that the answer gives. `refused` is set if it must
-    not be assessed. `form` is that of its text, where whoever proposed it knows it.
+    not be assessed. `form`: that of its text, if its proposer knows it.
 
     >>> Proposal(7, 0, "def step_time(b, s): ...", "add", (1, 2)).refused is None
     True

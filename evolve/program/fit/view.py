@@ -133,7 +133,7 @@ def _at_bounds(result: Calibration) -> list[str]:
     texts: dict[str, None] = {}  # in order, each once
     for fitted in result.programs:
         held = {f"{c.method}.{c.name}" for c in result.constants if c.held}
-        sentences = at_bounds(parse(fitted.program), held)
+        sentences = at_bounds(parse(fitted.program))
         texts |= dict.fromkeys(
             f"{alias(fitted.model)}: {text}" if fitted.model else text
             for name, text in sentences.items()
