@@ -24,6 +24,7 @@ from evolve.propose.terms import (
     fresh,
     get,
     join,
+    named,
     product,
     sites,
     split,
@@ -85,7 +86,7 @@ def swap(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
         return None
     path, field = replaceable[rng.integers(len(replaceable))]
     choices = words.alike(field, d.name)
-    return d.with_part(path, choices[rng.integers(len(choices))])
+    return named(d.with_part(path, choices[rng.integers(len(choices))]), path)
 
 
 def wrap(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:

@@ -31,7 +31,7 @@ LISTS: dict[str, tuple[type, str]] = {
 }
 # of the load; all other ranges are of the deployment
 LOADS = ("requests_in_flight", "prompt_tokens", "max_num_batched_tokens")
-TOLERANCE = 1.05  # figures of a replay may differ this much between two paces of the same run
+TOLERANCE = 1.05  # so far beyond the fitted values is as good as among them; two paces of one run differ as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _among(what: str, value: object, fitted: Sequence[object] | None, shown: str
 
 
 def _beyond(what: str, value: float, span: Span | None, digits: str = ".0f") -> str:
-    if span is None or span[0] <= value <= span[1]:
+    if span is None or span[0] / TOLERANCE <= value <= TOLERANCE * span[1]:
         return ""
     limit = f"at most {span[1]:{digits}}" if value > span[1] else f"at least {span[0]:{digits}}"
     return f"{what}: the fitted runs have {limit}"

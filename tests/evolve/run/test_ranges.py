@@ -60,7 +60,6 @@ CASES = [  # fitted, planned, every line about it
      ["tp 2 not among the fitted [1]", "a model of 46.7 billion parameters: the fitted runs have at most 6.7",
       "12.9 billion parameters active per token: the fitted runs have at most 6.7",
       "a mixture of experts: the fitted models are dense", "KV offload to CPU is off: the fitted runs have it on",
-      "prompts of 600 tokens: the fitted runs have at most 592",
       "600 uncached prompt tokens in a step: the fitted runs have at most 496"]),
     ([SCOUT], plan("llama-2-7b", {"prompt_len": 16}),
      ["vocabulary 32000 outside the fitted 202048 to 202048", "tp 1 not among the fitted [2]",
@@ -85,6 +84,13 @@ def test_each_value_outside_the_fitted_runs_is_a_line(
     fitted: list[Experiment], planned: Experiment, lines: list[str]
 ) -> None:
     assert lines_of(fitted, planned) == lines
+
+
+@pytest.mark.parametrize(("tokens", "line"), [(95, "at least 100"), (96, ""), (210, ""), (211, "at most 200")])
+def test_five_percent_beyond_the_fitted_is_not_outside(tokens: int, line: str) -> None:
+    near = plan("llama-2-7b", {"prompt_len": tokens})
+    said = f"prompts of {tokens} tokens: the fitted runs have {line}"
+    assert outside([Ranges(prompt_tokens=(100.0, 200.0))], near, predicted(near)) == ([said] if line else [])
 
 
 def test_switches_of_the_engine_that_no_fitted_run_has_so_are_a_line_each() -> None:
