@@ -23,6 +23,9 @@ class Kept:
     def __init__(self) -> None:
         self._values: OrderedDict[str, Any] = OrderedDict()
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
     def of(self, key: str, content: bytes | None) -> tuple[Any, str | None]:
         """The value of a parcel, and the key of the one that made room for it, if any.
 
@@ -36,9 +39,6 @@ class Kept:
             self._values[key] = prepare(*args)
             if len(self._values) > MOST_KEPT:
                 dropped, _ = self._values.popitem(last=False)
-            gc.unfreeze()
-            gc.collect()
-            gc.freeze()  # what is kept, garbage collection need not look through again and again
         self._values.move_to_end(key)
         return self._values[key], dropped
 
@@ -65,8 +65,13 @@ def _answer(connection: Connection, kept: Kept, message: bytes) -> None:
         call, key, content = pickle.loads(message)
         first, dropped = [], None
         if key is not None:
+            new = key not in kept
             value, dropped = kept.of(key, content)
             first = [value]
+            if new:  # garbage collection need not look through it again and again
+                gc.unfreeze()
+                gc.collect()
+                gc.freeze()
         send("begun", dropped)
         answer = pickle.dumps(("result", call.carried_out(first, partial(send, "line"))))
     except MemoryError:

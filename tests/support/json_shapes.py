@@ -176,7 +176,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
     )
     measured = "fit", "floor", "--experiments", data, "--steps", many, "--json", "--loss"
     found["fit"] += [printed(*measured, loss) for loss in ("ridge", "log", "quantile")]
-    board = "leaderboard", "jams", "components", "--experiments", data, "--steps", many, "--out", home / "board"
+    board = "leaderboard", "components-9", "components-9-per-model", "--experiments", data, "--steps", many, "--out", home / "board"
     found["leaderboard"] = [printed(*board, "--workers", 1, "--quiet", "--json")]
     judged = "report", program, "--experiments", data, "--only", "accuracy,hardware"
     found["report"] = [printed(*judged, "--workers", 1, "--quiet", "--json")]
