@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from simulator.language.infer import infer
 from simulator.language.ir import Function, Program
@@ -170,7 +171,13 @@ def _kernel_time(normal: Normal, m: Monomial) -> bool:
     return set(names) == {kernel[0]} | ({_PER[kernel[0]]} if kernel[0] in _PER else set())
 
 
-def _function_limits(function: Function) -> list[Limit]:
+def _function_limits(function: Function) -> tuple[Limit, ...]:
+    """The limits of a method's constants, whatever their values."""
+    return _limits_of(replace(function, constants=tuple(replace(c, value=0.0) for c in function.constants)))
+
+
+@lru_cache(maxsize=4096)  # a program is fitted several times: as a whole, in folds, from other values
+def _limits_of(function: Function) -> tuple[Limit, ...]:
     normal, root = unexpanded(function)
     everything = (root, *(arg for atom in normal.atoms for arg in atom.args))
     below = {normal.atoms[i].name for p in everything for m, _ in p for i, power in m if power < 0}
@@ -194,7 +201,9 @@ def _function_limits(function: Function) -> list[Limit]:
         limits |= dict.fromkeys(_kernel_factors(normal, root), kernel)
         limits |= dict.fromkeys(_eager_factors(normal, root), eager)
     annotated = "as annotated"
-    return [limits[c.name] if c.bounds is None else Limit(*c.bounds, annotated, annotated) for c in function.constants]
+    return tuple(
+        limits[c.name] if c.bounds is None else Limit(*c.bounds, annotated, annotated) for c in function.constants
+    )
 
 
 def _physical(function: Function, normal: Normal, root: Polynomial) -> tuple[dict[str, float], set[str]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,9 +15,30 @@ from llm_runs import KEY, Ran, evolve
 from llm_scripts import CUT, PROSE, UNITS, program, whole
 from llm_server import Server
 
+from archive.population import Population
+from evolve.cli import llm_check as command
+from evolve.run.config import Config
+from evolve.search.assessor import Live
+
 BROKEN = "def step_time(b, s):\n    return (\n"
 MIXED = whole(program(Random(1)), program(Random(2)), "def step_time(b, s):\n    return b.tokens\n", BROKEN)
 NO_ONE = "http://127.0.0.1:1/v1"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_start() -> Iterator[None]:
+    """Every question is about the same shipped programs, which are fitted once for all tests here."""
+    populations: dict[str, Population] = {}
+
+    def started(config: Config, assessor: Live) -> Population:
+        if repr(config) not in populations:
+            populations[repr(config)] = fitted(config, assessor)
+        return deepcopy(populations[repr(config)])
+
+    with pytest.MonkeyPatch.context() as patched:
+        fitted = command._shipped
+        patched.setattr(command, "_shipped", started)
+        yield
 
 
 def check(folder: Path, reply: Reply, *more: object, model: str = "openai/mine", key: str | None = KEY) -> tuple[Ran, Server]:
