@@ -17,7 +17,7 @@ from evaluator.committee import final_champion
 from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
-from evolve.propose.terms import draft, function_of, named
+from evolve.propose.terms import named
 from evolve.report.run import rule_text
 from evolve.run.data import chosen
 from evolve.run.files import write_json, write_text
@@ -42,7 +42,7 @@ def ship(path: Path, folder: Path = SEEDS) -> None:
         raise InputError(f"{path}: has no champion: `{command('resume', path)}`")
     fitted, _ = chosen(run.config.data)
     parsed = parse(best.text)
-    program = replace(parsed, functions=tuple(function_of(named(draft(f)), f.doc) for f in parsed.functions))
+    program = replace(parsed, functions=tuple(map(named, parsed.functions)))
     whole = complete(program)
     kept = record(
         key(whole), fitted, error_rows(program, score_set(fitted)), SCORE_SEEDS, run.about.started[:10],

@@ -24,7 +24,6 @@ from evolve.propose.terms import (
     fresh,
     get,
     join,
-    named,
     product,
     sites,
     split,
@@ -86,7 +85,7 @@ def swap(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
         return None
     path, field = replaceable[rng.integers(len(replaceable))]
     choices = words.alike(field, d.name)
-    return named(d.with_part(path, choices[rng.integers(len(choices))]), path)
+    return d.with_part(path, choices[rng.integers(len(choices))])
 
 
 def wrap(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:

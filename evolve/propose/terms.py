@@ -198,12 +198,16 @@ def stem(parts: Sequence[Expr]) -> str:
     return "_".join(name.removesuffix("_us") for name in fields) or "base"
 
 
-def named(d: Draft, around: Path | None = None) -> Draft:
-    """The draft with the constants of plain terms named after what they multiply, or only that around a path."""
+def named(function: Function) -> Function:
+    """The function with the constants of plain terms renamed after what they multiply.
+
+    Operators that change a term keep the name of its constant, which then no longer fits.
+    """
+    d = draft(function)
     new_names: dict[str, str] = {}
-    for place, term in all_terms(d.expr):
+    for _, term in all_terms(d.expr):
         constant, basis = coefficient(term), basis_of(term)
-        if constant is not None and basis and (around is None or around[: len(place)] == place):
+        if constant is not None and basis:
             new_names[constant.name] = stem(basis)
     constants: dict[str, Constant] = {}
     for old, declared in d.constants.items():
@@ -212,4 +216,4 @@ def named(d: Draft, around: Path | None = None) -> Draft:
         constants[name] = replace(declared, name=name)
         new_names[old] = name
     expr = rebuild(d.expr, lambda n: Const(new_names[n.name]) if isinstance(n, Const) else n)
-    return Draft(d.name, expr, constants)
+    return function_of(Draft(d.name, expr, constants), function.doc)
