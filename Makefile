@@ -5,9 +5,11 @@ COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 
-.PHONY: run test test-all check docs report pictures parity fuzz hostile crash cma drift traces llm view cluster trees board champion rejudged kernels lock clean help
+.PHONY: run setup test test-all check docs report pictures parity fuzz hostile crash cma drift traces llm view cluster trees board champion rejudged kernels lock clean help
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
+
+setup: $(VENV)/run  ## set up only: enough for predictions, without a search
 
 test: $(VENV)/dev  ## set up, then pass the tests
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m 'not slow'

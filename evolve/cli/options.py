@@ -65,6 +65,9 @@ def caps_options_from(caps: Caps, or_else: str = "") -> Decorator:
     return decorated
 
 
+SPREADSHEETS = (".xls", ".xlsx", ".ods")
+
+
 @dataclass(frozen=True, slots=True)
 class Tables:
     """The files that a command was asked to write its table to, by format; `-` is standard output."""
@@ -86,6 +89,8 @@ class Tables:
         if "latex" in self.files and importlib.util.find_spec("jinja2") is None:
             raise InputError("--latex: needs the extra: pip install 'evolve-latency[view]'")
         for name, file in self.files.items():
+            if Path(file).suffix in SPREADSHEETS:
+                raise InputError(f"--{name} {file}: is no spreadsheet: write --csv FILE.csv, which spreadsheets open")
             if file != STDOUT:
                 check_writable(Path(file), f"--{name}")
 

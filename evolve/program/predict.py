@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
-from evaluator.intervals import LEVELS, Disagreement, able, disagreements, figure_of, interval, scales, waiting_share
+from evaluator.intervals import LEVELS, Disagreement, able, disagreements, figure_of, interval, scales
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evaluator.sensitivity import (
@@ -21,6 +21,7 @@ from evaluator.sensitivity import (
     term_shares,
     traffic_of,
 )
+from evolve.program.beware import contradicted, impossible, warnings
 from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.program.singles import print_singles
@@ -36,8 +37,6 @@ from evolve.terminal import command
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.workload import is_recorded
 
-OVERLOADED = 0.5  # share of the mean E2E spent in the queue
-LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 PRINTED = {"e2e": ("mean", "p90", "p99"), "ttft": ("mean", "p90", "p99"), "itl": ("mean",)}
 # A part of the E2E: its name here, the predicted components that add up to it, and its name among the observed ones.
 PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -128,7 +127,7 @@ def _forecast(
         components=prediction.components,
         observed_components=experiment.components,
         stages=tuple(Comparison(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)),
-        warnings=(*_impossible(prediction, bound), *warnings(record, experiment, prediction), *about),
+        warnings=(*impossible(prediction, bound), *warnings(record, experiment, prediction), *about),
         depends_on=tuple(shares),
         singles=prediction.singles,
     )
@@ -149,7 +148,7 @@ def _with_intervals(
         value, spread = figure_of(predicted, name), doubt.spread[name]
         if value is not None and spread is not None:
             bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
-    lines = list(forecast.warnings)
+    lines = [*forecast.warnings, *(contradicted(forecast.summary.observed, bands) if not forecast.fitted_share else ())]
     if not by_figure:
         lines.append(f"no interval: no held-out run of its kind ({which}) is known: validate with all kinds of folds")
     gpus = {gpu for ranges in record.all_ranges for gpu in ranges.hardware or ()}
@@ -158,51 +157,6 @@ def _with_intervals(
     summary = replace(forecast.summary, intervals=bands)
     causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in bands else ()
     return replace(forecast, summary=summary, doubt=doubt, trust=which, warnings=tuple(lines), origins=causes)
-
-
-def _impossible(prediction: Prediction, bound: Prediction) -> list[str]:
-    """A line for each time that is shorter than the datasheet allows by more than a fifth."""
-
-    def compare(what: str, ours: float | None, least: float | None) -> str | None:
-        if ours is None or least is None or ours >= 0.8 * least:
-            return None
-        return f"{what} {ours:.1f} ms is below the datasheet's bound of {least:.1f} ms: outside what the program knows"
-
-    e2e, least = (p.predicted.summary.e2e_ms.mean if p.predicted.summary else None for p in (prediction, bound))
-    prefill = (p.components["prefill_steps"] for p in (prediction, bound))
-    lines = compare("E2E", e2e, least), compare("time in prefill steps", *prefill)
-    return [line for line in lines if line]
-
-
-def warnings(record: Record | None, experiment: Experiment, prediction: Prediction) -> list[str]:
-    """What to know before using a prediction: events that the replay met or leaves out, and ranges beyond the fit."""
-    lines = list(experiment.notes)
-    if prediction.clamped:
-        lines.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
-    summary = prediction.predicted.summary
-    total = (summary.completed or 0) + (summary.failed or 0) if summary else 0
-    if prediction.refused:
-        lines.append(f"{prediction.refused} of {total} requests are longer than max_model_len and were refused")
-    if prediction.gave_up:
-        lines.append(f"{prediction.gave_up} of {total} requests were given up by their client after "
-                     f"{experiment.workload.timeout_s:g} s: the latencies are those of the others")  # fmt: skip
-    if prediction.preemptions:
-        lines.append(f"{prediction.preemptions} preemptions: {experiment.facts['kv_blocks']:.0f} KV blocks are too few "
-                     "for this load")  # fmt: skip
-    if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
-        lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
-                     f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
-    if prediction.late > LATE * total:
-        text = f"{prediction.late} of {total} requests are later turns that come after the last stage has ended"
-        lines.append(f"{text}: the rate is not reached: lengthen the stages")
-    if waiting_share(prediction) > OVERLOADED:
-        lines.append("the program predicts a growing queue: requests wait longer than they are served, and ever longer "
-                     "while the load lasts")  # fmt: skip
-    if experiment.quality != "clean":
-        lines.append(f"quality is {experiment.quality}")
-    if record is None:
-        return [*lines, "no record of what this program was fitted on"]
-    return [*lines, *outside(record.all_ranges, experiment, prediction)]
 
 
 def print_prediction(forecasts: Forecasts) -> None:

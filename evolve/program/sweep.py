@@ -12,8 +12,8 @@ from evaluator.experiments import Written, data_hash
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import prediction_of
 from evolve.program.axes import ENGINE, Axes, Setting
+from evolve.program.beware import warnings
 from evolve.program.loads import redeployed
-from evolve.program.predict import warnings
 from evolve.program.slo import Limit, meeting
 from evolve.program.sweep_result import Block, Figures, Row, Sweep
 from evolve.report.progress import Line

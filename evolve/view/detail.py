@@ -13,8 +13,9 @@ from evaluator.fit.uncertainty import uncertainty
 from evaluator.intervals import figure_of
 from evaluator.metrics import error_pct
 from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, predictions, score_set
+from evolve.program.beware import warnings
 from evolve.program.forecast import Bands, Comparison
-from evolve.program.predict import predict, warnings
+from evolve.program.predict import predict
 from evolve.program.show import Description, describe
 from evolve.program.step_shares import CONTEXT, step_shares
 from evolve.run.folder import Run

@@ -29,6 +29,7 @@ EXTRA_WEIGHTS = "extra_weights_gib"
 EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
 ENGINE = tuple(f.name for f in fields(Engine))
 FLAGS = ("chunked_prefill", "prefix_caching", "kv_cpu_offload")
+BATCH_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 OPTIONAL = ("max_model_len", "total_kv_blocks", "version")
 LONGEST_NOTES = 20_000  # characters of x_note: they are printed with results
 BEGIN = "begin with `version: 1` and `experiments:`"
@@ -88,6 +89,7 @@ def experiment_from_mapping(
             *(o.text for o in affecting(facts.omitted, longest_request(workload))),
             *_notes(engine, workload, "generation_config" in config, top.has("model_config")),
             *doubts(observed, workload),
+            *(_assumed(engine, raw.get("engine") or {}) if observed is None else ()),
             *_free_notes(top),
         ),
         components=read_components(top),
@@ -239,6 +241,15 @@ def _notes(engine: Engine, workload: Workload, sampling_known: bool, given: bool
     if not workload.ignore_eos:
         notes.append("ignore_eos: false is not replayed: every request generates output_len tokens")
     return tuple(notes)
+
+
+def _assumed(engine: Engine, given: Mapping[str, Any]) -> list[str]:
+    """A note on the limits of the batch that a plan does not give: they decide when a queue grows."""
+    values = [f"{key} {getattr(engine, key)}" for key in BATCH_LIMITS if key not in given]
+    if not values:
+        return []
+    return [f"assumed, as `engine` does not say: {', '.join(values)} (vLLM's own defaults depend on its version and on "
+            "the GPU)"]  # fmt: skip
 
 
 def _free_notes(top: Section) -> tuple[str, ...]:

@@ -102,7 +102,11 @@ def test_defaults() -> None:
     assert x.workload == Workload("chat", (Stage(2.0, 30.0),), prompts, True, None)
     assert x.observed is None
     assert x.facts["max_model_len"] == 4096  # the model's own limit
-    assert x.notes == ("prompt length taken as system_prompt_len + question_len",)
+    assert x.notes == (
+        "prompt length taken as system_prompt_len + question_len",
+        "assumed, as `engine` does not say: max_num_seqs 128, max_num_batched_tokens 2048 (vLLM's own defaults depend on "
+        "its version and on the GPU)",
+    )
 
 
 def test_every_setting_is_read() -> None:
@@ -160,7 +164,7 @@ def test_prompt_len_means_that_nothing_is_shared() -> None:
     del raw["experiments"][0]["workload"]["shared_prefix"]
     p = profile_of(read(raw)[0])
     assert (p.groups, p.prompts_per_group, p.system_prompt_len, p.question_len) == (0, 0, 0, constant(123))
-    assert read(raw)[0].notes == ()
+    assert not any("prompt length" in note for note in read(raw)[0].notes)
 
 
 def test_null_means_left_out_only_where_leaving_out_is_allowed() -> None:

@@ -15,7 +15,7 @@ from evaluator.fit.fit import FIT_SEED
 from evaluator.fit.stages import paced
 from evaluator.metrics import evicted, new_tokens, step_tokens
 from evaluator.score import Prediction, predictions, score_set
-from evolve.program.predict import warnings
+from evolve.program.beware import warnings
 from evolve.run.program import load
 from evolve.run.ranges import Ranges, outside, ranges_of, read_ranges, weights
 from simulator.errors import InputError, Section

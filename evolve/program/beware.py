@@ -1,0 +1,74 @@
+"""What to beware of in a prediction: what the replay met or left out, what was observed, and ranges beyond the fit."""
+
+from __future__ import annotations
+
+import math
+
+from evaluator.intervals import LEVELS, waiting_share
+from evaluator.score import Prediction
+from evolve.program.forecast import Bands
+from evolve.run.ranges import outside
+from evolve.run.records import Record
+from simulator.experiment.experiment import Experiment, Observation
+
+OVERLOADED = 0.5  # share of the mean E2E spent in the queue
+LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
+
+
+def impossible(prediction: Prediction, bound: Prediction) -> list[str]:
+    """A line for each time that is shorter than the datasheet allows by more than a fifth."""
+
+    def compare(what: str, ours: float | None, least: float | None) -> str | None:
+        if ours is None or least is None or ours >= 0.8 * least:
+            return None
+        return f"{what} {ours:.1f} ms is below the datasheet's bound of {least:.1f} ms: outside what the program knows"
+
+    e2e, least = (p.predicted.summary.e2e_ms.mean if p.predicted.summary else None for p in (prediction, bound))
+    prefill = (p.components["prefill_steps"] for p in (prediction, bound))
+    lines = compare("E2E", e2e, least), compare("time in prefill steps", *prefill)
+    return [line for line in lines if line]
+
+
+def warnings(record: Record | None, experiment: Experiment, prediction: Prediction) -> list[str]:
+    """What to know before using a prediction: events that the replay met or leaves out, and ranges beyond the fit."""
+    lines = list(experiment.notes)
+    if prediction.clamped:
+        lines.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
+    summary = prediction.predicted.summary
+    total = (summary.completed or 0) + (summary.failed or 0) if summary else 0
+    if prediction.refused:
+        lines.append(f"{prediction.refused} of {total} requests are longer than max_model_len and were refused")
+    if prediction.gave_up:
+        lines.append(f"{prediction.gave_up} of {total} requests were given up by their client after "
+                     f"{experiment.workload.timeout_s:g} s: the latencies are those of the others")  # fmt: skip
+    if prediction.preemptions:
+        lines.append(f"{prediction.preemptions} preemptions: {experiment.facts['kv_blocks']:.0f} KV blocks are too few "
+                     "for this load")  # fmt: skip
+    if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
+        lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
+                     f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
+    if prediction.late > LATE * total:
+        text = f"{prediction.late} of {total} requests are later turns that come after the last stage has ended"
+        lines.append(f"{text}: the rate is not reached: lengthen the stages")
+    if waiting_share(prediction) > OVERLOADED:
+        lines.append("the program predicts a growing queue: requests wait longer than they are served, and ever longer "
+                     "while the load lasts")  # fmt: skip
+    if experiment.quality != "clean":
+        lines.append(f"quality is {experiment.quality}")
+    if record is None:
+        return [*lines, "no record of what this program was fitted on"]
+    return [*lines, *outside(record.all_ranges, experiment, prediction)]
+
+
+def contradicted(observed: Observation | None, bands: Bands) -> list[str]:
+    """A line if an observed mean lies outside the widest interval of its latency."""
+    beyond = []
+    for name in ("e2e", "ttft", "itl"):
+        mean = getattr(observed, f"{name}_ms").mean if observed else None
+        low, high = bands[name][LEVELS[-1]] if name in bands else (0.0, math.inf)
+        if mean is not None and not low <= mean <= high:
+            beyond.append(f"{name.upper()} {mean:.4g} ms, not {low:.4g} to {high:.4g}")
+    if not beyond:
+        return []
+    return [f"observed means lie outside the {LEVELS[-1]:.0%} intervals ({'; '.join(beyond)}): `evolve drift` says "
+            "what differs, and `evolve fit` adapts the program"]  # fmt: skip
