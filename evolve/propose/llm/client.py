@@ -36,7 +36,6 @@ NO_KEY = "none"  # the key that is sent to an OpenAI-compatible server without k
 KEY_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # of environment variables
 SHORTEST_KEY = 8  # characters; redacting anything shorter would also hide ordinary words
 REDACTED = "[key]"
-TOKENIZER = "gpt-4o"  # the model whose tokens `token_count` counts
 
 
 @dataclass(frozen=True, slots=True)

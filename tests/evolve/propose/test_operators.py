@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from grown import RUNS, SEEDS, WORDS
 
-from evolve.propose.offline import BENDING, propose
+from evolve.propose.offline import BENDING, CHANGES, PROBING, propose
 from evolve.propose.restrictions import context_degree
 from evolve.propose.terms import coefficient_unit, draft, function_of, get, join, places, sites, split
 from evolve.propose.vocabulary import Vocabulary, field_set, vocabulary
@@ -71,6 +71,11 @@ def test_beside_kernels_a_program_counts_all_of_them_in_every_step() -> None:
         products = [[normal.atoms[a] for a, _ in product] for product, _ in normal.function(child.functions[0])]
         fields = [[atom.name for atom in atoms if atom.kind == "field"] for atoms in products]
         assert kernels <= {names[0] for names in fields if len(names) == 1}, i
+
+
+def test_every_operator_has_a_weight_and_every_weight_an_operator() -> None:
+    """One without a weight would never be drawn, in silence."""
+    assert {*CHANGES, *PROBING, "exchange"} == set(OPERATORS)
 
 
 def test_operators_that_only_bend_propose_nothing_beside_kernels() -> None:
