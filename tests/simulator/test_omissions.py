@@ -153,8 +153,9 @@ def test_layers_with_a_window(terms: dict[str, Any], layers: int) -> None:
 
 def test_a_window_that_no_request_exceeds_is_without_effect() -> None:
     def noted(prompt: int, answer: int, **engine: int) -> str:
+        limits = {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
         plan = {
-            "id": "x", "model": "mine/mistral", "hardware": "H100", "engine": engine,
+            "id": "x", "model": "mine/mistral", "hardware": "H100", "engine": limits | engine,
             "model_config": {**MISTRAL_7B_V01, "generation_config": {}},
             "workload": {"name": "x", "stages": [{"rate": 1, "duration_s": 5}], "prompt_len": prompt, "output_len": answer},
         }  # fmt: skip
