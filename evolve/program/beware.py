@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from evaluator.intervals import LEVELS, waiting_share
+from evaluator.intervals import LEVELS, figure_of, waiting_share
 from evaluator.score import Prediction
 from evolve.program.forecast import Bands
 from evolve.run.ranges import outside
@@ -64,7 +64,7 @@ def contradicted(observed: Observation | None, bands: Bands) -> list[str]:
     """A line if an observed mean lies outside the widest interval of its latency."""
     beyond = []
     for name in ("e2e", "ttft", "itl"):
-        mean = getattr(observed, f"{name}_ms").mean if observed else None
+        mean = figure_of(observed, name) if observed else None
         low, high = bands[name][LEVELS[-1]] if name in bands else (0.0, math.inf)
         if mean is not None and not low <= mean <= high:
             beyond.append(f"{name.upper()} {mean:.4g} ms, not {low:.4g} to {high:.4g}")

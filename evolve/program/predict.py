@@ -148,7 +148,9 @@ def _with_intervals(
         value, spread = figure_of(predicted, name), doubt.spread[name]
         if value is not None and spread is not None:
             bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
-    lines = [*forecast.warnings, *(contradicted(forecast.summary.observed, bands) if not forecast.fitted_share else ())]
+    lines = list(forecast.warnings)
+    if not forecast.fitted_share:
+        lines += contradicted(forecast.summary.observed, bands)
     if not by_figure:
         lines.append(f"no interval: no held-out run of its kind ({which}) is known: validate with all kinds of folds")
     gpus = {gpu for ranges in record.all_ranges for gpu in ranges.hardware or ()}

@@ -94,7 +94,7 @@ def test_times_to_first_token_alone_are_observed(tmp_path: Path) -> None:
 def test_what_is_left_out_is_noted(tmp_path: Path) -> None:
     written(tmp_path, "b.csv", BURSTGPT)
     note = "1 of 3 requests of b.csv have no tokens or no arrival: left out"
-    assert experiment(tmp_path, {"trace": "b.csv"}).notes[0] == note
+    assert experiment(tmp_path, {"trace": "b.csv"}).notes == (note,)
 
 
 def test_pieces_are_numbered_and_those_without_a_number_are_their_own(tmp_path: Path) -> None:

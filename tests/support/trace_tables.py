@@ -96,7 +96,10 @@ def csv(table: Mapping[str, Any]) -> str:
 
 def experiment(folder: Path, workload: Mapping[str, Any], **more: Any) -> Experiment:
     """The experiment of an experiments file in `folder` with this load."""
-    entry = {"id": "x", "model": "llama-2-7b", "hardware": "H100", "workload": {"name": "w", **workload}, **more}
+    entry = {
+        "id": "x", "model": "llama-2-7b", "hardware": "H100", "workload": {"name": "w", **workload},
+        "engine": {"max_num_seqs": 128, "max_num_batched_tokens": 2048}, **more,
+    }  # fmt: skip
     raw = {"version": 1, "experiments": [entry]}
     (one,) = experiments_from_mapping(raw, "my.yaml", model_table(), hardware_table(), files_beside(folder / "my.yaml"))
     return one
