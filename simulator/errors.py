@@ -112,14 +112,21 @@ class Section:
         """The error about a key, to be raised. Line breaks are folded, so that the message is one line."""
         return InputError(" ".join(f"{self.where}: {self.at(key)} {problem}: {remedy}".split()))
 
-    def only(self, known: Sequence[str], free: Sequence[str] = (), what: str = "a known key") -> None:
+    def only(
+        self,
+        known: Sequence[str],
+        free: Sequence[str] = (),
+        what: str = "a known key",
+        remedies: Mapping[str, str] | None = None,
+    ) -> None:
         """Raise InputError at the first key that is not known and does not begin with a `free` prefix.
 
-        The message says that the key is not `what`.
+        The message says that the key is not `what`. `remedies`: what to do instead, by key; for other keys it names
+        the known key that is nearest.
         """
         for key in self.raw:
             if key not in known and not (isinstance(key, str) and key.startswith(tuple(free))):
-                raise self.error(key, f"is not {what}", nearest(key, known))
+                raise self.error(key, f"is not {what}", (remedies or {}).get(key) or nearest(key, known))
 
     def has(self, key: str) -> bool:
         """Whether the key is present with a value other than null."""

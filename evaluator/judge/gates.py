@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,8 @@ def deployments_of(experiments: Sequence[Experiment]) -> Deployments:
     for e in experiments:
         if e.facts not in deployments.values():
             name = f"{e.model} tp{e.engine.tensor_parallel}"
-            deployments[name if name not in deployments else e.id] = e.facts
+            others = (f"{e.id} ({n})" for n in count(2))
+            deployments[next(x for x in chain((name, e.id), others) if x not in deployments)] = e.facts
     return Deployments(deployments)
 
 

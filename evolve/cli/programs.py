@@ -249,8 +249,8 @@ def _loss(name: str | None, quantile: float | None, with_steps: bool) -> Loss:
 @click.option("--part", "named_part", type=click.Choice(list(PARTS)), help="Of traces only these requests, after a "
               "replay of those before: the first 60 %, the next 20 % or the last 20 %.")  # fmt: skip
 @click.option("--sweep", "sweeps", metavar="KEY=VALUES", multiple=True, help="Predict at every combination of these "
-              "values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), tp, max_num_seqs or max_num_batched_tokens "
-              "(repeatable).")  # fmt: skip
+              "values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), hardware, tp, max_num_seqs or "
+              "max_num_batched_tokens (repeatable).")  # fmt: skip
 @list_option("--slo", "slo", "LATENCY=TIME,...", "With --sweep: limits such as ttft_p99=500ms,itl_mean=50ms on the "
              "mean, p50, p90 or p99 of ttft, itl or e2e (repeatable).")  # fmt: skip
 @tables_options("a row for each experiment, or each combination of --sweep, as CSV")
@@ -266,9 +266,11 @@ def predict(
     it depends most. Those of the shipped champion, of the champion of a run that was validated, and of programs fitted
     from these have intervals, and say where these come from.
 
-    With --sweep they are predicted at other rates, TP degrees and limits of the engine: latencies, throughput, and the
-    knee, which is the first rate at which a limit of --slo fails, the queue grows, or more than 1 % of the requests are
-    refused or given up. Exit status 1 if no combination is possible.
+    With --sweep they are predicted at other rates, on other GPUs, with other TP degrees and limits of the engine:
+    latencies, throughput, and the knee, which is the first rate at which a limit of --slo fails, the queue grows, or
+    more than 1 % of the requests are refused or given up.
+
+    Exit status 1 if no request of any experiment completes, or no combination is possible.
 
     \b
     evolve predict champion --experiments plan.yaml
@@ -276,6 +278,7 @@ def predict(
     evolve predict champion --experiments plan.yaml --csv predictions.csv
     evolve predict mine.py --experiments traces.yaml --part test
     evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep tp=1,2,4 --slo ttft_p99=500ms
+    evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep hardware=H100,H200,A100-SXM-80GB
     """
     source = load(program, caps)
     arrival_seeds = range(1, seeds + 1)
@@ -296,10 +299,8 @@ def predict(
     parts = [part(e, named_part) for e in named] if named_part else named
     forecasts = predict_all(source, parts, arrival_seeds, named)
     tables.write("predictions", "predictions", forecasts.experiments)
-    if tables.on_stdout:
-        return 0
-    if as_json:
+    if as_json and not tables.on_stdout:
         print_json(forecasts.to_json())
-    else:
+    elif not tables.on_stdout:
         print_prediction(forecasts)
-    return 0
+    return 1 if all(e.empty for e in forecasts.experiments) else 0

@@ -72,8 +72,19 @@ def _bands() -> Iterator[Column]:
                 )
 
 
+# what `Setting.deployed` has
+SETTING = (
+    text("hardware", "the GPU", paper=True),
+    whole("tp", "tensor parallelism: GPUs", paper=True),
+    whole("max_num_seqs", "most requests in a batch"),
+    whole("max_num_batched_tokens", "most new tokens in a step"),
+)
+
 PREDICTIONS = (
     text("experiment", "its id", paper=True),
+    text("model", "the model that is served"),
+    number("rate_rps", "requests per second of its load, the mean over its stages"),
+    *SETTING,
     flag("fitted", "whether the program was fitted on it; missing: on a part of it, or unknown"),
     number("fitted_share", "the share of its requests that the program was fitted on; missing: unknown"),
     flag("fitted_before", "whether a program that this one was fitted from was fitted on it"),
@@ -112,6 +123,9 @@ def _forecast(f: Forecast) -> dict[str, object]:
     parts = f.observed_components
     return {
         "experiment": f.id,
+        "model": f.model,
+        "rate_rps": f.setting.rate,
+        **f.setting.deployed,
         "fitted": f.fitted,
         "fitted_share": f.fitted_share,
         "fitted_before": f.fitted_before,

@@ -1,4 +1,4 @@
-"""Frames of sweeps: a row for each combination of the rate and the engine's settings."""
+"""Frames of sweeps: a row for each combination of rate, GPU and the engine's settings."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import pandas as pd
 
 from evaluator.metrics import LATENCIES
 from evolve.frames.columns import flag, frame, number, several, text, whole
-from evolve.frames.predictions import figures_of
+from evolve.frames.predictions import SETTING, figures_of
 from evolve.program.forecast import QUANTITIES
 from evolve.program.sweep_result import COUNTS, LOST, NOTHING, QUEUE, RATES, Block, Row, Sweep
 
 SWEEP = (
     text("experiment", "its id", paper=True),
     number("rate_rps", "requests per second; missing: the experiment's own load", paper=True),
-    whole("tp", "tensor parallelism", paper=True),
-    whole("max_num_seqs", "most requests in a batch"),
-    whole("max_num_batched_tokens", "most new tokens in a step"),
+    *SETTING,
     text("impossible", "why the combination cannot exist; missing: it can"),
     *(
         number(

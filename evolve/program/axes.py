@@ -1,4 +1,4 @@
-"""What a sweep varies: the rate, the TP degree and two limits of the engine, read from `--sweep KEY=VALUES`."""
+"""What a sweep varies: rate, GPU, TP degree and two limits of the engine, read from `--sweep KEY=VALUES`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import product
 
-from simulator.errors import InputError, nearest, shown
+from evaluator.experiments import hardware_table
+from simulator.errors import InputError, nearest, nearest_listed, shown
 from simulator.experiment import limits
-from simulator.experiment.experiment import Engine
+from simulator.experiment.experiment import Engine, Experiment
+from simulator.experiment.workload import duration_s, offered_requests
 
 # A swept setting of the engine: its key here, and its name in an experiments file.
 ENGINE = {
@@ -17,7 +19,7 @@ ENGINE = {
     "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "max_num_batched_tokens",
 }
-KEYS = ("rate", *ENGINE)
+KEYS = ("rate", "hardware", *ENGINE)
 FORMS = "write KEY=FIRST:LAST:STEP or KEY=A,B,C"
 MOST_VALUES = 1000  # of a key
 MOST_COMBINATIONS = 10_000  # of an experiment
@@ -25,34 +27,43 @@ MOST_COMBINATIONS = 10_000  # of an experiment
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One combination. `rate` is in requests/s; None for the experiment's own load."""
+    """One combination. `rate` is in requests/s; None for the experiment's own load. `hardware`: the name of the GPU."""
 
     rate: float | None
+    hardware: str
     tp: int
     max_num_seqs: int
     max_num_batched_tokens: int
 
     @property
-    def deployed(self) -> dict[str, int]:
-        """The settings of the engine by key."""
-        return {key: getattr(self, key) for key in ENGINE}
+    def deployed(self) -> dict[str, str | int]:
+        """The GPU and the settings of the engine by key."""
+        return {key: getattr(self, key) for key in ("hardware", *ENGINE)}
 
     def label(self, experiment: str, keys: Sequence[str]) -> str:
-        """The experiment with the values of these keys, as in `chat, tp 2, max_num_seqs 64`."""
-        return ", ".join([experiment, *(f"{key} {figure(getattr(self, key))}" for key in keys)])
+        """The experiment with the values of these keys, as in `chat, H200-SXM-141GB, tp 2`."""
+        values = (self.shown(key) if key == "hardware" else f"{key} {self.shown(key)}" for key in keys)
+        return ", ".join([experiment, *values])
+
+    def shown(self, key: str) -> str:
+        """The value of a key as a user writes it."""
+        value: str | float = getattr(self, key)
+        return value if isinstance(value, str) else figure(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The values of every key in ascending order, of `rate` in requests/s; none of a key that is not varied."""
+    """The values of every key in ascending order, of `rate` in requests/s, GPUs as given; none of a key that is not
+    varied."""
 
     rate: tuple[float, ...] = ()
+    hardware: tuple[str, ...] = ()
     tp: tuple[int, ...] = ()
     max_num_seqs: tuple[int, ...] = ()
     max_num_batched_tokens: tuple[int, ...] = ()
 
     @property
-    def values(self) -> Mapping[str, tuple[float, ...]]:
+    def values(self) -> Mapping[str, tuple[float, ...] | tuple[str, ...]]:
         """The values by key, without the keys that are not varied."""
         return {key: getattr(self, key) for key in KEYS if getattr(self, key)}
 
@@ -61,10 +72,18 @@ class Axes:
         """The varied keys besides the rate."""
         return tuple(key for key in self.values if key != "rate")
 
-    def settings(self, engine: Engine) -> Iterator[Setting]:
-        """Every combination of the other keys; keys that are not varied have the values of `engine`."""
+    def settings(self, hardware: str, engine: Engine) -> Iterator[Setting]:
+        """Every combination of the other keys; keys that are not varied have the values of a deployment, its GPU and
+        its engine."""
         every = (getattr(self, key) or (getattr(engine, name),) for key, name in ENGINE.items())
-        return (Setting(None, *combination) for combination in product(*every))
+        return (Setting(None, *combination) for combination in product(self.hardware or (hardware,), *every))
+
+
+def setting_of(experiment: Experiment) -> Setting:
+    """An experiment's own setting, with the mean rate of its load."""
+    workload = experiment.workload
+    engine = (getattr(experiment.engine, name) for name in ENGINE.values())
+    return Setting(offered_requests(workload) / duration_s(workload), experiment.hardware, *engine)
 
 
 def figure(value: float) -> str:
@@ -79,6 +98,7 @@ def parse_axes(texts: Sequence[str]) -> Axes:
     {'rate': (0.5, 1.0, 1.5, 2.0), 'tp': (1, 4)}
     """
     given: dict[str, tuple[float, ...]] = {}
+    gpus: tuple[str, ...] = ()
     for text in texts:
         option = f"--sweep {text}"
         key, equals, values = text.partition("=")
@@ -86,15 +106,30 @@ def parse_axes(texts: Sequence[str]) -> Axes:
             raise InputError(f"{option}: has no values: {FORMS}")
         if key not in KEYS:
             raise InputError(f"{option}: {shown(key)} cannot be varied: {nearest(key, KEYS)}")
-        if key in given:
+        if key in given or (key == "hardware" and gpus):
             raise InputError(f"{option}: {key} is varied twice: give all its values in one --sweep")
-        given[key] = _values(key, values, option)
+        if key == "hardware":
+            gpus = _gpus(values, option)
+        else:
+            given[key] = _values(key, values, option)
     tp, seqs, tokens = (tuple(map(int, given.get(key, ()))) for key in ENGINE)
-    axes = Axes(given.get("rate", ()), tp, seqs, tokens)
-    combinations = max(len(axes.rate), 1) * sum(1 for _ in axes.settings(Engine()))
+    axes = Axes(given.get("rate", ()), gpus, tp, seqs, tokens)
+    combinations = max(len(axes.rate), 1) * sum(1 for _ in axes.settings("", Engine()))
     if combinations > MOST_COMBINATIONS:
         raise InputError(f"--sweep: {combinations:,} combinations, at most {MOST_COMBINATIONS:,}: give fewer values")
     return axes
+
+
+def _gpus(text: str, option: str) -> tuple[str, ...]:
+    """The distinct GPUs of `A,B,C` by their names in configs/hardware.yaml, in the order given."""
+    table = hardware_table()
+    found = []
+    for name in (part.strip() for part in text.split(",")):
+        if name not in table:
+            near = nearest_listed(name, tuple(table))
+            raise InputError(f"{option}: {shown(name)} is not in the hardware table: {near}")
+        found.append(str(table[name]["name"]))
+    return tuple(dict.fromkeys(found))
 
 
 def _values(key: str, text: str, option: str) -> tuple[float, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from evaluator.intervals import LEVELS, figure_of, waiting_share
 from evaluator.score import Prediction
@@ -12,7 +13,19 @@ from evolve.run.records import Record
 from simulator.experiment.experiment import Experiment, Observation
 
 OVERLOADED = 0.5  # share of the mean E2E spent in the queue
+TOO_FAST = 0.5  # of the datasheet's bound: an observed mean below this is not in ms, or of another deployment
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
+
+# What the ranges of evolve.run.ranges.factors are called in a sentence.
+RANGES = {
+    "vocab": "the vocabulary is",
+    "model_params_b": "the model's parameters are",
+    "active_params_b": "the parameters active per token are",
+    "tp": "the TP degree is",
+    "requests_in_flight": "requests in flight are",
+    "prompt_tokens": "prompts are",
+    "max_num_batched_tokens": "max_num_batched_tokens is",
+}
 
 
 def impossible(prediction: Prediction, bound: Prediction) -> list[str]:
@@ -27,6 +40,16 @@ def impossible(prediction: Prediction, bound: Prediction) -> list[str]:
     prefill = (p.components["prefill_steps"] for p in (prediction, bound))
     lines = compare("E2E", e2e, least), compare("time in prefill steps", *prefill)
     return [line for line in lines if line]
+
+
+def too_fast(experiment: Experiment, bound: Prediction) -> list[str]:
+    """A line if an observed mean E2E is far below the datasheet's bound, as one in seconds is."""
+    observed = figure_of(experiment.observed.summary, "e2e") if experiment.observed else None
+    least = figure_of(bound.predicted.summary, "e2e")
+    if observed is None or least is None or observed >= TOO_FAST * least:
+        return []
+    return [f"the observed E2E of {observed:.4g} ms is below the datasheet's bound of {least:.4g} ms: give ms, not "
+            "seconds, and the GPU, model and lengths that were measured"]  # fmt: skip
 
 
 def warnings(record: Record | None, experiment: Experiment, prediction: Prediction) -> list[str]:
@@ -72,3 +95,13 @@ def contradicted(observed: Observation | None, bands: Bands) -> list[str]:
         return []
     return [f"observed means lie outside the {LEVELS[-1]:.0%} intervals ({'; '.join(beyond)}): `evolve drift` says "
             "what differs, and `evolve fit` adapts the program"]  # fmt: skip
+
+
+def farther_than_held_out(far: Mapping[str, tuple[float, float]]) -> list[str]:
+    """A line for each range beyond which an experiment lies farther than any held-out run: how many times beyond, and
+    the most that was held out."""
+    return [
+        f"{RANGES[name]} {factor:.3g} times beyond the fitted runs: held-out runs were at most {most:.3g} times beyond "
+        "theirs, so the intervals may be too narrow"
+        for name, (factor, most) in far.items()
+    ]

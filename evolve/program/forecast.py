@@ -11,6 +11,7 @@ from evaluator.requests import Singles
 from evaluator.score import MEANS
 from evaluator.sensitivity import HELD_OUT, PACE, Origin, TermShare
 from evolve import __version__
+from evolve.program.axes import Setting
 from evolve.run.use import FITTED, NEW, exactly, use
 from simulator.experiment.experiment import Components, Observation
 from simulator.json import JsonObject
@@ -65,8 +66,9 @@ def _observation(o: Observation | None, intervals: Bands | None = None) -> JsonO
 class Forecast:
     """What is predicted for one experiment, next to what was observed: latencies and parts of the mean E2E in ms.
 
-    fitted_share: the share of this experiment that the program was fitted on; None where there is no record of that.
-    fitted_before: whether a program that it was fitted from was fitted on it.
+    setting: the GPU, the limits of the engine, and the mean rate of the load. fitted_share: the share of this
+    experiment that the program was fitted on; None where there is no record of that. fitted_before: whether a program
+    that it was fitted from was fitted on it.
     doubt: how far near-optimal programs disagree, and trust: the class of held-out runs whose errors make the intervals
     (evolve.run.trust); None where none were kept. depends_on: the terms on which the mean E2E depends most; origins:
     where its interval comes from; the largest share first. singles: the errors of single requests, of a trace that
@@ -74,6 +76,8 @@ class Forecast:
     """
 
     id: str
+    model: str
+    setting: Setting
     fitted_share: float | None
     summary: Comparison
     components: Mapping[str, float]
@@ -106,6 +110,9 @@ class Forecast:
     def to_json(self) -> JsonObject:
         return {
             "id": self.id,
+            "model": self.model,
+            "rate_rps": self.setting.rate,
+            **self.setting.deployed,
             "fitted": self.fitted,
             "fitted_share": self.fitted_share,
             "fitted_before": self.fitted_before,

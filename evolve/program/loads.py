@@ -131,18 +131,25 @@ def sustained(program: Program, experiment: Experiment) -> float:
     return low
 
 
-def redeployed(written: Written, settings: Mapping[str, int | bool | None], where: str) -> Experiment:
-    """The experiment as if its file had these settings of the engine, without what was measured; None is left out.
+def redeployed(
+    written: Written, settings: Mapping[str, int | bool | None], where: str, hardware: str | None = None
+) -> Experiment:
+    """The experiment as if its file had these settings of the engine, and this GPU if one is named, without what was
+    measured; None is left out.
 
     Raises InputError, a line that begins with `where`, for settings that are impossible.
     """
-    own = written.experiment.engine
+    own = written.experiment
     entry = {name: value for name, value in written.entry.items() if name not in MEASURED}
     entry["engine"] = engine_with(written.entry, settings)
+    if hardware and hardware != own.hardware:
+        entry["hardware"] = hardware
+        entry["engine"].pop("total_kv_blocks", None)
     e = experiment_from_mapping(entry, where, known_models(), hardware_table(), written.files)
-    if own.total_kv_blocks is None or e.engine.total_kv_blocks is not None:
+    if own.engine.total_kv_blocks is None or e.engine.total_kv_blocks is not None:
         return e
-    text = f"total_kv_blocks was measured with tp {own.tensor_parallel}: here it is computed from memory"
+    there = f"tp {own.engine.tensor_parallel}" + f" on {own.hardware}" * (e.hardware != own.hardware)
+    text = f"total_kv_blocks was measured with {there}: here it is computed from memory"
     return replace(e, notes=(*e.notes, text))
 
 

@@ -21,7 +21,8 @@ from evaluator.sensitivity import (
     term_shares,
     traffic_of,
 )
-from evolve.program.beware import contradicted, impossible, warnings
+from evolve.program.axes import setting_of
+from evolve.program.beware import contradicted, farther_than_held_out, impossible, too_fast, warnings
 from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.program.singles import print_singles
@@ -29,7 +30,7 @@ from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, passes, row
 from evolve.report.terms import legend
 from evolve.run.program import Source
-from evolve.run.ranges import outside
+from evolve.run.ranges import factors, outside
 from evolve.run.records import Record
 from evolve.run.trust import Trust, stale, trust_of
 from evolve.run.use import BEFORE, FITTED, NEW, PARTLY, UNKNOWN, fitted_before, fitted_share, saw
@@ -121,13 +122,20 @@ def _forecast(
     stages = observed.stages if observed and observed.stages else (None,) * len(experiment.workload.stages)
     return Forecast(
         id=experiment.id,
+        model=experiment.model,
+        setting=setting_of(experiment),
         fitted_share=1.0 if whole_fitted else fitted_share(record, experiment),
         fitted_before=fitted_before(record, experiment),
         summary=Comparison(prediction.predicted.summary, observed.summary if observed else None),
         components=prediction.components,
         observed_components=experiment.components,
         stages=tuple(Comparison(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)),
-        warnings=(*impossible(prediction, bound), *warnings(record, experiment, prediction), *about),
+        warnings=(
+            *impossible(prediction, bound),
+            *too_fast(experiment, bound),
+            *warnings(record, experiment, prediction),
+            *about,
+        ),
         depends_on=tuple(shares),
         singles=prediction.singles,
     )
@@ -153,6 +161,8 @@ def _with_intervals(
         lines += contradicted(forecast.summary.observed, bands)
     if not by_figure:
         lines.append(f"no interval: no held-out run of its kind ({which}) is known: validate with all kinds of folds")
+    if bands:
+        lines += farther_than_held_out(trust.too_far(factors(record.all_ranges, e, prediction)))
     gpus = {gpu for ranges in record.all_ranges for gpu in ranges.hardware or ()}
     if bands and gpus and e.hardware not in gpus:
         lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
@@ -173,7 +183,7 @@ def print_prediction(forecasts: Forecasts) -> None:
     if any(e.summary.intervals for e in experiments):
         note(INTERVALS_LEGEND)
         show(_intervals_table(experiments))
-    else:
+    elif not all(e.empty for e in experiments):
         prose(NO_INTERVALS.format(command=command("validate", "RUN")))
     print_depends(experiments)
     for e in experiments:

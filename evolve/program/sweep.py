@@ -1,4 +1,5 @@
-"""`evolve predict --sweep`: what a program predicts at every rate and engine setting, and where limits stop holding."""
+"""`evolve predict --sweep`: what a program predicts at every rate, GPU and engine setting, and where limits stop
+holding."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from evolve.report.progress import Line
 from evolve.run.program import Source
 from evolve.run.records import Record
 from evolve.run.trust import stale
-from simulator.bind import bind
+from simulator.bind import Bound, bind
 from simulator.clock.steps import steps_of
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Workload
@@ -46,11 +47,13 @@ class _Question:
 
 @dataclass(frozen=True)
 class _Deployment:
-    """An experiment with other engine settings; `built` is None where it is impossible."""
+    """An experiment on another GPU or with other engine settings, and the program bound to it; None where that is
+    impossible."""
 
     written: Written
     setting: Setting
-    built: Experiment | None
+    built: Experiment | None = None
+    bound: Bound | None = None
     impossible: str | None = None
 
 
@@ -60,7 +63,11 @@ def sweep(
     """Replay every experiment at every combination under every arrival seed."""
     program = source.complete
     question = _Question(source, program, assemble(program), seeds, axes, limits)
-    deployments = [_deployment(w, setting, axes) for w in written for setting in axes.settings(w.experiment.engine)]
+    deployments = [
+        _deployment(question, w, setting)
+        for w in written
+        for setting in axes.settings(w.experiment.hardware, w.experiment.engine)
+    ]
     built = [d.built for d in deployments if d.built]
     about = [*(complaints(program, deployments_of(built)) if built else ()), *source.cautions, *stale(source)]
     total = len(deployments) * max(len(axes.rate), 1)
@@ -91,24 +98,29 @@ def sweep(
     )
 
 
-def _deployment(written: Written, setting: Setting, axes: Axes) -> _Deployment:
-    """The experiment as if its file had these settings of the engine, without what was measured."""
-    varied = {ENGINE[name]: setting.deployed[name] for name in axes.others}
+def _deployment(question: _Question, written: Written, setting: Setting) -> _Deployment:
+    """The experiment as if its file had this GPU and these settings of the engine, without what was measured."""
+    axes = question.axes
+    varied = {name: getattr(setting, key) for key, name in ENGINE.items() if getattr(axes, key)}
     where = setting.label(written.experiment.id, axes.others)
     try:
-        return _Deployment(written, setting, redeployed(written, varied, where))
+        built = redeployed(written, varied, where, setting.hardware if axes.hardware else None)
     except InputError as error:
-        return _Deployment(written, setting, None, str(error))
+        return _Deployment(written, setting, impossible=str(error))
+    try:
+        bound = bind(question.code, question.program.theta, built.facts)
+    except InputError as error:  # a program that reads measured kernels, on a GPU that has none
+        return _Deployment(written, setting, impossible=f"{where}: {error}")
+    return _Deployment(written, setting, built, bound)
 
 
 def _rows(question: _Question, d: _Deployment) -> Iterator[Row]:
     """The row of each rate on a deployment. All replays share the bound program and its remembered step times."""
     rates = question.axes.rate or (None,)
-    if d.built is None:
+    if d.built is None or d.bound is None:
         yield from (Row(replace(d.setting, rate=rate), impossible=d.impossible) for rate in rates)
         return
-    bound = bind(question.code, question.program.theta, d.built.facts)
-    steps = steps_of(bound, limits_of(d.built))
+    steps = steps_of(d.bound, limits_of(d.built))
     keys = (*question.axes.others, "rate")
     for rate in rates:
         setting = replace(d.setting, rate=rate)
@@ -118,7 +130,7 @@ def _rows(question: _Question, d: _Deployment) -> Iterator[Row]:
             yield Row(setting, impossible=str(error))
             continue
         seeds = seeds_of(e.workload, question.seeds)
-        replays = [replay_bound(load_of(e, seed), bound, steps=steps) for seed in seeds]
+        replays = [replay_bound(load_of(e, seed), d.bound, steps=steps) for seed in seeds]
         yield Row(setting, figures_of(question.source.record, e, replays, question.limits))
 
 

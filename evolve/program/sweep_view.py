@@ -1,4 +1,4 @@
-"""A sweep in a terminal: a table for each combination of the other keys, with the knee below it."""
+"""A sweep in a terminal: a table for each combination of the other keys with its knee, then what each one serves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Predicted = tuple[Setting, Figures]
 
 
 def print_sweep(result: Sweep) -> None:
-    """Every combination, the knees, what is impossible, and every warning once."""
+    """Every combination, the knees, what is impossible, what each deployment serves, and every warning once."""
     every = [figures for block in result.blocks for _, figures in block.predicted]
     averaged = f", means over arrival seeds {list(result.seeds)}" if result.drawn else ""
     prose(f"Predictions of {result.name}{averaged}{_slo(result.limits)}", "bold")
@@ -41,6 +41,8 @@ def print_sweep(result: Sweep) -> None:
         for why in dict.fromkeys(r.impossible for block in blocks for r in block.rows if r.impossible):
             prose(f"Impossible: {why}", "bold")
         say()
+    if result.axes.rate and len(result.blocks) > 1:
+        show(_capacity(result))
     blocks = [block for block in result.blocks if block.predicted]
     say_once({_label(result, block).replace(", ", " "): [*_said(block), *result.warnings] for block in blocks})
 
@@ -62,6 +64,23 @@ def knee_text(knee: Knee) -> str:
     if knee.holds_up_to is None:
         return f"rate {figure(knee.rate)}, the lowest: {fails}"
     return f"rate {figure(knee.rate)}: {fails}; holds up to {figure(knee.holds_up_to)}"
+
+
+def _capacity(result: Sweep) -> Table:
+    """The last rate that holds on every deployment, as it is and per GPU."""
+    rows = []
+    for block in result.blocks:
+        cells = [_label(result, block), str(block.setting.tp)]
+        knee = block.knee
+        if knee is None:
+            rows.append([*cells, "impossible"])
+        elif knee.holds_up_to is None:
+            rows.append([*cells, "none"])
+        else:
+            more = " or more" * (knee.rate is None)
+            per_gpu = _short(knee.holds_up_to / block.setting.tp)
+            rows.append([*cells, f"{figure(knee.holds_up_to)}{more}", f"{per_gpu}{more}"])
+    return Table.of("What each deployment serves, in requests/s", "deployment|>GPUs|>holds up to|>per GPU", rows)
 
 
 def _slo(limits: Sequence[Limit]) -> str:
@@ -93,7 +112,8 @@ def _table(
     latencies = [f">{name.upper()} {q}" for name, quantities in LATENCIES for q in quantities]
     rates = ["offered"] * ("rate" not in keys) + ["done", "tokens/s"] + ["goodput"] * limited
     names = [*rates, "waiting", *(name.replace("_", " ") for name in counts)]
-    heads = [*(f">{name}" for name in keys), *latencies, *(f">{name}" for name in names), "~fails"]
+    varied = [name if name == "hardware" else f">{name}" for name in keys]
+    heads = [*varied, *latencies, *(f">{name}" for name in names), "~fails"]
     return Table.of(title, "|".join(heads), (_row(keys, *row, knee, limited, counts) for row in rows))
 
 
@@ -103,7 +123,7 @@ def _row(
     times = (getattr(getattr(f.run, f"{name}_ms", None), q, None) for name, qs in LATENCIES for q in qs)
     rates = [*([f.offered_rps] if "rate" not in keys else []), f.completed_rps, f.output_tokens_per_s]
     return row(
-        *(figure(getattr(setting, name)) for name in keys),
+        *(setting.shown(name) for name in keys),
         *map(_short, times),
         *map(_short, [*rates, f.goodput_rps] if limited else rates),
         f"{100.0 * f.waiting_share:.1f} %",

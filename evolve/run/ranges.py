@@ -11,7 +11,7 @@ from evaluator.fit.stages import paced
 from evaluator.metrics import step_tokens
 from evaluator.score import Prediction
 from simulator.errors import Section, shown
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import Experiment, Observation, Stage
 from simulator.experiment.load import load_of
 from simulator.experiment.workload import prompt_lengths
 
@@ -67,7 +67,7 @@ class Ranges:
 def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
     """The ranges of these experiments. Each is replayed once, at the observed pace."""
     flight = [
-        stage.rate * observed.e2e_ms.mean / 1e3
+        _in_flight(stage, observed)
         for e in experiments
         if e.observed
         for stage, observed in zip(e.workload.stages, e.observed.stages, strict=False)
@@ -130,6 +130,32 @@ def outside(fitted: Sequence[Ranges], experiment: Experiment, prediction: Predic
     return deployment + _load(_together(fitted), experiment, prediction)
 
 
+def factors(fitted: Sequence[Ranges], experiment: Experiment, prediction: Prediction) -> dict[str, float]:
+    """How many times an experiment, as predicted, lies beyond the ranges of the runs of one or several fits, by range;
+    1 within. Ranges that no fit knows are left out; a lighter load than was fitted is not beyond."""
+    facts, engine, workload = experiment.facts, experiment.engine, experiment.workload
+    stages = zip(workload.stages, prediction.predicted.stages, strict=True)
+    values = {
+        **{name: facts[name] for name in ("vocab", "model_params_b", "active_params_b")},
+        "tp": float(engine.tensor_parallel),
+        "max_num_batched_tokens": float(engine.max_num_batched_tokens),
+        "requests_in_flight": max((_in_flight(stage, predicted) for stage, predicted in stages), default=0.0),
+        "prompt_tokens": float(prompt_lengths(workload).max()),
+    }
+    known = {name: [span for ranges in fitted if (span := getattr(ranges, name)) is not None] for name in values}
+    lighter = ("requests_in_flight", "prompt_tokens")
+    return {
+        name: min(_factor(x, min(span), max(span), name in lighter) for span in known[name])
+        for name, x in values.items()
+        if known[name]
+    }
+
+
+def _factor(value: float, least: float, most: float, lighter: bool) -> float:
+    """How many times a value lies beyond a span; below it too, unless that is merely `lighter`."""
+    return max(value / most, 1.0 if lighter else least / value, 1.0)
+
+
 def _deployment(fitted: Ranges, experiment: Experiment) -> list[str]:
     facts, engine = experiment.facts, experiment.engine
     total, active = facts["model_params_b"], facts["active_params_b"]
@@ -159,7 +185,7 @@ def _load(fitted: Ranges, experiment: Experiment, prediction: Prediction) -> lis
             fitted.max_num_batched_tokens,
         ),
     )
-    return [line for line in lines if line] + _in_flight(experiment, prediction, fitted.requests_in_flight)
+    return [line for line in lines if line] + _crowded(experiment, prediction, fitted.requests_in_flight)
 
 
 def _together(fitted: Sequence[Ranges]) -> Ranges:
@@ -222,12 +248,17 @@ def _switch(what: str, on: bool, fitted: Sequence[bool] | None) -> str:
     return f"{what} is {'on' if on else 'off'}: the fitted runs have it {'off' if on else 'on'}"
 
 
-def _in_flight(experiment: Experiment, prediction: Prediction, span: Span | None) -> list[str]:
+def _in_flight(stage: Stage, predicted: Observation) -> float:
+    """The requests in flight of a load stage, by Little's law."""
+    return stage.rate * (predicted.e2e_ms.mean or 0.0) / 1e3
+
+
+def _crowded(experiment: Experiment, prediction: Prediction, span: Span | None) -> list[str]:
     if span is None:
         return []
     lines = []
     for i, (stage, predicted) in enumerate(zip(experiment.workload.stages, prediction.predicted.stages, strict=True)):
-        flight = stage.rate * (predicted.e2e_ms.mean or 0.0) / 1e3  # Little's law
+        flight = _in_flight(stage, predicted)
         if flight > TOLERANCE * span[1]:
             lines.append(f"stage {i}: {flight:.0f} requests in flight, at most {span[1]:.0f} in the fitted runs")
     return lines

@@ -7,7 +7,8 @@ writes NAME.trust.json next to a program that it fitted from one of these.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -16,6 +17,7 @@ from evaluator.committee import committee
 from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.folder import Run
 from evolve.run.program import CHAMPION, Source
+from evolve.run.ranges import TOLERANCE
 from simulator.documents import parse_json
 from simulator.errors import InputError, Section
 from simulator.json import JsonObject
@@ -35,7 +37,8 @@ class Trust:
     key: of the champion. committee: near-optimal programs of its run, as text. Residuals are of three classes, none of
     which says much of another: inside, of held-out runs within the ranges of what their fold fitted
     (evolve.run.ranges); outside, of others; saturated, of never fitted runs in which a queue may grow. data: hash of
-    the runs that program and committee were fitted on since the residuals were measured, None if on none.
+    the runs that program and committee were fitted on since the residuals were measured, None if on none. reach: how
+    many times beyond each fitted range a held-out run has been, at most; empty in files of older releases.
     """
 
     key: str
@@ -44,6 +47,7 @@ class Trust:
     outside: tuple[Residual, ...] = ()
     saturated: tuple[Residual, ...] = ()
     data: str | None = None
+    reach: Mapping[str, float] = field(default_factory=dict)
 
     def class_of(self, outside: bool, doubt: Disagreement) -> str:
         """The class of a run that is outside the fitted ranges or not.
@@ -68,7 +72,16 @@ class Trust:
     def to_json(self) -> JsonObject:
         residuals = {name: [asdict(r) for r in self.residuals(name)] for name in CLASSES if self.residuals(name)}
         data = {"data": self.data} if self.data else {}
-        return {"key": self.key, **data, "committee": list(self.committee), **residuals}
+        reach = {"reach": dict(self.reach)} if self.reach else {}
+        return {"key": self.key, **data, "committee": list(self.committee), **reach, **residuals}
+
+    def too_far(self, factors: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+        """The ranges beyond which no held-out run has been so far: how many times beyond, and the most held out.
+
+        `factors`: those of evolve.run.ranges. Empty for a file of an older release, which says nothing of this.
+        """
+        reach = self.reach
+        return {name: (x, reach[name]) for name, x in factors.items() if name in reach and x > TOLERANCE * reach[name]}
 
 
 def committee_of(run: Run, champion: str) -> tuple[str, ...]:
@@ -143,7 +156,14 @@ def read_trust(text: bytes, where: str) -> Trust:
             raise top.error(f"committee[{i}]", "is not a program", REMEDY) from None
     data = top.text("data", REMEDY) if top.has("data") else None
     residuals = {name: _residuals(top, name) for name in CLASSES}
-    return Trust(top.text("key", REMEDY), tuple(texts), **residuals, data=data)
+    return Trust(top.text("key", REMEDY), tuple(texts), **residuals, data=data, reach=_reach(top))
+
+
+def _reach(top: Section) -> dict[str, float]:
+    if not top.has("reach"):
+        return {}
+    reach = top.section("reach", REMEDY)
+    return {name: reach.number(name, REMEDY, least=1.0) for name in reach.raw}
 
 
 def _residuals(top: Section, key: str) -> tuple[Residual, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from evaluator import baselines
 from evaluator.fit.fit import fit, fit_set
@@ -14,7 +14,7 @@ from evaluator.metrics import error_pct, mean, mean_abs
 from evaluator.score import MEANS, SCORE_SEEDS, errors, predictions, score_set
 from evaluator.statistics import bias
 from evolve.run.program import Source
-from evolve.run.ranges import outside, ranges_of
+from evolve.run.ranges import factors, outside, ranges_of
 from evolve.study.folds import Fold, Winner
 from simulator.experiment.experiment import Experiment, Observation, Observed
 from simulator.json import JsonObject
@@ -76,6 +76,7 @@ class Row:
     known: Mapping[str, Figures]  # of MEANS and RANKED, for each known answer, fitted on the same training experiments
     against: Rival | None = None
     stages: Sequence[Compared] = ()  # its load stages; none where only the last one is held out
+    beyond: Mapping[str, float] = field(default_factory=dict)  # how many times beyond each range (evolve.run.ranges)
 
     @property
     def whole(self) -> Compared:
@@ -210,11 +211,13 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
     no_errors = [HeldOut(dict.fromkeys(FIGURES))] * len(fold.held)
     ours = held_out_errors(parse(winner.text), fold.held, fold.last_stage) if winner else no_errors
     spreads: list[Figures] = [{}] * len(fold.held)
-    beyond = [False] * len(fold.held)
+    lies_outside = [False] * len(fold.held)
+    beyond: list[Mapping[str, float]] = [{}] * len(fold.held)
     if winner:
         program, ranges = parse(winner.text), ranges_of(train)
         once = predictions(program, score_set(fold.held, SCORE_SEEDS[:1]))
-        beyond = [bool(outside([ranges], e, p)) for e, p in zip(fold.held, once, strict=True)]
+        lies_outside = [bool(outside([ranges], e, p)) for e, p in zip(fold.held, once, strict=True)]
+        beyond = [factors([ranges], e, p) for e, p in zip(fold.held, once, strict=True)]
         if winner.committee is not None:
             others = [parse(text) for text in winner.committee]
             found = disagreements(program, others, fold.held, SCORE_SEEDS[0], last_stage=fold.last_stage)
@@ -236,9 +239,11 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
             winner.key if winner else None, bool(e.observed and e.observed.summary and e.observed.summary.e2e_ms.mean),
             observed_figures(e.observed.summary if e.observed else None), row.errors, is_outside, spread,
             {name: _only(known, KNOWN) for name, known in answers[e.id].items()}, theirs.get(e.id),
-            _stages(e, row, answers[e.id]),
+            _stages(e, row, answers[e.id]), factors_beyond,
         )
-        for e, row, is_outside, spread in zip(fold.held, ours, beyond, spreads, strict=True)
+        for e, row, is_outside, factors_beyond, spread in zip(
+            fold.held, ours, lies_outside, beyond, spreads, strict=True
+        )
     ]  # fmt: skip
 
 

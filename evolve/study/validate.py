@@ -117,6 +117,7 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
             inside=tuple(row.residual for row in rows if row.spread and not row.outside),
             outside=tuple(row.residual for row in rows if row.spread and row.outside),
             saturated=_saturated(report.champion.text, members, others),
+            reach=_reach(rows),
         )
         texts = {kind: [r.winner.text for r in results if r.winner and r.fold.kind == kind] for kind in kinds}
         validation = Validation(
@@ -199,6 +200,15 @@ def _shared(run: Run, folds: Sequence[Fold], options: Options) -> _Shared:
         if earlier.path in paths.values():
             shared_out(earlier, each)
     return _Shared([replace(f, config=replace(f.config, llm=each)) for f in folds], limits_of(llm))
+
+
+def _reach(rows: Sequence[Row]) -> dict[str, float]:
+    """How many times beyond each range of what its fold fitted a held-out run is, at most."""
+    most: dict[str, float] = {}
+    for row in rows:
+        for name, factor in row.beyond.items():
+            most[name] = max(most.get(name, 1.0), factor)
+    return most
 
 
 def _saturated(champion: str, committee: Sequence[str], others: Sequence[Experiment]) -> tuple[Residual, ...]:

@@ -29,6 +29,18 @@ EXTRA_WEIGHTS = "extra_weights_gib"
 EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
 ENGINE = tuple(f.name for f in fields(Engine))
 FLAGS = ("chunked_prefill", "prefix_caching", "kv_cpu_offload")
+REPLICAS = "one replica is replayed: give it its share of the rate (docs/experiments.md), and leave this out"
+UNMODELLED = "it is not modelled, and docs/scope.md says which figures are off without it: leave it out"
+UNMODELLED_SETTINGS = (
+    *("pipeline_parallel", "pipeline_parallel_size", "enable_expert_parallel", "enforce_eager", "kv_cache_dtype"),
+    *("speculative_config", "num_speculative_tokens", "enable_lora"),
+)
+# vLLM's settings that an engine has no key for -> what to do instead
+OTHER_SETTINGS = {
+    **dict.fromkeys(("data_parallel", "data_parallel_size", "replicas"), REPLICAS),
+    **dict.fromkeys(UNMODELLED_SETTINGS, UNMODELLED),
+    **dict.fromkeys(("tensor_parallel_size", "tp"), "it is called tensor_parallel here"),
+}
 BATCH_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 OPTIONAL = ("max_model_len", "total_kv_blocks", "version")
 LONGEST_NOTES = 20_000  # characters of x_note: they are printed with results
@@ -165,7 +177,7 @@ def _engine(top: Section) -> Engine:
 
 def engine_of(e: Section) -> Engine:
     """The engine settings in a mapping. Raises InputError at an unknown key or a value of the wrong type."""
-    only(e, ENGINE)
+    only(e, ENGINE, OTHER_SETTINGS)
     given: JsonObject = {}
     for key in ENGINE:
         if key not in e.raw or (key in OPTIONAL and not e.has(key)):

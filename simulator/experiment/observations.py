@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from itertools import pairwise
 
@@ -20,9 +21,9 @@ PARTS = tuple(f.name for f in fields(Components) if f.name != "requests")
 OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean", "completed", "failed")
 
 
-def only(section: Section, known: tuple[str, ...]) -> None:
-    """Raise InputError at a key that is neither known nor one of the free ones."""
-    section.only(known, FREE)
+def only(section: Section, known: tuple[str, ...], remedies: Mapping[str, str] | None = None) -> None:
+    """Raise InputError at a key that is neither known nor one of the free ones. `remedies`: as of `Section.only`."""
+    section.only(known, FREE, remedies=remedies)
 
 
 def read_observed(top: Section, workload: Workload) -> Observed:

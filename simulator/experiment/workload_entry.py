@@ -23,6 +23,7 @@ STAGE = ("rate", "duration_s", "arrival", "prompt_len", "output_len")
 SHARED_PREFIX = ("groups", "prompts_per_group", "system_prompt_len", "question_len")
 SESSION = ("turns", "think_time_s")
 STAGES = "give at least one {rate, duration_s}"
+OF_STAGES = dict.fromkeys(("rate", "duration_s"), "it is a stage's: give stages: [{rate: 5, duration_s: 60}], say")
 MOMENTS = ("mean", "sd", "min", "max")
 PARAMETERS = {"uniform": ("min", "max"), "normal": MOMENTS, "lognormal": MOMENTS}
 TOKENS = "give a whole number of tokens, or a distribution as {lognormal: {mean: 250, sd: 120}}"
@@ -54,7 +55,7 @@ NO_FILES = Files(_no_file, _no_file)
 def read_workload(top: Section, files: Files) -> Workload:
     """The key `workload` of an experiment."""
     w = top.section("workload", "describe the load: name, stages, prompts, output_len; or name and trace")
-    only(w, WORKLOAD)
+    only(w, WORKLOAD, OF_STAGES)
     workload = _trace(w, files) if w.has("trace") else _profile(w, files)
     longest = limits.MOST_SECONDS
     if w.has("timeout_s"):

@@ -236,6 +236,13 @@ REFUSED: list[tuple[str, object, str]] = [
     ("experiments.0.hardware", {"name": "g"}, FIRST + "hardware.bf16_tflops is missing: give the dense peak "
      "in "
      "TFLOP/s"),
+    ("experiments.0.engine.data_parallel_size", 2, FIRST + "engine.data_parallel_size is not a known key: one replica "
+     "is replayed: give it its share of the rate (docs/experiments.md), and leave this out"),
+    ("experiments.0.engine.enforce_eager", True, FIRST + "engine.enforce_eager is not a known key: it is not modelled, "
+     "and docs/scope.md says which figures are off without it: leave it out"),
+    ("experiments.0.engine.tp", 2, FIRST + "engine.tp is not a known key: it is called tensor_parallel here"),
+    (W + "rate", 5, FIRST + "workload.rate is not a known key: it is a stage's: give stages: [{rate: 5, duration_s: "
+     "60}], say"),
     ("experiments.0.engine.max_num_seq", 1, FIRST + "engine.max_num_seq is not a known key: did you mean "
      "'max_num_seqs'?"),
     ("experiments.0.engine.max_num_seqs", True, FIRST + "engine.max_num_seqs must be a whole number, got "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,47 @@ def test_a_spreadsheet_is_not_written_as_csv(tmp_path: Path, capsys: pytest.Capt
     file = tmp_path / "plan.xlsx"
     said = refused(capsys, "predict", "floor", "--id", "llama-2-7b-tp1-codegen", "--csv", file)
     assert "write --csv FILE.csv, which spreadsheets open" in said and not file.exists()
+
+
+FAR = "held-out runs were at most 1.31 times beyond theirs, so the intervals may be too narrow"
+
+
+@pytest.mark.parametrize(("tokens", "far"), [(800, False), (1340, False), (20_000, True)])
+def test_farther_beyond_the_fitted_runs_than_any_held_out_one_is_said(
+    tokens: int, far: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prompts of the fitted runs have at most 1,034 tokens; without the longest ones, 1.31 times as few
+    (`reach` of seeds/champion/trust.json)."""
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN.format(engine="engine: {}").replace("prompt_len: 800", f"prompt_len: {tokens}"))
+    assert evolve("predict", "champion", "--experiments", plan, "--json") == 0
+    [e] = json.loads(capsys.readouterr().out)["experiments"]
+    assert [FAR in line for line in e["warnings"] if "times beyond" in line] == [True] * far
+    assert e["predicted"]["e2e_ms"]["mean_95"]
+
+
+OBSERVED = "  observed: {{summary: {{e2e_ms: {{mean: {mean}}}}}}}\n"
+
+
+@pytest.mark.parametrize(("mean", "said"), [(0.42, True), (420, False)])
+def test_a_latency_in_seconds_is_noticed_by_predict_and_fit(
+    mean: float, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No GPU answers 50 tokens of a model of 8 billion parameters in half a millisecond."""
+    plan = tmp_path / "plan.yaml"
+    plan.write_text((PLAN + OBSERVED).format(engine="engine: {}", mean=mean))
+    line = "the observed E2E of 0.42 ms is below the datasheet's bound of"
+    assert evolve("predict", "floor", "--experiments", plan, "--json") == 0
+    [e] = json.loads(capsys.readouterr().out)["experiments"]
+    assert any(line in text for text in e["warnings"]) == said
+    assert evolve("fit", "floor", "--experiments", plan, "--json") == 0
+    fitted = json.loads(capsys.readouterr().out)
+    assert (line in str(fitted["warnings"])) == said
+
+
+def test_without_a_completed_request_a_prediction_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN.format(engine="engine: {max_model_len: 500}"))  # prompts of 800 tokens are refused
+    assert evolve("predict", "champion", "--experiments", plan) == 1
+    out = capsys.readouterr().out
+    assert "no request completes" in out and "No intervals" not in out

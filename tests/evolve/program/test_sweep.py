@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,9 +46,11 @@ def printed(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]
 
 
 def single(capsys: pytest.CaptureFixture[str], file: Path) -> dict[str, Any]:
-    """What `evolve predict` without a sweep says of the experiment in this file; of latencies without intervals."""
+    """What `evolve predict` without a sweep says of the experiment in this file, but for intervals, which a sweep has
+    not."""
     [e] = printed(capsys, "--experiments", file)["experiments"]
     found: dict[str, Any] = e
+    found["warnings"] = [text for text in e["warnings"] if "so the intervals" not in text]
     for name in LATENCIES:
         found["predicted"][name] = {q: found["predicted"][name][q] for q in ("mean", "p50", "p90", "p99")}
     return found
@@ -200,6 +203,28 @@ def test_with_another_tp_degree_measured_blocks_are_computed_from_memory(
     assert two["ttft_ms"] == single(capsys, free)["predicted"]["ttft_ms"]
 
 
+def test_on_another_gpu_a_deployment_is_as_a_file_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The H100-NVL has no measured kernels (configs/hardware.yaml)."""
+    file = plan(tmp_path, "dense-chat", {"total_kv_blocks": 400})
+    args = "--experiments", file, "--sweep", "rate=10,30", "--sweep", "hardware=H100,H200,H100-NVL"
+    result = printed(capsys, *args)
+    assert result["sweep"]["hardware"] == ["H100-SXM-80GB", "H200-SXM-141GB", "H100-NVL-94GB"]
+    rows = {(row["hardware"], row["rate_rps"]): row for row in result["rows"]}
+    assert rows["H100-NVL-94GB", 30.0]["impossible"].startswith("dense-chat, H100-NVL-94GB: kernels: the program reads")
+    note = "total_kv_blocks was measured with tp 1 on H100-SXM-80GB: here it is computed from memory"
+    assert note in rows["H200-SXM-141GB", 30.0]["warnings"] and note not in rows["H100-SXM-80GB", 30.0]["warnings"]
+    alone = plan(tmp_path, "dense-chat", {}, 30)
+    alone.write_text(alone.read_text().replace("hardware: H100", "hardware: H200"))
+    assert rows["H200-SXM-141GB", 30.0]["ttft_ms"] == single(capsys, alone)["predicted"]["ttft_ms"]
+    assert evolve("predict", "champion", *args, "--sweep", "tp=1,2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    served = lines[lines.index("What each deployment serves, in requests/s") :]
+    cells = {line.split("  ")[0]: re.split("  +", line.strip())[1:] for line in served if line.startswith("dense-chat")}
+    assert cells["dense-chat, H200-SXM-141GB, tp 1"] == ["1", "30 or more", "30.00 or more"]
+    assert cells["dense-chat, H200-SXM-141GB, tp 2"] == ["2", "30 or more", "15.00 or more"]
+    assert cells["dense-chat, H100-NVL-94GB, tp 1"] == ["1", "impossible"]
+
+
 def test_without_a_rate_the_load_is_the_experiments_own_and_there_is_no_knee(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,7 +296,7 @@ def test_a_program_is_bound_and_its_steps_remembered_once_for_each_deployment(
         monkeypatch.setattr(sweeping, name, lambda *a, inner=inner, name=name: calls.append(name) or inner(*a))
     args = "--experiments", data, "--id", "dense-chat", "--sweep", "rate=2:20:2", "--sweep", "tp=1,2"
     assert len(printed(capsys, *args)["rows"]) == 20
-    assert calls == ["bind", "steps_of"] * 2
+    assert sorted(calls) == ["bind"] * 2 + ["steps_of"] * 2
 
 
 def test_csv_and_latex_have_the_rows_of_json(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,7 +306,7 @@ def test_csv_and_latex_have_the_rows_of_json(data: Path, tmp_path: Path, capsys:
     written = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(written) == len(result["rows"]) == 4
     for row, expected in zip(written, result["rows"], strict=True):
-        for name in ("experiment", "rate_rps", "tp", "max_num_seqs", "max_num_batched_tokens", "completed", "offered_rps",
+        for name in ("experiment", "rate_rps", "hardware", "tp", "max_num_seqs", "max_num_batched_tokens", "completed", "offered_rps",
                      "completed_rps", "output_tokens_per_s", "goodput_rps", "waiting_share", "queue_grows", "preemptions",
                      "refused", "gave_up"):  # fmt: skip
             assert row[name] == str(expected[name])
@@ -321,6 +346,7 @@ AXES = {
     "tp=1:4:1": {"tp": (1, 2, 3, 4)},
     "max_num_seqs=128,64": {"max_num_seqs": (64, 128)},
     "max_num_batched_tokens=8192": {"max_num_batched_tokens": (8192,)},
+    "hardware=L40S, H100,H100-SXM": {"hardware": ("L40S-48GB", "H100-SXM-80GB")},  # in the order given
 }
 
 
@@ -331,7 +357,8 @@ def test_values_are_read_as_a_file_would_have_them(text: str) -> None:
 
 def test_combinations_are_those_of_the_other_keys() -> None:
     axes = parse_axes(["rate=1,2", "tp=1,2", "max_num_seqs=8,16"])
-    settings = list(axes.settings(Engine(max_num_batched_tokens=512)))
+    settings = list(axes.settings("L40S-48GB", Engine(max_num_batched_tokens=512)))
+    assert {s.hardware for s in settings} == {"L40S-48GB"}
     assert [(s.tp, s.max_num_seqs, s.max_num_batched_tokens) for s in settings] == [
         (1, 8, 512), (1, 16, 512), (2, 8, 512), (2, 16, 512)
     ]  # fmt: skip
@@ -356,6 +383,9 @@ WRONG_AXES = {
     "tp=1.5": f"--sweep tp=1.5: must be whole numbers from 1 to 10,000, got '1.5': {FORMS}",
     "tp=1:4:0.5": f"--sweep tp=1:4:0.5: must be whole numbers from 1 to 10,000, got '0.5': {FORMS}",
     "max_num_seqs=0": f"--sweep max_num_seqs=0: must be whole numbers from 1 to 1,000,000, got '0': {FORMS}",
+    "hardware=": "--sweep hardware=: '' is not in the hardware table: the closest are RTX-PRO-6000-96GB, RTX-PRO-6000, "
+    "RTX PRO 6000; `evolve list` has all",
+    "hardware=H100,H20": "--sweep hardware=H100,H20: 'H20' is not in the hardware table: did you mean 'H200'?",
     "max_num_seq=1": "--sweep max_num_seq=1: 'max_num_seq' cannot be varied: did you mean 'max_num_seqs'?",
 }
 
@@ -370,6 +400,8 @@ def test_bad_values_are_refused_in_one_line(text: str) -> None:
 def test_a_key_is_varied_once_and_not_too_often() -> None:
     with pytest.raises(InputError, match="tp is varied twice: give all its values in one --sweep"):
         parse_axes(["tp=1", "tp=2"])
+    with pytest.raises(InputError, match="hardware is varied twice"):
+        parse_axes(["hardware=H100", "hardware=H200"])
     with pytest.raises(InputError, match="--sweep: 100,000 combinations, at most 10,000: give fewer values"):
         parse_axes(["rate=1:1000:1", "max_num_seqs=1:100:1"])
 

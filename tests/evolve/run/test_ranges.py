@@ -17,7 +17,7 @@ from evaluator.metrics import evicted, new_tokens, step_tokens
 from evaluator.score import Prediction, predictions, score_set
 from evolve.program.beware import warnings
 from evolve.run.program import load
-from evolve.run.ranges import Ranges, outside, ranges_of, read_ranges, weights
+from evolve.run.ranges import Ranges, factors, outside, ranges_of, read_ranges, weights
 from simulator.errors import InputError, Section
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.file import experiments_from_mapping
@@ -122,6 +122,29 @@ def test_fits_cover_a_load_together_but_a_deployment_alone() -> None:
     loads = [Ranges(prompt_tokens=(100.0, 200.0)), Ranges(prompt_tokens=(700.0, 800.0), uncached_step_tokens=580)]
     assert outside(loads, between, predicted(between)) == []
     assert outside([], between, predicted(between)) == []
+
+
+def test_how_far_beyond_the_fitted_runs_an_experiment_lies_is_a_factor_by_range() -> None:
+    """Prompts of 50 to 600 tokens next to 100 to 200, TP 2 next to 1, half of the default of 2,048 tokens a step."""
+    fitted = [ranges_of([plan(prompt={"prompt_len": {"uniform": {"min": 100, "max": 200}}})])]
+    wide = {"prompt_len": {"uniform": {"min": 50, "max": 600}}}
+    long = plan(prompt=wide, tensor_parallel=2, max_num_batched_tokens=1024)
+    found = factors(fitted, long, predicted(long))
+    assert found["prompt_tokens"] == pytest.approx(3.0, rel=0.02)
+    assert found["tp"] == 2.0 and found["max_num_batched_tokens"] == 2.0 and found["vocab"] == 1.0
+    both = [*fitted, ranges_of([long])]
+    assert set(factors(both, long, predicted(long)).values()) == {1.0}
+    assert factors([Ranges()], long, predicted(long)) == {}
+
+
+def test_a_lighter_load_than_was_fitted_is_not_beyond() -> None:
+    calm = plan()
+    p = predicted(calm)
+    in_flight = calm.workload.stages[0].rate * (p.predicted.stages[0].e2e_ms.mean or 0.0) / 1e3
+    for span, factor in (((2 * in_flight, 3 * in_flight), 1.0), ((0.0, in_flight / 4), 4.0)):
+        found = factors([Ranges(requests_in_flight=span)], calm, p)
+        assert found == {"requests_in_flight": pytest.approx(factor)}
+    assert factors([Ranges(prompt_tokens=(1200.0, 1800.0))], calm, p) == {"prompt_tokens": 1.0}
 
 
 def test_nothing_is_said_of_what_an_older_record_does_not_have() -> None:

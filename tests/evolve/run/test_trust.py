@@ -26,6 +26,9 @@ def test_what_is_kept_is_read_back() -> None:
     assert KEPT.class_of(False, Disagreement(FIGURES, 0.1)) == "saturated"
     assert replace(KEPT, data="d").class_of(False, doubt) == "outside"  # after a fit on own runs
     assert read_trust(json.dumps(replace(KEPT, data="d").to_json()).encode(), "trust.json").data == "d"
+    reached = replace(KEPT, reach={"vocab": 2.0, "tp": 1.0})
+    assert read_trust(json.dumps(reached.to_json()).encode(), "trust.json") == reached
+    assert reached.too_far({"vocab": 2.1, "tp": 2.0, "prompt_tokens": 9.0}) == {"tp": (2.0, 1.0)}
     assert KEPT.residuals("inside") == KEPT.inside and KEPT.residuals("outside") == ()
 
 
@@ -43,6 +46,7 @@ def test_what_is_kept_is_read_back() -> None:
             {"inside": [{"fold": "f", "experiment": "e", "log_ratio": {}, "spread": {"itl": -1.0}}]},
             "inside[0].spread.itl must be >= 0, got -1.0",
         ),
+        ({"reach": {"vocab": 0.5}}, "reach.vocab must be >= 1, got 0.5"),
         ({"inside": [{"fold": "f"}]}, "inside[0].experiment is missing"),
         (
             {"inside": [{"fold": "f", "experiment": "e", "log_ratio": {"e2e": "much"}, "spread": {}}]},
