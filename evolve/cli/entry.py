@@ -63,7 +63,7 @@ COMMANDS = {
         "report",
         "Report on a program in ten dimensions, for a team that decides whether to adopt it.",
     ),
-    "predict": ("programs", "predict", "Predict TTFT, ITL and E2E of experiments."),
+    "predict": ("predict", "predict", "Predict TTFT, ITL and E2E of experiments."),
     "ablate": (
         "ablation",
         "ablate",

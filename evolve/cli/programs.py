@@ -1,4 +1,4 @@
-"""The commands on a program: show, check, fit, predict."""
+"""The commands on a program: show, check, fit."""
 
 from __future__ import annotations
 
@@ -18,31 +18,21 @@ from evolve.cli.options import (
     load,
     named_experiments,
     tables_options,
-    written_and_named,
 )
 from evolve.cli.pools import Where, pool_options
-from evolve.program.axes import parse_axes
 from evolve.program.check import check as check_program
 from evolve.program.check import fields_json, print_check, print_fields
 from evolve.program.fit.calibrate import Settings, calibrate
 from evolve.program.fit.first_stage import RELATIVE, Loss
 from evolve.program.fit.learning import learning_curve, print_curve
 from evolve.program.fit.view import print_fit
-from evolve.program.predict import predict as predict_all
-from evolve.program.predict import print_prediction
 from evolve.program.refusal import print_refusal, refusal_of
 from evolve.program.show import describe, print_show
-from evolve.program.slo import parse_slo
 from evolve.program.steps.sources import sources
-from evolve.program.sweep import sweep as predict_sweep
-from evolve.program.sweep_view import print_sweep
-from evolve.report.progress import Line
 from evolve.run.config import FITS
-from evolve.run.data import part
 from evolve.run.program import Source
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
-from simulator.experiment.workload import PARTS
 
 FIT_METHODS = (*FITS, "all")
 
@@ -237,70 +227,3 @@ def _loss(name: str | None, quantile: float | None, with_steps: bool) -> Loss:
     if name == "quantile":
         return Loss(name, QUANTILE if quantile is None else quantile)
     return Loss(name) if name else RELATIVE
-
-
-@click.command()
-@click.argument("program", default="champion")
-@click.option("--experiments", metavar="FILE", help="What to predict [default: the runs the project ships].")
-@ids_option()
-@click.option(
-    "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
-)
-@click.option("--part", "named_part", type=click.Choice(list(PARTS)), help="Of traces only these requests, after a "
-              "replay of those before: the first 60 %, the next 20 % or the last 20 %.")  # fmt: skip
-@click.option("--sweep", "sweeps", metavar="KEY=VALUES", multiple=True, help="Predict at every combination of these "
-              "values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), hardware, tp, max_num_seqs or "
-              "max_num_batched_tokens (repeatable).")  # fmt: skip
-@list_option("--slo", "slo", "LATENCY=TIME,...", "With --sweep: limits such as ttft_p99=500ms,itl_mean=50ms on the "
-             "mean, p50, p90 or p99 of ttft, itl or e2e (repeatable).")  # fmt: skip
-@tables_options("a row for each experiment, or each combination of --sweep, as CSV")
-@click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
-@caps_options
-def predict(
-    program: str, experiments: str | None, ids: tuple[str, ...], seeds: int, named_part: str | None,
-    sweeps: tuple[str, ...], slo: tuple[str, ...], tables: Tables, as_json: bool, caps: dict[str, int],
-) -> int:  # fmt: skip
-    """Predict TTFT, ITL and E2E of experiments.
-
-    The predictions are compared with observations where there are any, and each names the terms of the program on which
-    it depends most. Those of the shipped champion, of the champion of a run that was validated, and of programs fitted
-    from these have intervals, and say where these come from.
-
-    With --sweep they are predicted at other rates, on other GPUs, with other TP degrees and limits of the engine:
-    latencies, throughput, and the knee, which is the first rate at which a limit of --slo fails, the queue grows, or
-    more than 1 % of the requests are refused or given up.
-
-    Exit status 1 if no request of any experiment completes, or no combination is possible.
-
-    \b
-    evolve predict champion --experiments plan.yaml
-    evolve predict runs/0001:137 --experiments plan.yaml --json
-    evolve predict champion --experiments plan.yaml --csv predictions.csv
-    evolve predict mine.py --experiments traces.yaml --part test
-    evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep tp=1,2,4 --slo ttft_p99=500ms
-    evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep hardware=H100,H200,A100-SXM-80GB
-    """
-    source = load(program, caps)
-    arrival_seeds = range(1, seeds + 1)
-    if sweeps and named_part:
-        raise InputError("--part compares with what was measured, --sweep does not: give one of the two")
-    if sweeps:
-        axes, limits = parse_axes(sweeps), parse_slo(slo)
-        swept = predict_sweep(source, written_and_named(experiments, ids), arrival_seeds, axes, limits, Line())
-        tables.write("sweep", "sweep", swept)
-        if as_json and not tables.on_stdout:
-            print_json(swept.to_json())
-        elif not tables.on_stdout:
-            print_sweep(swept)
-        return 0 if any(block.predicted for block in swept.blocks) else 1
-    if slo:
-        raise InputError("--slo only applies together with --sweep: give --sweep too")
-    named = named_experiments(experiments, ids)
-    parts = [part(e, named_part) for e in named] if named_part else named
-    forecasts = predict_all(source, parts, arrival_seeds, named)
-    tables.write("predictions", "predictions", forecasts.experiments)
-    if as_json and not tables.on_stdout:
-        print_json(forecasts.to_json())
-    elif not tables.on_stdout:
-        print_prediction(forecasts)
-    return 1 if all(e.empty for e in forecasts.experiments) else 0

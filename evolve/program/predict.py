@@ -32,7 +32,7 @@ from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.ranges import factors, outside
 from evolve.run.records import Record
-from evolve.run.trust import Trust, stale, trust_of
+from evolve.run.trust import SATURATED, Trust, stale, trust_of
 from evolve.run.use import BEFORE, FITTED, NEW, PARTLY, UNKNOWN, fitted_before, fitted_share, saw
 from evolve.terminal import command
 from simulator.experiment.experiment import Experiment
@@ -162,7 +162,10 @@ def _with_intervals(
     if not by_figure:
         lines.append(f"no interval: no held-out run of its kind ({which}) is known: validate with all kinds of folds")
     if bands:
-        lines += farther_than_held_out(trust.too_far(factors(record.all_ranges, e, prediction)))
+        far = trust.too_far(factors(record.all_ranges, e, prediction))
+        if which == SATURATED:  # its errors are those of runs with a queue
+            far.pop("requests_in_flight", None)
+        lines += farther_than_held_out(far)
     gpus = {gpu for ranges in record.all_ranges for gpu in ranges.hardware or ()}
     if bands and gpus and e.hardware not in gpus:
         lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from archive.elite import Elite
+from archive.proposal import SEED
 from evaluator.score import Errors, summarise
 from evolve import __version__
 from evolve.pool.pool import Pool
@@ -72,6 +73,7 @@ class Verdict:
     escalate: bool
     blackbox: Mapping[str, float | None]  # mean absolute errors of the blackbox form, percent
     spread: float  # interquartile range of the repeats' joint errors
+    best_seed: Mapping[str, str | float] | None  # name and joint error of the best program from before the search
     text: str  # the verdict in words
 
 
@@ -202,7 +204,8 @@ def report_of(path: Path, config: Config, reports: Sequence[RunReport], pilot: b
     fields = Counter(f for repeat in scored if repeat.champion for f in features(parse(repeat.champion.text)))
     columns = {name: [repeat.errors[name] for repeat in scored] for name in FIGURES}
     figures = {name: spread(values) for name, values in columns.items() if any(v is not None for v in values)}
-    blackbox = next((_means(errors_of(r.known["blackbox"], r.fitted)) for r in reports if r.champion), None)
+    first = next((report for report in reports if report.champion), None)
+    blackbox = _means(errors_of(first.known["blackbox"], first.fitted)) if first else None
     return RepeatsReport(
         data=reports[0].data,
         arrival_seeds=reports[0].seeds,
@@ -216,7 +219,7 @@ def report_of(path: Path, config: Config, reports: Sequence[RunReport], pilot: b
         forms=len({repeat.champion.key for repeat in scored if repeat.champion}),
         shared_fields=dict(sorted(fields.items(), key=lambda item: (-item[1], item[0]))),
         pilot=pilot,
-        verdict=verdict(figures["joint"], blackbox) if pilot and blackbox else None,
+        verdict=verdict(figures["joint"], blackbox, first.best_seed) if pilot and first and blackbox else None,
     )
 
 
@@ -236,11 +239,12 @@ def _means(rows: Sequence[Errors]) -> dict[str, float | None]:
     return {"joint": joint, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl}
 
 
-def verdict(joint: Spread, blackbox: Mapping[str, float | None]) -> Verdict:
+def verdict(joint: Spread, blackbox: Mapping[str, float | None], seed: Elite | None) -> Verdict:
     """The verdict of a pilot: escalate or stop.
 
     Escalate if the median joint error of the repeats is below that of `blackbox`, the host's linear form fitted on the
-    same experiments, by more than the repeats' interquartile range.
+    same experiments, by more than the repeats' interquartile range. `seed`: the best of the programs that every search
+    starts from, fitted on them too; the verdict only says whether the searches are ahead of it.
     """
     theirs = blackbox["joint"]
     assert theirs is not None and joint.median is not None and joint.high is not None and joint.low is not None
@@ -250,4 +254,9 @@ def verdict(joint: Spread, blackbox: Mapping[str, float | None]) -> Verdict:
     why = f"{gap}, {'more than' if escalate else 'not below it by more than'} the spread of {iqr:.2f}"
     advice = "escalate: a full run is worth it" if escalate else "stop: no better than the blackbox form"
     errors = f"joint error {joint} % over {len(joint.values)} repeats against {theirs:.2f} % of blackbox"
-    return Verdict(escalate, blackbox, iqr, f"{errors}: {why} -> {advice}")
+    text = f"{errors}: {why} -> {advice}"
+    if seed is None:
+        return Verdict(escalate, blackbox, iqr, None, text)
+    name, ahead = seed.operator.removeprefix(SEED), "are" if seed.joint - joint.median > iqr else "are not"
+    text += f". The best seed, {name}, only fitted: {seed.joint:.2f} %, the searches {ahead} ahead of it"
+    return Verdict(escalate, blackbox, iqr, {"name": name, "joint": seed.joint}, text)

@@ -131,6 +131,10 @@ def samples(home: Path) -> dict[str, list[Any]]:
         printed("predict", "floor", "--json"),
         printed("predict", "champion", "--id", "llama-2-7b-tp1-codegen", "--json"),
     ]
+    compared = printed("predict", program, "--experiments", data, "--against", "champion", "--json")
+    one_run = printed("predict", program, "--experiments", data, "--id", "dense-code", "--against", "floor", "--json")
+    # the rest is what `evolve predict` prints of the first program; `against` is the same of the other
+    found["predict --against"] = [{"differences": one["differences"]} for one in (compared, one_run)]
     one = "predict", program, "--experiments", data, "--id", "dense-chat", "--json", "--sweep"
     found["predict --sweep"] = [
         printed(*one, "rate=5"),

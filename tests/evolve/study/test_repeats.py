@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elites import elite
 from tiny_world import run
 
 from evolve.cli import run_command
@@ -101,9 +102,18 @@ def test_list_names_the_runs_of_repeats(made: Path, capsys: pytest.CaptureFixtur
     ],
 )
 def test_a_pilot_escalates_by_more_than_the_spread(joints: tuple[float, ...], blackbox: float, escalate: bool) -> None:
-    found = verdict(spread(joints), {"joint": blackbox, "e2e": None, "ttft": None, "itl": None})
-    assert found.escalate is escalate
+    found = verdict(spread(joints), {"joint": blackbox, "e2e": None, "ttft": None, "itl": None}, None)
+    assert found.escalate is escalate and found.best_seed is None
     assert ("escalate" if escalate else "stop") in found.text and f"{blackbox:.2f} % of blackbox" in found.text
+
+
+@pytest.mark.parametrize(("joint", "ahead"), [(1.5, "are ahead of it"), (1.3, "are not ahead of it")])
+def test_a_pilot_says_whether_it_is_ahead_of_the_programs_that_it_started_from(joint: float, ahead: str) -> None:
+    """The median is 1.2, the quartiles 1.1 and 1.3 are 0.2 apart."""
+    seed = elite(0, joint=joint, operator="seed:kernels")
+    found = verdict(spread((1.0, 1.2, 1.4)), {"joint": 2.0, "e2e": None, "ttft": None, "itl": None}, seed)
+    assert found.escalate and found.best_seed == {"name": "kernels", "joint": joint}
+    assert found.text.endswith(f". The best seed, kernels, only fitted: {joint:.2f} %, the searches {ahead}")
 
 
 def test_a_pilot_is_repeats_of_one_population_with_a_verdict(

@@ -1,0 +1,106 @@
+"""The command that predicts: predict."""
+
+from __future__ import annotations
+
+import click
+
+from evolve.cli.endings import print_json
+from evolve.cli.options import (
+    Tables,
+    caps_options,
+    ids_option,
+    list_option,
+    load,
+    named_experiments,
+    tables_options,
+    written_and_named,
+)
+from evolve.program.against import Against, print_against
+from evolve.program.axes import parse_axes
+from evolve.program.predict import predict as predict_all
+from evolve.program.predict import print_prediction
+from evolve.program.slo import parse_slo
+from evolve.program.sweep import sweep as predict_sweep
+from evolve.program.sweep_view import print_sweep
+from evolve.report.progress import Line
+from evolve.run.data import part
+from simulator.errors import InputError
+from simulator.experiment.workload import PARTS
+
+
+@click.command()
+@click.argument("program", default="champion")
+@click.option("--experiments", metavar="FILE", help="What to predict [default: the runs the project ships].")
+@ids_option()
+@click.option(
+    "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
+)
+@click.option("--part", "named_part", type=click.Choice(list(PARTS)), help="Of traces only these requests, after a "
+              "replay of those before: the first 60 %, the next 20 % or the last 20 %.")  # fmt: skip
+@click.option("--sweep", "sweeps", metavar="KEY=VALUES", multiple=True, help="Predict at every combination of these "
+              "values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), hardware, tp, max_num_seqs or "
+              "max_num_batched_tokens (repeatable).")  # fmt: skip
+@list_option("--slo", "slo", "LATENCY=TIME,...", "With --sweep: limits such as ttft_p99=500ms,itl_mean=50ms on the "
+             "mean, p50, p90 or p99 of ttft, itl or e2e (repeatable).")  # fmt: skip
+@click.option("--against", metavar="PROGRAM", help="Compare with this program: predictions and errors side by side.")
+@tables_options("a row for each experiment, or each combination of --sweep, as CSV")
+@click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
+@caps_options
+def predict(
+    program: str, experiments: str | None, ids: tuple[str, ...], seeds: int, named_part: str | None,
+    sweeps: tuple[str, ...], slo: tuple[str, ...], against: str | None, tables: Tables, as_json: bool,
+    caps: dict[str, int],
+) -> int:  # fmt: skip
+    """Predict TTFT, ITL and E2E of experiments.
+
+    The predictions are compared with observations where there are any, and each names the terms of the program on which
+    it depends most. Those of the shipped champion, of the champion of a run that was validated, and of programs fitted
+    from these have intervals, and say where these come from.
+
+    With --sweep they are predicted at other rates, on other GPUs, with other TP degrees and limits of the engine:
+    latencies, throughput, and the knee, which is the first rate at which a limit of --slo fails, the queue grows, or
+    more than 1 % of the requests are refused or given up.
+
+    With --against another program predicts the same requests: which one is closer to what was observed, and by how
+    much? --csv has the first program's rows.
+
+    Exit status 1 if no request of any experiment completes, or no combination is possible.
+
+    \b
+    evolve predict champion --experiments plan.yaml
+    evolve predict runs/0001:137 --experiments plan.yaml --json
+    evolve predict champion --experiments plan.yaml --csv predictions.csv
+    evolve predict mine.py --experiments traces.yaml --part test
+    evolve predict mine.py --experiments mine.yaml --against champion
+    evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep tp=1,2,4 --slo ttft_p99=500ms
+    evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep hardware=H100,H200,A100-SXM-80GB
+    """
+    source = load(program, caps)
+    arrival_seeds = range(1, seeds + 1)
+    if sweeps and named_part:
+        raise InputError("--part compares with what was measured, --sweep does not: give one of the two")
+    if sweeps and against:
+        raise InputError("--against compares predictions of experiments as they are: leave --sweep out")
+    if sweeps:
+        axes, limits = parse_axes(sweeps), parse_slo(slo)
+        swept = predict_sweep(source, written_and_named(experiments, ids), arrival_seeds, axes, limits, Line())
+        tables.write("sweep", "sweep", swept)
+        if as_json and not tables.on_stdout:
+            print_json(swept.to_json())
+        elif not tables.on_stdout:
+            print_sweep(swept)
+        return 0 if any(block.predicted for block in swept.blocks) else 1
+    if slo:
+        raise InputError("--slo only applies together with --sweep: give --sweep too")
+    named = named_experiments(experiments, ids)
+    parts = [part(e, named_part) for e in named] if named_part else named
+    forecasts = predict_all(source, parts, arrival_seeds, named)
+    tables.write("predictions", "predictions", forecasts.experiments)
+    compared = Against(forecasts, predict_all(load(against, caps), parts, arrival_seeds, named)) if against else None
+    if as_json and not tables.on_stdout:
+        print_json(compared.to_json() if compared else forecasts.to_json())
+    elif compared and not tables.on_stdout:
+        print_against(compared)
+    elif not tables.on_stdout:
+        print_prediction(forecasts)
+    return 1 if all(e.empty for e in forecasts.experiments) else 0
