@@ -81,7 +81,8 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(
     assert result["seeds"] == [1, 2, 3] and result["mean_abs_error_pct"] == {"e2e": None, "ttft": None, "itl": None}
     (e,) = result["experiments"]
     assert set(e) == {
-        "id", "fitted", "fitted_share", "fitted_before", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
+        "id", "model", "hardware", "tp", "max_num_seqs", "max_num_batched_tokens", "rate_rps",
+        "fitted", "fitted_share", "fitted_before", "predicted", "observed", "error_pct", "components", "observed_components", "stages", "warnings",
         "intervals_of", "saturated", "depends_on", "interval_from", "requests",
     }  # fmt: skip
     assert e["depends_on"] and e["interval_from"] == []  # nothing is known of how far off it may be
