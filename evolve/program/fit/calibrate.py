@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
 from evaluator.fit.fit import fit_set
@@ -25,6 +27,7 @@ from evolve.pool.process import Call, parcel
 from evolve.program.beware import too_fast
 from evolve.program.fit.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
 from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_for, save
+from evolve.program.fit.starts import GAIN, METHOD, other_starts
 from evolve.program.steps.sources import Run
 from evolve.report.progress import Line
 from evolve.run.data import fittable, nothing_to_fit, part
@@ -93,8 +96,10 @@ def calibrate(
     problem, stage = _problem(program, data, known, settings)
     if stage:
         program = stage.fit.start  # the form that is fitted, which may have one more constant
-    tries = _tries(source, problem, settings.methods, score, pool or Here(Line(quiet=True)))
+    pool = pool or Here(Line(quiet=True))
+    tries = _tries(source, problem, [(method, None) for method in settings.methods], score, pool)
     best = min(tries, key=lambda t: t.fit.loss)
+    best, start = _from_elsewhere(source, problem, best, score, pool)
     trust, no_trust = _trust(source, data, best, settings)
     certainty = certainties(best.fit.problem, best.fit.phi)
     old = known_constants(source.record, source.complete)
@@ -109,6 +114,7 @@ def calibrate(
         fitted=ids,
         left_out=tuple(e.id for e in experiments if e.id not in ids),
         best=best,
+        started=start,
         tries=tries,
         freedom=Freedom(len(problem.free), effective(certainty), observations(data)),
         constants=changes(program, best.fit, certainty, old, stage),
@@ -198,24 +204,39 @@ def _trust(source: Source, data: FitSet, best: Try, settings: Settings) -> tuple
 
 
 def _tries(
-    source: Source, problem: Problem, methods: Sequence[str], score: ScoreSet, pool: Pool
+    source: Source, problem: Problem, wanted: Sequence[tuple[str, np.ndarray | None]], score: ScoreSet, pool: Pool
 ) -> tuple[Try, ...]:
-    """The fits by these methods. The problem, which is large, goes to the workers once and does not come back."""
+    """The fits by these methods from these starts, the problem's own for None. The problem, which is large, goes to the
+    workers once and does not come back."""
     data = parcel(_unpacked, source.name, problem, score)
-    waiting = [pool.submit(Call(_fitted, (method,), parcel=data), number) for number, method in enumerate(methods)]
+    waiting = [pool.submit(Call(_fitted, each, parcel=data), number) for number, each in enumerate(wanted)]
     return tuple(
         Try(method, replace(fit, problem=problem), errors, seconds)
-        for method, (fit, errors, seconds) in zip(methods, (task.result() for task in waiting), strict=True)
+        for (method, _), (fit, errors, seconds) in zip(wanted, (task.result() for task in waiting), strict=True)
     )
+
+
+def _from_elsewhere(source: Source, problem: Problem, best: Try, score: ScoreSet, pool: Pool) -> tuple[Try, str | None]:
+    """The best fit from other starts, and that start in words; `best` itself, and None, unless that is better."""
+    starts = list(other_starts(problem))
+    others = _tries(source, problem, [(METHOD, phi) for _, phi in starts], score, pool)
+    for (words, _), other in sorted(zip(starts, others, strict=True), key=lambda pair: pair[1].fit.loss)[:1]:
+        if other.fit.loss < (1.0 - GAIN) * best.fit.loss:
+            return other, words
+    return best, None
 
 
 def _unpacked(*values: Any) -> tuple[Any, ...]:
     return values
 
 
-def _fitted(data: tuple[str, Problem, ScoreSet], method: str) -> tuple[ScopedFit, tuple[Errors, ...], float]:
+def _fitted(
+    data: tuple[str, Problem, ScoreSet], method: str, start: np.ndarray | None
+) -> tuple[ScopedFit, tuple[Errors, ...], float]:
     """The fit by a method, without its problem, its errors, and the seconds that it took."""
     name, problem, score = data
+    if start is not None:
+        problem = replace(problem, start=start)
     begun = time.monotonic()
     try:
         fit = fit_scoped(problem, method)

@@ -95,7 +95,8 @@ class Freedom:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Everything that `evolve fit` prints of a program of this name and key. best: the try that is kept.
+    """Everything that `evolve fit` prints of a program of this name and key. best: the try that is kept; started: the
+    constant that it started from elsewhere than the program, in words, None if it did not.
 
     fitted, left_out: ids of experiments. before, after: signed errors in percent on the fitted ones. shared: there is
     one program for all models. simulated: some of the fitted times are themselves a simulation's. warnings: by id of a
@@ -112,6 +113,7 @@ class Calibration:
     fitted: tuple[str, ...]
     left_out: tuple[str, ...]
     best: Try
+    started: str | None
     tries: tuple[Try, ...]
     freedom: Freedom
     constants: tuple[ConstantChange, ...]
@@ -152,6 +154,7 @@ class Calibration:
             "left_out": list(self.left_out),
             "method": self.best.method,
             "loss": self.best.fit.loss,
+            "started": self.started,
             "methods": [t.to_json() for t in self.tries],
             "degrees_of_freedom": asdict(self.freedom),
             "constants": [asdict(c) for c in self.constants],

@@ -57,6 +57,9 @@ def print_fit(result: Calibration, file: str | None) -> None:
         f"Degrees of freedom: {counted(free.constants, 'constant')} fitted; {free.observations} observed means decide "
         f"{free.effective:.1f} of them, the sum of the shares; loss {result.best.fit.loss:.4g} ({result.best.method})"
     )
+    if result.started:
+        prose(f"Started from {result.started}: from the program's own constants the fit ends at a loss of "
+              f"{min(t.fit.loss for t in result.tries):.4g}")  # fmt: skip
     if result.left_out:
         prose("Left out (not clean, or without observed stages): " + ", ".join(result.left_out))
     say_once(result.warnings)

@@ -190,6 +190,26 @@ def test_methods_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert fitted(capsys, "linear", "--id", SEVEN, "--method", "cma")["method"] == "cma"
 
 
+def test_a_constant_that_a_max_hides_is_looked_for_from_other_starts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """From a floor of 4,000 us, below every step of these runs, Gauss-Newton sees no slope in it, and ends at twice the
+    loss that it reaches from 9,000 us."""
+    runs = ["llama-2-7b-tp1-codegen", "llama-2-7b-tp1-general", "64-qwen2-5-7b-instruct-tp1-roleplay-1-1",
+            "66-qwen2-5-7b-instruct-tp1-reasoning-lite-1-1"]  # fmt: skip
+    low = fitted(capsys, "floor", "--id", ",".join(runs))
+    assert low["started"].startswith("step_time.floor = ") and low["started"].endswith(" instead of 4000")
+    assert low["methods"][0]["loss"] > 1.5 * low["loss"]
+    high = tmp_path / "high.py"
+    high.write_text((Path("seeds") / "floor.py").read_text().replace("floor: us = 4000.0", "floor: us = 9000.0"))
+    near = fitted(capsys, str(high), "--id", ",".join(runs))
+    assert near["loss"] == pytest.approx(low["loss"], rel=0.03)
+    held = fitted(capsys, "floor", "--id", ",".join(runs), "--only", "alpha")
+    assert held["started"] is None  # nothing in queueing_time branches
+    assert run_command(["fit", "floor", "--id", ",".join(runs)]) == 0
+    assert f"Started from {low['started']}: from the program's own" in capsys.readouterr().out
+
+
 def test_what_is_wrong_with_names_is_said_in_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for args, words in (
         (("champion", "--only", "layer"), "--only layer: no such constant or method"),
