@@ -88,9 +88,10 @@ def print_run(report: RunReport, known: bool = False) -> None:
     _print_gain(report, best)
     prose("\n".join(text for text in (transfer_text(best), apart_text(report), gap_text(report)) if text) + "\n")
     legend("front", also=FRONT_LEGEND.format(seeds=arrival_seeds(report.search_seeds)))
-    show(front_table(thinned(report.front, best), "Pareto front", best))
-    if len(report.front) > MOST_ROWS:
-        prose(f"{MOST_ROWS} of the front's {len(report.front)} programs, evenly by size; in bold the champion; all:")
+    shown = thinned(report.front, best)
+    show(front_table(shown, "Pareto front", best))
+    if len(shown) < len(report.front):
+        prose(f"{len(shown)} of {len(report.front)} programs, evenly by size; the champion is proposal {best.id}; all:")
         say(f"  {command('archive', report.run)}\n")
     prose(cascade_text(report))
     if report.calls:
