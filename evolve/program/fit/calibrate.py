@@ -97,7 +97,7 @@ def calibrate(
     if stage:
         program = stage.fit.start  # the form that is fitted, which may have one more constant
     pool = pool or Here(Line(quiet=True))
-    tries = _tries(source, problem, [(method, None) for method in settings.methods], score, pool)
+    tries = _tries(source, problem, settings.methods, score, pool)
     best = min(tries, key=lambda t: t.fit.loss)
     best, start = _from_elsewhere(source, problem, best, score, pool)
     trust, no_trust = _trust(source, data, best, settings)
@@ -204,39 +204,36 @@ def _trust(source: Source, data: FitSet, best: Try, settings: Settings) -> tuple
 
 
 def _tries(
-    source: Source, problem: Problem, wanted: Sequence[tuple[str, np.ndarray | None]], score: ScoreSet, pool: Pool
+    source: Source, problem: Problem, methods: Sequence[str], score: ScoreSet, pool: Pool
 ) -> tuple[Try, ...]:
-    """The fits by these methods from these starts, the problem's own for None. The problem, which is large, goes to the
-    workers once and does not come back."""
+    """The fits by these methods. The problem, which is large, goes to the workers once and does not come back."""
     data = parcel(_unpacked, source.name, problem, score)
-    waiting = [pool.submit(Call(_fitted, each, parcel=data), number) for number, each in enumerate(wanted)]
+    waiting = [pool.submit(Call(_fitted, (method,), parcel=data), number) for number, method in enumerate(methods)]
     return tuple(
         Try(method, replace(fit, problem=problem), errors, seconds)
-        for (method, _), (fit, errors, seconds) in zip(wanted, (task.result() for task in waiting), strict=True)
+        for method, (fit, errors, seconds) in zip(methods, (task.result() for task in waiting), strict=True)
     )
 
 
 def _from_elsewhere(source: Source, problem: Problem, best: Try, score: ScoreSet, pool: Pool) -> tuple[Try, str | None]:
     """The best fit from other starts, and that start in words; `best` itself, and None, unless that is better."""
-    starts = list(other_starts(problem))
-    others = _tries(source, problem, [(METHOD, phi) for _, phi in starts], score, pool)
-    for (words, _), other in sorted(zip(starts, others, strict=True), key=lambda pair: pair[1].fit.loss)[:1]:
-        if other.fit.loss < (1.0 - GAIN) * best.fit.loss:
-            return other, words
-    return best, None
+    data, starts = parcel(_unpacked, source.name, problem, score), list(other_starts(problem))
+    waiting = [pool.submit(Call(_fitted_from, (phi,), parcel=data), number) for number, (_, phi) in enumerate(starts)]
+    words_of_best = None
+    for (words, _), task in zip(starts, waiting, strict=True):
+        if (ended := task.result()) and ended[0].loss < (1.0 - GAIN) * best.fit.loss:
+            fit, errors, seconds = ended
+            best, words_of_best = Try(METHOD, replace(fit, problem=problem), errors, seconds), words
+    return best, words_of_best
 
 
 def _unpacked(*values: Any) -> tuple[Any, ...]:
     return values
 
 
-def _fitted(
-    data: tuple[str, Problem, ScoreSet], method: str, start: np.ndarray | None
-) -> tuple[ScopedFit, tuple[Errors, ...], float]:
+def _fitted(data: tuple[str, Problem, ScoreSet], method: str) -> tuple[ScopedFit, tuple[Errors, ...], float]:
     """The fit by a method, without its problem, its errors, and the seconds that it took."""
     name, problem, score = data
-    if start is not None:
-        problem = replace(problem, start=start)
     begun = time.monotonic()
     try:
         fit = fit_scoped(problem, method)
@@ -249,3 +246,13 @@ def _fitted(
         errors.update(zip(group.experiments, rows, strict=True))
     bare: Any = None
     return replace(fit, problem=bare), tuple(errors[i] for i in range(len(score.experiments))), seconds
+
+
+def _fitted_from(
+    data: tuple[str, Problem, ScoreSet], start: np.ndarray
+) -> tuple[ScopedFit, tuple[Errors, ...], float] | None:
+    """As `_fitted`, by METHOD from a start; None where step times from there are out of range."""
+    name, problem, score = data
+    with suppress(InputError):
+        return _fitted((name, replace(problem, start=start), score), METHOD)
+    return None
