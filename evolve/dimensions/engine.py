@@ -10,7 +10,7 @@ from statistics import median
 from evaluator.score import MEANS
 from evolve.dimensions.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit, Value, Verdict
 from evolve.dimensions.evidence import Evidence
-from evolve.program.sensitivity import Effect
+from evolve.program.sensitivity_result import Effect
 from simulator.experiment.experiment import Engine, Experiment
 
 NAME = "settings"

@@ -22,7 +22,8 @@ from evolve.program.fit.calibrate import calibrate
 from evolve.program.fit.result import ConstantChange, Freedom
 from evolve.program.forecast import Forecast, Forecasts
 from evolve.program.predict import predict
-from evolve.program.sensitivity import Sensitivity, sensitivities
+from evolve.program.sensitivity import sensitivities
+from evolve.program.sensitivity_result import Sensitivity
 from evolve.run.program import Source
 from simulator.language.parse import parse
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from evolve.frames.columns import flag, frame, number, several, text
-from evolve.program.sensitivity import FIGURES, Change, Effect, Point, Sensitivities, value_text
+from evolve.program.sensitivity_result import FIGURES, Change, Effect, Point, Sensitivities, value_text
 
 SENSITIVITY = (
     text("experiment", "its id", paper=True),

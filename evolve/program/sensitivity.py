@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -18,9 +18,17 @@ from evaluator.experiments import Written, data_hash
 from evaluator.intervals import figure_of
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, prediction_of
-from evolve import __version__
 from evolve.program.axes import ENGINE
 from evolve.program.loads import redeployed
+from evolve.program.sensitivity_result import (
+    FIGURES,
+    Change,
+    Effect,
+    Point,
+    Sensitivities,
+    Sensitivity,
+    value_text,
+)
 from evolve.program.sweep import figures_of
 from evolve.report.progress import Line
 from evolve.run.program import Source
@@ -32,106 +40,16 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.load import limits_of, load_of
 from simulator.experiment.workload import is_recorded, longest_request, seeds_of
-from simulator.json import JsonObject
 from simulator.language.ir import Program
-from simulator.language.key import key
 from simulator.language.opcodes import Code, assemble
-from simulator.language.unparse import unparse
 from simulator.replay import replay_bound
 
-FIGURES = ("e2e", "ttft", "itl", "e2e_p99")  # of intervals.STATISTICS: three means, and the p99 of the E2E
 # A setting that is halved and doubled, or switched: its key here, and its name in an experiments file.
 NUMBERS = {**ENGINE, "max_model_len": "max_model_len"}
 SWITCHES = ("prefix_caching", "chunked_prefill")
 NAMES = NUMBERS | {name: name for name in SWITCHES}
 MOST_TIMES = 8  # the experiment's own TP degree, as far as the next possible one is looked for
 NOTHING_ELSE: Mapping[str, int] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A mean over arrival seeds, and its standard error; None from a single seed. The seeds are paired: each compares
-    replays of the same arrivals."""
-
-    mean: float
-    standard_error: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """What is predicted with a setting at `value`, all others being the experiment's own.
-
-    `impossible` says why there can be no such deployment; nothing else is known then. figures_ms and change_pct are by
-    FIGURES: means over arrival seeds, and changes in percent against the setting's own value; None where no request
-    completes. fails: why the deployment does not keep up (sweep_result.QUEUE, LOST, NOTHING). outside: where it lies
-    beyond the fitted runs, a line each; None if these are unknown. also: settings that both sides of the comparison
-    have instead of the experiment's own.
-    """
-
-    value: int | bool
-    impossible: str | None = None
-    figures_ms: Mapping[str, float | None] | None = None
-    change_pct: Mapping[str, Change | None] | None = None
-    fails: tuple[str, ...] = ()
-    outside: tuple[str, ...] | None = None
-    also: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What a setting does: `points` with other values than its `own`.
-
-    elasticity, by FIGURES: d log(figure) / d log(setting) between the lowest and the highest possible value, its own
-    among them; None for a switch, and where a figure is 0 or missing.
-    """
-
-    setting: str
-    own: int | bool
-    points: tuple[Point, ...]
-    elasticity: Mapping[str, Change | None] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """How the latencies of one experiment move with each setting of its engine. `figures_ms`, `fails` and `outside` are
-    those of its own settings, as in Point."""
-
-    experiment: str
-    figures_ms: Mapping[str, float | None]
-    fails: tuple[str, ...]
-    outside: tuple[str, ...] | None
-    effects: tuple[Effect, ...]
-
-    def to_json(self) -> JsonObject:
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Sensitivities:
-    """What `evolve sensitivity` finds for a program, averaged over arrival `seeds`.
-
-    data: hash of the experiments as their file has them. drawn: whether any requests differ between seeds. warnings:
-    what to know about the program.
-    """
-
-    name: str
-    program: Program
-    data: str
-    seeds: tuple[int, ...]
-    drawn: bool
-    experiments: tuple[Sensitivity, ...]
-    warnings: tuple[str, ...]
-
-    def to_json(self) -> JsonObject:
-        return {
-            "engine": __version__,
-            "data": self.data,
-            "seeds": list(self.seeds),
-            "program": unparse(self.program),
-            "key": key(self.program),
-            "experiments": [sensitivity.to_json() for sensitivity in self.experiments],
-            "warnings": list(self.warnings),
-        }
 
 
 @dataclass(frozen=True)
@@ -331,8 +249,3 @@ def _mean(values: Sequence[float]) -> Change | None:
         return None
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
     return Change(float(np.mean(values)), error)
-
-
-def value_text(value: int | bool) -> str:
-    """A value of a setting as a user says it: 64, on, off."""
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

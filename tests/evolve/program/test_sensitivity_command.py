@@ -18,7 +18,8 @@ from commands import evolve, refused
 from evaluator.experiments import Written, written_experiments
 from evaluator.fit.meanfield import shape
 from evaluator.fit.stages import stages_of
-from evolve.program.sensitivity import NUMBERS, SWITCHES, Effect, Sensitivity, sensitivities
+from evolve.program.sensitivity import NUMBERS, SWITCHES, sensitivities
+from evolve.program.sensitivity_result import Effect, Sensitivity
 from evolve.run.program import Source, load
 from simulator.experiment.load import load_of
 from simulator.language.parse import parse
