@@ -40,8 +40,8 @@ from simulator.experiment.workload import PARTS
 @click.option("--sweep", "sweeps", metavar="KEY=VALUES", multiple=True, help="Predict at every combination of these "
               "values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), hardware, tp, max_num_seqs or "
               "max_num_batched_tokens (repeatable).")  # fmt: skip
-@list_option("--slo", "slo", "LATENCY=TIME,...", "With --sweep: limits such as ttft_p99=500ms,itl_mean=50ms on the "
-             "mean, p50, p90 or p99 of ttft, itl or e2e (repeatable).")  # fmt: skip
+@list_option("--slo", "slo", "LATENCY=TIME,...", "Limits such as ttft_p99=500ms,itl_mean=50ms on the mean, p50, p90 or "
+             "p99 of ttft, e2e or itl, which is over requests: each request's mean (repeatable).")  # fmt: skip
 @click.option("--against", metavar="PROGRAM", help="Compare with this program: predictions and errors side by side.")
 @tables_options("a row for each experiment, or each combination of --sweep, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
@@ -59,7 +59,8 @@ def predict(
 
     With --sweep they are predicted at other rates, on other GPUs, with other TP degrees and limits of the engine:
     latencies, throughput, and the knee, which is the first rate at which a limit of --slo fails, the queue grows, or
-    more than 1 % of the requests are refused or given up.
+    more than 1 % of the requests are refused or given up. With --slo alone, whether the experiments keep the limits as
+    they are.
 
     With --against another program predicts the same requests: which one is closer to what was observed, and by how
     much? --csv has the first program's rows.
@@ -77,11 +78,12 @@ def predict(
     """
     source = load(program, caps)
     arrival_seeds = range(1, seeds + 1)
-    if sweeps and named_part:
-        raise InputError("--part compares with what was measured, --sweep does not: give one of the two")
-    if sweeps and against:
-        raise InputError("--against compares predictions of experiments as they are: leave --sweep out")
-    if sweeps:
+    of_limits = "--sweep" if sweeps else "--slo"
+    if (sweeps or slo) and named_part:
+        raise InputError(f"--part compares with what was measured, {of_limits} does not: give one of the two")
+    if (sweeps or slo) and against:
+        raise InputError(f"--against compares with what was measured, {of_limits} does not: give one of the two")
+    if sweeps or slo:
         axes, limits = parse_axes(sweeps), parse_slo(slo)
         swept = predict_sweep(source, written_and_named(experiments, ids), arrival_seeds, axes, limits, Line())
         tables.write("sweep", "sweep", swept)
@@ -90,8 +92,6 @@ def predict(
         elif not tables.on_stdout:
             print_sweep(swept)
         return 0 if any(block.predicted for block in swept.blocks) else 1
-    if slo:
-        raise InputError("--slo only applies together with --sweep: give --sweep too")
     named = named_experiments(experiments, ids)
     parts = [part(e, named_part) for e in named] if named_part else named
     forecasts = predict_all(source, parts, arrival_seeds, named)

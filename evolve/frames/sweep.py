@@ -14,6 +14,7 @@ from evolve.program.sweep_result import COUNTS, LOST, NOTHING, QUEUE, RATES, Blo
 
 SWEEP = (
     text("experiment", "its id", paper=True),
+    text("model", "the model that is served"),
     number("rate_rps", "requests per second; missing: the experiment's own load", paper=True),
     *SETTING,
     text("impossible", "why the combination cannot exist; missing: it can"),
@@ -33,12 +34,15 @@ SWEEP = (
     number("output_tokens_per_s", "tokens per second of the answers of these", paper=True),
     number("goodput_rps", "requests per second that complete within every limit of `--slo`; missing: no limits"),
     number("waiting_share", "share of the mean E2E spent in the queue"),
-    flag("queue_grows", "whether that is more than a calm run has"),
+    flag("queue_grows", "whether requests wait longer and longer"),
+    whole("most_running", "the most requests in a batch at once"),
+    whole("seeds_holding", "number of arrival seeds under which, alone, everything holds"),
     whole("preemptions", "number of preemptions"),
     whole("refused", "number of requests that are refused because they are too long"),
     whole("gave_up", "number of requests that their client gives up"),
     flag("holds", "whether all limits hold, the queue does not grow and 99 % of the requests complete"),
     several("fails", f"the limits that do not hold, `{QUEUE}`, `{LOST}` or `{NOTHING}`"),
+    number("holds_up_to_rps", "the last rate of its engine settings at which everything holds; missing: none"),
     flag("knee", "whether it is the first rate of its engine settings that does not hold", paper=True),
     several("warnings", "what to know before using the figures"),
 )
@@ -59,6 +63,7 @@ def _row(block: Block, row: Row) -> dict[str, object]:
     setting, f = row.setting, row.figures
     combination: dict[str, object] = {
         "experiment": block.experiment,
+        "model": block.model,
         "rate_rps": setting.rate,
         **setting.deployed,
         "impossible": row.impossible,
@@ -73,6 +78,7 @@ def _row(block: Block, row: Row) -> dict[str, object]:
         **{name: getattr(f.prediction, name) for name in COUNTS},
         "holds": not f.fails,
         "fails": f.fails,
+        "holds_up_to_rps": knee.holds_up_to if knee else None,
         "knee": setting.rate == knee.rate if knee else None,
         "warnings": f.warnings,
     }

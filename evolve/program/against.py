@@ -12,6 +12,7 @@ from evaluator.statistics import mean_interval
 from evolve.program.forecast import Forecast, Forecasts
 from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, row
+from evolve.terminal import say
 from simulator.json import JsonObject
 
 SEED = 0  # of the bootstrap
@@ -98,7 +99,9 @@ def print_against(result: Against) -> None:
             interval = f", 95 % interval {d.interval[0]:+.2f} to {d.interval[1]:+.2f}" if d.interval else ""
             errors = f"mean absolute error {d.first:.2f} % against {d.other:.2f} % ({d.points:+.2f} points{interval})"
             prose(f"- {d.latency.upper()}: {first} is closer in {d.closer} of {d.pairs}; {errors}")
-    say_once({a.id: list(dict.fromkeys((*a.warnings, *b.warnings))) for a, b in result.pairs})
+    for forecasts in (result.first, result.other):
+        say(f"\n{forecasts.name}:", "bold")
+        say_once({f.id: f.warnings for f in forecasts.experiments})
 
 
 def _means_table(result: Against) -> Table:

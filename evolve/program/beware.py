@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from evaluator.baselines import datasheet
 from evaluator.intervals import LEVELS, figure_of, waiting_share
-from evaluator.score import Prediction
+from evaluator.score import MEANS, SCORE_SEEDS, Prediction, predictions, score_set
 from evolve.program.forecast import Bands
 from evolve.run.ranges import outside
 from evolve.run.records import Record
+from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observation
 
 OVERLOADED = 0.5  # share of the mean E2E spent in the queue
-TOO_FAST = 0.5  # of the datasheet's bound: an observed mean below this is not in ms, or of another deployment
+# Of the datasheet's bound: an observed mean below the first is not in ms, or of another deployment; below the second,
+# it is so far off that nothing can be learned from it.
+TOO_FAST, ABSURD = 0.5, 0.1
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 
 # What the ranges of evolve.run.ranges.factors are called in a sentence.
@@ -42,14 +46,29 @@ def impossible(prediction: Prediction, bound: Prediction) -> list[str]:
     return [line for line in lines if line]
 
 
-def too_fast(experiment: Experiment, bound: Prediction) -> list[str]:
-    """A line if an observed mean E2E is far below the datasheet's bound, as one in seconds is."""
-    observed = figure_of(experiment.observed.summary, "e2e") if experiment.observed else None
-    least = figure_of(bound.predicted.summary, "e2e")
-    if observed is None or least is None or observed >= TOO_FAST * least:
-        return []
-    return [f"the observed E2E of {observed:.4g} ms is below the datasheet's bound of {least:.4g} ms: give ms, not "
-            "seconds, and the GPU, model and lengths that were measured"]  # fmt: skip
+def too_fast(experiment: Experiment, bound: Prediction, share: float = TOO_FAST) -> list[str]:
+    """A line for each observed mean that is below this share of the datasheet's bound, as one in seconds is."""
+    observed = experiment.observed.summary if experiment.observed else None
+    lines = []
+    for name in MEANS:
+        mean, least = figure_of(observed, name), figure_of(bound.predicted.summary, name)
+        if mean is not None and least is not None and mean < share * least:
+            observation = f"the observed {name.upper()} of {mean:.4g} ms"
+            lines.append(f"{observation} is below the datasheet's bound of {least:.4g} ms: give ms, not seconds, and "
+                         "the GPU, model and lengths that were measured")  # fmt: skip
+    return lines
+
+
+def refuse_absurd(experiments: Sequence[Experiment]) -> list[Prediction]:
+    """What the datasheet allows at best for each experiment, under one arrival seed.
+
+    Raises InputError if an observed mean is below a tenth of that: nothing can be learned from it.
+    """
+    bounds = predictions(datasheet(), score_set(experiments, SCORE_SEEDS[:1]))
+    for e, bound in zip(experiments, bounds, strict=True):
+        if lines := too_fast(e, bound, ABSURD):
+            raise InputError(f"experiment {e.id!r}: {lines[0]}")
+    return bounds
 
 
 def warnings(record: Record | None, experiment: Experiment, prediction: Prediction) -> list[str]:
@@ -75,7 +94,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         lines.append(f"{text}: the rate is not reached: lengthen the stages")
     if waiting_share(prediction) > OVERLOADED:
         lines.append("the program predicts a growing queue: requests wait longer than they are served, and ever longer "
-                     "while the load lasts")  # fmt: skip
+                     "while the load lasts; `--sweep rate=...` says what one replica serves")  # fmt: skip
     if experiment.quality != "clean":
         lines.append(f"quality is {experiment.quality}")
     if record is None:
@@ -86,7 +105,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
 def contradicted(observed: Observation | None, bands: Bands) -> list[str]:
     """A line if an observed mean lies outside the widest interval of its latency."""
     beyond = []
-    for name in ("e2e", "ttft", "itl"):
+    for name in MEANS:
         mean = figure_of(observed, name) if observed else None
         low, high = bands[name][LEVELS[-1]] if name in bands else (0.0, math.inf)
         if mean is not None and not low <= mean <= high:

@@ -31,6 +31,7 @@ from evaluator.intervals import WAITING, Disagreement, Residual, disagreements, 
 from evaluator.metrics import LATENCIES
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
 from evolve import __version__
+from evolve.program.beware import refuse_absurd
 from evolve.program.drift_tests import (
     CHANNELS,
     FIRST,
@@ -164,6 +165,7 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     if source.record is None:
         raise InputError(f"{source.name}: has no record of how far off it was where it was fitted: fit it first, "
                          f"`{command('fit', source.name, '--out', 'mine.py')}`")  # fmt: skip
+    refuse_absurd(offered)
     program, trust = source.complete, trust_of(source)
     predicted = predictions(program, score_set(offered))
     doubts = disagreements(program, trust.programs if trust else (), offered, SCORE_SEEDS[0])

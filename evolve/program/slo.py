@@ -18,6 +18,8 @@ from simulator.replay import Replay
 
 US = {"us": 1, "ms": 1_000, "s": 1_000_000}
 NAMES = tuple(f"{latency}_{quantity}" for latency in MEANS for quantity in QUANTITIES)
+TPOT = "what vLLM calls TPOT is itl here, each request's mean time per token after the first"
+QUANTITY = f"end it in {', '.join(f'_{q}' for q in QUANTITIES)}"
 FORM = "write LATENCY_QUANTITY=TIME, e.g. ttft_p99=500ms,itl_p99=50ms"
 _TIME = re.compile(r"([0-9]{1,15}(?:\.[0-9]{0,15})?)(us|ms|s)")
 
@@ -55,7 +57,9 @@ def parse_slo(words: Sequence[str]) -> tuple[Limit, ...]:
     for word in words:
         name, _, most = (piece.strip() for piece in word.partition("="))
         if name not in NAMES:
-            raise InputError(f"--slo {text}: {shown(name)} is not a figure: {nearest(name, NAMES)}")
+            latency = name.partition("_")[0]
+            remedy = TPOT if latency == "tpot" else QUANTITY if latency in MEANS else nearest(name, NAMES)
+            raise InputError(f"--slo {text}: {shown(name)} is not a figure: {remedy}")
         time = _TIME.fullmatch(most)
         most_us = float(Decimal(time[1]) * US[time[2]]) if time else 0.0
         if not 0.0 < most_us <= 1e3 * MOST_MS:

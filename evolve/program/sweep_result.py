@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 
-from evaluator.intervals import WAITING, waiting_share
+from evaluator.intervals import waiting_share
 from evaluator.metrics import LATENCIES
 from evaluator.score import Prediction
 from evolve import __version__
@@ -21,9 +21,11 @@ from simulator.language.unparse import unparse
 QUEUE = "queue grows"
 LOST = "requests fail"
 NOTHING = "nothing completes"
-RATES = ("offered_rps", "completed_rps", "output_tokens_per_s", "goodput_rps", "waiting_share", "queue_grows")
+RATES = (
+    *("offered_rps", "completed_rps", "output_tokens_per_s", "goodput_rps", "waiting_share", "queue_grows"),
+    *("most_running", "seeds_holding"),
+)
 COUNTS = ("preemptions", "refused", "gave_up")  # of a prediction
-MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies would be beyond any p99
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,10 @@ class Figures:
     """What is predicted for one combination, averaged over arrival seeds.
 
     Rates are per second; those of completed requests and their tokens per second until the load is over and all
-    requests have ended. goodput_rps: None without limits. holds: whether each limit does; None where no request has
-    such a latency. warnings: what to know before using the figures.
+    requests have ended. goodput_rps: None without limits. most_running: the most requests in a batch at once. holds:
+    whether each limit does; None where no request has such a latency. fails: the limits that do not, and QUEUE, LOST or
+    NOTHING; seeds_holding: under how many arrival seeds alone nothing fails. warnings: what to know before using the
+    figures.
     """
 
     prediction: Prediction
@@ -40,7 +44,10 @@ class Figures:
     completed_rps: float
     output_tokens_per_s: float
     goodput_rps: float | None
+    most_running: int
     holds: Mapping[str, bool | None]
+    fails: tuple[str, ...]
+    seeds_holding: int
     warnings: tuple[str, ...]
 
     @property
@@ -55,23 +62,8 @@ class Figures:
 
     @property
     def queue_grows(self) -> bool:
-        """Whether so much of the E2E is spent there that the deployment does not keep up."""
+        """Whether requests wait longer and longer, so that the deployment does not keep up."""
         return QUEUE in self.fails
-
-    @property
-    def lost_share(self) -> float:
-        """The share of requests that are refused or given up, and therefore have no latencies."""
-        completed, failed = (self.run.completed or 0, self.run.failed or 0) if self.run else (0, 0)
-        return failed / max(completed + failed, 1)
-
-    @property
-    def fails(self) -> tuple[str, ...]:
-        """The limits that do not hold, and QUEUE, LOST or NOTHING."""
-        limits = tuple(name for name, holds in self.holds.items() if holds is False)
-        if self.run is None or self.run.e2e_ms.mean is None:
-            return (*limits, NOTHING)
-        queue = (QUEUE,) if self.waiting_share > WAITING else ()
-        return (*limits, *queue, LOST) if self.lost_share > MOST_LOST else (*limits, *queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +79,26 @@ class Row:
 class Knee:
     """The first rate that does not hold, and what `fails` there; None and nothing if all do. Rates are requests/s.
 
-    holds_up_to: the last rate before it, None if it is the first. last: the highest rate that was predicted.
+    holds_up_to: the last rate before it, None if it is the first. sure: the last rate up to which all hold under every
+    arrival seed alone. last: the highest rate that was predicted.
     """
 
     rate: float | None
     fails: tuple[str, ...]
     holds_up_to: float | None
+    sure: float | None
     last: float
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate."""
+    """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate.
+    seeds: the number of arrival seeds."""
 
     experiment: str
+    model: str
     setting: Setting
+    seeds: int
     rows: tuple[Row, ...]
 
     @property
@@ -112,15 +109,16 @@ class Block:
     @property
     def knee(self) -> Knee | None:
         """The knee along the rate; None if the rate is not varied, or nothing was predicted."""
-        rated = [(setting.rate, figures.fails) for setting, figures in self.predicted if setting.rate is not None]
+        rated = [(setting.rate, figures) for setting, figures in self.predicted if setting.rate is not None]
         if not rated:
             return None
-        held = [rate for rate, _ in takewhile(lambda pair: not pair[1], rated)]
-        up_to, last = held[-1] if held else None, rated[-1][0]
+        held = [rate for rate, _ in takewhile(lambda pair: not pair[1].fails, rated)]
+        every = [rate for rate, _ in takewhile(lambda pair: pair[1].seeds_holding == self.seeds, rated)]
+        up_to, sure, last = held[-1] if held else None, every[-1] if every else None, rated[-1][0]
         if len(held) == len(rated):
-            return Knee(None, (), up_to, last)
-        rate, fails = rated[len(held)]
-        return Knee(rate, fails, up_to, last)
+            return Knee(None, (), up_to, sure, last)
+        rate, figures = rated[len(held)]
+        return Knee(rate, figures.fails, up_to, sure, last)
 
 
 @dataclass(frozen=True)
@@ -150,13 +148,13 @@ class Sweep:
             "key": key(self.program),
             "sweep": {name: list(values) for name, values in self.axes.values.items()},
             "slo_ms": {limit.name: limit.most_ms for limit in self.limits},
-            "rows": [_row_json(block.experiment, row) for block in self.blocks for row in block.rows],
+            "rows": [_row_json(block, row) for block in self.blocks for row in block.rows],
             "knees": [_knee_json(block, knee) for block in self.blocks if (knee := block.knee)],
             "warnings": list(self.warnings),
         }
 
 
-def _row_json(experiment: str, row: Row) -> JsonObject:
+def _row_json(block: Block, row: Row) -> JsonObject:
     f = row.figures
     run = f.run if f else None
     figures: JsonObject = {
@@ -170,7 +168,8 @@ def _row_json(experiment: str, row: Row) -> JsonObject:
         "warnings": list(f.warnings) if f else [],
     }
     rate = {"rate_rps": row.setting.rate}
-    return {"experiment": experiment, **rate, **row.setting.deployed, "impossible": row.impossible, **figures}
+    about = {"experiment": block.experiment, "model": block.model, **rate, **row.setting.deployed}
+    return {**about, "impossible": row.impossible, **figures}
 
 
 def _knee_json(block: Block, knee: Knee) -> JsonObject:
@@ -180,5 +179,6 @@ def _knee_json(block: Block, knee: Knee) -> JsonObject:
         "rate_rps": knee.rate,
         "fails": list(knee.fails),
         "holds_up_to_rps": knee.holds_up_to,
+        "holds_under_every_seed_up_to_rps": knee.sure,
         "last_rps": knee.last,
     }

@@ -1,4 +1,4 @@
-"""A sweep in a terminal: a table for each combination of the other keys with its knee, then what each one serves."""
+"""A sweep in a terminal: what each deployment serves, then a table with its knee for each."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from collections.abc import Iterator, Sequence
 from evaluator.intervals import WAITING
 from evolve.program.axes import Setting, figure
 from evolve.program.slo import Limit
-from evolve.program.sweep_result import COUNTS, LOST, MOST_LOST, NOTHING, QUEUE, Block, Figures, Knee, Sweep
-from evolve.report.printing import prose, say_once, show
+from evolve.program.sweep import LONGER, MOST_LOST
+from evolve.program.sweep_result import COUNTS, LOST, NOTHING, QUEUE, Block, Figures, Knee, Sweep
+from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, row
 from evolve.report.terms import legend
 from evolve.terminal import say
 
 UNITS = "requests/s; TTFT, E2E and ITL: ms; tokens/s: of answers"
-WAITING_LEGEND = f"waiting: share of the mean E2E spent in the queue; beyond {100 * WAITING:.0f} % the queue grows"
+ITL_LEGEND = "ITL: a request's mean time per token after the first, so its p99 is over requests, not over tokens"
+WAITING_LEGEND = (
+    f"waiting: share of the mean E2E spent in the queue; queue: beyond {100 * WAITING:.0f} %, and the second half of "
+    f"the requests waits {LONGER:g} times as long as the first, so the queue grows. running: most requests in a batch"
+)
+CAPACITY = """\
+Each deployment is one replica: a load of L requests/s needs L / (holds up to) of them, rounded up. By seed: up to where
+all holds under each arrival seed alone. Latencies have intervals in `evolve predict` without --sweep"""
 LATENCIES = (("ttft", ("mean", "p50", "p90", "p99")), ("e2e", ("mean", "p99")), ("itl", ("mean", "p99")))
 LOST_LEGEND = f"requests fail: more than {100 * MOST_LOST:.0f} % are refused or given up, and have no latencies"
 SHORT = {QUEUE: "queue", LOST: LOST, NOTHING: NOTHING}
@@ -30,6 +38,9 @@ def print_sweep(result: Sweep) -> None:
     prose(f"Predictions of {result.name}{averaged}{_slo(result.limits)}", "bold")
     if every:
         _print_legend(result, every)
+    if result.axes.rate and len(result.blocks) > 1:
+        show(_capacity(result))
+        note(f"{CAPACITY}.")
     counts = [name for name in COUNTS if any(getattr(figures.prediction, name) for figures in every)]
     for title, keys, blocks in _tables(result):
         predicted = [pair for block in blocks for pair in block.predicted]
@@ -41,8 +52,6 @@ def print_sweep(result: Sweep) -> None:
         for why in dict.fromkeys(r.impossible for block in blocks for r in block.rows if r.impossible):
             prose(f"Impossible: {why}", "bold")
         say()
-    if result.axes.rate and len(result.blocks) > 1:
-        show(_capacity(result))
     blocks = [block for block in result.blocks if block.predicted]
     say_once({_label(result, block).replace(", ", " "): [*_said(block), *result.warnings] for block in blocks})
 
@@ -53,7 +62,7 @@ def _print_legend(result: Sweep, every: Sequence[Figures]) -> None:
     rates += ["done"] + ["goodput"] * bool(result.limits)
     terms = ["goodput"] * bool(result.limits) + ["knee"] * bool(result.axes.rate)
     lost = [LOST_LEGEND] * any(LOST in figures.fails for figures in every)
-    legend(*terms, also=". ".join([f"{', '.join(rates)}: {UNITS}", WAITING_LEGEND, *lost]))
+    legend(*terms, also=". ".join([f"{', '.join(rates)}: {UNITS}", ITL_LEGEND, WAITING_LEGEND, *lost]))
 
 
 def knee_text(knee: Knee) -> str:
@@ -63,24 +72,26 @@ def knee_text(knee: Knee) -> str:
     fails = ", ".join(name if name in SHORT else f"{_words(name)} fails" for name in knee.fails)
     if knee.holds_up_to is None:
         return f"rate {figure(knee.rate)}, the lowest: {fails}"
-    return f"rate {figure(knee.rate)}: {fails}; holds up to {figure(knee.holds_up_to)}"
+    sure = "none" if knee.sure is None else figure(knee.sure)
+    by_seed = f" (under each arrival seed alone: {sure})" if knee.sure != knee.holds_up_to else ""
+    return f"rate {figure(knee.rate)}: {fails}; holds up to {figure(knee.holds_up_to)}{by_seed}"
 
 
 def _capacity(result: Sweep) -> Table:
-    """The last rate that holds on every deployment, as it is and per GPU."""
+    """The last rate that holds on every deployment, as it is, per GPU, and under every arrival seed."""
     rows = []
     for block in result.blocks:
         cells = [_label(result, block), str(block.setting.tp)]
         knee = block.knee
         if knee is None:
             rows.append([*cells, "impossible"])
-        elif knee.holds_up_to is None:
-            rows.append([*cells, "none"])
-        else:
-            more = " or more" * (knee.rate is None)
-            per_gpu = _short(knee.holds_up_to / block.setting.tp)
-            rows.append([*cells, f"{figure(knee.holds_up_to)}{more}", f"{per_gpu}{more}"])
-    return Table.of("What each deployment serves, in requests/s", "deployment|>GPUs|>holds up to|>per GPU", rows)
+            continue
+        more = " or more" * (knee.rate is None)
+        per_gpu = knee.holds_up_to / block.setting.tp if knee.holds_up_to else None
+        rates = [f"{figure(rate)}{more}" if rate else "none" for rate in (knee.holds_up_to, knee.sure)]
+        rows.append([*cells, rates[0], f"{_short(per_gpu)}{more}" if per_gpu else "-", rates[1]])
+    heads = "deployment|>GPUs|>holds up to|>per GPU|>by seed"
+    return Table.of("What each deployment serves, in requests/s", heads, rows)
 
 
 def _slo(limits: Sequence[Limit]) -> str:
@@ -111,9 +122,9 @@ def _table(
 ) -> Table:
     latencies = [f">{name.upper()} {q}" for name, quantities in LATENCIES for q in quantities]
     rates = ["offered"] * ("rate" not in keys) + ["done", "tokens/s"] + ["goodput"] * limited
-    names = [*rates, "waiting", *(name.replace("_", " ") for name in counts)]
+    names = [*rates, "waiting", "running", *(name.replace("_", " ") for name in counts)]
     varied = [name if name == "hardware" else f">{name}" for name in keys]
-    heads = [*varied, *latencies, *(f">{name}" for name in names), "~fails"]
+    heads = [*varied, "~fails", *latencies, *(f">{name}" for name in names)]
     return Table.of(title, "|".join(heads), (_row(keys, *row, knee, limited, counts) for row in rows))
 
 
@@ -124,11 +135,12 @@ def _row(
     rates = [*([f.offered_rps] if "rate" not in keys else []), f.completed_rps, f.output_tokens_per_s]
     return row(
         *(setting.shown(name) for name in keys),
+        ", ".join(SHORT.get(name) or _words(name) for name in f.fails),
         *map(_short, times),
         *map(_short, [*rates, f.goodput_rps] if limited else rates),
         f"{100.0 * f.waiting_share:.1f} %",
+        str(f.most_running),
         *(str(getattr(f.prediction, name)) for name in counts),
-        ", ".join(SHORT.get(name) or _words(name) for name in f.fails),
         style="bold" if knee and setting.rate == knee.rate else "",
     )
 

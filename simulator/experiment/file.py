@@ -164,7 +164,7 @@ def _hardware(top: Section, hardware: Table) -> tuple[str, Mapping[str, Any]]:
         return str(gpu["name"]), gpu
     name = top.name("hardware", remedy)
     if name not in hardware:
-        hint = f"{nearest_listed(name, tuple(hardware))} or give a mapping with the keys of configs/hardware.yaml"
+        hint = f"{nearest_listed(name, tuple(hardware))}, or give a mapping with the keys of configs/hardware.yaml"
         raise top.error("hardware", f"{shown(name)} is not in the hardware table", hint)
     return str(hardware[name]["name"]), hardware[name]
 

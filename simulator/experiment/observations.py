@@ -19,6 +19,10 @@ PERCENTILES = ("mean", "p50", "p90", "p99")
 COMPONENTS = "x_components_ms"
 PARTS = tuple(f.name for f in fields(Components) if f.name != "requests")
 OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean", "completed", "failed")
+TPOT = "the mean of each request's (E2E - TTFT)/(output tokens - 1) is called itl_mean_ms here"
+OTHER_FIGURES = dict.fromkeys(("tpot_ms", "tpot_mean_ms", "itl_ms"), TPOT)
+OTHER_PERCENTILES = dict.fromkeys(("p75", "p95", "p99.9", "max"), "p50, p90 and p99 are read: leave it out")
+MOST_APART = 10.0  # times that an ITL may differ from what E2E and TTFT say of it
 
 
 def only(section: Section, known: tuple[str, ...], remedies: Mapping[str, str] | None = None) -> None:
@@ -47,7 +51,7 @@ def _observation(o: Section, gaps: int | None) -> Observation:
 
     `gaps`: output_len - 1, or None if answers differ in length.
     """
-    only(o, OBSERVATION)
+    only(o, OBSERVATION, OTHER_FIGURES)
     itl = o.number("itl_mean_ms", "give milliseconds", least=0, most=MOST_MS) if o.has("itl_mean_ms") else None
     completed = o.whole("completed", "give a number of requests") if o.has("completed") else None
     failed = o.whole("failed", "give a number of requests") if o.has("failed") else None
@@ -57,8 +61,11 @@ def _observation(o: Section, gaps: int | None) -> Observation:
             raise o.error(
                 "ttft_ms", f"mean {ttft.mean:g} is above that of e2e_ms, {e2e.mean:g}", "check both and their unit"
             )
-        if itl is None and gaps:
-            itl = (e2e.mean - ttft.mean) / gaps
+        between = (e2e.mean - ttft.mean) / gaps if gaps else None
+        if itl and between and not 1.0 / MOST_APART < itl / between < MOST_APART:
+            problem = f"{itl:g} is far from (E2E - TTFT)/(output_len - 1), {between:.3g}"
+            raise o.error("itl_mean_ms", problem, "check the three and their unit, ms")
+        itl = between if itl is None else itl
     return Observation(e2e, ttft, Statistic(mean=itl), completed, failed)
 
 
@@ -127,7 +134,7 @@ def _statistic(o: Section, key: str) -> Statistic:
     if not o.has(key):
         return Statistic()
     s = o.section(key, "give mean, p50, p90, p99 in milliseconds")
-    only(s, PERCENTILES)
+    only(s, PERCENTILES, OTHER_PERCENTILES)
     statistic = Statistic(
         *(s.number(p, "give milliseconds", least=0, most=MOST_MS) if s.has(p) else None for p in PERCENTILES)
     )

@@ -225,7 +225,7 @@ REFUSED: list[tuple[str, object, str]] = [
      "give a mapping with the same keys"),
     ("experiments.0.hardware", "H100-SMX", FIRST + "hardware 'H100-SMX' is not in the hardware table: did "
      "you "
-     "mean 'H100-SXM'? or give a mapping with the keys of configs/hardware.yaml"),
+     "mean 'H100-SXM'?, or give a mapping with the keys of configs/hardware.yaml"),
     ("experiments.0.hardware", {"name": "g", "tflops": 1}, FIRST + "hardware.tflops is not a known key: did "
      "you "
      "mean 'fp8_tflops'?"),
@@ -315,7 +315,9 @@ REFUSED: list[tuple[str, object, str]] = [
      "a number, got '5': give milliseconds"),
     ("experiments.0.observed.stages", [{"ttft_ms": {"p95": 1}}], FIRST + "observed.stages[0].ttft_ms.p95 is "
      "not "
-     "a known key: did you mean 'p99'?"),
+     "a known key: p50, p90 and p99 are read: leave it out"),
+    ("experiments.0.observed.summary", {"tpot_ms": 9.0}, FIRST + "observed.summary.tpot_ms is not a known key: the mean of "
+     "each request's (E2E - TTFT)/(output tokens - 1) is called itl_mean_ms here"),
     ("experiments.0.observed.summary", {"itl_mean_ms": math.nan}, FIRST + "observed.summary.itl_mean_ms "
      "must be "
      "finite, got nan: give milliseconds"),

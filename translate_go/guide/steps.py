@@ -44,8 +44,8 @@ _MAIN = """
     {command}
 {others}
 {names}
-- `header.yaml` and `trace.csv` are a trace in the host's own format, TraceV2. `evolve simulate --id ID --export tracev2
-  --out FOLDER` writes one of an experiment's load.
+- `header.yaml` and `trace.csv` are a trace in the host's own format, TraceV2. `evolve simulate --experiments FILE
+  --id ID --export tracev2 --out FOLDER` writes one of an experiment's load (of a shipped one without `--experiments`).
 - Without `--horizon` (us), `replay` ends at twice the last arrival, and what is then queued or running does not count.
 - `--cache-signal-delay 0 --snapshot-refresh-interval 0` makes it 13 times as fast, with the same results on one
   instance: 2.9 s instead of 31 to 40 s of user time for 16,800 requests.

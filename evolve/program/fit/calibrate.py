@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
@@ -20,11 +19,11 @@ from evaluator.fit.problem import Problem, problem_of
 from evaluator.fit.replayed import observations
 from evaluator.fit.steps import step_positions
 from evaluator.fit.uncertainty import certainties, effective
-from evaluator.score import SCORE_SEEDS, Errors, Prediction, ScoreSet, error_rows, predictions, score_set
+from evaluator.score import Errors, ScoreSet, error_rows, score_set
 from evolve.pool.local import Here
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel
-from evolve.program.beware import too_fast
+from evolve.program.beware import refuse_absurd, too_fast
 from evolve.program.fit.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
 from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_for, save
 from evolve.program.fit.starts import GAIN, METHOD, other_starts
@@ -88,6 +87,7 @@ def calibrate(
     fitted = fittable(experiments)
     if not fitted:
         raise InputError(nothing_to_fit(experiments))
+    bounds = refuse_absurd(fitted)
     if settings.steps and not settings.shared:
         raise InputError("--steps fits one value for all models: leave --scope per-model and --per-model out")
     program, known = source.complete, source.fitted_before
@@ -121,16 +121,11 @@ def calibrate(
         steps=stage_figures(stage, best.fit.programs[0]) if stage else None,
         before=tuple(error_rows(program, score)),
         simulated=bool(simulated(fitted)),
-        warnings={e.id: (*e.notes, *too_fast(e, bound)) for e, bound in zip(fitted, _bounds(fitted), strict=True)},
+        warnings={e.id: (*e.notes, *too_fast(e, bound)) for e, bound in zip(fitted, bounds, strict=True)},
         trust=trust,
         no_trust=no_trust,
         later=_errors_later(later, best, data),
     )
-
-
-def _bounds(experiments: Sequence[Experiment]) -> list[Prediction]:
-    """What the datasheet allows at best, under one arrival seed."""
-    return predictions(datasheet(), score_set(experiments, SCORE_SEEDS[:1]))
 
 
 def _errors_later(

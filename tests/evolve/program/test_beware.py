@@ -98,16 +98,38 @@ OBSERVED = "  observed: {{summary: {{e2e_ms: {{mean: {mean}}}}}}}\n"
 def test_a_latency_in_seconds_is_noticed_by_predict_and_fit(
     mean: float, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No GPU answers 50 tokens of a model of 8 billion parameters in half a millisecond."""
+    """No GPU answers 50 tokens of a model of 8 billion parameters in half a millisecond: `fit` refuses it."""
     plan = tmp_path / "plan.yaml"
     plan.write_text((PLAN + OBSERVED).format(engine="engine: {}", mean=mean))
     line = "the observed E2E of 0.42 ms is below the datasheet's bound of"
     assert evolve("predict", "floor", "--experiments", plan, "--json") == 0
     [e] = json.loads(capsys.readouterr().out)["experiments"]
     assert any(line in text for text in e["warnings"]) == said
-    assert evolve("fit", "floor", "--experiments", plan, "--json") == 0
-    fitted = json.loads(capsys.readouterr().out)
-    assert (line in str(fitted["warnings"])) == said
+    fit = "fit", "floor", "--experiments", plan, "--out", tmp_path / "mine.py"
+    if said:
+        assert f"experiment 'plan': {line}" in refused(capsys, *fit) and not (tmp_path / "mine.py").exists()
+    else:
+        assert evolve(*fit) == 0 and "the observed" not in capsys.readouterr().out
+
+
+def test_each_latency_has_its_own_bound_and_nothing_is_learned_from_an_absurd_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A TTFT in seconds beside an E2E in ms: a prefill of 800 tokens of 8 billion parameters takes over 10 ms. Below half
+    of the bound is a warning, below a tenth is refused by `fit` and `drift`."""
+    plan = tmp_path / "plan.yaml"
+    both = OBSERVED.replace("{{mean: {mean}}}", "{{mean: {mean}}}, ttft_ms: {{mean: {ttft}}}")
+    for ttft, word in ((0.03, "refused"), (6.0, "warned"), (30.0, "")):
+        plan.write_text((PLAN + both).format(engine="engine: {}", mean=420, ttft=ttft))
+        line = f"the observed TTFT of {ttft:g} ms is below the datasheet's bound of "
+        for command in (["fit", "floor"], ["drift", "champion"]):
+            args = *command, "--experiments", plan
+            if word == "refused":
+                assert line in refused(capsys, *args)
+            else:
+                assert evolve(*args) in (0, 1)
+                out = capsys.readouterr().out
+                assert (line in out) == (word == "warned") or command[0] == "drift"
 
 
 def test_without_a_completed_request_a_prediction_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
