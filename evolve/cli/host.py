@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, ids_option, load, named_experiment, whole_names
+from evolve.cli.options import caps_options, ids_option, load, named_experiment, only_id, whole_names
 from evolve.program import emit as emitting
 from evolve.program.bench import bench as measure
 from evolve.program.bench import print_bench
@@ -87,8 +87,10 @@ def emit(program: str | None, target: str, out: Path | None, into: Path | None, 
     clone = place_of(target, out, into, dry_run, verify, backend)
     program = program or CHAMPION
     source = load(program, caps)
-    if experiments and not ids and not model:
+    if experiments and not ids and (named or for_host):
         raise InputError("--experiments needs --id: name the experiment whose deployment is baked in")
+    if experiments and not ids and not model:
+        ids = (only_id(experiments),)
     if (ids or experiments) and model:
         raise InputError("--id or --experiments and --model exclude each other: use --deployment to name several")
     if named and model:

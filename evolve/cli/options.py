@@ -226,6 +226,14 @@ def named_experiment(file: str | None, name: str, instead: str = "") -> Experime
     return experiment
 
 
+def only_id(file: str) -> str:
+    """The id of the one experiment of a file. Raises InputError if it has several."""
+    ids = [e.id for e in named_experiments(file, [])]
+    if len(ids) > 1:
+        raise InputError(f"--experiments {file}: has {len(ids)} experiments: name one with --id, {ids[0]} say")
+    return ids[0]
+
+
 def whole_names(model: str | None, hardware: str | None, tp: int | None, why: str = "") -> None:
     """Raises InputError unless model and GPU are given together; `why` --tp means nothing without them."""
     if bool(model) != bool(hardware):

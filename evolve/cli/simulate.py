@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, load, named_experiment, two_files, whole_names
+from evolve.cli.options import caps_options, load, named_experiment, only_id, two_files, whole_names
 from evolve.program.emit import of_experiment as deployment_of
 from evolve.program.exchange import BUILT_IN, ResultsFile, TraceFolder, as_tracev2, backend_of, header_of, of_tracev2
 from evolve.program.simulate import Names, Output, Table, Work, of_case, of_experiment, print_aggregate, run
@@ -84,7 +84,7 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
         if model or hardware or tp is not None:
             raise InputError("--model, --hardware and --tp go with --case: an experiment has its own")
         if experiment is None:
-            raise InputError("--experiments needs --id: name the experiment to simulate")
+            experiment = only_id(str(experiments))
         if export and out is None:
             raise InputError("--export needs --out: name a folder for the trace")
         named = named_experiment(experiments, experiment)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from console import EVOLVE, wait_for
+from paths import ROOT
 
 from evaluator.experiments import bundled_experiments
 from evolve.cli import run_command
@@ -212,7 +213,9 @@ def test_a_bad_trace_is_one_line(files: Path, capsys: pytest.CaptureFixture[str]
         ((*BOTH, "--id", "x"), "give one of the three"),
         ((*BOTH, "--seed", "3"), "--seed goes with --id"),
         ((*BOTH, "--model", "llama-2-7b"), "--model and --hardware go together"),
-        (("--experiments", "e.yaml"), "--experiments needs --id"),
+        (("--experiments", "e.yaml"), "e.yaml: cannot be read"),
+        (("--experiments", ROOT / "configs" / "experiments_h100.yaml"), "experiments_h100.yaml: has 16 experiments: name one "
+         "with --id, llama-2-7b-tp1-codegen say"),
         (("--case", "no.json", "--trace", "trace.csv"), "no.json: cannot be read"),
         (("--case", "case.json", "--trace", "no.csv"), "no.csv: cannot be read"),
         ((*BOTH, "--out", "no/such/folder.csv"), "no/such/folder.csv: cannot be written"),
@@ -368,3 +371,16 @@ def test_prompts_that_are_too_long_are_counted_in_a_sentence(files: Path, capsys
         status == 0 and "1 of 2 requests are longer than max_model_len, or than all KV blocks, and were refused" in err
     )
     assert "refused" not in simulate(capsys, *BOTH, "--quiet")[2]
+
+
+def test_the_only_experiment_of_a_file_needs_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text("version: 1\nexperiments:\n- {id: only-one, model: llama-2-7b, hardware: H100, workload: {name: x, "
+                    "stages: [{rate: 2, duration_s: 5}], prompt_len: 300, output_len: 20}}\n")  # fmt: skip
+    status, out, _ = simulate(capsys, "--experiments", str(file), "--json")
+    assert status == 0 and json.loads(out)["completed_requests"] > 0
+    assert run_command(["emit", "floor", "--experiments", str(file), "--out", str(tmp_path / "go")]) == 0
+    assert "only-one" in (tmp_path / "go" / "INTEGRATION.md").read_text()
+    at = "--experiments", str(ROOT / "configs" / "experiments_h100.yaml"), "--deployment", "llama-2-7b,H100"
+    assert run_command(["emit", "floor", *at, "--out", str(tmp_path / "no")]) == 2
+    assert "--experiments needs --id" in capsys.readouterr().err
