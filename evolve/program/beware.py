@@ -9,6 +9,7 @@ from evaluator.baselines import datasheet
 from evaluator.intervals import LEVELS, figure_of, waiting_share
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, predictions, score_set
 from evolve.program.forecast import Bands
+from evolve.report.table import counted
 from evolve.run.ranges import outside
 from evolve.run.records import Record
 from simulator.errors import InputError
@@ -84,8 +85,8 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         lines.append(f"{prediction.gave_up} of {total} requests were given up by their client after "
                      f"{experiment.workload.timeout_s:g} s: the latencies are those of the others")  # fmt: skip
     if prediction.preemptions:
-        lines.append(f"{prediction.preemptions} preemptions: {experiment.facts['kv_blocks']:.0f} KV blocks are too few "
-                     "for this load")  # fmt: skip
+        times = counted(prediction.preemptions, "preemption")
+        lines.append(f"{times}: the cache of {experiment.facts['kv_blocks']:.0f} KV blocks is full at times")
     if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
         lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
                      f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip

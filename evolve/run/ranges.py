@@ -239,7 +239,7 @@ def _prompts(shortest: int, longest: int, span: Span | None) -> str:
 def _uncached(value: int, most: int | None, block: int) -> str:
     if most is None or value <= TOLERANCE * most + block:
         return ""
-    return f"{value} uncached prompt tokens in a step: the fitted runs have at most {most}"
+    return f"19 of 20 requests bring at most {value} uncached prompt tokens into a step: in the fitted runs {most}"
 
 
 def _switch(what: str, on: bool, fitted: Sequence[bool] | None) -> str:

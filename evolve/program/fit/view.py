@@ -90,7 +90,7 @@ def print_fit(result: Calibration, file: str | None) -> None:
     else:  # without an experiment the deployments of all known models would be baked in, and not the one just fitted
         first, *others = fitted.fitted
         if others:
-            prose(f"The Go below is for the deployment of {first}: name another with --id, or several.")
+            prose(f"`emit` as below is for the deployment of {first}: name another with --id, or several.")
         suggest(*later, command("emit", out, "--out", "DIR", *known, "--id", first))
 
 

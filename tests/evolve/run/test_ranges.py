@@ -60,7 +60,7 @@ CASES = [  # fitted, planned, every line about it
      ["tp 2 not among the fitted [1]", "a model of 46.7 billion parameters: the fitted runs have at most 6.7",
       "12.9 billion parameters active per token: the fitted runs have at most 6.7",
       "a mixture of experts: the fitted models are dense", "KV offload to CPU is off: the fitted runs have it on",
-      "600 uncached prompt tokens in a step: the fitted runs have at most 496"]),
+      "19 of 20 requests bring at most 600 uncached prompt tokens into a step: in the fitted runs 496"]),
     ([SCOUT], plan("llama-2-7b", {"prompt_len": 16}),
      ["vocabulary 32000 outside the fitted 202048 to 202048", "tp 1 not among the fitted [2]",
       "a model of 6.7 billion parameters: the fitted runs have at least 107.8",
@@ -69,7 +69,7 @@ CASES = [  # fitted, planned, every line about it
       "prompts of 16 tokens: the fitted runs have at least 566"]),
     ([ROLEPLAY], plan("llama-2-7b", {"prompt_len": 3000}, kv_cpu_offload=True, max_num_batched_tokens=1024),
      ["prompts of 3000 tokens: the fitted runs have at most 786",
-      "1024 uncached prompt tokens in a step: the fitted runs have at most 2",  # a step has room for no more
+      "19 of 20 requests bring at most 1024 uncached prompt tokens into a step: in the fitted runs 2",  # a step has room for no more
       "max_num_batched_tokens 1024: the fitted runs have at least 2048"]),
     ([SCOUT], replace(SCOUT, engine=replace(SCOUT.engine, kv_cpu_offload=True)),
      ["KV offload to CPU is on: the fitted runs have it off"]),
@@ -117,7 +117,7 @@ def test_fits_cover_a_load_together_but_a_deployment_alone() -> None:
     between = plan("llama-2-7b", {"prompt_len": 580}, tensor_parallel=2, kv_cpu_offload=True)
     assert outside(fits, between, predicted(between)) == [
         "tp 2 not among the fitted [1]",  # by Llama's ranges, which it lies closer to
-        "580 uncached prompt tokens in a step: the fitted runs have at most 496",
+        "19 of 20 requests bring at most 580 uncached prompt tokens into a step: in the fitted runs 496",
     ]
     loads = [Ranges(prompt_tokens=(100.0, 200.0)), Ranges(prompt_tokens=(700.0, 800.0), uncached_step_tokens=580)]
     assert outside(loads, between, predicted(between)) == []
