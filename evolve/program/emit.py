@@ -165,11 +165,12 @@ def emit_to(
     these names that was not emitted.
     """
     program = source.complete
+    cautions = (*source.cautions, *_other_gpus(source, deployments))
     if not deployments and reads_kernels(program):
         deployments = [_of_known(known) for known in measured_deployments()]
     files = emit(
         program, target=target, deployments=deployments, name=name, provenance=provenance(source),
-        cautions=source.cautions, again=again,
+        cautions=cautions, again=again,
     )  # fmt: skip
     if out is not None:
         write(files, out, name)
@@ -177,7 +178,17 @@ def emit_to(
     judged_on = own if deployments else deployments_of(bundled_experiments())
     refused = tuple(complaints(program, judged_on))
     baked = tuple(deployments)
-    return Emitted(program, target, name, out, files, baked, refused, source.cautions, baked)
+    return Emitted(program, target, name, out, files, baked, refused, cautions, baked)
+
+
+def _other_gpus(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
+    """A line if one of these deployments is on a GPU that no fitted run had."""
+    known = {gpu for ranges in source.record.all_ranges for gpu in ranges.hardware or ()} if source.record else set()
+    others = dict.fromkeys(d.hardware for d in deployments if known and d.hardware not in known)
+    if not others:
+        return ()
+    fitted = ", ".join(sorted(known))
+    return (f"no run on {', '.join(others)} was fitted, only on {fitted}: how far off it is there is not known",)
 
 
 def emit_for_host(source: Source, target: str, out: Path | None, name: Name, again: str) -> Emitted:

@@ -93,3 +93,12 @@ def test_coefficients_that_do_not_even_fit_their_run_say_so(run: Run) -> None:
     assert f"Caution: {off}" in out and "evolve emit" not in out
     out, err = run("emit", "mine.py", "--coefficients")
     assert f"# Before you use it: {off}" in out and f"warning: {off}" in err
+
+
+def test_go_for_a_gpu_that_no_run_had_says_so(run: Run) -> None:
+    """All shipped runs are on the H100 (configs/experiments_h100.yaml)."""
+    said = "no run on H200-SXM-141GB was fitted, only on H100-SXM-80GB: how far off it is there is not known"
+    for gpu, warned in (("H200", True), ("H100", False)):
+        _, err = run("emit", "champion", "--out", f"go-{gpu}", "--model", "llama-3.1-8b", "--hardware", gpu)
+        page = " ".join(Path(f"go-{gpu}/INTEGRATION.md").read_text().split())
+        assert (said in err) == (said in page) == warned
