@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from evaluator.fit.fit import FIT_SEED
 from evaluator.fit.stages import paced
 from evaluator.metrics import step_tokens
@@ -31,6 +33,7 @@ LISTS: dict[str, tuple[type, str]] = {
 }
 # of the load; all other ranges are of the deployment
 LOADS = ("requests_in_flight", "prompt_tokens", "max_num_batched_tokens")
+TYPICAL = 95  # percentile of the lengths of prompts: a rare longer one does not place a load
 TOLERANCE = 1.05  # so far beyond the fitted values is as good as among them; two paces of one run differ as much
 
 
@@ -140,7 +143,7 @@ def factors(fitted: Sequence[Ranges], experiment: Experiment, prediction: Predic
         "tp": float(engine.tensor_parallel),
         "max_num_batched_tokens": float(engine.max_num_batched_tokens),
         "requests_in_flight": max((_in_flight(stage, predicted) for stage, predicted in stages), default=0.0),
-        "prompt_tokens": float(prompt_lengths(workload).max()),
+        "prompt_tokens": float(np.percentile(prompt_lengths(workload), TYPICAL)),
     }
     known = {name: [span for ranges in fitted if (span := getattr(ranges, name)) is not None] for name in values}
     lighter = ("requests_in_flight", "prompt_tokens")
