@@ -91,7 +91,7 @@ PREDICTIONS = (
     *_figures(),
     *_bands(),
     text("intervals_of", "the held-out runs whose errors make the intervals: inside, outside or saturated"),
-    number("saturated_share", "share of near-optimal programs under which a queue grows"),
+    number("saturated_share", "share of near-optimal programs under which over 5 % of the E2E is spent in the queue"),
     *(number(f"{part}_ms", f"predicted part of the mean E2E: {PREDICTED_PARTS[part]}") for part in PARTS),
     *(
         number(f"observed_{part}_ms", f"observed part of the mean E2E: {OBSERVED_PARTS[part]}")

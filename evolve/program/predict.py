@@ -57,9 +57,9 @@ INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft
 INTERVALS_LEGEND = """\
 80 % intervals of a new measurement (--json has those of 95 % and of p90, too): by the errors on held-out runs, wider
 where programs that fit equally well disagree. by: which held-out runs, inside or outside the ranges of what was fitted,
-or saturated ones; after a fit on own runs, outside; -: none were held out. queue grows: the share of those programs
-under which it does, so that latencies depend on how long the load lasts; if there are any, errors on saturated runs
-count (docs/validation.md)."""
+or saturated ones; after a fit on own runs, outside; -: none were held out. queues: the share of those programs under
+which requests spend over 5 % of the E2E in the queue, so that latencies may depend on how long the load lasts; if there
+are any, errors on saturated runs count (docs/validation.md)."""
 NO_INTERVALS = """\
 No intervals: the shipped champion has some, and a run's champion after `{command}`, and programs fitted from these."""
 PARTS_LEGEND = """\
@@ -235,7 +235,7 @@ def _table(forecasts: Forecasts) -> Table:
 
 
 def _intervals_table(experiments: Sequence[Forecast]) -> Table:
-    heads = ["experiment", "by", *(f">{title}" for title in INTERVALS.values()), ">queue grows"]
+    heads = ["experiment", "by", *(f">{title}" for title in INTERVALS.values()), ">queues"]
     rows = []
     for e in experiments:
         bands = (e.summary.intervals.get(name) for name in INTERVALS)
