@@ -97,7 +97,8 @@ class Subject:
         if self.run is None or self.path is None:
             return (self.again(dimension),)
         earlier = calls(self.run.path)
-        budget = earlier[-1].get("budget") if earlier else None
+        last = self.trust.call if self.trust and self.trust.call else len(earlier)
+        budget = earlier[min(last, len(earlier)) - 1].get("budget") if earlier else None
         options = [*(["--folds", kind] if kind else []), *(["--budget", budget] if budget else [])]
         if not self.run.shipped:
             return (command("validate", self.path, *options),)

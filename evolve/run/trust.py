@@ -38,7 +38,8 @@ class Trust:
     which says much of another: inside, of held-out runs within the ranges of what their fold fitted
     (evolve.run.ranges); outside, of others; saturated, of never fitted runs in which a queue may grow. data: hash of
     the runs that program and committee were fitted on since the residuals were measured, None if on none. reach: how
-    many times beyond each fitted range a held-out run has been, at most; empty in files of older releases.
+    many times beyond each fitted range a held-out run has been, at most; empty in files of older releases. call: the
+    number of the validation that measured the residuals; None in these.
     """
 
     key: str
@@ -48,6 +49,7 @@ class Trust:
     saturated: tuple[Residual, ...] = ()
     data: str | None = None
     reach: Mapping[str, float] = field(default_factory=dict)
+    call: int | None = None
 
     def class_of(self, outside: bool, doubt: Disagreement) -> str:
         """The class of a run that is outside the fitted ranges or not.
@@ -71,7 +73,7 @@ class Trust:
 
     def to_json(self) -> JsonObject:
         residuals = {name: [asdict(r) for r in self.residuals(name)] for name in CLASSES if self.residuals(name)}
-        data = {"data": self.data} if self.data else {}
+        data = {name: value for name in ("data", "call") if (value := getattr(self, name))}
         reach = {"reach": dict(self.reach)} if self.reach else {}
         return {"key": self.key, **data, "committee": list(self.committee), **reach, **residuals}
 
@@ -156,7 +158,8 @@ def read_trust(text: bytes, where: str) -> Trust:
             raise top.error(f"committee[{i}]", "is not a program", REMEDY) from None
     data = top.text("data", REMEDY) if top.has("data") else None
     residuals = {name: _residuals(top, name) for name in CLASSES}
-    return Trust(top.text("key", REMEDY), tuple(texts), **residuals, data=data, reach=_reach(top))
+    call = top.whole("call", REMEDY, least=1) if top.has("call") else None
+    return Trust(top.text("key", REMEDY), tuple(texts), **residuals, data=data, reach=_reach(top), call=call)
 
 
 def _reach(top: Section) -> dict[str, float]:

@@ -108,7 +108,7 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
         shared = _shared(run, folds, options) if forms == SEARCHED and _models(run) else None
         judged = _judged(run, shared.folds if shared else folds, forms, options.against, report.champion.text, pool)
         results, rows = [j.result for j in judged], [row for j in judged for row in j.rows]
-        kinds = list(dict.fromkeys(fold.kind for fold in folds))
+        kinds, call = list(dict.fromkeys(fold.kind for fold in folds)), len(validations.calls(run.path)) + 1
         by_kind = {kind: [row for row in rows if row.kind == kind] for kind in kinds}
         members = committee_of(run, report.champion.key)
         trust = Trust(
@@ -118,10 +118,11 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
             outside=tuple(row.residual for row in rows if row.spread and row.outside),
             saturated=_saturated(report.champion.text, members, others),
             reach=_reach(rows),
+            call=call,
         )
         texts = {kind: [r.winner.text for r in results if r.winner and r.fold.kind == kind] for kind in kinds}
         validation = Validation(
-            call=len(validations.calls(run.path)) + 1,
+            call=call,
             changed=changed,
             forms=forms,
             budget=searched_with,

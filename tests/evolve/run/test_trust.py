@@ -26,7 +26,7 @@ def test_what_is_kept_is_read_back() -> None:
     assert KEPT.class_of(False, Disagreement(FIGURES, 0.1)) == "saturated"
     assert replace(KEPT, data="d").class_of(False, doubt) == "outside"  # after a fit on own runs
     assert read_trust(json.dumps(replace(KEPT, data="d").to_json()).encode(), "trust.json").data == "d"
-    reached = replace(KEPT, reach={"vocab": 2.0, "tp": 1.0})
+    reached = replace(KEPT, reach={"vocab": 2.0, "tp": 1.0}, call=2)
     assert read_trust(json.dumps(reached.to_json()).encode(), "trust.json") == reached
     assert reached.too_far({"vocab": 2.1, "tp": 2.0, "prompt_tokens": 9.0}) == {"tp": (2.0, 1.0)}
     assert KEPT.residuals("inside") == KEPT.inside and KEPT.residuals("outside") == ()
