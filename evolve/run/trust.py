@@ -102,6 +102,14 @@ def trust_of(source: Source) -> Trust | None:
     return trust if trust and _matches(trust, source) else None
 
 
+def trust_in(run: Path) -> Trust | None:
+    """What the intervals of the champion of a run in this folder are made of; None if it was not validated.
+
+    Raises InputError if the file is damaged.
+    """
+    return _trust_at(run / TRUST_FILE)
+
+
 def stale(source: Source) -> list[str]:
     """A line if there is a trust file next to a program's file, but it is that of another program or another fit."""
     path = _file(source.name)

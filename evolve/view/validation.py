@@ -8,6 +8,7 @@ from typing import Any
 
 from evaluator.score import MEANS
 from evolve.run.folder import REMEDY
+from evolve.run.trust import trust_in
 from evolve.run.validations import RECORDED, SEARCHED, SOURCES, calls, forms_of
 from simulator.documents import read_json
 from simulator.errors import InputError
@@ -86,13 +87,15 @@ def _fold(fold: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> JsonObject:
 
 
 def _logged(run: Path) -> JsonObject | None:
-    """The figures of the last validate call that searched every fold, from the log of the calls."""
+    """The figures of the validate call that intervals are made of, else of the last one that searched every fold, from
+    the log of the calls."""
     searched = [line for line in calls(run) if forms_of(line) == SEARCHED]
     if not searched:
         return None
-    last = searched[-1]
+    trust = trust_in(run)
     try:
-        kinds = [_means(kind, {"mean_abs_error_pct": row}) for kind, row in last["mean_abs_error_pct"].items()]
-        return {"call": last["call"], "forms": "", "kinds": [kind | {"folds": []} for kind in kinds], "coverage": []}
+        shown = next((line for line in searched if trust and line["call"] == trust.call), searched[-1])
+        kinds = [_means(kind, {"mean_abs_error_pct": row}) for kind, row in shown["mean_abs_error_pct"].items()]
+        return {"call": shown["call"], "forms": "", "kinds": [kind | {"folds": []} for kind in kinds], "coverage": []}
     except (KeyError, TypeError, AttributeError):
         raise InputError(f"{run}: the log of its validate calls is damaged: {REMEDY}") from None
