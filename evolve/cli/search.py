@@ -15,6 +15,7 @@ from evolve.cli.llm_options import limit_options, llm_config, llm_options
 from evolve.cli.options import list_option, run_options
 from evolve.cli.pools import Where, carry_out, pool_options
 from evolve.pool.pool import Pool
+from evolve.program.beware import refuse_absurd
 from evolve.propose.llm.setup import replay, with_limits
 from evolve.report.llm import NO_ANSWER, unanswered
 from evolve.report.result import RunReport
@@ -22,6 +23,7 @@ from evolve.report.run import print_run
 from evolve.report.table import counted
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
 from evolve.run.config import Config, load_config
+from evolve.run.data import chosen
 from evolve.run.folder import Run, next_path, open_run, rewind
 from evolve.search import run as run_module
 from evolve.study import baselines as studies
@@ -155,7 +157,7 @@ def _replay(recording: Path, options: dict[str, Any], known: bool) -> int:
 
 
 def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
-    """The configuration, as changed by the command line."""
+    """The configuration, as changed by the command line. Raises InputError for measurements that cannot be."""
     config = load_config(options["config_name"])
     data = config.data
     if options["experiments"]:
@@ -163,6 +165,8 @@ def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
         data = replace(data, files=files, predict_files=())
     named = {"models": models, "workloads": options["workloads"], "exclude": options["exclude"]}
     data = replace(data, **{name: words for name, words in named.items() if words})
+    if options["experiments"]:
+        refuse_absurd(chosen(data)[0])
     search = replace(config.search, evolve=options["methods"]) if options["methods"] else config.search
     top = {name: options[name] for name in ("budget", "seed") if options[name] is not None}
     return replace(config, data=data, caps=replace(config.caps, **options["caps"]), search=search, **top)

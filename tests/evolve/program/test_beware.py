@@ -116,17 +116,17 @@ def test_each_latency_has_its_own_bound_and_nothing_is_learned_from_an_absurd_on
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A TTFT in seconds beside an E2E in ms: a prefill of 800 tokens of 8 billion parameters takes over 10 ms. Below half
-    of the bound is a warning, below a tenth is refused by `fit` and `drift`."""
+    of the bound is a warning, below a tenth is refused by `fit`, `drift` and searches."""
     plan = tmp_path / "plan.yaml"
     both = OBSERVED.replace("{{mean: {mean}}}", "{{mean: {mean}}}, ttft_ms: {{mean: {ttft}}}")
     for ttft, word in ((0.03, "refused"), (6.0, "warned"), (30.0, "")):
         plan.write_text((PLAN + both).format(engine="engine: {}", mean=420, ttft=ttft))
         line = f"the observed TTFT of {ttft:g} ms is below the datasheet's bound of "
-        for command in (["fit", "floor"], ["drift", "champion"]):
+        for command in (["fit", "floor"], ["drift", "champion"], ["run", "--out", tmp_path / "r"]):
             args = *command, "--experiments", plan
             if word == "refused":
-                assert line in refused(capsys, *args)
-            else:
+                assert line in refused(capsys, *args) and not (tmp_path / "r").exists()
+            elif command[0] != "run":
                 assert evolve(*args) in (0, 1)
                 out = capsys.readouterr().out
                 assert (line in out) == (word == "warned") or command[0] == "drift"
