@@ -79,13 +79,12 @@ def sweep(
     done = 0
     try:
         for d in deployments:
-            ident = d.written.experiment.id
-            rows = []
+            e, rows = d.written.experiment, []
             for row in _rows(question, d):
                 rows.append(row)
                 done += 1
-                line.update(partial("{}: {} of {} combinations".format, ident, done, total))
-            blocks.append(Block(ident, d.written.experiment.model, d.setting, len(seeds), tuple(rows)))
+                line.update(partial("{}: {} of {} combinations".format, e.id, done, total))
+            blocks.append(Block(e.id, e.model, d.setting, len(seeds_of(e.workload, seeds)), tuple(rows)))
     finally:
         line.close()
     experiments = [w.experiment for w in written]

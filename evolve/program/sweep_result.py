@@ -93,7 +93,7 @@ class Knee:
 @dataclass(frozen=True, slots=True)
 class Block:
     """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate.
-    seeds: the number of arrival seeds."""
+    seeds: the number of arrival seeds, 1 of a trace."""
 
     experiment: str
     model: str

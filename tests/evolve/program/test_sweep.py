@@ -310,8 +310,10 @@ def test_a_rate_at_which_requests_are_lost_does_not_hold(tmp_path: Path, capsys:
     for count, fails in ((100, []), (99, ["requests fail"])):  # one refused of 100 is not more than 1 %, of 99 it is
         trace.write_text("\n".join(trace.read_text().splitlines()[: count + 1]) + "\n")
         (tmp_path / "trace.yaml").write_text(yaml.safe_dump({"version": 1, "experiments": [entry]}))
-        [row] = printed(capsys, "--experiments", tmp_path / "trace.yaml", "--sweep", "rate=1")["rows"]
-        assert (row["refused"], row["fails"]) == (1, fails)
+        result = printed(capsys, "--experiments", tmp_path / "trace.yaml", "--sweep", "rate=1")
+        [row], [knee] = result["rows"], result["knees"]
+        assert (row["refused"], row["fails"], row["seeds_holding"]) == (1, fails, int(not fails))
+        assert knee["holds_under_every_seed_up_to_rps"] == knee["holds_up_to_rps"]  # a trace has one load, for any seed
     assert evolve("predict", "champion", "--experiments", tmp_path / "trace.yaml", "--sweep", "rate=1") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "arrival seeds" not in out and "requests fail: more than 1 % are refused" in out
