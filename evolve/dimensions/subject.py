@@ -17,7 +17,7 @@ from evolve.run.folder import Run, is_run, open_run
 from evolve.run.program import CHAMPION, Source, load, of_run
 from evolve.run.trust import Trust, trust_of
 from evolve.run.use import saw
-from evolve.run.validations import calls
+from evolve.run.validations import call_of, calls
 from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
@@ -97,8 +97,7 @@ class Subject:
         if self.run is None or self.path is None:
             return (self.again(dimension),)
         earlier = calls(self.run.path)
-        last = self.trust.call if self.trust and self.trust.call else len(earlier)
-        budget = earlier[min(last, len(earlier)) - 1].get("budget") if earlier else None
+        budget = call_of(earlier, self.trust.call if self.trust else None).get("budget") if earlier else None
         options = [*(["--folds", kind] if kind else []), *(["--budget", budget] if budget else [])]
         if not self.run.shipped:
             return (command("validate", self.path, *options),)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import product
+from typing import Any
 
 from evaluator.experiments import hardware_table
 from simulator.errors import InputError, nearest, nearest_listed, shown
@@ -97,8 +98,7 @@ def parse_axes(texts: Sequence[str]) -> Axes:
     >>> parse_axes(["rate=0.5:2:0.5", "tp=4,1"]).values
     {'rate': (0.5, 1.0, 1.5, 2.0), 'tp': (1, 4)}
     """
-    given: dict[str, tuple[float, ...]] = {}
-    gpus: tuple[str, ...] = ()
+    given: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         option = f"--sweep {text}"
         key, equals, values = text.partition("=")
@@ -106,14 +106,11 @@ def parse_axes(texts: Sequence[str]) -> Axes:
             raise InputError(f"{option}: has no values: {FORMS}")
         if key not in KEYS:
             raise InputError(f"{option}: {shown(key)} cannot be varied: {nearest(key, KEYS)}")
-        if key in given or (key == "hardware" and gpus):
+        if key in given:
             raise InputError(f"{option}: {key} is varied twice: give all its values in one --sweep")
-        if key == "hardware":
-            gpus = _gpus(values, option)
-        else:
-            given[key] = _values(key, values, option)
+        given[key] = _gpus(values, option) if key == "hardware" else _values(key, values, option)
     tp, seqs, tokens = (tuple(map(int, given.get(key, ()))) for key in ENGINE)
-    axes = Axes(given.get("rate", ()), gpus, tp, seqs, tokens)
+    axes = Axes(given.get("rate", ()), given.get("hardware", ()), tp, seqs, tokens)
     combinations = max(len(axes.rate), 1) * sum(1 for _ in axes.settings("", Engine()))
     if combinations > MOST_COMBINATIONS:
         raise InputError(f"--sweep: {combinations:,} combinations, at most {MOST_COMBINATIONS:,}: give fewer values")

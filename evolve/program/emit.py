@@ -183,7 +183,7 @@ def emit_to(
 
 def _other_gpus(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
     """A line if one of these deployments is on a GPU that no fitted run had."""
-    known = {gpu for ranges in source.record.all_ranges for gpu in ranges.hardware or ()} if source.record else set()
+    known = source.record.all_gpus if source.record else set()
     others = dict.fromkeys(d.hardware for d in deployments if known and d.hardware not in known)
     if not others:
         return ()

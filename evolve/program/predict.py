@@ -166,8 +166,7 @@ def _with_intervals(
         if which == SATURATED:  # its errors are those of runs with a queue
             far.pop("requests_in_flight", None)
         lines += farther_than_held_out(far)
-    gpus = {gpu for ranges in record.all_ranges for gpu in ranges.hardware or ()}
-    if bands and gpus and e.hardware not in gpus:
+    if bands and record.all_gpus and e.hardware not in record.all_gpus:
         lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
     summary = replace(forecast.summary, intervals=bands)
     causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in bands else ()

@@ -17,7 +17,7 @@ from evolve.program.axes import ENGINE, Axes, Setting
 from evolve.program.beware import warnings
 from evolve.program.loads import redeployed
 from evolve.program.slo import Limit, meeting
-from evolve.program.sweep_result import LOST, NOTHING, QUEUE, Block, Figures, Row, Sweep
+from evolve.program.sweep_result import LONGER, LOST, MOST_LOST, NOTHING, QUEUE, Block, Figures, Row, Sweep
 from evolve.report.progress import Line
 from evolve.run.program import Source
 from evolve.run.records import Record
@@ -32,9 +32,6 @@ from simulator.experiment.workload import duration_s, is_recorded, late_requests
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import Replay, replay_bound
-
-LONGER = 1.5  # times as long as the first half waits the second one, from which on a queue grows
-MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies would be beyond any p99
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ def sweep(
                 rows.append(row)
                 done += 1
                 line.update(partial("{}: {} of {} combinations".format, e.id, done, total))
-            blocks.append(Block(e.id, e.model, d.setting, len(seeds_of(e.workload, seeds)), tuple(rows)))
+            blocks.append(Block(e.id, e.model, d.setting, tuple(rows)))
     finally:
         line.close()
     experiments = [w.experiment for w in written]
@@ -161,6 +158,7 @@ def figures_of(
         most_running=most_running,
         holds={limit.name: limit.holds(prediction.predicted.summary) for limit in limits},
         fails=_fails(prediction, replays, limits),
+        seeds=len(replays),
         seeds_holding=sum(not _fails(prediction_of(e, [r]), [r], limits) for r in replays),
         warnings=(*warnings(record, e, prediction), *full * (most_running == e.engine.max_num_seqs)),
     )

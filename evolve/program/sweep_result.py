@@ -26,6 +26,8 @@ RATES = (
     *("most_running", "seeds_holding"),
 )
 COUNTS = ("preemptions", "refused", "gave_up")  # of a prediction
+LONGER = 1.5  # times as long as the first half waits the second one, from which on a queue grows
+MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies would be beyond any p99
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class Figures:
     Rates are per second; those of completed requests and their tokens per second until the load is over and all
     requests have ended. goodput_rps: None without limits. most_running: the most requests in a batch at once. holds:
     whether each limit does; None where no request has such a latency. fails: the limits that do not, and QUEUE, LOST or
-    NOTHING; seeds_holding: under how many arrival seeds alone nothing fails. warnings: what to know before using the
-    figures.
+    NOTHING; seeds_holding: under how many of the arrival `seeds` alone nothing fails. warnings: what to know before
+    using the figures.
     """
 
     prediction: Prediction
@@ -47,6 +49,7 @@ class Figures:
     most_running: int
     holds: Mapping[str, bool | None]
     fails: tuple[str, ...]
+    seeds: int
     seeds_holding: int
     warnings: tuple[str, ...]
 
@@ -92,13 +95,11 @@ class Knee:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate.
-    seeds: the number of arrival seeds, 1 of a trace."""
+    """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate."""
 
     experiment: str
     model: str
     setting: Setting
-    seeds: int
     rows: tuple[Row, ...]
 
     @property
@@ -113,7 +114,7 @@ class Block:
         if not rated:
             return None
         held = [rate for rate, _ in takewhile(lambda pair: not pair[1].fails, rated)]
-        every = [rate for rate, _ in takewhile(lambda pair: pair[1].seeds_holding == self.seeds, rated)]
+        every = [rate for rate, _ in takewhile(lambda pair: pair[1].seeds_holding == pair[1].seeds, rated)]
         up_to, sure, last = held[-1] if held else None, every[-1] if every else None, rated[-1][0]
         if len(held) == len(rated):
             return Knee(None, (), up_to, sure, last)

@@ -8,8 +8,18 @@ from collections.abc import Iterator, Sequence
 from evaluator.intervals import WAITING
 from evolve.program.axes import Setting, figure
 from evolve.program.slo import Limit
-from evolve.program.sweep import LONGER, MOST_LOST
-from evolve.program.sweep_result import COUNTS, LOST, NOTHING, QUEUE, Block, Figures, Knee, Sweep
+from evolve.program.sweep_result import (
+    COUNTS,
+    LONGER,
+    LOST,
+    MOST_LOST,
+    NOTHING,
+    QUEUE,
+    Block,
+    Figures,
+    Knee,
+    Sweep,
+)
 from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, row
 from evolve.report.terms import legend
@@ -32,7 +42,7 @@ Predicted = tuple[Setting, Figures]
 
 
 def print_sweep(result: Sweep) -> None:
-    """Every combination, the knees, what is impossible, what each deployment serves, and every warning once."""
+    """What each deployment serves, every combination, the knees, what is impossible, and every warning once."""
     every = [figures for block in result.blocks for _, figures in block.predicted]
     averaged = f", means over arrival seeds {list(result.seeds)}" if result.drawn else ""
     prose(f"Predictions of {result.name}{averaged}{_slo(result.limits)}", "bold")

@@ -109,6 +109,11 @@ class Record:
         return (*([self.ranges] if self.ranges else []), *self.ranges_before)
 
     @property
+    def all_gpus(self) -> set[str]:
+        """The GPUs of these runs; empty where older records do not say."""
+        return {gpu for ranges in self.all_ranges for gpu in ranges.hardware or ()}
+
+    @property
     def all_measured(self) -> dict[str, str | None]:
         """As `measured`, of the fitted experiments, and of those that the programs were fitted on that it was fitted
         from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,11 @@ def calls(run_path: Path) -> list[JsonObject]:
         return read_journal(run_path / LOG)
     except ValueError as e:
         raise InputError(f"{e}: restore the file from a copy") from None
+
+
+def call_of(lines: Sequence[JsonObject], number: int | None) -> JsonObject:
+    """The line of the call of this number; the last line for None, or if there is no such call. `lines`: not empty."""
+    return next((line for line in lines if number and line.get("call") == number), lines[-1])
 
 
 def calls_note(run_path: Path) -> str:

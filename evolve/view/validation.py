@@ -9,7 +9,7 @@ from typing import Any
 from evaluator.score import MEANS
 from evolve.run.folder import REMEDY
 from evolve.run.trust import trust_in
-from evolve.run.validations import RECORDED, SEARCHED, SOURCES, calls, forms_of
+from evolve.run.validations import RECORDED, SEARCHED, SOURCES, call_of, calls, forms_of
 from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -94,7 +94,7 @@ def _logged(run: Path) -> JsonObject | None:
         return None
     trust = trust_in(run)
     try:
-        shown = next((line for line in searched if trust and line["call"] == trust.call), searched[-1])
+        shown = call_of(searched, trust.call if trust else None)
         kinds = [_means(kind, {"mean_abs_error_pct": row}) for kind, row in shown["mean_abs_error_pct"].items()]
         return {"call": shown["call"], "forms": "", "kinds": [kind | {"folds": []} for kind in kinds], "coverage": []}
     except (KeyError, TypeError, AttributeError):
