@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from evolve.cli.endings import print_json
@@ -25,6 +27,7 @@ from evolve.program.sweep_view import print_sweep
 from evolve.report.progress import Line
 from evolve.run.data import part
 from simulator.errors import InputError
+from simulator.experiment.limits import MOST_RATE
 from simulator.experiment.workload import PARTS
 
 
@@ -42,14 +45,17 @@ from simulator.experiment.workload import PARTS
               "max_num_batched_tokens (repeatable).")  # fmt: skip
 @list_option("--slo", "slo", "LATENCY=TIME,...", "Limits such as ttft_p99=500ms,itl_mean=50ms on the mean, p50, p90 or "
              "p99 of ttft, e2e or itl, which is over requests: each request's mean (repeatable).")  # fmt: skip
+@click.option("--load", "load_rps", type=click.FloatRange(0, MOST_RATE, min_open=True), metavar="REQUESTS/S",
+              help="Say how many replicas and GPUs this load needs, found by trying their shares of it, or along the "
+              "rates of --sweep.")  # fmt: skip
 @click.option("--against", metavar="PROGRAM", help="Compare with this program: predictions and errors side by side.")
 @tables_options("a row for each experiment, or each combination of --sweep, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
 @caps_options
 def predict(
     program: str, experiments: str | None, ids: tuple[str, ...], seeds: int, named_part: str | None,
-    sweeps: tuple[str, ...], slo: tuple[str, ...], against: str | None, tables: Tables, as_json: bool,
-    caps: dict[str, int],
+    sweeps: tuple[str, ...], slo: tuple[str, ...], load_rps: float | None, against: str | None, tables: Tables,
+    as_json: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Predict TTFT, ITL and E2E of experiments.
 
@@ -61,6 +67,8 @@ def predict(
     latencies, throughput, and the knee, which is the first rate at which a limit of --slo fails, the queue grows, or
     more than 1 % of the requests are refused or given up. With --slo alone, whether the experiments keep the limits as
     they are.
+
+    With --load it is also said how many replicas of each deployment share that load, so that everything holds.
 
     With --against another program predicts the same requests: which one is closer to what was observed, and by how
     much? --csv has the first program's rows.
@@ -74,18 +82,22 @@ def predict(
     evolve predict mine.py --experiments traces.yaml --part test
     evolve predict mine.py --experiments mine.yaml --against champion
     evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep tp=1,2,4 --slo ttft_p99=500ms
-    evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep hardware=H100,H200,A100-SXM-80GB
+    evolve predict champion --experiments plan.yaml --load 60 --slo ttft_p99=500ms --sweep hardware=H100,A100-SXM-80GB
     """
     source = load(program, caps)
     arrival_seeds = range(1, seeds + 1)
-    of_limits = "--sweep" if sweeps else "--slo"
-    if (sweeps or slo) and named_part:
+    plans = sweeps or slo or load_rps is not None
+    of_limits = "--sweep" if sweeps else "--slo" if slo else "--load"
+    if load_rps is not None and math.isnan(load_rps):
+        raise InputError("--load must be requests/s above 0: give a number")
+    if plans and named_part:
         raise InputError(f"--part compares with what was measured, {of_limits} does not: give one of the two")
-    if (sweeps or slo) and against:
+    if plans and against:
         raise InputError(f"--against compares with what was measured, {of_limits} does not: give one of the two")
-    if sweeps or slo:
+    if plans:
         axes, limits = parse_axes(sweeps), parse_slo(slo)
-        swept = predict_sweep(source, written_and_named(experiments, ids), arrival_seeds, axes, limits, Line())
+        written = written_and_named(experiments, ids)
+        swept = predict_sweep(source, written, arrival_seeds, axes, limits, Line(), load_rps)
         tables.write("sweep", "sweep", swept)
         if as_json and not tables.on_stdout:
             print_json(swept.to_json())

@@ -39,7 +39,7 @@ fit PROGRAM --experiments=FILE --id=ANY... --only=ANY... --scope=shared|per-mode
 report RUN|PROGRAM --experiments=FILE --id=ANY... --only=ANY... --md --html=FILE --workers=ANY --cluster=ANY
     --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 predict PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY...
-    --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY
+    --load=ANY --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 ablate PROGRAM --experiments=FILE --id=ANY... --csv=FILE --parquet=FILE --latex=FILE --workers=ANY
     --cluster=ANY --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY

@@ -16,6 +16,7 @@ SWEEP = (
     text("experiment", "its id", paper=True),
     text("model", "the model that is served"),
     number("rate_rps", "requests per second; missing: the experiment's own load", paper=True),
+    whole("replicas", "how many of this rate share the load of `--load`; missing: no load"),
     *SETTING,
     text("impossible", "why the combination cannot exist; missing: it can"),
     *(
@@ -42,7 +43,9 @@ SWEEP = (
     whole("gave_up", "number of requests that their client gives up"),
     flag("holds", "whether all limits hold, the queue does not grow and 99 % of the requests complete"),
     several("fails", f"the limits that do not hold, `{QUEUE}`, `{LOST}` or `{NOTHING}`"),
+    flag("likely", "whether all holds at the upper ends of the 80 % intervals, too; missing: not looked at, or none"),
     number("holds_up_to_rps", "the last rate of its engine settings at which everything holds; missing: none"),
+    number("likely_holds_up_to_rps", "the highest rate up to that one that is `likely`; missing: none"),
     flag("knee", "whether it is the first rate of its engine settings that does not hold", paper=True),
     several("warnings", "what to know before using the figures"),
 )
@@ -54,17 +57,18 @@ def sweep(result: Sweep) -> pd.DataFrame:
     def rows() -> Iterable[dict[str, object]]:
         for block in result.blocks:
             for row in block.rows:
-                yield _row(block, row)
+                yield _row(result, block, row)
 
     return frame(SWEEP, rows())
 
 
-def _row(block: Block, row: Row) -> dict[str, object]:
+def _row(result: Sweep, block: Block, row: Row) -> dict[str, object]:
     setting, f = row.setting, row.figures
     combination: dict[str, object] = {
         "experiment": block.experiment,
         "model": block.model,
         "rate_rps": setting.rate,
+        "replicas": result.replicas(setting.rate),
         **setting.deployed,
         "impossible": row.impossible,
     }
@@ -78,7 +82,9 @@ def _row(block: Block, row: Row) -> dict[str, object]:
         **{name: getattr(f.prediction, name) for name in COUNTS},
         "holds": not f.fails,
         "fails": f.fails,
+        "likely": f.likely,
         "holds_up_to_rps": knee.holds_up_to if knee else None,
+        "likely_holds_up_to_rps": knee.likely if knee else None,
         "knee": setting.rate == knee.rate if knee else None,
         "warnings": f.warnings,
     }

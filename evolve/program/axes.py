@@ -49,7 +49,7 @@ class Setting:
     def shown(self, key: str) -> str:
         """The value of a key as a user writes it."""
         value: str | float = getattr(self, key)
-        return value if isinstance(value, str) else figure(value)
+        return value if isinstance(value, str) else rate_figure(value) if key == "rate" else figure(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,11 @@ def setting_of(experiment: Experiment) -> Setting:
 def figure(value: float) -> str:
     """A value as a user writes it: 2 for 2.0."""
     return f"{value:.15g}"
+
+
+def rate_figure(rps: float) -> str:
+    """A rate as a user writes it, to six digits: a share of a load may have any number of them."""
+    return figure(float(f"{rps:.6g}"))
 
 
 def parse_axes(texts: Sequence[str]) -> Axes:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
-from evaluator.intervals import LEVELS, Disagreement, able, disagreements, figure_of, interval, scales
+from evaluator.intervals import LEVELS, Disagreement, able, disagreements, scales
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evaluator.sensitivity import (
@@ -22,7 +22,8 @@ from evaluator.sensitivity import (
     traffic_of,
 )
 from evolve.program.axes import setting_of
-from evolve.program.beware import contradicted, farther_than_held_out, impossible, too_fast, warnings
+from evolve.program.bands import bands_of, class_of, too_narrow
+from evolve.program.beware import contradicted, impossible, too_fast, warnings
 from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.program.singles import print_singles
@@ -30,9 +31,8 @@ from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, passes, row
 from evolve.report.terms import legend
 from evolve.run.program import Source
-from evolve.run.ranges import factors, outside
 from evolve.run.records import Record
-from evolve.run.trust import SATURATED, Trust, stale, trust_of
+from evolve.run.trust import Trust, stale, trust_of
 from evolve.run.use import BEFORE, FITTED, NEW, PARTLY, UNKNOWN, fitted_before, fitted_share, saw
 from evolve.terminal import command
 from simulator.experiment.experiment import Experiment
@@ -82,9 +82,7 @@ def predict(
     shares = term_shares(program, traffic)
     forecasts = [
         _forecast(p, bound, e, source.record, about, of_terms, saw(source.record, whole) is True)
-        for p, bound, e, of_terms, whole in zip(
-            ours, bounds, experiments, shares, wholes or experiments, strict=True
-        )
+        for p, bound, e, of_terms, whole in zip(ours, bounds, experiments, shares, wholes or experiments, strict=True)
     ]
     if (trust := trust_of(source)) and source.record:
         doubts = disagreements(program, trust.programs, experiments, seeds[0])
@@ -146,28 +144,18 @@ def _with_intervals(
     disputed: Sequence[Dispute], constants: ConstantError,
 ) -> Forecast:  # fmt: skip
     """The forecast with the intervals that held-out errors and the disagreement of near-optimal programs give it."""
-    predicted = forecast.summary.predicted
-    if predicted is None:
+    if forecast.summary.predicted is None:
         return forecast
-    beyond = record.ranges is None or bool(outside(record.all_ranges, e, prediction))
-    which, bands = trust.class_of(beyond, doubt), {}
+    which = class_of(trust, record, e, prediction, doubt)
     by_figure = scales(trust.residuals(which))
-    for name, scale in by_figure.items():
-        value, spread = figure_of(predicted, name), doubt.spread[name]
-        if value is not None and spread is not None:
-            bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
+    bands = bands_of(prediction, doubt, by_figure)
     lines = list(forecast.warnings)
     if not forecast.fitted_share:
         lines += contradicted(forecast.summary.observed, bands)
     if not by_figure:
         lines.append(f"no interval: no held-out run of its kind ({which}) is known: validate with all kinds of folds")
     if bands:
-        far = trust.too_far(factors(record.all_ranges, e, prediction))
-        if which == SATURATED:  # its errors are those of runs with a queue
-            far.pop("requests_in_flight", None)
-        lines += farther_than_held_out(far)
-    if bands and record.all_gpus and e.hardware not in record.all_gpus:
-        lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
+        lines += too_narrow(trust, record, e, prediction, which)
     summary = replace(forecast.summary, intervals=bands)
     causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in bands else ()
     return replace(forecast, summary=summary, doubt=doubt, trust=which, warnings=tuple(lines), origins=causes)

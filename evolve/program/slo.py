@@ -37,6 +37,11 @@ class Limit:
         return f"{self.latency}_{self.quantity}"
 
     @property
+    def figure(self) -> str:
+        """Its name among the figures that may have intervals (evaluator.intervals.STATISTICS)."""
+        return self.latency if self.quantity == "mean" else self.name
+
+    @property
     def most_ms(self) -> float:
         return self.most_us / 1e3
 

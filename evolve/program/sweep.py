@@ -3,32 +3,35 @@ holding."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count, takewhile
 
 import numpy as np
 
 from evaluator.experiments import Written, data_hash
-from evaluator.intervals import WAITING, waiting_share
+from evaluator.intervals import LEVELS, WAITING, disagreements, scales, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, prediction_of
 from evolve.program.axes import ENGINE, Axes, Setting
+from evolve.program.bands import bands_of, class_of, too_narrow
 from evolve.program.beware import warnings
 from evolve.program.loads import redeployed
+from evolve.program.replicas import shared
 from evolve.program.slo import Limit, meeting
 from evolve.program.sweep_result import LONGER, LOST, MOST_LOST, NOTHING, QUEUE, Block, Figures, Row, Sweep
 from evolve.report.progress import Line
 from evolve.run.program import Source
 from evolve.run.records import Record
-from evolve.run.trust import stale
+from evolve.run.trust import Trust, stale, trust_of
 from simulator.bind import Bound, bind
 from simulator.clock.steps import steps_of
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Workload
 from simulator.experiment.file import experiment_at_rate
 from simulator.experiment.load import limits_of, load_of
-from simulator.experiment.workload import duration_s, is_recorded, late_requests, seeds_of
+from simulator.experiment.workload import duration_s, is_recorded, late_requests, offered_requests, seeds_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import Replay, replay_bound
@@ -44,6 +47,9 @@ class _Question:
     seeds: Sequence[int]
     axes: Axes
     limits: Sequence[Limit]
+    load_rps: float | None
+    trust: Trust | None
+    committee: Sequence[Program]
 
 
 @dataclass(frozen=True)
@@ -59,11 +65,22 @@ class _Deployment:
 
 
 def sweep(
-    source: Source, written: Sequence[Written], seeds: Sequence[int], axes: Axes, limits: Sequence[Limit], line: Line
+    source: Source,
+    written: Sequence[Written],
+    seeds: Sequence[int],
+    axes: Axes,
+    limits: Sequence[Limit],
+    line: Line,
+    load_rps: float | None = None,
 ) -> Sweep:
-    """Replay every experiment at every combination under every arrival seed."""
-    program = source.complete
-    question = _Question(source, program, assemble(program), seeds, axes, limits)
+    """Replay every experiment at every combination under every arrival seed.
+
+    load_rps: a load that replicas share equally. Unless the axes have rates, the rates are the shares of one, two,
+    three ... replicas, as many as it takes to find the fewest.
+    """
+    program, trust = source.complete, trust_of(source)
+    committee = trust.programs if trust else ()
+    question = _Question(source, program, assemble(program), seeds, axes, limits, load_rps, trust, committee)
     deployments = [
         _deployment(question, w, setting)
         for w in written
@@ -71,17 +88,16 @@ def sweep(
     ]
     built = [d.built for d in deployments if d.built]
     about = [*(complaints(program, deployments_of(built)) if built else ()), *source.cautions, *stale(source)]
-    total = len(deployments) * max(len(axes.rate), 1)
     blocks: list[Block] = []
-    done = 0
+    done = count()
+
+    def tick() -> None:
+        line.update(partial("{}: {} combinations".format, d.written.experiment.id, next(done) + 1))
+
     try:
         for d in deployments:
-            e, rows = d.written.experiment, []
-            for row in _rows(question, d):
-                rows.append(row)
-                done += 1
-                line.update(partial("{}: {} of {} combinations".format, e.id, done, total))
-            blocks.append(Block(e.id, e.model, d.setting, tuple(rows)))
+            rows = tuple(_rows(question, d, tick))
+            blocks.append(Block(d.written.experiment.id, d.written.experiment.model, d.setting, rows))
     finally:
         line.close()
     experiments = [w.experiment for w in written]
@@ -95,6 +111,8 @@ def sweep(
         limits=tuple(limits),
         blocks=tuple(blocks),
         warnings=tuple(about),
+        load_rps=load_rps,
+        intervals=trust is not None,
     )
 
 
@@ -114,24 +132,58 @@ def _deployment(question: _Question, written: Written, setting: Setting) -> _Dep
     return _Deployment(written, setting, built, bound)
 
 
-def _rows(question: _Question, d: _Deployment) -> Iterator[Row]:
-    """The row of each rate on a deployment. All replays share the bound program and its remembered step times."""
+def _rows(question: _Question, d: _Deployment, tick: Callable[[], None]) -> list[Row]:
+    """The rows of a deployment in ascending order of rate. All replays share the bound program and its remembered step
+    times."""
     rates = question.axes.rate or (None,)
     if d.built is None or d.bound is None:
-        yield from (Row(replace(d.setting, rate=rate), impossible=d.impossible) for rate in rates)
-        return
-    steps = steps_of(d.bound, limits_of(d.built))
-    keys = (*question.axes.others, "rate")
-    for rate in rates:
+        return [Row(replace(d.setting, rate=rate), impossible=d.impossible) for rate in rates]
+    built, bound, keys = d.built, d.bound, (*question.axes.others, "rate")
+    steps = steps_of(bound, limits_of(built))
+
+    def at(rate: float | None) -> Row:
         setting = replace(d.setting, rate=rate)
         try:
-            e = d.built if rate is None else experiment_at_rate(d.built, rate, setting.label(d.built.id, keys))
+            e = built if rate is None else experiment_at_rate(built, rate, setting.label(built.id, keys))
         except InputError as error:
-            yield Row(setting, impossible=str(error))
-            continue
-        seeds = seeds_of(e.workload, question.seeds)
-        replays = [replay_bound(load_of(e, seed), d.bound, steps=steps) for seed in seeds]
-        yield Row(setting, figures_of(question.source.record, e, replays, question.limits))
+            return Row(setting, impossible=str(error))
+        replays = [replay_bound(load_of(e, seed), bound, steps=steps) for seed in seeds_of(e.workload, question.seeds)]
+        tick()
+        return Row(setting, figures_of(question.source.record, e, replays, question.limits))
+
+    def judged(row: Row) -> Row:
+        rate, f = row.setting.rate, row.figures
+        if f is None or question.trust is None or question.source.record is None:
+            return row
+        e = built if rate is None else experiment_at_rate(built, rate, built.id)
+        return replace(row, figures=_judged(question, question.trust, question.source.record, e, f))
+
+    if question.load_rps and not question.axes.rate:
+        return shared(question.load_rps, offered_requests(built.workload) / duration_s(built.workload), at, judged)
+    rows = [at(rate) for rate in rates]
+    # intervals cost a dozen replays: from the last rate that holds downwards, until one holds at their upper ends, too
+    for i in reversed(range(len(list(takewhile(lambda row: row.figures and not row.figures.fails, rows))))):
+        rows[i] = judged(rows[i])
+        if (f := rows[i].figures) and f.likely:
+            break
+    return rows
+
+
+def _judged(question: _Question, trust: Trust, record: Record, e: Experiment, f: Figures) -> Figures:
+    """The figures with whether everything holds at the upper ends of the 80 % intervals, and for 80 % of the committee
+    no queue grows; as they are without intervals."""
+    [doubt] = disagreements(question.program, question.committee, [e], question.seeds[0])
+    which = class_of(trust, record, e, f.prediction, doubt)
+    bands = bands_of(f.prediction, doubt, scales(trust.residuals(which)))
+    if not bands:
+        return f
+    level = LEVELS[0]
+    # where requests wait long without a queue that grows, the committee says nothing of one either
+    calm = doubt.saturated <= 1.0 - level or f.waiting_share > WAITING
+    tops = [(bands[limit.figure][level][1], limit.most_ms) for limit in question.limits if limit.figure in bands]
+    likely = not f.fails and calm and all(top_ms <= most_ms for top_ms, most_ms in tops)
+    lines = too_narrow(trust, record, e, f.prediction, which)
+    return replace(f, likely=likely, warnings=(*f.warnings, *lines))
 
 
 def figures_of(

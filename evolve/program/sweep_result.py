@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import takewhile
@@ -37,8 +38,9 @@ class Figures:
     Rates are per second; those of completed requests and their tokens per second until the load is over and all
     requests have ended. goodput_rps: None without limits. most_running: the most requests in a batch at once. holds:
     whether each limit does; None where no request has such a latency. fails: the limits that do not, and QUEUE, LOST or
-    NOTHING; seeds_holding: under how many of the arrival `seeds` alone nothing fails. warnings: what to know before
-    using the figures.
+    NOTHING; seeds_holding: under how many of the arrival `seeds` alone nothing fails. likely: whether everything holds
+    at the upper ends of the 80 % intervals, too; None where nobody asked, or there are no intervals. warnings: what to
+    know before using the figures.
     """
 
     prediction: Prediction
@@ -52,6 +54,7 @@ class Figures:
     seeds: int
     seeds_holding: int
     warnings: tuple[str, ...]
+    likely: bool | None = None
 
     @property
     def run(self) -> Observation | None:
@@ -83,13 +86,15 @@ class Knee:
     """The first rate that does not hold, and what `fails` there; None and nothing if all do. Rates are requests/s.
 
     holds_up_to: the last rate before it, None if it is the first. sure: the last rate up to which all hold under every
-    arrival seed alone. last: the highest rate that was predicted.
+    arrival seed alone. likely: the highest rate up to holds_up_to at which all hold at the upper ends of the 80 %
+    intervals, too; None if there is none, or no intervals. last: the highest rate that was predicted.
     """
 
     rate: float | None
     fails: tuple[str, ...]
     holds_up_to: float | None
     sure: float | None
+    likely: float | None
     last: float
 
 
@@ -115,19 +120,28 @@ class Block:
             return None
         held = [rate for rate, _ in takewhile(lambda pair: not pair[1].fails, rated)]
         every = [rate for rate, _ in takewhile(lambda pair: pair[1].seeds_holding == pair[1].seeds, rated)]
-        up_to, sure, last = held[-1] if held else None, every[-1] if every else None, rated[-1][0]
-        if len(held) == len(rated):
-            return Knee(None, (), up_to, sure, last)
-        rate, figures = rated[len(held)]
-        return Knee(rate, figures.fails, up_to, sure, last)
+        likely = [rate for rate, figures in rated[: len(held)] if figures.likely]
+        up_to, sure, surest = (rates[-1] if rates else None for rates in (held, every, likely))
+        rate, fails = (None, ()) if len(held) == len(rated) else (rated[len(held)][0], rated[len(held)][1].fails)
+        return Knee(rate, fails, up_to, sure, surest, rated[-1][0])
+
+
+def replicas(load_rps: float, rate_rps: float) -> int:
+    """How many replicas share a load if each serves `rate_rps`.
+
+    >>> replicas(60.0, 60.0 / 7), replicas(60.0, 8.0)
+    (7, 8)
+    """
+    return math.ceil(load_rps / rate_rps * (1.0 - 1e-12))  # 60 / (60 / 7) is above 7 in floating point
 
 
 @dataclass(frozen=True)
 class Sweep:
     """The predictions of a program for all combinations of `axes`, averaged over arrival `seeds`.
 
-    data: hash of the experiments as their file has them. drawn: whether any requests differ between seeds. warnings:
-    what to know about the program.
+    data: hash of the experiments as their file has them. drawn: whether any requests differ between seeds. load_rps:
+    what all replicas of a deployment serve together, None if nobody asked how many there are to be. intervals: whether
+    the program has any. warnings: what to know about the program.
     """
 
     name: str
@@ -139,6 +153,17 @@ class Sweep:
     limits: tuple[Limit, ...]
     blocks: tuple[Block, ...]
     warnings: tuple[str, ...]
+    load_rps: float | None = None
+    intervals: bool = False
+
+    @property
+    def rated(self) -> bool:
+        """Whether deployments are predicted at several rates, so that they have a knee."""
+        return bool(self.axes.rate or self.load_rps)
+
+    def replicas(self, rate_rps: float | None) -> int | None:
+        """How many replicas share the load if each serves this rate; None without a load or a rate."""
+        return replicas(self.load_rps, rate_rps) if self.load_rps and rate_rps else None
 
     def to_json(self) -> JsonObject:
         return {
@@ -149,13 +174,15 @@ class Sweep:
             "key": key(self.program),
             "sweep": {name: list(values) for name, values in self.axes.values.items()},
             "slo_ms": {limit.name: limit.most_ms for limit in self.limits},
-            "rows": [_row_json(block, row) for block in self.blocks for row in block.rows],
-            "knees": [_knee_json(block, knee) for block in self.blocks if (knee := block.knee)],
+            "load_rps": self.load_rps,
+            "intervals": self.intervals,
+            "rows": [_row_json(self, block, row) for block in self.blocks for row in block.rows],
+            "knees": [_knee_json(self, block, knee) for block in self.blocks if (knee := block.knee)],
             "warnings": list(self.warnings),
         }
 
 
-def _row_json(block: Block, row: Row) -> JsonObject:
+def _row_json(result: Sweep, block: Block, row: Row) -> JsonObject:
     f = row.figures
     run = f.run if f else None
     figures: JsonObject = {
@@ -166,14 +193,15 @@ def _row_json(block: Block, row: Row) -> JsonObject:
         **{name: getattr(f.prediction, name) if f else None for name in COUNTS},
         "holds": dict(f.holds) if f else {},
         "fails": list(f.fails) if f else [],
+        "likely": f.likely if f else None,
         "warnings": list(f.warnings) if f else [],
     }
-    rate = {"rate_rps": row.setting.rate}
+    rate = {"rate_rps": row.setting.rate, "replicas": result.replicas(row.setting.rate)}
     about = {"experiment": block.experiment, "model": block.model, **rate, **row.setting.deployed}
     return {**about, "impossible": row.impossible, **figures}
 
 
-def _knee_json(block: Block, knee: Knee) -> JsonObject:
+def _knee_json(result: Sweep, block: Block, knee: Knee) -> JsonObject:
     return {
         "experiment": block.experiment,
         **block.setting.deployed,
@@ -181,5 +209,8 @@ def _knee_json(block: Block, knee: Knee) -> JsonObject:
         "fails": list(knee.fails),
         "holds_up_to_rps": knee.holds_up_to,
         "holds_under_every_seed_up_to_rps": knee.sure,
+        "likely_holds_up_to_rps": knee.likely,
         "last_rps": knee.last,
+        "replicas": result.replicas(knee.holds_up_to),
+        "replicas_likely": result.replicas(knee.likely),
     }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from evaluator.intervals import WAITING
-from evolve.program.axes import Setting, figure
+from evaluator.intervals import STATISTICS, WAITING
+from evolve.program.axes import Setting, figure, rate_figure
 from evolve.program.slo import Limit
 from evolve.program.sweep_result import (
     COUNTS,
@@ -31,9 +31,11 @@ WAITING_LEGEND = (
     f"waiting: share of the mean E2E spent in the queue; queue: beyond {100 * WAITING:.0f} %, and the second half of "
     f"the requests waits {LONGER:g} times as long as the first, so the queue grows. running: most requests in a batch"
 )
-CAPACITY = """\
-Each deployment is one replica: a load of L requests/s needs L / (holds up to) of them, rounded up. By seed: up to where
-all holds under each arrival seed alone. Latencies have intervals in `evolve predict` without --sweep"""
+CAPACITY = "Each deployment is one replica: L requests/s need L / (holds up to) of them, rounded up, as --load L does"
+SHARES = "The replicas of a deployment share the load equally, with arrivals as in the experiments file at that rate"
+BY_SEED = "By seed: up to where all holds under each arrival seed alone"
+LIKELY = "80 % sure: up to where all holds at the upper ends of the 80 % intervals, too"
+NO_LIKELY = "Latencies have intervals in `evolve predict` without --sweep"
 LATENCIES = (("ttft", ("mean", "p50", "p90", "p99")), ("e2e", ("mean", "p99")), ("itl", ("mean", "p99")))
 LOST_LEGEND = f"requests fail: more than {100 * MOST_LOST:.0f} % are refused or given up, and have no latencies"
 SHORT = {QUEUE: "queue", LOST: LOST, NOTHING: NOTHING}
@@ -48,15 +50,15 @@ def print_sweep(result: Sweep) -> None:
     prose(f"Predictions of {result.name}{averaged}{_slo(result.limits)}", "bold")
     if every:
         _print_legend(result, every)
-    if result.axes.rate and len(result.blocks) > 1:
+    if result.load_rps or (result.rated and len(result.blocks) > 1):
         show(_capacity(result))
-        note(f"{CAPACITY}.")
+        note(_capacity_legend(result))
     counts = [name for name in COUNTS if any(getattr(figures.prediction, name) for figures in every)]
     for title, keys, blocks in _tables(result):
         predicted = [pair for block in blocks for pair in block.predicted]
         knee = blocks[0].knee
         if predicted:
-            show(_table(title, keys, predicted, knee, bool(result.limits), counts))
+            show(_table(result, title, keys, predicted, knee, counts))
         if knee:
             prose(f"Knee of {title}: {knee_text(knee)}", "bold")
         for why in dict.fromkeys(r.impossible for block in blocks for r in block.rows if r.impossible):
@@ -68,9 +70,9 @@ def print_sweep(result: Sweep) -> None:
 
 def _print_legend(result: Sweep, every: Sequence[Figures]) -> None:
     """What the words of the tables mean, of those that occur."""
-    rates = ["rate"] * bool(result.axes.rate) + ["offered"] * (not result.axes.rate)
+    rates = ["rate"] * result.rated + ["offered"] * (not result.rated)
     rates += ["done"] + ["goodput"] * bool(result.limits)
-    terms = ["goodput"] * bool(result.limits) + ["knee"] * bool(result.axes.rate)
+    terms = ["goodput"] * bool(result.limits) + ["knee"] * result.rated
     lost = [LOST_LEGEND] * any(LOST in figures.fails for figures in every)
     legend(*terms, also=". ".join([f"{', '.join(rates)}: {UNITS}", ITL_LEGEND, WAITING_LEGEND, *lost]))
 
@@ -78,30 +80,47 @@ def _print_legend(result: Sweep, every: Sequence[Figures]) -> None:
 def knee_text(knee: Knee) -> str:
     """Where the knee is, what fails there, and which rate is the last that holds."""
     if knee.rate is None:
-        return f"none up to {figure(knee.last)}"
+        return f"none up to {rate_figure(knee.last)}"
     fails = ", ".join(name if name in SHORT else f"{_words(name)} fails" for name in knee.fails)
     if knee.holds_up_to is None:
-        return f"rate {figure(knee.rate)}, the lowest: {fails}"
-    sure = "none" if knee.sure is None else figure(knee.sure)
+        return f"rate {rate_figure(knee.rate)}, the lowest: {fails}"
+    sure = "none" if knee.sure is None else rate_figure(knee.sure)
     by_seed = f" (under each arrival seed alone: {sure})" if knee.sure != knee.holds_up_to else ""
-    return f"rate {figure(knee.rate)}: {fails}; holds up to {figure(knee.holds_up_to)}{by_seed}"
+    return f"rate {rate_figure(knee.rate)}: {fails}; holds up to {rate_figure(knee.holds_up_to)}{by_seed}"
 
 
 def _capacity(result: Sweep) -> Table:
-    """The last rate that holds on every deployment, as it is, per GPU, and under every arrival seed."""
+    """The last rate that holds on every deployment, as it is, per GPU, under every arrival seed and at the upper ends
+    of intervals; with a load, how many replicas and GPUs share it."""
     rows = []
     for block in result.blocks:
-        cells = [_label(result, block), str(block.setting.tp)]
+        tp = block.setting.tp
+        cells = [_label(result, block), str(tp)]
         knee = block.knee
         if knee is None:
             rows.append([*cells, "impossible"])
             continue
-        more = " or more" * (knee.rate is None)
-        per_gpu = knee.holds_up_to / block.setting.tp if knee.holds_up_to else None
-        rates = [f"{figure(rate)}{more}" if rate else "none" for rate in (knee.holds_up_to, knee.sure)]
-        rows.append([*cells, rates[0], f"{_short(per_gpu)}{more}" if per_gpu else "-", rates[1]])
-    heads = "deployment|>GPUs|>holds up to|>per GPU|>by seed"
-    return Table.of("What each deployment serves, in requests/s", heads, rows)
+        rates = [knee.holds_up_to, knee.sure, *([knee.likely] if result.intervals else [])]
+        more = [" or more" * (rate == knee.last) for rate in rates]  # all holds at the highest rate, too
+        holds, *surer = (f"{rate_figure(rate)}{m}" if rate else "none" for rate, m in zip(rates, more, strict=True))
+        per_gpu = f"{_short(knee.holds_up_to / tp)}{more[0]}" if knee.holds_up_to else "-"
+        cells += [holds, per_gpu, *surer]
+        if result.load_rps:
+            counts = [result.replicas(rate) for rate in (rates[0], *rates[2:])]
+            cells += [str(counts[0] or "-"), *(str(tp * count) if count else "-" for count in counts)]
+        rows.append(cells)
+    heads = "deployment|>GPUs|>holds up to|>per GPU|>by seed" + "|>80 % sure" * result.intervals
+    if not result.load_rps:
+        return Table.of("What each deployment serves, in requests/s", heads, rows)
+    heads = heads.replace("GPUs", "GPUs each", 1) + "|>replicas|>GPUs" + "|>80 % sure" * result.intervals
+    return Table.of(f"What {rate_figure(result.load_rps)} requests/s need", heads, rows)
+
+
+def _capacity_legend(result: Sweep) -> str:
+    unsaid = [_words(limit.name) for limit in result.limits if limit.figure not in STATISTICS]
+    likely = LIKELY + f" ({', '.join(unsaid)}: as predicted, without an interval)" * bool(unsaid)
+    texts = [SHARES if result.load_rps else CAPACITY, BY_SEED, likely if result.intervals else NO_LIKELY]
+    return "".join(f"{text}. " for text in texts).strip()
 
 
 def _slo(limits: Sequence[Limit]) -> str:
@@ -116,7 +135,7 @@ def _words(limit: str) -> str:
 
 def _tables(result: Sweep) -> Iterator[tuple[str, tuple[str, ...], list[Block]]]:
     """Title, varied keys and blocks of every table: one for each block along the rate, else one for an experiment."""
-    if result.axes.rate:
+    if result.rated:
         yield from ((_label(result, block), ("rate",), [block]) for block in result.blocks)
         return
     for ident in dict.fromkeys(block.experiment for block in result.blocks):
@@ -128,26 +147,30 @@ def _label(result: Sweep, block: Block) -> str:
 
 
 def _table(
-    title: str, keys: Sequence[str], rows: Sequence[Predicted], knee: Knee | None, limited: bool, counts: Sequence[str]
+    result: Sweep, title: str, keys: Sequence[str], rows: Sequence[Predicted], knee: Knee | None, counts: Sequence[str]
 ) -> Table:
     latencies = [f">{name.upper()} {q}" for name, quantities in LATENCIES for q in quantities]
-    rates = ["offered"] * ("rate" not in keys) + ["done", "tokens/s"] + ["goodput"] * limited
+    rates = ["offered"] * ("rate" not in keys) + ["done", "tokens/s"] + ["goodput"] * bool(result.limits)
     names = [*rates, "waiting", "running", *(name.replace("_", " ") for name in counts)]
-    varied = [name if name == "hardware" else f">{name}" for name in keys]
-    heads = [*varied, "~fails", *latencies, *(f">{name}" for name in names)]
-    return Table.of(title, "|".join(heads), (_row(keys, *row, knee, limited, counts) for row in rows))
+    varied = [name if name == "hardware" else f">{name}" for name in keys] + [">replicas"] * bool(result.load_rps)
+    likely = ["80 % sure"] * (result.intervals and not result.rated)
+    heads = [*varied, "~fails", *likely, *latencies, *(f">{name}" for name in names)]
+    return Table.of(title, "|".join(heads), (_row(result, keys, *row, knee, counts) for row in rows))
 
 
 def _row(
-    keys: Sequence[str], setting: Setting, f: Figures, knee: Knee | None, limited: bool, counts: Sequence[str]
+    result: Sweep, keys: Sequence[str], setting: Setting, f: Figures, knee: Knee | None, counts: Sequence[str]
 ) -> Row:
     times = (getattr(getattr(f.run, f"{name}_ms", None), q, None) for name, qs in LATENCIES for q in qs)
     rates = [*([f.offered_rps] if "rate" not in keys else []), f.completed_rps, f.output_tokens_per_s]
+    likely = "-" if f.likely is None else "holds" if f.likely else "may fail"
     return row(
         *(setting.shown(name) for name in keys),
+        *[str(result.replicas(setting.rate))] * bool(result.load_rps),
         ", ".join(SHORT.get(name) or _words(name) for name in f.fails),
+        *[likely] * (result.intervals and not result.rated),
         *map(_short, times),
-        *map(_short, [*rates, f.goodput_rps] if limited else rates),
+        *map(_short, [*rates, f.goodput_rps] if result.limits else rates),
         f"{100.0 * f.waiting_share:.1f} %",
         str(f.most_running),
         *(str(getattr(f.prediction, name)) for name in counts),
@@ -169,6 +192,6 @@ def _said(block: Block) -> list[str]:
         for text in texts:
             begun.setdefault(re.sub(r"[0-9.]+", "", text), (rate, text))
     return [
-        text if rate is None or all(text in texts for _, texts in rows) else f"from rate {figure(rate)}: {text}"
+        text if rate is None or all(text in texts for _, texts in rows) else f"from rate {rate_figure(rate)}: {text}"
         for rate, text in begun.values()
     ]

@@ -1,0 +1,43 @@
+"""The intervals of a prediction: by the errors of its class of held-out runs, and by how much near-optimal programs
+disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from evaluator.intervals import LEVELS, Disagreement, Scale, figure_of, interval
+from evaluator.score import Prediction
+from evolve.program.beware import farther_than_held_out
+from evolve.program.forecast import Bands
+from evolve.run.ranges import factors, outside
+from evolve.run.records import Record
+from evolve.run.trust import SATURATED, Trust
+from simulator.experiment.experiment import Experiment
+
+
+def class_of(trust: Trust, record: Record, e: Experiment, prediction: Prediction, doubt: Disagreement) -> str:
+    """The class of held-out runs whose errors count for this experiment."""
+    beyond = record.ranges is None or bool(outside(record.all_ranges, e, prediction))
+    return trust.class_of(beyond, doubt)
+
+
+def bands_of(prediction: Prediction, doubt: Disagreement, scales: Mapping[str, Scale]) -> Bands:
+    """The intervals of every figure that has a scale, in ms; none if no request completes."""
+    run, bands = prediction.predicted.summary, {}
+    for name, scale in scales.items():
+        value, spread = figure_of(run, name), doubt.spread[name]
+        if value is not None and spread is not None:
+            bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
+    return bands
+
+
+def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Prediction, which: str) -> list[str]:
+    """A line for every reason why the intervals of this experiment, by the errors of the class `which`, are too
+    narrow: no run that was held out was so far from the fitted ones."""
+    far = trust.too_far(factors(record.all_ranges, e, prediction))
+    if which == SATURATED:  # its errors are those of runs with a queue
+        far.pop("requests_in_flight", None)
+    lines = farther_than_held_out(far)
+    if record.all_gpus and e.hardware not in record.all_gpus:
+        lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
+    return lines

@@ -1,0 +1,63 @@
+"""`evolve predict --load`: how many replicas of a deployment are enough for a load that they share equally."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from evolve.program.sweep_result import Row, replicas
+
+
+def shared(load_rps: float, start_rps: float, at: Callable[[float], Row], judged: Callable[[Row], Row]) -> list[Row]:
+    """The rows of the shares that were tried, in ascending order of rate, until it is known how many replicas are the
+    fewest with which everything holds, averaged over arrival seeds, under each alone, and at the upper ends of
+    intervals.
+
+    The first share is at most start_rps, the rate of the experiment's own load: far above the rate that a deployment
+    serves, replays are long. `at` predicts a rate in requests/s; `judged` adds whether it holds at the upper ends.
+    """
+    tried: dict[int, Row] = {}
+
+    def row(count: int) -> Row:
+        if count not in tried:
+            tried[count] = at(load_rps / count)
+        return tried[count]
+
+    def holds(count: int) -> bool:
+        f = row(count).figures
+        return f is not None and not f.fails
+
+    def holds_by_seed(count: int) -> bool:
+        f = row(count).figures
+        return f is not None and f.seeds_holding == f.seeds
+
+    def likely_holds(count: int) -> bool:
+        if (f := row(count).figures) and f.likely is None:
+            tried[count] = judged(tried[count])
+        f = tried[count].figures
+        return f is not None and f.likely is True
+
+    def hopeless(count: int) -> bool:
+        """Whether more replicas will not help either: each serves one request at a time, or none."""
+        f = row(count).figures
+        return f is None or f.most_running <= 1
+
+    enough = _fewest(holds, hopeless, 0, replicas(load_rps, start_rps))
+    if enough is not None:
+        _fewest(holds_by_seed, hopeless, enough - 1, enough)
+        f = judged(row(enough)).figures
+        if f and f.likely is not None:  # there are intervals
+            _fewest(likely_holds, hopeless, enough - 1, enough)
+    return [tried[count] for count in sorted(tried, reverse=True)]
+
+
+def _fewest(holds: Callable[[int], bool], hopeless: Callable[[int], bool], few: int, many: int) -> int | None:
+    """The smallest count above `few`, which does not hold, with which something holds, if with it and every larger one
+    it does; None if there is none. The first count to try is `many`."""
+    while not holds(many):
+        if hopeless(many):
+            return None
+        few, many = many, 2 * many
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if holds(middle) else (middle, many)
+    return many
