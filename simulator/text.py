@@ -30,6 +30,6 @@ def visible(text: str, keep: str = "") -> str:
     >>> visible("a\x1b[31mb\u202e\n")
     'a\\x1b[31mb\\u202e\\n'
     """
-    if text.isprintable():
-        return text
-    return "".join(c if c in keep or not hidden(c) else c.encode("unicode_escape").decode() for c in text)
+    # each distinct character is looked at once: texts may have a million
+    spelled = {ord(c): c.encode("unicode_escape").decode() for c in set(text) - set(keep) if hidden(c)}
+    return text.translate(spelled) if spelled else text

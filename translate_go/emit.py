@@ -29,8 +29,8 @@ _HEAD = 200  # bytes at the start of a file in which the mark is looked for
 
 def emit(
     program: Program, *, target: str, deployments: Sequence[Deployment] = (), name: Name = DEFAULT,
-    provenance: tuple[str, ...] = (), cautions: tuple[str, ...] = (), host: Host | None = None,
-    again: str = "evolve emit PROGRAM",
+    provenance: tuple[str, ...] = (), accuracy: tuple[str, ...] = (), cautions: tuple[str, ...] = (),
+    host: Host | None = None, again: str = "evolve emit PROGRAM",
 ) -> dict[str, str]:  # fmt: skip
     """File name -> text: for the default name fitted.go, fitted_test.go, INTEGRATION.md, and sometimes others.
 
@@ -38,11 +38,12 @@ def emit(
     each; fitted_trees.go has the program's ensemble of trees; defaults.yaml is for blis-5, whose host reads it.
     `target` is one of TARGETS. The facts and curves of `deployments` are baked in, in addition to the generic
     constructor; without any, the caller of NewFitted supplies them. `provenance` lines (program key, data, errors,
-    date, engine version) go into the header. `cautions`, reasons not to rely on the program, begin INTEGRATION.md;
-    `again` is the command that it repeats, without --out. With a `host`, the Go computes the facts and curves of any
-    deployment from the host's configuration (fitted_facts.go, fitted_kernels.go, fitted_tables.go), and `deployments`,
-    which need a `config`, are those of the recorded times alone. Raises InputError for an unknown target, for
-    deployments whose facts the program cannot use, for facts of the host's own form with a `host`, and for names used
+    date, engine version) go into the header. `accuracy`, lines of a table, and before it `cautions`, reasons not to
+    rely on the program, are in INTEGRATION.md; `again` is the command that it repeats, without --out. With a `host`,
+    the Go computes the facts and curves of any deployment from the host's configuration (fitted_facts.go,
+    fitted_kernels.go, fitted_tables.go), and `deployments`, which need a `config`, are those of the recorded times
+    alone. Raises InputError for an unknown target, for deployments whose facts the program cannot use, for facts of the
+    host's own form with a `host`, and for names used
     twice.
     """
     if target not in TARGETS:
@@ -59,7 +60,7 @@ def emit(
     files = {
         name.source_file: source(needs, deployments, provenance),
         name.test_file: go_test(needs, deployments),
-        "INTEGRATION.md": f"<!-- {MARK} -->\n{integration(needs, deployments, again, cautions)}",
+        "INTEGRATION.md": f"<!-- {MARK} -->\n{integration(needs, deployments, again, cautions, accuracy)}",
     }
     if needs.target.reads_coefficients:
         files[DEFAULTS] = f"# {MARK}\n{defaults_yaml(program, deployments, name)}"

@@ -12,6 +12,7 @@ from evaluator.deployments import GPU, KnownDeployment, known_model, measured_de
 from evaluator.experiments import bundled_experiments, hardware_table, known_models, model_table
 from evaluator.judge.gates import complaints, deployments_of
 from evolve import __version__
+from evolve.program.accuracy import accuracy
 from evolve.report.printing import plain, prose
 from evolve.report.progress import Line
 from evolve.report.table import Column, Row, Table, number
@@ -151,6 +152,7 @@ def provenance(source: Source) -> tuple[str, ...]:
         f"Fitted {record.date} by engine {record.engine} on data {record.data}.",
         "Signed errors of the means there, percent:",
         *(f"  {line}" for line in plain(Table("", columns, rows)).splitlines()),
+        *accuracy(source),
         *(f"Caution: {text}." for text in record.cautions),
     )
 
@@ -170,7 +172,7 @@ def emit_to(
         deployments = [_of_known(known) for known in measured_deployments()]
     files = emit(
         program, target=target, deployments=deployments, name=name, provenance=provenance(source),
-        cautions=cautions, again=again,
+        accuracy=accuracy(source), cautions=cautions, again=again,
     )  # fmt: skip
     if out is not None:
         write(files, out, name)
@@ -201,7 +203,7 @@ def emit_for_host(source: Source, target: str, out: Path | None, name: Name, aga
     recorded = _recorded(deployments)
     files = emit(
         program, target=target, deployments=recorded, name=name, provenance=provenance(source),
-        cautions=source.cautions, host=host, again=again,
+        accuracy=accuracy(source), cautions=source.cautions, host=host, again=again,
     )  # fmt: skip
     if out is not None:
         write(files, out, name)

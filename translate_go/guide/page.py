@@ -19,7 +19,7 @@ _HEAD = """\
 # Adding this latency model to BLIS
 {cautions}
 {about}
-{into}
+{accuracy}{into}
 1. Copy {copied} to `sim/latency/`.
 2. Run `go vet ./sim/latency` and `go test ./sim/latency -run <Name> -bench <Name>`: the test compares recorded
    batches and prompts with the times of the interpreter in which the program was scored, the benchmark times a batch of
@@ -127,10 +127,13 @@ _TREES = (
 )
 
 
-def integration(plan: Plan, deployments: Sequence[Deployment], again: str, cautions: Sequence[str]) -> str:
+def integration(
+    plan: Plan, deployments: Sequence[Deployment], again: str, cautions: Sequence[str], accuracy: Sequence[str]
+) -> str:
     """The text of the file: what was emitted, and the steps for the target's branch.
 
     again: the command that emitted it, without the place where the files went. cautions: reasons not to rely on it.
+    accuracy: the lines of a table.
     """
     target, name = plan.target, plan.name
     names = [f"`{name.source_file}`"]
@@ -149,7 +152,10 @@ def integration(plan: Plan, deployments: Sequence[Deployment], again: str, cauti
     if target.branch == "main" and len(deployments) > 1 and not possible:
         into = f"\n{_paragraph(_NO_INTO.format(count=len(deployments)))}\n"
     warned = "".join(f"\n{_paragraph(f'**Before you use it**: {clean(text)}.')}\n" for text in cautions)
-    head = name.fill(_HEAD).format(cautions=warned, about=about, into=into, copied=copied)
+    table = "".join(f"    {clean(line).rstrip()}\n" for line in accuracy)
+    head = name.fill(_HEAD).format(
+        cautions=warned, about=about, accuracy=f"\n{table}" if table else "", into=into, copied=copied
+    )
     choice, omissions = _choice(plan, deployments), _left_out(deployments)
     registration = steps(plan, deployments), library(plan, deployments)
     return "".join((head, *choice, *_settings(plan), *_trees(plan), *omissions, *registration))
