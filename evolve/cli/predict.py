@@ -46,8 +46,8 @@ from simulator.experiment.workload import PARTS
 @list_option("--slo", "slo", "LATENCY=TIME,...", "Limits such as ttft_p99=500ms,itl_mean=50ms on the mean, p50, p90 or "
              "p99 of ttft, e2e or itl, which is over requests: each request's mean (repeatable).")  # fmt: skip
 @click.option("--load", "load_rps", type=click.FloatRange(0, MOST_RATE, min_open=True), metavar="REQUESTS/S",
-              help="Say how many replicas and GPUs this load needs, found by trying their shares of it, or along the "
-              "rates of --sweep.")  # fmt: skip
+              help="How many replicas and GPUs does a service of this load need, on each deployment of "
+              "--sweep?")  # fmt: skip
 @click.option("--against", metavar="PROGRAM", help="Compare with this program: predictions and errors side by side.")
 @tables_options("a row for each experiment, or each combination of --sweep, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
@@ -96,6 +96,8 @@ def predict(
         raise InputError(f"--against compares with what was measured, {of_limits} does not: give one of the two")
     if plans:
         axes, limits = parse_axes(sweeps), parse_slo(slo)
+        if axes.rate and load_rps is not None:
+            raise InputError("--load tries the rates of one, two, three ... replicas: leave --sweep rate=... out")
         written = written_and_named(experiments, ids)
         swept = predict_sweep(source, written, arrival_seeds, axes, limits, Line(), load_rps)
         tables.write("sweep", "sweep", swept)

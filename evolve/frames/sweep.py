@@ -46,6 +46,8 @@ SWEEP = (
     flag("likely", "whether all holds at the upper ends of the 80 % intervals, too; missing: not looked at, or none"),
     number("holds_up_to_rps", "the last rate of its engine settings at which everything holds; missing: none"),
     number("likely_holds_up_to_rps", "the highest rate up to that one that is `likely`; missing: none"),
+    whole("needed_gpus", "GPUs that the load of `--load` needs of its engine settings; missing: no load, or none do"),
+    whole("needed_gpus_likely", "the same at the highest rate that is `likely`"),
     flag("knee", "whether it is the first rate of its engine settings that does not hold", paper=True),
     several("warnings", "what to know before using the figures"),
 )
@@ -85,6 +87,8 @@ def _row(result: Sweep, block: Block, row: Row) -> dict[str, object]:
         "likely": f.likely,
         "holds_up_to_rps": knee.holds_up_to if knee else None,
         "likely_holds_up_to_rps": knee.likely if knee else None,
+        "needed_gpus": result.gpus(block, knee.holds_up_to) if knee else None,
+        "needed_gpus_likely": result.gpus(block, knee.likely) if knee else None,
         "knee": setting.rate == knee.rate if knee else None,
-        "warnings": f.warnings,
+        "warnings": (*f.warnings, *f.narrow),
     }

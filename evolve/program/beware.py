@@ -14,11 +14,13 @@ from evolve.run.ranges import outside
 from evolve.run.records import Record
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observation
+from simulator.experiment.workload import duration_s, is_recorded
 
 OVERLOADED = 0.5  # share of the mean E2E spent in the queue
 # Of the datasheet's bound: an observed mean below the first is not in ms, or of another deployment; below the second,
 # it is so far off that nothing can be learned from it.
 TOO_FAST, ABSURD = 0.5, 0.1
+HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 
 # What the ranges of evolve.run.ranges.factors are called in a sentence.
@@ -28,7 +30,7 @@ RANGES = {
     "active_params_b": "the parameters active per token are",
     "tp": "the TP degree is",
     "requests_in_flight": "requests in flight are",
-    "prompt_tokens": "prompts are",
+    "prompt_tokens": "prompts, the longest 5 % left out, are",
     "max_num_batched_tokens": "max_num_batched_tokens is",
 }
 
@@ -90,9 +92,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
         lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
                      f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
-    if prediction.late > LATE * total:
-        text = f"{prediction.late} of {total} requests are later turns that come after the last stage has ended"
-        lines.append(f"{text}: the rate is not reached: lengthen the stages")
+    lines += too_late(prediction)
     if waiting_share(prediction) > OVERLOADED:
         lines.append("the program predicts a growing queue: requests wait longer than they are served, and ever longer "
                      "while the load lasts; `--sweep rate=...` says what one replica serves")  # fmt: skip
@@ -101,6 +101,26 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if record is None:
         return [*lines, "no record of what this program was fitted on"]
     return [*lines, *outside(record.all_ranges, experiment, prediction)]
+
+
+def too_late(prediction: Prediction) -> list[str]:
+    """A line if so many turns of conversations come after the last stage that the rate is not reached."""
+    summary = prediction.predicted.summary
+    total = (summary.completed or 0) + (summary.failed or 0) if summary else 0
+    if prediction.late <= LATE * total:
+        return []
+    text = f"{prediction.late} of {total} requests are later turns that come after the last stage has ended"
+    return [f"{text}: the rate is not reached: lengthen the stages"]
+
+
+def hurried(experiment: Experiment, own: Experiment) -> list[str]:
+    """A line if a trace is played faster than it was recorded, in `own`: its peaks are as high as they should be, but
+    shorter."""
+    faster = duration_s(own.workload) / duration_s(experiment.workload)
+    if not is_recorded(own.workload) or faster < HURRIED:
+        return []
+    return [f"the trace is played {faster:.2g} times as fast, so its peaks last only 1/{faster:.2g} of their time: "
+            "in truth queues grow longer in them"]  # fmt: skip
 
 
 def contradicted(observed: Observation | None, bands: Bands) -> list[str]:

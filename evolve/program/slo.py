@@ -16,6 +16,7 @@ from simulator.experiment.experiment import Observation
 from simulator.experiment.limits import MOST_MS
 from simulator.replay import Replay
 
+SLOWER = 2  # requests that are to be slower than a percentile
 US = {"us": 1, "ms": 1_000, "s": 1_000_000}
 NAMES = tuple(f"{latency}_{quantity}" for latency in MEANS for quantity in QUANTITIES)
 TPOT = "what vLLM calls TPOT is itl here, each request's mean time per token after the first"
@@ -64,6 +65,7 @@ def parse_slo(words: Sequence[str]) -> tuple[Limit, ...]:
         if name not in NAMES:
             latency = name.partition("_")[0]
             remedy = TPOT if latency == "tpot" else QUANTITY if latency in MEANS else nearest(name, NAMES)
+            remedy = FORM if name.endswith(("<", ">")) else remedy
             raise InputError(f"--slo {text}: {shown(name)} is not a figure: {remedy}")
         time = _TIME.fullmatch(most)
         most_us = float(Decimal(time[1]) * US[time[2]]) if time else 0.0
@@ -88,3 +90,14 @@ def meeting(replay: Replay, limits: Sequence[Limit]) -> np.ndarray:
     for limit in limits:
         good &= own_us[limit.latency] <= limit.most_us
     return good
+
+
+def few_requests(limits: Sequence[Limit], replays: Sequence[Replay]) -> list[str]:
+    """A line for each limit on a percentile of so few requests that hardly any is slower."""
+    count = min(int(replay.completed.sum()) for replay in replays)
+    lines = []
+    for limit in limits:
+        share = 0.0 if limit.quantity == "mean" else 1.0 - int(limit.quantity[1:]) / 100.0
+        if 0.0 < count * share < SLOWER:
+            lines.append(f"{limit.name} of {count} requests depends on the slowest few: lengthen the stages")
+    return lines

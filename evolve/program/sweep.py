@@ -16,10 +16,10 @@ from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, prediction_of
 from evolve.program.axes import ENGINE, Axes, Setting
 from evolve.program.bands import bands_of, class_of, too_narrow
-from evolve.program.beware import warnings
+from evolve.program.beware import hurried, too_late, warnings
 from evolve.program.loads import redeployed
 from evolve.program.replicas import shared
-from evolve.program.slo import Limit, meeting
+from evolve.program.slo import Limit, few_requests, meeting
 from evolve.program.sweep_result import LONGER, LOST, MOST_LOST, NOTHING, QUEUE, Block, Figures, Row, Sweep
 from evolve.report.progress import Line
 from evolve.run.program import Source
@@ -29,9 +29,17 @@ from simulator.bind import Bound, bind
 from simulator.clock.steps import steps_of
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Workload
-from simulator.experiment.file import experiment_at_rate
+from simulator.experiment.file import experiment_under
 from simulator.experiment.load import limits_of, load_of
-from simulator.experiment.workload import duration_s, is_recorded, late_requests, offered_requests, seeds_of
+from simulator.experiment.workload import (
+    at_rate,
+    duration_s,
+    is_recorded,
+    late_requests,
+    offered_requests,
+    seeds_of,
+    share_of,
+)
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import Replay, replay_bound
@@ -75,8 +83,8 @@ def sweep(
 ) -> Sweep:
     """Replay every experiment at every combination under every arrival seed.
 
-    load_rps: a load that replicas share equally. Unless the axes have rates, the rates are the shares of one, two,
-    three ... replicas, as many as it takes to find the fewest.
+    load_rps: a load that replicas share equally, if the axes have no rates: the rates are the shares of one, two, three
+    ... replicas, as many as it takes to find the fewest.
     """
     program, trust = source.complete, trust_of(source)
     committee = trust.programs if trust else ()
@@ -113,6 +121,7 @@ def sweep(
         warnings=tuple(about),
         load_rps=load_rps,
         intervals=trust is not None,
+        uneven=any(len(e.workload.stages) > 1 for e in experiments),
     )
 
 
@@ -138,27 +147,38 @@ def _rows(question: _Question, d: _Deployment, tick: Callable[[], None]) -> list
     rates = question.axes.rate or (None,)
     if d.built is None or d.bound is None:
         return [Row(replace(d.setting, rate=rate), impossible=d.impossible) for rate in rates]
-    built, bound, keys = d.built, d.bound, (*question.axes.others, "rate")
+    built, bound, others = d.built, d.bound, question.axes.others
     steps = steps_of(bound, limits_of(built))
+
+    def experiment(rate: float | None, where: str) -> Experiment:
+        if rate is None:
+            return built
+        load = share_of(built.workload, rate) if question.load_rps else at_rate(built.workload, rate)
+        return experiment_under(built, load, where)
 
     def at(rate: float | None) -> Row:
         setting = replace(d.setting, rate=rate)
+        where = setting.label(built.id, others if rate is None else (*others, "rate"))
         try:
-            e = built if rate is None else experiment_at_rate(built, rate, setting.label(built.id, keys))
+            e = experiment(rate, where)
         except InputError as error:
             return Row(setting, impossible=str(error))
         replays = [replay_bound(load_of(e, seed), bound, steps=steps) for seed in seeds_of(e.workload, question.seeds)]
         tick()
-        return Row(setting, figures_of(question.source.record, e, replays, question.limits))
+        figures = figures_of(question.source.record, e, replays, question.limits)
+        if question.load_rps and (late := too_late(figures.prediction)):  # a replica would have more to do
+            return Row(setting, impossible=f"{where}: {late[0]}")
+        lines = [*hurried(e, built), *([] if question.axes.rate else few_requests(question.limits, replays))]
+        return Row(setting, replace(figures, warnings=(*figures.warnings, *lines)))
 
     def judged(row: Row) -> Row:
-        rate, f = row.setting.rate, row.figures
+        f = row.figures
         if f is None or question.trust is None or question.source.record is None:
             return row
-        e = built if rate is None else experiment_at_rate(built, rate, built.id)
+        e = experiment(row.setting.rate, built.id)
         return replace(row, figures=_judged(question, question.trust, question.source.record, e, f))
 
-    if question.load_rps and not question.axes.rate:
+    if question.load_rps:
         return shared(question.load_rps, offered_requests(built.workload) / duration_s(built.workload), at, judged)
     rows = [at(rate) for rate in rates]
     # intervals cost a dozen replays: from the last rate that holds downwards, until one holds at their upper ends, too
@@ -170,8 +190,8 @@ def _rows(question: _Question, d: _Deployment, tick: Callable[[], None]) -> list
 
 
 def _judged(question: _Question, trust: Trust, record: Record, e: Experiment, f: Figures) -> Figures:
-    """The figures with whether everything holds at the upper ends of the 80 % intervals, and for 80 % of the committee
-    no queue grows; as they are without intervals."""
+    """The figures with whether everything holds at the upper ends of the 80 % intervals, for 80 % of the arrival seeds
+    alone, and no queue grows for 80 % of the committee; as they are without intervals."""
     [doubt] = disagreements(question.program, question.committee, [e], question.seeds[0])
     which = class_of(trust, record, e, f.prediction, doubt)
     bands = bands_of(f.prediction, doubt, scales(trust.residuals(which)))
@@ -181,9 +201,9 @@ def _judged(question: _Question, trust: Trust, record: Record, e: Experiment, f:
     # where requests wait long without a queue that grows, the committee says nothing of one either
     calm = doubt.saturated <= 1.0 - level or f.waiting_share > WAITING
     tops = [(bands[limit.figure][level][1], limit.most_ms) for limit in question.limits if limit.figure in bands]
-    likely = not f.fails and calm and all(top_ms <= most_ms for top_ms, most_ms in tops)
-    lines = too_narrow(trust, record, e, f.prediction, which)
-    return replace(f, likely=likely, warnings=(*f.warnings, *lines))
+    seeds = f.seeds_holding >= level * f.seeds
+    likely = not f.fails and seeds and calm and all(top_ms <= most_ms for top_ms, most_ms in tops)
+    return replace(f, likely=likely, narrow=tuple(too_narrow(trust, record, e, f.prediction, which)))
 
 
 def figures_of(

@@ -39,8 +39,8 @@ class Figures:
     requests have ended. goodput_rps: None without limits. most_running: the most requests in a batch at once. holds:
     whether each limit does; None where no request has such a latency. fails: the limits that do not, and QUEUE, LOST or
     NOTHING; seeds_holding: under how many of the arrival `seeds` alone nothing fails. likely: whether everything holds
-    at the upper ends of the 80 % intervals, too; None where nobody asked, or there are no intervals. warnings: what to
-    know before using the figures.
+    at the upper ends of the 80 % intervals, too; None where nobody asked, or there are no intervals. narrow: why these
+    may be too narrow. warnings: what to know before using the figures.
     """
 
     prediction: Prediction
@@ -55,6 +55,7 @@ class Figures:
     seeds_holding: int
     warnings: tuple[str, ...]
     likely: bool | None = None
+    narrow: tuple[str, ...] = ()
 
     @property
     def run(self) -> Observation | None:
@@ -87,7 +88,8 @@ class Knee:
 
     holds_up_to: the last rate before it, None if it is the first. sure: the last rate up to which all hold under every
     arrival seed alone. likely: the highest rate up to holds_up_to at which all hold at the upper ends of the 80 %
-    intervals, too; None if there is none, or no intervals. last: the highest rate that was predicted.
+    intervals, too; None if there is none, or no intervals. narrow: whether these may be too narrow there. last: the
+    highest rate that was predicted.
     """
 
     rate: float | None
@@ -95,6 +97,7 @@ class Knee:
     holds_up_to: float | None
     sure: float | None
     likely: float | None
+    narrow: bool
     last: float
 
 
@@ -120,10 +123,11 @@ class Block:
             return None
         held = [rate for rate, _ in takewhile(lambda pair: not pair[1].fails, rated)]
         every = [rate for rate, _ in takewhile(lambda pair: pair[1].seeds_holding == pair[1].seeds, rated)]
-        likely = [rate for rate, figures in rated[: len(held)] if figures.likely]
-        up_to, sure, surest = (rates[-1] if rates else None for rates in (held, every, likely))
+        likely = [(rate, bool(figures.narrow)) for rate, figures in rated[: len(held)] if figures.likely]
+        up_to, sure = (rates[-1] if rates else None for rates in (held, every))
+        surest, narrow = likely[-1] if likely else (None, False)
         rate, fails = (None, ()) if len(held) == len(rated) else (rated[len(held)][0], rated[len(held)][1].fails)
-        return Knee(rate, fails, up_to, sure, surest, rated[-1][0])
+        return Knee(rate, fails, up_to, sure, surest, narrow, rated[-1][0])
 
 
 def replicas(load_rps: float, rate_rps: float) -> int:
@@ -141,7 +145,7 @@ class Sweep:
 
     data: hash of the experiments as their file has them. drawn: whether any requests differ between seeds. load_rps:
     what all replicas of a deployment serve together, None if nobody asked how many there are to be. intervals: whether
-    the program has any. warnings: what to know about the program.
+    the program has any. uneven: whether any load has several stages. warnings: what to know about the program.
     """
 
     name: str
@@ -155,6 +159,7 @@ class Sweep:
     warnings: tuple[str, ...]
     load_rps: float | None = None
     intervals: bool = False
+    uneven: bool = False
 
     @property
     def rated(self) -> bool:
@@ -164,6 +169,11 @@ class Sweep:
     def replicas(self, rate_rps: float | None) -> int | None:
         """How many replicas share the load if each serves this rate; None without a load or a rate."""
         return replicas(self.load_rps, rate_rps) if self.load_rps and rate_rps else None
+
+    def gpus(self, block: Block, rate_rps: float | None) -> int | None:
+        """How many GPUs these replicas have on the deployment of a block."""
+        count = self.replicas(rate_rps)
+        return count * block.setting.tp if count else None
 
     def to_json(self) -> JsonObject:
         return {
@@ -194,7 +204,7 @@ def _row_json(result: Sweep, block: Block, row: Row) -> JsonObject:
         "holds": dict(f.holds) if f else {},
         "fails": list(f.fails) if f else [],
         "likely": f.likely if f else None,
-        "warnings": list(f.warnings) if f else [],
+        "warnings": [*f.warnings, *f.narrow] if f else [],
     }
     rate = {"rate_rps": row.setting.rate, "replicas": result.replicas(row.setting.rate)}
     about = {"experiment": block.experiment, "model": block.model, **rate, **row.setting.deployed}
@@ -212,5 +222,7 @@ def _knee_json(result: Sweep, block: Block, knee: Knee) -> JsonObject:
         "likely_holds_up_to_rps": knee.likely,
         "last_rps": knee.last,
         "replicas": result.replicas(knee.holds_up_to),
+        "gpus": result.gpus(block, knee.holds_up_to),
         "replicas_likely": result.replicas(knee.likely),
+        "gpus_likely": result.gpus(block, knee.likely),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -31,11 +32,15 @@ WAITING_LEGEND = (
     f"waiting: share of the mean E2E spent in the queue; queue: beyond {100 * WAITING:.0f} %, and the second half of "
     f"the requests waits {LONGER:g} times as long as the first, so the queue grows. running: most requests in a batch"
 )
-CAPACITY = "Each deployment is one replica: L requests/s need L / (holds up to) of them, rounded up, as --load L does"
-SHARES = "The replicas of a deployment share the load equally, with arrivals as in the experiments file at that rate"
+CAPACITY = "Each deployment is one replica: L requests/s need L / (holds up to) of them, rounded up (--load L)"
+SHARES = "Replicas share the load equally, each with arrivals and stages as in the experiments file"
+SEVERAL = "Each experiment is a service of its own with this load"
+BUSIEST = "The load is the mean over the stages, of which the busiest may have more"
 BY_SEED = "By seed: up to where all holds under each arrival seed alone"
 LIKELY = "80 % sure: up to where all holds at the upper ends of the 80 % intervals, too"
+NARROW = "; ?: these may be too narrow, for the reasons below"
 NO_LIKELY = "Latencies have intervals in `evolve predict` without --sweep"
+NO_LIMITS = "Without --slo only a queue that grows is too much, however long requests take"
 LATENCIES = (("ttft", ("mean", "p50", "p90", "p99")), ("e2e", ("mean", "p99")), ("itl", ("mean", "p99")))
 LOST_LEGEND = f"requests fail: more than {100 * MOST_LOST:.0f} % are refused or given up, and have no latencies"
 SHORT = {QUEUE: "queue", LOST: LOST, NOTHING: NOTHING}
@@ -53,6 +58,8 @@ def print_sweep(result: Sweep) -> None:
     if result.load_rps or (result.rated and len(result.blocks) > 1):
         show(_capacity(result))
         note(_capacity_legend(result))
+        for line in _hopeless(result):
+            prose(line, "bold")
     counts = [name for name in COUNTS if any(getattr(figures.prediction, name) for figures in every)]
     for title, keys, blocks in _tables(result):
         predicted = [pair for block in blocks for pair in block.predicted]
@@ -91,36 +98,68 @@ def knee_text(knee: Knee) -> str:
 
 def _capacity(result: Sweep) -> Table:
     """The last rate that holds on every deployment, as it is, per GPU, under every arrival seed and at the upper ends
-    of intervals; with a load, how many replicas and GPUs share it."""
-    rows = []
-    for block in result.blocks:
-        tp = block.setting.tp
-        cells = [_label(result, block), str(tp)]
-        knee = block.knee
-        if knee is None:
-            rows.append([*cells, "impossible"])
-            continue
-        rates = [knee.holds_up_to, knee.sure, *([knee.likely] if result.intervals else [])]
-        more = [" or more" * (rate == knee.last) for rate in rates]  # all holds at the highest rate, too
-        holds, *surer = (f"{rate_figure(rate)}{m}" if rate else "none" for rate, m in zip(rates, more, strict=True))
-        per_gpu = f"{_short(knee.holds_up_to / tp)}{more[0]}" if knee.holds_up_to else "-"
-        cells += [holds, per_gpu, *surer]
-        if result.load_rps:
-            counts = [result.replicas(rate) for rate in (rates[0], *rates[2:])]
-            cells += [str(counts[0] or "-"), *(str(tp * count) if count else "-" for count in counts)]
-        rows.append(cells)
+    of intervals; with a load, how many replicas and GPUs share it, the fewest GPUs first."""
+    blocks = list(result.blocks)
+    if result.load_rps:
+        blocks.sort(key=lambda b: (b.knee is None, result.gpus(b, b.knee.holds_up_to if b.knee else None) or math.inf))
     heads = "deployment|>GPUs|>holds up to|>per GPU|>by seed" + "|>80 % sure" * result.intervals
     if not result.load_rps:
+        rows = [_served(result, block) for block in blocks]
         return Table.of("What each deployment serves, in requests/s", heads, rows)
-    heads = heads.replace("GPUs", "GPUs each", 1) + "|>replicas|>GPUs" + "|>80 % sure" * result.intervals
+    heads = heads.replace("GPUs", "GPUs each", 1) + "|>replicas|>GPUs" + "|>GPUs, 80 % sure" * result.intervals
+    rows = [[*_served(result, block), *_needed(result, block)] for block in blocks]
     return Table.of(f"What {rate_figure(result.load_rps)} requests/s need", heads, rows)
+
+
+def _served(result: Sweep, block: Block) -> list[str]:
+    """The cells of a deployment about the rates that it serves."""
+    tp, knee = block.setting.tp, block.knee
+    cells = [_label(result, block), str(tp)]
+    if knee is None:
+        return [*cells, "impossible"]
+    rates = [knee.holds_up_to, knee.sure, *([knee.likely] if result.intervals else [])]
+    more = [" or more" * (rate == knee.last) for rate in rates]  # all holds at the highest rate, too
+    shown = _short if result.load_rps else rate_figure  # given rates are shown as they were given
+    holds, *surer = (f"{shown(rate)}{m}" if rate else "none" for rate, m in zip(rates, more, strict=True))
+    per_gpu = f"{_short(knee.holds_up_to / tp)}{more[0]}" if knee.holds_up_to else "-"
+    return [*cells, holds, per_gpu, *(f"{text}{' ?' * (i == 1 and knee.narrow)}" for i, text in enumerate(surer))]
+
+
+def _needed(result: Sweep, block: Block) -> list[str]:
+    """The cells of a deployment about its replicas and GPUs; none where it is impossible."""
+    knee = block.knee
+    if knee is None:
+        return []
+    count, gpus = result.replicas(knee.holds_up_to), result.gpus(block, knee.holds_up_to)
+    likely = f"{result.gpus(block, knee.likely) or '-'}{' ?' * knee.narrow}"
+    return [str(count or "-"), str(gpus or "-"), *[likely] * result.intervals]
 
 
 def _capacity_legend(result: Sweep) -> str:
     unsaid = [_words(limit.name) for limit in result.limits if limit.figure not in STATISTICS]
     likely = LIKELY + f" ({', '.join(unsaid)}: as predicted, without an interval)" * bool(unsaid)
-    texts = [SHARES if result.load_rps else CAPACITY, BY_SEED, likely if result.intervals else NO_LIKELY]
+    knees = [knee for block in result.blocks if (knee := block.knee)]
+    texts = [
+        *([SHARES] if result.load_rps else [CAPACITY]),
+        *[SEVERAL] * (result.load_rps is not None and len({block.experiment for block in result.blocks}) > 1),
+        *[BUSIEST] * (result.load_rps is not None and result.uneven),
+        BY_SEED,
+        likely + NARROW * any(knee.narrow for knee in knees) if result.intervals else NO_LIKELY,
+        *[NO_LIMITS] * (not result.limits),
+    ]
     return "".join(f"{text}. " for text in texts).strip()
+
+
+def _hopeless(result: Sweep) -> list[str]:
+    """A line for each deployment of which no number of replicas is enough."""
+    lines = []
+    for block in result.blocks:
+        knee = block.knee
+        if result.load_rps and knee and not knee.holds_up_to and knee.rate:
+            fails = ", ".join(name if name in SHORT else _words(name) for name in knee.fails)
+            lines.append(f"{_label(result, block)}: no number of replicas is enough: even at {rate_figure(knee.rate)} "
+                         f"requests/s each, too much: {fails}. Another GPU, TP degree or limit may help.")  # fmt: skip
+    return lines
 
 
 def _slo(limits: Sequence[Limit]) -> str:
@@ -191,7 +230,9 @@ def _said(block: Block) -> list[str]:
     for rate, texts in rows:
         for text in texts:
             begun.setdefault(re.sub(r"[0-9.]+", "", text), (rate, text))
-    return [
+    narrow = dict.fromkeys(text for _, figures in block.predicted for text in figures.narrow)
+    said = [
         text if rate is None or all(text in texts for _, texts in rows) else f"from rate {rate_figure(rate)}: {text}"
         for rate, text in begun.values()
     ]
+    return [*said, *narrow]  # intervals are looked at for some rows only

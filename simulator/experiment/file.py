@@ -18,7 +18,7 @@ from simulator.experiment.experiment import Engine, Experiment, Observed, Profil
 from simulator.experiment.hardware import gpu_of, mfu_of
 from simulator.experiment.observations import FREE, doubts, measured, only, read_components, read_observed
 from simulator.experiment.trace import Trace
-from simulator.experiment.workload import at_rate, longest_request, offered_requests
+from simulator.experiment.workload import longest_request, offered_requests
 from simulator.experiment.workload_entry import NO_FILES, Files, check_size, read_workload
 from simulator.json import JsonObject
 from simulator.model.architecture import architecture
@@ -110,12 +110,11 @@ def experiment_from_mapping(
     )
 
 
-def experiment_at_rate(experiment: Experiment, rate: float, where: str) -> Experiment:
-    """The experiment under its load at `rate` requests/s, without measurements.
+def experiment_under(experiment: Experiment, workload: Workload, where: str) -> Experiment:
+    """The experiment under another load, without measurements.
 
     Raises InputError as for an experiment of a file; every message begins with `where`.
     """
-    workload = at_rate(experiment.workload, rate)
     check_size(Section(where, "workload", {}), workload)
     _fits(Section(where, "", {}), experiment.engine, workload, experiment.facts)
     return replace(experiment, workload=workload, observed=None, components=None)

@@ -22,6 +22,8 @@ from simulator.stream import stream
 PARTS = {"train": (0.0, 0.6), "valid": (0.6, 0.8), "test": (0.8, 1.0)}  # of a trace, shares of its requests in time
 LENGTHS, SESSIONS = 1, 2  # streams of an experiment beside that of its arrivals
 HISTORIES = 100  # quantiles that stand for the histories of all turns
+ENOUGH = 1000  # requests in a replica's share of a load: ten are slower than its p99
+CONVERSATIONS = 20  # mean lengths of a conversation that such a share lasts at least
 TINY = 1e-300  # a sum of gaps that are all too small for float64
 
 
@@ -59,6 +61,30 @@ def at_rate(workload: Workload, rate: float) -> Workload:
             return replace(workload, stages=tuple(replace(s, rate=s.rate * faster) for s in workload.stages))
         case _:
             return replace(workload, stages=(Stage(rate, duration_s(workload)),))
+
+
+def share_of(workload: Workload, rate: float) -> Workload:
+    """The load of one of several replicas that share a service equally, a mean of `rate` requests/s.
+
+    All stages keep their shares of the load, so that peaks stay peaks. A load of one stage lasts until there are enough
+    requests for a p99, and for longer than conversations: only where it is short next to them is it not the service's.
+    """
+    if isinstance(workload.source, Trace):
+        return at_rate(workload, rate)
+    faster = rate * duration_s(workload) / offered_requests(workload)
+    stages = tuple(replace(s, rate=s.rate * faster) for s in workload.stages)
+    if len(stages) == 1:
+        least_s = max(ENOUGH / rate, CONVERSATIONS * _conversation_s(workload.source.session))
+        stages = (replace(stages[0], duration_s=max(stages[0].duration_s, least_s)),)
+    return replace(workload, stages=stages)
+
+
+def _conversation_s(session: Session | None) -> float:
+    """The mean seconds from the first turn of a conversation to its last one; 0 without conversations."""
+    if session is None:
+        return 0.0
+    turns, think_time_s = (float(d.quantiles().mean()) for d in (session.turns, session.think_time_s))
+    return max(turns - 1.0, 0.0) * think_time_s
 
 
 def prompt_lengths(workload: Workload) -> np.ndarray:

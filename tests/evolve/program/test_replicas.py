@@ -3,6 +3,8 @@ follows from the intervals of these."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,14 @@ from commands import evolve, refused
 LOAD = 300  # requests/s; a replica of the tiny world's dense deployment serves about 100
 SLO = "ttft_p99=60ms,itl_mean=15ms"
 LIMITS_MS = (("ttft_ms", "p99", 60.0), ("itl_ms", "mean", 15.0))
+ENOUGH = 1000  # requests that a share of one stage lasts for at least
 
 
-def plan(path: Path, rate: float, ident: str = "dense-chat") -> Path:
-    """A file with one deployment of the tiny world at one rate, for as long as its own load."""
-    [entry] = [e for e in yaml.safe_load(tiny_world.DATA)["experiments"] if e["id"] == ident]
+def plan(path: Path, *stages: tuple[float, float], **workload: Any) -> Path:
+    """A file with one deployment of the tiny world under (requests/s, seconds)."""
+    [entry] = [e for e in yaml.safe_load(tiny_world.DATA)["experiments"] if e["id"] == "dense-chat"]
     entry = {key: value for key, value in entry.items() if key not in ("observed", "quality")}
-    lasting_s = sum(stage["duration_s"] for stage in entry["workload"]["stages"])
-    entry["workload"]["stages"] = [{"rate": rate, "duration_s": lasting_s}]
+    entry["workload"] |= {"stages": [{"rate": rate, "duration_s": s} for rate, s in stages], **workload}
     path.write_text(yaml.safe_dump({"version": 1, "experiments": [entry]}))
     return path
 
@@ -42,11 +44,12 @@ def keeps(e: dict[str, Any], suffix: str = "") -> bool:
 
 
 def test_the_fewest_are_those_of_single_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    args = "--experiments", plan(tmp_path / "own.yaml", 70.0), "--load", LOAD, "--slo", SLO
+    args = "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0)), "--load", LOAD, "--slo", SLO
     result = printed(capsys, *args)
     singles = []
     for count in range(1, 12):
-        one = plan(tmp_path / f"{count}.yaml", LOAD / count)
+        rate = LOAD / count
+        one = plan(tmp_path / f"{count}.yaml", (rate, max(30.0, ENOUGH / rate)))
         [e] = printed(capsys, "--experiments", one)["experiments"]
         queue = e["components"]["waiting"] / e["predicted"]["e2e_ms"]["mean"] > 0.05
         singles.append((count, keeps(e) and not queue, keeps(e, "_80")))
@@ -60,45 +63,121 @@ def test_the_fewest_are_those_of_single_predictions(tmp_path: Path, capsys: pyte
     rows = {row["replicas"]: row for row in result["rows"]}
     assert rows[fewest - 1]["fails"] and not rows[fewest]["fails"] and not rows[surer - 1]["likely"]
     assert [row["rate_rps"] for row in result["rows"]] == sorted(LOAD / count for count in rows)
-    assert evolve("predict", "champion", *args) == 0
+    cells = [cell for cell in needed(capsys, *args)[0].split() if cell != "?"]
+    assert cells[-3:] == [str(fewest), str(fewest), str(surer)]  # of one GPU each
+
+
+def needed(capsys: pytest.CaptureFixture[str], *args: object, status: int = 0) -> list[str]:
+    """The lines of the table of what the load needs, and what follows it."""
+    capsys.readouterr()
+    assert evolve("predict", "champion", *args) == status
     lines = capsys.readouterr().out.splitlines()
-    needed = lines[lines.index(f"What {LOAD} requests/s need") + 3].split()
-    assert needed[-3:] == [str(fewest), str(fewest), str(surer)]  # of one GPU each
+    [head] = [i for i, line in enumerate(lines) if line.startswith("What ") and line.endswith(" requests/s need")]
+    return lines[head + 3 :]
 
 
-def test_replicas_of_several_gpus_are_counted_along_given_rates(
+def test_deployments_are_listed_by_their_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two deployments serve less than two GPUs apart would."""
+    args = "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0)), "--load", LOAD, "--slo", SLO, "--sweep", "tp=2,1"
+    knees = {knee["tp"]: knee for knee in printed(capsys, *args)["knees"]}
+    assert {tp: knee["gpus"] for tp, knee in knees.items()} == {tp: tp * knee["replicas"] for tp, knee in knees.items()}
+    assert knees[1]["gpus"] < knees[2]["gpus"]
+    assert [line.split()[2] for line in needed(capsys, *args)[:2]] == ["1", "2"]
+    assert evolve("predict", "champion", *args, "--csv", "-") == 0
+    for row in csv.DictReader(io.StringIO(capsys.readouterr().out)):
+        knee = knees[int(row["tp"])]
+        assert (row["needed_gpus"], row["needed_gpus_likely"]) == (str(knee["gpus"]), str(knee["gpus_likely"]))
+
+
+def test_peaks_stay_peaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A peak of three times the mean, for a fifth of the time: what a replica gets is what a file says with all stages
+    scaled, and more of them are needed than for the mean alone."""
+    stages = (50.0, 20.0), (300.0, 10.0), (50.0, 20.0)  # 100 requests/s on average
+    file = plan(tmp_path / "own.yaml", *stages)
+    result = printed(capsys, "--experiments", file, "--load", LOAD, "--slo", SLO)
+    flat = printed(capsys, "--experiments", plan(tmp_path / "flat.yaml", (100.0, 50.0)), "--load", LOAD, "--slo", SLO)
+    assert result["knees"][0]["replicas"] > flat["knees"][0]["replicas"]
+    for row in result["rows"][:3]:
+        one = plan(tmp_path / "one.yaml", *((rate * row["rate_rps"] / 100.0, s) for rate, s in stages))
+        [e] = printed(capsys, "--experiments", one)["experiments"]
+        assert row["ttft_ms"]["p99"] == e["predicted"]["ttft_ms"]["p99"]
+    said = " ".join(needed(capsys, "--experiments", file, "--load", LOAD, "--slo", SLO))
+    assert "The load is the mean over the stages" in said
+
+
+def test_conversations_that_are_not_done_have_no_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 4 turns 60 s apart: two stages of 30 s end before most turns have come. One stage is made to last."""
+    talk: dict[str, Any] = {"session": {"turns": 4, "think_time_s": 60.0}, "prompt_len": 100}
+    short = plan(tmp_path / "short.yaml", (5.0, 30.0), (6.0, 30.0), **talk)
+    one = plan(tmp_path / "one.yaml", (5.0, 30.0), **talk)
+    lines = needed(capsys, "--experiments", short, "--load", 20, status=1)
+    assert lines[0].split() == ["dense-chat", "1", "impossible"]
+    assert any(
+        "later turns that come after the last stage has ended: the rate is not reached" in line for line in lines
+    )
+    [knee] = printed(capsys, "--experiments", one, "--load", 20)["knees"]
+    assert knee["replicas"]
+
+
+def test_a_trace_that_is_hurried_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{i / 10},300,50\n" for i in range(600))
+    (tmp_path / "t.csv").write_text(f"arrival_s,input_len,output_len\n{rows}")
+    file = plan(tmp_path / "own.yaml", (10.0, 60.0))
+    entry = yaml.safe_load(file.read_text())
+    entry["experiments"][0]["workload"] = {"name": "trace", "trace": "t.csv"}
+    file.write_text(yaml.safe_dump(entry))
+    rows_by_count = {row["replicas"]: row for row in printed(capsys, "--experiments", file, "--load", 40)["rows"]}
+    said = {n: [text for text in row["warnings"] if "the trace is played" in text] for n, row in rows_by_count.items()}
+    assert said[1] and "4 times as fast, so its peaks last only 1/4 of their time" in said[1][0]
+    assert not said.get(4)  # as fast as it was recorded
+
+
+def test_a_percentile_of_few_requests_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = plan(tmp_path / "own.yaml", (5.0, 10.0), (6.0, 10.0))
+    args = "--experiments", file, "--slo", "ttft_p99=1s,ttft_p90=1s,ttft_mean=1s"
+    [row] = printed(capsys, *args)["rows"]
+    said = [text for text in row["warnings"] if "depends on the slowest few" in text]
+    assert said == ["ttft_p99 of 110 requests depends on the slowest few: lengthen the stages"]
+
+
+def test_without_limits_or_for_several_services_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    args = "--experiments", plan(tmp_path / "own.yaml", 70.0), "--load", LOAD, "--slo", SLO
-    args = *args, "--sweep", "rate=40,70,400", "--sweep", "tp=2"
-    result = printed(capsys, *args)
-    assert [row["rate_rps"] for row in result["rows"]] == [40.0, 70.0, 400.0]
-    assert [row["replicas"] for row in result["rows"]] == [8, 5, 1]  # 300 / 40 = 7.5, 300 / 70 = 4.3
-    [knee] = result["knees"]
-    assert knee["holds_up_to_rps"] == 70.0 and knee["replicas"] == 5
-    assert evolve("predict", "champion", *args) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "  5    10  " in lines[lines.index(f"What {LOAD} requests/s need") + 3]
+    file = plan(tmp_path / "own.yaml", (70.0, 30.0))
+    entry = yaml.safe_load(file.read_text())
+    entry["experiments"].append({**entry["experiments"][0], "id": "other"})
+    file.write_text(yaml.safe_dump(entry))
+    said = " ".join(needed(capsys, "--experiments", file, "--load", LOAD))
+    assert "Without --slo only a queue that grows is too much" in said
+    assert "Each experiment is a service of its own with this load" in said
+
+
+def test_intervals_that_may_be_too_narrow_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No run on an H200 was held out (README.md)."""
+    args = "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0)), "--load", LOAD, "--sweep", "hardware=H100,H200"
+    lines = needed(capsys, *args)
+    h100, h200 = (next(line for line in lines if f"dense-chat, {gpu}" in line) for gpu in ("H100", "H200"))
+    assert h200.count("?") == 2 and h100.count("?") in (0, 2)
+    assert any(line.startswith("- no run on another GPU was held out") for line in lines)
 
 
 def test_one_replica_may_be_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = printed(capsys, "--experiments", plan(tmp_path / "own.yaml", 70.0), "--load", 7)
+    result = printed(capsys, "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0)), "--load", 7)
     assert [row["replicas"] for row in result["rows"]][-1] == result["knees"][0]["replicas"] == 1
     assert result["knees"][0]["rate_rps"] is None
 
 
 def test_limits_that_no_rate_keeps_end_in_no_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    args = "--experiments", plan(tmp_path / "own.yaml", 70.0), "--load", LOAD, "--slo", "ttft_p99=1us"
+    args = "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0)), "--load", LOAD, "--slo", "ttft_p99=1us"
     [knee] = printed(capsys, *args)["knees"]
     assert knee["holds_up_to_rps"] is None and knee["replicas"] is None and knee["replicas_likely"] is None
-    assert evolve("predict", "champion", *args) == 0
-    lines = capsys.readouterr().out.splitlines()
-    needed = lines[lines.index(f"What {LOAD} requests/s need") + 3].split()
-    assert needed == ["dense-chat", "1", "none", "-", "none", "none", "-", "-", "-"]
+    lines = needed(capsys, *args)
+    assert lines[0].split() == ["dense-chat", "1", "none", "-", "none", "none", "-", "-", "-"]
+    assert any(line.startswith("dense-chat: no number of replicas is enough: even at ") for line in lines)
 
 
 def test_a_program_without_intervals_has_no_surer_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    args = "--experiments", plan(tmp_path / "own.yaml", 70.0), "--load", LOAD
+    args = "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0)), "--load", LOAD
     result = printed(capsys, *args, program="floor")
     assert not result["intervals"] and {row["likely"] for row in result["rows"]} == {None}
     assert result["knees"][0]["replicas"] and result["knees"][0]["replicas_likely"] is None
@@ -109,7 +188,7 @@ def test_a_program_without_intervals_has_no_surer_count(tmp_path: Path, capsys: 
 def test_limits_alone_say_whether_they_hold_at_the_upper_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = plan(tmp_path / "own.yaml", 70.0)
+    file = plan(tmp_path / "own.yaml", (70.0, 30.0))
     [e] = printed(capsys, "--experiments", file)["experiments"]
     middle, top = e["predicted"]["ttft_ms"]["p99"], e["predicted"]["ttft_ms"]["p99_80"][1]
     for most_ms, word in ((1.001 * top, "holds"), ((middle + top) / 2.0, "may fail")):
@@ -121,7 +200,8 @@ def test_limits_alone_say_whether_they_hold_at_the_upper_ends(
 
 
 def test_bad_loads_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    at = "predict", "champion", "--experiments", plan(tmp_path / "own.yaml", 70.0)
+    at = "predict", "champion", "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0))
     assert "--load must be requests/s above 0" in refused(capsys, *at, "--load", "nan")
+    assert "leave --sweep rate=... out" in refused(capsys, *at, "--load", "7", "--sweep", "rate=7")
     assert "--load does not: give one of the two" in refused(capsys, *at, "--load", "7", "--part", "test")
     assert "--load does not: give one of the two" in refused(capsys, *at, "--load", "7", "--against", "floor")

@@ -224,8 +224,8 @@ def test_on_another_gpu_a_deployment_is_as_a_file_says(tmp_path: Path, capsys: p
     head = lines.index("What each deployment serves, in requests/s")
     served = lines[head : lines.index("", head)]
     cells = {line.split("  ")[0]: re.split("  +", line.strip())[1:] for line in served if line.startswith("dense-chat")}
-    assert cells["dense-chat, H200-SXM-141GB, tp 1"] == ["1", "30 or more", "30.00 or more", "30 or more", "30 or more"]
-    assert cells["dense-chat, H200-SXM-141GB, tp 2"] == ["2", "30 or more", "15.00 or more", "30 or more", "30 or more"]
+    assert cells["dense-chat, H200-SXM-141GB, tp 1"] == ["1", "30 or more", "30.00 or more", "30 or more", "30 or more ?"]
+    assert cells["dense-chat, H200-SXM-141GB, tp 2"] == ["2", "30 or more", "15.00 or more", "30 or more", "30 or more ?"]
     assert cells["dense-chat, H100-NVL-94GB, tp 1"] == ["1", "impossible"]
 
 
