@@ -21,17 +21,17 @@ from evolve.terminal import command
 NAME = "accuracy"
 RULE = (
     "good: for every kind of fold, held-out mean absolute errors are within 10 % (E2E) and 15 % (TTFT, ITL), the "
-    "limits of a run; with care: for E2E in every kind, but not for TTFT or ITL; poor: not for E2E; untested: never "
-    "validated"
+    "limits of a run, and so are those on runs that it is judged on and was not fitted on; with care: for E2E, but not "
+    "for TTFT or ITL, or it was fitted again after the validation; poor: not for E2E; untested: never validated"
 )
 SEED_SET = "fitted by the search, one set for all"
 RANKED = ("e2e", "e2e_p99")
+NEW = "on runs that it was not fitted on"
 NEVER = "never validated: run `{}`"
 
 
 def accuracy(evidence: Evidence) -> Dimension:
     """The dimension of a subject."""
-    subject = evidence.subject
     exhibits = [_predicted(evidence), *_held_out(evidence), _known(evidence), *_known_held_out(evidence)]
     exhibits += [*_intervals(evidence), _ranks(evidence)]
     caveats = [
@@ -42,8 +42,10 @@ def accuracy(evidence: Evidence) -> Dimension:
         caveats.append(
             "Held-out errors are of the search that found the program, repeated without what each fold holds out. They "
             "say what to expect of such a search, not of this text, whose constants saw all of its runs."
+            if not _refitted(evidence)
+            else "Held-out errors are of the search that found the form, repeated without what each fold holds out."
         )
-    if subject.trust and subject.trust.data:
+    if _refitted(evidence):
         caveats.append(
             "The program was fitted again after the validation, so the held-out errors are those of the form before "
             "that fit, on the runs of that validation."
@@ -60,12 +62,23 @@ def _verdict(evidence: Evidence) -> Verdict:
     e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
     spread = f"{min(e2e):.1f} to {max(e2e):.1f} %" if e2e else "unknown"
     sentence = f"Held out, the mean E2E error is {spread}, by what is left out. {_in_words(evidence)}"
+    if refitted := _refitted(evidence):
+        sentence = f"Not validated since it was fitted again: before that, the held-out mean E2E error was {spread}. "
+        sentence += _in_words(evidence)
+    new = _samples(evidence).get(NEW, [])
+    failed_new = beyond({name: mean_abs(of_means(new, name)) for name in MEANS})
     where = [f"{name.upper()} without {left_out(kind)} ({means[kind][name]:.1f} %)" for kind, of in failed.items()
              for name in of]  # fmt: skip
+    where += [f"{name.upper()} {NEW} ({mean_abs(of_means(new, name)):.1f} %)" for name in failed_new]
     if where:
         sentence += f" Beyond the limits: {', '.join(where)}."
-    level = POOR if any("e2e" in of for of in failed.values()) else CARE if where else GOOD
+    level = POOR if any("e2e" in of for of in (*failed.values(), failed_new)) else CARE if where or refitted else GOOD
     return Verdict(level, sentence, RULE)
+
+
+def _refitted(evidence: Evidence) -> bool:
+    """Whether the program was fitted again after its validation."""
+    return bool(evidence.subject.trust and evidence.subject.trust.data)
 
 
 def _never(evidence: Evidence) -> str:
@@ -90,11 +103,14 @@ def _brief(evidence: Evidence) -> str:
     if rows:
         means = means_of(rows)
         worst = figures_of([(r.experiment, r.errors["e2e"]) for r in rows])
-        texts.append(
-            f"On models that it had not seen, mean errors are {_three(means)}; the worst run is off by "
-            f"{worst.worst:+.1f} % E2E"
-            if rows[0].kind == "models" and worst.worst is not None else f"Held out, mean errors are {_three(means)}"
-        )  # fmt: skip
+        if _refitted(evidence):
+            texts.append("It was not validated since it was fitted again; before that, on other runs")
+            texts[-1] += f", held-out mean errors were {_three(means)}"
+        elif rows[0].kind == "models" and worst.worst is not None:
+            texts.append(f"On models that it had not seen, mean errors are {_three(means)}; the worst run is off by "
+                         f"{worst.worst:+.1f} % E2E")  # fmt: skip
+        else:
+            texts.append(f"Held out, mean errors are {_three(means)}")
     else:
         texts.append("No held-out error is known, because it was never validated")
     for sample, of_sample in _samples(evidence).items():
@@ -139,7 +155,7 @@ def _samples(evidence: Evidence) -> dict[str, list[Forecast]]:
     """The forecasts of clean experiments, by whether the program was fitted on them."""
     clean = {e.id for e in evidence.subject.clean}
     of_clean = [f for f in evidence.forecasts.experiments if f.id in clean]
-    names = {True: "in sample", False: "on runs that it was not fitted on", None: "on runs of which no record says "
+    names = {True: "in sample", False: NEW, None: "on runs of which no record says "
              "whether it was fitted on them"}  # fmt: skip
     return {text: rows for fitted, text in names.items() if (rows := [f for f in of_clean if f.fitted is fitted])}
 

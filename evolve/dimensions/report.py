@@ -109,7 +109,10 @@ def _filled(dimension: Dimension) -> Dimension:
 def _about(subject: Subject) -> str:
     fitted = subject.fitted
     if not fitted:
-        judged = counted(len(subject.experiments), "run")
+        judged, record = counted(len(subject.experiments), "run"), subject.source.record
+        if record is not None:
+            theirs = f"The {counted(len(record.fitted), 'run')} that it was fitted on are not here"
+            return f"{subject.source.name} is judged on {judged}. {theirs}: give them with --experiments."
         return f"{subject.source.name} is judged on {judged}; as far as is known it was fitted on none of them."
     others = [e for e in subject.experiments if e not in fitted]
     judged = f" It is judged on {counted(len(others), 'other run')}." if len(others) == len(subject.experiments) else ""

@@ -25,6 +25,7 @@ from evaluator.transfer import COMMON, KINDS, MOST_PCT, capped, fitted_without, 
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel
+from evolve.program.beware import refuse_absurd
 from evolve.report.table import counted
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
@@ -116,7 +117,8 @@ class Part:
 class Ablation:
     """The ablation of a program of this name and key on these runs.
 
-    seen: how many of them the form was chosen or fitted with, None if that is unknown. folds: by kind, how many.
+    seen: how many of them the form was chosen or fitted with, None if that is unknown. form_of: the
+    program whose constants were fitted again to get this one; None if it is no refit. folds: by kind, how many.
     full: the whole form, fitted again as the others are. resampled: what the intervals that decide resample.
     """
 
@@ -126,6 +128,7 @@ class Ablation:
     runs: tuple[str, ...]
     models: tuple[str, ...]
     seen: int | None
+    form_of: str | None
     folds: Mapping[str, int]
     resampled: str
     full: Measured
@@ -134,6 +137,12 @@ class Ablation:
     @property
     def hindsight(self) -> str:
         """What the held-out figures cannot say."""
+        if self.form_of is not None:
+            return (
+                f"The form is that of {self.form_of}, its constants fitted on {self.seen or 0} of these "
+                f"{len(self.runs)} runs: only constants are held out here, so its parts look better than on new kinds "
+                "of runs."
+            )
         if self.seen == 0:
             return "The program has no record of these runs, but its form may have been chosen with others like them."
         known = "It is not known with which runs this form was chosen" if self.seen is None else (
@@ -178,6 +187,7 @@ def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Abl
     if len(fitted) < 2:
         raise InputError(f"{fitted[0].id} is the only run that can be fitted, and an ablation leaves runs out: give "
                          "experiments with several")  # fmt: skip
+    refuse_absurd(fitted)
     folds, parts = folds_of(fitted), dropped_parts(source.program)
     forms = [source.complete, *(part.program for part in parts if part.program)]
     results = iter(_carried_out(forms, fitted, folds, pool))
@@ -191,6 +201,7 @@ def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Abl
         runs=tuple(e.id for e in fitted),
         models=tuple(dict.fromkeys(models)),
         seen=None if record is None else sum(saw(record, e) is True for e in fitted),
+        form_of=record.fitted_from if record else None,
         folds={kind: len(of_kind) for kind, of_kind in folds.items()},
         resampled=MODELS if _by_model(models) else RUNS,
         full=full,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 
 from evaluator.intervals import Residual
@@ -9,8 +10,10 @@ from evaluator.metrics import mean_abs
 from evolve.report.printing import plain
 from evolve.report.table import Column, Row, Table, number
 from evolve.run.program import Source
+from evolve.run.ranges import described
 from evolve.run.trust import CLASSES, trust_of
 
+WIDTH = 110  # of a line in a comment, and in an indented block
 MEANS = ("e2e", "ttft", "itl")
 TITLE = "Mean absolute errors of the means, percent of what was measured:"
 IN_SAMPLE = "in sample: on the runs it was fitted on"
@@ -28,7 +31,7 @@ NOTHING = "No run was held out from this fit: expect larger errors on other mode
 
 
 def accuracy(source: Source) -> tuple[str, ...]:
-    """The lines of the table; none of a program without a record of what it was fitted on.
+    """The lines of the table, and what the fitted runs span; none of a program without a record of them.
 
     Held out: the whole search was repeated without these runs, which its choice then predicted, so these rows are
     about the way of finding the program. A program fitted to other runs afterwards has none.
@@ -44,7 +47,9 @@ def accuracy(source: Source) -> tuple[str, ...]:
             rows.append(_row(f"held out: searched and fitted without {what}", runs, _errors(of_kind)))
     columns = Column(""), *(Column(name, right=True, width=6) for name in ("runs", "E2E", "TTFT", "ITL"))
     lines = plain(Table("", columns, tuple(rows))).splitlines()
-    return (TITLE, *(f"  {line}" for line in lines), *[NOTHING] * (len(rows) == 1))
+    spans = [f"Fitted on: {text}." for ranges in record.all_ranges if (text := described(ranges))]
+    wrapped = [line for text in spans for line in textwrap.wrap(text, WIDTH)]
+    return (TITLE, *(f"  {line}" for line in lines), *[NOTHING] * (len(rows) == 1), *wrapped)
 
 
 def _errors(residuals: Sequence[Residual]) -> Callable[[str], list[float | None]]:

@@ -20,6 +20,8 @@ OVERLOADED = 0.5  # share of the mean E2E spent in the queue
 # Of the datasheet's bound: an observed mean below the first is not in ms, or of another deployment; below the second,
 # it is so far off that nothing can be learned from it.
 TOO_FAST, ABSURD = 0.5, 0.1
+# Times the datasheet's bound: small models reach 20, and no clean run more than 100.
+MICROSECONDS = 300.0
 HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 
@@ -62,14 +64,31 @@ def too_fast(experiment: Experiment, bound: Prediction, share: float = TOO_FAST)
     return lines
 
 
+def too_slow(experiment: Experiment, bound: Prediction) -> list[str]:
+    """A line for each observed mean of a clean run that is so far above the datasheet's bound as one in microseconds.
+
+    A short prompt may take a hundred times the bound, so the TTFT says nothing.
+    """
+    observed = experiment.observed.summary if experiment.observed else None
+    lines = []
+    for name in ("e2e", "itl") if experiment.quality == "clean" else ():
+        mean, least = figure_of(observed, name), figure_of(bound.predicted.summary, name)
+        if mean is not None and least and mean > MICROSECONDS * least:
+            observation = f"the observed {name.upper()} of {mean:.4g} ms"
+            lines.append(f"{observation} is {mean / least:,.0f} times the datasheet's bound: give ms, not us, "
+                         "and the GPU, model and lengths that were measured")  # fmt: skip
+    return lines
+
+
 def refuse_absurd(experiments: Sequence[Experiment]) -> list[Prediction]:
     """What the datasheet allows at best for each experiment, under one arrival seed.
 
-    Raises InputError if an observed mean is below a tenth of that: nothing can be learned from it.
+    Raises InputError if an observed mean is below a tenth of that, or so far above it that it must be in microseconds:
+    nothing can be learned from it.
     """
     bounds = predictions(datasheet(), score_set(experiments, SCORE_SEEDS[:1]))
     for e, bound in zip(experiments, bounds, strict=True):
-        if lines := too_fast(e, bound, ABSURD):
+        if lines := (*too_fast(e, bound, ABSURD), *too_slow(e, bound)):
             raise InputError(f"experiment {e.id!r}: {lines[0]}")
     return bounds
 

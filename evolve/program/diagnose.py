@@ -21,6 +21,7 @@ from evaluator.experiments import data_hash
 from evaluator.fit.problem import Problem, problem_of
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__
+from evolve.program.beware import refuse_absurd
 from evolve.propose.vocabulary import Vocabulary, vocabulary
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
@@ -122,6 +123,7 @@ def diagnose(
     kernels, else `datasheet`. Raises InputError if a deployment lacks the measured kernels that the program reads.
     """
     program = source.complete
+    refuse_absurd(experiments)
     data = prepare(experiments, seeds)
     measured = reads_kernels(program) and all(has_curves(e.facts) for e in experiments)
     words = vocabulary(experiments, fields or ("all" if measured else "datasheet"))

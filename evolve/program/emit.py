@@ -17,6 +17,7 @@ from evolve.report.printing import plain, prose
 from evolve.report.progress import Line
 from evolve.report.table import Column, Row, Table, number
 from evolve.run.program import Source
+from evolve.run.ranges import covers
 from evolve.terminal import say, warn
 from simulator.bind import Deployments
 from simulator.errors import InputError
@@ -170,6 +171,7 @@ def emit_to(
     cautions = (*source.cautions, *_other_gpus(source, deployments))
     if not deployments and reads_kernels(program):
         deployments = [_of_known(known) for known in measured_deployments()]
+        cautions = (*cautions, *_beyond(source, deployments))
     files = emit(
         program, target=target, deployments=deployments, name=name, provenance=provenance(source),
         accuracy=accuracy(source), cautions=cautions, again=again,
@@ -191,6 +193,16 @@ def _other_gpus(source: Source, deployments: Sequence[Deployment]) -> tuple[str,
         return ()
     fitted = ", ".join(sorted(known))
     return (f"no run on {', '.join(others)} was fitted, only on {fitted}: how far off it is there is not known",)
+
+
+def _beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
+    """A line if any of the deployments that nobody named is beyond what the fitted runs span."""
+    fits = source.record.all_ranges if source.record else []
+    far = [d for d in deployments if fits and not any(covers(ranges, d.facts, d.hardware) for ranges in fits)]
+    if not far:
+        return ()
+    return (f"{len(far)} of the {len(deployments)} deployments are beyond the fitted runs, by GPU, TP degree, "
+            "architecture or size: how far off it is there is not known",)  # fmt: skip
 
 
 def emit_for_host(source: Source, target: str, out: Path | None, name: Name, again: str) -> Emitted:

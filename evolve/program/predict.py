@@ -23,7 +23,7 @@ from evaluator.sensitivity import (
 )
 from evolve.program.axes import setting_of
 from evolve.program.bands import bands_of, class_of, too_narrow
-from evolve.program.beware import contradicted, impossible, too_fast, warnings
+from evolve.program.beware import contradicted, impossible, too_fast, too_slow, warnings
 from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.program.singles import print_singles
@@ -131,6 +131,7 @@ def _forecast(
         warnings=(
             *impossible(prediction, bound),
             *too_fast(experiment, bound),
+            *too_slow(experiment, bound),
             *warnings(record, experiment, prediction),
             *about,
         ),
@@ -150,7 +151,7 @@ def _with_intervals(
     by_figure = scales(trust.residuals(which))
     bands = bands_of(prediction, doubt, by_figure)
     lines = list(forecast.warnings)
-    if not forecast.fitted_share:
+    if not forecast.fitted_share and e.quality == "clean":  # what is advised needs a clean run
         lines += contradicted(forecast.summary.observed, bands)
     if not by_figure:
         lines.append(f"no interval: no held-out run of its kind ({which}) is known: validate with all kinds of folds")

@@ -148,12 +148,14 @@ def _verdict(record: Record | None, known: ConstantRecord | None) -> str:
         return "as written: no record of a fit"
     if known is None:
         return "fitted; how well is not known"
+    if known.held:  # what is known of it is from the fit before
+        return "held: not fitted" if known.standard_error is None else "held, as an earlier fit left it"
     if known.bound:
         return f"at its {'lower' if known.bound == 'low' else 'upper'} bound"
     if known.identified:
         return "the fitted runs"
     if known.standard_error is None:
-        return "held: not fitted"
+        return "the fitted runs say nothing of it"
     if known.determined is None:
         return "NOT identified by the fitted runs"
     if known.determined <= IDENTIFIED:

@@ -183,9 +183,9 @@ def certainty_cells(constant: ConstantRecord | None) -> tuple[str, str]:
     """(standard error, what the data say of the constant) as a table shows them, empty if unknown."""
     if constant is None:
         return "", ""
-    if constant.held and constant.standard_error is None:
-        return "", "held"
     error = "" if constant.standard_error is None else f"{float(format(constant.standard_error, '.2g')):g}"
+    if constant.held:
+        return error, "held"
     if constant.bound:
         return error, f"at its {'lower' if constant.bound == 'low' else 'upper'} bound"
     return error, "identified" if constant.identified else "NOT identified"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -131,6 +131,34 @@ def outside(fitted: Sequence[Ranges], experiment: Experiment, prediction: Predic
     """
     deployment = min((_deployment(ranges, experiment) for ranges in fitted), key=len, default=[])
     return deployment + _load(_together(fitted), experiment, prediction)
+
+
+def covers(fitted: Ranges, facts: Mapping[str, float], hardware: str) -> bool:
+    """Whether the runs of a fit span a deployment: its GPU, TP degree, architecture and size. Unknown ranges do."""
+    kinds = (
+        (fitted.hardware, hardware),
+        (fitted.tp, int(facts["tp"])),
+        (fitted.mixture_of_experts, bool(facts["is_moe"])),
+    )
+    sizes = (fitted.model_params_b, facts["model_params_b"]), (fitted.active_params_b, facts["active_params_b"])
+    return all(known is None or value in known for known, value in kinds) and all(
+        span is None or span[0] / TOLERANCE <= value <= span[1] * TOLERANCE for span, value in sizes
+    )
+
+
+def described(fitted: Ranges) -> str:
+    """The ranges that a reader of the Go needs, in words; those that are unknown are left out."""
+    kinds = {(False,): "dense", (True,): "mixtures of experts", (False, True): "dense or mixtures of experts"}
+    size, prompts, flight = fitted.model_params_b, fitted.prompt_tokens, fitted.requests_in_flight
+    parts = [
+        ", ".join(fitted.hardware or ()),
+        f"TP {', '.join(map(str, fitted.tp))}" if fitted.tp else "",
+        f"models of {size[0]:.3g} to {size[1]:.3g} billion parameters" if size else "",
+        kinds.get(tuple(sorted(fitted.mixture_of_experts or ())), ""),
+        f"prompts of {prompts[0]:,.0f} to {prompts[1]:,.0f} tokens" if prompts else "",
+        f"up to {flight[1]:,.0f} requests in flight" if flight else "",
+    ]
+    return "; ".join(part for part in parts if part)
 
 
 def factors(fitted: Sequence[Ranges], experiment: Experiment, prediction: Prediction) -> dict[str, float]:

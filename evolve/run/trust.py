@@ -55,11 +55,11 @@ class Trust:
         """The class of a run that is outside the fitted ranges or not.
 
         After a fit on own runs no run counts as inside: a fit on one run of a model leaves its other runs as far off as
-        those outside the ranges (docs/validation.md).
+        those outside the ranges (docs/validation.md). Nor does any where no held-out run was inside.
         """
         if doubt.saturated > 0.0:
             return SATURATED
-        return OUTSIDE if outside or self.data else INSIDE
+        return OUTSIDE if outside or self.data or not self.inside else INSIDE
 
     def residuals(self, name: str) -> tuple[Residual, ...]:
         """The residuals of the class."""

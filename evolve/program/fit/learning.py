@@ -24,6 +24,7 @@ from evaluator.transfer import fitted_without, left_out
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel
+from evolve.program.beware import refuse_absurd
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number, row
 from evolve.run.data import fittable, nothing_to_fit
@@ -110,6 +111,7 @@ def learning_curve(source: Source, experiments: Sequence[Experiment], pool: Pool
     if len(fitted) < 2:
         raise InputError(f"--learning-curve: {fitted[0].id} is the only run that can be fitted, and there is none to "
                          "predict: give experiments with several")  # fmt: skip
+    refuse_absurd(fitted)
     models = [e.model for e in fitted]
     by = "model" if len(set(models)) > 1 else "run"
     names = models if by == "model" else [e.id for e in fitted]

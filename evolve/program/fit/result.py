@@ -17,6 +17,7 @@ from evolve import __version__
 from evolve.program.fit.first_stage import FirstStage, StageFigures
 from evolve.run.data import TRAINING
 from evolve.run.files import cannot_write, check_writable, write_json
+from evolve.run.folder import is_run
 from evolve.run.program import Source, write_program
 from evolve.run.records import ConstantRecord, constant_records, record, today
 from evolve.run.trust import Trust, trust_file
@@ -174,16 +175,22 @@ class Calibration:
 def files_for(out: Path | None, name: str, models: Sequence[str] | None) -> list[Path | None]:
     """The program's file, or one for each of `models`; in a folder, named after the program. None without `out`.
 
-    Raises InputError, before any work, for a file that does not end in .py or cannot be written.
+    Raises InputError, before any work, for a file that does not end in .py, cannot be written, or is another program
+    that no fit wrote, and for the folder of a run.
     """
     if out is None:
         return [None] * (1 if models is None else len(models))
+    if is_run(out):
+        raise InputError(f"{out}: is the folder of a run: give a file to write, such as --out {out.name}.py")
     if out.is_dir():
         out = out / f"{_plain(Path(name).name.removesuffix('.py'))}.py"
     if out.suffix != ".py":
         raise InputError(f"{out}: a program's file ends in .py, its record is next to it: write --out {out.stem}.py")
     files = [out] if models is None else [out.with_stem(f"{out.stem}-{alias(m)}") for m in models]
     for file in files:
+        by_hand = file.exists() and not file.with_suffix(".json").exists()  # it has no record
+        if by_hand and file.resolve() != Path(name).resolve():  # a program may be fitted in place
+            raise InputError(f"{file}: exists, and was not written by a fit: give another --out, or remove it")
         check_writable(file, "--out")
         check_writable(file.with_suffix(".json"), "--out")
         check_writable(trust_file(file), "--out")

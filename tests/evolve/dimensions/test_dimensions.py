@@ -43,6 +43,7 @@ from evolve.report.progress import Line
 from evolve.run.data import fittable
 from evolve.run.trust import Trust
 from simulator.bind import deployments_in_order
+from simulator.experiment.experiment import Statistic
 from simulator.fields import Active, raw_row
 from simulator.language.complete import complete
 from simulator.language.ir import Program
@@ -235,6 +236,33 @@ def test_the_verdict_on_accuracy_follows_its_rule(champion: Subject, errors: dic
     one = replace(champion, experiments=champion.clean[:1], trust=trusted(**errors))
     verdict = accuracy.accuracy(Evidence(one, Here(Line(True)))).verdict
     assert verdict.level == level and f"{GOOD}: " in verdict.rule
+
+
+GOOD_ERRORS = {"models": {"e2e": 1.0, "ttft": 1.0, "itl": 1.0}}
+
+
+def test_a_refit_after_the_validation_is_no_better_than_with_care(champion: Subject) -> None:
+    trust = replace(trusted(**GOOD_ERRORS), data="own")
+    made = accuracy.accuracy(Evidence(replace(champion, experiments=champion.clean[:1], trust=trust), Here(Line(True))))
+    assert made.verdict.level == CARE
+    assert made.verdict.sentence.startswith(
+        "Not validated since it was fitted again: before that, the held-out mean E2E"
+    )
+    assert (
+        made.brief.startswith("It was not validated since it was fitted again") and "it had not seen" not in made.brief
+    )
+    assert not any("whose constants saw all of its runs" in text for text in made.caveats)
+
+
+def test_runs_that_were_not_fitted_and_are_far_off_make_the_verdict_poor(champion: Subject) -> None:
+    """A run of the same id that was measured as taking half as long again: the record has the digest of the other."""
+    e = champion.clean[0]
+    assert e.observed is not None and e.observed.summary is not None
+    summary = replace(e.observed.summary, e2e_ms=Statistic(mean=1.5 * (e.observed.summary.e2e_ms.mean or 0.0)))
+    other = replace(e, observed=replace(e.observed, summary=summary))
+    one = Evidence(replace(champion, experiments=(other,), trust=trusted(**GOOD_ERRORS)), Here(Line(True)))
+    verdict = accuracy.accuracy(one).verdict
+    assert verdict.level == POOR and "E2E on runs that it was not fitted on (3" in verdict.sentence
 
 
 def test_a_program_that_was_never_validated_is_untested_and_the_sentence_says_what_validates_it(

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 import tiny_world
-from commands import evolve
+from commands import evolve, refused
 from paths import ROOT
 
+from evaluator.deployments import measured_deployments
+from evaluator.experiments import load_experiments
 from evolve.program.accuracy import IN_SAMPLE, NOTHING, TITLE, accuracy
+from evolve.program.explain import explain
 from evolve.run.program import load
 
 README_ROWS = {  # the README's words for a row, and those here
@@ -30,6 +33,9 @@ def figures(line: str) -> list[str]:
 def test_the_champions_figures_are_the_readmes() -> None:
     title, _, *lines = accuracy(load("champion"))
     assert title == TITLE and NOTHING not in lines
+    assert lines[-2].startswith(
+        "Fitted on: H100-SXM-80GB; TP 1, 2, 4; models of 6.74 to 108 billion parameters; dense or "
+    )
     readme = (ROOT / "README.md").read_text().replace("**", "")
     for theirs, ours in README_ROWS.items():
         [row] = re.findall(rf"^\|[^|]*{re.escape(theirs)}[^|]*\|(.*)\|$", readme, re.MULTILINE)
@@ -51,7 +57,8 @@ def test_a_fit_to_own_runs_says_that_nothing_was_held_out(
     assert evolve("fit", start, "--experiments", "data.yaml", "--out", "mine.py") == 0
     record = load("mine.py").record
     assert record is not None
-    title, _, line, last = accuracy(load("mine.py"))
+    title, _, line, last, *spans = accuracy(load("mine.py"))
+    assert spans[0].startswith("Fitted on: H100-SXM-80GB; TP 1, 2; models of ")
     e2e = sum(abs(r.e2e or 0.0) for r in record.errors) / len(record.errors)
     assert (title, last) == (TITLE, NOTHING) and IN_SAMPLE in line
     assert figures(line)[:2] == [str(len(record.fitted)), f"{e2e:.1f}"]
@@ -59,3 +66,76 @@ def test_a_fit_to_own_runs_says_that_nothing_was_held_out(
     page, source = Path("go/INTEGRATION.md").read_text(), Path("go/fitted.go").read_text()
     assert f"    {TITLE}\n" in page and f"    {NOTHING}\n" in page
     assert f"// {TITLE}\n" in source and f"// {line.rstrip()}\n" in source
+
+
+def test_deployments_that_nobody_named_and_no_run_spans_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of all known deployments the champion's runs span models of 6.7 to 108 billion parameters on one to four H100s."""
+    monkeypatch.chdir(tmp_path)
+    own = [d for d in measured_deployments() if d.hardware == "H100-SXM-80GB" and d.facts["tp"] in (1, 2, 4)]
+    inside = [d for d in own if 6.7 < d.facts["model_params_b"] < 110 and 6.7 < d.facts["active_params_b"] < 72]
+    assert evolve("emit", "champion", "--target", "blis-4", "--out", "go") == 0
+    count = len(measured_deployments())
+    text = f"{count - len(inside)} of the {count} deployments are beyond the fitted runs, by GPU, TP degree, architecture or size"
+    assert text in capsys.readouterr().err and text in " ".join(Path("go/INTEGRATION.md").read_text().split())
+    assert (
+        evolve(
+            "emit",
+            "champion",
+            "--target",
+            "blis-4",
+            "--model",
+            "llama-2-7b",
+            "--hardware",
+            "H100",
+            "--tp",
+            1,
+            "--out",
+            "one",
+        )
+        == 0
+    )
+    assert "beyond the fitted runs" not in capsys.readouterr().err
+
+
+def test_a_fit_replaces_no_program_that_it_did_not_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tiny_run: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data.yaml").write_text(tiny_world.DATA)
+    by_hand = "def step_time(b, s, *, a=9.0): return a * b.kv_sum + 5000\n"
+    Path("hand.py").write_text(by_hand)
+    fit = "fit", "floor", "--experiments", "data.yaml", "--out"
+    assert "hand.py: exists, and was not written by a fit" in refused(capsys, *fit, "hand.py")
+    assert Path("hand.py").read_text() == by_hand and not Path("hand.json").exists()
+    assert "is the folder of a run: give a file" in refused(capsys, *fit, tiny_run)
+    for _ in range(2):  # its own file it replaces
+        assert evolve(*fit, "mine.py") == 0
+    assert evolve("fit", "hand.py", "--experiments", "data.yaml", "--out", "hand.py") == 0  # in place
+
+
+def test_constants_of_an_earlier_fit_are_held_and_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No run of the tiny world is quantized, so they say nothing of that kernel."""
+    monkeypatch.chdir(tmp_path)
+    Path("data.yaml").write_text(tiny_world.DATA)
+    assert evolve("fit", "champion", "--experiments", "data.yaml", "--only", "step_time", "--out", "mine.py") == 0
+    origins = {
+        f"{c.method}.{c.name}": c.by
+        for c in explain(load("mine.py"), load_experiments(Path("data.yaml"))[:1]).provenance.constants
+    }
+    held = {by for name, by in origins.items() if not name.startswith("step_time.")}
+    assert held == {
+        "held, as an earlier fit left it",
+        "held: not fitted",
+    }  # those of the shipped runs, and those without one
+    assert origins["queueing_time.base"] == "held, as an earlier fit left it"
+    assert origins["step_time.kernel_moe_quantized"] == "the fitted runs say nothing of it"
+    capsys.readouterr()
+    assert evolve("show", "mine.py") == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert {row[-1] for row in rows if row and row[0].startswith(("queueing_time.", "per_token", "completion"))} <= {
+        "held"
+    }

@@ -132,6 +132,27 @@ def test_each_latency_has_its_own_bound_and_nothing_is_learned_from_an_absurd_on
                 assert (line in out) == (word == "warned") or command[0] == "drift"
 
 
+@pytest.mark.parametrize("command", ["fit", "fit --learning-curve", "drift", "ablate", "diagnose"])
+@pytest.mark.parametrize(
+    ("mean", "said"), [(4.2e5, "times the datasheet's bound: give ms, not us"), (0.042, "not seconds")]
+)
+def test_nothing_is_learned_from_microseconds_or_seconds(
+    command: str, mean: float, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """420 ms are plausible for 50 tokens of a model of 8 billion parameters. Two runs, as `ablate` leaves one out."""
+    plan = tmp_path / "plan.yaml"
+    one = OBSERVED.format(mean=420.0)
+    other = (
+        (PLAN + OBSERVED)
+        .format(engine="engine: {}", mean=mean)
+        .split("experiments:\n")[1]
+        .replace("id: plan", "id: wrong")
+    )
+    plan.write_text(PLAN.format(engine="engine: {}") + one + other)
+    line = refused(capsys, *command.split(), *(["floor"] if command != "drift" else []), "--experiments", plan)
+    assert f"experiment 'wrong': the observed E2E of {mean:.4g} ms is " in line and said in line
+
+
 def test_without_a_completed_request_a_prediction_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN.format(engine="engine: {max_model_len: 500}"))  # prompts of 800 tokens are refused
