@@ -26,8 +26,9 @@ Mean steps of the worst stages, in us. observed: the ITL less the program's over
 datasheet's times of its parts."""
 CHANGES_LEGEND = """\
 From the residuals on these runs at the program's constants, without refitting: in sample, and chosen with these errors
-in sight. removes: the share of the squared residuals that the term would remove; grows: how much they would grow
-without the constant."""
+in sight. removes: the share of the squared residuals that the term would remove beyond what other values of the
+program's own constants can, which `evolve fit` finds; grows: how much they would grow without the constant, and with
+them the prior, which holds factors of measured kernels near 1."""
 
 
 def print_findings(f: Findings) -> None:

@@ -29,7 +29,7 @@ from evolve.program.sensitivity_result import (
     Sensitivity,
     value_text,
 )
-from evolve.program.sweep import figures_of
+from evolve.program.sweep_figures import figures_of
 from evolve.report.progress import Line
 from evolve.run.program import Source
 from evolve.run.ranges import outside

@@ -153,6 +153,15 @@ def test_nothing_is_learned_from_microseconds_or_seconds(
     assert f"experiment 'wrong': the observed E2E of {mean:.4g} ms is " in line and said in line
 
 
+def test_a_mean_above_its_p99_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.yaml"
+    for p99, said in ((300, True), (500, False)):
+        figures = f"{{{{mean: 420, p99: {p99}}}}}"
+        plan.write_text((PLAN + OBSERVED.replace("{{mean: {mean}}}", figures)).format(engine="engine: {}"))
+        assert evolve("predict", "floor", "--experiments", plan) == 0
+        assert ("the observed mean E2E, 420 ms, is above its p99, 300 ms: check" in capsys.readouterr().out) == said
+
+
 def test_without_a_completed_request_a_prediction_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN.format(engine="engine: {max_model_len: 500}"))  # prompts of 800 tokens are refused

@@ -1,0 +1,87 @@
+"""What is predicted of one combination of a sweep: figures from its replays, and what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from evaluator.intervals import WAITING, waiting_share
+from evaluator.score import Prediction, prediction_of
+from evolve.program.beware import warnings
+from evolve.program.slo import Limit, meeting
+from evolve.program.sweep_result import LONGER, LOST, MOST_LOST, NOTHING, QUEUE, Figures
+from evolve.run.records import Record
+from simulator.experiment.experiment import Experiment, Workload
+from simulator.experiment.workload import duration_s, late_requests
+from simulator.replay import Replay
+
+
+def figures_of(
+    record: Record | None, e: Experiment, replays: Sequence[Replay], limits: Sequence[Limit] = ()
+) -> Figures:
+    """The figures of an experiment from its replays, one for each arrival seed, under `limits`. `record`: what the
+    program was fitted on."""
+    prediction = prediction_of(e, replays)
+    lasting_s = [_lasting_s(replay, e.workload) for replay in replays]
+    in_time = [len(r.requests) - late_requests(e.workload, r.requests) for r in replays]
+
+    def per_s(counts: Sequence[float]) -> float:
+        return float(np.mean([count / s for count, s in zip(counts, lasting_s, strict=True)]))
+
+    goodput = per_s([int(meeting(r, limits).sum()) for r in replays]) if limits else None
+    most_running = max(map(_most_running, replays))
+    full = [f"max_num_seqs {most_running} is reached: a larger one may serve more"]
+    return Figures(
+        prediction=prediction,
+        offered_rps=float(np.mean(in_time)) / duration_s(e.workload),
+        completed_rps=per_s([int(r.completed.sum()) for r in replays]),
+        output_tokens_per_s=per_s([int(r.requests.output_len[r.completed].sum(dtype=np.int64)) for r in replays]),
+        goodput_rps=goodput,
+        most_running=most_running,
+        holds={limit.name: limit.holds(prediction.predicted.summary) for limit in limits},
+        fails=_fails(prediction, replays, limits),
+        seeds=len(replays),
+        seeds_holding=sum(not _fails(prediction_of(e, [r]), [r], limits) for r in replays),
+        warnings=(*warnings(record, e, prediction), *full * (most_running == e.engine.max_num_seqs)),
+    )
+
+
+def _fails(prediction: Prediction, replays: Sequence[Replay], limits: Sequence[Limit]) -> tuple[str, ...]:
+    """The limits that do not hold, and QUEUE, LOST or NOTHING. `prediction`: of these replays."""
+    run = prediction.predicted.summary
+    missed = tuple(limit.name for limit in limits if limit.holds(run) is False)
+    if run is None or run.e2e_ms.mean is None:
+        return (*missed, NOTHING)
+    completed, failed = run.completed or 0, run.failed or 0
+    grows = waiting_share(prediction) > WAITING and _waits_longer(replays)
+    lost = failed > MOST_LOST * (completed + failed)
+    return (*missed, *[QUEUE] * grows, *[LOST] * lost)
+
+
+def _waits_longer(replays: Sequence[Replay]) -> bool:
+    """Whether the second half of the requests waits longer than the first: in a queue that grows steadily from an empty
+    one it waits three times as long, in one that is merely long as long."""
+    halves = [np.array_split(replay.waiting_us[replay.completed], 2) for replay in replays]
+    first, second = map(np.concatenate, zip(*halves, strict=True))
+    return bool(len(second) and second.mean() > LONGER * first.mean())
+
+
+def _most_running(replay: Replay) -> int:
+    """The most requests in a batch at once."""
+    done = replay.completed
+    began_us = (replay.requests.arrival_us + replay.queueing_us + replay.waiting_us)[done]
+    ended_us = began_us + (replay.prefill_us + replay.decode_us)[done]
+    # of a step that ends one request and begins another, the end counts first
+    times = np.concatenate([ended_us, began_us])
+    steps = np.repeat([-1, 1], [len(ended_us), len(began_us)])
+    return int(np.cumsum(steps[np.lexsort((steps, times))]).max(initial=0))
+
+
+def _lasting_s(replay: Replay, workload: Workload) -> float:
+    """Seconds until no more requests arrive, and all have completed or been given up."""
+    r = replay.requests
+    completed_us = (r.arrival_us + replay.e2e_us)[replay.completed]
+    given_up_us = r.deadline_us[replay.spread(replay.run.gave_up)]
+    last_us = max(int(completed_us.max(initial=0)), int(given_up_us.max(initial=0)))
+    return max(duration_s(workload), last_us / 1e6)
