@@ -14,14 +14,15 @@ from evolve.run.ranges import outside
 from evolve.run.records import Record
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observation
-from simulator.experiment.workload import duration_s, is_recorded
+from simulator.experiment.workload import duration_s, is_recorded, output_lengths
 
 OVERLOADED = 0.5  # share of the mean E2E spent in the queue
 # Of the datasheet's bound: an observed mean below the first is not in ms, or of another deployment; below the second,
 # it is so far off that nothing can be learned from it.
 TOO_FAST, ABSURD = 0.5, 0.1
-# Times the datasheet's bound: small models reach 20, and no clean run more than 100.
+# Times the datasheet's bound, or the least that the host takes for a step if that is more: no clean run reaches 100.
 MICROSECONDS = 300.0
+HOST_STEP_MS = 1.0
 HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 
@@ -67,13 +68,15 @@ def too_fast(experiment: Experiment, bound: Prediction, share: float = TOO_FAST)
 def too_slow(experiment: Experiment, bound: Prediction) -> list[str]:
     """A line for each observed mean of a clean run that is so far above the datasheet's bound as one in microseconds.
 
-    A short prompt may take a hundred times the bound, so the TTFT says nothing.
+    A short prompt may take a hundred times the bound, so the TTFT says nothing; nor does the bound itself for a model
+    so small that the host takes longer for a step than the GPU.
     """
     observed = experiment.observed.summary if experiment.observed else None
+    steps = {"e2e": float(output_lengths(experiment.workload).mean()), "itl": 1.0}
     lines = []
-    for name in ("e2e", "itl") if experiment.quality == "clean" else ():
+    for name, count in steps.items() if experiment.quality == "clean" else ():
         mean, least = figure_of(observed, name), figure_of(bound.predicted.summary, name)
-        if mean is not None and least and mean > MICROSECONDS * least:
+        if mean is not None and least and mean > MICROSECONDS * max(least, count * HOST_STEP_MS):
             observation = f"the observed {name.upper()} of {mean:.4g} ms"
             lines.append(f"{observation} is {mean / least:,.0f} times the datasheet's bound: give ms, not us, "
                          "and the GPU, model and lengths that were measured")  # fmt: skip

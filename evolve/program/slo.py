@@ -48,8 +48,13 @@ class Limit:
 
     def holds(self, run: Observation | None) -> bool | None:
         """Whether the run's figure is within the limit; None without such a figure."""
-        value_ms = getattr(getattr(run, f"{self.latency}_ms"), self.quantity) if run else None
+        value_ms = self.of(run)
         return None if value_ms is None else bool(value_ms <= self.most_ms)
+
+    def of(self, run: Observation | None) -> float | None:
+        """The run's figure in ms; None without one."""
+        value_ms: float | None = getattr(getattr(run, f"{self.latency}_ms"), self.quantity) if run else None
+        return value_ms
 
 
 def parse_slo(words: Sequence[str]) -> tuple[Limit, ...]:

@@ -43,8 +43,26 @@ def figures_of(
         fails=_fails(prediction, replays, limits),
         seeds=len(replays),
         seeds_holding=sum(not _fails(prediction_of(e, [r]), [r], limits) for r in replays),
-        warnings=(*warnings(record, e, prediction), *full * (most_running == e.engine.max_num_seqs)),
+        warnings=(
+            *warnings(record, e, prediction),
+            *full * (most_running == e.engine.max_num_seqs),
+            *_in_stages(prediction, limits),
+        ),
     )
+
+
+def _in_stages(prediction: Prediction, limits: Sequence[Limit]) -> list[str]:
+    """A line for each limit that the run keeps as a whole, and some of its stages do not."""
+    stages, lines = prediction.predicted.stages, []
+    for limit in limits:
+        failing = [i for i, stage in enumerate(stages) if limit.holds(stage) is False]
+        if failing and limit.holds(prediction.predicted.summary):
+            worst_ms, stage = max((limit.of(stages[i]) or 0.0, i) for i in failing)
+            count = f"{len(failing)} of its {len(stages)} stages"
+            lines.append(
+                f"{limit.name} holds over the whole run, but not in {count}: {worst_ms:.4g} ms in stage {stage}"
+            )
+    return lines
 
 
 def _fails(prediction: Prediction, replays: Sequence[Replay], limits: Sequence[Limit]) -> tuple[str, ...]:

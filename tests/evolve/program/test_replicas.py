@@ -140,6 +140,17 @@ def test_a_percentile_of_few_requests_says_so(tmp_path: Path, capsys: pytest.Cap
     assert said == ["ttft_p99 of 110 requests depends on the slowest few: lengthen the stages"]
 
 
+def test_a_limit_that_only_a_stage_breaks_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = plan(tmp_path / "own.yaml", (10.0, 60.0), (80.0, 5.0), (10.0, 60.0))
+    [e] = printed(capsys, "--experiments", file)["experiments"]
+    whole, peak = (of["predicted"]["itl_ms"]["mean"] for of in (e, e["stages"][1]))
+    limit_ms = round((whole + peak) / 2.0, 3)
+    [row] = printed(capsys, "--experiments", file, "--slo", f"itl_mean={limit_ms}ms")["rows"]
+    assert whole < limit_ms < peak and not row["fails"]
+    said = f"itl_mean holds over the whole run, but not in 1 of its 3 stages: {peak:.4g} ms in stage 1"
+    assert said in row["warnings"]
+
+
 def test_without_limits_or_for_several_services_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
