@@ -44,15 +44,18 @@ def shared(load_rps: float, start_rps: float, at: Callable[[float], Row], judged
     enough = _fewest(holds, hopeless, 0, replicas(load_rps, start_rps))
     if enough is not None:
         _fewest(holds_by_seed, hopeless, enough - 1, enough)
-        f = judged(row(enough)).figures
-        if f and f.likely is not None:  # there are intervals
+        tried[enough] = judged(row(enough))
+        if (f := tried[enough].figures) and f.likely is not None:  # there are intervals
             _fewest(likely_holds, hopeless, enough - 1, enough)
     return [tried[count] for count in sorted(tried, reverse=True)]
 
 
 def _fewest(holds: Callable[[int], bool], hopeless: Callable[[int], bool], few: int, many: int) -> int | None:
-    """The smallest count above `few`, which does not hold, with which something holds, if with it and every larger one
-    it does; None if there is none. The first count to try is `many`."""
+    """The smallest count above `few` with which something holds; None if that is hopeless.
+
+    It does not hold with `few`. `many`, the first to be tried, is doubled until it holds, and the range between the two
+    halved, as if what holds with a count also held with every larger one.
+    """
     while not holds(many):
         if hopeless(many):
             return None

@@ -101,7 +101,7 @@ def _capacity(result: Sweep) -> Table:
     of intervals; with a load, how many replicas and GPUs share it, the fewest GPUs first."""
     blocks = list(result.blocks)
     if result.load_rps:
-        blocks.sort(key=lambda b: (b.knee is None, result.gpus(b, b.knee.holds_up_to if b.knee else None) or math.inf))
+        blocks.sort(key=lambda b: result.gpus(b, b.knee.holds_up_to if b.knee else None) or math.inf)
     heads = "deployment|>GPUs|>holds up to|>per GPU|>by seed" + "|>80 % sure" * result.intervals
     if not result.load_rps:
         rows = [_served(result, block) for block in blocks]
