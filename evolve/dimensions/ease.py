@@ -19,6 +19,7 @@ from evaluator.experiments import hardware_table, known_models
 from evolve.dimensions.constants import kernel_fields
 from evolve.dimensions.dimension import CARE, GOOD, POOR, Dimension, Exhibit, Value, Verdict
 from evolve.dimensions.evidence import Evidence
+from evolve.program.accuracy import accuracy
 from evolve.program.emit import provenance
 from evolve.run.program import Source
 from evolve.terminal import command
@@ -149,7 +150,8 @@ def go_files(source: Source) -> dict[str, str]:
 
     Raises InputError if the program cannot be emitted.
     """
-    return emit(source.complete, target=next(iter(TARGETS)), provenance=provenance(source))
+    target = next(iter(TARGETS))
+    return emit(source.complete, target=target, provenance=provenance(source), accuracy=accuracy(source))
 
 
 def imported(text: str) -> list[str]:
