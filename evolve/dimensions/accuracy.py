@@ -61,15 +61,18 @@ def _verdict(evidence: Evidence) -> Verdict:
     failed = {kind: beyond(of_kind) for kind, of_kind in means.items()}
     e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
     spread = f"{min(e2e):.1f} to {max(e2e):.1f} %" if e2e else "unknown"
-    sentence = f"Held out, the mean E2E error is {spread}, by what is left out. {_in_words(evidence)}"
-    if refitted := _refitted(evidence):
-        sentence = f"Not validated since it was fitted again: before that, the held-out mean E2E error was {spread}. "
-        sentence += _in_words(evidence)
-    new = _samples(evidence).get(NEW, [])
-    failed_new = beyond({name: mean_abs(of_means(new, name)) for name in MEANS})
+    refitted = _refitted(evidence)
+    held_out = (
+        f"Not validated since it was fitted again: before that, the held-out mean E2E error was {spread}."
+        if refitted
+        else f"Held out, the mean E2E error is {spread}, by what is left out."
+    )
+    sentence = f"{held_out} {_in_words(evidence)}"
+    of_new = {name: mean_abs(of_means(_samples(evidence).get(NEW, []), name)) for name in MEANS}
+    failed_new = beyond(of_new)
     where = [f"{name.upper()} without {left_out(kind)} ({means[kind][name]:.1f} %)" for kind, of in failed.items()
              for name in of]  # fmt: skip
-    where += [f"{name.upper()} {NEW} ({mean_abs(of_means(new, name)):.1f} %)" for name in failed_new]
+    where += [f"{name.upper()} {NEW} ({of_new[name]:.1f} %)" for name in failed_new]
     if where:
         sentence += f" Beyond the limits: {', '.join(where)}."
     level = POOR if any("e2e" in of for of in (*failed.values(), failed_new)) else CARE if where or refitted else GOOD
@@ -104,8 +107,8 @@ def _brief(evidence: Evidence) -> str:
         means = means_of(rows)
         worst = figures_of([(r.experiment, r.errors["e2e"]) for r in rows])
         if _refitted(evidence):
-            texts.append("It was not validated since it was fitted again; before that, on other runs")
-            texts[-1] += f", held-out mean errors were {_three(means)}"
+            texts.append("It was not validated since it was fitted again; before that, on other runs, held-out mean "
+                         f"errors were {_three(means)}")  # fmt: skip
         elif rows[0].kind == "models" and worst.worst is not None:
             texts.append(f"On models that it had not seen, mean errors are {_three(means)}; the worst run is off by "
                          f"{worst.worst:+.1f} % E2E")  # fmt: skip

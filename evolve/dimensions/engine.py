@@ -45,7 +45,7 @@ def settings(evidence: Evidence) -> Dimension:
     if subject.fitted:
         sentence = f"The fitted runs vary {len(vary)} of {len(SETTINGS)} settings ({', '.join(vary) or 'none'})."
     else:
-        sentence = "The runs that the program was fitted on are not here, so no setting is known to vary."
+        sentence = f"{subject.unknown_runs}, so no setting is known to vary."
     if fixed and subject.fitted:
         sentence += " The others are replayed by rule, and no measurement here says how well."
     varied = Exhibit.of(

@@ -67,7 +67,7 @@ def _verdict(evidence: Evidence, constants: list[Classified]) -> Verdict:
         return Verdict(level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}. {tail}", RULE)
     if len(gpus) > 1:
         return Verdict(CARE, f"Fitted on {', '.join(gpus)}, none of which was left out of a search. {tail}", RULE)
-    where = f"All fitted runs are on {gpus[0]}" if gpus else "The runs that the program was fitted on are not here"
+    where = f"All fitted runs are on {gpus[0]}" if gpus else evidence.subject.unknown_runs
     return Verdict(UNTESTED, f"{where}, so how far it is off on another GPU is not known. {tail}", RULE)
 
 

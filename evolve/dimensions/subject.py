@@ -54,6 +54,13 @@ class Subject:
         return tuple(e for e in self.known if saw(self.source.record, e))
 
     @property
+    def unknown_runs(self) -> str:
+        """Why there are no fitted runs, in words."""
+        if self.source.record is None:
+            return "It is not known on which runs the program was fitted"
+        return "The runs that the program was fitted on are not here"
+
+    @property
     def known(self) -> tuple[Experiment, ...]:
         """Those on which it is judged, and those of its run, each id once."""
         return tuple({e.id: e for e in (*self.experiments, *self.home)}.values())

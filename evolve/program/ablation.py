@@ -117,9 +117,9 @@ class Part:
 class Ablation:
     """The ablation of a program of this name and key on these runs.
 
-    seen: how many of them the form was chosen or fitted with, None if that is unknown. form_of: the
-    program whose constants were fitted again to get this one; None if it is no refit. folds: by kind, how many.
-    full: the whole form, fitted again as the others are. resampled: what the intervals that decide resample.
+    seen: how many of them the form was chosen or fitted with, None if that is unknown. form_of: the program that this
+    one is a refit of, None if it is none. folds: by kind, how many. full: the whole form, fitted again as the others
+    are. resampled: what the intervals that decide resample.
     """
 
     name: str
@@ -137,12 +137,10 @@ class Ablation:
     @property
     def hindsight(self) -> str:
         """What the held-out figures cannot say."""
+        fitted = f"{self.seen or 0} of these {len(self.runs)} runs"
         if self.form_of is not None:
-            return (
-                f"The form is that of {self.form_of}, its constants fitted on {self.seen or 0} of these "
-                f"{len(self.runs)} runs: only constants are held out here, so its parts look better than on new kinds "
-                "of runs."
-            )
+            return (f"The form is that of {self.form_of}, its constants fitted on {fitted}: only constants are held "
+                    "out here, so its parts look better than on new kinds of runs.")  # fmt: skip
         if self.seen == 0:
             return "The program has no record of these runs, but its form may have been chosen with others like them."
         known = "It is not known with which runs this form was chosen" if self.seen is None else (

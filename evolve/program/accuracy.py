@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from evaluator.intervals import Residual
 from evaluator.metrics import mean_abs
+from evaluator.score import MEANS
 from evolve.report.printing import plain
 from evolve.report.table import Column, Row, Table, number
 from evolve.run.program import Source
@@ -14,7 +15,6 @@ from evolve.run.ranges import described
 from evolve.run.trust import CLASSES, trust_of
 
 WIDTH = 110  # of a line in a comment, and in an indented block
-MEANS = ("e2e", "ttft", "itl")
 TITLE = "Mean absolute errors of the means, percent of what was measured:"
 IN_SAMPLE = "in sample: on the runs it was fitted on"
 # by kind of fold: what the search, and the fit of what it chose, did not see

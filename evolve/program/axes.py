@@ -12,7 +12,7 @@ from evaluator.experiments import hardware_table
 from simulator.errors import InputError, nearest, nearest_listed, shown
 from simulator.experiment import limits
 from simulator.experiment.experiment import Engine, Experiment
-from simulator.experiment.workload import duration_s, offered_requests
+from simulator.experiment.workload import mean_rate
 
 # A swept setting of the engine: its key here, and its name in an experiments file.
 ENGINE = {
@@ -84,7 +84,7 @@ def setting_of(experiment: Experiment) -> Setting:
     """An experiment's own setting, with the mean rate of its load."""
     workload = experiment.workload
     engine = (getattr(experiment.engine, name) for name in ENGINE.values())
-    return Setting(offered_requests(workload) / duration_s(workload), experiment.hardware, *engine)
+    return Setting(mean_rate(workload), experiment.hardware, *engine)
 
 
 def figure(value: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from evaluator.baselines import datasheet
 from evaluator.intervals import LEVELS, figure_of, waiting_share
@@ -23,6 +23,7 @@ TOO_FAST, ABSURD = 0.5, 0.1
 # Times the datasheet's bound, or the least that the host takes for a step if that is more: no clean run reaches 100.
 MICROSECONDS = 300.0
 HOST_STEP_MS = 1.0
+MEASURED = "and the GPU, model and lengths that were measured"
 HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 
@@ -54,15 +55,12 @@ def impossible(prediction: Prediction, bound: Prediction) -> list[str]:
 
 def too_fast(experiment: Experiment, bound: Prediction, share: float = TOO_FAST) -> list[str]:
     """A line for each observed mean that is below this share of the datasheet's bound, as one in seconds is."""
-    observed = experiment.observed.summary if experiment.observed else None
-    lines = []
-    for name in MEANS:
-        mean, least = figure_of(observed, name), figure_of(bound.predicted.summary, name)
-        if mean is not None and least is not None and mean < share * least:
-            observation = f"the observed {name.upper()} of {mean:.4g} ms"
-            lines.append(f"{observation} is below the datasheet's bound of {least:.4g} ms: give ms, not seconds, and "
-                         "the GPU, model and lengths that were measured")  # fmt: skip
-    return lines
+    return [
+        f"the observed {name.upper()} of {mean:.4g} ms is below the datasheet's bound of {least:.4g} ms: give ms, not "
+        f"seconds, {MEASURED}"
+        for name, mean, least in _bounded(experiment, bound)
+        if mean < share * least
+    ]
 
 
 def too_slow(experiment: Experiment, bound: Prediction) -> list[str]:
@@ -71,16 +69,24 @@ def too_slow(experiment: Experiment, bound: Prediction) -> list[str]:
     A short prompt may take a hundred times the bound, so the TTFT says nothing; nor does the bound itself for a model
     so small that the host takes longer for a step than the GPU.
     """
-    observed = experiment.observed.summary if experiment.observed else None
+    if experiment.quality != "clean":
+        return []
     steps = {"e2e": float(output_lengths(experiment.workload).mean()), "itl": 1.0}
-    lines = []
-    for name, count in steps.items() if experiment.quality == "clean" else ():
+    return [
+        f"the observed {name.upper()} of {mean:.4g} ms is {mean / least:,.0f} times the datasheet's bound: give ms, "
+        f"not us, {MEASURED}"
+        for name, mean, least in _bounded(experiment, bound)
+        if name in steps and least and mean > MICROSECONDS * max(least, steps[name] * HOST_STEP_MS)
+    ]
+
+
+def _bounded(experiment: Experiment, bound: Prediction) -> Iterator[tuple[str, float, float]]:
+    """(E2E, TTFT or ITL, its observed mean in ms, the datasheet's bound in ms) of each that has both."""
+    observed = experiment.observed.summary if experiment.observed else None
+    for name in MEANS:
         mean, least = figure_of(observed, name), figure_of(bound.predicted.summary, name)
-        if mean is not None and least and mean > MICROSECONDS * max(least, count * HOST_STEP_MS):
-            observation = f"the observed {name.upper()} of {mean:.4g} ms"
-            lines.append(f"{observation} is {mean / least:,.0f} times the datasheet's bound: give ms, not us, "
-                         "and the GPU, model and lengths that were measured")  # fmt: skip
-    return lines
+        if mean is not None and least is not None:
+            yield name, mean, least
 
 
 def refuse_absurd(experiments: Sequence[Experiment]) -> list[Prediction]:
@@ -101,8 +107,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     lines = list(experiment.notes)
     if prediction.clamped:
         lines.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
-    summary = prediction.predicted.summary
-    total = (summary.completed or 0) + (summary.failed or 0) if summary else 0
+    total = _requests(prediction)
     if prediction.refused:
         lines.append(f"{prediction.refused} of {total} requests are longer than max_model_len and were refused")
     if prediction.gave_up:
@@ -125,10 +130,15 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     return [*lines, *outside(record.all_ranges, experiment, prediction)]
 
 
+def _requests(prediction: Prediction) -> int:
+    """How many requests complete or fail."""
+    summary = prediction.predicted.summary
+    return (summary.completed or 0) + (summary.failed or 0) if summary else 0
+
+
 def too_late(prediction: Prediction) -> list[str]:
     """A line if so many turns of conversations come after the last stage that the rate is not reached."""
-    summary = prediction.predicted.summary
-    total = (summary.completed or 0) + (summary.failed or 0) if summary else 0
+    total = _requests(prediction)
     if prediction.late <= LATE * total:
         return []
     text = f"{prediction.late} of {total} requests are later turns that come after the last stage has ended"

@@ -31,6 +31,7 @@ from evaluator.intervals import WAITING, Disagreement, Residual, disagreements, 
 from evaluator.metrics import LATENCIES
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
 from evolve import __version__
+from evolve.program.bands import class_of
 from evolve.program.beware import refuse_absurd
 from evolve.program.drift_tests import (
     CHANNELS,
@@ -44,7 +45,6 @@ from evolve.program.drift_tests import (
 )
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
-from evolve.run.ranges import outside
 from evolve.run.records import Record
 from evolve.run.selectors import positions
 from evolve.run.trust import CLASSES, SATURATED, Trust, trust_of
@@ -246,8 +246,7 @@ def _yardstick(
         return _Yardstick(IN_SAMPLE, np.tile(sizes, (len(runs), 1)), max(len(logs) - 1, 1))
     sizes, freedom = np.full((len(runs), len(MEANS)), np.nan), list[int]()
     for i, (e, prediction, doubt) in enumerate(zip(runs, predicted, doubts, strict=True)):
-        beyond = record.ranges is None or bool(outside(record.all_ranges, e, prediction))
-        residuals = _residuals(trust, trust.class_of(beyond, doubt))
+        residuals = _residuals(trust, class_of(trust, record, e, prediction, doubt))
         freedom.append(len({r.experiment for r in residuals}) - 1)
         of_figure = scales(residuals)
         for j, name in enumerate(MEANS):

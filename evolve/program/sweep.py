@@ -28,14 +28,7 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.file import experiment_under
 from simulator.experiment.load import limits_of, load_of
-from simulator.experiment.workload import (
-    at_rate,
-    duration_s,
-    is_recorded,
-    offered_requests,
-    seeds_of,
-    share_of,
-)
+from simulator.experiment.workload import at_rate, is_recorded, mean_rate, seeds_of, share_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import replay_bound
@@ -189,8 +182,7 @@ def _rows(question: _Question, setting: Setting, d: _Deployment | str, tick: Cal
         return row
 
     if question.load_rps:
-        own = d.built.workload
-        return shared(question.load_rps, offered_requests(own) / duration_s(own), at, partial(d.judged, question))
+        return shared(question.load_rps, mean_rate(d.built.workload), at, partial(d.judged, question))
     rows = [at(rate) for rate in rates]
     # intervals cost a dozen replays: from the last rate that holds downwards, until one holds at their upper ends, too
     for i in reversed(range(len(list(takewhile(lambda row: row.figures and not row.figures.fails, rows))))):

@@ -11,7 +11,7 @@ from evolve.run.data import chosen
 from evolve.run.folder import Run
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Profile
-from simulator.experiment.workload import duration_s, offered_requests, output_lengths, prompt_lengths
+from simulator.experiment.workload import duration_s, mean_rate, output_lengths, prompt_lengths
 from simulator.json import JsonObject
 
 FIGURES = ("e2e", "ttft", "itl", "e2e_p99", "ttft_p99")
@@ -74,7 +74,7 @@ def _row(e: Experiment, use: str) -> JsonObject:
 def _load(e: Experiment) -> dict[str, float]:
     load, profile = e.workload, e.workload.source
     return {
-        "rate_rps": offered_requests(load) / duration_s(load),
+        "rate_rps": mean_rate(load),
         "duration_s": duration_s(load),
         "prompt_tokens": float(prompt_lengths(load).mean()),
         "shared_prompt_tokens": float(profile.system_prompt_len) if isinstance(profile, Profile) else 0.0,

@@ -37,6 +37,11 @@ def offered_requests(workload: Workload) -> float:
     return sum(stage.rate * stage.duration_s for stage in workload.stages)
 
 
+def mean_rate(workload: Workload) -> float:
+    """The requests/s that arrive, on average over the stages."""
+    return offered_requests(workload) / duration_s(workload)
+
+
 def late_requests(workload: Workload, sent: Requests) -> int:
     """How many of the requests `sent` arrive after the last stage, as only later turns of conversations may."""
     return int((sent.arrival_us > duration_s(workload) * 1e6).sum()) if _has_sessions(workload) else 0
@@ -52,15 +57,26 @@ def at_rate(workload: Workload, rate: float) -> Workload:
     Stages with arrivals or lengths of their own keep their shares of the load, and a trace its requests, which arrive
     closer together or further apart.
     """
-    faster = rate * duration_s(workload) / offered_requests(workload)
     match workload.source:
         case Trace() as trace:
+            faster = _faster(workload, rate)
             stages = tuple(replace(s, rate=s.rate * faster, duration_s=s.duration_s / faster) for s in workload.stages)
             return replace(workload, stages=stages, source=slowed(trace, 1.0 / faster))
         case _ if any(s.arrival or s.question_len or s.output_len for s in workload.stages):
-            return replace(workload, stages=tuple(replace(s, rate=s.rate * faster) for s in workload.stages))
+            return replace(workload, stages=_scaled(workload, rate))
         case _:
             return replace(workload, stages=(Stage(rate, duration_s(workload)),))
+
+
+def _faster(workload: Workload, rate: float) -> float:
+    """How many times the mean rate of the load `rate` is."""
+    return rate * duration_s(workload) / offered_requests(workload)
+
+
+def _scaled(workload: Workload, rate: float) -> tuple[Stage, ...]:
+    """The stages with a mean of `rate` requests/s, of which each keeps its share."""
+    faster = _faster(workload, rate)
+    return tuple(replace(s, rate=s.rate * faster) for s in workload.stages)
 
 
 def share_of(workload: Workload, rate: float) -> Workload:
@@ -71,8 +87,7 @@ def share_of(workload: Workload, rate: float) -> Workload:
     """
     if isinstance(workload.source, Trace):
         return at_rate(workload, rate)
-    faster = rate * duration_s(workload) / offered_requests(workload)
-    stages = tuple(replace(s, rate=s.rate * faster) for s in workload.stages)
+    stages = _scaled(workload, rate)
     if len(stages) == 1:
         least_s = max(ENOUGH / rate, CONVERSATIONS * _conversation_s(workload.source.session))
         stages = (replace(stages[0], duration_s=max(stages[0].duration_s, least_s)),)
