@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from simulator.experiment.facts import curve_of
 from translate_go.deployment import Deployment, by_name
 from translate_go.literals import curve_notice, deployment_literal, deployment_variable
 from translate_go.spelling import MARK, clean, comment, quoted
@@ -203,9 +204,14 @@ def alike(plan: Plan, deployments: Sequence[Deployment]) -> tuple[Deployment, De
     firsts: dict[str, Deployment] = {}
     for deployment in deployments:
         first = firsts.setdefault(deployment.place.lower(), deployment)
-        if deployment_literal(plan, first.facts) != deployment_literal(plan, deployment.facts):
+        if first is not deployment and _read(plan, first.facts) != _read(plan, deployment.facts):
             return first, deployment
     return None
+
+
+def _read(plan: Plan, facts: Mapping[str, float]) -> tuple[list[float], list[list[float]]]:
+    """What the program reads of a deployment: facts, and curves."""
+    return [facts[name] for name in plan.facts], [curve_of(facts, name).tolist() for name in plan.curves]
 
 
 def _other_names(plan: Plan, deployments: Sequence[Deployment]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -31,6 +32,11 @@ class Facts(dict[str, float]):
         self.deployed = deployed
         self.omitted = omitted
         self.latent_attention = latent_attention
+
+    @cached_property
+    def curves(self) -> Mapping[str, np.ndarray] | None:
+        """The curves of the deployment's kernels by name; None if its GPU has none."""
+        return kernels(self.deployed).curves if self.deployed else None
 
     def __reduce__(self) -> tuple[type[Facts], tuple[dict[str, float], Deployed | None, tuple[Omission, ...], bool]]:
         return Facts, (dict(self), self.deployed, self.omitted, self.latent_attention)
@@ -68,12 +74,12 @@ def curve_of(facts: Mapping[str, float], name: str) -> np.ndarray:
 
     Raises InputError if the deployment's GPU has no measured kernels.
     """
-    deployed = getattr(facts, "deployed", None)
-    if deployed is None:
+    curves: Mapping[str, np.ndarray] | None = getattr(facts, "curves", None)
+    if curves is None:
         raise InputError(
             "kernels: the program reads measured kernels, and this deployment has none: choose a GPU with tables "
             f"({', '.join(names())}), name one of them as `kernels` of the GPU, or use a program without kernel fields"
         )
-    knots = kernels(deployed).curves[name]
+    knots = curves[name]
     assert len(knots) == CURVES[name], name
     return knots

@@ -118,8 +118,9 @@ def _grouped(name: str, operation: str, columns: tuple[str, ...]) -> dict[Shape,
     rows = tables(name).rows[operation]
     keys = np.stack([rows[c] for c in ("heads", "kv_heads", "head_dim")], axis=1)
     grouped = {}
-    for key in np.unique(keys, axis=0):
-        mine = (keys == key).all(axis=1)
+    shapes, of_row = np.unique(keys, axis=0, return_inverse=True)
+    for i, key in enumerate(shapes):
+        mine = of_row == i
         shape = int(key[0]), int(key[1]), int(key[2])
         # Name the kernel of the longest context: a few of the shortest may use a different one.
         kernel = str(rows["kernel"][mine][np.argmax(rows["context"][mine])])

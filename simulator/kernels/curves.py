@@ -71,8 +71,9 @@ def kernels(d: Deployed) -> Kernels:
     for name in CURVES:
         mine = [o for o in operations if o.curve == name]
         size = LENGTHS if name == "prefill_per_pair" else TOKENS
-        total = sum((o.calls * o.timing.us for o in mine), np.zeros(len(size)))
-        curves[name] = np.array([float(f"{x * UP:.{DIGITS}g}") for x in total])
+        curves[name] = total = sum((o.calls * o.timing.us for o in mine), np.zeros(len(size)))
+        if mine:  # most deployments have no kernel of some curves
+            curves[name] = np.array([float(f"{x:.{DIGITS}g}") for x in (total * UP).tolist()])
     return Kernels(operations, curves)
 
 

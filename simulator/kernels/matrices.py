@@ -179,16 +179,18 @@ def _moe_rows(name: str, dtype: str) -> tuple[dict[Experts, tuple[np.ndarray, np
     mine = rows["dtype"] == dtype
     even = mine & (rows["routing"] == "balanced")
     mine = even if even.any() else mine
-    latencies: dict[Experts, dict[int, list[float]]] = {}
+    logs: dict[Experts, dict[int, list[float]]] = {}
     kernels: dict[Experts, str] = {}
-    columns = ("hidden", "ffn", "gpus", "experts", "active", "tokens", "latency_us", "kernel")
-    for hidden, ffn, gpus, experts, active, tokens, us, kernel in zip(*(rows[c][mine] for c in columns), strict=True):
-        shape = int(hidden), int(ffn // gpus), int(experts), int(active)
-        latencies.setdefault(shape, {}).setdefault(int(tokens), []).append(float(us))
-        kernels[shape] = str(kernel)
+    columns = ("hidden", "ffn", "gpus", "experts", "active", "tokens", "kernel")
+    rows_logs = np.log(rows["latency_us"][mine].astype(float)).tolist()
+    lists = (rows[c][mine].tolist() for c in columns)
+    for hidden, ffn, gpus, experts, active, tokens, kernel, log in zip(*lists, rows_logs, strict=True):
+        shape = hidden, ffn // gpus, experts, active
+        logs.setdefault(shape, {}).setdefault(tokens, []).append(log)
+        kernels[shape] = kernel
     curves = {}
-    for shape, by_tokens in latencies.items():
+    for shape, by_tokens in logs.items():
         at = sorted(by_tokens)
-        mean = np.exp([float(np.mean(np.log(by_tokens[t]))) for t in at])
-        curves[shape] = np.array(at, float), rising(mean), kernels[shape]
+        means = [float(np.mean(by_tokens[t])) if len(by_tokens[t]) > 1 else by_tokens[t][0] for t in at]
+        curves[shape] = np.array(at, float), rising(np.exp(means)), kernels[shape]
     return curves, bool(even.any())

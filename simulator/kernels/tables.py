@@ -80,5 +80,7 @@ def _values(column: pa.ChunkedArray) -> np.ndarray:
     """The values of a column without gaps. Arrow's own conversion would import pandas, which takes longer than this."""
     whole = column.combine_chunks()
     if pa.types.is_string(column.type):
-        return np.array(whole.to_pylist(), dtype=object)
+        encoded = whole.dictionary_encode()  # thousands of rows have a handful of texts
+        of_row: np.ndarray = np.array(encoded.dictionary.to_pylist(), dtype=object)[np.from_dlpack(encoded.indices)]
+        return of_row
     return np.from_dlpack(whole)

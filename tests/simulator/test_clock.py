@@ -297,3 +297,17 @@ def test_room_is_measured_between_two_uses_of_a_prefix_and_of_a_prompt() -> None
             assert Load(requests, limits).roomy == (blocks == least)
         whole = replace(requests, input_len=zeros + 8)  # two blocks exactly: found whole, they are not renewed
         assert not Load(whole, replace(limits, blocks=10_000)).roomy
+
+
+def test_blocks_of_prompts_that_were_found_whole_are_counted_to_the_last() -> None:
+    """Each of 60 requests leaves the two blocks of its answer of 5 tokens, so no more than 4 of 6 blocks are ever used.
+    Were one forgotten at each end, the fast clock would soon find the cache full and leave the load to the exact one."""
+    n, zeros = 60, np.zeros(60, np.int32)
+    requests = Requests(
+        arrival_us=np.arange(n, dtype=np.int64) * 100_000, stage=zeros, input_len=zeros + 8, output_len=zeros + 5,
+        prompt=zeros, group=zeros - 1, shared_len=zeros, deadline_us=np.zeros(n, np.int64),
+    )  # fmt: skip
+    load = Load(requests, Limits(max_seqs=4, budget=64, threshold=0, block=4, blocks=6))
+    assert not load.roomy
+    seen = replay_bound(load, bound_of("def step_time(b, s): return 1000 + b.prefill_tokens"), account=True)
+    assert seen.run.fast and seen.run.cached[:5].tolist() == [0, 2, 2, 2, 0]  # until answers evict the two blocks
