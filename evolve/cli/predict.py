@@ -73,7 +73,8 @@ def predict(
     With --against another program predicts the same requests: which one is closer to what was observed, and by how
     much? --csv has the first program's rows.
 
-    Exit status 1 if no request of any experiment completes, or no combination is possible.
+    Exit status 1 if no request of any experiment completes, if no combination is possible, and with --slo alone if an
+    experiment does not keep the limits.
 
     \b
     evolve predict champion --experiments plan.yaml
@@ -105,7 +106,8 @@ def predict(
             print_json(swept.to_json())
         elif not tables.on_stdout:
             print_sweep(swept)
-        return 0 if any(block.predicted for block in swept.blocks) else 1
+        as_they_are = not sweeps and load_rps is None
+        return 1 if swept.all_impossible or (as_they_are and swept.any_fails) else 0
     named = named_experiments(experiments, ids)
     parts = [part(e, named_part) for e in named] if named_part else named
     forecasts = predict_all(source, parts, arrival_seeds, named)

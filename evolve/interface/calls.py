@@ -117,7 +117,7 @@ def fit(
         program=Program.of(fitted if out is not None else replace(fitted, name=f"{source.name}, fitted")),
         constants=constant_frames.fitted(result.constants),
         errors=constant_frames.errors(result.before, result.best.errors),
-        left_out=result.left_out,
+        left_out=tuple(result.left_out),
         warnings=tuple(dict.fromkeys(text for texts in result.warnings.values() for text in texts)),
     )
 

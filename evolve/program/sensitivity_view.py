@@ -116,18 +116,22 @@ def _spread(effects: Sequence[Effect], figure: str) -> str:
 
 
 def _said(of_one: Sensitivity) -> list[str]:
-    """Why values are impossible, what both sides of a comparison have in common, and where values lie outside."""
-    return [line for effect in of_one.effects for point in effect.points for line in _lines(effect, point)]
+    """Why values are impossible, what both sides of a comparison have in common, and where values lie outside: what the
+    experiment has in common with them is said first."""
+    own = of_one.outside or ()
+    said = [f"outside as it is: {line}" for line in own]
+    return [*said, *(line for effect in of_one.effects for p in effect.points for line in _lines(effect, p, own))]
 
 
-def _lines(effect: Effect, point: Point) -> Iterable[str]:
+def _lines(effect: Effect, point: Point, own: Sequence[str]) -> Iterable[str]:
     at = f"{effect.setting} {value_text(point.value)}"
     if point.impossible:
         yield f"impossible: {point.impossible}"
     if point.also:
         yield f"{at}: compared under {_settings(point.also)}, which vLLM needs without chunked prefill"
     for line in point.outside or ():
-        yield f"outside at {at}: {line}"
+        if line not in own:
+            yield f"outside at {at}: {line}"
 
 
 def _settings(settings: Mapping[str, int]) -> str:

@@ -166,6 +166,16 @@ class Sweep:
         """Whether deployments are predicted at several rates, so that they have a knee."""
         return bool(self.axes.rate or self.load_rps)
 
+    @property
+    def all_impossible(self) -> bool:
+        """Whether no combination could be predicted."""
+        return not any(block.predicted for block in self.blocks)
+
+    @property
+    def any_fails(self) -> bool:
+        """Whether a limit fails, or a queue grows, or requests fail, at any combination."""
+        return any(figures.fails for block in self.blocks for _, figures in block.predicted)
+
     def replicas(self, rate_rps: float | None) -> int | None:
         """How many replicas share the load if each serves this rate; None without a load or a rate."""
         return replicas(self.load_rps, rate_rps) if self.load_rps and rate_rps else None

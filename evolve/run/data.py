@@ -56,6 +56,13 @@ def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
     return usable
 
 
+def why_not_fitted(e: Experiment) -> str:
+    """Why `fittable` leaves an experiment out, in a few words."""
+    if e.observed is None:
+        return "nothing observed"
+    return "no observed mean" if e.quality == "clean" else e.quality
+
+
 def but_last(e: Experiment) -> Experiment:
     """`e` without the last of several load stages: what a search may see when that stage is held out.
 
@@ -147,9 +154,7 @@ def _model(name: str, offered: Sequence[Experiment]) -> str:
     entry = model_table().get(name)
     model = str(entry["id"]) if entry else name
     if model not in {e.model for e in offered}:
-        raise InputError(
-            f"--models {name}: no such model among the experiments: there are {_list(e.model for e in offered)}"
-        )
+        raise InputError(f"model {name}: is not among the experiments: there are {_list(e.model for e in offered)}")
     return model
 
 

@@ -180,7 +180,9 @@ def _expand(given: Path, findings: Findings) -> list[Path]:
     others = sorted(n for n in names if (given / n).is_dir() and given / n not in inside)
     few = ", ".join(map(plain, others[:4])) + (", ..." if len(others) > 4 else "")
     besides = f"; not experiments, and left out: {few}" if others else ""
-    text = f"contains {len(inside)} folders of experiments, which are read{besides}"
+    several = f"{len(inside)} folders of experiments, which are"
+    what = several if len(inside) > 1 else "a folder of an experiment, which is"
+    text = f"contains {what} read{besides}"
     findings.note(plain(given.name) or "folder", text, len(inside))
     return inside
 

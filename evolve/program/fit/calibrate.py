@@ -29,7 +29,7 @@ from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_
 from evolve.program.fit.starts import GAIN, METHOD, other_starts
 from evolve.program.steps.sources import Run
 from evolve.report.progress import Line
-from evolve.run.data import fittable, nothing_to_fit, part
+from evolve.run.data import fittable, nothing_to_fit, part, why_not_fitted
 from evolve.run.program import Source
 from evolve.run.selectors import known_constants, positions
 from evolve.run.trust import Trust, trust_of
@@ -112,7 +112,7 @@ def calibrate(
         shared=settings.shared,
         programs=save(source, best, certainty, data, kept, files, settings.shared, stage, trust, settings.split),
         fitted=ids,
-        left_out=tuple(e.id for e in experiments if e.id not in ids),
+        left_out={e.id: why_not_fitted(e) for e in experiments if e.id not in ids},
         best=best,
         started=start,
         tries=tries,

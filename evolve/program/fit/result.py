@@ -99,11 +99,12 @@ class Calibration:
     """Everything that `evolve fit` prints of a program of this name and key. best: the try that is kept; started: the
     constant that it started from elsewhere than the program, in words, None if it did not.
 
-    fitted, left_out: ids of experiments. before, after: signed errors in percent on the fitted ones. shared: there is
-    one program for all models. simulated: some of the fitted times are themselves a simulation's. warnings: by id of a
-    fitted experiment, what its replay assumes and leaves out. trust: what intervals of the fitted program are made of,
-    None if there is nothing; no_trust: why not, if the program that the fit started from has some. later: errors on the
-    parts of traces that were not fitted, `valid` and `test`, if they were split by time.
+    fitted: ids of experiments; left_out: those of the others, with the reason. before, after: signed errors in percent
+    on the fitted ones. shared: there is one program for all models. simulated: some of the fitted times are themselves
+    a simulation's. warnings: by id of a fitted experiment, what its replay assumes and leaves out. trust: what
+    intervals of the fitted program are made of, None if there is nothing; no_trust: why not, if the program that the
+    fit started from has some. later: errors on the parts of traces that were not fitted, `valid` and `test`, if they
+    were split by time.
     """
 
     name: str
@@ -112,7 +113,7 @@ class Calibration:
     shared: bool
     programs: tuple[FittedProgram, ...]
     fitted: tuple[str, ...]
-    left_out: tuple[str, ...]
+    left_out: Mapping[str, str]
     best: Try
     started: str | None
     tries: tuple[Try, ...]

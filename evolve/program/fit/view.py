@@ -61,7 +61,7 @@ def print_fit(result: Calibration, file: str | None) -> None:
         prose(f"Started from {result.started}: from the program's own constants the fit ends at a loss of "
               f"{min(t.fit.loss for t in result.tries):.4g}")  # fmt: skip
     if result.left_out:
-        prose("Left out (not clean, or without observed stages): " + ", ".join(result.left_out))
+        prose("Not fitted: " + ", ".join(f"{ident} ({why})" for ident, why in result.left_out.items()))
     say_once(result.warnings)
     if result.out:
         records = "each with its record" if len(result.out) > 1 else "with its record"

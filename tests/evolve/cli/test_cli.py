@@ -371,7 +371,7 @@ def test_bad_experiments_are_one_line(
             "--deployment MODEL,HARDWARE,TP names a deployment without a run",
         ),
         (["predict", "floor", "--id", " ,"], "--id ' ,': names nothing: give ID,ID, or leave it out"),
-        (["run", "--models", "gpt"], "--models gpt: no such model among the experiments: there are "),
+        (["run", "--models", "gpt"], "model gpt: is not among the experiments: there are "),
         (["run", "--workloads", "chess"], "--workloads chess: no such workload: there are "),
         (
             ["run", "--config", "nowhere.yaml"],

@@ -694,6 +694,13 @@ def test_a_folder_of_folders_stands_for_them(tmp_path: Path) -> None:
     ]
 
 
+def test_a_folder_of_one_folder_stands_for_it(tmp_path: Path) -> None:
+    build(tmp_path, "only")
+    folders, said = find([tmp_path])
+    assert [f.name for f in folders] == ["only"]
+    assert [f.text for f in said] == ["contains a folder of an experiment, which is read"]
+
+
 def test_a_link_to_a_folder_is_that_folder(tmp_path: Path) -> None:
     path = build(tmp_path / "real")
     (tmp_path / "link").symlink_to(path)

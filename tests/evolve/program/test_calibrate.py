@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_world
+import yaml
 
 from evaluator.experiments import load_experiments
 from evaluator.fit.methods import METHODS
@@ -208,6 +210,20 @@ def test_a_constant_that_a_max_hides_is_looked_for_from_other_starts(
     assert held["started"] is None  # nothing in queueing_time branches
     assert run_command(["fit", "floor", "--id", ",".join(runs)]) == 0
     assert f"Started from {low['started']}: from the program's own" in capsys.readouterr().out
+
+
+def test_every_run_that_is_not_fitted_is_named_with_the_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = yaml.safe_load(tiny_world.DATA)
+    plan = {key: value for key, value in data["experiments"][0].items() if key != "observed"} | {"id": "plan"}
+    p99_only = data["experiments"][1] | {"id": "p99-only", "observed": {"summary": {"e2e_ms": {"p99": 300.0}}}}
+    data["experiments"] += [plan, p99_only]
+    file = tmp_path / "data.yaml"
+    file.write_text(yaml.safe_dump(data))
+    assert run_command(["fit", "floor", "--experiments", str(file)]) == 0
+    said = "Not fitted: dense-overloaded (overloaded), plan (nothing observed), p99-only (no observed mean)"
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_is_wrong_with_names_is_said_in_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -190,6 +190,9 @@ def test_the_command_prints_tables_json_and_csv(tmp_path: Path, capsys: pytest.C
     alone = capsys.readouterr().out
     assert "dense-chat: E2E" in alone
     assert "max_model_len 8192: the model has at most 4096 tokens" in " ".join(alone.split())
+    assert one["outside"] is not None
+    for line in one["outside"]:  # which other values have in common, and do not repeat
+        assert " ".join(alone.split()).count(f": {line}") == 1
     assert evolve(*given) == 0
     several = capsys.readouterr().out
     assert "4 experiments" in several and "dense-chat: E2E" not in several

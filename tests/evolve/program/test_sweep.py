@@ -38,10 +38,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def printed(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
-    """The JSON of `evolve predict champion ARGS`."""
+def printed(capsys: pytest.CaptureFixture[str], *args: object, status: int = 0) -> dict[str, Any]:
+    """The JSON of `evolve predict champion ARGS`, which ends with this exit status."""
     capsys.readouterr()
-    assert evolve("predict", "champion", *args, "--json") == 0, capsys.readouterr().err
+    assert evolve("predict", "champion", *args, "--json") == status, capsys.readouterr().err
     value: dict[str, Any] = json.loads(capsys.readouterr().out)
     return value
 
@@ -266,13 +266,19 @@ def test_how_many_seeds_hold_alone_and_up_to_which_rate_all_do(data: Path, capsy
 
 def test_limits_alone_judge_the_experiments_as_they_are(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = "--experiments", data, "--id", "dense-chat,dense-code", "--slo", "ttft_p99=30ms"
-    result = printed(capsys, *args)
+    result = printed(capsys, *args, status=1)
     assert result["sweep"] == {} and result["knees"] == []
     for row in result["rows"]:
         assert row["rate_rps"] is None and row["holds"]["ttft_p99"] == (row["ttft_ms"]["p99"] <= 30.0)
         assert row["fails"] == ([] if row["holds"]["ttft_p99"] else ["ttft_p99"])
-    assert evolve("predict", "champion", *args) == 0
+    assert evolve("predict", "champion", *args) == 1
     assert "TTFT p99 <= 30 ms" in capsys.readouterr().out
+    faster, slower = sorted(result["rows"], key=lambda row: row["ttft_ms"]["p99"])
+    between = f"ttft_p99={(faster['ttft_ms']['p99'] + slower['ttft_ms']['p99']) / 2:.3f}ms"
+    for row, status in ((faster, 0), (slower, 1)):
+        only = "--experiments", data, "--id", row["experiment"], "--slo", between
+        [judged] = printed(capsys, *only, status=status)["rows"]
+        assert judged["fails"] == ["ttft_p99"] * status
 
 
 def test_without_a_rate_the_load_is_the_experiments_own_and_there_is_no_knee(
