@@ -16,6 +16,8 @@ LOCAL = "local:"  # prefix of a number of workers to start on this machine
 UNWATCHED = {  # settings of dask: by default its watching itself takes some percent of a core
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.scheduler.active-memory-manager.start": False,  # results are told as events, and none is kept
 }
 CONNECT_S = 10.0  # to wait for an answer of a scheduler
 
@@ -38,9 +40,10 @@ def connected(where: str) -> tuple[Any, Any]:
             number = where.removeprefix(LOCAL)
             if not number.isdecimal() or not int(number):
                 raise InputError(f"--cluster {where}: {number or 'nothing'} is no number of workers: give local:4, say")
-            # Workers in this process: they only hand on tasks, and what carries these out are processes anyway.
+            # Workers in this process: they only hand on tasks, and what carries these out are processes anyway. So the
+            # memory of this process is not theirs, and they need no limit at which they would pause.
             with dask.config.set(UNWATCHED):
-                cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, processes=False,
+                cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, processes=False, memory_limit=None,
                                        silence_logs=logging.CRITICAL)  # fmt: skip
             return cluster, Client(cluster)
         address = _address(where)
