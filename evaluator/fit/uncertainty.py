@@ -144,6 +144,21 @@ def linearised(
     return slopes[:, observed].T, r, huber_weights(r), data.experiment_of[np.nonzero(observed)[0]]
 
 
+def _inverse(information: np.ndarray) -> np.ndarray:
+    """The inverse of an information matrix, symmetric and positive definite even if constants have the same effect.
+
+    Then the matrix is singular but for rounding, and plain inversion gives negative variances and correlations beyond
+    1. Here no direction has less information than rounding leaves of the most informed one.
+    """
+    root = np.sqrt(np.diag(information))
+    values, vectors = np.linalg.eigh(information / root[:, None] / root)
+    least = len(values) * np.finfo(float).eps * values[-1]
+    scaled = vectors / root[:, None]
+    inverse = (scaled / np.maximum(values, least)) @ scaled.T
+    symmetric: np.ndarray = (inverse + inverse.T) / 2.0
+    return symmetric
+
+
 def _errors(
     problem: Problem, phi: np.ndarray, scales: Scales, of: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -156,7 +171,7 @@ def _errors(
     if not acts.any():
         return errors, determined, correlation
     a, prior = a[:, acts], prior[acts]
-    inverse = np.linalg.inv((a.T * w) @ a + np.diag(np.square(prior) + 1e-18))
+    inverse = _inverse((a.T * w) @ a + np.diag(np.square(prior) + 1e-18))
     determined[acts] = np.clip(1.0 - np.square(prior) * np.diag(inverse), 0.0, 1.0)
     freedom = len(w) - determined.sum()
     variance = residual_variance(r, w, freedom)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, ids_option, load, named_experiments
+from evolve.cli.options import caps_options, experiments_for, ids_option, load, run_of
 from evolve.program.diagnose import diagnose as diagnosed
 from evolve.program.diagnose import observed
 from evolve.program.diagnose_view import print_findings
 from evolve.program.explain import explain as explained
 from evolve.program.explain_view import print_explanation
 from evolve.run.data import chosen
-from evolve.run.folder import is_run, open_run
+from evolve.run.folder import check_data
+from evolve.terminal import warn
+from simulator.errors import InputError
 
 
 @click.command()
 @click.argument("program", default="champion")
-@click.option("--experiments", metavar="FILE", help="Explain predictions of these [default: those the project ships].")
+@click.option("--experiments", metavar="FILE", help="Explain predictions of these [default: those of the program's "
+              "run, else those the project ships].")  # fmt: skip
 @ids_option()
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with the steps of every experiment.")
 @caps_options
@@ -34,7 +35,8 @@ def explain(program: str, experiments: str | None, ids: tuple[str, ...], as_json
     evolve explain runs/0001:137 --id mixtral-8x7b-tp2-codegen,llama-2-70b-tp4-general
     evolve explain mine.py --experiments mine.yaml --json
     """
-    explanation = explained(load(program, caps), named_experiments(experiments, ids))
+    source = load(program, caps)
+    explanation = explained(source, experiments_for(source, experiments, ids))
     if as_json:
         print_json(explanation.to_json())
     else:
@@ -62,13 +64,16 @@ def diagnose(program: str, experiments: str | None, ids: tuple[str, ...], as_jso
     evolve diagnose mine.py --experiments mine.yaml --id my-run --json
     """
     source = load(program, caps)
-    run = source.record.run if source.record else None
-    if run and is_run(Path(run)) and not experiments and not ids:
-        config = open_run(Path(run)).config
-        fitted, _ = chosen(config.data)
-        findings = diagnosed(source, fitted, config.score.arrival_seeds, config.search.fields)
+    run = run_of(source)
+    if run and not experiments and not ids:
+        fitted, _ = chosen(run.config.data)
+        try:
+            check_data(run, fitted)
+        except InputError as e:  # the figures are of the data as it is now
+            warn(str(e))
+        findings = diagnosed(source, fitted, run.config.score.arrival_seeds, run.config.search.fields)
     else:
-        findings = diagnosed(source, observed(named_experiments(experiments, ids), named=bool(ids)))
+        findings = diagnosed(source, observed(experiments_for(source, experiments, ids), named=bool(ids)))
     if as_json:
         print_json(findings.to_json())
     else:

@@ -16,8 +16,9 @@ from evolve.cli.pools import pool_options
 from evolve.report.progress import tell_compilation
 from evolve.report.table import counted
 from evolve.run import program as programs
-from evolve.run.data import experiments_of, known_experiment
+from evolve.run.data import chosen, experiments_of, known_experiment
 from evolve.run.files import check_writable
+from evolve.run.folder import Run, is_run, open_run
 from evolve.run.program import Source
 from evolve.terminal import say
 from simulator.errors import InputError, shown
@@ -196,6 +197,21 @@ def named_experiments(file: str | None, ids: Sequence[str], instead: str = "") -
     """
     files: Sequence[str] = [file] if file else BUNDLED
     return only_named(experiments_of(files), ids, files, instead)
+
+
+def run_of(source: Source) -> Run | None:
+    """The run that a program is of, if its folder is there."""
+    path = source.record.run if source.record else None
+    return open_run(Path(path)) if path and is_run(Path(path)) else None
+
+
+def experiments_for(source: Source, file: str | None, ids: Sequence[str]) -> list[Experiment]:
+    """`named_experiments`; without a file those that the program's run fits and predicts, if it is of a run."""
+    run = None if file else run_of(source)
+    if run is None:
+        return named_experiments(file, ids)
+    fitted, others = chosen(run.config.data)
+    return only_named([*fitted, *others], ids, (*run.config.data.files, *run.config.data.predict_files))
 
 
 def written_and_named(file: str | None, ids: Sequence[str]) -> list[Written]:

@@ -106,7 +106,7 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
         print_json(result.to_json())
         return 0
     print_aggregate(result)
-    if folder and not quiet:
+    if folder:
         prose(f"{folder.path}: {', '.join(folder.files)}; times of {source.name}, arrival seed {work.seeds[0]}")
         limits = work.load.limits
         suggest(

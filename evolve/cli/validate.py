@@ -72,11 +72,17 @@ def validate(run_path: Path, folds: tuple[str, ...], budget: int | None, hindsig
     run = open_run(run_path)
     if ask_models and hindsight:
         raise InputError("--ask-models searches in every fold, --hindsight in none: give one of the two")
+    if hindsight and budget is not None:
+        raise InputError("--budget is of searches, and --hindsight searches in no fold: give one of the two")
     if limits and not ask_models:
         raise InputError(f"{option_of(next(iter(limits)))} is for --ask-models: without it no model is asked")
     source = load(against, caps) if against else None
     options = Options(folds, budget, hindsight, ask_models, limits, source, again)
-    with resumable(f"{command('validate', run_path)} ..."), where.pool(quiet) as pool:
+    flags = ["--hindsight"] * hindsight + ["--ask-models"] * ask_models + ["--again"] * again
+    given: list[tuple[str, object]] = [("--folds", ",".join(folds)), ("--budget", budget), ("--against", against)]
+    given += [(option_of(name), most) for name, most in limits.items()]
+    words = [str(word) for pair in given if pair[1] for word in pair]
+    with resumable(command("validate", run_path, *words, *flags)), where.pool(quiet) as pool:
         result = make(run, options, pool)
     tables.write("validation", "validation", result.to_json())
     if tables.on_stdout:

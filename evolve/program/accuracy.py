@@ -24,7 +24,7 @@ WITHOUT = {
     "tp": "the TP degree",
     "architectures": "dense models or mixtures of experts",
     "hardware": "the GPU type",
-    "files": "the experiments file",
+    "files": "the runs of the same file",
     "stages": "the last load stage",
 }
 NOTHING = "No run was held out from this fit: expect larger errors on other models, loads and GPUs."

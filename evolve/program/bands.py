@@ -9,11 +9,13 @@ from evaluator.intervals import LEVELS, Disagreement, Scale, figure_of, interval
 from evaluator.score import Prediction
 from evolve.program.beware import farther_than_held_out
 from evolve.program.forecast import Bands
+from evolve.report.table import counted
 from evolve.run.ranges import factors, outside
 from evolve.run.records import Record
 from evolve.run.trust import SATURATED, Trust
 from simulator.experiment.experiment import Experiment
 
+FEW = 10  # held-out runs below which quantiles of their errors mean little
 
 def class_of(trust: Trust, record: Record, e: Experiment, prediction: Prediction, doubt: Disagreement) -> str:
     """The class of held-out runs whose errors count for this experiment."""
@@ -38,6 +40,8 @@ def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Predicti
     if which == SATURATED:  # its errors are those of runs with a queue
         far.pop("requests_in_flight", None)
     lines = farther_than_held_out(far)
+    if (count := len(trust.residuals(which))) < FEW:
+        lines.append(f"only {counted(count, 'held-out run')} had what this one has, so the intervals may be too narrow")
     if record.all_gpus and e.hardware not in record.all_gpus:
         lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
     return lines

@@ -9,6 +9,7 @@ from evolve.program.drift import BOTH, IN_SAMPLE, Drift
 from evolve.program.drift_tests import FIRST, LEVEL, PACE, ChannelTest
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number, row
+from evolve.terminal import suggest
 
 NAMES = {PACE: "pace", FIRST: "TTFT"}
 LEGEND = f"""\
@@ -38,7 +39,7 @@ def print_drift(result: Drift, file: str) -> None:
     where = f"{counted(len(result.used), 'run')}, {counted(len(result.residuals), 'load stage')}"
     prose(f"{result.name}: {result.verdict} ({where})", "bold")
     if following := result.next_command(file):
-        prose(f"Continue with: {following}")
+        suggest(following)
 
 
 def _residuals_table(result: Drift) -> Table:

@@ -17,7 +17,7 @@ from evolve.report.printing import plain, prose
 from evolve.report.progress import Line
 from evolve.report.table import Column, Row, Table, number
 from evolve.run.program import Source
-from evolve.run.ranges import covers
+from evolve.run.ranges import Ranges, beyond
 from evolve.terminal import say, warn
 from simulator.bind import Deployments
 from simulator.errors import InputError
@@ -168,10 +168,11 @@ def emit_to(
     these names that was not emitted.
     """
     program = source.complete
-    cautions = (*source.cautions, *_other_gpus(source, deployments))
-    if not deployments and reads_kernels(program):
+    if deployments or not reads_kernels(program):
+        cautions = (*source.cautions, *_other_gpus(source, deployments), *_named_beyond(source, deployments))
+    else:
         deployments = [_of_known(known) for known in measured_deployments()]
-        cautions = (*cautions, *_beyond(source, deployments))
+        cautions = (*source.cautions, *_beyond(source, deployments))
     files = emit(
         program, target=target, deployments=deployments, name=name, provenance=provenance(source),
         accuracy=accuracy(source), cautions=cautions, again=again,
@@ -195,10 +196,26 @@ def _other_gpus(source: Source, deployments: Sequence[Deployment]) -> tuple[str,
     return (f"no run on {', '.join(others)} was fitted, only on {fitted}: how far off it is there is not known",)
 
 
+def _named_beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
+    """A line for each deployment that is beyond what the fitted runs span in more than its GPU."""
+    fits = source.record.all_ranges if source.record else ()
+    return tuple(line for d in deployments for line in beyond_fit(fits, d.name, d.facts, d.hardware, ("GPU",)))
+
+
+def beyond_fit(
+    fits: Sequence[Ranges], name: str, facts: Mapping[str, float], hardware: str, but: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """A line if the deployment `name` is beyond what the runs of these fits span, in more than what `but` lists."""
+    far = [what for what in beyond(fits, facts, hardware) if what not in but]
+    if not far:
+        return ()
+    return (f"{name}: beyond the fitted runs in {' and '.join(far)}: how far off the program is there is not known",)
+
+
 def _beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
     """A line if any of the deployments that nobody named is beyond what the fitted runs span."""
-    fits = source.record.all_ranges if source.record else []
-    far = [d for d in deployments if fits and not any(covers(ranges, d.facts, d.hardware) for ranges in fits)]
+    fits = source.record.all_ranges if source.record else ()
+    far = [d for d in deployments if beyond(fits, d.facts, d.hardware)]
     if not far:
         return ()
     return (f"{len(far)} of the {len(deployments)} deployments are beyond the fitted runs, by GPU, TP degree, "
@@ -213,15 +230,16 @@ def emit_for_host(source: Source, target: str, out: Path | None, name: Name, aga
     """
     program, host, deployments = source.complete, known_host(), host_deployments()
     recorded = _recorded(deployments)
+    cautions = (*source.cautions, *_beyond(source, deployments))
     files = emit(
         program, target=target, deployments=recorded, name=name, provenance=provenance(source),
-        accuracy=accuracy(source), cautions=source.cautions, host=host, again=again,
+        accuracy=accuracy(source), cautions=cautions, host=host, again=again,
     )  # fmt: skip
     if out is not None:
         write(files, out, name)
     refused = tuple(complaints(program, Deployments({d.name: d.facts for d in deployments})))
     return Emitted(
-        program, target, name, out, files, tuple(deployments), refused, source.cautions, tuple(recorded), host
+        program, target, name, out, files, tuple(deployments), refused, cautions, tuple(recorded), host
     )
 
 

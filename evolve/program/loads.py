@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -98,11 +97,15 @@ def bases(entries: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
 
 def grid(program: Program, base: JsonObject, tps: Sequence[int], shares: Sequence[float], name: str) -> list[Planned]:
     """Every shape of load at these shares of the rate that the program says the deployment sustains, for every TP
-    degree that fits in memory. `name`: with what their ids begin."""
-    ones = []
+    degree that is possible. `name`: with what their ids begin. Raises InputError, with a reason, if none is."""
+    ones, why = [], None
     for tp, shape in product(tps or MEASURED_TPS, SHAPES):
-        with suppress(InputError):  # the weights or a request do not fit, or the heads cannot be split
+        try:
             ones.append((tp, shape, _planned(base, tp, shape, 1.0, name).experiment))
+        except InputError as e:  # the weights or a request do not fit, or the heads cannot be split
+            why = e
+    if why and not ones:
+        raise why
     planned = []
     for tp, shape, one in ones:
         most = sustained(program, one)

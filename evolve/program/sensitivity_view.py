@@ -44,17 +44,17 @@ def _table(of_one: Sensitivity) -> Table:
     beware = _beware_of(of_one.fails, of_one.outside)
     title = f"{of_one.experiment}: {own} ms{f' ({beware})' if beware else ''}"
     heads = ["setting", "own", "also", *(f">{NAMES[name]}" for name in FIGURES), "~beware"]
-    return Table.of(title, "|".join(heads), map(_row, of_one.effects))
+    return Table.of(title, "|".join(heads), (_row(of_one, effect) for effect in of_one.effects))
 
 
-def _row(effect: Effect) -> Row:
+def _row(of_one: Sensitivity, effect: Effect) -> Row:
     possible = [p for p in effect.points if p.impossible is None]
     return row(
         effect.setting,
         value_text(effect.own),
         ", ".join(value_text(p.value) for p in possible) or "-",
         *(_cell(effect, name) for name in FIGURES),
-        "; ".join(f"{value_text(p.value)}: {text}" for p in effect.points if (text := _beware(p))),
+        "; ".join(f"{value_text(p.value)}: {text}" for p in effect.points if (text := _beware(p, of_one))),
     )
 
 
@@ -76,8 +76,10 @@ def _switched(effect: Effect, figure: str) -> Change | None:
     return point.change_pct[figure] if point.change_pct else None
 
 
-def _beware(point: Point) -> str:
-    return "impossible" if point.impossible else _beware_of(point.fails, point.outside)
+def _beware(point: Point, of_one: Sensitivity) -> str:
+    """What to beware of at a value, and not at the experiment's own."""
+    further = [line for line in point.outside or () if line not in (of_one.outside or ())]
+    return "impossible" if point.impossible else _beware_of(point.fails, further)
 
 
 def _beware_of(fails: Sequence[str], outside: Sequence[str] | None) -> str:

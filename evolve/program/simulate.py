@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from evaluator.deployments import facts_of
-from evaluator.experiments import data_hash
+from evaluator.deployments import facts_of, named_deployment
+from evaluator.experiments import data_hash, hardware_table
 from evaluator.host_summary import aggregate
 from evolve import __version__
 from evolve.program.cases import Case, program_text, read_case, read_trace
-from evolve.program.emit import unlike_host
+from evolve.program.emit import beyond_fit, unlike_host
 from evolve.report.progress import Line
 from evolve.run.files import cannot_write, check_writable, digest_of, draft_of
 from evolve.run.program import Source
@@ -130,7 +130,9 @@ def bound_to(
     if unknown:
         fields = ", ".join(f"s.{name}" for name in unknown)
         raise InputError(f"{source.name if source else where}: reads {fields}: {remedy}")
-    warnings = (*(_warnings(source, case, where) if source else ()), *omitted(facts))
+    of_program = _warnings(source, case, where) if source else ()
+    of_deployment = _doubts(source, names, facts) if source and names else ()
+    warnings = (*of_program, *of_deployment, *omitted(facts))
     return bind(code, program.theta, facts), warnings
 
 
@@ -141,6 +143,18 @@ def _warnings(source: Source, case: Case, case_path: Path) -> tuple[str, ...]:
         return source.cautions
     text = f"{case_path}: alpha is that of the case's own backend, not of {source.name}, which has no"
     return (*source.cautions, f"{text} {', '.join(lacking)}")
+
+
+def _doubts(source: Source, names: Names, facts: Mapping[str, float]) -> tuple[str, ...]:
+    """Why no engine has the deployment, whatever the case's limits are, and that no fitted run was like it."""
+    fits = source.record.all_ranges if source.record else ()
+    hardware = str(hardware_table()[names.hardware]["name"])
+    beyond = beyond_fit(fits, f"{names.model} on {names.tp} {hardware}", facts, hardware)
+    try:
+        named_deployment(names.model, names.hardware, names.tp)
+    except InputError as e:  # the weights do not fit, say
+        return (f"{e}; the limits are the case's all the same", *beyond)
+    return beyond
 
 
 def _facts(limits: Limits, names: Names | None) -> dict[str, float]:
@@ -225,13 +239,13 @@ def run(work: Work, outputs: Sequence[Output], quiet: bool) -> Simulated:
         line.close()
     for output in outputs:
         output.write(replay, work.number)
-    for warning in () if quiet else work.warnings:
+    for warning in work.warnings:
         warn(warning)
     refused = int((~work.load.accepted).sum())
-    if refused and not quiet:
+    if refused:
         why = "are longer than max_model_len, or than all KV blocks, and were refused"
         warn(f"{refused:,} of {len(work.load.requests):,} requests {why}")
-    if replay.clamped and not quiet:
+    if replay.clamped:
         warn(f"{replay.clamped:,} times were outside [1, 1e10] us and clamped")
     return Simulated(work.data, work.seeds, aggregate(replay), replay.clamped)
 

@@ -238,9 +238,9 @@ def transfer_text(best: Elite) -> str:
     if best.transfer is None:
         return ""
     return (
-        f"Transfer: {best.transfer:.2f} % on the worst quarter of the runs of each model, TP degree and architecture "
-        "in turn, the constants fitted without them. The form was chosen with all of them in sight: `evolve validate` "
-        "repeats that choice too."
+        f"Transfer: {best.transfer:.2f} % on the worst quarter of the runs, each model, TP degree and architecture "
+        "left out in turn (or each run, where all runs have the same), the constants fitted without them. The form was "
+        "chosen with all of them in sight: `evolve validate` repeats that choice too."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -133,17 +133,24 @@ def outside(fitted: Sequence[Ranges], experiment: Experiment, prediction: Predic
     return deployment + _load(_together(fitted), experiment, prediction)
 
 
-def covers(fitted: Ranges, facts: Mapping[str, float], hardware: str) -> bool:
-    """Whether the runs of a fit span a deployment: its GPU, TP degree, architecture and size. Unknown ranges do."""
-    kinds = (
-        (fitted.hardware, hardware),
-        (fitted.tp, int(facts["tp"])),
-        (fitted.mixture_of_experts, bool(facts["is_moe"])),
+def beyond(fits: Sequence[Ranges], facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
+    """In what a deployment is beyond the runs of each of these fits: GPU, TP degree, architecture, size.
+
+    Of several fits the closest counts. Unknown ranges span everything.
+    """
+    return min((_beyond_one(fitted, facts, hardware) for fitted in fits), key=len, default=())
+
+
+def _beyond_one(fitted: Ranges, facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
+    kinds: tuple[tuple[str, Collection[object] | None, object], ...] = (
+        ("GPU", fitted.hardware, hardware),
+        ("TP degree", fitted.tp, int(facts["tp"])),
+        ("architecture", fitted.mixture_of_experts, bool(facts["is_moe"])),
     )
     sizes = (fitted.model_params_b, facts["model_params_b"]), (fitted.active_params_b, facts["active_params_b"])
-    return all(known is None or value in known for known, value in kinds) and all(
-        span is None or span[0] / TOLERANCE <= value <= span[1] * TOLERANCE for span, value in sizes
-    )
+    spanned = all(span is None or span[0] / TOLERANCE <= value <= span[1] * TOLERANCE for span, value in sizes)
+    other = (what for what, known, value in kinds if known is not None and value not in known)
+    return (*other, *["size"] * (not spanned))
 
 
 def described(fitted: Ranges) -> str:

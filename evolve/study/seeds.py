@@ -243,16 +243,19 @@ def verdict(joint: Spread, blackbox: Mapping[str, float | None], seed: Elite | N
     """The verdict of a pilot: escalate or stop.
 
     Escalate if the median joint error of the repeats is below that of `blackbox`, the host's linear form fitted on the
-    same experiments, by more than the repeats' interquartile range. `seed`: the best of the programs that every search
-    starts from, fitted on them too; the verdict only says whether the searches are ahead of it.
+    same experiments, by more than the repeats' interquartile range, and not above that of `seed`, the best of the
+    programs that every search starts from, fitted on them too. The verdict says whether the searches are ahead of it.
     """
     theirs = blackbox["joint"]
     assert theirs is not None and joint.median is not None and joint.high is not None and joint.low is not None
     gain, iqr = theirs - joint.median, joint.high - joint.low
-    escalate = gain > iqr
+    led = seed is not None and seed.joint < joint.median  # the search chose for more than this error, and paid for it
+    escalate = gain > iqr and not led
     gap = f"{abs(gain):.2f} {'lower' if gain > 0 else 'higher'}"
-    why = f"{gap}, {'more than' if escalate else 'not below it by more than'} the spread of {iqr:.2f}"
+    why = f"{gap}, {'more than' if gain > iqr else 'not below it by more than'} the spread of {iqr:.2f}"
     advice = "escalate: a full run is worth it" if escalate else "stop: no better than the blackbox form"
+    if led and gain > iqr:
+        advice = "stop: a program that was only fitted is better"
     errors = f"joint error {joint} % over {len(joint.values)} repeats against {theirs:.2f} % of blackbox"
     text = f"{errors}: {why} -> {advice}"
     if seed is None:

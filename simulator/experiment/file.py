@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from typing import Any
 
 from simulator.errors import InputError, Section, nearest_listed, shown
@@ -26,6 +27,7 @@ from simulator.model.omissions import affecting
 
 TOP = ("version", "experiments")
 EXTRA_WEIGHTS = "extra_weights_gib"
+CLEAN = "clean"  # the quality of runs that are fitted
 EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
 ENGINE = tuple(f.name for f in fields(Engine))
 FLAGS = ("chunked_prefill", "prefix_caching", "kv_cpu_offload")
@@ -74,6 +76,14 @@ def experiments_from_mapping(
     return experiments
 
 
+def _quality(top: Section) -> str:
+    """A word for how the run went. Raises InputError for one that is nearly `clean`, which would not be fitted."""
+    quality = top.name("quality")
+    if quality != CLEAN and get_close_matches(quality.lower(), [CLEAN], 1, 0.7):
+        raise top.error("quality", f"is {shown(quality)}, which is not fitted", f"did you mean {CLEAN!r}?")
+    return quality
+
+
 def experiment_from_mapping(
     raw: Mapping[str, Any], where: str, models: Table, hardware: Table, files: Files = NO_FILES
 ) -> Experiment:
@@ -95,7 +105,7 @@ def experiment_from_mapping(
         engine=engine,
         workload=workload,
         observed=observed,
-        quality=top.name("quality") if "quality" in raw else "clean",
+        quality=_quality(top) if "quality" in raw else CLEAN,
         facts=facts,
         notes=(
             *(o.text for o in affecting(facts.omitted, longest_request(workload))),

@@ -175,6 +175,8 @@ def _unlike(c: Section) -> InputError | None:
         return c.error("model_type", f"{shown(kind)} has state-space layers, which are not modelled", remedy)
     if other := next((kind for kind in kinds if kind not in ATTENTION), None):
         return c.error("layer_types", f"has layers of type {shown(other)}, which are not modelled", remedy)
+    if kinds and len(kinds) < (layers := _first(c, "layers")):
+        return c.error("layer_types", f"names {len(kinds)} layers of {layers}", REMEDY)
     if c.raw.get("block_configs"):
         return c.error("block_configs", "gives every layer a size of its own, which is not modelled", remedy)
     for key in c.raw:
@@ -199,7 +201,11 @@ def _whole(c: Section, key: str, default: int) -> int:
 def _kv_heads(c: Section, heads: int) -> int:
     if c.raw.get("multi_query") and not c.raw.get("new_decoder_architecture"):  # Falcon, StarCoder
         return 1
-    return _first(c, "kv_heads", heads)
+    kv_heads = _first(c, "kv_heads", heads)
+    if heads % kv_heads:
+        problem = f"must divide the {heads} heads, got {kv_heads}"
+        raise c.error(next(key for key in KEYS["kv_heads"] if c.has(key)), problem, REMEDY)
+    return kv_heads
 
 
 def _longest(c: Section) -> int:

@@ -20,7 +20,7 @@ from evaluator.fit.per_model import fit_scoped, scoped
 from evaluator.fit.polish import polish
 from evaluator.fit.problem import problem_of, rounded
 from evaluator.fit.solvers import not_smooth
-from evaluator.fit.uncertainty import certainties, effective, uncertainty
+from evaluator.fit.uncertainty import _inverse, certainties, effective, uncertainty
 from evaluator.metrics import observe_all, stage_means
 from evaluator.score import Errors, error_rows, errors, predictions, score_set, summarise
 from evolve.program.loads import grid
@@ -64,6 +64,19 @@ def test_fit_finds_the_constants_of_simulated_data_again() -> None:
     for prediction, e in zip(predictions(fitted, score_set(simulated(), [5])), simulated(), strict=True):
         wrong = errors(prediction, e)
         assert abs(wrong.e2e or 9) < 1.0 and abs(wrong.itl or 9) < 1.0
+
+
+def test_constants_with_the_same_effect_have_correlations_that_a_record_may_have() -> None:
+    """Three columns, of which two are equal to eight digits: plain inversion has errors of the size of its entries."""
+    a = np.random.default_rng(0).normal(size=(40, 2))
+    slopes = np.stack([a[:, 0], a[:, 0] * (1.0 + 1e-9 * a[:, 1]), a[:, 1]], axis=1) * [1.0, 1e-6, 1e6]
+    inverse = _inverse(slopes.T @ slopes + np.diag(np.full(3, 1e-18)))
+    lengths = np.sqrt(np.diag(inverse))
+    correlation = inverse / lengths[:, None] / lengths
+    assert (inverse == inverse.T).all() and (np.diag(inverse) > 0.0).all() and (abs(correlation) < 1.0 + 1e-9).all()
+    assert correlation[0, 1] == pytest.approx(-1.0, abs=1e-6) and abs(correlation[0, 2]) < 0.5
+    plain = slopes[:, [0, 2]].T @ slopes[:, [0, 2]]
+    np.testing.assert_allclose(_inverse(plain), np.linalg.inv(plain), rtol=1e-9)
 
 
 def test_fit_respects_physical_and_given_bounds() -> None:

@@ -259,10 +259,14 @@ def test_sampling_fields(generation: dict[str, Any] | None, sort: int, penalty: 
         ({}, Engine(tensor_parallel=3), "engine.tensor_parallel must divide the model's 16 attention heads "
          "and "
          "fit its 16 KV heads, got 3: choose a number of GPUs that splits the heads evenly"),
-        ({"num_key_value_heads": 6}, Engine(tensor_parallel=4), "engine.tensor_parallel must divide the "
-         "model's "
-         "16 attention heads and fit its 6 KV heads, got 4: choose a number of GPUs that splits the heads "
+        ({"num_attention_heads": 12, "head_dim": 64, "num_key_value_heads": 6}, Engine(tensor_parallel=4),
+         "engine.tensor_parallel must divide the model's "
+         "12 attention heads and fit its 6 KV heads, got 4: choose a number of GPUs that splits the heads "
          "evenly"),
+        ({"num_key_value_heads": 6}, Engine(), "model_config.num_key_value_heads must divide the 16 heads, got 6: "
+         "copy the key from the model's config.json"),
+        ({"layer_types": ["full_attention"]}, Engine(), "model_config.layer_types names 1 layers of 4: "
+         "copy the key from the model's config.json"),
         ({"quantization": "marlin"}, Engine(), "model_config.quantization is not understood, got 'marlin': "
          "write quantization: fp8 or w4a16"),
         ({"max_position_embeddings": None}, Engine(), "engine.max_model_len is missing and model_config has "

@@ -210,6 +210,8 @@ REFUSED: list[tuple[str, object, str]] = [
     ("experiments.0.id", 7, "my.yaml: experiments[0]: id must be text, got 7: give it as text, in quotes if "
      "it "
      "looks like a number"),
+    ("experiments.0.quality", "cleen", FIRST + "quality is 'cleen', which is not fitted: did you mean 'clean'?"),
+    ("experiments.0.quality", "Clean", FIRST + "quality is 'Clean', which is not fitted: did you mean 'clean'?"),
     ("experiments.0.modle", 1, FIRST + "modle is not a known key: did you mean 'model'?"),
     ("experiments.0.7", 1, FIRST + "7 is not a known key: known are engine, hardware, id, "
      "model, model_config, observed, quality, workload"),

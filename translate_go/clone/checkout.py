@@ -52,7 +52,7 @@ def checkout(root: Path) -> Checkout:
     if changed:
         raise InputError(
             f"{root}: has changes that are not committed, {_first([line[3:] for line in changed])}: commit or stash "
-            "them (git stash)"
+            f"them (git -C {quote(str(root))} stash)"
         )
     on = _out(root, "branch", "--show-current").strip()
     return Checkout(root, on or _out(root, "rev-parse", "--short", "HEAD").strip())
@@ -68,7 +68,7 @@ def check_untracked(clone: Checkout, touched: Iterable[str]) -> None:
     if untracked := [path for path in listed if path and Path(path).parent in folders]:
         raise InputError(
             f"{clone.root}: has files that are not committed where the backend goes, {_first(untracked)}: commit or "
-            "stash them (git stash -u)"
+            f"stash them (git -C {quote(str(clone.root))} stash -u)"
         )
 
 
@@ -89,18 +89,20 @@ def has_branch(clone: Checkout, branch: str) -> bool:
 
 def deleting(clone: Checkout, branch: str) -> str:
     """The command that deletes a branch of the clone; git does not delete the one that it is on."""
-    delete = f"git branch -D {branch}"
+    git = f"git -C {quote(str(clone.root))}"
+    delete = f"{git} branch -D {branch}"
     if clone.on != branch:
         return delete
     others = [name for name in _out(clone.root, "branch", "--format=%(refname:short)").split() if name != branch]
     home = next((name for name in ("main", "master") if name in others), others[0] if others else "-c main")
-    return f"git switch {home} && {delete}"
+    return f"{git} switch {home} && {delete}"
 
 
 def check_author(clone: Checkout) -> None:
     """Raise InputError if git does not know whose name a commit has."""
     if _git(clone.root, "var", "GIT_AUTHOR_IDENT").returncode:
-        raise InputError(f"{clone.root}: git does not know who commits: set user.name and user.email (git config)")
+        how = f"git -C {quote(str(clone.root))} config user.name NAME, and user.email"
+        raise InputError(f"{clone.root}: git does not know who commits: set user.name and user.email ({how})")
 
 
 @contextmanager
@@ -141,9 +143,11 @@ def staged_stat(tree: Path) -> str:
 
 def commit(clone: Checkout, tree: Path, branch: str, message: str) -> None:
     """Commit what is staged in the tree, make it the branch, and switch the clone to it."""
-    _out(tree, "commit", "--quiet", "-m", message)
-    made = _out(tree, "rev-parse", "HEAD").strip()
-    _out(clone.root, "branch", branch, made)
+    made = _git(tree, "commit", "--quiet", "-m", message)
+    if made.returncode:  # a hook, say: what it prints may be many lines, and the copy is of no interest
+        said = _line(made.stderr or made.stdout)
+        raise InputError(f"{clone.root}: git commit fails, and nothing was changed; git or a hook says: {said}")
+    _out(clone.root, "branch", branch, _out(tree, "rev-parse", "HEAD").strip())
     switched = _git(clone.root, "switch", "--quiet", branch)
     if switched.returncode:
         _git(clone.root, "branch", "-D", branch)

@@ -93,6 +93,7 @@ def calibrate(
     program, known = source.complete, source.fitted_before
     data, score = fit_set(fitted), score_set(fitted)
     files = files_for(out, source.name, None if settings.shared else models_of(data))
+    replaced = tuple(str(file) for file in files if file and file.exists())
     problem, stage = _problem(program, data, known, settings)
     if stage:
         program = stage.fit.start  # the form that is fitted, which may have one more constant
@@ -114,6 +115,7 @@ def calibrate(
         fitted=ids,
         left_out={e.id: why_not_fitted(e) for e in experiments if e.id not in ids},
         best=best,
+        replaced=replaced,
         started=start,
         tries=tries,
         freedom=Freedom(len(problem.free), effective(certainty), observations(data)),

@@ -97,7 +97,8 @@ class Freedom:
 @dataclass(frozen=True)
 class Calibration:
     """Everything that `evolve fit` prints of a program of this name and key. best: the try that is kept; started: the
-    constant that it started from elsewhere than the program, in words, None if it did not.
+    constant that it started from elsewhere than the program, in words, None if it did not. replaced: the files of an
+    earlier fit that it replaced.
 
     fitted: ids of experiments; left_out: those of the others, with the reason. before, after: signed errors in percent
     on the fitted ones. shared: there is one program for all models. simulated: some of the fitted times are themselves
@@ -115,6 +116,7 @@ class Calibration:
     fitted: tuple[str, ...]
     left_out: Mapping[str, str]
     best: Try
+    replaced: tuple[str, ...]
     started: str | None
     tries: tuple[Try, ...]
     freedom: Freedom

@@ -66,6 +66,8 @@ def print_fit(result: Calibration, file: str | None) -> None:
     if result.out:
         records = "each with its record" if len(result.out) > 1 else "with its record"
         prose(f"Written: {', '.join(result.out)}, {records} next to it.")
+        if result.replaced:
+            prose(f"Replaced: what an earlier fit, or blend, had written as {', '.join(result.replaced)}.")
         if result.trust:
             kept = trust_file(Path(result.out[0]))
             count = counted(len(result.trust.committee), "near-optimal program")

@@ -107,7 +107,7 @@ CASES: dict[str, list[Case]] = {
     "pilot": [
         Case(lambda w: ["pilot", "--model", "llama-2-7b", "--repeats", 2, *one_worker(w, "[pilot]")],
              (f"/{SHOWN}/[pilot]",)),
-        Case(lambda w: ["pilot", "--model", "[b]m", *one_worker(w, "[no]")], ("--models [b]m: no such model",), 2),
+        Case(lambda w: ["pilot", "--model", "[b]m", *one_worker(w, "[no]")], ("model [b]m: is not among the experiments",), 2),
     ],
     "resume": [
         Case(lambda w: ["resume", run_of(w), "--workers", 1, "--all"], (CHAT, CODE, SPARSE, OVERLOADED, RUN)),

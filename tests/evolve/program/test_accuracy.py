@@ -97,6 +97,14 @@ def test_deployments_that_nobody_named_and_no_run_spans_are_counted(
         == 0
     )
     assert "beyond the fitted runs" not in capsys.readouterr().err
+    given = "--deployment", "mixtral-8x22b,H100,8", "--deployment", "llama-2-7b,H100,1"
+    assert evolve("emit", "champion", *given, "--out", "far") == 0
+    text = "mixtral-8x22b/H100-SXM-80GB/tp8: beyond the fitted runs in TP degree and size"
+    err = " ".join(capsys.readouterr().err.split())
+    assert text in err and err.count("beyond the fitted runs") == 1
+    assert text in " ".join(Path("far/INTEGRATION.md").read_text().split())
+    assert evolve("emit", "champion", "--host-facts", "--out", "any") == 0
+    assert f"of the {count} deployments are beyond the fitted runs" in capsys.readouterr().err
 
 
 def test_a_fit_replaces_no_program_that_it_did_not_write(
@@ -110,8 +118,10 @@ def test_a_fit_replaces_no_program_that_it_did_not_write(
     assert "hand.py: exists, and was not written by a fit" in refused(capsys, *fit, "hand.py")
     assert Path("hand.py").read_text() == by_hand and not Path("hand.json").exists()
     assert "is the folder of a run: give a file" in refused(capsys, *fit, tiny_run)
-    for _ in range(2):  # its own file it replaces
+    for again in (False, True):  # its own file it replaces, and says so
+        capsys.readouterr()
         assert evolve(*fit, "mine.py") == 0
+        assert ("Replaced: what an earlier fit, or blend, had written as mine.py." in capsys.readouterr().out) == again
     assert evolve("fit", "hand.py", "--experiments", "data.yaml", "--out", "hand.py") == 0  # in place
 
 

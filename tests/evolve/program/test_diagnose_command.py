@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_world
 from laws import law
 
 from evaluator.experiments import bundled_experiments, load_experiments
@@ -90,6 +91,18 @@ def test_a_runs_program_gets_what_its_prompt_says(tiny_run: Path, capsys: pytest
     for stage in told["stages"]:
         error = stage["e2e_pct"]
         assert f"{error:+.0f}" in asked if abs(error) >= 10 else f"{error:+.1f}" in asked
+
+
+def test_data_that_changed_since_the_run_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tiny_world.write(tmp_path)
+    run = tiny_world.run(config, tmp_path / "run", "--budget", 4)
+    data = tmp_path / "data.yaml"
+    best = f"{run}:{open_run(run).archive().members()[0].id}"
+    for changed in (False, True):
+        capsys.readouterr()
+        assert run_command(["diagnose", best]) == 0
+        assert ("made on data" in capsys.readouterr().err) == changed
+        data.write_text(data.read_text().replace("mean: 284.3", "mean: 310.0"))
 
 
 def test_overloaded_runs_are_diagnosed_if_they_are_named(tiny: Path) -> None:

@@ -267,9 +267,9 @@ def test_a_clone_that_cannot_take_a_branch(clone: Path, tmp_path: Path, capsys: 
 
     (clone / "sim/latency/mine.go").touch()  # it would be built with the backend
     where = "has files that are not committed where the backend goes, sim/latency/mine.go"
-    assert f"{where}: commit or stash them (git stash -u)" in told()
+    assert f"{where}: commit or stash them (git -C {clone} stash -u)" in told()
     (clone / "go.mod").write_text("module other\n")
-    assert "has changes that are not committed, go.mod: commit or stash them (git stash)" in told()
+    assert f"has changes that are not committed, go.mod: commit or stash them (git -C {clone} stash)" in told()
     (clone / "main.go").unlink()
     assert "go.mod and 1 more: commit or stash them" in told()
     git(clone, "checkout", "main.go")
@@ -278,11 +278,12 @@ def test_a_clone_that_cannot_take_a_branch(clone: Path, tmp_path: Path, capsys: 
     assert "go.mod: is not that of module github.com/inference-sim/inference-sim" in told()
     assert state(clone) == before
     git(clone, "branch", "latency-fitted")
-    assert "already has a branch latency-fitted: delete it (git branch -D latency-fitted), or" in told()
-    git(clone, "switch", "-q", "latency-fitted")
-    remedy = "git switch main && git branch -D latency-fitted"
+    remedy = f"git -C {clone} branch -D latency-fitted"
     assert f"already has a branch latency-fitted: delete it ({remedy}), or" in told()
-    subprocess.run(remedy, shell=True, cwd=clone, check=True, capture_output=True)
+    git(clone, "switch", "-q", "latency-fitted")
+    remedy = f"git -C {clone} switch main && git -C {clone} branch -D latency-fitted"
+    assert f"already has a branch latency-fitted: delete it ({remedy}), or" in told()
+    subprocess.run(remedy, shell=True, cwd=tmp_path, check=True, capture_output=True)  # wherever it is pasted
     assert git(clone, "branch", "--format=%(refname:short)") == "main\n"
 
 
@@ -335,7 +336,7 @@ def test_a_dry_run_makes_no_branch_and_needs_none(clone: Path, capsys: pytest.Ca
     out, err = capsys.readouterr()
     assert '+\tcase "fitted":' in out and state(clone) == before
     assert "already has a branch latency-fitted: without --dry-run this is refused" in err
-    assert "git branch -D latency-fitted" in err
+    assert f"git -C {clone} branch -D latency-fitted" in err
 
 
 def test_a_place_that_moved_is_refused_and_the_clone_stays(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:

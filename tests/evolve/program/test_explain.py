@@ -207,6 +207,15 @@ def test_explain_json_has_the_steps_of_every_experiment(tiny: Path, capsys: pyte
         assert len(e["terms_pct"]) == len(found["terms"]) and np.isfinite(e["terms_pct"]).all()
 
 
+def test_a_runs_program_is_explained_on_its_own_experiments(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best = open_run(tiny_run).archive().members()[0].id
+    assert run_command(["explain", f"{tiny_run}:{best}", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [e["id"] for e in found["experiments"]] == [*tiny_world.FITTED, "dense-overloaded"]
+    assert run_command(["diagnose", f"{tiny_run}:{best}", "--id", "dense-code", "--json"]) == 0
+    assert [e["experiment"] for e in json.loads(capsys.readouterr().out)["experiments"]] == ["dense-code"]
+
+
 def test_explain_refuses_an_unknown_experiment(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["explain", "champion", "--id", "nobody"]) == 2
     assert "--id nobody: no such experiment" in capsys.readouterr().err

@@ -109,6 +109,8 @@ def test_the_name_is_that_of_the_option_the_folder_or_the_file(home: Path, capsy
         (["my-model"], "--id my-model: is kept already in "),
         (["my-model", "--id", "llama-2-7b"], "--id llama-2-7b: is a shipped model: give another --id"),
         (["my-model", "--id", "meta-llama/Llama-2-7b-hf"], "is a shipped model"),
+        (["my-model", "--id", "Llama-2-7B"], "--id Llama-2-7B: is llama-2-7b in other letters, which the host does not"),
+        (["my-model", "--id", "My-Model"], "--id My-Model: is my-model in other letters"),
         (["my-model", "--id", "a,b"], "--id a,b: is not a name of letters, digits"),
         (["my-model", "--id", "../../etc"], "--id ../../etc: is not a name of letters, digits"),
         (["my-model", "--id", "x" * 101], "is not a name of letters, digits"),

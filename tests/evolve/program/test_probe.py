@@ -20,6 +20,7 @@ from evolve.cli import run_command
 from evolve.program.loads import CANDIDATES, bases, grid, sustained
 from evolve.program.prior import Prior, moved, sizes
 from evolve.run.program import load
+from simulator.errors import InputError
 from simulator.experiment.experiment import Stage
 
 PLAN = """
@@ -89,8 +90,8 @@ def test_rates_are_shares_of_what_the_program_sustains_and_no_prompt_repeats() -
     assert shares[0] <= WAITING < shares[1]
     prompts = runs[0].load_generator["data"]["shared_prefix"]
     assert prompts["num_prompts_per_group"] == round(runs[0].rate * 120) and prompts["question_len"] == 184
-    too_large = grid(program, {"model": "llama-2-70b", "hardware": "H100"}, (1,), CANDIDATES, "")
-    assert too_large == []  # 140 GB of weights
+    with pytest.raises(InputError, match="leaves no room for KV cache"):  # 140 GB of weights
+        grid(program, {"model": "llama-2-70b", "hardware": "H100"}, (1,), CANDIDATES, "")
 
 
 def test_deployments_are_those_of_the_targets_each_once() -> None:
@@ -151,7 +152,8 @@ def test_the_command_writes_runs_that_predict_reads(capsys: pytest.CaptureFixtur
         (["--model", "llama-3.1-8b"], "--model and --hardware go together"),
         ([*MODEL[:4], "--tp", "1,x"], "--tp 1,x: must be whole numbers above 0"),
         (["--model", "no-such", "--hardware", "H100"], "--model no-such: is not a known model"),
-        (["--model", "llama-2-70b", "--hardware", "H100", "--tp", "1"], "nothing can be run: no load fits"),
+        (["--model", "llama-2-70b", "--hardware", "H100", "--tp", "1"], "leaves no room for KV cache, 128.5 GiB of weights"),
+        ([*MODEL[:4], "--tp", "3"], "engine.tensor_parallel must divide the model's 32 attention heads"),
         ([*MODEL, "--id", "x"], "--id names runs of a file"),
     ],
 )

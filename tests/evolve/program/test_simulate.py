@@ -126,7 +126,7 @@ def test_a_program_gives_all_times(files: Path, capsys: pytest.CaptureFixture[st
         "evolve: warning: case.json: alpha is that of the case's own backend, not of mine.py, which has no queueing_time, "
         "output_token_time, completion_time",
     ]
-    assert simulate(capsys, *BOTH, "--program", "mine.py", "--quiet")[2] == ""
+    assert simulate(capsys, *BOTH, "--program", "mine.py", "--quiet")[2] == err  # quiet is about progress
     (files / "mine.py").write_text("def step_time(b, s): return b.weight_read_us\n")
     status, _, err = simulate(capsys, *BOTH, "--program", "mine.py")
     assert status == 2 and "mine.py: reads s." in err and "give --model, --hardware and --tp" in err
@@ -370,7 +370,19 @@ def test_prompts_that_are_too_long_are_counted_in_a_sentence(files: Path, capsys
     assert (
         status == 0 and "1 of 2 requests are longer than max_model_len, or than all KV blocks, and were refused" in err
     )
-    assert "refused" not in simulate(capsys, *BOTH, "--quiet")[2]
+    assert "were refused" in simulate(capsys, *BOTH, "--quiet")[2]
+
+
+def test_a_deployment_that_cannot_be_or_is_beyond_the_fit_is_said(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """llama-2-70b has 128.5 GiB of weights, an H100 79 GiB; no fitted run had 8 GPUs."""
+    named = "--program", "champion", "--model", "llama-2-70b", "--hardware", "H100", "--tp"
+    status, _, err = simulate(capsys, *BOTH, *named, "1")
+    assert status == 0 and "leaves no room for KV cache, 128.5 GiB of weights" in err
+    said = "llama-2-70b on 8 H100-SXM-80GB: beyond the fitted runs in TP degree"
+    assert said not in err and said in simulate(capsys, *BOTH, *named, "8")[2]
+    assert "warning" not in simulate(capsys, *BOTH, *named, "4")[2]
 
 
 def test_the_only_experiment_of_a_file_needs_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,6 +116,12 @@ def test_a_pilot_says_whether_it_is_ahead_of_the_programs_that_it_started_from(j
     assert found.text.endswith(f". The best seed, kernels, only fitted: {joint:.2f} %, the searches {ahead}")
 
 
+def test_a_pilot_stops_where_a_program_that_was_only_fitted_is_better() -> None:
+    seed = elite(0, joint=1.1, operator="seed:kernels")  # the median of the repeats is 1.2
+    found = verdict(spread((1.0, 1.2, 1.4)), {"joint": 2.0, "e2e": None, "ttft": None, "itl": None}, seed)
+    assert not found.escalate and "-> stop: a program that was only fitted is better" in found.text
+
+
 def test_a_pilot_is_repeats_of_one_population_with_a_verdict(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

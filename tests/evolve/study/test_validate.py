@@ -34,6 +34,7 @@ from evolve.run.trust import read_trust
 from evolve.study.folds import Fold, folds_of
 from evolve.study.held_out import FIGURES, held_out_errors
 from evolve.study.study import Member, MemberProgress, carry_out
+from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.experiment.experiment import Observed, Stage
 
@@ -120,7 +121,7 @@ def test_interrupted_and_called_again_equals_uninterrupted(
     with monkeypatch.context() as m:
         m.setattr(MemberProgress, "update", interrupt)
         assert run_command(["validate", str(path), *FOLDS]) == 130
-    assert f"`evolve validate {path} ...` goes on" in capsys.readouterr().err
+    assert f"`{command('validate', path, *FOLDS[:4])}` goes on" in capsys.readouterr().err
     assert not (path / "validate.jsonl").exists() and not (path / "validate.json").exists()
     assert len(open_run(path / "validate" / NAMES[1]).outcomes()) == 4
     finished = path / "validate" / NAMES[0] / "report.json"
@@ -150,7 +151,7 @@ def test_folds_side_by_side_equal_folds_in_turn(
     with monkeypatch.context() as m:
         m.setattr(MemberProgress, "update", interrupt)
         assert run_command(["validate", str(path), *two]) == 130
-    assert f"`evolve validate {path} ...` goes on" in capsys.readouterr().err and not worker_pids()
+    assert f"`{command('validate', path, *FOLDS[:4])}` goes on" in capsys.readouterr().err and not worker_pids()
     assert run_command(["validate", str(path), *two]) == 0
     one, other = result(path), result(reference)
     assert one.pop("run") != other.pop("run")
