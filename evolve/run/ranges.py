@@ -160,12 +160,18 @@ def described(fitted: Ranges) -> str:
     parts = [
         ", ".join(fitted.hardware or ()),
         f"TP {', '.join(map(str, fitted.tp))}" if fitted.tp else "",
-        f"models of {size[0]:.3g} to {size[1]:.3g} billion parameters" if size else "",
+        f"models of {_from_to(size, '.3g')} billion parameters" if size else "",
         kinds.get(tuple(sorted(fitted.mixture_of_experts or ())), ""),
-        f"prompts of {prompts[0]:,.0f} to {prompts[1]:,.0f} tokens" if prompts else "",
+        f"prompts of {_from_to(prompts, ',.0f')} tokens" if prompts else "",
         f"up to {flight[1]:,.0f} requests in flight" if flight else "",
     ]
     return "; ".join(part for part in parts if part)
+
+
+def _from_to(span: tuple[float, float], form: str) -> str:
+    """`LOW to HIGH`, or one figure if both are written alike."""
+    low, high = (format(x, form) for x in span)
+    return low if low == high else f"{low} to {high}"
 
 
 def factors(fitted: Sequence[Ranges], experiment: Experiment, prediction: Prediction) -> dict[str, float]:

@@ -59,7 +59,7 @@ def print_validation(validation: Validation) -> None:
     if validation.selection:
         title = f"Spearman's correlation of merit and held-out joint error over up to {BEST} programs of a fold"
         show(selection_table(validation, title))
-    if validation.intervals:
+    if any(validation.intervals.values()):
         show(intervals_table(validation, "Prediction intervals of held-out runs, each by the residuals of the others"))
     lines = [f"No {kind} fold: {why}." for kind, why in validation.skipped.items()]
     if validation.costs:

@@ -128,8 +128,11 @@ With the others give these instead:
 {flags}
 """
 _THEIRS = """
-Each deployment has limits of its own: give those of your engine. `evolve emit --host-facts` makes a backend that has no
-deployment baked in, and serves every model that the host knows.
+Each deployment has limits of its own: give those of your engine.
+"""
+_ANY = """
+`evolve emit --host-facts --out DIR` makes a backend that has no deployment baked in, and serves every model that the
+host knows.
 """
 _HOSTS = "With the host's own defaults: give those of your engine"
 _BY_NAME = "It selects the deployment together with `--hardware` and `--tp`."
@@ -184,7 +187,7 @@ def _others(plan: Plan, deployments: Sequence[Deployment], backends: Sequence[Re
     if len(deployments) < 2:
         return ""
     if by_name(deployments):
-        return _THEIRS
+        return _THEIRS if plan.host else _THEIRS + _ANY
     names = [b.name for b in backends] if len(backends) > 1 else [backends[0].name] * len(deployments)
     lines = [flags(plan, d, name, named=named) for d, name in zip(deployments, names, strict=True)]
     return _OTHERS.format(flags=textwrap.indent("\n".join(lines[1:]), " " * 4))
