@@ -17,7 +17,8 @@ class Elite:
     """A scored candidate. All errors are in percent.
 
     - id: the number of its proposal.
-    - key: identifies its form, that is, the program without the values of its constants. text: the program.
+    - key: identifies the form that was proposed, without the values of its constants. text: the program, from which
+      constants that do nothing are dropped, so that its own key may be another one.
     - operations, constants, features: the size of the program; features are the distinct fields it reads.
     - worst3, joint, e2e, ttft, itl: see evaluator.score.Score. The last three are None if they were never observed.
     - rows: signed errors (experiment, e2e, ttft, itl).

@@ -31,10 +31,9 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Ta
     evolve archive runs/0001 --json > archive.json
     evolve archive runs/0001 --csv front.csv --latex front.tex
     """
-    if grid and pareto:
-        raise InputError("--grid and --pareto are two views: give one of the two")
-    if tables.files and by:
-        raise InputError(f"--{next(iter(tables.files))} writes the front or the grid: leave out --by")
+    if tables.files and (by or (grid and pareto)):
+        raise InputError(f"--{next(iter(tables.files))} writes the front or the grid: leave out --by, and one of the "
+                         "two")  # fmt: skip
     run = open_run(run_path)
     if tables.files:
         tables.write("run", "grid" if grid else "front", run.archive())

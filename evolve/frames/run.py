@@ -27,7 +27,7 @@ ELITES = (
     whole("features", "number of distinct fields that it reads"),
     whole("complexity", "operations plus constants", paper=True),
     flag("sound", "whether it contradicts no datasheet and no measured kernel", paper=True),
-    text("key", "identifies its form: the program without the values of its constants"),
+    text("key", "identifies the form as it was proposed; constants that do nothing are dropped from the text"),
     text("text", "the program, with its fitted constants"),
 )
 FRONT = ELITES

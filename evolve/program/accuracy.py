@@ -47,8 +47,9 @@ def accuracy(source: Source) -> tuple[str, ...]:
             rows.append(_row(f"held out: searched and fitted without {what}", runs, _errors(of_kind)))
     columns = Column(""), *(Column(name, right=True, width=6) for name in ("runs", "E2E", "TTFT", "ITL"))
     lines = plain(Table("", columns, tuple(rows))).splitlines()
-    spans = [f"Fitted on: {described(record.ranges)}."] if record.ranges else []
-    spans += [f"The fit started from constants that were fitted on: {described(r)}." for r in record.ranges_before]
+    fits = [("Fitted on", record.ranges)] if record.ranges else []
+    fits += [("The fit started from constants that were fitted on", ranges) for ranges in record.ranges_before]
+    spans = [f"{how}: {text}." for how, ranges in fits if (text := described(ranges))]
     wrapped = [line for text in spans for line in textwrap.wrap(text, WIDTH)]
     return (TITLE, *(f"  {line}" for line in lines), *[NOTHING] * (len(rows) == 1), *wrapped)
 

@@ -41,7 +41,7 @@ def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Predicti
         far.pop("requests_in_flight", None)
     lines = farther_than_held_out(far)
     if (count := len(trust.residuals(which))) < FEW:
-        lines.append(f"only {counted(count, 'held-out run')} had what this one has, so the intervals may be too narrow")
+        lines.append(f"only {counted(count, 'held-out run')} were of its kind, so the intervals may be too narrow")
     if record.all_gpus and e.hardware not in record.all_gpus:
         lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
     return lines

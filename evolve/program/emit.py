@@ -169,10 +169,10 @@ def emit_to(
     """
     program = source.complete
     if deployments or not reads_kernels(program):
-        cautions = (*source.cautions, *_other_gpus(source, deployments), *_named_beyond(source, deployments))
+        cautions = (*source.cautions, *_other_gpus(source, deployments), *_each_beyond(source, deployments))
     else:
         deployments = [_of_known(known) for known in measured_deployments()]
-        cautions = (*source.cautions, *_beyond(source, deployments))
+        cautions = (*source.cautions, *_some_beyond(source, deployments))
     files = emit(
         program, target=target, deployments=deployments, name=name, provenance=provenance(source),
         accuracy=accuracy(source), cautions=cautions, again=again,
@@ -196,7 +196,7 @@ def _other_gpus(source: Source, deployments: Sequence[Deployment]) -> tuple[str,
     return (f"no run on {', '.join(others)} was fitted, only on {fitted}: how far off it is there is not known",)
 
 
-def _named_beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
+def _each_beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
     """A line for each deployment that is beyond what the fitted runs span in more than its GPU."""
     fits = source.record.all_ranges if source.record else ()
     return tuple(line for d in deployments for line in beyond_fit(fits, d.name, d.facts, d.hardware, ("GPU",)))
@@ -212,7 +212,7 @@ def beyond_fit(
     return (f"{name}: beyond the fitted runs in {' and '.join(far)}: how far off the program is there is not known",)
 
 
-def _beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
+def _some_beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
     """A line if any of the deployments that nobody named is beyond what the fitted runs span."""
     fits = source.record.all_ranges if source.record else ()
     far = [d for d in deployments if beyond(fits, d.facts, d.hardware)]
@@ -230,7 +230,7 @@ def emit_for_host(source: Source, target: str, out: Path | None, name: Name, aga
     """
     program, host, deployments = source.complete, known_host(), host_deployments()
     recorded = _recorded(deployments)
-    cautions = (*source.cautions, *_beyond(source, deployments))
+    cautions = (*source.cautions, *_some_beyond(source, deployments))
     files = emit(
         program, target=target, deployments=recorded, name=name, provenance=provenance(source),
         accuracy=accuracy(source), cautions=cautions, host=host, again=again,

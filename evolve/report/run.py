@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from statistics import mean, median
 
 from archive.champion import Rule
@@ -18,6 +19,7 @@ from evolve.report.printing import prose, show
 from evolve.report.result import RunReport, errors_of
 from evolve.report.table import Row, Table, arrival_seeds, bias_label, counted, mean_cells, number, passes, row
 from evolve.report.terms import legend
+from evolve.run.folder import is_run, open_run
 from evolve.run.use import FITTED, NEW
 from evolve.terminal import command, say, suggest
 from simulator.json import JsonObject
@@ -101,8 +103,11 @@ def print_run(report: RunReport, known: bool = False) -> None:
     counts = f"{report.candidates} candidates, {report.proposals} proposals, {report.accepted} accepted"
     identity = f"seed {report.seed}, engine {report.engine}, data {report.data}"
     prose(f"\nRun: {report.run} ({counts}, {identity})")
-    program = f"{report.run}:{best.id}"
-    emit = command("emit", program, "--target", "blis-4", "--out", "DIR")
+    program, path = f"{report.run}:{best.id}", Path(report.run)
+    file = open_run(path).own_file if is_run(path) else None
+    # without an experiment the deployments of all known models would be baked in
+    own = ["--experiments", file, "--id", report.fitted[0]] if file else []
+    emit = command("emit", program, "--target", "blis-4", "--out", "DIR", *own)
     suggest(command("archive", report.run), command("show", program), emit)
 
 

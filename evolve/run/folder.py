@@ -18,7 +18,7 @@ from archive.grid import Grid
 from archive.journal import Damaged, cut, entries, unchecked
 from archive.population import Island, Population
 from archive.proposal import Outcome, is_outcome
-from evaluator.experiments import data_hash
+from evaluator.experiments import BUNDLED, data_hash
 from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.files import write_json, write_text
@@ -85,6 +85,12 @@ class Run:
     path: Path
     config: Config
     about: About
+
+    @property
+    def own_file(self) -> str | None:
+        """The file of experiments that the run fits, if it is one of the user's own."""
+        files = self.config.data.files
+        return files[0] if len(files) == 1 and files[0] not in BUNDLED else None
 
     @property
     def journal(self) -> Path:

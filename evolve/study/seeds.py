@@ -249,7 +249,7 @@ def verdict(joint: Spread, blackbox: Mapping[str, float | None], seed: Elite | N
     theirs = blackbox["joint"]
     assert theirs is not None and joint.median is not None and joint.high is not None and joint.low is not None
     gain, iqr = theirs - joint.median, joint.high - joint.low
-    led = seed is not None and seed.joint < joint.median  # the search chose for more than this error, and paid for it
+    led = seed is not None and seed.joint < joint.median  # searches also choose for transfer
     escalate = gain > iqr and not led
     gap = f"{abs(gain):.2f} {'lower' if gain > 0 else 'higher'}"
     why = f"{gap}, {'more than' if gain > iqr else 'not below it by more than'} the spread of {iqr:.2f}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from evolve import __version__
 from evolve.report.printing import prose, show
 from evolve.report.table import Row, Table, number, section
 from evolve.report.terms import legend
+from evolve.run.folder import open_run
 from evolve.study.comparison import ComparisonReport
 from evolve.study.costs import spent_notes, spent_table
 from evolve.study.engines.engines import OURS
@@ -54,7 +56,18 @@ def print_repeats(report: RepeatsReport) -> None:
     if report.verdict:
         lines += ["", f"Pilot, fitted on these {n} experiments: {report.verdict.text}"]
     prose("\n".join(lines))
-    suggest(command("resume", best.run), command("show", f"{best.run}:{best.champion.id}"))
+    suggest(_following(report, best.run), command("show", f"{best.run}:{best.champion.id}"))
+
+
+def _following(report: RepeatsReport, best: str) -> str:
+    """The command to go on with: of a pilot the full run, or a fit of the shipped champion instead of one."""
+    if report.verdict is None:
+        return command("resume", best)
+    file = open_run(Path(best)).own_file
+    known = ["--experiments", file] if file else []
+    if report.verdict.escalate:
+        return command("run", *known)
+    return command("fit", "champion", *known, *[] if file else ["--id", ",".join(report.fitted)], "--out", "mine.py")
 
 
 def repeats_table(report: RepeatsReport) -> Table:

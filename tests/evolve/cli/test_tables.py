@@ -129,11 +129,11 @@ def test_no_text_of_a_csv_file_is_a_formula_and_none_of_latex_is_markup(
         (["--latex", "."], ".: is a folder: --latex names a file"),
         (
             ["--csv", "a.csv", "--by", "proposer"],
-            "--csv writes the front or the grid: leave out --by",
+            "--csv writes the front or the grid: leave out --by, and one of the two",
         ),
         (
             ["--csv", "a.csv", "--grid", "--pareto"],
-            "--grid and --pareto are two views: give one of the two",
+            "--csv writes the front or the grid: leave out --by, and one of the two",
         ),
     ],
 )

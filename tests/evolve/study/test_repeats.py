@@ -128,7 +128,11 @@ def test_a_pilot_is_repeats_of_one_population_with_a_verdict(
     path = tmp_path / "p"
     args = ["pilot", "--config", str(tiny), "--model", "mixtral-8x7b", "--generations", "1", "--repeats", "2"]
     assert run_command([*args, "--workers", "1", "--quiet", "--out", str(path)]) == 0
-    assert re.search(r"Pilot, fitted on these 1 experiments: .* -> (escalate|stop)", capsys.readouterr().out)
+    out = capsys.readouterr().out
+    found = re.search(r"Pilot, fitted on these 1 experiments: .* -> (escalate|stop)", out)
+    data = tiny.parent / "data.yaml"
+    following = {"escalate": f"run --experiments {data}", "stop": f"fit champion --experiments {data} --out mine.py"}
+    assert found and f"Next:\n  evolve {following[found[1]]}\n" in out
     config = open_run(path / "seed-1").config
     assert (config.search.generations, config.search.islands, config.budget) == (1, 1, 8)
     report = report_of(path)
