@@ -33,6 +33,11 @@ def file_of(ident: str) -> Path:
     return folder() / f"{quote(ident, safe='')}.json"
 
 
+def own_names() -> list[str]:
+    """The ids of the user's own models, also of those whose file is damaged."""
+    return list(_files(folder()))
+
+
 def own_models() -> Mapping[str, Mapping[str, Any]]:
     """The user's own models by id. Raises InputError, naming the file, if one cannot be read."""
     return _read(folder())
@@ -43,9 +48,13 @@ def forget() -> None:
     _read.cache_clear()
 
 
+def _files(home: Path) -> dict[str, Path]:
+    return {unquote(path.stem): path for path in sorted(home.glob("*.json"))}
+
+
 @cache
 def _read(home: Path) -> Mapping[str, Mapping[str, Any]]:
-    return {unquote(path.stem): _entry(path) for path in sorted(home.glob("*.json"))}
+    return {ident: _entry(path) for ident, path in _files(home).items()}
 
 
 def _entry(path: Path) -> Mapping[str, Any]:

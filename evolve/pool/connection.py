@@ -17,7 +17,7 @@ UNWATCHED = {  # settings of dask: by default its watching itself takes some per
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "500ms",
     "distributed.admin.system-monitor.interval": "10s",
-    "distributed.scheduler.active-memory-manager.start": False,  # results are told as events, and none is kept
+    "distributed.scheduler.active-memory-manager.start": False,  # results arrive as events, so workers hold none
 }
 CONNECT_S = 10.0  # to wait for an answer of a scheduler
 

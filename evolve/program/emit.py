@@ -17,7 +17,6 @@ from evolve.report.printing import plain, prose
 from evolve.report.progress import Line
 from evolve.report.table import Column, Row, Table, number
 from evolve.run.program import Source
-from evolve.run.ranges import Ranges, beyond
 from evolve.terminal import say, warn
 from simulator.bind import Deployments
 from simulator.errors import InputError
@@ -198,15 +197,14 @@ def _other_gpus(source: Source, deployments: Sequence[Deployment]) -> tuple[str,
 
 def _each_beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
     """A line for each deployment that is beyond what the fitted runs span in more than its GPU."""
-    fits = source.record.all_ranges if source.record else ()
-    return tuple(line for d in deployments for line in beyond_fit(fits, d.name, d.facts, d.hardware, ("GPU",)))
+    return tuple(line for d in deployments for line in beyond_fit(source, d.name, d.facts, d.hardware, ("GPU",)))
 
 
 def beyond_fit(
-    fits: Sequence[Ranges], name: str, facts: Mapping[str, float], hardware: str, but: Sequence[str] = ()
+    source: Source, name: str, facts: Mapping[str, float], hardware: str, but: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """A line if the deployment `name` is beyond what the runs of these fits span, in more than what `but` lists."""
-    far = [what for what in beyond(fits, facts, hardware) if what not in but]
+    """A line if the deployment `name` is beyond what the fitted runs span, in more than what `but` lists."""
+    far = [what for what in source.beyond(facts, hardware) if what not in but]
     if not far:
         return ()
     return (f"{name}: beyond the fitted runs in {' and '.join(far)}: how far off the program is there is not known",)
@@ -214,8 +212,7 @@ def beyond_fit(
 
 def _some_beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
     """A line if any of the deployments that nobody named is beyond what the fitted runs span."""
-    fits = source.record.all_ranges if source.record else ()
-    far = [d for d in deployments if beyond(fits, d.facts, d.hardware)]
+    far = [d for d in deployments if source.beyond(d.facts, d.hardware)]
     if not far:
         return ()
     return (f"{len(far)} of the {len(deployments)} deployments are beyond the fitted runs, by GPU, TP degree, "

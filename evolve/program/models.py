@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from evaluator.deployments import GPU, known_gpu, known_model, read_config
 from evaluator.experiments import known_models, model_table
-from evaluator.own_models import VARIABLE, file_of, folder, forget, own_models
+from evaluator.own_models import VARIABLE, file_of, folder, forget, own_models, own_names
 from evolve import __version__
 from evolve.report.printing import prose
 from evolve.run.files import write_json
@@ -77,9 +76,8 @@ def add(source: str, ident: str | None, generation: Path | None, replace: bool) 
         raise InputError(f"--id {name[:LONGEST_IDENT]}: {problem}: give one, as --id my-model")
     if name in model_table():
         raise InputError(f"--id {name}: is a shipped model: give another --id")
-    kept = [unquote(other.name.removesuffix(".json")) for other in folder().glob("*.json")]
-    alike = next((other for other in (*model_table(), *kept) if other.lower() == name.lower() and other != name), None)
-    if alike:
+    others = (other for other in (*model_table(), *own_names()) if other != name)
+    if alike := next((other for other in others if other.lower() == name.lower()), None):
         text = f"is {alike} in other letters, which the host does not tell apart"
         raise InputError(f"--id {name}: {text}: give another --id")
     if file_of(name).exists() and not replace:

@@ -78,8 +78,12 @@ def _switched(effect: Effect, figure: str) -> Change | None:
 
 def _beware(point: Point, of_one: Sensitivity) -> str:
     """What to beware of at a value, and not at the experiment's own."""
-    further = [line for line in point.outside or () if line not in (of_one.outside or ())]
-    return "impossible" if point.impossible else _beware_of(point.fails, further)
+    return "impossible" if point.impossible else _beware_of(point.fails, _further(point, of_one))
+
+
+def _further(point: Point, of_one: Sensitivity) -> list[str]:
+    """Where a value lies outside the fit, and the experiment as it is does not."""
+    return [line for line in point.outside or () if line not in (of_one.outside or ())]
 
 
 def _beware_of(fails: Sequence[str], outside: Sequence[str] | None) -> str:
@@ -120,20 +124,18 @@ def _spread(effects: Sequence[Effect], figure: str) -> str:
 def _said(of_one: Sensitivity) -> list[str]:
     """Why values are impossible, what both sides of a comparison have in common, and where values lie outside: what the
     experiment has in common with them is said first."""
-    own = of_one.outside or ()
-    said = [f"outside as it is: {line}" for line in own]
-    return [*said, *(line for effect in of_one.effects for p in effect.points for line in _lines(effect, p, own))]
+    said = [f"outside as it is: {line}" for line in of_one.outside or ()]
+    return [*said, *(line for effect in of_one.effects for p in effect.points for line in _lines(effect, p, of_one))]
 
 
-def _lines(effect: Effect, point: Point, own: Sequence[str]) -> Iterable[str]:
+def _lines(effect: Effect, point: Point, of_one: Sensitivity) -> Iterable[str]:
     at = f"{effect.setting} {value_text(point.value)}"
     if point.impossible:
         yield f"impossible: {point.impossible}"
     if point.also:
         yield f"{at}: compared under {_settings(point.also)}, which vLLM needs without chunked prefill"
-    for line in point.outside or ():
-        if line not in own:
-            yield f"outside at {at}: {line}"
+    for line in _further(point, of_one):
+        yield f"outside at {at}: {line}"
 
 
 def _settings(settings: Mapping[str, int]) -> str:

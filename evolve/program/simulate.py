@@ -147,9 +147,8 @@ def _warnings(source: Source, case: Case, case_path: Path) -> tuple[str, ...]:
 
 def _doubts(source: Source, names: Names, facts: Mapping[str, float]) -> tuple[str, ...]:
     """Why no engine has the deployment, whatever the case's limits are, and that no fitted run was like it."""
-    fits = source.record.all_ranges if source.record else ()
     hardware = str(hardware_table()[names.hardware]["name"])
-    beyond = beyond_fit(fits, f"{names.model} on {names.tp} {hardware}", facts, hardware)
+    beyond = beyond_fit(source, f"{names.model} on {names.tp} {hardware}", facts, hardware)
     try:
         named_deployment(names.model, names.hardware, names.tp)
     except InputError as e:  # the weights do not fit, say

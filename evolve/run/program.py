@@ -6,7 +6,7 @@ A file MY.py that reads `b.trees` has its ensemble in MY.trees.json.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 from archive.proposal import Outcome
 from evolve.run.files import write_json, write_text
 from evolve.run.folder import Run, is_run, open_run
+from evolve.run.ranges import beyond
 from evolve.run.records import Record, read_record, record_of
 from evolve.terminal import command
 from simulator.documents import parse_json, read_bytes
@@ -49,6 +50,10 @@ class Source:
     def fitted_before(self) -> bool:
         """Whether its constants come from a fit, to runs of ours or, of the host's own form, to others."""
         return self.record is not None or self.name == TRAINED_PHYSICS
+
+    def beyond(self, facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
+        """In what a deployment is beyond the runs of the program's fits; nothing if these are not known."""
+        return beyond(self.record.all_ranges, facts, hardware) if self.record else ()
 
     @property
     def cautions(self) -> tuple[str, ...]:
