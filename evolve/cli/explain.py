@@ -11,7 +11,6 @@ from evolve.program.diagnose import observed
 from evolve.program.diagnose_view import print_findings
 from evolve.program.explain import explain as explained
 from evolve.program.explain_view import print_explanation
-from evolve.run.data import chosen
 from evolve.run.folder import check_data
 from evolve.terminal import warn
 from simulator.errors import InputError
@@ -66,7 +65,7 @@ def diagnose(program: str, experiments: str | None, ids: tuple[str, ...], as_jso
     source = load(program, caps)
     run = run_of(source)
     if run and not experiments and not ids:
-        fitted, _ = chosen(run.config.data)
+        fitted, _ = run.experiments()
         try:
             check_data(run, fitted)
         except InputError as e:  # the figures are of the data as it is now

@@ -16,7 +16,7 @@ from evolve.cli.pools import pool_options
 from evolve.report.progress import tell_compilation
 from evolve.report.table import counted
 from evolve.run import program as programs
-from evolve.run.data import chosen, experiments_of, known_experiment
+from evolve.run.data import experiments_of, known_experiment
 from evolve.run.files import check_writable
 from evolve.run.folder import Run, is_run, open_run
 from evolve.run.program import Source
@@ -210,7 +210,7 @@ def experiments_for(source: Source, file: str | None, ids: Sequence[str]) -> lis
     run = None if file else run_of(source)
     if run is None:
         return named_experiments(file, ids)
-    fitted, others = chosen(run.config.data)
+    fitted, others = run.experiments()
     return only_named([*fitted, *others], ids, (*run.config.data.files, *run.config.data.predict_files))
 
 

@@ -14,7 +14,6 @@ from evolve.cli.options import caps_options, ids_option, load, named_experiments
 from evolve.report.printing import prose
 from evolve.report.searched import searched
 from evolve.report.terms import legend
-from evolve.run.data import chosen
 from evolve.run.files import check_writable
 from evolve.run.folder import is_run
 from evolve.run.program import Source
@@ -108,6 +107,6 @@ def _program(
     run = searched(Path(name))
     if file:
         return run.source, named_experiments(file, ids)
+    fitted, others = run.run.experiments()
     data = run.run.config.data
-    fitted, others = chosen(data)
     return run.source, only_named([*fitted, *others], ids, [*data.files, *data.predict_files])

@@ -12,7 +12,6 @@ from evolve.pool.local import local
 from evolve.propose.llm.client import check_installed, count_tokens
 from evolve.propose.llm.preview import print_messages, was_answered, was_sent, would_send
 from evolve.report.progress import Line
-from evolve.run.data import chosen
 from evolve.run.folder import Run, open_run
 from evolve.search.workers import workers_of
 from evolve.terminal import command, say
@@ -72,5 +71,5 @@ def prompt(run_path: Path, proposal: str, sent: bool, answer: bool, tokens: bool
 
 def _diagnosis(run: Run, text: str) -> str:
     """What the program's residuals on the run's experiments say, as a question shows it."""
-    fitted, _ = chosen(run.config.data)
+    fitted, _ = run.experiments()
     return workers_of(local(1, Line()), fitted, run.config).diagnose(text).result()

@@ -9,7 +9,6 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from evaluator.experiments import BUNDLED
 from evolve.cli.endings import Ended
 from evolve.cli.llm_options import limit_options, llm_config, llm_options
 from evolve.cli.options import list_option, run_options
@@ -22,7 +21,7 @@ from evolve.report.result import RunReport
 from evolve.report.run import print_run
 from evolve.report.table import counted
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
-from evolve.run.config import Config, load_config
+from evolve.run.config import Config, DataSettings, load_config
 from evolve.run.data import chosen
 from evolve.run.folder import Run, next_path, open_run, rewind
 from evolve.search import run as run_module
@@ -159,17 +158,20 @@ def _replay(recording: Path, options: dict[str, Any], known: bool) -> int:
 def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
     """The configuration, as changed by the command line. Raises InputError for measurements that cannot be."""
     config = load_config(options["config_name"])
-    data = config.data
-    if options["experiments"]:
-        files = tuple(f if f in BUNDLED else str(Path(f).resolve()) for f in options["experiments"])
-        data = replace(data, files=files, predict_files=())
     named = {"models": models, "workloads": options["workloads"], "exclude": options["exclude"]}
-    data = replace(data, **{name: words for name, words in named.items() if words})
+    data = replace(config.data, **{name: words for name, words in named.items() if words})
     if options["experiments"]:
-        refuse_absurd(chosen(data)[0])
+        data = _of_files(data, options["experiments"])
     search = replace(config.search, evolve=options["methods"]) if options["methods"] else config.search
     top = {name: options[name] for name in ("budget", "seed") if options[name] is not None}
     return replace(config, data=data, caps=replace(config.caps, **options["caps"]), search=search, **top)
+
+
+def _of_files(data: DataSettings, files: tuple[str, ...]) -> DataSettings:
+    """The settings with the experiments of these files instead. Raises InputError for measurements that cannot be."""
+    own = replace(data, files=files, predict_files=())
+    refuse_absurd(chosen(own)[0])
+    return own
 
 
 @click.command()
@@ -220,6 +222,8 @@ def resume(run_path: Path, limits: dict[str, float], line: int | None, where: Wh
               help="Data, caps and gates of all engines, and the settings of our own.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(min=1), default=300, show_default=True, help="Candidates of each search.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Searches of each engine.")
+@click.option("--experiments", multiple=True, metavar="FILE",
+              help="Fit the experiments in this file (repeatable) [default: the configuration's].")  # fmt: skip
 @list_option("--only", "only", "A,B", "Only these engines (repeatable) [default: all].")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder to create or add to [default: runs/baselines/NNNN]."
@@ -228,8 +232,8 @@ def resume(run_path: Path, limits: dict[str, float], line: int | None, where: Wh
 @pool_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
-def baselines(config_name: str, budget: int, seeds: int, only: tuple[str, ...], out: Path | None,
-              llm: dict[str, Any], where: Where, as_json: bool, quiet: bool) -> int:  # fmt: skip
+def baselines(config_name: str, budget: int, seeds: int, experiments: tuple[str, ...], only: tuple[str, ...],
+              out: Path | None, llm: dict[str, Any], where: Where, as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Compare our engine with other ways to search, under the same budget and the same evaluator.
 
     The engines are evolution (ours), random, climb (hill climbing), gp (plain genetic programming), openevolve (its
@@ -243,11 +247,14 @@ def baselines(config_name: str, budget: int, seeds: int, only: tuple[str, ...], 
 
     \b
     evolve baselines --budget 100 --seeds 3 --only evolution,random,climb
+    evolve baselines --experiments mine.yaml --only evolution,random
     evolve baselines --config smoke --budget 300 --out runs/baselines/mine
     evolve baselines --only evolution,no-models --proposer mixed --llm openai/gpt-5.4-mini --max-usd 10
     evolve resume runs/baselines/mine             continue after Ctrl-C
     """
     config = replace(llm_config(load_config(config_name), llm), budget=budget)
+    if experiments:
+        config = replace(config, data=_of_files(config.data, experiments))
     engines, left_out = engine_names(only, models=config.search.proposer != "offline")
     for line in left_out:
         warn(line)

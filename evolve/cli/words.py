@@ -18,10 +18,10 @@ pilot --model=MODEL --generations=ANY --repeats=ANY --proposer=offline|llm|mixed
     --evolve=step|queueing|both --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 resume RUN --max-usd=ANY --max-calls=ANY --max-tokens=ANY --to=ANY --workers=ANY --cluster=ANY --all --json
     --quiet
-baselines --config=CONFIG --budget=ANY --seeds=ANY --only=ANY... --out=FILE --proposer=offline|llm|mixed
-    --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY --max-tokens=ANY --rpm=ANY
-    --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY --prompts=FOLDER --cache=FOLDER
-    --workers=ANY --cluster=ANY --json --quiet
+baselines --config=CONFIG --budget=ANY --seeds=ANY --experiments=FILE... --only=ANY... --out=FILE
+    --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY
+    --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY
+    --prompts=FOLDER --cache=FOLDER --workers=ANY --cluster=ANY --json --quiet
 archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json
 validate RUN --folds=ANY... --budget=ANY --hindsight --ask-models --max-usd=ANY --max-calls=ANY
     --max-tokens=ANY --against=PROGRAM --again --workers=ANY --cluster=ANY --csv=FILE --parquet=FILE

@@ -12,7 +12,7 @@ from evaluator.committee import final_champion
 from evaluator.experiments import BUNDLED, data_hash
 from evaluator.score import SCORE_SEEDS
 from evolve.report.result import RunReport, read_report
-from evolve.run.data import chosen, experiments_of, fittable
+from evolve.run.data import experiments_of, fittable
 from evolve.run.folder import Run, is_run, open_run
 from evolve.run.program import CHAMPION, Source, load, of_run
 from evolve.run.trust import Trust, trust_of
@@ -151,7 +151,7 @@ def _home(run: Run | None, needed: bool) -> list[Experiment]:
     if run is None:
         return experiments_of(BUNDLED)
     try:
-        fitted, others = chosen(run.config.data)
+        fitted, others = run.experiments()
     except InputError:
         if needed:
             raise

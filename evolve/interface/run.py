@@ -19,7 +19,6 @@ from evolve.propose.llm import ledger
 from evolve.report.result import observed_means_ms
 from evolve.report.searched import Searched
 from evolve.run import folder
-from evolve.run.data import chosen
 from evolve.run.folder import REMEDY, check_data, open_run
 from evolve.run.program import of_run
 from simulator.documents import read_json
@@ -179,7 +178,7 @@ class Run:
     @cached_property
     def _experiments(self) -> tuple[list[Experiment], list[Experiment]]:
         """Those that the run fits, and those that it only predicts."""
-        fitted, others = chosen(self._run.config.data)
+        fitted, others = self._run.experiments()
         check_data(self._run, fitted)
         return fitted, others
 

@@ -16,7 +16,6 @@ from evolve.program.fit.result import files_for
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Row, Table, arrival_seeds, counted, number, row, section
 from evolve.report.terms import legend
-from evolve.run.data import chosen
 from evolve.run.files import cannot_write
 from evolve.run.folder import Run, check_data
 from evolve.run.program import Source, write_program
@@ -116,7 +115,7 @@ def blend_run(run: Run, top: int | None, caps: Caps, out: Path | None) -> Blend:
     Raises InputError if there is nothing to average, if the blend exceeds the caps, or if `out` cannot be written.
     """
     [path] = files_for(out, "blend", None)
-    fitted, _ = chosen(run.config.data)
+    fitted, _ = run.experiments()
     check_data(run, fitted)
     elites = run.archive().members()
     best, (_, rule) = final_champion(elites, run.config.score.rule), contenders(elites, run.config.score.rule)

@@ -17,7 +17,6 @@ from evolve.report.printing import prose, show
 from evolve.report.progress import Line
 from evolve.report.table import Table
 from evolve.run import folder
-from evolve.run.data import chosen
 from evolve.search.workers import Workers, workers_of
 from simulator.language.complete import complete
 from simulator.language.parse import parse
@@ -49,7 +48,7 @@ class CandidateCost:
 def candidate_cost(announce: Callable[[str], None]) -> CandidateCost:
     """The cost of a candidate of the shipped run's search; `announce` names each step."""
     run = folder.open_run(Path(str(resources.files("seeds"))) / "champion")
-    fitted, _ = chosen(run.config.data)
+    fitted, _ = run.experiments()
     line = Line(True)
     announce("preparing the runs")
     here = workers_of(Here(line), fitted, run.config)

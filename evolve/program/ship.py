@@ -19,7 +19,6 @@ from evaluator.fit.uncertainty import uncertainty
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
 from evolve.propose.terms import named
 from evolve.report.run import rule_text
-from evolve.run.data import chosen
 from evolve.run.files import write_json, write_text
 from evolve.run.folder import Run, open_run
 from evolve.run.records import Found, constant_records, record
@@ -40,7 +39,7 @@ def ship(path: Path, folder: Path = SEEDS) -> None:
     best = final_champion(run.archive().members(), run.config.score.rule)
     if best is None:
         raise InputError(f"{path}: has no champion: `{command('resume', path)}`")
-    fitted, _ = chosen(run.config.data)
+    fitted, _ = run.experiments()
     parsed = parse(best.text)
     program = replace(parsed, functions=tuple(map(named, parsed.functions)))
     whole = complete(program)

@@ -119,6 +119,7 @@ class Progress:
 
     def _text(self, population: Population, done: int) -> str:
         rate = self.rate.per_s(done)
+        speed = f", {rate:.1f}/s" if done else ""  # a resumed search begins with candidates of earlier processes
         left = f", {(self.budget - population.fitted) / rate:.0f} s left" if done >= 10 else ", time left unknown"
         models = f", {self.models()}" if self.models else ""
         workers = f", {state}" if (state := self.workers()) else ""
@@ -129,6 +130,6 @@ class Progress:
             errors = f"champion's joint error {best.joint:.2f} %{left_out}"
         accepted = len(population.archive.members())
         return (
-            f"{population.fitted}/{self.budget} candidates, {rate:.1f}/s{workers}, {accepted} accepted, "
+            f"{population.fitted}/{self.budget} candidates{speed}{workers}, {accepted} accepted, "
             f"{errors}{models}{left if population.fitted < self.budget else ''}"
         )

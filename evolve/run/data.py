@@ -118,6 +118,15 @@ def nothing_to_fit(experiments: Sequence[Experiment]) -> str:
     return "nothing to fit: no clean experiment with observed means is left: loosen the filters or add measurements"
 
 
+def located(data: DataSettings) -> DataSettings:
+    """The settings with the user's files by their whole paths, so that they are found from another folder too."""
+
+    def whole(name: str) -> str:
+        return name if name in BUNDLED else str(Path(name).resolve())
+
+    return replace(data, files=tuple(map(whole, data.files)), predict_files=tuple(map(whole, data.predict_files)))
+
+
 def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
     """The experiments that are fitted, and those that are only predicted.
 

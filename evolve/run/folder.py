@@ -21,6 +21,7 @@ from archive.proposal import Outcome, is_outcome
 from evaluator.experiments import BUNDLED, data_hash
 from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
+from evolve.run.data import chosen
 from evolve.run.files import write_json, write_text
 from evolve.run.ranges import Ranges, read_ranges
 from evolve.terminal import command
@@ -91,6 +92,14 @@ class Run:
         """The file of experiments that the run fits, if it is one of the user's own."""
         files = self.config.data.files
         return files[0] if len(files) == 1 and files[0] not in BUNDLED else None
+
+    def experiments(self) -> tuple[list[Experiment], list[Experiment]]:
+        """The experiments that the run fits, and those that it only predicts. Raises InputError, like `chosen`."""
+        for name in (*self.config.data.files, *self.config.data.predict_files):
+            if name not in BUNDLED and not Path(name).exists():
+                where = f"correct its path under `data` in {self.path / 'config.yaml'}"
+                raise InputError(f"{name}: is gone, and {self.path} was made from it: put it back, or {where}")
+        return chosen(self.config.data)
 
     @property
     def journal(self) -> Path:

@@ -8,7 +8,6 @@ from pathlib import Path
 from evaluator.experiments import bundled_experiments, data_hash
 from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
-from evolve.run.data import chosen
 from evolve.run.folder import open_run
 from evolve.run.records import ConstantRecord, Record, constant_records
 from simulator.errors import InputError, nearest
@@ -58,7 +57,7 @@ def known_constants(record: Record | None, program: Program) -> Mapping[str, Con
 def _fitted(record: Record) -> list[Experiment]:
     """The experiments of a record; none unless all are available with the same measurements."""
     try:
-        offered = chosen(open_run(Path(record.run)).config.data)[0] if record.run else bundled_experiments()
+        offered = open_run(Path(record.run)).experiments()[0] if record.run else bundled_experiments()
     except InputError:  # the run's files have been moved
         return []
     experiments = [e for e in offered if e.id in record.fitted]

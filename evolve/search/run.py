@@ -33,7 +33,7 @@ from evolve.report.result import Refusals, RunReport, cpu_by_stage, observed_mea
 from evolve.run import folder as run_folder
 from evolve.run.checkpoint import best_programs, checkpoints_in, is_checkpoint
 from evolve.run.config import Config
-from evolve.run.data import chosen
+from evolve.run.data import chosen, located
 from evolve.run.files import write_json
 from evolve.run.folder import About, Run, first_population
 from evolve.run.program import load, seed_texts
@@ -67,6 +67,7 @@ def start(
     if asks:
         for line in check(config):
             note(line)
+    config = replace(config, data=located(config.data))
     fitted, _ = chosen(config.data)
     own = own_programs(config)
     if config.search.fields == "all":
@@ -125,7 +126,7 @@ def work(run: Run, pool: Pool, progress: Progress | None = None, full: bool = Tr
     a fold of a validation goes without, so that its report shows no held-out error. Ctrl-C leaves the journal intact,
     and `evolve resume` continues from it.
     """
-    fitted, others = chosen(run.config.data)
+    fitted, others = run.experiments()
     run_folder.check_same(run, fitted)
     with run_folder.lock(run.path):
         past = run.outcomes()
@@ -180,6 +181,8 @@ def _search(
         if models and not models.stopped:
             models.end(search.population)
         if not (models and models.stopped):  # a run stopped by a limit may be resumed with a higher one
+            if config.search.finalists:
+                progress.stage("polishing the constants of the finalists")
             search.polish()
         answers: dict[str, list[Errors]] = {}
         if full:

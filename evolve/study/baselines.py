@@ -24,7 +24,7 @@ from evolve.pool.process import Call, Parcel
 from evolve.propose.llm.setup import check
 from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
-from evolve.run.data import chosen
+from evolve.run.data import chosen, located
 from evolve.run.files import write_json
 from evolve.run.folder import first_population
 from evolve.run.program import seed_texts
@@ -60,6 +60,7 @@ def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Co
     Limits of `config` on language models are for all searches in the folder together. Raises InputError if the folder
     holds something else, or a comparison with other settings or data, and if a language model cannot be called.
     """
+    config = replace(config, data=located(config.data))
     fitted, _ = chosen(config.data)
     about = {
         "engine": __version__,

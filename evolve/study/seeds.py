@@ -21,7 +21,6 @@ from evolve.propose.llm.setup import check
 from evolve.report.result import RunReport, errors_of
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
-from evolve.run.data import chosen
 from evolve.run.files import write_json
 from evolve.run.folder import Run
 from evolve.search.run import KNOWN, known_answers
@@ -182,7 +181,7 @@ def reopen(path: Path, raised: Mapping[str, float] | None = None) -> Repeats:
 def work(repeats: Repeats, pool: Pool) -> RepeatsReport:
     """The report of the repeats, each searched from where its journal ends; written to report.json too."""
     first = repeats.runs[0]
-    fitted, others = chosen(first.config.data)
+    fitted, others = first.experiments()
     for run in repeats.runs:
         run_folder.check_same(run, fitted)
     members = [Member(run.path, run.config) for run in repeats.runs]

@@ -24,7 +24,6 @@ from evolve.report.progress import Progress
 from evolve.report.result import RunReport
 from evolve.run import folder as run_folder
 from evolve.run import validations
-from evolve.run.data import chosen
 from evolve.run.files import write_json
 from evolve.run.folder import Run
 from evolve.run.program import CHAMPION, Source
@@ -83,7 +82,7 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
     there. Raises InputError if the run is not finished, if nothing can be held out, or if settings have changed since
     the first call.
     """
-    fitted, others = chosen(run.config.data)
+    fitted, others = run.experiments()
     if run.shipped:
         shows = command("report", CHAMPION, "--only", "accuracy")
         raise InputError(f"{run.path}: is a shipped run, which was validated already (docs/validation.md): "

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from evaluator.experiments import data_hash
 from evaluator.intervals import figure_of
-from evolve.run.data import chosen
 from evolve.run.folder import Run
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Profile
@@ -35,7 +34,7 @@ class Data:
 def data_of(run: Run) -> Data:
     """The experiments of a run's data as they are today; none if their files are gone or were changed."""
     try:
-        fitted, predicted = chosen(run.config.data)
+        fitted, predicted = run.experiments()
     except (InputError, OSError) as e:
         return Data((), (), f"the run's experiments cannot be read: {e}")
     if data_hash(fitted) != run.about.data:

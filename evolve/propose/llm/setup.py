@@ -19,7 +19,6 @@ from evolve.propose.llm.proposer import LanguageModels
 from evolve.propose.proposer import Operators
 from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
-from evolve.run.data import chosen
 from evolve.run.folder import Run
 from evolve.run.llm_settings import weighted
 from simulator.errors import InputError
@@ -96,7 +95,7 @@ def replay(recording: Path, out: Path | None) -> Run:
     Raises InputError if the recording has no calls, or was made by another engine or on other data.
     """
     source = run_folder.open_run(recording)
-    fitted, _ = chosen(source.config.data)
+    fitted, _ = source.experiments()
     run_folder.check_alike(source, fitted)
     calls = [line for line in source.each_line() if not is_outcome(line)]
     if not calls:

@@ -86,6 +86,34 @@ def test_a_run_older_than_a_setting_opens_with_its_default(tiny_run: Path, tmp_p
     assert open_run(path).config == open_run(tiny_run).config
 
 
+def test_a_run_finds_its_data_from_any_folder_and_again_where_it_was_moved(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    (here / "data.yaml").write_bytes((tiny.parent / "data.yaml").read_bytes())
+    mapping = yaml.safe_load(tiny.read_text())
+    mapping["data"]["files"] = ["data.yaml"]  # from the current folder
+    (here / "config.yaml").write_text(yaml.safe_dump(mapping))
+    monkeypatch.chdir(here)
+    whole = journal(run(Path("config.yaml"), tmp_path / "r", "--budget", 5))
+    monkeypatch.chdir(there)
+    resume = ["resume", str(tmp_path / "r"), "--quiet", "--workers", "1"]
+    assert run_command(resume) == 0
+    (here / "data.yaml").rename(there / "moved.yaml")
+    capsys.readouterr()
+    assert run_command(resume) == 2
+    where = tmp_path / "r" / "config.yaml"
+    assert capsys.readouterr().err == (
+        f"evolve: {here / 'data.yaml'}: is gone, and {tmp_path / 'r'} was made from it: put it back, or correct its path "
+        f"under `data` in {where}\n"
+    )
+    where.write_text(where.read_text().replace(str(here / "data.yaml"), str(there / "moved.yaml")))
+    assert run_command(resume) == 0
+    assert journal(tmp_path / "r") == whole
+
+
 def test_another_seed_gives_another_search(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     assert journal(run(tiny, tmp_path / "r", "--budget", 30, "--seed", 1)) != journal(tiny_run)
 

@@ -29,7 +29,7 @@ from evolve.run.data import chosen
 from evolve.run.folder import first_population
 from evolve.run.program import seed_texts
 from evolve.search.workers import Prepared, data_of, workers_inside
-from evolve.study.baselines import Searching, Task, _work, reopen
+from evolve.study.baselines import FILE, Searching, Task, _work, reopen
 from evolve.study.comparison import CURVE, DONE, JOURNAL, verdict
 from evolve.study.engines import bench, openevolve
 from evolve.study.engines.bench import Bench, GlobalRandom
@@ -162,6 +162,13 @@ def test_an_interrupted_comparison_goes_on_to_the_same_end(made: Path, tmp_path:
         assert curve(copy / folder.name) == curve(folder)
         assert (copy / folder.name / DONE).read_text() == (folder / DONE).read_text()
     assert (copy / "curves.csv").read_text().count("\n") == 1 + 2 * len(INSTALLED) * BUDGET
+
+
+def test_a_comparison_can_be_on_ones_own_experiments(one: Path, tmp_path: Path) -> None:
+    data = tmp_path / "own.yaml"
+    data.write_bytes((one.parent / "data.yaml").read_bytes())
+    compare(one, tmp_path / "own", "--experiments", data, "--budget", 3, "--seeds", 1, "--only", "random")
+    assert json.loads((tmp_path / "own" / FILE).read_text())["config"]["data"]["files"] == [str(data)]
 
 
 def test_workers_change_nothing(tmp_path: Path) -> None:
@@ -390,6 +397,7 @@ def test_bad_input_is_one_line(
 
     assert "--only genetic: no such engine" in refused("--only", "genetic")
     assert "was made with another config" in refused("--config", str(one), "--out", str(made), "--budget", "9")
+    assert "nowhere.yaml: cannot be read" in refused("--experiments", str(tmp_path / "nowhere.yaml"))
     (tmp_path / "other").write_text("")
     assert "holds something else already" in refused("--out", str(tmp_path))
     assert "holds something else already" in refused("--out", str(tmp_path / "other"))
