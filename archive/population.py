@@ -224,7 +224,8 @@ class Population:
             return [(e.worst3, e.joint if e.itl is None else e.itl, float(e.complexity)) for e in elites]
         if not self.greedy(island):
             return fitness(elites)
-        excess = [EXCESS * max(e.worst_e2e - self.rule.worst_pct, 0.0) for e in elites]
+        # where no E2E was observed, worst_e2e is NaN, which `max` returns only where it comes first
+        excess = [EXCESS * max(0.0, e.worst_e2e - self.rule.worst_pct) for e in elites]
         return [
             (float(not e.sound), self.rule.merit(e) + more, float(e.complexity))
             for e, more in zip(elites, excess, strict=True)

@@ -38,18 +38,19 @@ def observe_all(replay: Replay) -> Observed:
 
 
 def stage_means(replay: Replay, stages: int) -> np.ndarray:
-    """float64[stages, 3]: mean E2E, TTFT, ITL in ms of each load stage; NaN for a stage without requests."""
+    """float64[stages, 3]: mean E2E, TTFT, ITL in ms of each load stage, as in `observe`; NaN where no request that was
+    completed has one."""
     sums, counts, _ = _sums(replay, stages)
     with np.errstate(invalid="ignore", divide="ignore"):
-        means_ms: np.ndarray = sums / counts[:, None] / 1e3
+        means_ms: np.ndarray = sums / counts / 1e3
     return means_ms
 
 
 def _sums(replay: Replay, stages: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(sums of E2E, TTFT, ITL over completed requests in us, float64[stages, 3]; the number of these requests,
-    float64[stages]; the ITL in us of each of them that has one)."""
+    """(sums of E2E, TTFT, ITL over completed requests in us; the number of these requests that have one, both
+    float64[stages, 3]; the ITL in us of each of them that has one)."""
     r, run = replay.requests, replay.run
-    sums, counts, itl_us = np.zeros((stages, 3)), np.zeros(stages), np.empty(len(r))
+    sums, counts, itl_us = np.zeros((stages, 3)), np.zeros((stages, 3)), np.empty(len(r))
     first, decode = replay.spread(run.first_us), replay.spread(run.decode_us)
     several = _stage_sums(
         r.stage, replay.completed, r.arrival_us, first, decode, r.output_len,
@@ -73,10 +74,12 @@ def _stage_sums(stage, done, arrival, first, decode, output, token, completion, 
         ttft = first[i] + token - arrival[i]
         sums[s, 0] += ttft + decoding
         sums[s, 1] += ttft
-        counts[s] += 1
-        if later > 0:
+        counts[s, 0] += 1
+        counts[s, 1] += 1
+        if later > 0:  # an answer of one token has no time between tokens
             itl[several] = decoding / later
             sums[s, 2] += itl[several]
+            counts[s, 2] += 1
             several += 1
     return several
 
@@ -151,7 +154,7 @@ def present(values: Sequence[float | None]) -> list[float]:
 def run_means_ms(replay: Replay) -> tuple[float | None, float | None, float | None]:
     """Mean E2E, TTFT and ITL of a run in ms, as in `observe`, without the percentiles."""
     sums, counts, itl_us = _sums(replay, int(replay.requests.stage.max(initial=-1)) + 1)
-    totals, done = sums.sum(axis=0), counts.sum()
+    totals, done = sums.sum(axis=0), counts[:, 0].sum()
     e2e, ttft = (float(total / done) / 1e3 if done else None for total in totals[:2])
     return e2e, ttft, float(itl_us.mean()) / 1e3 if len(itl_us) else None
 

@@ -23,7 +23,7 @@ from evaluator.metrics import (
 from evaluator.requests import Singles, singles
 from simulator.bind import BoundAll, Deployments, deployments_in_order
 from simulator.clock.steps import steps_of
-from simulator.experiment.experiment import Experiment, Observed
+from simulator.experiment.experiment import Experiment, Observation, Observed
 from simulator.experiment.load import Load, load_of
 from simulator.experiment.trace import Trace
 from simulator.experiment.workload import late_requests, seeds_of
@@ -183,11 +183,18 @@ def score(code: Code, theta: Sequence[float], data: ScoreSet, moe_weight: float 
     rows = error_rows_of(data.deployments.bind(code, tuple(theta)), data, stop_when_hostile=True)
     for row, e, loads in zip(rows, data.experiments, data.loads, strict=True):
         summary = e.observed.summary if e.observed else None
-        if summary is not None and summary.e2e_ms.mean and row.e2e is None:
+        if summary is not None and _lacking(row, summary):
             accepted = any(load.accepted.any() for load in loads)
             why = "every client gives up" if accepted else "all are longer than max_model_len and were refused"
             raise NothingCompletes(f"no request of {e.id} completes: {why}")
     return summarise(rows, {e.id: moe_weight for e in data.experiments if e.facts["is_moe"]})
+
+
+def _lacking(row: Errors, observed: Observation) -> bool:
+    """Whether a mean was observed that is not predicted: without its error, the run would not count."""
+    errors = (row.e2e, row.ttft, row.itl)
+    means = (getattr(observed, name).mean for name in LATENCIES)
+    return any(mean and error is None for mean, error in zip(means, errors, strict=True))
 
 
 def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None) -> Score:

@@ -37,7 +37,7 @@ class Recorded:
 def forms_of(outcomes: Iterable[Outcome]) -> list[Proposal]:
     """The fitted forms of a journal as new proposals, without starting programs, polished ones, calls and reviews."""
     return [
-        replace(_as_scored(outcome), call="", idea="", reviews=())
+        replace(_as_scored(outcome), call="", idea="", reviews=(), motivation="", judges=0)
         for outcome in outcomes
         if outcome.key and not outcome.proposal.operator.startswith((SEED, POLISH))
     ]

@@ -17,7 +17,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 from evaluator.fit.fit import fit, fit_set
@@ -120,7 +120,8 @@ def _fold(
 ) -> Fold:
     """A fold that trains on `data`. `taken`: the folders of the folds before it."""
     short = f"{kind}-{_slug(name.rsplit('/', 1)[-1])}"
-    folder = short if short not in taken else f"{kind}-{_slug(name)}"
+    names = chain([short, f"{kind}-{_slug(name)}"], (f"{short}-{n}" for n in count(2)))
+    folder = next(folder for folder in names if folder not in taken)
     inner = replace(config, name=f"{config.name}, {kind} without {name}", budget=budget, data=data)
     return Fold(kind, name, folder, tuple(held), inner)
 

@@ -6,6 +6,7 @@ What a search leaves of its share is not given to another one: searches that are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +82,8 @@ def check_spent(runs: Sequence[Run], searches: int, llm: LlmSettings) -> None:
         for name, used in took.items():
             least, limit = getattr(each, name), getattr(llm, name)
             if (limit or name == "max_usd") and used > least * (1.0 + 1e-12):
-                enough = f"{used * searches:.2f}" if name == "max_usd" else f"{used * searches}"
+                together = used * searches
+                enough = f"{math.ceil(100.0 * together) / 100.0:.2f}" if name == "max_usd" else f"{together}"
                 raise InputError(f"{run.path}: has spent more ({name} {used:g}) than its share of {name} {limit:g} "
                                  f"among {searches} searches: give {_option(name)} {enough} or more")  # fmt: skip
 

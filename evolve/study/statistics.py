@@ -52,7 +52,7 @@ class Summary:
     interval_95: dict[str, Interval]  # bootstrap interval of the mean, experiments resampled
     interval_95_by_model: dict[str, Interval]  # the same with whole models resampled
     known: Sequence[Answer]  # by mean absolute E2E error
-    best_known: str | None  # the first of them that predicts every experiment
+    best_known: str | None  # the first of them that predicts every observed mean E2E
     against: Against | None
 
     def to_json(self) -> JsonObject:
@@ -101,7 +101,7 @@ def summary(rows: Sequence[Row], seed: int) -> Summary:
 
 
 def _best(answers: Sequence[Answer], rows: Sequence[Row]) -> str | None:
-    return next((answer.name for answer in answers if answer.over == len(rows)), None)
+    return next((answer.name for answer in answers if answer.over == sum(r.observed for r in rows)), None)
 
 
 def _against(rows: Sequence[Row], best_known: str | None) -> Against | None:

@@ -100,6 +100,8 @@ def test_three_of_four_islands_follow_the_merit() -> None:
     far = replace(good, rows=(("a", -14.0, 0.0, 0.0),))  # 4 percent beyond the rule's limit of 10
     unsound = replace(good, sound=False)
     assert four.order([far, unsound], 1) == [(0.0, 3.0 + 4 * EXCESS, 15.0), (1.0, 3.0, 15.0)]
+    unseen = replace(good, rows=(("a", None, 0.0, 0.0),))  # without an observed E2E there is none to exceed it
+    assert four.order([unseen], 1) == [(0.0, 3.0, 15.0)]
     assert four.order([good, worse], 0) == fitness([good, worse])
     by_steps = population(selection="lexicographic")
     assert by_steps.order([elite(0, worst3=7.0, itl=1.5), elite(1, itl=None)], 1) == [

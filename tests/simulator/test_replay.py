@@ -188,6 +188,12 @@ def test_an_answer_of_one_token_has_no_time_between_tokens() -> None:
     assert seen.completed.all() and run_means_ms(seen)[2] == pytest.approx(itl_ms)
     summary = observe_all(seen).summary
     assert summary is not None and summary.itl_ms.mean == pytest.approx(itl_ms)
+    stages = observe_all(seen).stages
+    for means, stage in zip(stage_means(seen, len(stages)), stages, strict=True):
+        assert means == pytest.approx([stage.e2e_ms.mean, stage.ttft_ms.mean, stage.itl_ms.mean])
+    alone = Load(replace(load.requests, output_len=np.ones_like(lengths)), load.limits)
+    none = stage_means(replay_bound(alone, bind(assemble(PROGRAM), PROGRAM.theta, FACTS)), len(stages))
+    assert np.isnan(none[:, 2]).all() and not np.isnan(none[:, :2]).any()
 
 
 def test_error_is_signed_and_relative_to_the_observation() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evaluator.experiments import bundled_experiments
 from evaluator.score import Errors
 from evolve.run.program import load
-from evolve.run.records import ConstantRecord, Found, Record, StepsRecord, read_record
+from evolve.run.records import ConstantRecord, Found, Record, StepsRecord, measured, read_record
 from simulator.errors import InputError
+from simulator.experiment.experiment import Experiment, Observed, Statistic
 
 OLD = {
     "engine": "0.1.0", "data": "0123456789abcdef", "key": "fedcba9876543210", "date": "2026-01-01", "fitted": ["a"],
@@ -37,6 +40,19 @@ def test_an_older_record_has_less_and_other_json_is_no_record() -> None:
     assert old is not None and (old.seeds, old.ranges, old.constants) == ((), None, None)
     assert old.to_json() == {**OLD, "seeds": []}
     assert read_record({"name": "settings"}, "r.json") is None and read_record([1], "r.json") is None
+
+
+def test_what_was_measured_is_known_again_even_where_it_is_itl_alone() -> None:
+    shipped = bundled_experiments()
+    assert len({measured(e) for e in shipped}) == len(shipped)
+    alone = [with_itl_alone(e) for e in shipped if e.observed and e.observed.summary and e.observed.summary.itl_ms.mean]
+    assert len({measured(e) for e in alone}) == len(alone) > 10
+
+
+def with_itl_alone(e: Experiment) -> Experiment:
+    assert e.observed
+    only = [o and replace(o, e2e_ms=Statistic(), ttft_ms=Statistic()) for o in (e.observed.summary, *e.observed.stages)]
+    return replace(e, observed=Observed(only[0], tuple(o for o in only[1:] if o)))
 
 
 @pytest.mark.parametrize(

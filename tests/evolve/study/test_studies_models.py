@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from llm_server import Server
 
 from evolve.run.folder import open_run
 from evolve.run.llm_settings import LlmSettings
-from evolve.study.shares import share
+from evolve.study import shares
+from evolve.study.shares import check_spent, share
 from simulator.errors import InputError
 
 CONFIG = """
@@ -191,6 +193,16 @@ def test_a_limit_that_leaves_a_search_nothing_is_one_line() -> None:
     )
     with pytest.raises(InputError, match=r"--max-calls 2: leaves none of 3 searches anything: give 3 or more"):
         share(LlmSettings(max_calls=2), 3)
+
+
+def test_the_suggested_limit_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.0149 USD of each of three searches are 0.0447 USD, which 0.04 would not be."""
+    spent = SimpleNamespace(usd=0.0149, possibly_usd=0.0, requests=1, tokens=10, possibly_tokens=0)
+    monkeypatch.setattr(shares, "call_log", lambda calls: SimpleNamespace(spent=spent))
+    run: Any = SimpleNamespace(path="r", calls=lambda: [])
+    with pytest.raises(InputError, match=r"max_usd 0\.0149\).* give --max-usd 0\.05 or more"):
+        check_spent([run], 3, LlmSettings(max_usd=0.03))
+    check_spent([run], 3, LlmSettings(max_usd=0.05))
 
 
 def test_limits_for_a_study_without_models_are_one_line(folder: Path) -> None:

@@ -32,7 +32,8 @@ from evolve.run.folder import lock, open_run
 from evolve.run.program import load
 from evolve.run.trust import read_trust
 from evolve.study.folds import Fold, folds_of
-from evolve.study.held_out import FIGURES, held_out_errors
+from evolve.study.held_out import FIGURES, Row, held_out_errors
+from evolve.study.statistics import summary
 from evolve.study.study import Member, MemberProgress, carry_out
 from evolve.terminal import command
 from simulator.errors import InputError
@@ -91,6 +92,33 @@ def experiments_file(path: Path, factor: float) -> Config:
     path.write_text(yaml.safe_dump(raw))
     config = Config(data=DataSettings(files=(str(path),), predict_files=()))
     return replace(config, search=replace(config.search, finalists=0), score=replace(config.score, physics=False))
+
+
+def test_folds_have_folders_of_their_own_whatever_the_names_are(tmp_path: Path) -> None:
+    """Names that differ in letters that no folder has, in case or in spaces are different folds all the same."""
+    raw = yaml.safe_load(DATA)
+    names = ("聊天", "代码", "Chat 1k", "chat_1k")
+    [first, *_] = raw["experiments"]
+    raw["experiments"] = [first | {"id": f"e{i}", "workload": first["workload"] | {"name": name}} for i, name in enumerate(names)]
+    (tmp_path / "names.yaml").write_text(yaml.safe_dump(raw, allow_unicode=True))
+    config = Config(data=DataSettings(files=(str(tmp_path / "names.yaml"),), predict_files=()))
+    folds, _ = folds_of(config, ("workloads",), 10, chosen(config.data)[0])
+    assert [(f.name, f.folder) for f in folds] == [
+        ("聊天", "workloads-x"), ("代码", "workloads-x-2"), ("Chat 1k", "workloads-chat-1k"), ("chat_1k", "workloads-chat-1k-2"),
+    ]  # fmt: skip
+
+
+def test_the_best_known_answer_predicts_every_run_whose_e2e_was_observed() -> None:
+    def row(number: int, e2e: float | None, known: dict[str, float | None]) -> Row:
+        errors = dict.fromkeys(FIGURES, None if e2e is None else 3.0)
+        answers = {name: {"e2e": error, "ttft": 5.0, "itl": 5.0} for name, error in known.items()}
+        return Row("models", "m", f"e{number}", "m", "w", 1, False, "k", e2e is not None, {}, errors, False, {}, answers)
+
+    rows = [row(0, 3.0, {"partial": 1.0, "whole": 4.0}), row(1, 3.0, {"partial": None, "whole": 6.0}),
+            row(2, None, {"partial": None, "whole": None})]  # fmt: skip
+    found = summary(rows, 0)
+    assert found.best_known == "whole" and found.against is not None
+    assert (found.against.label, found.against.e2e) == ("whole", 5.0)
 
 
 def test_a_folds_search_does_not_depend_on_held_out_figures(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_an_interrupted_fold_of_recorded_forms_goes_on(recorded: Recording, tmp_
 
 def test_forms_of_leaves_out_what_was_not_fitted() -> None:
     def outcome(number: int, operator: str, key: str) -> Outcome:
-        proposal = Proposal(number, 0, f"text {number}", operator, (), call="1/propose/9")
+        proposal = Proposal(number, 0, f"text {number}", operator, (), call="1/propose/9", motivation="why", judges=3)
         return Outcome(proposal, Rejected("replay", "nothing completes"), key)
 
     outcomes = [outcome(0, "seed:floor", "a"), outcome(1, "llm:openai/a", "b"), outcome(2, "add", ""),
@@ -157,6 +157,7 @@ def test_forms_of_leaves_out_what_was_not_fitted() -> None:
     assert [(p.id, p.text, p.operator, p.call) for p in forms_of(outcomes)] == [
         (1, "text 1", "llm:openai/a", ""), (3, "text 3", "add", ""),
     ]  # fmt: skip
+    assert {(p.motivation, p.judges) for p in forms_of(outcomes)} == {("", 0)}
 
 
 # models that are asked in every fold
