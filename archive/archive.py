@@ -16,8 +16,9 @@ from archive.pareto import point, relations
 class Archive:
     """Everything that a run keeps. The result depends only on the elites added and their order.
 
-    `by_id` holds every elite that was ever added, `keys` the keys of their forms. Only `add` may change grid and front:
-    what is derived from them is kept.
+    `by_id` holds every elite that was ever added, `keys` the keys of all forms that the search knows: of elites, and of
+    what it adds there, rejected or still assessed. Only `add` may change grid and front: what is derived from them is
+    kept.
 
     >>> from archive.elite import example
     >>> archive = Archive(Grid())

@@ -16,7 +16,7 @@ from archive.champion import Rule, champion
 from archive.elite import Elite
 from archive.grid import Added, Grid
 from archive.pareto import fitness
-from archive.proposal import MODEL, Outcome
+from archive.proposal import MODEL, SCORED, Outcome
 
 REMEMBERED = 64  # the number of latest rejections that are kept
 IDEAS = 20  # the number of language models' latest proposals that are kept
@@ -133,7 +133,7 @@ class Population:
     def tell(self, outcome: Outcome) -> bool:
         """Take in an outcome. True if its elite took a place on an island."""
         self.proposals += 1
-        self.stages[outcome.rejection.stage if outcome.rejection else "scored"] += 1
+        self.stages[outcome.rejection.stage if outcome.rejection else SCORED] += 1
         if outcome.key:
             self.fitted += 1
             self.archive.keys.add(outcome.key)

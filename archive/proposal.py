@@ -13,7 +13,10 @@ MODEL = "llm:"  # prefix of a language model's name where an operator's name is 
 SEED = "seed:"  # prefix of a starting program's name
 POLISH = "polish"  # the operator of a finalist whose constants were polished, and the stage that rejects it
 TIMEOUT = "timeout"  # the stage at which a proposal is rejected because its assessment took too long, twice
+DUPLICATE = "duplicate"  # the stage at which a form is rejected that was proposed before
+HOPELESS = "hopeless"  # the stage at which a candidate is rejected after the mean field alone
 JUDGES = "judges"  # the stage at which reviewing language models reject a proposal
+SCORED = "scored"  # what an outcome has in place of a stage if it was not rejected
 OUTCOME = "outcome"  # the kind of a journal line that holds an Outcome
 
 
@@ -21,7 +24,8 @@ OUTCOME = "outcome"  # the kind of a journal line that holds an Outcome
 class Rejected:
     """Why a candidate was rejected: the stage and one line of text.
 
-    Stages are parse, caps, units, bounds, numbers, fields, duplicate, the names of the gates, replay and timeout.
+    Stages are parse, caps, units, bounds, numbers, fields, duplicate, judges, hopeless, the names of the gates, replay,
+    polish and timeout.
 
     >>> Rejected("units", "adds us to token").stage
     'units'
@@ -144,7 +148,7 @@ class Outcome:
             return line | {"verdict": "rejected", "stage": self.verdict.stage, "why": self.verdict.why,
                            "text": p.text, **key}  # fmt: skip
         dropped = {"dropped": list(self.dropped)} if self.dropped else {}
-        return line | {"verdict": "scored", **key, **dropped, "elite": self.verdict.to_json()}
+        return line | {"verdict": SCORED, **key, **dropped, "elite": self.verdict.to_json()}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Outcome:
@@ -154,7 +158,7 @@ class Outcome:
         >>> Outcome.from_json(outcome.to_json()) == outcome
         True
         """
-        scored = line["verdict"] == "scored"
+        scored = line["verdict"] == SCORED
         text = line["elite"]["text"] if scored else line["text"]
         reviews = tuple(Review(**review) for review in line.get("reviews", ()))
         proposal = Proposal(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archive.proposal import Form, Rejected
+from archive.proposal import HOPELESS, POLISH, Form, Rejected
 from evaluator.fit.corrections import Hopeless
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.loss import FitSet
@@ -188,8 +188,8 @@ def _foreknown(program: Program) -> Iterator[Fault]:
     if program.reads_trees:
         why = "b.trees reads an ensemble that was trained elsewhere, which a search has not: use the other fields"
         yield Fault("fields", 0, why)
-    read = {(n.scope, n.name): 0 for method in program.functions for n in nodes(method) if isinstance(n, Field)}
-    for scope, name in read:
+    fields = [(n.scope, n.name) for method in program.functions for n in nodes(method) if isinstance(n, Field)]
+    for scope, name in dict.fromkeys(fields):
         if (scope, name) in HOST:
             why = f"{scope}.{name} is of the host's trained-physics form alone: use the other fields"
             yield Fault("fields", 0, why)
@@ -227,7 +227,7 @@ def assess(program: Program, data: Data, limits: Limits = NO_LIMITS, laps: Laps 
         return _judged(program, fitted.ratio, data, limits, laps)
     except Hopeless as e:
         laps.lap("fit")
-        return Rejected("hopeless", str(e))
+        return Rejected(HOPELESS, str(e))
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))
 
@@ -238,7 +238,7 @@ def polished(program: Program, data: Data, laps: Laps) -> Scored | Rejected:
         better = polish(program, data.fit)
         laps.lap("polish")
         if better.program == program:
-            return Rejected("polish", "CMA-ES on the replays found no better constants")
+            return Rejected(POLISH, "CMA-ES on the replays found no better constants")
         return _judged(brief(lean(better.program)), better.ratio, data, NO_LIMITS, laps)
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))

@@ -18,7 +18,7 @@ import numpy as np
 from evaluator.score import Prediction, predictions, score_set
 from simulator.experiment.experiment import Experiment, Observation
 from simulator.experiment.facts import has_curves
-from simulator.language.ir import Function, Guard, Number, Op, Program
+from simulator.language.ir import Expr, Number, Op, Program, with_returns
 from simulator.language.opcodes import assemble
 
 # {figure: (latency, statistic)}; of ITL only the mean was observed anywhere, so its percentiles have no residuals.
@@ -116,14 +116,11 @@ def waiting_share(prediction: Prediction) -> float:
 def slowed(program: Program, factor: float) -> Program:
     """The program with all of its step times times `factor`."""
 
-    def slow(f: Function) -> Function:
-        if f.name != "step_time":
-            return f
-        times = Number(factor)
-        body = tuple(replace(s, value=Op("*", times, s.value)) if isinstance(s, Guard) else s for s in f.body)
-        return replace(f, body=body, result=Op("*", times, f.result))
+    def slow(value: Expr) -> Expr:
+        return Op("*", Number(factor), value)
 
-    return replace(program, functions=tuple(map(slow, program.functions)))
+    changed = (with_returns(f, slow) if f.name == "step_time" else f for f in program.functions)
+    return replace(program, functions=tuple(changed))
 
 
 def disagreements(

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
-from evaluator.diagnose.diagnose import Correlation, Diagnosis, TtftParts
+from evaluator.diagnose.diagnose import Correlation, Diagnosis, TtftParts, chance
 from evaluator.diagnose.examine import EVERY, Examination
 from evaluator.score import Errors
 from simulator.experiment.experiment import Experiment
@@ -20,7 +21,7 @@ from simulator.schema import FIELDS
 STRONGEST = 3  # fields shown per residual
 RESIDUALS = {"step_us": "step us", "ttft_us": "TTFT us"}  # those whose correlations are shown; others repeat them
 LABELS = RESIDUALS | {"itl_pct": "ITL %", "ttft_pct": "TTFT %", "e2e_pct": "E2E %"}
-ALIKE = 3  # fields named as like another one; the rest are counted
+ALIKE = 3  # fields or terms named as like another one; the rest are counted
 MOST_RUNS = 40  # shown in a table; of more, those with the largest errors
 MOST_DEPLOYMENTS = 24
 MOST_TTFT = 6  # runs whose TTFT is split into its parts: those with the largest errors of it
@@ -228,21 +229,28 @@ def _correlations(diagnosis: Diagnosis) -> str:
     shown = {name: strongest[:STRONGEST] for name, strongest in by_residual.items() if strongest}
     if not shown:
         return ""
-    fewest = min(c.stages for strongest in shown.values() for c in strongest)
-    # For independent ranks r is about normal with variance 1/(n - 1); 5 % lie beyond 1.96 deviations.
-    chance = min(1.96 / (fewest - 1) ** 0.5, 1.0)
+    by_chance = chance(chain(*shown.values()))
     lines = [
         "Rank correlation of signed errors with fields over the load stages; r > 0: predicted too long where the field "
-        f"is large. |r| < {chance:.2f} may be chance, or more for an s. field, which has one value per deployment."
+        f"is large. |r| < {by_chance:.2f} may be chance, or more for an s. field, which has one value per deployment."
     ]
     lines += [f"{LABELS[name]}: {', '.join(map(_correlated, strongest))}" for name, strongest in shown.items()]
     return "\n".join(lines)
 
 
 def _correlated(c: Correlation) -> str:
-    more = f" and {len(c.alike) - ALIKE} more" if len(c.alike) > ALIKE else ""
-    alike = f" (like {', '.join(c.alike[:ALIKE])}{more})" if c.alike else ""
+    alike = f" (like {few(c.alike)})" if c.alike else ""
     return f"{c.field} {c.r:+.2f}{alike}"
+
+
+def few(names: Sequence[str]) -> str:
+    """The first names of fields or terms that are alike, and how many more there are.
+
+    >>> few(["b.decode_reqs", "b.kv_sum", "s.tp", "s.layers"])
+    'b.decode_reqs, b.kv_sum, s.tp and 1 more'
+    """
+    more = f" and {len(names) - ALIKE} more" if len(names) > ALIKE else ""
+    return ", ".join(names[:ALIKE]) + more
 
 
 def _errors(row: Errors | None, with_itl: bool) -> str:

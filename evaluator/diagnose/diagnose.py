@@ -8,7 +8,7 @@ Without an observed ITL they are taken at the ITL of the replays.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,6 +120,15 @@ class Correlation:
     r: float
     stages: int
     alike: tuple[str, ...]
+
+
+def chance(correlations: Iterable[Correlation]) -> float:
+    """The |r| below which any of these correlations may be chance, at 5 %.
+
+    For independent ranks r is about normal with variance 1/(n - 1); 5 % lie beyond 1.96 deviations.
+    """
+    fewest = min(c.stages for c in correlations)
+    return float(min(1.96 / (fewest - 1) ** 0.5, 1.0))
 
 
 @dataclass(frozen=True, slots=True)

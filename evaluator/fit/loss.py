@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from evaluator.fit.cells import Cells
-from evaluator.fit.gauss_newton import HUBER
+from evaluator.fit.gauss_newton import HUBER, LOST
 from evaluator.fit.meanfield import DEPLOYMENT, DURATION, RATE
 from evaluator.fit.stages import Stages
 from simulator.bind import Deployments, deployments_in_order
@@ -63,7 +63,7 @@ class FitSet:
         observed = self.stages.observed_ms
         with np.errstate(invalid="ignore"):
             relative = (predicted_ms - observed) / observed
-        weighted = np.nan_to_num(relative, nan=1e6, posinf=1e6, neginf=-1e6) * self.weights
+        weighted = np.nan_to_num(relative, nan=LOST, posinf=LOST, neginf=-LOST) * self.weights
         return np.where(np.isnan(observed), 0.0, weighted)
 
     def loss(self, predicted_ms: np.ndarray) -> float:

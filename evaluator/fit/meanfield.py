@@ -40,12 +40,13 @@ from simulator.vm import run
     BIN_UNCACHED,  # mean prompt tokens computed, of those that compute any
 ) = range(4)  # fmt: skip
 MOST_BINS = 16
+MOST_LOAD = 50.0  # chunks during a step, more than which make no difference
 
 
 @njit
 def _chances(load):  # type: ignore[no-untyped-def]
     """The shares of the steps with no, one and more chunks, of which `load` arrive during a step on average."""
-    p0 = math.exp(-min(load, 50.0))
+    p0 = math.exp(-min(load, MOST_LOAD))
     p1 = load * p0
     return p0, p1, 1.0 - p0 - p1
 
@@ -80,11 +81,11 @@ def mean_slopes(steps, arrive, hits, d0, d1, d2):  # type: ignore[no-untyped-def
     """The slopes of `mean_step` in the direction in which its three step times move by d0, d1, d2."""
     t0, t1, t2, load, p0, p1, p2, again, r0, r1, r2, mean = steps
     grows = arrive * d0
-    q0 = -p0 * grows if load < 50.0 else 0.0
+    q0 = -p0 * grows if load < MOST_LOAD else 0.0
     q1 = grows * p0 + load * q0
     q2 = -q0 - q1
     grows = arrive * (p0 * d0 + p1 * d1 + p2 * d2 + q0 * t0 + q1 * t1 + q2 * t2)
-    q0 = -r0 * grows if again < 50.0 else 0.0
+    q0 = -r0 * grows if again < MOST_LOAD else 0.0
     q1 = grows * r0 + again * q0
     q2 = -q0 - q1
     moves = r0 * d0 + r1 * d1 + r2 * d2 + q0 * t0 + q1 * t1 + q2 * t2

@@ -106,11 +106,6 @@ class Problem:
         predict(self.machine, phi, self._every, fixed_load, np.empty(len(means_ms)), means_ms)
         return means_ms
 
-    def jacobian(self, phi: np.ndarray, fixed_load: bool = False) -> np.ndarray:
-        """float64[free, stages, 3]: the derivatives of `predict` in every free entry of phi."""
-        slopes_ms: np.ndarray = with_slopes(self.machine, phi, fixed_load)[1][self.free]
-        return slopes_ms
-
     @cached_property
     def _every(self) -> np.ndarray:
         """bool[stages]: all of them."""

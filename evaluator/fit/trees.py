@@ -18,7 +18,7 @@ from evaluator.fit.steps import StepRun
 from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.forest import LEAF, Corrections, Forest, Tree
-from simulator.language.ir import Expr, Field, Function, Guard, Op, Program
+from simulator.language.ir import Expr, Field, Function, Op, Program, with_returns
 from simulator.language.opcodes import assemble, feature
 from simulator.language.parse import parse
 from simulator.schema import DECODE_REQS, PREFILL_REQS, TREES
@@ -168,13 +168,8 @@ def times_trees(program: Program) -> Program:
     def times(value: Expr) -> Expr:
         return Op("*", value, Field("b", TREES.name))
 
-    functions = []
-    for f in program.functions:
-        if f.name == "step_time":
-            body = tuple(replace(part, value=times(part.value)) if isinstance(part, Guard) else part for part in f.body)
-            f = replace(f, body=body, result=times(f.result))
-        functions.append(f)
-    return replace(program, functions=tuple(functions))
+    changed = (with_returns(f, times) if f.name == "step_time" else f for f in program.functions)
+    return replace(program, functions=tuple(changed))
 
 
 @dataclass(frozen=True)

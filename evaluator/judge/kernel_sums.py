@@ -71,10 +71,13 @@ def kernel_checks(code: Code, theta: Theta, sums: KernelSums) -> list[Gate]:
 
     decode_ratios = _ratios(DECODE[0] * sums.decode, decode_us, DECODE[1] * sums.decode + DECODE_MORE_US)
     prefill_ratios = _ratios(PREFILL[0] * sums.prefill, prefill_us, PREFILL[1] * sums.prefill)
-    decode_rule = "a decode step takes 0.7 times its kernels to 1.6 times them plus 3 ms"
+    least, most = DECODE
+    more_ms = DECODE_MORE_US / 1e3
+    decode_rule = f"a decode step takes {least:g} times its kernels to {most:g} times them plus {more_ms:g} ms"
+    prefill_rule = f"an uncached prompt takes {PREFILL[0]:g} to {PREFILL[1]:g} times its kernels"
     return [
         _gate("kernels: decode", decode_ratios, decode, decode_rule),
-        _gate("kernels: prefill", prefill_ratios, prefill, "an uncached prompt takes 0.9 to 2 times its kernels"),
+        _gate("kernels: prefill", prefill_ratios, prefill, prefill_rule),
     ]
 
 

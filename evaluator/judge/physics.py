@@ -7,7 +7,7 @@
     size       of two dense models on the same GPUs, the one with more parameters is slower, one request at a time
     sampling   every request of a step pays for its logits and its token, whether or not a prompt is in the step
 
-Sources: Williams, Waterman and Patterson, Roofline, CACM 2009 (first check); Amdahl's law with communication (second).
+Sources: Williams, Waterman and Patterson, Roofline, CACM 2009 (first check); Amdahl's law with communication (third).
 """
 
 from __future__ import annotations

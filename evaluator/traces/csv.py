@@ -42,8 +42,14 @@ def mistyped(names: Sequence[str], known: Sequence[str]) -> dict[str, str]:
     {'e2e_s': 'e2e_ms'}
     """
     absent = [name for name in known if name not in names]
-    near = {name: get_close_matches(name, absent, 1, 0.8) for name in names if name not in known}
-    return {name: closest[0] for name, closest in near.items() if closest}
+    spelled = {_letters(name): name for name in absent}
+    near = {name: get_close_matches(_letters(name), spelled, 1, 0.8) for name in names if name not in known}
+    return {name: spelled[closest[0]] for name, closest in near.items() if closest}
+
+
+def _letters(name: str) -> str:
+    """The name without case and punctuation: `TTFT (ms)` is ttft_ms."""
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
 def read_columns(

@@ -27,6 +27,7 @@ from simulator.experiment.trace import (
 from simulator.experiment.workload_entry import Files
 
 LATEST_S = 1e9  # seconds from the first arrival to the last
+ALONE = 0.05  # requests in flight on average, below which a load shows nothing of batches
 MOST_ABOUT = 1e15  # ns or s since any epoch that clocks begin at
 
 
@@ -86,7 +87,8 @@ def read_trace(path: Path, name: str, window_s: float | None = None, window_requ
         content = file_digest(file, "sha256").hexdigest()
     digest = sha256(f"{content} {window_s} {window_requests}".encode()).hexdigest()[:16]
     recorded = _recorded(optional, lambda i: rows.place(int(kept[i])))
-    return Trace(name, digest, requests, recorded, _notes(rows, kept, name))
+    notes = (*_notes(rows, kept, name), *_alone(requests, recorded, name))
+    return Trace(name, digest, requests, recorded, notes, len(rows) - len(kept))
 
 
 def _with_tokens(rows: Rows, path: Path) -> np.ndarray:
@@ -210,6 +212,18 @@ def _notes(rows: Rows, kept: np.ndarray, name: str) -> tuple[str, ...]:
     if not left_out:
         return rows.about
     return (*rows.about, f"{left_out:,} of {len(rows):,} requests of {name} have no tokens or no arrival: left out")
+
+
+def _alone(requests: Requests, recorded: Recorded | None, name: str) -> tuple[str, ...]:
+    """A note if hardly ever two requests are in flight, as where milliseconds were taken for seconds."""
+    if recorded is None or np.isnan(recorded.e2e_ms).all():
+        return ()
+    seconds = float(requests.arrival_us[-1]) / 1e6
+    in_flight = float(np.nansum(recorded.e2e_ms)) / 1e3 / max(seconds, 1e-9)
+    if in_flight >= ALONE:
+        return ()
+    text = f"the requests of {name} come {seconds / len(requests):,.0f} s apart, so that hardly ever two are in flight"
+    return (f"{text}: if its arrivals are in ms, give seconds",)
 
 
 def _lengths(folder: Path, name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -23,6 +23,8 @@ from simulator.errors import InputError
 from simulator.language.measure import Caps
 
 KINDS = ("openevolve", "sympy", "latex", "json")
+SUFFIXES = {"sympy": ".py", "latex": ".tex", "json": ".json"}
+SYMPY = "as sympy expressions."  # in the first line of such an export
 
 
 @click.command()
@@ -51,8 +53,10 @@ def export(spec: str, kind: str, out: Path | None, as_json: bool, caps: dict[str
     if as_json:
         raise InputError("--json only applies together with --to openevolve: leave it out, or give --to json")
     if out:
-        check_writable(out, "--out")
+        check_writable(out, "--out", SUFFIXES[kind])
     text = _text(spec, kind, Caps(**caps))
+    if out and out.is_file() and (other := _what_is_there(out, kind)):
+        raise InputError(f"{out}: exists, and is {other}: choose another --out")
     if out is None:
         say(text, end="")
         return 0
@@ -79,6 +83,14 @@ def _print(written: Checkpoint) -> None:
         f"{written.path}: {written.programs} scored programs, {written.bytes / 1e6:.1f} MB; best program "
         f"{written.champion}, the champion. {written.rejected} rejected candidates are left out."
     )
+
+
+def _what_is_there(out: Path, kind: str) -> str:
+    """What a file is that would be replaced, if it is no export; "" if it is."""
+    if kind == "sympy" and SYMPY not in out.read_text("utf-8", "replace"):
+        return "no export"
+    program = out.with_suffix(".py")
+    return f"the record of {program}" if kind == "json" and program.is_file() else ""
 
 
 def _text(spec: str, kind: str, caps: Caps) -> str:

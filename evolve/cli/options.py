@@ -66,6 +66,8 @@ def caps_options_from(caps: Caps, or_else: str = "") -> Decorator:
     return decorated
 
 
+# Of files that a table may replace.
+SUFFIXES = {"csv": (".csv", ".tsv", ".txt"), "parquet": (".parquet",), "latex": (".tex", ".txt")}
 SPREADSHEETS = (".xls", ".xlsx", ".ods")
 
 
@@ -93,7 +95,7 @@ class Tables:
             if Path(file).suffix in SPREADSHEETS:
                 raise InputError(f"--{name} {file}: is no spreadsheet: write --csv FILE.csv, which spreadsheets open")
             if file != STDOUT:
-                check_writable(Path(file), f"--{name}")
+                check_writable(Path(file), f"--{name}", *SUFFIXES[name])
 
     def write(self, module: str, name: str, *given: object) -> None:
         """Write the frame that the function `name` of this module of evolve.frames makes of what is given.

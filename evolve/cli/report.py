@@ -57,7 +57,7 @@ def report(
         raise InputError(f"{' and '.join(printed)} both go to standard output: give one of the two")
     _check_dimensions(only)
     if to_html and to_html != STDOUT:
-        check_writable(Path(to_html), "--html")
+        check_writable(Path(to_html), "--html", ".html", ".htm")
     given = named_experiments(experiments, ids) if experiments or ids else None
     subject = subject_of(name, Caps(**caps), experiments, given, ids)
     with where.pool(quiet) as pool:

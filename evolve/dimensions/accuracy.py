@@ -13,6 +13,7 @@ from evolve.dimensions.evidence import Evidence, of_means
 from evolve.dimensions.held_out import HeldOut, beyond, figures_of, means_of
 from evolve.program.forecast import Forecast
 from evolve.report.run import CONSTANTS, ONE_SET, median_text
+from evolve.report.table import counted
 from evolve.run.trust import CLASSES
 from evolve.study.held_out_views import HELD
 from evolve.study.ranks import rankings
@@ -95,7 +96,7 @@ def _in_words(evidence: Evidence) -> str:
     for sample, of_sample in _samples(evidence).items():
         e2e = mean_abs(of_means(of_sample, "e2e"))
         if e2e is not None:
-            texts.append(f"{e2e:.1f} % {sample} ({len(of_sample)} runs)")
+            texts.append(f"{e2e:.1f} % {sample} ({counted(len(of_sample), 'run')})")
     return f"The mean E2E error is {', '.join(texts)}." if texts else "No run was observed."
 
 
@@ -158,8 +159,10 @@ def _samples(evidence: Evidence) -> dict[str, list[Forecast]]:
     """The forecasts of clean experiments, by whether the program was fitted on them."""
     clean = {e.id for e in evidence.subject.clean}
     of_clean = [f for f in evidence.forecasts.experiments if f.id in clean]
-    names = {True: "in sample", False: NEW, None: "on runs of which no record says "
-             "whether it was fitted on them"}  # fmt: skip
+    unknown = "of which no record says whether it was fitted on them"
+    if evidence.subject.source.record:
+        unknown = "that it was fitted on in part"
+    names = {True: "in sample", False: NEW, None: f"on runs {unknown}"}
     return {text: rows for fitted, text in names.items() if (rows := [f for f in of_clean if f.fitted is fitted])}
 
 

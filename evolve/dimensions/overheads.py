@@ -13,6 +13,7 @@ from evolve.dimensions.evidence import Evidence
 from evolve.dimensions.retraining import MOST_S
 from evolve.dimensions.subject import Subject
 from evolve.program.emit import of_experiment
+from evolve.report.table import counted
 from evolve.terminal import command
 from simulator.bind import bind
 from simulator.experiment.experiment import Experiment
@@ -61,7 +62,8 @@ def overheads(evidence: Evidence) -> Dimension:
     evidence.pool.line.show("replays are timed ...")
     cpu_s, hours = evidence.refit.cpu_s, sum(map(gpu_hours, subject.fitted))
     speed = speed_of(subject)
-    data = f"{len(subject.fitted)} runs and {hours:.1f} GPU hours are behind the fit" if subject.fitted else \
+    runs = counted(len(subject.fitted), "run")
+    data = f"{runs} and {hours:.1f} GPU hours are behind the fit" if subject.fitted else \
            "no record says which runs are behind the fit"  # fmt: skip
     sentence = (
         f"A compiled replay takes {speed.ns_a_step:,.0f} ns a step, {speed.faster:,.0f} times faster than the load; "
@@ -103,11 +105,12 @@ def speed_of(subject: Subject) -> Speed:
 
 
 def _data(subject: Subject) -> Exhibit:
+    ids = {e.id for e in subject.fitted}
     rows = [
         (kind, len(runs), sum(map(requests_of, runs)), sum(map(gpu_hours, runs)), len({e.model for e in runs}))
         for kind, runs in (
             ("fitted", subject.fitted),
-            ("measured, not fitted", [e for e in subject.experiments if e.observed and e not in subject.fitted]),
+            ("measured, not fitted", [e for e in subject.experiments if e.observed and e.id not in ids]),
         )
     ]
     return Exhibit.of(

@@ -16,7 +16,7 @@ from evolve.run.data import experiments_of, fittable
 from evolve.run.folder import Run, is_run, open_run
 from evolve.run.program import CHAMPION, Source, load, of_run
 from evolve.run.trust import Trust, trust_of
-from evolve.run.use import saw
+from evolve.run.use import fitted_part
 from evolve.run.validations import call_of, calls
 from evolve.terminal import command
 from simulator.errors import InputError
@@ -50,8 +50,10 @@ class Subject:
 
     @property
     def fitted(self) -> tuple[Experiment, ...]:
-        """All known runs that the program was fitted on, whatever it is judged on; none without a record."""
-        return tuple(e for e in self.known if saw(self.source.record, e))
+        """All known runs that the program was fitted on, or the fitted parts of them, whatever it is judged on; none
+        without a record."""
+        record = self.source.record
+        return tuple(part for e in self.known if (part := fitted_part(record, e))) if record else ()
 
     @property
     def unknown_runs(self) -> str:

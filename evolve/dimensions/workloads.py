@@ -15,7 +15,7 @@ from evolve.dimensions.held_out import beyond, by_fold, figures_of, means_of
 from evolve.program.forecast import Comparison
 from evolve.report.table import PASS_PCT, counted
 from evolve.terminal import command
-from simulator.experiment.experiment import ARRIVALS, Experiment, Profile
+from simulator.experiment.experiment import ARRIVALS, OVERLOADED, Experiment, Profile
 from simulator.experiment.workload import output_lengths, prompt_lengths
 
 NAME = "workloads"
@@ -46,7 +46,7 @@ LOADS: dict[str, Callable[[Experiment], bool]] = {
     "answers of different lengths": lambda e: len(set(output_lengths(e.workload).tolist())) > 1,
     "rates that change during the run": lambda e: len({stage.rate for stage in e.workload.stages}) > 1,
     "clients that give up": lambda e: e.workload.timeout_s is not None,
-    "overload": lambda e: e.quality == "overloaded",
+    "overload": lambda e: e.quality == OVERLOADED,
 }
 
 
@@ -89,7 +89,7 @@ def _overload_means(evidence: Evidence) -> dict[str, float | None]:
 
 
 def _overloaded_ids(evidence: Evidence) -> set[str]:
-    return {e.id for e in evidence.subject.experiments if e.quality == "overloaded"}
+    return {e.id for e in evidence.subject.experiments if e.quality == OVERLOADED}
 
 
 def _overload_text(evidence: Evidence) -> str:

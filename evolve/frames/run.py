@@ -8,7 +8,7 @@ import pandas as pd
 
 from archive.archive import Archive
 from archive.elite import Elite
-from archive.proposal import Outcome
+from archive.proposal import SCORED, Outcome
 from evaluator.score import MEANS, Errors
 from evolve.frames.columns import flag, frame, number, several, text, whole
 
@@ -90,7 +90,7 @@ def programs(outcomes: Sequence[Outcome], archive: Archive, champion: Elite | No
                 "operator": p.operator,
                 "parents": p.parents,
                 "island": p.island,
-                "verdict": refused.stage if refused else "scored",
+                "verdict": refused.stage if refused else SCORED,
                 "why": refused.why if refused else None,
                 "in_front": p.id in on_front,
                 "in_grid": p.id in in_cells,

@@ -11,13 +11,10 @@ import numpy as np
 from evaluator.traces.tracev2 import NEVER, OK, STATUSES, Recording, read_recording
 from evaluator.traces.tracev2_header import CASE, Server
 from evolve.ingest.options import ENGINE_KEYS, Setting
-from evolve.ingest.quality import judge
-from evolve.ingest.read.reports import Report, Reports
 from evolve.run.files import digest_of
 from simulator.errors import InputError, shown
-from simulator.experiment.experiment import NOT_MEASURED, Experiment, Observation
-from simulator.experiment.observations import measured
-from simulator.experiment.trace import NOT_COUNTED, Recorded, Trace, latencies_ms, rows_by_stage, windows
+from simulator.experiment.experiment import NOT_MEASURED, Experiment
+from simulator.experiment.trace import NOT_COUNTED, Recorded, Trace, windows
 
 REAL = "real"  # the mode of a trace that was measured
 MOST_WORDS = 8  # unknown words of status that a note names
@@ -26,14 +23,13 @@ INDIFFERENT = ("name", "version", "gpu_memory_utilization")  # settings that cha
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A trace that was measured, what served it, and how many requests failed that it leaves out for lack of tokens.
+    """A trace that was measured, and what served it.
 
     simulated: whether its times are a simulation's. beside: where to find settings that its header cannot hold, or "".
     """
 
     trace: Trace
     server: Server
-    left_out_failed: int
     simulated: bool
     beside: str
 
@@ -73,9 +69,9 @@ def observed_trace(header: Path, data: Path) -> Observed:
         notes = (*notes, f"no request of {data.name} completed with its first_chunk_time_us and last_chunk_time_us: "
                  "there is nothing to fit or to compare")  # fmt: skip
     failed = int((_unanswered(recording) & ~recording.warm_up).sum())
-    trace = Trace(data.name, digest_of(header, data), requests, recorded, notes)
+    trace = Trace(data.name, digest_of(header, data), requests, recorded, notes, failed)
     beside = f"{CASE} beside the header has those it was exported with" if header.with_name(CASE).exists() else ""
-    return Observed(trace, recording.header.server, failed, recording.header.mode != REAL, beside)
+    return Observed(trace, recording.header.server, recording.header.mode != REAL, beside)
 
 
 def _unanswered(recording: Recording) -> np.ndarray:
@@ -148,32 +144,3 @@ def assumed(experiment: Experiment, given: Iterable[str]) -> str:
     settings = asdict(experiment.engine) | computed
     missing = [key for key in ENGINE_KEYS if key not in (*given, *INDIFFERENT)]
     return " ".join(f"--engine {key}={str(settings[key]).lower()}" for key in missing)
-
-
-def overload(observed: Observed) -> tuple[str, ...]:
-    """Why the latencies of a trace are those of a queue, and of the requests that got through; nothing if clean."""
-    trace = observed.trace
-    figures = measured(trace, int(trace.requests.stage.max()) + 1)
-    if figures is None or trace.recorded is None or figures.summary is None:
-        return ()
-    _, ttft, _ = latencies_ms(trace.requests, trace.recorded.e2e_ms, trace.recorded.ttft_ms)
-    stages = rows_by_stage(trace.requests.stage, len(figures.stages))
-    each = {
-        k: _report(stage, ttft[rows], trace.file)
-        for k, (stage, rows) in enumerate(zip(figures.stages, stages, strict=True))
-    }
-    run = _report(figures.summary, ttft[trace.requests.stage >= 0], trace.file)
-    failed = (run.failed or 0) + observed.left_out_failed
-    run = replace(run, requests=(run.completed or 0) + failed, failed=failed)
-    return judge(Reports(run, each), None).reasons
-
-
-def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> Report:
-    """The report of requests with these figures."""
-    quickest = np.nanmin(ttft_ms) if (~np.isnan(ttft_ms)).any() else None
-    e2e, ttft = (
-        {name: value / 1e3 for name, value in pairs if value is not None}
-        for pairs in ((("mean", o.e2e_ms.mean),), (("mean", o.ttft_ms.mean), ("min", quickest)))
-    )
-    sent = (o.completed or 0) + (o.failed or 0)
-    return Report(source, sent, o.completed, o.failed, e2e, ttft, {}, {}, {}, {})

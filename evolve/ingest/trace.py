@@ -18,15 +18,16 @@ from evaluator.traces.formats import HASH_TOKENS, HASHES
 from evaluator.traces.read import read_trace
 from evolve.ingest.options import Given, Setting
 from evolve.ingest.output import LINE_WIDTH, create
+from evolve.ingest.quality import overload
 from evolve.ingest.read.sources import shown_path
-from evolve.ingest.recording import assumed, engine_of, observed_trace, overload, overridden
+from evolve.ingest.recording import assumed, engine_of, observed_trace, overridden
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table
 from evolve.run.files import draft_of, write_text
 from evolve.terminal import command, say, suggest
 from simulator.documents import parse_yaml, read_bytes
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import OVERLOADED, Experiment
 from simulator.experiment.file import BEGIN, experiment_from_mapping
 from simulator.experiment.trace import NOT_COUNTED, Trace, repeated_share
 from simulator.experiment.workload_entry import NO_FILES
@@ -123,7 +124,8 @@ def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Sou
     """
     if (model is None) != (given.hardware is None):
         raise InputError("--model and --hardware together make an experiment of a trace: give both, or neither")
-    return [Source(path.stem, "--trace", read_trace(path, path.name), model, given.engine) for path in files]
+    traces = [(path.stem, read_trace(path, path.name)) for path in files]
+    return [Source(name, "--trace", trace, model, given.engine, overload(trace)) for name, trace in traces]
 
 
 def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: Given) -> list[Source]:
@@ -138,7 +140,7 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
         engine = engine_of(server, given.engine)
         if changed := overridden(server, given.engine):
             trace = replace(trace, notes=(*trace.notes, changed))
-        about = overload(observed), observed.simulated, observed.beside
+        about = overload(trace), observed.simulated, observed.beside
         # Traces of several folders often have the same name.
         alike = sum(other.stem == data.stem for _, other in pairs) > 1
         name = f"{data.resolve().parent.name}-{data.stem}" if alike else data.stem
@@ -199,7 +201,7 @@ def _entry(source: Source, model: str, given: Given) -> JsonObject:
         entry["model_config"] = dict(given.models[model])
     entry |= {"hardware": given.hardware, "engine": dict(source.engine)}
     entry["workload"] = {"name": source.name, "trace": f"{source.name}{TABLES}"}
-    return entry | ({"quality": "overloaded"} if source.overloaded else {})
+    return entry | ({"quality": OVERLOADED} if source.overloaded else {})
 
 
 def _assuming(source: Source, options: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
 
 from evaluator.experiments import BUNDLED
+from evaluator.fit.methods import METHODS
 from evolve.frames import constants as constant_frames
 from evolve.frames.predictions import predictions as prediction_frame
 from evolve.interface.program import Program
@@ -17,10 +19,9 @@ from evolve.program.fit.calibrate import Settings, calibrate
 from evolve.program.predict import predict as predict_all
 from evolve.run.data import experiments_of
 from evolve.run.program import load
-from simulator.errors import InputError
+from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Experiment
 
-METHODS = ("auto", "linear", "lbfgsb", "neldermead", "cma")  # evaluator.fit.methods.METHODS
 MOST_SEEDS = 100
 Experiments = str | Path | Experiment | Sequence[str | Path | Experiment]
 
@@ -56,13 +57,17 @@ def load_experiments(experiments: Experiments = "bundled") -> tuple[Experiment, 
     >>> [e.id for e in evolve.load_experiments(experiments)]
     ['dense-chat', 'dense-code', 'sparse-chat', 'dense-overloaded']
     """
-    given = [experiments] if isinstance(experiments, str | Path | Experiment) else experiments
+    given = [experiments] if isinstance(experiments, str | Path | Experiment | Mapping) else experiments
     found: list[Experiment] = []
     for item in given:
+        if not isinstance(item, str | Path | Experiment):
+            raise InputError(f"experiments: {shown(item)} is no experiment: give files, or what load_experiments gives")
         found += [item] if isinstance(item, Experiment) else experiments_of(_files(str(item)))
     for i, e in enumerate(found):
         if e.id in {other.id for other in found[:i]}:
             raise InputError(f"experiments: there are two of the id {e.id!r}: rename one")
+    if not found:
+        raise InputError("experiments: there are none: give files, or what load_experiments gives")
     return tuple(found)
 
 
@@ -80,8 +85,8 @@ def predict(program: Program | str | Path, experiments: Experiments = "bundled",
     0  dense-chat                -1.0
     1  dense-code                 1.0
     """
-    if not 1 <= seeds <= MOST_SEEDS:
-        raise InputError(f"seeds: {seeds}: must be from 1 to {MOST_SEEDS}: give another number")
+    if not isinstance(seeds, Integral) or not 1 <= seeds <= MOST_SEEDS:
+        raise InputError(f"seeds: {shown(seeds)}: must be a number from 1 to {MOST_SEEDS}: give another one")
     forecasts = predict_all(_program(program).source, load_experiments(experiments), range(1, seeds + 1))
     return prediction_frame(forecasts.experiments)
 
@@ -90,7 +95,7 @@ def fit(
     program: Program | str | Path,
     experiments: Experiments,
     *,
-    only: Sequence[str] = (),
+    only: str | Sequence[str] = (),
     method: str = "auto",
     out: str | Path | None = None,
 ) -> Fit:
@@ -106,7 +111,8 @@ def fit(
     """
     if method not in METHODS:
         raise InputError(f"method: {method!r}: is not a method: choose one of {', '.join(METHODS)}")
-    source, settings = _program(program).source, Settings((method,), only=tuple(only))
+    names = (only,) if isinstance(only, str) else tuple(only)
+    source, settings = _program(program).source, Settings((method,), only=names)
     with TemporaryDirectory() as folder:
         # The program and its record are read back from the file, so that they are those of `evolve fit`.
         file = Path(folder) / "fitted.py" if out is None else Path(out)

@@ -7,6 +7,7 @@ import importlib
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +170,11 @@ class Program:
     def _bound(self, deployment: Deployment) -> Bound:
         if isinstance(deployment, Experiment):
             facts = deployment.facts
-        else:
+        elif isinstance(deployment, tuple) and len(deployment) == 3:
             model, hardware, tp = deployment
             facts = named_deployment(model, hardware, tp, "deployment").facts
+        else:
+            raise InputError(f"deployment: {deployment}: give an experiment, or (model, GPU, TP degree)")
         program = self.source.complete
         return bind(assemble(program), program.theta, facts)
 
@@ -204,12 +207,14 @@ def _requests(batch: Batch) -> list[Active]:
     """The requests of a batch. Raises InputError for a pair or a count that no batch has."""
     counted = batch.items() if isinstance(batch, Mapping) else ((pair, 1) for pair in batch)
     requests = []
-    for (new, context), count in counted:
+    for pair, given in counted:
+        try:
+            new, context, count = (index(value) for value in (*pair, given))  # numpy's whole numbers too
+        except (TypeError, ValueError):
+            new = context = count = -1
         if new < 1 or context < 0 or count < 0:
-            raise InputError(
-                f"batch: ({new}, {context}) * {count}: are no requests: give (new tokens >= 1, tokens of context >= 0) "
-                "and a count >= 0"
-            )
+            raise InputError(f"batch: {pair} * {given}: are no requests: give (new tokens >= 1, tokens of context >= "
+                             "0) and a count >= 0, all whole numbers")  # fmt: skip
         decodes = new == 1 and context > 0
         requests += [Active(context if decodes else context + new, context, new)] * count
     return requests

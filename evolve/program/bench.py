@@ -26,7 +26,7 @@ from simulator.bind import Bound, bind
 from simulator.clock.fast import build
 from simulator.clock.run import Run, run_clock
 from simulator.clock.steps import Steps, steps_of
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import CLEAN, Experiment
 from simulator.experiment.load import Limits, Load, load_of
 from simulator.experiment.trace import Requests
 from simulator.jit import njit
@@ -109,7 +109,7 @@ class Benchmark:
 
 def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
     """Measure everything in one process, with `most` requests in the longest trace; `announce` names each step."""
-    experiments = [e for e in bundled_experiments() if e.quality == "clean"][:12]
+    experiments = [e for e in bundled_experiments() if e.quality == CLEAN][:12]
     loads = [load_of(e, SEED) for e in experiments]
     announce("compiling")
     affine = bounds(AFFINE, experiments)

@@ -13,10 +13,10 @@ from evolve.report.table import counted
 from evolve.run.ranges import outside
 from evolve.run.records import Record
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment, Observation
+from simulator.experiment.experiment import CLEAN, Experiment, Observation
 from simulator.experiment.workload import duration_s, is_recorded, output_lengths
 
-OVERLOADED = 0.5  # share of the mean E2E spent in the queue
+MOSTLY_WAITING = 0.5  # share of the mean E2E spent in the queue
 # Of the datasheet's bound: an observed mean below the first is not in ms, or of another deployment; below the second,
 # it is so far off that nothing can be learned from it.
 TOO_FAST, ABSURD = 0.5, 0.1
@@ -54,10 +54,15 @@ def impossible(prediction: Prediction, bound: Prediction) -> list[str]:
 
 
 def too_fast(experiment: Experiment, bound: Prediction, share: float = TOO_FAST) -> list[str]:
-    """A line for each observed mean that is below this share of the datasheet's bound, as one in seconds is."""
+    """A line for each observed mean that is below this share of the datasheet's bound, as one in seconds is.
+
+    Where even the bound is mostly time in a queue, it is the rate that is too high, as one per minute is.
+    """
+    remedy = f"give ms, not seconds, {MEASURED}"
+    if waiting_share(bound) > MOSTLY_WAITING:
+        remedy = f"even so fast an engine does not keep up: give requests/s, not per minute, {MEASURED}"
     return [
-        f"the observed {name.upper()} of {mean:.4g} ms is below the datasheet's bound of {least:.4g} ms: give ms, not "
-        f"seconds, {MEASURED}"
+        f"the observed {name.upper()} of {mean:.4g} ms is below the datasheet's bound of {least:.4g} ms: {remedy}"
         for name, mean, least in _bounded(experiment, bound)
         if mean < share * least
     ]
@@ -69,7 +74,7 @@ def too_slow(experiment: Experiment, bound: Prediction) -> list[str]:
     A short prompt may take a hundred times the bound, so the TTFT says nothing; nor does the bound itself for a model
     so small that the host takes longer for a step than the GPU.
     """
-    if experiment.quality != "clean":
+    if experiment.quality != CLEAN:
         return []
     steps = {"e2e": float(output_lengths(experiment.workload).mean()), "itl": 1.0}
     return [
@@ -120,10 +125,10 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
                      f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
     lines += too_late(prediction)
-    if waiting_share(prediction) > OVERLOADED:
+    if waiting_share(prediction) > MOSTLY_WAITING:
         lines.append("the program predicts a growing queue: requests wait longer than they are served, and ever longer "
                      "while the load lasts; `--sweep rate=...` says what one replica serves")  # fmt: skip
-    if experiment.quality != "clean":
+    if experiment.quality != CLEAN:
         lines.append(f"quality is {experiment.quality}")
     if record is None:
         return [*lines, "no record of what this program was fitted on"]

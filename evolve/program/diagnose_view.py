@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from evaluator.diagnose.describe import LABELS, STRONGEST
-from evaluator.diagnose.diagnose import PARTS, Correlation, StageErrors
+from evaluator.diagnose.describe import LABELS, STRONGEST, few
+from evaluator.diagnose.diagnose import PARTS, Correlation, StageErrors, chance
 from evolve.program.diagnose import Findings
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Row, Table, arrival_seeds, number, row, section
 from evolve.report.terms import legend
 from evolve.run.use import use
 
-ALIKE = 3  # fields or terms named as like another one
 ERRORS_LEGEND = """\
 signed errors of means in percent, (predicted - observed)/observed, {seeds}; use: fitted, the program was fitted on this
 run, so its errors are in sample; new, it was not; % fitted, on so much of it; -, that is not known"""
@@ -37,9 +36,7 @@ def print_findings(f: Findings) -> None:
     show(_errors_table(f))
     shown = _shown(f)
     if shown:
-        # For independent ranks r is about normal with variance 1/(n - 1); 5 % lie beyond 1.96 deviations.
-        chance = min(1.96 / (min(c.stages for c in shown) - 1) ** 0.5, 1.0)
-        note(CORRELATIONS_LEGEND.format(chance=chance))
+        note(CORRELATIONS_LEGEND.format(chance=chance(shown)))
         show(_correlations_table(shown))
     else:
         prose("Too few load stages, or no field varies over them: nothing can be correlated.")
@@ -83,13 +80,8 @@ def _shown(f: Findings) -> list[Correlation]:
 
 
 def _correlations_table(shown: list[Correlation]) -> Table:
-    rows = [[LABELS[c.residual], c.field, f"{c.r:+.2f}", c.unit, _few(c.alike)] for c in shown]
+    rows = [[LABELS[c.residual], c.field, f"{c.r:+.2f}", c.unit, few(c.alike)] for c in shown]
     return Table.of("What the errors go along with", "error of|field|>r|unit|~like", rows)
-
-
-def _few(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - ALIKE} more" if len(names) > ALIKE else ""
-    return ", ".join(names[:ALIKE]) + more
 
 
 def _worst_table(f: Findings) -> Table:
@@ -105,7 +97,7 @@ def _worst_table(f: Findings) -> Table:
 
 
 def _additions_table(f: Findings) -> Table:
-    rows = [[a.method, a.term, f"{100.0 * a.gain:.1f} %", _few(a.alike)] for a in f.add]
+    rows = [[a.method, a.term, f"{100.0 * a.gain:.1f} %", few(a.alike)] for a in f.add]
     return Table.of("Terms that a probe of the residuals would add (in sample)", "method|~term|>removes|~like", rows)
 
 

@@ -43,7 +43,7 @@ from evolve.program.drift_tests import (
     channel_tests,
     least_shift,
 )
-from evolve.run.data import fittable, nothing_to_fit
+from evolve.run.data import fittable, nothing_to_fit, why_not_fitted
 from evolve.run.program import Source
 from evolve.run.records import Record
 from evolve.run.selectors import positions
@@ -159,7 +159,7 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     nothing says how far off the program may be.
     """
     offered = fittable(experiments)
-    left_out = {e.id: _why_not(e) for e in experiments if e not in offered}
+    left_out = {e.id: why_not_fitted(e) for e in experiments if e not in offered}
     if not offered:
         raise InputError(nothing_to_fit(experiments))
     if source.record is None:
@@ -197,12 +197,6 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
         verdict=verdict(tests, refits),
         undecided=tuple(_undecided(residuals, tests)),
     )
-
-
-def _why_not(e: Experiment) -> str:
-    if e.observed is None:
-        return "nothing was observed"
-    return "no mean of a load stage was observed" if e.quality == "clean" else f"its quality is {e.quality}"
 
 
 @dataclass(frozen=True)

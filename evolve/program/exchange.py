@@ -261,7 +261,7 @@ class ResultsFile:
     path: Path
 
     def check(self, inputs: tuple[Path, ...]) -> None:
-        check_output(self.path, inputs, "--results")
+        check_output(self.path, inputs, "--results", ".json")
 
     def write(self, replay: Replay, number: np.ndarray) -> None:
         def lines(file: TextIO) -> None:

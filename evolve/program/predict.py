@@ -35,7 +35,7 @@ from evolve.run.records import Record
 from evolve.run.trust import Trust, stale, trust_of
 from evolve.run.use import BEFORE, FITTED, NEW, PARTLY, UNKNOWN, fitted_before, fitted_share, saw
 from evolve.terminal import command
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import CLEAN, Experiment
 from simulator.experiment.workload import is_recorded
 
 PRINTED = {"e2e": ("mean", "p90", "p99"), "ttft": ("mean", "p90", "p99"), "itl": ("mean",)}
@@ -151,7 +151,7 @@ def _with_intervals(
     by_figure = scales(trust.residuals(which))
     bands = bands_of(prediction, doubt, by_figure)
     lines = list(forecast.warnings)
-    if not forecast.fitted_share and e.quality == "clean":  # what is advised needs a clean run
+    if not forecast.fitted_share and e.quality == CLEAN:  # what is advised needs a clean run
         lines += contradicted(forecast.summary.observed, bands)
     if not by_figure:
         lines.append(f"no interval: no held-out run of its kind ({which}) is known: validate with all kinds of folds")

@@ -213,7 +213,7 @@ class Table:
     path: Path
 
     def check(self, inputs: tuple[Path, ...]) -> None:
-        check_output(self.path, inputs, "--out")
+        check_output(self.path, inputs, "--out", ".csv", ".txt")
 
     def write(self, replay: Replay, number: np.ndarray) -> None:
         save(self.path, "--out", lambda file: write_results(replay, number, file))
@@ -249,12 +249,12 @@ def run(work: Work, outputs: Sequence[Output], quiet: bool) -> Simulated:
     return Simulated(work.data, work.seeds, aggregate(replay), replay.clamped)
 
 
-def check_output(path: Path, inputs: tuple[Path, ...], option: str) -> None:
-    """Raises InputError where `option`'s file cannot be written or would replace what is read."""
+def check_output(path: Path, inputs: tuple[Path, ...], option: str, *suffixes: str) -> None:
+    """Raises InputError where `option`'s file would replace what is read, and like `check_writable`."""
     for read in inputs:
         if path.exists() and read.exists() and path.samefile(read):
             raise InputError(f"{path}: is what is read: choose another {option}")
-    check_writable(path, option)
+    check_writable(path, option, *suffixes)
 
 
 def save(path: Path, option: str, write: Callable[[BinaryIO], None]) -> None:

@@ -12,7 +12,7 @@ from statistics import mean, median
 
 from archive.champion import Rule
 from archive.elite import Elite
-from archive.proposal import SEED
+from archive.proposal import SCORED, SEED
 from evaluator.score import Errors
 from evolve.report.llm import lines
 from evolve.report.printing import prose, show
@@ -22,6 +22,7 @@ from evolve.report.terms import legend
 from evolve.run.folder import is_run, open_run
 from evolve.run.use import FITTED, NEW
 from evolve.terminal import command, say, suggest
+from simulator.experiment.experiment import CLEAN, OVERLOADED
 from simulator.json import JsonObject
 from simulator.language.bounds import at_bounds
 from simulator.language.parse import parse
@@ -136,7 +137,7 @@ def errors_table(report: RunReport, known: bool) -> Table:
     def cells(errors: Errors) -> Row:
         name, fitted = errors.experiment, errors.experiment in report.fitted
         quality = report.quality[name]
-        use = FITTED if fitted else NEW if quality == "clean" else quality
+        use = FITTED if fitted else NEW if quality == CLEAN else quality
         theirs = [number(e2e[answer].get(name), signed=answer in report.known) for answer in answers]
         figures = map(number, (errors.e2e, errors.ttft, errors.itl))
         return row(name, use, *figures, passes(asdict(errors)), *theirs, style="" if fitted else "dim")
@@ -159,7 +160,7 @@ def means_table(report: RunReport) -> Table:
     for name, errors in report.published.items():
         if chosen := _of(errors, report.fitted):
             rows.append(row(name, *mean_cells(chosen), "published; its ITL errors: against half the observed ITL"))
-    for quality in ("clean", "overloaded"):
+    for quality in (CLEAN, OVERLOADED):
         left = [name for name, q in report.quality.items() if q == quality and name not in report.fitted]
         if others := _of(report.errors, left):
             rows.append(row(f"champion on others, {quality}", *mean_cells(others), "not fitted", style="dim"))
@@ -274,14 +275,14 @@ def gap_text(report: RunReport) -> str:
 def cascade_text(report: RunReport) -> str:
     """How far proposals got, and where the CPU time went."""
     total = sum(report.cpu_s.values())
-    refused = ", ".join(f"{name} {count}" for name, count in report.verdicts.items() if name != "scored")
+    refused = ", ".join(f"{name} {count}" for name, count in report.verdicts.items() if name != SCORED)
     shares = ", ".join(f"{name} {100 * s / total:.0f} %" for name, s in report.cpu_s.items()) if total else ""
     cpu = (
         f"CPU time of assessments {total:.0f} s: {shares}."
         if shares
         else "CPU time of assessments: not known, every verdict was in the journal already."
     )
-    scored = report.verdicts.get("scored", 0)
+    scored = report.verdicts.get(SCORED, 0)
     return (
         f"Cascade: {report.proposals} proposals, {report.candidates} fitted, {scored} scored; "
         f"refused: {refused or 'none'}.\n{cpu}"

@@ -21,6 +21,7 @@ from evolve.run.program import method_names, seed_names
 from evolve.run.validations import calls_note, sources_note
 from evolve.terminal import command, say
 from simulator.errors import InputError
+from simulator.experiment.experiment import OVERLOADED
 from simulator.json import JsonObject
 
 
@@ -104,7 +105,7 @@ def inventory(folder: Path) -> Inventory:
         methods=tuple(method_names()),
         configs=tuple(bundled_configs()),
         experiments=tuple(e.id for e in bundled_experiments()),
-        overloaded=tuple(e.id for e in bundled_experiments() if e.quality == "overloaded"),
+        overloaded=tuple(e.id for e in bundled_experiments() if e.quality == OVERLOADED),
         models={str(e["id"]): tuple(e["aliases"]) for e in model_table().values()},
         own_models=tuple(own_models()),
         hardware={str(e["name"]): tuple(e["aliases"]) for e in hardware_table().values()},

@@ -12,7 +12,7 @@ from evaluator.experiments import BUNDLED, bundled_file, load_experiments, model
 from evolve.run.config import DataSettings
 from evolve.terminal import command
 from simulator.errors import InputError, closest
-from simulator.experiment.experiment import Experiment, Observed
+from simulator.experiment.experiment import CLEAN, Experiment, Observed
 from simulator.experiment.observations import measured, together
 from simulator.experiment.trace import Trace
 from simulator.experiment.workload import PARTS, first_stages, part_of, rows_of_part
@@ -43,7 +43,7 @@ def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
     """
     usable = []
     for e in experiments:
-        if e.quality != "clean" or e.observed is None:
+        if e.quality != CLEAN or e.observed is None:
             continue
         stages = e.observed.stages
         if not stages and e.observed.summary is not None:
@@ -60,7 +60,7 @@ def why_not_fitted(e: Experiment) -> str:
     """Why `fittable` leaves an experiment out, in a few words."""
     if e.observed is None:
         return "nothing observed"
-    return "no observed mean" if e.quality == "clean" else e.quality
+    return "no observed mean" if e.quality == CLEAN else e.quality
 
 
 def but_last(e: Experiment) -> Experiment:
@@ -113,7 +113,7 @@ def nothing_to_fit(experiments: Sequence[Experiment]) -> str:
     """Why none of these experiments can be fitted, and the remedy."""
     if not any(e.observed for e in experiments):
         return "nothing to fit: no experiment has `observed` figures: add measurements, or use `evolve predict`"
-    if not any(e.quality == "clean" for e in experiments):
+    if not any(e.quality == CLEAN for e in experiments):
         return "nothing to fit: no experiment's quality is clean: leave overloaded runs to `evolve predict`"
     return "nothing to fit: no clean experiment with observed means is left: loosen the filters or add measurements"
 

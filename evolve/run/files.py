@@ -68,10 +68,16 @@ def digest_of(*paths: Path, also: str = "") -> str:
     return digest.hexdigest()[:16]
 
 
-def check_writable(path: Path, option: str) -> None:
-    """Raises InputError naming `option`, before any work, if the file could not be written. Leaves no file behind."""
+def check_writable(path: Path, option: str, *suffixes: str) -> None:
+    """Raises InputError naming `option`, before any work, if the file could not be written. Leaves no file behind.
+
+    suffixes: of the files that may be replaced, any if none is given. So a slip costs no measurements and no program.
+    """
     if path.is_dir():
         raise InputError(f"{path}: is a folder: {option} names a file")
+    if suffixes and path.suffix.lower() not in ("", *suffixes) and path.is_file() and path.stat().st_size:
+        named = f"exists, and {option} replaces only files that end in {' or '.join(suffixes)}"
+        raise InputError(f"{path}: {named}: choose another {option}")
     existed = path.exists()
     if existed and not path.is_file():
         return  # opening a pipe would wait for its reader

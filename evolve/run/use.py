@@ -5,33 +5,38 @@ from __future__ import annotations
 from evolve.run.data import TRAINING, but_last, training_part
 from evolve.run.records import Record, measured
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.trace import Trace
 
 FITTED, BEFORE, NEW, UNKNOWN = "fitted", "before", "new", "-"  # as tables name it
 PARTLY = "% fitted"  # how the name of a part ends
 
 
 def fitted_share(record: Record | None, e: Experiment) -> float | None:
-    """The share of an experiment that the program was fitted on; None without a record.
-
-    It is 0, 1, or the part's share of the requests where only a part was fitted: of a trace that for training, of other
-    experiments all load stages but the last. An experiment is recognised by what was measured, as names may differ; by
-    its id where the record has no digests.
-    """
+    """The share of an experiment's requests that the program was fitted on, from 0 to 1; None without a record."""
     if record is None:
         return None
+    part = fitted_part(record, e)
+    if part is None or part is e:
+        return float(part is e)
+    if isinstance(e.workload.source, Trace):
+        return TRAINING
+    requests = [s.rate * s.duration_s for s in e.workload.stages]
+    return sum(requests[:-1]) / sum(requests)
+
+
+def fitted_part(record: Record, e: Experiment) -> Experiment | None:
+    """What of an experiment the program was fitted on: `e` itself, a part of it, or None.
+
+    The part of a trace is that for training, of other experiments all load stages but the last. An experiment is
+    recognised by what was measured, as names may differ; by its id where the record has no digests.
+    """
     if record.measured is None:
-        return float(e.id in record.fitted)
+        return e if e.id in record.fitted else None
     digests = {record.measured.get(name) for name in record.fitted} - {None}
     if measured(e) in digests:
-        return 1.0
-    training = training_part(e) if digests else None
-    if training and measured(training) in digests:
-        return TRAINING
-    shorter = but_last(e)
-    if shorter is not e and measured(shorter) in digests:
-        requests = [s.rate * s.duration_s for s in e.workload.stages]
-        return sum(requests[:-1]) / sum(requests)
-    return 0.0
+        return e
+    parts = (training_part(e), but_last(e)) if digests else ()
+    return next((part for part in parts if part and measured(part) in digests), None)
 
 
 def fitted_before(record: Record | None, e: Experiment) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from archive.elite import Elite
-from archive.proposal import TIMEOUT, Form, Outcome, Proposal, Rejected
+from archive.proposal import DUPLICATE, TIMEOUT, Form, Outcome, Proposal, Rejected
 from evaluator.assess import Limits, Scored, form_of, read
 from evolve.pool.pool import TRIES, Promise
 from evolve.pool.process import TookTooLong
@@ -68,7 +68,7 @@ class Live:
         if isinstance(form, Rejected):
             return _settled(Outcome(proposal, form))
         if form.key in admission.taken:
-            return _settled(Outcome(proposal, Rejected("duplicate", "this form was proposed before")))
+            return _settled(Outcome(proposal, Rejected(DUPLICATE, "this form was proposed before")))
         admission.take(form.key)
         future = self._workers.assess(proposal.id, form.text, admission.limits(form))
 

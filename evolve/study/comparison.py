@@ -12,6 +12,7 @@ from typing import Any
 
 from archive.journal import read_journal
 from archive.population import Population
+from archive.proposal import DUPLICATE, SCORED
 from evaluator.experiments import data_hash
 from evolve import __version__
 from evolve.run.config import Config
@@ -98,7 +99,7 @@ def ended(engine: str, seed: int, population: Population) -> JsonObject:
         "seed": seed,
         "candidates": population.fitted,
         "proposals": population.proposals,
-        "rejected": {stage: n for stage, n in sorted(population.stages.items()) if stage != "scored"},
+        "rejected": {stage: n for stage, n in sorted(population.stages.items()) if stage != SCORED},
         "champion": best.to_json() if best else None,
     }
 
@@ -200,7 +201,7 @@ def _engine(comparison: Comparison, name: str) -> EngineResult:
     curves = [read_journal(folder / CURVE) for folder in folders]
     budget = comparison.config.budget
     rejected: Counter[str] = sum((Counter(end["rejected"]) for end in ends), Counter())
-    proposals, duplicates = sum(end["proposals"] for end in ends), rejected["duplicate"]
+    proposals, duplicates = sum(end["proposals"] for end in ends), rejected[DUPLICATE]
     champions = [end["champion"] for end in ends]
     return EngineResult(
         what=ENGINES[name].what,

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from archive.champion import Rule
 from archive.elite import DIGITS, Elite
 from archive.grid import Grid
-from archive.proposal import Outcome
+from archive.proposal import SCORED, Outcome
 from evolve.report.story import Story, Told
 from simulator.json import JsonObject
 
-SCORED = "scored"
 _NUMBERS = ("joint", "transfer", "worst3", "e2e", "ttft", "itl", "operations", "constants", "features", "sound")
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from archive.champion import contenders
+from archive.proposal import SCORED
 from evaluator.score import MEANS, summarise
 from evolve import __version__
 from evolve.report.result import RunReport, errors_of
@@ -55,7 +56,7 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
         "totals": {
             "proposals": len(story.rows),
             "fitted": story.population.fitted,
-            "scored": stages["scored"],
+            "scored": stages[SCORED],
             "rejected": rejections([row.outcome for row in story.rows]),
         },
         "front": [e.id for e in archive.front_by_size()],

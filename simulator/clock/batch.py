@@ -200,7 +200,7 @@ def single_contexts(q, w, s, t, ahead):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def complete(q, rules, w, c, s, times):  # type: ignore[no-untyped-def]
+def complete(q, w, c, s, times):  # type: ignore[no-untyped-def]
     """Complete requests in order of the batch: the last token gets a block if it needs one, then all are released."""
     kept = np.int64(0)
     for j in range(s.running):

@@ -318,7 +318,7 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         # 4.5: progress and first tokens (`decode_all` has advanced those that ran before), then completions
         finished += advance(q, w, s, times, k, dt, now + dt, before if quiet else np.int64(0))
         if finished > 0:
-            complete(q, rules, w, c, s, times)
+            complete(q, w, c, s, times)
             if now + dt <= rules.horizon_us:
                 s.last_us = max(s.last_us, now + dt)
         s.step += 1

@@ -162,6 +162,8 @@ class Mfu:
     decode: float = 0.12
 
 
+CLEAN = "clean"  # the quality of runs that are fitted
+OVERLOADED = "overloaded"  # that of runs in which a queue grew or requests failed
 NOT_MEASURED = "are a simulation's, not measured"  # what a note says of times
 
 
@@ -175,7 +177,7 @@ class Experiment:
     engine: Engine
     workload: Workload
     observed: Observed | None
-    quality: str
+    quality: str  # CLEAN, OVERLOADED, or whatever else a user calls a run that is not to be fitted
     facts: Facts  # the static deployment fields (simulator.experiment.deployment)
     notes: tuple[str, ...] = field(default=())  # what a reader of the results has to know
     components: Components | None = None  # observed parts of the E2E, if there were request traces

@@ -15,7 +15,7 @@ from typing import Any
 from simulator.errors import InputError, Section, nearest_listed, shown
 from simulator.experiment import limits
 from simulator.experiment.deployment import deployment_facts, max_model_len
-from simulator.experiment.experiment import Engine, Experiment, Observed, Profile, Workload
+from simulator.experiment.experiment import CLEAN, Engine, Experiment, Observed, Profile, Workload
 from simulator.experiment.hardware import gpu_of, mfu_of
 from simulator.experiment.observations import FREE, doubts, measured, only, read_components, read_observed
 from simulator.experiment.trace import Trace
@@ -27,7 +27,6 @@ from simulator.model.omissions import affecting
 
 TOP = ("version", "experiments")
 EXTRA_WEIGHTS = "extra_weights_gib"
-CLEAN = "clean"  # the quality of runs that are fitted
 EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
 ENGINE = tuple(f.name for f in fields(Engine))
 FLAGS = ("chunked_prefill", "prefix_caching", "kv_cpu_offload")
@@ -109,7 +108,7 @@ def experiment_from_mapping(
         facts=facts,
         notes=(
             *(o.text for o in affecting(facts.omitted, longest_request(workload))),
-            *_notes(engine, workload, "generation_config" in config, top.has("model_config")),
+            *_notes(workload, "generation_config" in config, top.has("model_config")),
             *doubts(observed, workload),
             *(_assumed(engine, raw.get("engine") or {}) if observed is None else ()),
             *_free_notes(top),
@@ -244,7 +243,7 @@ def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, 
         raise Section(top.where, "engine", {}).error("total_kv_blocks", problem, "give more blocks or shorter requests")
 
 
-def _notes(engine: Engine, workload: Workload, sampling_known: bool, given: bool) -> tuple[str, ...]:
+def _notes(workload: Workload, sampling_known: bool, given: bool) -> tuple[str, ...]:
     """Notes on what the replay assumes or leaves out for this experiment. given: it has a model_config."""
     notes = list(workload.source.notes) if isinstance(workload.source, Trace) else []
     if not sampling_known:

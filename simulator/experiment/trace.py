@@ -82,7 +82,8 @@ class Trace:
     """Recorded requests. Two are equal if they come from the same content with the same windows.
 
     `file` is the file's name as the experiments file gives it, `digest` identifies its content and what was made of it,
-    `notes` are what a reader of results must know.
+    `notes` are what a reader of results must know. `failed` counts failed requests that are not among its requests,
+    because nobody knows how many tokens they had.
     """
 
     file: str
@@ -90,6 +91,7 @@ class Trace:
     requests: Requests = field(compare=False, repr=False)
     recorded: Recorded | None = field(compare=False, repr=False)
     notes: tuple[str, ...] = ()
+    failed: int = field(default=0, compare=False)
 
 
 def repeated_share(requests: Requests) -> float:

@@ -11,7 +11,7 @@ from evaluator.experiments import bundled_experiments
 from evaluator.fit.boxed import boxed
 from evaluator.fit.duals import differentiate, varying
 from evaluator.fit.fit import fit_set
-from evaluator.fit.problem import problem_of
+from evaluator.fit.problem import problem_of, with_slopes
 from evaluator.fit.solvers import solve
 from simulator.bind import bind
 from simulator.language.complete import complete
@@ -116,7 +116,7 @@ def test_slopes_of_the_mean_field_equal_differences(program: Program, fixed_load
     problem = problem_of(program, fit_set(SOME))
     phi = problem.start * factor
     size = problem.scales(phi)[0]
-    slopes = problem.jacobian(phi, fixed_load)
+    slopes = with_slopes(problem.machine, phi, fixed_load)[1][problem.free]
     assert slopes.shape == (phi.size, *problem.data.stages.observed_ms.shape)
     for j in range(phi.size):
         h = 1e-6 * max(abs(phi[j]), size[j])

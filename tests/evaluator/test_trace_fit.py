@@ -12,7 +12,7 @@ from evaluator.experiments import bundled_experiments
 from evaluator.fit.cells import cells_of, of_requests, replayed_ms
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.meanfield import BIN_COMPUTED, BIN_SHARE, BIN_UNCACHED, MOST_BINS, OUTPUT, SHORTEST, SPAN
-from evaluator.fit.problem import problem_of
+from evaluator.fit.problem import problem_of, with_slopes
 from evaluator.fit.replayed import clusters_of, irregularity, observations, residuals
 from evaluator.fit.uncertainty import LEAST_CLUSTERS
 from evaluator.metrics import observe_all, run_means_ms
@@ -82,7 +82,7 @@ def test_the_histogram_keeps_the_means_of_the_mix(calm: Experiment) -> None:
 def test_slopes_of_a_mix_are_those_of_its_prediction(calm: Experiment) -> None:
     problem = problem_of(TRUTH, fit_set([calm]))
     phi = np.array(TRUTH.theta)
-    slopes = problem.jacobian(phi)
+    slopes = with_slopes(problem.machine, phi)[1][problem.free]
     for k, j in enumerate(problem.free):
         step = 1e-4 * max(abs(phi[j]), 1.0)
         ends = [problem.predict(np.where(np.arange(phi.size) == j, phi + way * step, phi)) for way in (-1.0, 1.0)]

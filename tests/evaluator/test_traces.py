@@ -104,10 +104,21 @@ def test_pieces_are_numbered_and_those_without_a_number_are_their_own(tmp_path: 
     assert a[0] == b[0] and len({*a, *b, *c}) == 4 and [len(x) for x in (a, b, c)] == [2, 2, 1]
 
 
+def test_arrivals_in_milliseconds_are_noted(tmp_path: Path) -> None:
+    """Ten requests/s of 2 s each are 20 in flight, and a thousandth of that if ms are taken for seconds."""
+    rows = [f"{100 * i},100,50,2000" for i in range(300)]
+    said = "the requests of t.csv come 100 s apart, so that hardly ever two are in flight: if its arrivals are in ms, give seconds"
+    assert trace_of(tmp_path, "t.csv", "\n".join([HEAD + ",e2e_ms", *rows])).notes == (said,)
+    seconds = [f"{i / 10},100,50,2000" for i in range(300)]
+    assert trace_of(tmp_path, "t.csv", "\n".join([HEAD + ",e2e_ms", *seconds])).notes == ()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "notes"),
     [
         ("t.csv", HEAD + ",e2e_s,user\n0,100,3,20,7\n", ("the column 'e2e_s' is not read: did you mean 'e2e_ms'?",)),
+        ("t.csv", HEAD + ",E2E_ms,TTFT (ms)\n0,100,3,20,7\n", ("the column 'E2E_ms' is not read: did you mean 'e2e_ms'?",
+                                                                 "the column 'TTFT (ms)' is not read: did you mean 'ttft_ms'?")),
         ("t.csv", HEAD + ",hash_ids\n0,100,3,5\n", ("the column hash_ids is not read: a CSV file has no lists, write parquet",)),
         ("t.csv", HEAD + ",prompt,prompts\n0,100,3,1,1\n", ()),
         ("p.parquet", PIECES | {"timeout": [1, 2, 3]}, ("the column 'timeout' is not read: did you mean 'timeout_s'?",)),

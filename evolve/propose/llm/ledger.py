@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from archive.proposal import is_outcome
+from archive.proposal import SCORED, is_outcome
 from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.calls import Answered, Failed, Sent
 from simulator.json import JsonObject
@@ -76,7 +76,7 @@ def _verdicts(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     counts: dict[str, Counter[str]] = {}
     for line in lines:
         if is_outcome(line) and line.get("call"):
-            stage = "scored" if line["verdict"] == "scored" else line["stage"]
+            stage = SCORED if line["verdict"] == SCORED else line["stage"]
             counts.setdefault(line["call"], Counter())[stage] += 1
     return {call: ", ".join(f"{n} {stage}" for stage, n in of_call.most_common()) for call, of_call in counts.items()}
 

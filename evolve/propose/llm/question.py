@@ -12,7 +12,7 @@ import numpy as np
 from archive.archive import Archive
 from archive.elite import Elite
 from archive.population import Population, tournament
-from archive.proposal import MODEL, Proposal, Rejected, Review
+from archive.proposal import DUPLICATE, MODEL, Proposal, Rejected, Review
 from evaluator.assess import Scored, faults
 from evaluator.diagnose.trial import Trial
 from evolve.propose.llm.answer import LONGEST_IDEA, Idea
@@ -25,7 +25,6 @@ from simulator.language.complete import complete
 from simulator.language.key import key
 from simulator.text import plain
 
-DUPLICATE = "duplicate"  # the stage at which a form is refused that was proposed before
 DRAWS = 4  # for each program that a question shows, since a tournament may draw the same one again
 BEST_SHARE = 0.1  # of an island's programs with a transfer error: one of the best by merit is improved
 LEAST_BASES = 4  # however few programs there are, one of so many is improved

@@ -16,7 +16,7 @@ from typing import Any
 from deap import algorithms, base, gp, tools
 
 from archive.population import Population
-from archive.proposal import Outcome, Proposal
+from archive.proposal import DUPLICATE, Outcome, Proposal
 from evolve.run.config import Config
 from evolve.run.program import seed_texts
 from evolve.study.engines.bench import Bench, GlobalRandom, numbered
@@ -65,7 +65,7 @@ class Genetic:
 
     def _joint_of(self, outcome: Outcome) -> float:
         """The joint error of a program; for a form that was proposed before, its joint error then."""
-        if outcome.rejection and outcome.rejection.stage == "duplicate":
+        if outcome.rejection and outcome.rejection.stage == DUPLICATE:
             return self._joint.get(key(complete(parse(outcome.proposal.text))), float("inf"))
         return outcome.elite.joint if outcome.elite else float("inf")
 

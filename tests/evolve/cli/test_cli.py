@@ -467,6 +467,31 @@ def test_predict_marks_what_the_program_was_fitted_on(files: Path, capsys: pytes
     assert "in sample" not in run(capsys, "predict", str(files / "p.py"), "--id", ids[0])[1]
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("predict", "p.py", "--experiments", "plan.yaml", "--csv", "plan.yaml"),
+        ("predict", "p.py", "--experiments", "plan.yaml", "--parquet", "p.py"),
+        ("show", "p.py", "--csv", "p.py"),
+        ("sensitivity", "p.py", "--experiments", "plan.yaml", "--csv", "plan.yaml"),
+        ("simulate", "--experiments", "plan.yaml", "--program", "p.py", "--out", "plan.yaml"),
+        ("simulate", "--experiments", "plan.yaml", "--program", "p.py", "--results", "p.py"),
+        ("report", "p.py", "--experiments", "plan.yaml", "--html", "plan.yaml"),
+        ("export", "p.py", "--to", "sympy", "--out", "p.py"),
+        ("export", "p.py", "--to", "json", "--out", "p.json"),
+    ],
+)
+def test_an_output_does_not_replace_what_somebody_wrote(
+    args: tuple[str, ...], files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    (files / "p.json").write_text("{}")  # as a record
+    before = {path: path.read_bytes() for path in files.iterdir()}
+    said = refused(capsys, *args)
+    assert said.startswith(f"{args[-1]}: ") and f"choose another {args[-2]}" in said
+    assert {path: path.read_bytes() for path in files.iterdir()} == before
+
+
 @pytest.mark.parametrize("observed", ["e2e_ms: {mean: 330.2}, ttft_ms: {mean: 26.1}", "ttft_ms: {mean: 26.1}", "itl_mean_ms: 6.1"])
 def test_a_run_without_a_completed_request_says_why(
     observed: str, files: Path, capsys: pytest.CaptureFixture[str]

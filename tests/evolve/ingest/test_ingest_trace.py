@@ -89,10 +89,30 @@ def test_names_with_a_comma_and_traces_of_one_moment(tmp_path: Path, capsys: pyt
 
 
 def test_of_a_measured_trace_a_fit_is_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own, *_, bench = files(tmp_path)
-    for path, suggested in ((bench, True), (own, False)):
+    own, *_, bench = files(tmp_path)  # a third of the benchmark's requests failed
+    calm = written(tmp_path, "calm.csv", "arrival_s,input_len,output_len,e2e_ms\n0,64,3,20\n1,64,3,21\n")
+    for path, suggested in ((calm, True), (bench, False), (own, False)):
         assert evolve("ingest", "--trace", path, "--out", tmp_path / path.stem, *WHERE) == 0
         assert (" --split --out mine.py" in capsys.readouterr().out) == suggested
+
+
+def test_quality_is_judged_as_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 100 requests 12 failed; or TTFT grows from 0.1 to 20 s."""
+    failed = [[i, 100, 0 if i % 8 == 7 else 50, 400, 40] for i in range(100)]
+    queued = [[i, 100, 50, 500 + 200 * i, 100 + 200 * i] for i in range(100)]
+    calm = [[i, 100, 50, 400, 40] for i in range(100)]
+    rows = {"failed": failed, "queued": queued, "calm": calm}
+    head = "arrival_s,input_len,output_len,e2e_ms,ttft_ms"
+    paths = [written(tmp_path, f"{name}.csv", "\n".join([head, *(",".join(map(str, r)) for r in each)]) + "\n")
+             for name, each in rows.items()]  # fmt: skip
+    named = [x for path in paths for x in ("--trace", path)]
+    assert evolve("ingest", *named, "--out", tmp_path / "out", *WHERE, "--json") == 0
+    told = {row["experiment"]: row["overloaded"] for row in json.loads(capsys.readouterr().out)["traces"]}
+    assert told["failed"] == ["12.00 % of 100 requests failed"] and told["calm"] == []
+    [why] = told["queued"]
+    assert "requests wait for the engine" in why
+    runs = {e.id: e.quality for e in load_experiments(tmp_path / "out" / "traces.yaml")}
+    assert runs == {"failed": "overloaded", "queued": "overloaded", "calm": "clean"}
 
 
 def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -222,8 +222,17 @@ def test_experiments_are_files_values_or_bundled(tmp_path: Path) -> None:
     assert list(evolve.predict("linear", mine[1:3])["experiment"]) == ["dense-code", "sparse-chat"]
     with pytest.raises(evolve.InputError, match="there are two of the id 'dense-chat'"):
         evolve.load_experiments([data, mine[0]])
-    with pytest.raises(evolve.InputError, match="seeds: 0: must be from 1 to 100"):
+    with pytest.raises(evolve.InputError, match="seeds: 0: must be a number from 1 to 100"):
         evolve.predict("linear", mine, seeds=0)
+    with pytest.raises(evolve.InputError, match=r"seeds: \[1, 2\]: must be a number from 1 to 100"):
+        evolve.predict("linear", mine, seeds=[1, 2])  # type: ignore[arg-type]
+    with pytest.raises(evolve.InputError, match="experiments: there are none: give files"):
+        evolve.predict("linear", [])
+    for wrong in ({"id": "x"}, [{"id": "x"}]):
+        with pytest.raises(evolve.InputError, match=r"experiments: .*x.* is no experiment: give files"):
+            evolve.predict("linear", wrong)  # type: ignore[arg-type]
+    with pytest.raises(evolve.InputError, match="--only alfa: no such constant"):
+        evolve.fit("linear", mine, only="alfa")
     with pytest.raises(evolve.InputError, match="method: 'best': is not a method"):
         evolve.fit("linear", mine, method="best")
 

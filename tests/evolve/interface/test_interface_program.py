@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import evolve
@@ -25,6 +26,7 @@ def test_step_times_are_those_by_hand() -> None:
     assert program.step_us({(1, 40): 3, (7, 100): 2}, DEPLOYMENT) == 3 * 100 + 0.5 * 120 + 2 * 14
     assert program.step_us([(1, 0)], DEPLOYMENT) == 2  # the first token of a prompt
     assert program.step_us([], DEPLOYMENT) == 0
+    assert program.step_us([(np.int64(512), np.int32(0))], ("llama-2-7b", "H100", np.int64(1))) == 2 * 512  # of a frame
     assert program.queueing_us(100, DEPLOYMENT) == 7 + 25
 
 
@@ -39,6 +41,10 @@ def test_the_deployment_of_an_experiment_is_one() -> None:
     [
         ([(0, 5)], DEPLOYMENT, r"batch: \(0, 5\) \* 1: are no requests: give \(new tokens >= 1"),
         ({(1, 5): -1}, DEPLOYMENT, r"batch: \(1, 5\) \* -1: are no requests"),
+        ({(1, 5): 2.5}, DEPLOYMENT, r"batch: \(1, 5\) \* 2.5: are no requests.*, all whole numbers"),
+        ([5], DEPLOYMENT, r"batch: 5 \* 1: are no requests"),
+        ([(1, 5)], ("llama-2-7b", "H100"), r"deployment: .*'H100'.*: give an experiment, or \(model, GPU, TP degree\)"),
+        ([(1, 5)], "llama-2-7b", "deployment: llama-2-7b: give an experiment"),
         ([(1, 5)], ("llama-2-7", "H100", 1), "deployment: llama-2-7: is not a known model"),
         ([(1, 5)], ("llama-2-7b", "H1000", 1), "deployment: H1000: is not a known GPU"),
     ],

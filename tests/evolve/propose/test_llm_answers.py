@@ -9,9 +9,10 @@ from scripted_answers import A, Scripted, complaint, scripted, tokens_per_accept
 from archive.archive import Archive
 from archive.elite import example
 from archive.grid import Grid
+from archive.proposal import DUPLICATE
 from evolve.propose.llm.answer import ideas
 from evolve.propose.llm.calls import Call
-from evolve.propose.llm.question import DUPLICATE, Candidate, Question, Taken, checked, taken_forms
+from evolve.propose.llm.question import Candidate, Question, Taken, checked, taken_forms
 from evolve.run.config import Config
 from simulator.language.complete import complete
 from simulator.language.key import key

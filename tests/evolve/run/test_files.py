@@ -51,6 +51,19 @@ def test_what_cannot_be_written_is_one_line_naming_the_option(tmp_path: Path) ->
         assert str(error.value) == f"{path}: {message}"
 
 
+def test_an_output_replaces_only_files_of_its_kind(tmp_path: Path) -> None:
+    for name in ("data.yaml", "mine.py", "old.csv", "OLD.CSV", "old"):
+        (tmp_path / name).write_text("kept")
+    (tmp_path / "empty.yaml").touch()
+    for name in ("old.csv", "OLD.CSV", "old", "new.yaml", "empty.yaml"):
+        check_writable(tmp_path / name, "--csv", ".csv", ".tsv")
+    for name in ("data.yaml", "mine.py"):
+        with pytest.raises(InputError) as error:
+            check_writable(tmp_path / name, "--csv", ".csv", ".tsv")
+        why = "exists, and --csv replaces only files that end in .csv or .tsv: choose another --csv"
+        assert str(error.value) == f"{tmp_path / name}: {why}"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write read-only files")
 def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("kept")
