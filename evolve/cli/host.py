@@ -13,6 +13,7 @@ from evolve.program import emit as emitting
 from evolve.program.bench import bench as measure
 from evolve.program.bench import print_bench
 from evolve.program.coefficients import emit_coefficients
+from evolve.program.deployments import of_experiment, of_names, of_text
 from evolve.program.into import emit_into, place_of
 from evolve.run.program import CHAMPION, TRAINED_PHYSICS
 from evolve.terminal import command, say
@@ -100,10 +101,10 @@ def emit(program: str | None, target: str, out: Path | None, into: Path | None, 
         raise InputError("--host-facts goes without --id, --model and --deployment: the host knows them")
     instead = "--deployment MODEL,HARDWARE,TP names a deployment without a run"
     named_by_id = [named_experiment(experiments, name, instead) for name in dict.fromkeys(ids)]
-    deployments = [emitting.of_experiment(e) for e in named_by_id]
-    deployments += [emitting.of_text(text) for text in dict.fromkeys(named)]
+    deployments = [of_experiment(e) for e in named_by_id]
+    deployments += [of_text(text) for text in dict.fromkeys(named)]
     if model and hardware:
-        deployments = [emitting.of_names(model, hardware, tp or 1)]
+        deployments = [of_names(model, hardware, tp or 1)]
     given = (
         *(("--name", backend.registered) if backend != DEFAULT else ()), *(["--host-facts"] * for_host),
         *_repeated("--experiments", experiments), *_repeated("--id", *ids),

@@ -12,7 +12,7 @@ from evolve.dimensions.ease import go_files
 from evolve.dimensions.evidence import Evidence
 from evolve.dimensions.retraining import MOST_S
 from evolve.dimensions.subject import Subject
-from evolve.program.emit import of_experiment
+from evolve.program.deployments import of_experiment
 from evolve.report.table import counted
 from evolve.terminal import command
 from simulator.bind import bind

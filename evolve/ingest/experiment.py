@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,115 +15,22 @@ from evaluator.traces.read import read_trace
 from evolve.ingest.columns import NONE
 from evolve.ingest.derive.requests import components, reports_of
 from evolve.ingest.engine import make_engine
+from evolve.ingest.entry import Components, Entry, ObservedEntry, TraceEntry, WorkloadEntry
 from evolve.ingest.folder import Derived, Inputs
-from evolve.ingest.options import Given, Setting, Terms
+from evolve.ingest.options import Given, Setting
 from evolve.ingest.quality import Quality, quality_of
-from evolve.ingest.read.log import Log
 from evolve.ingest.read.manifest import FILE
-from evolve.ingest.read.reports import Report, Reports, observed_json
-from evolve.ingest.read.settings import Load, Settings, SharedPrefix
+from evolve.ingest.read.reports import Reports
+from evolve.ingest.read.settings import Load, Settings
 from evolve.ingest.read.sources import PER_REQUEST, Folder
 from evolve.ingest.read.values import Findings
 from simulator.errors import InputError
-from simulator.experiment.experiment import Stage
 from simulator.experiment.file import experiment_from_mapping
 from simulator.experiment.workload_entry import NO_FILES
-from simulator.json import JsonObject
 
 REQUESTS = "requests.parquet"
 WIDE = ("FP16", "BF16")  # precisions of weights that need no quantization_config
 MOST_WITHOUT = 0.01  # of the client's requests may lack a journey before a note says how many the components rest on
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadEntry:
-    """The `workload` of an entry; lengths in tokens."""
-
-    name: str
-    arrival: str
-    stages: tuple[Stage, ...]
-    shared_prefix: SharedPrefix
-    prompt_len_mean: float | None
-    output_len: int
-    ignore_eos: bool | None
-    timeout_s: float | None
-
-    def to_json(self) -> JsonObject:
-        fields = {**asdict(self), "stages": [{"rate": s.rate, "duration_s": s.duration_s} for s in self.stages]}
-        return {key: value for key, value in fields.items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class TraceEntry:
-    """The `workload` of an entry whose requests are replayed one by one; `trace` is their file."""
-
-    name: str
-    trace: str
-    ignore_eos: bool | None
-    timeout_s: float | None
-
-    def to_json(self) -> JsonObject:
-        return {key: value for key, value in asdict(self).items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedEntry:
-    """The `observed` of an entry: the reports of the run and of every stage of its workload, None if missing."""
-
-    summary: Report | None
-    stages: tuple[Report | None, ...]
-    output_len: int
-
-    def to_json(self) -> JsonObject:
-        observed: JsonObject = {}
-        if self.summary:
-            observed["summary"] = observed_json(self.summary, self.output_len)
-        if any(self.stages):
-            observed["stages"] = [observed_json(stage, self.output_len) if stage else {} for stage in self.stages]
-        return observed
-
-
-@dataclass(frozen=True, slots=True)
-class Components:
-    """The parts of the mean E2E by name in ms, how many requests they rest on, and a note if these are not all."""
-
-    parts_ms: Mapping[str, float]
-    requests: int
-    note: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of an experiments file. `model_config` are the model's terms, if the user gave them."""
-
-    id: str
-    source_run: str
-    model: str
-    model_config: Terms | None
-    hardware: str
-    engine: Mapping[str, Setting]
-    workload: WorkloadEntry | TraceEntry
-    observed: ObservedEntry | None
-    quality: str
-    notes: tuple[str, ...]
-    components: Components | None = None
-
-    def to_json(self) -> JsonObject:
-        """The entry as a mapping, its keys in the order of the files that ship."""
-        entry: JsonObject = {"id": self.id, "source_run": self.source_run, "model": self.model}
-        if self.model_config:
-            entry["model_config"] = dict(self.model_config)
-        entry |= {"hardware": self.hardware, "engine": dict(self.engine), "workload": self.workload.to_json()}
-        if self.observed and (observed := self.observed.to_json()):
-            entry["observed"] = observed
-        entry["quality"] = self.quality
-        if self.notes:
-            entry["x_note"] = list(self.notes)
-        if self.components:
-            entry |= {"x_components_ms": self.components.parts_ms, "x_components_requests": self.components.requests}
-            if self.components.note:
-                entry["x_note"] = [*self.notes, self.components.note]
-        return entry
 
 
 def describe(
@@ -131,7 +38,7 @@ def describe(
 ) -> tuple[Entry | None, Quality]:
     """The run's entry, None if the folder does not hold enough for one, and its quality.
 
-    `tables`: where its tables are.
+    `tables`: where its tables are. Raises InputError if neither an option nor the manifest names the GPU.
     """
     reports = inputs.reports
     if not reports.all and inputs.clients is not None:
@@ -139,10 +46,7 @@ def describe(
         findings.note("reports", "there are none: observed figures are taken from the client's rows")
     quality = quality_of(inputs, derived, reports)
     findings += quality.findings
-    traced = _kv_blocks(derived), _prompt_len(derived)
-    requests = tables / REQUESTS if len(derived.requests) else None
-    read = inputs.folder, inputs.settings, inputs.log, reports
-    entry = make_entry(*read, quality, given, findings, *traced, requests)
+    entry = _entry(inputs, derived, tables, reports, quality, given, findings)
     parts = components(derived.requests)
     if entry is None or parts is None:
         return entry, quality
@@ -152,27 +56,18 @@ def describe(
     return replace(entry, components=Components(*parts, note)), quality
 
 
-def make_entry(
-    folder: Folder,
-    settings: Settings,
-    log: Log,
-    reports: Reports,
-    quality: Quality,
-    given: Given,
-    findings: Findings,
-    traced_kv_blocks: int | None = None,
-    traced_prompt_len: float | None = None,
-    requests: Path | None = None,
+def _entry(
+    inputs: Inputs, derived: Derived, tables: Path, reports: Reports, quality: Quality, given: Given, findings: Findings
 ) -> Entry | None:
-    """The entry of a folder; None, with a finding that says why, if the folder does not hold enough.
+    """The entry without the parts of its E2E; None, with a finding that says why, if the folder does not hold enough.
 
-    `traced_kv_blocks` and `traced_prompt_len` (mean tokens per prompt) are the server's figures, from traces.
-    `requests`: the table of the run's requests, which are replayed one by one where no file describes the load. An
-    entry that is returned has been read back like `evolve fit` reads it. Raises InputError if neither an option nor the
-    manifest names the GPU.
+    `reports`: its own, or made from client rows. Where no file describes the load, the run's requests are replayed one
+    by one from their table. An entry that is returned has been read back like `evolve fit` reads it.
     """
+    folder, settings = inputs.folder, inputs.settings
+    requests = tables / REQUESTS if len(derived.requests) else None
     hardware = _hardware(folder, given, findings)
-    engine = make_engine(settings, log, folder.listed, given.engine, traced_kv_blocks, findings)
+    engine = make_engine(settings, inputs.log, folder.listed, given.engine, _kv_blocks(derived), findings)
     model, load = settings.model or folder.listed.model, settings.load
     described = _undescribed(load)
     missing = _missing(model, engine) + ([] if requests else described)
@@ -199,7 +94,7 @@ def make_entry(
         workload = TraceEntry(name, f"{folder.name}/{REQUESTS}", eos, quality.timeout_s)
     else:
         assert load, "all of it is described"
-        workload = _workload(folder, load, reports, quality, traced_prompt_len)
+        workload = _workload(folder, load, reports, quality, _prompt_len(derived))
         observed = _observed(reports, load, findings)
     entry = Entry(
         id=_id(folder, listed),

@@ -10,7 +10,7 @@ from evaluator.score import Prediction
 from evolve.program.beware import farther_than_held_out
 from evolve.program.forecast import Bands
 from evolve.report.table import counted
-from evolve.run.ranges import factors, outside
+from evolve.run.beyond import factors, outside
 from evolve.run.records import Record
 from evolve.run.trust import SATURATED, Trust
 from simulator.experiment.experiment import Experiment

@@ -10,7 +10,7 @@ from evaluator.intervals import LEVELS, figure_of, waiting_share
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, predictions, score_set
 from evolve.program.forecast import Bands
 from evolve.report.table import counted
-from evolve.run.ranges import outside
+from evolve.run.beyond import outside
 from evolve.run.records import Record
 from simulator.errors import InputError
 from simulator.experiment.experiment import CLEAN, Experiment, Observation
@@ -27,7 +27,7 @@ MEASURED = "and the GPU, model and lengths that were measured"
 HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 
-# What the ranges of evolve.run.ranges.factors are called in a sentence.
+# What the ranges of evolve.run.beyond.factors are called in a sentence.
 RANGES = {
     "vocab": "the vocabulary is",
     "model_params_b": "the model's parameters are",

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from evaluator.deployments import GPU, KnownDeployment, known_model, measured_deployments, named_deployment
-from evaluator.experiments import bundled_experiments, hardware_table, known_models, model_table
+from evaluator.deployments import GPU, measured_deployments
+from evaluator.experiments import bundled_experiments
 from evaluator.judge.gates import complaints, deployments_of
 from evolve import __version__
 from evolve.program.accuracy import accuracy
+from evolve.program.deployments import host_deployments, known_host, of_known
 from evolve.report.printing import plain, prose
 from evolve.report.progress import Line
 from evolve.report.table import Column, Row, Table, number
 from evolve.run.program import Source
 from evolve.terminal import say, warn
 from simulator.bind import Deployments
-from simulator.errors import InputError
-from simulator.experiment.deployment import sampling_of
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import left_out
 from simulator.language.ir import Program
@@ -29,7 +27,7 @@ from translate_go import Deployment, benchmark, build_and_test, compare_deployme
 from translate_go.agreement import Agreement
 from translate_go.behaviour import falling
 from translate_go.deployment import EXAMPLE
-from translate_go.generic.known import Host, KnownGpu, KnownModel, host_config
+from translate_go.generic.known import Host
 from translate_go.gotest import recorded_deployments
 from translate_go.naming import Name
 from translate_go.target import TARGETS, Plan, plan, reads_kernels
@@ -68,77 +66,6 @@ class Emitted:
         return falling(self.plan, recorded_deployments(self.plan, self.recorded))
 
 
-def of_experiment(experiment: Experiment) -> Deployment:
-    """The deployment of an experiment."""
-    engine = experiment.engine
-    return Deployment(
-        experiment.id, experiment.facts, experiment.model, experiment.hardware,
-        engine.version or "", engine.long_prefill_token_threshold,
-        model_names=_names(known_models(), experiment.model),
-        gpu_names=_names(hardware_table(), experiment.hardware),
-    )  # fmt: skip
-
-
-def _names(table: Mapping[str, Mapping[str, Any]], name: str) -> tuple[str, ...]:
-    """The other names of a model or a GPU, if the table has it."""
-    return tuple(table[name]["aliases"]) if name in table else ()
-
-
-def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment:
-    """A known model on a known GPU with the engine's defaults. Raises InputError for an unknown name."""
-    return _of_known(named_deployment(model, hardware, tp, option))
-
-
-def _of_known(known: KnownDeployment) -> Deployment:
-    models, gpus = _names(known_models(), known.model), _names(hardware_table(), known.hardware)
-    return Deployment(known.name, known.facts, known.model, known.hardware, model_names=models, gpu_names=gpus)
-
-
-def known_host() -> Host:
-    """The shipped GPUs and models by all their names."""
-    gpus = {str(entry["name"]): entry for entry in hardware_table().values()}
-    models = {str(entry["id"]): entry for entry in model_table().values()}
-    return Host(
-        tuple(
-            KnownGpu((name, *gpu.get("aliases", ())), float(gpu["link_gb_per_s"]), gpu.get("kernels") or "")
-            for name, gpu in gpus.items()
-        ),
-        tuple(
-            KnownModel((name, *model.get("aliases", ())), sampling_of(known_model(name, name), name))
-            for name, model in models.items()
-        ),
-    )
-
-
-def host_deployments() -> list[Deployment]:
-    """Every shipped model on one to eight of every GPU with measured kernels, with what the host knows of it, by the
-    host's names."""
-    deployments = []
-    for deployment in map(_of_known, measured_deployments()):
-        model, gpu, tp = deployment.model, deployment.host_gpu, deployment.tp
-        config = host_config(known_model(model, model), hardware_table()[deployment.hardware], model, gpu, tp)
-        deployments.append(replace(deployment, name=f"{model}/{gpu}/tp{tp}", config=config))
-    return deployments
-
-
-def _recorded(deployments: Sequence[Deployment]) -> list[Deployment]:
-    """Every model on the fewest of the shipped runs' GPUs."""
-    fewest: dict[str, Deployment] = {}
-    for deployment in deployments:
-        if deployment.hardware == GPU:
-            fewest.setdefault(deployment.model, deployment)
-    return list(fewest.values())
-
-
-def of_text(text: str) -> Deployment:
-    """The deployment that `MODEL,HARDWARE` or `MODEL,HARDWARE,TP` names. Raises InputError for anything else."""
-    parts = [part.strip() for part in text.split(",")]
-    tp = parts[2] if len(parts) == 3 else "1"
-    if len(parts) not in (2, 3) or not all(parts) or not (tp.isascii() and tp.isdigit() and int(tp) > 0):
-        raise InputError(f"--deployment {text}: is not MODEL,HARDWARE[,TP]: for example llama-2-7b,H100-SXM-80GB,1")
-    return of_names(parts[0], parts[1], int(tp), f"--deployment {text}")
-
-
 def provenance(source: Source) -> tuple[str, ...]:
     """Header lines of the Go file: what the program is, what it was fitted on, what it reached there, and cautions."""
     lines = [f"Program {source.name}, key {key(source.complete)}, emitted by engine {__version__}."]
@@ -166,23 +93,12 @@ def emit_to(
     `measured_deployments`. Raises InputError if `out` cannot be written, has another backend, or holds a file of one of
     these names that was not emitted.
     """
-    program = source.complete
-    if deployments or not reads_kernels(program):
-        cautions = (*source.cautions, *_other_gpus(source, deployments), *_each_beyond(source, deployments))
+    if deployments or not reads_kernels(source.complete):
+        far = (*_other_gpus(source, deployments), *_each_beyond(source, deployments))
     else:
-        deployments = [_of_known(known) for known in measured_deployments()]
-        cautions = (*source.cautions, *_some_beyond(source, deployments))
-    files = emit(
-        program, target=target, deployments=deployments, name=name, provenance=provenance(source),
-        accuracy=accuracy(source), cautions=cautions, again=again,
-    )  # fmt: skip
-    if out is not None:
-        write(files, out, name)
-    own = Deployments({d.name: d.facts for d in deployments})
-    judged_on = own if deployments else deployments_of(bundled_experiments())
-    refused = tuple(complaints(program, judged_on))
-    baked = tuple(deployments)
-    return Emitted(program, target, name, out, files, baked, refused, cautions, baked)
+        deployments = [of_known(known) for known in measured_deployments()]
+        far = _some_beyond(source, deployments)
+    return _emitted(source, target, out, name, again, deployments, deployments, far)
 
 
 def _other_gpus(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
@@ -225,19 +141,39 @@ def emit_for_host(source: Source, target: str, out: Path | None, name: Name, aga
     `again` is the command without that folder. Raises InputError like `emit_to`, for another target than blis-4, and
     for a program whose facts no host gives.
     """
-    program, host, deployments = source.complete, known_host(), host_deployments()
-    recorded = _recorded(deployments)
-    cautions = (*source.cautions, *_some_beyond(source, deployments))
+    deployments = host_deployments()
+    far = _some_beyond(source, deployments)
+    return _emitted(source, target, out, name, again, deployments, _recorded(deployments), far, known_host())
+
+
+def _recorded(deployments: Sequence[Deployment]) -> list[Deployment]:
+    """Every model on the fewest of the shipped runs' GPUs."""
+    fewest: dict[str, Deployment] = {}
+    for deployment in deployments:
+        if deployment.hardware == GPU:
+            fewest.setdefault(deployment.model, deployment)
+    return list(fewest.values())
+
+
+def _emitted(
+    source: Source, target: str, out: Path | None, name: Name, again: str, deployments: Sequence[Deployment],
+    recorded: Sequence[Deployment], far: tuple[str, ...], host: Host | None = None,
+) -> Emitted:  # fmt: skip
+    """The emitted program, its files written to `out` if there is one.
+
+    The gates judge it on `deployments`, or on those of the shipped runs if there are none. `recorded`: the deployments
+    whose times the Go's test has. `far`: cautions about deployments beyond the fitted runs.
+    """
+    program, cautions = source.complete, (*source.cautions, *far)
     files = emit(
         program, target=target, deployments=recorded, name=name, provenance=provenance(source),
         accuracy=accuracy(source), cautions=cautions, host=host, again=again,
     )  # fmt: skip
     if out is not None:
         write(files, out, name)
-    refused = tuple(complaints(program, Deployments({d.name: d.facts for d in deployments})))
-    return Emitted(
-        program, target, name, out, files, tuple(deployments), refused, cautions, tuple(recorded), host
-    )
+    own = Deployments({d.name: d.facts for d in deployments})
+    refused = tuple(complaints(program, own if deployments else deployments_of(bundled_experiments())))
+    return Emitted(program, target, name, out, files, tuple(deployments), refused, cautions, tuple(recorded), host)
 
 
 def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:

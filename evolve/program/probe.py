@@ -33,8 +33,8 @@ from evolve.program.loads import SEED, Planned
 from evolve.program.prior import Prior, logs, moved, sizes
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number
+from evolve.run.beyond import outside
 from evolve.run.program import Source
-from evolve.run.ranges import outside
 from evolve.run.trust import Trust, trust_of
 from evolve.terminal import command, say, suggest
 from simulator.errors import InputError

@@ -31,8 +31,8 @@ from evolve.program.sensitivity_result import (
 )
 from evolve.program.sweep_figures import figures_of
 from evolve.report.progress import Line
+from evolve.run.beyond import outside
 from evolve.run.program import Source
-from evolve.run.ranges import outside
 from evolve.run.trust import stale
 from simulator.bind import bind
 from simulator.clock.steps import steps_of

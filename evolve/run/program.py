@@ -12,9 +12,9 @@ from importlib import resources
 from pathlib import Path
 
 from archive.proposal import Outcome
+from evolve.run.beyond import beyond
 from evolve.run.files import write_json, write_text
 from evolve.run.folder import Run, is_run, open_run
-from evolve.run.ranges import beyond
 from evolve.run.records import Record, read_record, record_of
 from evolve.terminal import command
 from simulator.documents import parse_json, read_bytes

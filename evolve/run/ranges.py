@@ -1,17 +1,14 @@
-"""The ranges that the fitted runs of a program span, and where an experiment lies outside them."""
+"""The ranges that the fitted runs of a program span."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
-
-import numpy as np
 
 from evaluator.fit.fit import FIT_SEED
 from evaluator.fit.stages import paced
 from evaluator.metrics import step_tokens
-from evaluator.score import Prediction
 from simulator.errors import Section, shown
 from simulator.experiment.experiment import Experiment, Observation, Stage
 from simulator.experiment.load import load_of
@@ -31,10 +28,6 @@ LISTS: dict[str, tuple[type, str]] = {
     "chunked_prefill": (bool, "true and false"),
     "prefix_caching": (bool, "true and false"),
 }
-# of the load; all other ranges are of the deployment
-LOADS = ("requests_in_flight", "prompt_tokens", "max_num_batched_tokens")
-TYPICAL = 95  # percentile of the lengths of prompts: a rare longer one does not place a load
-TOLERANCE = 1.05  # so far beyond the fitted values is as good as among them; two paces of one run differ as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +63,24 @@ class Ranges:
 def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
     """The ranges of these experiments. Each is replayed once, at the observed pace."""
     flight = [
-        _in_flight(stage, observed)
+        in_flight(stage, observed)
         for e in experiments
         if e.observed
         for stage, observed in zip(e.workload.stages, e.observed.stages, strict=False)
         if observed.e2e_ms.mean is not None
     ]
     return Ranges(
-        vocab=_span(e.facts["vocab"] for e in experiments),
+        vocab=span_of(e.facts["vocab"] for e in experiments),
         tp=tuple(sorted({e.engine.tensor_parallel for e in experiments})),
         hardware=tuple(sorted({e.hardware for e in experiments})),
-        requests_in_flight=_span(flight) if flight else None,
-        model_params_b=_span(e.facts["model_params_b"] for e in experiments),
-        active_params_b=_span(e.facts["active_params_b"] for e in experiments),
+        requests_in_flight=span_of(flight) if flight else None,
+        model_params_b=span_of(e.facts["model_params_b"] for e in experiments),
+        active_params_b=span_of(e.facts["active_params_b"] for e in experiments),
         mixture_of_experts=tuple(sorted({bool(e.facts["is_moe"]) for e in experiments})),
         weights=tuple(sorted({weights(e) for e in experiments})),
-        prompt_tokens=_span(float(n) for e in experiments for n in prompt_lengths(e.workload)),
+        prompt_tokens=span_of(float(n) for e in experiments for n in prompt_lengths(e.workload)),
         uncached_step_tokens=max(step_tokens(paced(e, load_of(e, FIT_SEED))) for e in experiments),
-        max_num_batched_tokens=_span(float(e.engine.max_num_batched_tokens) for e in experiments),
+        max_num_batched_tokens=span_of(float(e.engine.max_num_batched_tokens) for e in experiments),
         kv_cpu_offload=tuple(sorted({e.engine.kv_cpu_offload for e in experiments})),
         chunked_prefill=tuple(sorted({e.engine.chunked_prefill for e in experiments})),
         prefix_caching=tuple(sorted({e.engine.prefix_caching for e in experiments})),
@@ -123,34 +116,15 @@ def weights(experiment: Experiment) -> str:
     return "fp8" if experiment.facts["is_fp8"] else f"{experiment.weight_bits}-bit"
 
 
-def outside(fitted: Sequence[Ranges], experiment: Experiment, prediction: Prediction) -> list[str]:
-    """Where an experiment, as predicted, lies outside the ranges of the runs of one or several fits, a line each.
-
-    The deployment must lie within the ranges of one fit: the lines are those of the fit that has the fewest. The load
-    may be covered by several fits together.
-    """
-    deployment = min((_deployment(ranges, experiment) for ranges in fitted), key=len, default=[])
-    return deployment + _load(_together(fitted), experiment, prediction)
+def in_flight(stage: Stage, predicted: Observation) -> float:
+    """The requests in flight of a load stage, by Little's law."""
+    return stage.rate * (predicted.e2e_ms.mean or 0.0) / 1e3
 
 
-def beyond(fits: Sequence[Ranges], facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
-    """In what a deployment is beyond the runs of each of these fits: GPU, TP degree, architecture, size.
-
-    Of several fits the closest counts. Unknown ranges span everything.
-    """
-    return min((_beyond_one(fitted, facts, hardware) for fitted in fits), key=len, default=())
-
-
-def _beyond_one(fitted: Ranges, facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
-    kinds: tuple[tuple[str, Collection[object] | None, object], ...] = (
-        ("GPU", fitted.hardware, hardware),
-        ("TP degree", fitted.tp, int(facts["tp"])),
-        ("architecture", fitted.mixture_of_experts, bool(facts["is_moe"])),
-    )
-    sizes = (fitted.model_params_b, facts["model_params_b"]), (fitted.active_params_b, facts["active_params_b"])
-    spanned = all(span is None or span[0] / TOLERANCE <= value <= span[1] * TOLERANCE for span, value in sizes)
-    other = (what for what, known, value in kinds if known is not None and value not in known)
-    return (*other, *["size"] * (not spanned))
+def span_of(values: Iterable[float]) -> Span:
+    """The smallest and the largest of these values."""
+    numbers = list(values)
+    return min(numbers), max(numbers)
 
 
 def described(fitted: Ranges) -> str:
@@ -172,137 +146,3 @@ def _from_to(span: tuple[float, float], form: str) -> str:
     """`LOW to HIGH`, or one figure if both are written alike."""
     low, high = (format(x, form) for x in span)
     return low if low == high else f"{low} to {high}"
-
-
-def factors(fitted: Sequence[Ranges], experiment: Experiment, prediction: Prediction) -> dict[str, float]:
-    """How many times an experiment, as predicted, lies beyond the ranges of the runs of one or several fits, by range;
-    1 within. Ranges that no fit knows are left out; a lighter load than was fitted is not beyond."""
-    facts, engine, workload = experiment.facts, experiment.engine, experiment.workload
-    stages = zip(workload.stages, prediction.predicted.stages, strict=True)
-    values = {
-        **{name: facts[name] for name in ("vocab", "model_params_b", "active_params_b")},
-        "tp": float(engine.tensor_parallel),
-        "max_num_batched_tokens": float(engine.max_num_batched_tokens),
-        "requests_in_flight": max((_in_flight(stage, predicted) for stage, predicted in stages), default=0.0),
-        "prompt_tokens": float(np.percentile(prompt_lengths(workload), TYPICAL)),
-    }
-    known = {name: [span for ranges in fitted if (span := getattr(ranges, name)) is not None] for name in values}
-    lighter = ("requests_in_flight", "prompt_tokens")
-    return {
-        name: min(_factor(x, min(span), max(span), name in lighter) for span in known[name])
-        for name, x in values.items()
-        if known[name]
-    }
-
-
-def _factor(value: float, least: float, most: float, lighter: bool) -> float:
-    """How many times a value lies beyond a span; below it too, unless that is merely `lighter`."""
-    return max(value / most, 1.0 if lighter else least / value, 1.0)
-
-
-def _deployment(fitted: Ranges, experiment: Experiment) -> list[str]:
-    facts, engine = experiment.facts, experiment.engine
-    total, active = facts["model_params_b"], facts["active_params_b"]
-    lines = (
-        _vocabulary(facts["vocab"], fitted.vocab),
-        _among(f"tp {engine.tensor_parallel}", engine.tensor_parallel, fitted.tp, str(list(fitted.tp or ()))),
-        _among(f"GPU {experiment.hardware}", experiment.hardware, fitted.hardware, ", ".join(fitted.hardware or ())),
-        _beyond(f"a model of {total:.1f} billion parameters", total, fitted.model_params_b, ".1f"),
-        _beyond(f"{active:.1f} billion parameters active per token", active, fitted.active_params_b, ".1f"),
-        _architecture(bool(facts["is_moe"]), fitted.mixture_of_experts),
-        _among(f"{weights(experiment)} weights", weights(experiment), fitted.weights, ", ".join(fitted.weights or ())),
-        _switch("KV offload to CPU", engine.kv_cpu_offload, fitted.kv_cpu_offload),
-        _switch("chunked prefill", engine.chunked_prefill, fitted.chunked_prefill),
-        _switch("prefix caching", engine.prefix_caching, fitted.prefix_caching),
-    )
-    return [line for line in lines if line]
-
-
-def _load(fitted: Ranges, experiment: Experiment, prediction: Prediction) -> list[str]:
-    engine, lengths = experiment.engine, prompt_lengths(experiment.workload)
-    lines = (
-        _prompts(int(lengths.min()), int(lengths.max()), fitted.prompt_tokens),
-        _uncached(prediction.uncached, fitted.uncached_step_tokens, engine.block_size),
-        _beyond(
-            f"max_num_batched_tokens {engine.max_num_batched_tokens}",
-            float(engine.max_num_batched_tokens),
-            fitted.max_num_batched_tokens,
-        ),
-    )
-    return [line for line in lines if line] + _crowded(experiment, prediction, fitted.requests_in_flight)
-
-
-def _together(fitted: Sequence[Ranges]) -> Ranges:
-    """The ranges of the load that the fits span together; None where no fit knows them."""
-    spans: dict[str, Any] = {}
-    for name in LOADS:
-        known = [span for ranges in fitted if (span := getattr(ranges, name)) is not None]
-        spans[name] = _span(x for span in known for x in span) if known else None
-    uncached = [ranges.uncached_step_tokens for ranges in fitted if ranges.uncached_step_tokens is not None]
-    return Ranges(**spans, uncached_step_tokens=max(uncached, default=None))
-
-
-def _span(values: Iterable[float]) -> Span:
-    numbers = list(values)
-    return min(numbers), max(numbers)
-
-
-def _vocabulary(value: float, span: Span | None) -> str:
-    if span is None or span[0] <= value <= span[1]:
-        return ""
-    return f"vocabulary {value:.0f} outside the fitted {span[0]:.0f} to {span[1]:.0f}"
-
-
-def _among(what: str, value: object, fitted: Sequence[object] | None, shown: str) -> str:
-    return "" if fitted is None or value in fitted else f"{what} not among the fitted {shown}"
-
-
-def _beyond(what: str, value: float, span: Span | None, digits: str = ".0f") -> str:
-    if span is None or span[0] / TOLERANCE <= value <= TOLERANCE * span[1]:
-        return ""
-    limit = f"at most {span[1]:{digits}}" if value > span[1] else f"at least {span[0]:{digits}}"
-    return f"{what}: the fitted runs have {limit}"
-
-
-def _architecture(moe: bool, fitted: Sequence[bool] | None) -> str:
-    if fitted is None or moe in fitted:
-        return ""
-    return (
-        "a mixture of experts: the fitted models are dense"
-        if moe
-        else ("a dense model: the fitted models are mixtures of experts")
-    )
-
-
-def _prompts(shortest: int, longest: int, span: Span | None) -> str:
-    """The line for the longest prompts; for the shortest, if only they lie outside."""
-    above = _beyond(f"prompts of {longest} tokens", float(longest), span)
-    return above or _beyond(f"prompts of {shortest} tokens", float(shortest), span)
-
-
-def _uncached(value: int, most: int | None, block: int) -> str:
-    if most is None or value <= TOLERANCE * most + block:
-        return ""
-    return f"19 of 20 requests bring at most {value} uncached prompt tokens into a step: in the fitted runs {most}"
-
-
-def _switch(what: str, on: bool, fitted: Sequence[bool] | None) -> str:
-    if fitted is None or on in fitted:
-        return ""
-    return f"{what} is {'on' if on else 'off'}: the fitted runs have it {'off' if on else 'on'}"
-
-
-def _in_flight(stage: Stage, predicted: Observation) -> float:
-    """The requests in flight of a load stage, by Little's law."""
-    return stage.rate * (predicted.e2e_ms.mean or 0.0) / 1e3
-
-
-def _crowded(experiment: Experiment, prediction: Prediction, span: Span | None) -> list[str]:
-    if span is None:
-        return []
-    lines = []
-    for i, (stage, predicted) in enumerate(zip(experiment.workload.stages, prediction.predicted.stages, strict=True)):
-        flight = _in_flight(stage, predicted)
-        if flight > TOLERANCE * span[1]:
-            lines.append(f"stage {i}: {flight:.0f} requests in flight, at most {span[1]:.0f} in the fitted runs")
-    return lines

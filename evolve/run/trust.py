@@ -15,9 +15,9 @@ from pathlib import Path
 
 from evaluator.committee import committee
 from evaluator.intervals import STATISTICS, Disagreement, Residual
+from evolve.run.beyond import TOLERANCE
 from evolve.run.folder import Run
 from evolve.run.program import CHAMPION, Source
-from evolve.run.ranges import TOLERANCE
 from simulator.documents import parse_json
 from simulator.errors import InputError, Section
 from simulator.json import JsonObject
@@ -36,7 +36,7 @@ class Trust:
 
     key: of the champion. committee: near-optimal programs of its run, as text. Residuals are of three classes, none of
     which says much of another: inside, of held-out runs within the ranges of what their fold fitted
-    (evolve.run.ranges); outside, of others; saturated, of never fitted runs in which a queue may grow. data: hash of
+    (evolve.run.beyond); outside, of others; saturated, of never fitted runs in which a queue may grow. data: hash of
     the runs that program and committee were fitted on since the residuals were measured, None if on none. reach: how
     many times beyond each fitted range a held-out run has been, at most; empty in files of older releases. call: the
     number of the validation that measured the residuals; None in these.
@@ -80,7 +80,7 @@ class Trust:
     def too_far(self, factors: Mapping[str, float]) -> dict[str, tuple[float, float]]:
         """The ranges beyond which no held-out run has been so far: how many times beyond, and the most held out.
 
-        `factors`: those of evolve.run.ranges. Empty for a file of an older release, which says nothing of this.
+        `factors`: those of evolve.run.beyond. Empty for a file of an older release, which says nothing of this.
         """
         reach = self.reach
         return {name: (x, reach[name]) for name, x in factors.items() if name in reach and x > TOLERANCE * reach[name]}

@@ -13,8 +13,9 @@ from evaluator.judge import gates
 from evaluator.metrics import error_pct, mean, mean_abs
 from evaluator.score import MEANS, SCORE_SEEDS, errors, predictions, score_set
 from evaluator.statistics import bias
+from evolve.run.beyond import factors, outside
 from evolve.run.program import Source
-from evolve.run.ranges import factors, outside, ranges_of
+from evolve.run.ranges import ranges_of
 from evolve.study.folds import Fold, Winner
 from simulator.experiment.experiment import Experiment, Observation, Observed
 from simulator.json import JsonObject
@@ -71,12 +72,12 @@ class Row:
     observed: bool  # whether a mean E2E latency was
     observed_ms: Figures  # of STATISTICS, over the whole run
     errors: Figures  # of FIGURES
-    outside: bool  # whether it lies outside the ranges of what the fold fitted (evolve.run.ranges)
+    outside: bool  # whether it lies outside the ranges of what the fold fitted (evolve.run.beyond)
     spread: Figures  # of STATISTICS, of the fold's committee (evaluator.intervals); empty without one
     known: Mapping[str, Figures]  # of MEANS and RANKED, for each known answer, fitted on the same training experiments
     against: Rival | None = None
     stages: Sequence[Compared] = ()  # its load stages; none where only the last one is held out
-    beyond: Mapping[str, float] = field(default_factory=dict)  # how many times beyond each range (evolve.run.ranges)
+    beyond: Mapping[str, float] = field(default_factory=dict)  # how many times beyond each range (evolve.run.beyond)
 
     @property
     def whole(self) -> Compared:

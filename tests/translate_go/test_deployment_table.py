@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.experiments import bundled_experiments, hardware_table, model_table
-from evolve.program.emit import of_experiment, of_names
+from evolve.program.deployments import of_experiment, of_names
 from evolve.run.program import load
 from simulator.errors import InputError
 from translate_go import Deployment, build_and_test, emit, find_go

@@ -13,7 +13,7 @@ import yaml
 
 from evaluator.deployments import measured_deployments
 from evolve.cli import run_command
-from evolve.program.emit import of_names
+from evolve.program.deployments import of_names
 from evolve.run.program import load
 from simulator.errors import InputError
 from simulator.experiment.facts import Facts, curve_of

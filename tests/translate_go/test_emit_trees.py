@@ -9,7 +9,7 @@ import pytest
 from forests import TREES_TEXT, random_forest
 
 from evaluator.fit.trees import OWN
-from evolve.program.emit import of_names
+from evolve.program.deployments import of_names
 from simulator.errors import InputError
 from simulator.forest import Forest
 from simulator.language.complete import complete

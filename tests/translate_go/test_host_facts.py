@@ -15,7 +15,7 @@ import pytest
 from evaluator.deployments import GPU, known_model
 from evaluator.experiments import hardware_table
 from evolve.cli import run_command
-from evolve.program.emit import host_deployments, known_host
+from evolve.program.deployments import host_deployments, known_host
 from evolve.run.program import load, seed_names
 from simulator.errors import InputError
 from simulator.experiment.deployment import deployment_facts

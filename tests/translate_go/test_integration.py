@@ -13,7 +13,7 @@ from commands import evolve
 from host_library import add_library
 
 from evaluator.experiments import bundled_experiments, written_experiments
-from evolve.program.emit import host_deployments, known_host, of_experiment, of_names
+from evolve.program.deployments import host_deployments, known_host, of_experiment, of_names
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from translate_go import Name, emit, find_go

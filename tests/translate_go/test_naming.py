@@ -9,7 +9,7 @@ import pytest
 from forests import TREES_TEXT, random_forest
 
 from evolve.cli import run_command
-from evolve.program.emit import of_names
+from evolve.program.deployments import of_names
 from evolve.run.program import load
 from simulator.errors import InputError
 from simulator.language.complete import complete

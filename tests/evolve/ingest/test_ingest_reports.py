@@ -12,12 +12,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from paths import SHARED
 
 from evaluator.experiments import bundled_file, hardware_table, load_experiments, model_table
-from evolve.ingest.experiment import make_entry
+from evolve.ingest.derive.matching import join
+from evolve.ingest.experiment import describe
+from evolve.ingest.folder import Inputs, derive
 from evolve.ingest.options import Given, check_hardware, parse_overrides
 from evolve.ingest.output import experiments_yaml
 from evolve.ingest.quality import Quality, judge
@@ -164,11 +167,18 @@ def ingest(path: Path, given: Given | None = None, blocks: int | None = None) ->
 
 
 def read(path: Path, given: Given | None = None, blocks: int | None = None) -> tuple[Entry, list[Finding], Quality]:
+    """The folder without its traces and client rows; `blocks`: the KV blocks that a sampled step of them says."""
     folder = look(path)
     settings, log, found = read_settings(folder), read_log(folder.log), read_reports(folder)
-    quality = judge(found, settings.load)
-    said = Findings([*folder.findings, *settings.findings, *log.findings, *found.findings, *quality.findings])
-    entry = make_entry(folder, settings, log, found, quality, given or Given("H100"), said, blocks)
+    said = Findings([*folder.findings, *settings.findings, *log.findings, *found.findings])
+    inputs = Inputs(
+        folder, settings, log, found, traces=None, journeys=(), clients=None, chains=None, kv_events=0,
+        joined=join(None, (), None), epoch=None, tally={},
+    )  # fmt: skip
+    derived = derive(inputs, path, said)
+    if blocks is not None:
+        derived = replace(derived, sampled={"kv_blocks_total": np.array([blocks])})
+    entry, quality = describe(inputs, derived, path, given or Given("H100"), said)
     for f in said:
         assert f.count >= 1 and f.text == " ".join(f.text.split()) and "\n" not in f.source
         assert not any(word in f.text + f.source for word in PRIVATE), f

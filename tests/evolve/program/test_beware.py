@@ -1,14 +1,18 @@
-"""Warnings of `predict` about what was observed, and about engine settings that a plan leaves to defaults."""
+"""Warnings of `predict` about what was observed, settings that a plan leaves to defaults, and what is not replayed."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands import evolve, refused
 
-from evolve.program.beware import contradicted
+from evaluator.experiments import bundled_experiments
+from evaluator.score import predictions, score_set
+from evolve.program.beware import contradicted, warnings
+from evolve.run.program import load
 from simulator.experiment.experiment import Observation, Statistic
 
 BANDS = {"e2e": {0.8: (900.0, 1100.0), 0.95: (800.0, 1200.0)}, "itl": {0.8: (9.0, 11.0), 0.95: (8.0, 12.0)}}
@@ -168,3 +172,19 @@ def test_without_a_completed_request_a_prediction_fails(tmp_path: Path, capsys: 
     assert evolve("predict", "champion", "--experiments", plan) == 1
     out = capsys.readouterr().out
     assert "no request completes" in out and "No intervals" not in out
+
+
+def test_offload_that_would_matter_is_said_to_be_missing() -> None:
+    line = "KV offload to CPU is not replayed: "
+    runs = {e.id: e for e in bundled_experiments()}
+    codegen, roleplay = runs["llama-2-7b-tp1-codegen"], runs["llama-2-7b-tp1-roleplay"]
+    made, fits = predictions(load("floor").complete, score_set([codegen, roleplay], seeds=(1,)))
+    assert not any(w.startswith(line) for w in warnings(None, roleplay, fits))  # nothing is evicted
+    assert made.evicted > 1000 and made.preemptions == 0
+    lines = [w for w in warnings(None, codegen, made) if w.startswith(line)]
+    assert lines == [f"{line}{made.evicted} evicted prompts and 0 preemptions are prefilled again"]
+    assert line + "0 evicted prompts and 3 preemptions are prefilled again" in warnings(
+        None, roleplay, replace(fits, preemptions=3)
+    )
+    without = replace(codegen, engine=replace(codegen.engine, kv_cpu_offload=False))
+    assert not any(w.startswith(line) for w in warnings(None, without, made))

@@ -19,7 +19,7 @@ from paths import ROOT
 
 from evaluator.deployments import known_model
 from evaluator.experiments import hardware_table
-from evolve.program.emit import of_names
+from evolve.program.deployments import of_names
 from simulator.experiment.limits import HOST_ENGINE
 from translate_go import find_go
 from translate_go.generic.known import host_config
