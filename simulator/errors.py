@@ -13,6 +13,7 @@ from simulator.text import hidden
 LARGEST_WHOLE = 2**53  # every whole number up to this one is exact in float64
 LONGEST_MESSAGE = 4000  # characters of an error message
 LONGEST_NAME = 4096  # characters of a name, a path or another short text
+NO_COMMA = "write a number without commas, with a point for decimals"
 LARGEST_NUMBER = 1e300  # a larger number is a mistake, or an integer that float64 cannot hold
 
 
@@ -126,7 +127,9 @@ class Section:
         """
         for key in self.raw:
             if key not in known and not (isinstance(key, str) and key.startswith(tuple(free))):
-                raise self.error(key, f"is not {what}", (remedies or {}).get(key) or nearest(key, known))
+                split = isinstance(key, int | float) and self.raw[key] is None  # YAML reads {mean: 1,850} so
+                remedy = NO_COMMA if split else (remedies or {}).get(key) or nearest(key, known)
+                raise self.error(key, f"is not {what}", remedy)
 
     def has(self, key: str) -> bool:
         """Whether the key is present with a value other than null."""

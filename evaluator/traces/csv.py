@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from simulator.errors import InputError, shown
+from simulator.errors import NO_COMMA, InputError, shown
 
 EMPTY = -np.inf  # an empty cell of a column of floats that may have some
 
@@ -116,6 +116,8 @@ def _complaint(path: Path, names: Sequence[str], why: str) -> str:
     where = f"{path}:{row[1]}" if row else str(path)
     if column and value:
         remedy = "give 1 or 0" if value[1].lower() in ("true", "false") else "give a number that fits"
+        if "," in value[1]:
+            remedy = NO_COMMA
         return f"{where}: {names[int(column[1])]} is {value[1]!r}: {remedy}"
     expected = re.search(r"Expected (\d+) columns, got (\d+)", why)
     if expected:

@@ -119,10 +119,11 @@ def _crowded(experiment: Experiment, prediction: Prediction, span: Span | None) 
     if span is None:
         return []
     lines = []
-    for i, (stage, predicted) in enumerate(zip(experiment.workload.stages, prediction.predicted.stages, strict=True)):
+    stages = zip(experiment.workload.stages, prediction.predicted.stages, strict=True)
+    for number, (stage, predicted) in enumerate(stages, 1):
         flight = in_flight(stage, predicted)
         if flight > TOLERANCE * span[1]:
-            lines.append(f"stage {i}: {flight:.0f} requests in flight, at most {span[1]:.0f} in the fitted runs")
+            lines.append(f"stage {number}: {flight:.0f} requests in flight, at most {span[1]:.0f} in the fitted runs")
     return lines
 
 

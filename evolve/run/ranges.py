@@ -117,8 +117,8 @@ def weights(experiment: Experiment) -> str:
 
 
 def in_flight(stage: Stage, predicted: Observation) -> float:
-    """The requests in flight of a load stage, by Little's law."""
-    return stage.rate * (predicted.e2e_ms.mean or 0.0) / 1e3
+    """The requests in flight of a load stage, by Little's law; of a queue that grows, at most all of the stage."""
+    return min(stage.rate * (predicted.e2e_ms.mean or 0.0) / 1e3, stage.rate * stage.duration_s)
 
 
 def span_of(values: Iterable[float]) -> Span:

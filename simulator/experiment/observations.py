@@ -21,7 +21,10 @@ PARTS = tuple(f.name for f in fields(Components) if f.name != "requests")
 OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean", "completed", "failed")
 TPOT = "the mean of each request's (E2E - TTFT)/(output tokens - 1) is called itl_mean_ms here"
 OTHER_FIGURES = dict.fromkeys(("tpot_ms", "tpot_mean_ms", "itl_ms"), TPOT)
-OTHER_PERCENTILES = dict.fromkeys(("p75", "p95", "p99.9", "max"), "p50, p90 and p99 are read: leave it out")
+OTHER_PERCENTILES = {"median": "it is called p50 here"} | dict.fromkeys(
+    ("p75", "p95", "p99.9", "max"), "p50, p90 and p99 are read: leave it out"
+)
+APART = 0.02  # by which the mean of a run may lie outside those of its stages: some requests are of no stage
 MOST_APART = 10.0  # times that an ITL may differ from what E2E and TTFT say of it
 
 
@@ -156,10 +159,26 @@ def doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
         for name, s in every.items()
         if s.mean is not None and s.p99 is not None and s.mean > s.p99
     ]
+    lines += [
+        f"the observed {p} of TTFT, {later:g} ms, is above that of E2E, {whole:g} ms: check the figures"
+        for p in PERCENTILES
+        if (later := getattr(every["ttft"], p)) is not None
+        and (whole := getattr(every["e2e"], p)) is not None
+        and later > whole
+    ]
+    for name, s in every.items():
+        means = [getattr(stage, f"{name}_ms").mean for stage in observed.stages] if observed else []
+        if s.mean is None or not means or None in means:
+            continue
+        low, high = min(means), max(means)
+        if not low * (1.0 - APART) <= s.mean <= high * (1.0 + APART):
+            text = f"the observed mean {name.upper()} of the run, {s.mean:g} ms, is not among those of its stages"
+            lines.append(f"{text}, {low:g} to {high:g} ms: check the figures")
     e2e, ttft, itl = (s.mean for s in every.values())
     if gaps and not (e2e is None or ttft is None or itl is None):
         true = (e2e - ttft) / gaps
         if abs(itl - true) > 0.1 * true:
             ratio = "(E2E - TTFT)/(output_len - 1)"
-            lines.append(f"itl_mean_ms is {itl:g}, but {ratio} is {true:.4g}: load generators may halve it")
+            why = "load generators may halve it" if itl < true else "check the three figures"
+            lines.append(f"itl_mean_ms is {itl:g}, but {ratio} is {true:.4g}: {why}")
     return tuple(lines)

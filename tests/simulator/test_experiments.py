@@ -213,6 +213,10 @@ REFUSED: list[tuple[str, object, str]] = [
     ("experiments.0.quality", "cleen", FIRST + "quality is 'cleen', which is not fitted: did you mean 'clean'?"),
     ("experiments.0.quality", "Clean", FIRST + "quality is 'Clean', which is not fitted: did you mean 'clean'?"),
     ("experiments.0.modle", 1, FIRST + "modle is not a known key: did you mean 'model'?"),
+    ("experiments.0.observed.summary.e2e_ms", {"mean": 1, 850: None}, FIRST + "observed.summary.e2e_ms.850 is not a known "
+     "key: write a number without commas, with a point for decimals"),
+    ("experiments.0.observed.summary.e2e_ms", {"median": 1}, FIRST + "observed.summary.e2e_ms.median is not a known key: "
+     "it is called p50 here"),
     ("experiments.0.7", 1, FIRST + "7 is not a known key: known are engine, hardware, id, "
      "model, model_config, observed, quality, workload"),
     ("experiments.0.model", MISSING, FIRST + "model is missing: give a Hugging Face id or an alias of the "
@@ -565,3 +569,21 @@ def test_what_follows_from_the_observations_is_filled_in() -> None:
     (x,) = read(changed("experiments.0.observed", stages))
     assert x.observed is not None and x.observed.summary is not None
     assert x.observed.summary.e2e_ms.mean == 200.0 and x.observed.summary.itl_ms.mean == 10.0
+
+
+def test_figures_that_contradict_each_other_are_doubted() -> None:
+    """Percentiles of TTFT above those of E2E, which no requests have, and a mean outside those of the stages."""
+    stages = [{"e2e_ms": {"mean": 100.0}}, {"e2e_ms": {"mean": 120.0}}]
+    workload = {"name": "w", "prompt_len": 9, "output_len": 5, "stages": [{"rate": 1.0, "duration_s": 60.0}] * 2}
+
+    def notes(summary: Any) -> str:
+        raw = changed("experiments.0.workload", workload)
+        raw["experiments"][0]["observed"] = {"summary": summary, "stages": stages}
+        (x,) = read(raw)
+        return " ".join(x.notes)
+
+    assert "check the figures" not in notes({"e2e_ms": {"mean": 121.0, "p50": 110.0}, "ttft_ms": {"p50": 90.0}})
+    outside = "the observed mean E2E of the run, 130 ms, is not among those of its stages, 100 to 120 ms: check the figures"
+    assert outside in notes({"e2e_ms": {"mean": 130.0}})
+    later = "the observed p90 of TTFT, 95 ms, is above that of E2E, 90 ms: check the figures"
+    assert later in notes({"e2e_ms": {"p90": 90.0}, "ttft_ms": {"p90": 95.0}})

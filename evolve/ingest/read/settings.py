@@ -141,7 +141,8 @@ def _load(v: Values | None, findings: Findings) -> Load | None:
     kind = v.text("data.type")
     prompts = _prompts(v)
     if kind not in (None, "shared_prefix"):
-        findings.warn(v.source, "data.type is not shared_prefix: its prompts cannot be described")
+        text = "data.type is not shared_prefix: its prompts cannot be described; an entry can be written by hand"
+        findings.warn(v.source, text)
         prompts = None
     arrival = v.text("load.type")
     if arrival not in (None, *ARRIVALS):

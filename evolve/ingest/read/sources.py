@@ -202,7 +202,7 @@ def _names(path: Path) -> set[str]:
     try:
         return set(os.listdir(path))
     except NotADirectoryError:
-        problem = "is a file: name the folder that contains it"
+        problem = "is a file: name the folder that contains it, or give a trace as --trace FILE"
     except FileNotFoundError:
         problem = "there is no such folder: name the folder of an experiment"
     except (OSError, ValueError) as e:

@@ -11,8 +11,8 @@ from evaluator.experiments import bundled_experiments, hardware_table, model_tab
 from evaluator.score import Prediction, predictions, score_set
 from evolve.run.beyond import factors, outside
 from evolve.run.program import load
-from evolve.run.ranges import Ranges, ranges_of
-from simulator.experiment.experiment import Experiment
+from evolve.run.ranges import Ranges, in_flight, ranges_of
+from simulator.experiment.experiment import Experiment, Observation, Stage, Statistic
 from simulator.experiment.file import experiments_from_mapping
 
 RUNS = {e.id: e for e in bundled_experiments()}
@@ -91,11 +91,17 @@ def test_switches_of_the_engine_that_no_fitted_run_has_so_are_a_line_each() -> N
     assert outside([known], LLAMA, predicted(LLAMA)) == []
 
 
+def test_of_a_queue_no_more_than_the_requests_of_the_stage_are_in_flight() -> None:
+    """Of 240 requests/s for 30 s, each an hour long, 7,200; of 10 requests/s of 2 s each, 20."""
+    hour, short = (Observation(Statistic(mean=ms), Statistic(), Statistic()) for ms in (3.6e6, 2000.0))
+    assert in_flight(Stage(240.0, 30.0), hour) == 7200 and in_flight(Stage(10.0, 30.0), short) == 20
+
+
 def test_requests_in_flight_beyond_the_fitted_are_a_line_per_stage() -> None:
     known = Ranges(requests_in_flight=(1.0, 2.0))
     lines = outside([known], LLAMA, predicted(LLAMA))
     assert len(lines) == len(LLAMA.workload.stages)
-    assert lines[0].startswith("stage 0: ") and lines[0].endswith(" requests in flight, at most 2 in the fitted runs")
+    assert lines[0].startswith("stage 1: ") and lines[0].endswith(" requests in flight, at most 2 in the fitted runs")
 
 
 def test_fits_cover_a_load_together_but_a_deployment_alone() -> None:
