@@ -14,12 +14,12 @@ from evolve.dimensions.subject import Subject
 from evolve.report.table import PASS_PCT
 from evolve.run.folder import REMEDY
 from evolve.run.trust import INSIDE, OUTSIDE, Trust
+from evolve.run.validations import FILES, SEARCHED
 from evolve.study.held_out import Compared, observed_figures
 from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 
-FILE = "validate.json"
 SEED = 0  # of bootstraps
 
 
@@ -120,7 +120,7 @@ def known_answers(subject: Subject) -> tuple[Known, ...]:
     """
     if subject.run is None or subject.trust is None:
         return ()
-    path = subject.run.path / FILE
+    path = subject.run.path / FILES[SEARCHED]
     try:
         raw = read_json(path, REMEDY)
     except OSError:

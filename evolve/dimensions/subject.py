@@ -13,7 +13,7 @@ from evaluator.experiments import BUNDLED, data_hash
 from evaluator.score import SCORE_SEEDS
 from evolve.report.result import RunReport, read_report
 from evolve.run.data import experiments_of, fittable
-from evolve.run.folder import Run, is_run, open_run
+from evolve.run.folder import CONFIG, REPORT, Run, is_run, open_run
 from evolve.run.program import CHAMPION, Source, load, of_run
 from evolve.run.trust import Trust, trust_of
 from evolve.run.use import fitted_part
@@ -95,7 +95,7 @@ class Subject:
         """The command line that makes the run again; none without a run."""
         if self.run is None or self.path is None:
             return ()
-        return (command("run", "--config", self.path / "config.yaml", "--out", f"runs/{AGAIN}"),)
+        return (command("run", "--config", self.path / CONFIG, "--out", f"runs/{AGAIN}"),)
 
     def validating(self, dimension: str, kind: str = "") -> tuple[str, ...]:
         """The command lines that measure held-out errors again, of one kind of fold or of all.
@@ -171,7 +171,7 @@ def _run_of(name: str) -> Run | None:
 
 def _report_of(run: Run) -> RunReport | None:
     try:
-        return read_report(run.path / "report.json")
+        return read_report(run.path / REPORT)
     except FileNotFoundError:
         return None
 

@@ -21,6 +21,7 @@ from evolve.report.searched import Searched
 from evolve.run import folder
 from evolve.run.folder import REMEDY, check_data, open_run
 from evolve.run.program import of_run
+from evolve.run.validations import FILES, SEARCHED
 from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
@@ -148,7 +149,7 @@ class Run:
         >>> len(evolve.load_run(path).validation)
         0
         """
-        file = self.path / "validate.json"
+        file = self.path / FILES[SEARCHED]
         raw: JsonObject | None = read_json(file, REMEDY) if file.exists() else None
         try:
             return validation_frames.validation(raw)

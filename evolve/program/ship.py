@@ -20,9 +20,10 @@ from evaluator.score import SCORE_SEEDS, error_rows, score_set
 from evolve.propose.terms import named
 from evolve.report.run import rule_text
 from evolve.run.files import write_json, write_text
-from evolve.run.folder import Run, open_run
+from evolve.run.folder import ABOUT, CONFIG, JOURNAL, Run, open_run
 from evolve.run.records import Found, constant_records, record
 from evolve.run.trust import TRUST_FILE
+from evolve.run.validations import LOG
 from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.language.complete import complete
@@ -67,11 +68,11 @@ def _pack(run: Run, folder: Path) -> None:
     """Copy the run's files to `folder`, its journal compressed."""
     shutil.rmtree(folder, ignore_errors=True)  # nothing of another run may remain, such as its validation log
     folder.mkdir()
-    for name in ("config.yaml", "run.json", "validate.jsonl", TRUST_FILE):
+    for name in (CONFIG, ABOUT, LOG, TRUST_FILE):
         if (run.path / name).exists():
             shutil.copyfile(run.path / name, folder / name)
     packed = lzma.compress(run.journal.read_bytes(), preset=9 | lzma.PRESET_EXTREME)
-    (folder / "journal.jsonl.xz").write_bytes(packed)
+    (folder / f"{JOURNAL}.xz").write_bytes(packed)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 from archive.champion import Rule
 from archive.elite import Elite
 from evaluator.score import Errors
-from evolve.run.folder import REMEDY
+from evolve.run.folder import REMEDY, REPORT
 from evolve.run.spent import read_spent
 from simulator.documents import read_json
 from simulator.errors import InputError
@@ -154,7 +154,7 @@ def cpu_by_stage(path: Path, seconds: Mapping[str, float]) -> dict[str, float]:
 
     What a session spent that was killed is known for each candidate, but not by stage.
     """
-    report = path / "report.json"
+    report = path / REPORT
     if not seconds and report.exists():  # nothing was left to assess
         return dict(read_report(report).cpu_s)
     earlier = sum(read_spent(path).values()) - sum(seconds.values())

@@ -13,7 +13,7 @@ from archive.elite import Elite
 from archive.proposal import Outcome
 from evaluator.committee import final_champion
 from evolve.report.result import RunReport, read_report
-from evolve.run.folder import Run, archive_of, open_run
+from evolve.run.folder import REPORT, Run, archive_of, open_run
 from evolve.run.program import Source, source_of
 from evolve.run.trust import TRUST_FILE, read_trust
 from evolve.terminal import command
@@ -42,7 +42,7 @@ class Searched:
     @cached_property
     def report(self) -> RunReport | None:
         """The report; None if there is none yet, or if the search has gone on since."""
-        file = self.run.path / "report.json"
+        file = self.run.path / REPORT
         report = read_report(file) if file.exists() else None
         return report if report and report.proposals == len(self.outcomes) else None
 

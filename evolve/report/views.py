@@ -16,7 +16,7 @@ from evolve.report.run import FRONT_LEGEND, front_table
 from evolve.report.table import Table, arrival_seeds
 from evolve.report.terms import legend
 from evolve.run.config import bundled_configs
-from evolve.run.folder import REMEDY, Run
+from evolve.run.folder import REMEDY, REPORT, Run
 from evolve.run.program import method_names, seed_names
 from evolve.run.validations import calls_note, sources_note
 from evolve.terminal import command, say
@@ -113,7 +113,7 @@ def inventory(folder: Path) -> Inventory:
 
 
 def _run_state(path: Path) -> RunState:
-    report = path / "report.json"
+    report = path / REPORT
     if not report.exists():
         return RunState(str(path), False, None, None)
     raw = report_json(report)

@@ -31,6 +31,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 
 REMEDY = "restore it from a copy"
+ABOUT, CONFIG, JOURNAL, REPORT = "run.json", "config.yaml", "journal.jsonl", "report.json"  # names of the files
 START = "start"  # folder of the user's programs that a search starts from
 SURVIVORS = 48  # elites that an island keeps besides the cells of its grid
 
@@ -97,14 +98,14 @@ class Run:
         """The experiments that the run fits, and those that it only predicts. Raises InputError, like `chosen`."""
         for name in (*self.config.data.files, *self.config.data.predict_files):
             if name not in BUNDLED and not Path(name).exists():
-                where = f"correct its path under `data` in {self.path / 'config.yaml'}"
+                where = f"correct its path under `data` in {self.path / CONFIG}"
                 raise InputError(f"{name}: is gone, and {self.path} was made from it: put it back, or {where}")
         return chosen(self.config.data)
 
     @property
     def journal(self) -> Path:
         """The journal; a shipped run has a compressed one instead."""
-        return self.path / "journal.jsonl"
+        return self.path / JOURNAL
 
     def outcomes(self) -> list[Outcome]:
         """The outcomes of all proposals, in the journal's order. Raises InputError if the journal is damaged."""
@@ -152,7 +153,7 @@ class Run:
 
     @property
     def _packed(self) -> Path:
-        return self.path / "journal.jsonl.xz"
+        return self.path / f"{JOURNAL}.xz"
 
     @property
     def written(self) -> Path:
@@ -201,8 +202,8 @@ def create(path: Path, config: Config, about: About) -> Run:
     try:
         path.mkdir(parents=True)
         _write_config(path, config)
-        write_json(path / "run.json", about.to_json())
-        (path / "journal.jsonl").touch()
+        write_json(path / ABOUT, about.to_json())
+        (path / JOURNAL).touch()
     except FileExistsError:
         raise taken(path, is_run(path)) from None
     except OSError as e:
@@ -224,22 +225,22 @@ def rewrite(run: Run, config: Config) -> Run:
 
 
 def _write_config(path: Path, config: Config) -> None:
-    write_text(path / "config.yaml", yaml.safe_dump(to_mapping(config), sort_keys=False))
+    write_text(path / CONFIG, yaml.safe_dump(to_mapping(config), sort_keys=False))
 
 
 def is_run(path: Path) -> bool:
     """Whether the folder is that of a run."""
-    return (path / "run.json").is_file()
+    return (path / ABOUT).is_file()
 
 
 def open_run(path: Path) -> Run:
     """The run in the folder `path`. Raises InputError if there is none, or if its files are damaged."""
     try:
-        about = read_json(path / "run.json", REMEDY)
-        raw = parse_yaml(read_bytes(path / "config.yaml"), str(path / "config.yaml"), REMEDY)
+        about = read_json(path / ABOUT, REMEDY)
+        raw = parse_yaml(read_bytes(path / CONFIG), str(path / CONFIG), REMEDY)
     except OSError:
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): `evolve list` names the runs") from None
-    return Run(path, config_from(raw, str(path / "config.yaml")), read_about(about, str(path / "run.json")))
+    return Run(path, config_from(raw, str(path / CONFIG)), read_about(about, str(path / ABOUT)))
 
 
 def check_same(run: Run, fitted: Sequence[Experiment]) -> None:

@@ -17,6 +17,8 @@ LOG = "validate.jsonl"
 BUDGET = "fold budget"  # the protocol's key for the budget of a fold's search
 FORMS = "forms"  # the key of a line for where the forms of its folds come from, a key of SOURCES
 SEARCHED, RECORDED, REFITTED = "searched", "recorded", "refitted"
+# The file of a run that has the figures, by where the forms of the folds come from.
+FILES = {SEARCHED: "validate.json", RECORDED: "validate-recorded.json", REFITTED: "validate-hindsight.json"}
 # Where the forms of the folds come from, in words that go with every figure.
 SOURCES = {
     SEARCHED: "form, constants and choice inside the fold",

@@ -135,7 +135,7 @@ def work(run: Run, pool: Pool, progress: Progress | None = None, full: bool = Tr
         search, answers, calls = _search(run, past, fitted, others, pool, progress, full)
         run_folder.write_programs(run, search.population.archive.members())
         report = _report(run, search, fitted, others if full else [], answers, calls)
-        write_json(run.path / "report.json", report.to_json())
+        write_json(run.path / run_folder.REPORT, report.to_json())
         summary.write(run, report)
         if calls:
             ending = conclusions(report, search.outcomes, search.population.archive.members())

@@ -26,7 +26,7 @@ from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen, located
 from evolve.run.files import write_json
-from evolve.run.folder import first_population
+from evolve.run.folder import JOURNAL, REPORT, first_population
 from evolve.run.program import seed_texts
 from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
@@ -35,7 +35,6 @@ from evolve.study import asking
 from evolve.study.comparison import (
     CURVE,
     DONE,
-    JOURNAL,
     Comparison,
     ComparisonReport,
     Curve,
@@ -145,7 +144,7 @@ def compare(comparison: Comparison, pool: Pool) -> ComparisonReport:
             for search in searches:
                 search.close()
         report = report_of(comparison, fitted)
-        write_json(comparison.path / "report.json", report.to_json())
+        write_json(comparison.path / REPORT, report.to_json())
         write_curves(comparison)
     return report
 

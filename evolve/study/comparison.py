@@ -28,7 +28,6 @@ from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 
 # The files of a search, in its folder.
-JOURNAL = "journal.jsonl"
 CURVE = "curve.jsonl"  # the best figures after every candidate
 DONE = "done.json"  # written when the search is finished
 SHARES = (0.25, 0.5, 1.0)  # shares of the budget at which figures are compared

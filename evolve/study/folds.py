@@ -26,7 +26,7 @@ from evaluator.transfer import COMMON
 from evolve.report.result import RunReport
 from evolve.run.config import FOLDS, Config, DataSettings, config_from, to_mapping
 from evolve.run.data import chosen, experiments_of
-from evolve.run.folder import open_run
+from evolve.run.folder import JOURNAL, REPORT, open_run
 from evolve.run.trust import committee_of
 from evolve.study.shares import without_limits
 from simulator.errors import InputError
@@ -151,7 +151,7 @@ def folder_of(parent: Path, fold: Fold) -> Path:
     """The folder of the fold's run. A run made with other settings, before an --again, keeps its folder."""
     for n in count(1):
         path = parent / (fold.folder if n == 1 else f"{fold.folder}.{n}")
-        if path.exists() and not any((path / name).exists() for name in ("journal.jsonl", "report.json")):
+        if path.exists() and not any((path / name).exists() for name in (JOURNAL, REPORT)):
             shutil.rmtree(path)  # the process was killed while it created the folder, so nothing is lost
         # Compare both as config.yaml reads back: reading may turn a whole number into a float.
         settings = without_limits(config_from(to_mapping(fold.config), str(path)))

@@ -22,7 +22,7 @@ from evolve.report.result import RunReport, errors_of
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.files import write_json
-from evolve.run.folder import Run
+from evolve.run.folder import REPORT, Run
 from evolve.search.run import KNOWN, known_answers
 from evolve.search.run import start as start_run
 from evolve.study.costs import Costs, costs_of
@@ -192,7 +192,7 @@ def work(repeats: Repeats, pool: Pool) -> RepeatsReport:
     report = report_of(repeats.path, first.config, reports, repeats.pilot)
     if repeats.limits is not None:
         report = replace(report, costs=costs_of(repeats.path, repeats.limits))
-    write_json(repeats.path / "report.json", report.to_json())
+    write_json(repeats.path / REPORT, report.to_json())
     return report
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.setup import with_limits
 from evolve.run.config import Config
-from evolve.run.folder import Run
+from evolve.run.folder import REPORT, Run
 from evolve.run.llm_settings import LlmSettings
 from evolve.study.study import finished
 from simulator.errors import InputError
@@ -99,7 +99,7 @@ def shared_out(run: Run, each: LlmSettings) -> Run:
     changed = with_limits(run, limits)
     report = finished(run.path)
     if report is not None and report.calls.get("stopped"):
-        (run.path / "report.json").unlink()
+        (run.path / REPORT).unlink()
     return changed
 
 

@@ -14,7 +14,7 @@ from evolve.pool.pool import Closed, Pool
 from evolve.report.progress import Progress, Rate
 from evolve.report.result import RunReport, read_report
 from evolve.run.config import Config
-from evolve.run.folder import REMEDY, Run, open_run
+from evolve.run.folder import REMEDY, REPORT, Run, open_run
 from evolve.search.run import start, work
 from simulator.documents import read_json
 from simulator.errors import InputError
@@ -94,7 +94,7 @@ def _side_by_side(finish: Callable[[int], T], count: int, pool: Pool) -> list[T]
 
 def finished(folder: Path) -> RunReport | None:
     """The report of a finished run; None if the run is not finished."""
-    path = folder / "report.json"
+    path = folder / REPORT
     return read_report(path) if path.exists() else None
 
 

@@ -28,7 +28,7 @@ from evolve.run.files import write_json
 from evolve.run.folder import Run
 from evolve.run.program import CHAMPION, Source
 from evolve.run.trust import CLASSES, TRUST_FILE, Trust, committee_of
-from evolve.run.validations import RECORDED, REFITTED, SEARCHED
+from evolve.run.validations import FILES, RECORDED, REFITTED, SEARCHED
 from evolve.study.costs import costs_of, runs_in
 from evolve.study.folds import Fold, Winner, folder_of, folds_of, refit, winner_of
 from evolve.study.held_out import (
@@ -52,13 +52,7 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.language.parse import parse
 
-# By where the forms come from: the file of the figures, and the folder of the folds.
-FILES = {
-    SEARCHED: "validate.json",
-    RECORDED: "validate-recorded.json",
-    REFITTED: "validate-hindsight.json",
-}
-FOLDERS = {SEARCHED: "validate", RECORDED: "validate-recorded"}
+FOLDERS = {SEARCHED: "validate", RECORDED: "validate-recorded"}  # of the folds, by where their forms come from
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from archive.proposal import Outcome, is_outcome
 from evolve.report.result import RunReport, read_report
 from evolve.report.searched import champion_of
 from evolve.report.story import Story
-from evolve.run.folder import REMEDY, Run, locked, open_run
+from evolve.run.folder import REMEDY, REPORT, Run, locked, open_run
 from evolve.run.spent import FILE as CPU
 from evolve.run.spent import read_spent
+from evolve.run.validations import FILES, RECORDED, SEARCHED
 from evolve.view.calls import slim
 from evolve.view.experiments import Data, data_of
-from evolve.view.validation import FILE as VALIDATION
-from evolve.view.validation import RECORDED_FILE, recorded_of, validation_of
+from evolve.view.validation import recorded_of, validation_of
 from simulator.errors import InputError
 from simulator.json import JsonObject
 
@@ -113,9 +113,9 @@ class Followed:
         telling = Telling(run)
         self.run, self.telling, self.problem = run, telling, ""
         self.data: Data = data_of(run)
-        self._report: Reading[RunReport | None] = Reading(path / "report.json", read_report, None)
-        self._validation: Reading[JsonObject | None] = Reading(path / VALIDATION, validation_of, None)
-        self._recorded: Reading[JsonObject | None] = Reading(path / RECORDED_FILE, recorded_of, None)
+        self._report: Reading[RunReport | None] = Reading(path / REPORT, read_report, None)
+        self._validation: Reading[JsonObject | None] = Reading(path / FILES[SEARCHED], validation_of, None)
+        self._recorded: Reading[JsonObject | None] = Reading(path / FILES[RECORDED], recorded_of, None)
         self._cpu: Reading[dict[int, float]] = Reading(path / CPU, _spent, {})
         best = champion_of(run, self.story.population.archive.members()) if run.shipped else None
         self._shipped = best.id if best else None

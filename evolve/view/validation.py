@@ -14,9 +14,6 @@ from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
 
-FILE = "validate.json"
-RECORDED_FILE = "validate-recorded.json"  # of forms that a search with models recorded
-
 
 def validation_of(file: Path) -> JsonObject | None:
     """The held-out errors in the `file` of a run, by kind of fold; None if the run was not validated.

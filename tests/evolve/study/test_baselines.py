@@ -26,11 +26,11 @@ from evolve.propose.vocabulary import vocabulary
 from evolve.report.progress import Line
 from evolve.run.config import Config, load_config
 from evolve.run.data import chosen
-from evolve.run.folder import first_population
+from evolve.run.folder import JOURNAL, first_population
 from evolve.run.program import seed_texts
 from evolve.search.workers import Prepared, data_of, workers_inside
 from evolve.study.baselines import FILE, Searching, Task, _work, reopen
-from evolve.study.comparison import CURVE, DONE, JOURNAL, verdict
+from evolve.study.comparison import CURVE, DONE, verdict
 from evolve.study.engines import bench, openevolve
 from evolve.study.engines.bench import Bench, GlobalRandom
 from evolve.study.engines.engines import ENGINES, NO_MODELS, engine_names
