@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -178,3 +178,18 @@ def is_outcome(line: Mapping[str, Any]) -> bool:
     """
     kind: str = line.get("kind", OUTCOME if "verdict" in line else "")
     return kind == OUTCOME
+
+
+def ancestors(ids: Iterable[int], parents: Mapping[int, Sequence[int]]) -> set[int]:
+    """The ids of the parents of these proposals, of their parents, and so on. `parents`: of each proposal, by its id.
+
+    >>> ancestors([4], {2: (0, 1), 3: (2,), 4: (3, 2)})
+    {0, 1, 2, 3}
+    """
+    found, left = set[int](), list(ids)
+    while left:
+        for parent in parents.get(left.pop(), ()):
+            if parent not in found:
+                found.add(parent)
+                left.append(parent)
+    return found

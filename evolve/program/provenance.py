@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 
-from archive.proposal import SEED, is_outcome
+from archive.proposal import SEED, ancestors, is_outcome
 from evaluator.fit.uncertainty import IDENTIFIED
 from evolve.program.show import describe
 from evolve.program.step_shares import deployment_name
@@ -215,15 +215,10 @@ def _lineage(run: Run, number: int) -> tuple[tuple[Ancestor, ...], int]:
     by_id = {a.id: a for a in _proposals(run)}
     if number not in by_id:
         raise InputError(f"{run.path}: has no proposal {number}, which the program's record names: restore its journal")
-    line, every, left = [by_id[number]], set[int](), [number]
+    line = [by_id[number]]
     while line[-1].parents:
         line.append(by_id[line[-1].parents[0]])
-    while left:
-        for parent in by_id[left.pop()].parents:
-            if parent not in every:
-                every.add(parent)
-                left.append(parent)
-    return tuple(line), len(every)
+    return tuple(line), len(ancestors([number], {a.id: a.parents for a in by_id.values()}))
 
 
 def _proposals(run: Run) -> Iterator[Ancestor]:

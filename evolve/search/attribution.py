@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 
 from archive.archive import Archive
 from archive.champion import champion
-from archive.elite import Elite
 from archive.population import proposers
-from archive.proposal import MODEL, Outcome
+from archive.proposal import MODEL, Outcome, ancestors
 from evaluator.committee import final_champion
 from evolve.propose.llm import ledger
 from evolve.propose.llm.calls import proposes, role
@@ -81,12 +80,12 @@ def attribution(run: Run) -> Attribution:
     archive, leaders = _leaders(run.config, outcomes)
     members, front = {e.id for e in archive.members()}, {e.id for e in archive.front}
     best = final_champion(archive.members(), run.config.score.rule)
-    ancestors = _ancestors(best, archive.by_id)
+    lineage = {best.id, *ancestors([best.id], {e.id: e.parents for e in archive.by_id.values()})} if best else set()
     counts: dict[str, dict[str, int]] = {}
     for outcome in outcomes:
         id = outcome.proposal.id
         reached = (True, bool(outcome.key), bool(outcome.elite), id in members, id in front, id in leaders,
-                   id in ancestors)  # fmt: skip
+                   id in lineage)  # fmt: skip
         for name in set(proposers(outcome.proposal.operator)):  # one may have acted twice
             of_name = counts.setdefault(name, dict.fromkeys(COUNTS, 0))
             for count, yes in zip(COUNTS, reached, strict=True):
@@ -97,18 +96,6 @@ def attribution(run: Run) -> Attribution:
     }
     by_fitted = sorted(contributions.items(), key=lambda item: (-item[1].fitted, item[0]))
     return Attribution(run, best.id if best else None, dict(by_fitted))
-
-
-def _ancestors(best: Elite | None, by_id: dict[int, Elite]) -> set[int]:
-    """The ids of the champion, its parents, their parents, and so on."""
-    ancestors: set[int] = set()
-    waiting = [best.id] if best else []
-    while waiting:
-        id = waiting.pop()
-        if id in by_id and id not in ancestors:
-            ancestors.add(id)
-            waiting += by_id[id].parents
-    return ancestors
 
 
 def _leaders(config: Config, outcomes: Sequence[Outcome]) -> tuple[Archive, set[int]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from archive.champion import Rule
 from archive.elite import DIGITS, Elite
 from archive.grid import Grid
-from archive.proposal import SCORED, Outcome
+from archive.proposal import SCORED, Outcome, ancestors
 from evolve.report.story import Story, Told
 from simulator.json import JsonObject
 
@@ -79,7 +79,8 @@ def marked(story: Story, champion: int | None) -> set[int]:
     ids = {e.id for e in archive.members()} | {point.champion.id for point in story.best} | _lowest(story.rows)
     if champion is not None:
         ids.add(champion)
-    return ids | _ancestors(ids, story.rows)
+    parents = {row.outcome.proposal.id: row.outcome.proposal.parents for row in story.rows}
+    return ids | ancestors(ids, parents)
 
 
 def _lowest(rows: Sequence[Told]) -> set[int]:
@@ -91,17 +92,6 @@ def _lowest(rows: Sequence[Told]) -> set[int]:
             least = elite.joint
             ids.add(elite.id)
     return ids
-
-
-def _ancestors(ids: set[int], rows: Sequence[Told]) -> set[int]:
-    parents = {row.outcome.proposal.id: row.outcome.proposal.parents for row in rows}
-    found, left = set[int](), list(ids)
-    while left:
-        for parent in parents.get(left.pop(), ()):
-            if parent not in found:
-                found.add(parent)
-                left.append(parent)
-    return found
 
 
 def rejections(outcomes: Sequence[Outcome], most: int = 5) -> dict[str, JsonObject]:
