@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from evaluator.baselines import datasheet
 from evaluator.intervals import LEVELS, figure_of, waiting_share
+from evaluator.judge.physics import LEAST_OF_ROOFLINE
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, predictions, score_set
 from evolve.program.forecast import Bands
 from evolve.report.table import counted
@@ -43,7 +44,7 @@ def impossible(prediction: Prediction, bound: Prediction) -> list[str]:
     """A line for each time that is shorter than the datasheet allows by more than a fifth."""
 
     def compare(what: str, ours: float | None, least: float | None) -> str | None:
-        if ours is None or least is None or ours >= 0.8 * least:
+        if ours is None or least is None or ours >= LEAST_OF_ROOFLINE * least:
             return None
         return f"{what} {ours:.1f} ms is below the datasheet's bound of {least:.1f} ms: outside what the program knows"
 

@@ -194,8 +194,8 @@ def certainty_cells(constant: ConstantRecord | None) -> tuple[str, str]:
 def _doubts(constants: Sequence[ShownConstant]) -> list[str]:
     """A line for each factor of a measured kernel far from 1, where fit and measurement disagree."""
     return [
-        f"{c.method}.{c.name} = {c.value:g}: {abs(c.deviations):.1f} standard deviations from the "
-        "measurement (1, give or take 0.1): the kernel is another one here, or the term covers something else too"
+        f"{c.method}.{c.name} = {c.value:g}: {abs(c.deviations):.1f} standard deviations from the measurement (1, give "
+        f"or take {KERNEL_DEVIATION:g}): the kernel is another one here, or the term covers something else too"
         for c in constants
         if c.deviations is not None and abs(c.deviations) >= DOUBTFUL
     ]
