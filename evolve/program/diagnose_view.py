@@ -24,15 +24,16 @@ WORST_LEGEND = """\
 Mean steps of the worst stages, in us. observed: the ITL less the program's overhead per token. Then the batch, and the
 datasheet's times of its parts."""
 CHANGES_LEGEND = """\
-From the residuals on these runs at the program's constants, without refitting: in sample, and chosen with these errors
-in sight. removes: the share of the squared residuals that the term would remove beyond what other values of the
-program's own constants can, which `evolve fit` finds; grows: how much they would grow without the constant, and with
-them the prior, which holds factors of measured kernels near 1."""
+From the residuals on these runs at the program's constants, without refitting, and chosen with these errors in sight:
+no other run has tested it. removes: the share of the squared residuals that the term would remove beyond what other
+values of the program's own constants can, which `evolve fit` finds; grows: how much they would grow without the
+constant, and with them the prior, which holds factors of measured kernels near 1."""
 
 
 def print_findings(f: Findings) -> None:
     """The tables, each after what explains it."""
-    legend("in sample", also=ERRORS_LEGEND.format(seeds=arrival_seeds(f.seeds)))
+    terms = ("in sample",) if any(f.fitted_share.values()) else ()
+    legend(*terms, also=ERRORS_LEGEND.format(seeds=arrival_seeds(f.seeds)))
     show(_errors_table(f))
     shown = _shown(f)
     if shown:
@@ -98,9 +99,10 @@ def _worst_table(f: Findings) -> Table:
 
 def _additions_table(f: Findings) -> Table:
     rows = [[a.method, a.term, f"{100.0 * a.gain:.1f} %", few(a.alike)] for a in f.add]
-    return Table.of("Terms that a probe of the residuals would add (in sample)", "method|~term|>removes|~like", rows)
+    title = "Terms that a probe of the residuals would add, by these runs alone"
+    return Table.of(title, "method|~term|>removes|~like", rows)
 
 
 def _removals_table(f: Findings) -> Table:
     rows = [[f"{r.method}.{r.constant}", f"{r.value:g}", f"{100.0 * r.cost:.1f} %"] for r in f.drop]
-    return Table.of("Constants that these runs would miss least (in sample)", "constant|>value|>grows", rows)
+    return Table.of("Constants that these runs would miss least", "constant|>value|>grows", rows)

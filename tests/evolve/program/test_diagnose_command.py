@@ -113,12 +113,14 @@ def test_overloaded_runs_are_diagnosed_if_they_are_named(tiny: Path) -> None:
         observed([replace(e, observed=None) for e in runs], named=True)
 
 
-def test_diagnose_prints_errors_and_says_what_is_in_sample(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diagnose_prints_errors_and_that_no_other_run_tested_its_terms(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["diagnose", "champion", "--experiments", str(tiny.parent / "data.yaml")]) == 0
     out = capsys.readouterr().out
     for part in ("Errors of champion by run and load stage", "dense-chat", " new ", "What the errors go along with",
-                 "The steps of the worst stages", "would add (in sample)", "would miss least (in sample)"):  # fmt: skip
+                 "The steps of the worst stages", "would add, by these runs alone", "would miss least"):  # fmt: skip
         assert part in out
+    assert "no other run has tested it" in " ".join(out.split())
+    assert "in sample: on the runs that the program was fitted on" not in out  # none of these
 
 
 def test_diagnose_needs_measurements(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
