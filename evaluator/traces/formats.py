@@ -227,7 +227,9 @@ def _benchmark(path: Path) -> Rows:
         "arrival_s": numbers["start_times"], "input_len": numbers["input_lens"], "output_len": numbers["output_lens"],
         "ttft_ms": 1e3 * ttft_s, "e2e_ms": 1e3 * (ttft_s + sums),
     }  # fmt: skip
-    return Rows(columns, lambda i: f"{path}: request {i}")
+    model = value.get("model_id")
+    about = (f"{path.name} was measured on {shown(model)}, as it says",) if isinstance(model, str) and model else ()
+    return Rows(columns, lambda i: f"{path}: request {i}", about=about)
 
 
 def _numbers(path: Path, name: str, items: Sequence[Any]) -> np.ndarray:

@@ -35,7 +35,10 @@ from simulator.json import JsonObject
 
 EXPERIMENTS, TABLES = "traces.yaml", ".parquet"
 MARK = "# Written by evolve ingest --trace"  # how our experiments file begins, that of --tracev2 too
-HEADER = "# Written by evolve ingest {}: each experiment replays the table that its workload names.\n"
+HEADER = """\
+# Written by evolve ingest {}: each experiment replays the table that its workload names.
+# A trace that is read again replaces its entry, and comments are not kept: edit a copy.
+"""
 OPTION = re.compile(r"--\w+")
 ROWS = 1 << 17  # rows encoded at a time
 LEGEND = """\
