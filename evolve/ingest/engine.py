@@ -14,7 +14,7 @@ from evolve.ingest.read.manifest import FILE, Listed
 from evolve.ingest.read.settings import Settings
 from evolve.ingest.read.values import Findings
 from simulator.errors import shown
-from simulator.experiment.experiment import Engine
+from simulator.experiment.experiment import STANDARD, unsplit_tokens
 
 DEFAULTS = (
     *("max_num_seqs", "max_num_batched_tokens", "block_size", "gpu_memory_utilization"),
@@ -41,12 +41,11 @@ def make_engine(
             text = f"{key} is {shown(value)} as given, the folder says {shown(engine[key])}"
             findings.note("--engine", text)
     engine.update(overrides)
-    standard = Engine()
-    assumed: dict[str, Setting] = {key: getattr(standard, key) for key in DEFAULTS if key not in engine}
+    assumed: dict[str, Setting] = {key: getattr(STANDARD, key) for key in DEFAULTS if key not in engine}
     if "max_num_batched_tokens" in assumed and engine.get("chunked_prefill") is False:
-        # vLLM's default then has room for the longest request. The experiment looks up that of an unknown length.
+        # The experiment looks up the longest request, where no source gives max_model_len.
         if longest := engine.get("max_model_len"):
-            assumed["max_num_batched_tokens"] = max(int(longest), standard.max_num_batched_tokens)
+            assumed["max_num_batched_tokens"] = unsplit_tokens(int(longest))
         else:
             del assumed["max_num_batched_tokens"]
     if assumed:

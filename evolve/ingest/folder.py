@@ -29,9 +29,8 @@ from evolve.ingest.read.traces import Traces, read_traces
 from evolve.ingest.read.values import Findings
 from evolve.ingest.write.steps import Written, write_steps
 from evolve.ingest.write.tables import write_cycles, write_journeys, write_kv_events, write_requests
+from simulator.experiment.experiment import STANDARD, unsplit_tokens
 
-BUDGET = 2048  # tokens per step, vLLM's default, if no source gives max_num_batched_tokens
-BLOCK = 16  # tokens per KV block, vLLM's default, if no KV event gives it
 LEAST_JOURNEYS = 0.9  # of the client's requests; with fewer, batches cannot be reconstructed
 
 T = TypeVar("T")
@@ -169,9 +168,10 @@ def _batches(inputs: Inputs, findings: Findings) -> Batches | None:
         return None
     budget = inputs.settings.engine.get("max_num_batched_tokens")
     if budget is None and inputs.log.chunked_prefill is False and inputs.log.max_model_len:
-        budget = max(inputs.log.max_model_len, BUDGET)  # vLLM's default, which splits no prompt
-    if budget is None:
-        findings.warn("exp-config.yaml", f"gives no max_num_batched_tokens: long prompts are split as with {BUDGET}")
+        budget = unsplit_tokens(inputs.log.max_model_len)
+    if not budget:
+        budget = STANDARD.max_num_batched_tokens
+        findings.warn("exp-config.yaml", f"gives no max_num_batched_tokens: long prompts are split as with {budget}")
     if inputs.log.async_scheduling is None:
         findings.note("vllm.log", "does not say whether scheduling is asynchronous: inferred from the summaries")
     prompts = np.full(len(traces.core_ids) if clients else 0, NONE)
@@ -184,8 +184,8 @@ def _batches(inputs: Inputs, findings: Findings) -> Batches | None:
         inputs.chains,
         epoch_offset_s=inputs.epoch[0] if inputs.epoch else 0.0,
         same_prompt=prompts.tolist(),
-        budget=budget or BUDGET,
-        block=(inputs.chains.block_size if inputs.chains else None) or BLOCK,
+        budget=budget,
+        block=(inputs.chains.block_size if inputs.chains else None) or STANDARD.block_size,
         caching=inputs.log.prefix_caching is not False,
         asynchronous=inputs.log.async_scheduling,
     )

@@ -65,6 +65,15 @@ class Engine:
     version: str | None = None
 
 
+STANDARD = Engine()  # vLLM's defaults
+
+
+def unsplit_tokens(longest: int) -> int:
+    """vLLM's default for max_num_batched_tokens, in tokens, without chunked prefill: a step has room for the `longest`
+    request, which is max_model_len (vllm/engine/arg_utils.py)."""
+    return max(longest, STANDARD.max_num_batched_tokens)
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """Conversations: how many turns each has, and the seconds from one turn's arrival to that of the next."""

@@ -15,7 +15,7 @@ from typing import Any
 from simulator.errors import InputError, Section, nearest_listed, shown
 from simulator.experiment import limits
 from simulator.experiment.deployment import deployment_facts, max_model_len
-from simulator.experiment.experiment import CLEAN, Engine, Experiment, Observed, Profile, Workload
+from simulator.experiment.experiment import CLEAN, Engine, Experiment, Observed, Profile, Workload, unsplit_tokens
 from simulator.experiment.hardware import gpu_of, mfu_of
 from simulator.experiment.observations import FREE, doubts, measured, only, read_components, read_observed
 from simulator.experiment.trace import Trace
@@ -214,7 +214,7 @@ def _with_room(top: Section, engine: Engine, config: Mapping[str, Any]) -> Engin
     budget = engine.max_num_batched_tokens
     e = top.section("engine", "give a mapping of engine settings")
     if not e.has("max_num_batched_tokens"):
-        return replace(engine, max_num_batched_tokens=max(longest, budget))
+        return replace(engine, max_num_batched_tokens=unsplit_tokens(longest))
     if budget < longest:
         problem = f"must be at least max_model_len, {longest}, with chunked_prefill: false, got {budget}"
         raise e.error("max_num_batched_tokens", problem, "raise it, or lower max_model_len, as vLLM demands")

@@ -144,7 +144,7 @@ def test_without_held_out_errors_those_in_sample_are_taken_and_the_output_says_s
     assert run_command(["drift", str(tmp_path / "mine.py"), "--experiments", str(data)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "errors in sample stand for them" in out and "no drift found (3 runs, 5 load stages)" in out
-    assert "dense-overloaded is left out: its quality is overloaded" in out
+    assert "dense-overloaded is left out: overloaded" in out
 
 
 def test_the_command_that_follows_a_drift_brings_the_program_back(
