@@ -113,7 +113,9 @@ def test_overloaded_runs_are_diagnosed_if_they_are_named(tiny: Path) -> None:
         observed([replace(e, observed=None) for e in runs], named=True)
 
 
-def test_diagnose_prints_errors_and_that_no_other_run_tested_its_terms(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diagnose_prints_errors_and_that_no_other_run_tested_its_terms(
+    tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command(["diagnose", "champion", "--experiments", str(tiny.parent / "data.yaml")]) == 0
     out = capsys.readouterr().out
     for part in ("Errors of champion by run and load stage", "dense-chat", " new ", "What the errors go along with",

@@ -99,7 +99,9 @@ def test_folds_have_folders_of_their_own_whatever_the_names_are(tmp_path: Path) 
     raw = yaml.safe_load(DATA)
     names = ("聊天", "代码", "Chat 1k", "chat_1k")
     [first, *_] = raw["experiments"]
-    raw["experiments"] = [first | {"id": f"e{i}", "workload": first["workload"] | {"name": name}} for i, name in enumerate(names)]
+    raw["experiments"] = [
+        first | {"id": f"e{i}", "workload": first["workload"] | {"name": name}} for i, name in enumerate(names)
+    ]
     (tmp_path / "names.yaml").write_text(yaml.safe_dump(raw, allow_unicode=True))
     config = Config(data=DataSettings(files=(str(tmp_path / "names.yaml"),), predict_files=()))
     folds, _ = folds_of(config, ("workloads",), 10, chosen(config.data)[0])
@@ -112,7 +114,9 @@ def test_the_best_known_answer_predicts_every_run_whose_e2e_was_observed() -> No
     def row(number: int, e2e: float | None, known: dict[str, float | None]) -> Row:
         errors = dict.fromkeys(FIGURES, None if e2e is None else 3.0)
         answers = {name: {"e2e": error, "ttft": 5.0, "itl": 5.0} for name, error in known.items()}
-        return Row("models", "m", f"e{number}", "m", "w", 1, False, "k", e2e is not None, {}, errors, False, {}, answers)
+        return Row(
+            "models", "m", f"e{number}", "m", "w", 1, False, "k", e2e is not None, {}, errors, False, {}, answers
+        )
 
     rows = [row(0, 3.0, {"partial": 1.0, "whole": 4.0}), row(1, 3.0, {"partial": None, "whole": 6.0}),
             row(2, None, {"partial": None, "whole": None})]  # fmt: skip
