@@ -28,12 +28,16 @@ def experiments_of(files: Sequence[str]) -> list[Experiment]:
     """
     experiments: dict[str, Experiment] = {}
     for name in files:
-        bundled = name in BUNDLED and not Path(name).exists()
-        for e in bundled_file(name) if bundled else load_experiments(Path(name)):
+        for e in bundled_file(name) if _is_bundled(name) else load_experiments(Path(name)):
             if e.id in experiments:
                 raise InputError(f"{name}: experiment {e.id!r} is in another file too: rename one")
             experiments[e.id] = e
     return list(experiments.values())
+
+
+def _is_bundled(name: str) -> bool:
+    """Whether this names a bundled file: a file of the user's that is called so comes first."""
+    return name in BUNDLED and not Path(name).exists()
 
 
 def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
@@ -122,7 +126,7 @@ def located(data: DataSettings) -> DataSettings:
     """The settings with the user's files by their whole paths, so that they are found from another folder too."""
 
     def whole(name: str) -> str:
-        return name if name in BUNDLED else str(Path(name).resolve())
+        return name if _is_bundled(name) else str(Path(name).resolve())
 
     return replace(data, files=tuple(map(whole, data.files)), predict_files=tuple(map(whole, data.predict_files)))
 
