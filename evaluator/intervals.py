@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from evaluator.score import Prediction, predictions, score_set
 from simulator.experiment.experiment import Experiment, Observation
 from simulator.experiment.facts import has_curves
-from simulator.language.ir import Expr, Number, Op, Program, with_returns
+from simulator.language.ir import Number, Op, Program, with_step_times
 from simulator.language.opcodes import assemble
 
 # {figure: (latency, statistic)}; of ITL only the mean was observed anywhere, so its percentiles have no residuals.
@@ -115,12 +115,7 @@ def waiting_share(prediction: Prediction) -> float:
 
 def slowed(program: Program, factor: float) -> Program:
     """The program with all of its step times times `factor`."""
-
-    def slow(value: Expr) -> Expr:
-        return Op("*", Number(factor), value)
-
-    changed = (with_returns(f, slow) if f.name == "step_time" else f for f in program.functions)
-    return replace(program, functions=tuple(changed))
+    return with_step_times(program, lambda time: Op("*", Number(factor), time))
 
 
 def disagreements(

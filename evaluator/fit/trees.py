@@ -18,7 +18,7 @@ from evaluator.fit.steps import StepRun
 from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.forest import LEAF, Corrections, Forest, Tree
-from simulator.language.ir import Expr, Field, Function, Op, Program, with_returns
+from simulator.language.ir import Field, Function, Op, Program, with_step_times
 from simulator.language.opcodes import assemble, feature
 from simulator.language.parse import parse
 from simulator.schema import DECODE_REQS, PREFILL_REQS, TREES
@@ -164,12 +164,7 @@ def times_trees(program: Program) -> Program:
     def step_time(b, s):
         return (s.weights_us + b.kv_read_us) * b.trees
     """
-
-    def times(value: Expr) -> Expr:
-        return Op("*", value, Field("b", TREES.name))
-
-    changed = (with_returns(f, times) if f.name == "step_time" else f for f in program.functions)
-    return replace(program, functions=tuple(changed))
+    return with_step_times(program, lambda time: Op("*", time, Field("b", TREES.name)))
 
 
 @dataclass(frozen=True)

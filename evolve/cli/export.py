@@ -54,9 +54,9 @@ def export(spec: str, kind: str, out: Path | None, as_json: bool, caps: dict[str
         raise InputError("--json only applies together with --to openevolve: leave it out, or give --to json")
     if out:
         check_writable(out, "--out", SUFFIXES[kind])
+        if out.is_file() and (other := _what_is_there(out, kind)):
+            raise InputError(f"{out}: exists, and is {other}: choose another --out")
     text = _text(spec, kind, Caps(**caps))
-    if out and out.is_file() and (other := _what_is_there(out, kind)):
-        raise InputError(f"{out}: exists, and is {other}: choose another --out")
     if out is None:
         say(text, end="")
         return 0

@@ -212,6 +212,11 @@ def experiments_for(source: Source, file: str | None, ids: Sequence[str]) -> lis
     run = None if file else run_of(source)
     if run is None:
         return named_experiments(file, ids)
+    return experiments_in(run, ids)
+
+
+def experiments_in(run: Run, ids: Sequence[str]) -> list[Experiment]:
+    """The experiments of these ids, all if there are none, that a run fits or predicts. Raises InputError."""
     fitted, others = run.experiments()
     return only_named([*fitted, *others], ids, (*run.config.data.files, *run.config.data.predict_files))
 

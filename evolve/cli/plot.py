@@ -10,7 +10,7 @@ from types import ModuleType
 
 import click
 
-from evolve.cli.options import caps_options, ids_option, load, named_experiments, only_named
+from evolve.cli.options import caps_options, experiments_in, ids_option, load, named_experiments
 from evolve.report.printing import prose
 from evolve.report.searched import searched
 from evolve.report.terms import legend
@@ -105,8 +105,4 @@ def _program(
     if not is_run(Path(name)):
         return load(name, caps), named_experiments(file, ids)
     run = searched(Path(name))
-    if file:
-        return run.source, named_experiments(file, ids)
-    fitted, others = run.run.experiments()
-    data = run.run.config.data
-    return run.source, only_named([*fitted, *others], ids, [*data.files, *data.predict_files])
+    return run.source, named_experiments(file, ids) if file else experiments_in(run.run, ids)

@@ -160,15 +160,16 @@ def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
     config = load_config(options["config_name"])
     named = {"models": models, "workloads": options["workloads"], "exclude": options["exclude"]}
     data = replace(config.data, **{name: words for name, words in named.items() if words})
-    if options["experiments"]:
-        data = _of_files(data, options["experiments"])
+    data = _of_files(data, options["experiments"])
     search = replace(config.search, evolve=options["methods"]) if options["methods"] else config.search
     top = {name: options[name] for name in ("budget", "seed") if options[name] is not None}
     return replace(config, data=data, caps=replace(config.caps, **options["caps"]), search=search, **top)
 
 
 def _of_files(data: DataSettings, files: tuple[str, ...]) -> DataSettings:
-    """The settings with the experiments of these files instead. Raises InputError for measurements that cannot be."""
+    """The settings with the experiments of these files, if any. Raises InputError for measurements that cannot be."""
+    if not files:
+        return data
     own = replace(data, files=files, predict_files=())
     refuse_absurd(chosen(own)[0])
     return own
@@ -253,8 +254,7 @@ def baselines(config_name: str, budget: int, seeds: int, experiments: tuple[str,
     evolve resume runs/baselines/mine             continue after Ctrl-C
     """
     config = replace(llm_config(load_config(config_name), llm), budget=budget)
-    if experiments:
-        config = replace(config, data=_of_files(config.data, experiments))
+    config = replace(config, data=_of_files(config.data, experiments))
     engines, left_out = engine_names(only, models=config.search.proposer != "offline")
     for line in left_out:
         warn(line)

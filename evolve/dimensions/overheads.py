@@ -105,12 +105,11 @@ def speed_of(subject: Subject) -> Speed:
 
 
 def _data(subject: Subject) -> Exhibit:
-    ids = {e.id for e in subject.fitted}
     rows = [
         (kind, len(runs), sum(map(requests_of, runs)), sum(map(gpu_hours, runs)), len({e.model for e in runs}))
         for kind, runs in (
             ("fitted", subject.fitted),
-            ("measured, not fitted", [e for e in subject.experiments if e.observed and e.id not in ids]),
+            ("measured, not fitted", [e for e in subject.others if e.observed]),
         )
     ]
     return Exhibit.of(

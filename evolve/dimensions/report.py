@@ -114,8 +114,7 @@ def _about(subject: Subject) -> str:
             theirs = f"The {counted(len(record.fitted), 'run')} that it was fitted on are not here"
             return f"{subject.source.name} is judged on {judged}. {theirs}: give them with --experiments."
         return f"{subject.source.name} is judged on {judged}; as far as is known it was fitted on none of them."
-    ids = {e.id for e in fitted}
-    others = [e for e in subject.experiments if e.id not in ids]
+    others = subject.others
     judged = f" It is judged on {counted(len(others), 'other run')}." if len(others) == len(subject.experiments) else ""
     gpus = ", ".join(sorted({e.hardware for e in fitted}))
     count = len({e.model for e in fitted})

@@ -19,7 +19,7 @@ from evolve.run.selectors import positions
 from simulator.clock.run import HostileStep
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
-from simulator.language.ir import Expr, Field, Function, Number, Op, Program, rebuilt, with_returns
+from simulator.language.ir import Expr, Field, Number, Op, Program, rebuilt, with_step_times
 from simulator.schema import KERNELS
 
 ALL = "all"
@@ -51,11 +51,7 @@ def kernels_times(program: Program, factor: float) -> Program:
 
 def steps_longer(program: Program, us: float) -> Program:
     """The program with every step longer by `us` microseconds."""
-
-    def longer(f: Function) -> Function:
-        return with_returns(f, lambda e: Op("+", e, Number(us))) if f.name == "step_time" else f
-
-    return replace(program, functions=tuple(map(longer, program.functions)))
+    return with_step_times(program, lambda time: Op("+", time, Number(us)))
 
 
 def constants_times(program: Program, positions: Sequence[int], factor: float) -> Program:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
@@ -48,12 +49,18 @@ class Subject:
     naming: tuple[str, ...] | None
     given: tuple[str, ...]
 
-    @property
+    @cached_property
     def fitted(self) -> tuple[Experiment, ...]:
         """All known runs that the program was fitted on, or the fitted parts of them, whatever it is judged on; none
         without a record."""
         record = self.source.record
         return tuple(part for e in self.known if (part := fitted_part(record, e))) if record else ()
+
+    @property
+    def others(self) -> tuple[Experiment, ...]:
+        """Those on which it is judged and that it was not fitted on, not even on a part."""
+        fitted = {e.id for e in self.fitted}
+        return tuple(e for e in self.experiments if e.id not in fitted)
 
     @property
     def unknown_runs(self) -> str:

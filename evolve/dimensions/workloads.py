@@ -197,8 +197,7 @@ def _never_fitted(evidence: Evidence) -> list[str]:
 
 def _kinds(evidence: Evidence) -> Exhibit:
     subject = evidence.subject
-    fitted = {e.id for e in subject.fitted}
-    others = [e for e in subject.experiments if e.id not in fitted and e.observed]
+    others = [e for e in subject.others if e.observed]
     rows = [(kind, sum(map(holds, subject.fitted)), sum(map(holds, others))) for kind, holds in LOADS.items()]
     return Exhibit.of(
         "Kinds of loads that an experiments file can describe, and how many runs are of each kind",

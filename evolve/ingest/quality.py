@@ -22,9 +22,7 @@ from evolve.ingest.read.settings import Load
 from evolve.ingest.read.traces import FOREIGN
 from evolve.ingest.read.values import Finding, Findings
 from evolve.ingest.write.steps import CONTRADICTED
-from simulator.experiment.experiment import CLEAN, OVERLOADED, Observation
-from simulator.experiment.observations import measured
-from simulator.experiment.trace import Trace, latencies_ms, rows_by_stage
+from simulator.experiment.experiment import CLEAN, OVERLOADED
 
 FAILED_SHARE = 0.10
 """Of all requests; the rule of those who published the data (three of their 16 runs: 33, 69 and 85 %)."""
@@ -283,31 +281,3 @@ def _check_client(inputs: Inputs, derived: Derived, findings: Findings) -> None:
         spread = f"{tokens.min()} to {tokens.max()} tokens, {tokens.mean():.4g} on average"
         text = f"answers have {spread}, not the output_len of {wanted} that the observed ITL is computed with"
         findings.warn("requests", text, int((tokens != wanted).sum()))
-
-
-def overload(trace: Trace) -> tuple[str, ...]:
-    """Why the latencies of a trace are those of a queue, and of the requests that got through; nothing if clean."""
-    figures = measured(trace, int(trace.requests.stage.max()) + 1)
-    if figures is None or trace.recorded is None or figures.summary is None:
-        return ()
-    _, ttft, _ = latencies_ms(trace.requests, trace.recorded.e2e_ms, trace.recorded.ttft_ms)
-    stages = rows_by_stage(trace.requests.stage, len(figures.stages))
-    each = {
-        k: _report(stage, ttft[rows], trace.file)
-        for k, (stage, rows) in enumerate(zip(figures.stages, stages, strict=True))
-    }
-    run = _report(figures.summary, ttft[trace.requests.stage >= 0], trace.file)
-    failed = (run.failed or 0) + trace.failed
-    run = replace(run, requests=(run.completed or 0) + failed, failed=failed)
-    return judge(Reports(run, each), None).reasons
-
-
-def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> Report:
-    """The report of requests with these figures."""
-    quickest = np.nanmin(ttft_ms) if (~np.isnan(ttft_ms)).any() else None
-    e2e, ttft = (
-        {name: value / 1e3 for name, value in pairs if value is not None}
-        for pairs in ((("mean", o.e2e_ms.mean),), (("mean", o.ttft_ms.mean), ("min", quickest)))
-    )
-    sent = (o.completed or 0) + (o.failed or 0)
-    return Report(source, sent, o.completed, o.failed, e2e, ttft, {}, {}, {}, {})

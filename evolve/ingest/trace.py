@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,18 +18,17 @@ from evaluator.traces.formats import HASH_TOKENS, HASHES
 from evaluator.traces.read import read_trace
 from evolve.ingest.options import Given, Setting
 from evolve.ingest.output import LINE_WIDTH, create
-from evolve.ingest.quality import overload
+from evolve.ingest.quality import judge
+from evolve.ingest.read.reports import Report, Reports
 from evolve.ingest.read.sources import shown_path
 from evolve.ingest.recording import assumed, engine_of, observed_trace, overridden
-from evolve.report.printing import note, prose, show
-from evolve.report.table import Table
 from evolve.run.files import draft_of, write_text
-from evolve.terminal import command, say, suggest
 from simulator.documents import parse_yaml, read_bytes
 from simulator.errors import InputError
-from simulator.experiment.experiment import OVERLOADED, Experiment
+from simulator.experiment.experiment import OVERLOADED, Experiment, Observation
 from simulator.experiment.file import BEGIN, experiment_from_mapping
-from simulator.experiment.trace import NOT_COUNTED, Trace, repeated_share
+from simulator.experiment.observations import measured
+from simulator.experiment.trace import NOT_COUNTED, Trace, latencies_ms, repeated_share, rows_by_stage
 from simulator.experiment.workload_entry import NO_FILES
 from simulator.json import JsonObject
 
@@ -41,9 +40,6 @@ HEADER = """\
 """
 OPTION = re.compile(r"--\w+")
 ROWS = 1 << 17  # rows encoded at a time
-LEGEND = """\
-repeated: the share of prompt tokens that an earlier prompt began with, which a large enough prefix cache holds;
-windows: the time windows that stand for load stages; measured: requests whose latencies the file has."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ class Converted:
             "repeated_share": self.repeated,
             "windows": int(r.stage.max()) + 1,
             "measured": int((~np.isnan(recorded.e2e_ms)).sum()) if recorded else 0,
-            "notes": [*self.trace.notes, *([_assuming(self.source, self.assumed)] if self.assumed else [])],
+            "notes": [*self.trace.notes, *([assuming(self.source, self.assumed)] if self.assumed else [])],
             "experiment": self.experiment.id if self.experiment else None,
             "replaced": self.replaced,
             "overloaded": list(self.source.overloaded),
@@ -128,7 +124,7 @@ def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Sou
     if (model is None) != (given.hardware is None):
         raise InputError("--model and --hardware together make an experiment of a trace: give both, or neither")
     traces = [(path.stem, read_trace(path, path.name)) for path in files]
-    return [Source(name, "--trace", trace, model, given.engine, overload(trace)) for name, trace in traces]
+    return [Source(name, "--trace", trace, model, given.engine, _overload(trace)) for name, trace in traces]
 
 
 def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: Given) -> list[Source]:
@@ -143,12 +139,40 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
         engine = engine_of(server, given.engine)
         if changed := overridden(server, given.engine):
             trace = replace(trace, notes=(*trace.notes, changed))
-        about = overload(trace), observed.simulated, observed.beside
+        about = _overload(trace), observed.simulated, observed.beside
         # Traces of several folders often have the same name.
         alike = sum(other.stem == data.stem for _, other in pairs) > 1
         name = f"{data.resolve().parent.name}-{data.stem}" if alike else data.stem
         sources.append(Source(name, "--tracev2", trace, served, engine, *about))
     return sources
+
+
+def _overload(trace: Trace) -> tuple[str, ...]:
+    """Why the latencies of a trace are those of a queue, and of the requests that got through; nothing if clean."""
+    figures = measured(trace, int(trace.requests.stage.max()) + 1)
+    if figures is None or trace.recorded is None or figures.summary is None:
+        return ()
+    _, ttft, _ = latencies_ms(trace.requests, trace.recorded.e2e_ms, trace.recorded.ttft_ms)
+    stages = rows_by_stage(trace.requests.stage, len(figures.stages))
+    each = {
+        k: _report(stage, ttft[rows], trace.file)
+        for k, (stage, rows) in enumerate(zip(figures.stages, stages, strict=True))
+    }
+    run = _report(figures.summary, ttft[trace.requests.stage >= 0], trace.file)
+    failed = (run.failed or 0) + trace.failed
+    run = replace(run, requests=(run.completed or 0) + failed, failed=failed)
+    return judge(Reports(run, each), None).reasons
+
+
+def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> Report:
+    """The report of requests with these figures."""
+    quickest = np.nanmin(ttft_ms) if (~np.isnan(ttft_ms)).any() else None
+    e2e, ttft = (
+        {name: value / 1e3 for name, value in pairs if value is not None}
+        for pairs in ((("mean", o.e2e_ms.mean),), (("mean", o.ttft_ms.mean), ("min", quickest)))
+    )
+    sent = (o.completed or 0) + (o.failed or 0)
+    return Report(source, sent, o.completed, o.failed, e2e, ttft, {}, {}, {}, {})
 
 
 def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converted]:
@@ -171,7 +195,7 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
             files_here = replace(NO_FILES, trace=lambda *_, trace=source.trace: trace)
             experiment = experiment_from_mapping(entry, source.where, known_models(), hardware_table(), files_here)
             lacking = assumed(experiment, source.engine)
-            about = [_assuming(source, lacking)] if lacking else []
+            about = [assuming(source, lacking)] if lacking else []
             if notes := [*source.trace.notes, *about, *source.overloaded]:
                 entry["x_note"] = notes
             entries.append(entry)
@@ -207,7 +231,7 @@ def _entry(source: Source, model: str, given: Given) -> JsonObject:
     return entry | ({"quality": OVERLOADED} if source.overloaded else {})
 
 
-def _assuming(source: Source, options: str) -> str:
+def assuming(source: Source, options: str) -> str:
     """The note on settings of the engine that are assumed; they end it, as options."""
     blocks = "" if "total_kv_blocks" in source.engine else ", KV blocks from the GPU's memory and the others by default"
     text = f"engine settings that nothing gives are assumed{blocks}"
@@ -260,43 +284,6 @@ def write_table(trace: Trace, path: Path) -> None:
         columns[HASHES] = pa.ListArray.from_arrays(pa.array(r.chains.first, pa.int32()), pa.array(r.chains.number))
         columns[HASH_TOKENS] = pa.array(np.full(len(r), r.chains.piece_len, np.int32))
     pq.write_table(pa.table(columns), path, compression="zstd", row_group_size=ROWS)
-
-
-def print_converted(converted: Iterable[Converted], out: Path) -> None:
-    """A row per trace, its notes, and what to do next."""
-    rows = []
-    every = list(converted)
-    for c in every:
-        j = c.to_json()
-        prompts, answers = (f"{j[k]['mean']:.0f} / {j[k]['p99']:.0f}" for k in ("prompt_tokens", "output_tokens"))
-        rate = f"{j['requests'] / j['duration_s']:.2f}" if j["duration_s"] else "-"
-        rows.append([c.name, f"{j['requests']:,}", f"{j['duration_s']:,.0f}", rate, prompts, answers,
-                     f"{100 * j['repeated_share']:.0f} %", str(j["windows"]), f"{j['measured']:,}"])  # fmt: skip
-    heads = "~trace|>requests|>seconds|>requests/s|>prompt mean / p99|>answer mean / p99|>repeated|>windows|>measured"
-    prose(LEGEND)
-    show(Table.of("Traces, lengths in tokens", heads, rows))
-    for c in every:
-        for text in c.trace.notes:
-            note(f"{c.name}: {text}")
-        if c.assumed:
-            note(f"{c.name}: {_assuming(c.source, '')}")
-            say(f"  {c.assumed}")  # a line of its own, so that it can be copied
-        for reason in c.source.overloaded:
-            note(f"{c.name}: overloaded, not fitted by default: {reason}")
-        if c.replaced:
-            note(f"{c.name}: replaces another trace, or other settings, of that name in {shown_path(out)}")
-        if c.experiment and c.experiment.id != c.name:
-            note(f"{c.name}: its experiment is {c.experiment.id}, because commas separate ids")
-    if any(c.experiment for c in every):
-        file = str(out / EXPERIMENTS)
-        fit = [command("fit", "champion", "--experiments", file, "--split", "--out", "mine.py")]
-        measured = all(
-            c.trace.recorded and not (c.source.overloaded or c.source.simulated) for c in every if c.experiment
-        )
-        suggest(command("predict", "champion", "--experiments", file), *(fit if measured else []))
-    else:
-        lacking = "--hardware says" if all(c.source.model for c in every) else "--model and --hardware say"
-        note(f"no experiment: {lacking} where the trace is replayed")
 
 
 def _spread(lengths: np.ndarray) -> JsonObject:

@@ -20,12 +20,15 @@ from rich.progress import (
 
 from evolve.ingest.batch import Run
 from evolve.ingest.output import EXPERIMENTS
+from evolve.ingest.read.sources import shown_path
 from evolve.ingest.read.values import Finding
 from evolve.ingest.report import AlphaTargets, BatchCounts, QualityReport, RequestCounts
+from evolve.ingest.trace import EXPERIMENTS as TRACES
+from evolve.ingest.trace import Converted, assuming
 from evolve.report.printing import note, prose, show
 from evolve.report.progress import Line
 from evolve.report.table import Table, number
-from evolve.terminal import command, suggest
+from evolve.terminal import command, say, suggest
 from simulator.text import visible
 
 LEGEND = """\
@@ -35,6 +38,9 @@ usable pairs of consecutive sampled steps, of all such pairs, and the mean of th
 found in the prefix cache at first admission; known, inferred, not: admissions of which the engine recorded this, of
 which it follows from other records, or of which nothing shows it (taken as not cached); to queue: arrival to queue,
 mean and sd; after: finish to departure, mean."""
+TRACES_LEGEND = """\
+repeated: the share of prompt tokens that an earlier prompt began with, which a large enough prefix cache holds;
+windows: the time windows that stand for load stages; measured: requests whose latencies the file has."""
 MOST_WARNINGS = 20  # kinds of warnings printed; quality.json has all
 
 
@@ -196,3 +202,40 @@ def _where(runs: Sequence[str], reports: Sequence[QualityReport]) -> str:
 
 def _count(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
+
+
+def print_converted(converted: Iterable[Converted], out: Path) -> None:
+    """A row per trace, its notes, and what to do next."""
+    rows = []
+    every = list(converted)
+    for c in every:
+        j = c.to_json()
+        prompts, answers = (f"{j[k]['mean']:.0f} / {j[k]['p99']:.0f}" for k in ("prompt_tokens", "output_tokens"))
+        rate = f"{j['requests'] / j['duration_s']:.2f}" if j["duration_s"] else "-"
+        rows.append([c.name, f"{j['requests']:,}", f"{j['duration_s']:,.0f}", rate, prompts, answers,
+                     f"{100 * j['repeated_share']:.0f} %", str(j["windows"]), f"{j['measured']:,}"])  # fmt: skip
+    heads = "~trace|>requests|>seconds|>requests/s|>prompt mean / p99|>answer mean / p99|>repeated|>windows|>measured"
+    prose(TRACES_LEGEND)
+    show(Table.of("Traces, lengths in tokens", heads, rows))
+    for c in every:
+        for text in c.trace.notes:
+            note(f"{c.name}: {text}")
+        if c.assumed:
+            note(f"{c.name}: {assuming(c.source, '')}")
+            say(f"  {c.assumed}")  # a line of its own, so that it can be copied
+        for reason in c.source.overloaded:
+            note(f"{c.name}: overloaded, not fitted by default: {reason}")
+        if c.replaced:
+            note(f"{c.name}: replaces another trace, or other settings, of that name in {shown_path(out)}")
+        if c.experiment and c.experiment.id != c.name:
+            note(f"{c.name}: its experiment is {c.experiment.id}, because commas separate ids")
+    if any(c.experiment for c in every):
+        file = str(out / TRACES)
+        fit = [command("fit", "champion", "--experiments", file, "--split", "--out", "mine.py")]
+        measured = all(
+            c.trace.recorded and not (c.source.overloaded or c.source.simulated) for c in every if c.experiment
+        )
+        suggest(command("predict", "champion", "--experiments", file), *(fit if measured else []))
+    else:
+        lacking = "--hardware says" if all(c.source.model for c in every) else "--model and --hardware say"
+        note(f"no experiment: {lacking} where the trace is replayed")

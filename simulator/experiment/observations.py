@@ -150,9 +150,9 @@ def _statistic(o: Section, key: str) -> Statistic:
 
 def doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
     """Notes on observations that are probably wrong."""
-    summary, gaps = observed.summary if observed else None, gaps_of(workload)
-    if summary is None:
+    if observed is None or observed.summary is None:
         return ()
+    summary, gaps = observed.summary, gaps_of(workload)
     every = {name: getattr(summary, f"{name}_ms") for name in ("e2e", "ttft", "itl")}
     lines = [
         f"the observed mean {name.upper()}, {s.mean:g} ms, is above its p99, {s.p99:g} ms: check the figures"
@@ -167,7 +167,7 @@ def doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
         and later > whole
     ]
     for name, s in every.items():
-        means = [getattr(stage, f"{name}_ms").mean for stage in observed.stages] if observed else []
+        means = [getattr(stage, f"{name}_ms").mean for stage in observed.stages]
         if s.mean is None or not means or None in means:
             continue
         low, high = min(means), max(means)

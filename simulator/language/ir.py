@@ -277,6 +277,17 @@ def with_returns(function: Function, change: Callable[[Expr], Expr]) -> Function
     return replace(function, body=body, result=change(function.result))
 
 
+def with_step_times(program: Program, change: Callable[[Expr], Expr]) -> Program:
+    """The program with `change` applied to each time that its step_time returns.
+
+    >>> program = parse("def step_time(b, s): return b.tokens")
+    >>> spell(inlined(with_step_times(program, lambda time: Op("*", Number(2.0), time)).functions[0]))
+    '2 * b.tokens'
+    """
+    changed = (with_returns(f, change) if f.name == "step_time" else f for f in program.functions)
+    return replace(program, functions=tuple(changed))
+
+
 def inlined(function: Function) -> Expr:
     """The function as one expression: without assignments, early returns as conditionals.
 
