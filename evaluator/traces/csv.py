@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv
 
 from simulator.errors import NO_COMMA, InputError, shown
@@ -91,7 +90,7 @@ def seconds_of(texts: np.ndarray, name: str, place: Callable[[int], str]) -> np.
     """
     if not len(texts):
         return np.zeros(0)
-    plain = pc.replace_substring_regex(pa.array(texts, pa.string()), r"(\+00:?00|Z)$", "")
+    plain = pa.array([re.sub(r"(\+00:?00|Z)\Z", "", text) for text in texts], pa.string())
     try:
         ns = plain.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:

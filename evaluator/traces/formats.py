@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
@@ -280,7 +279,7 @@ def _renamed(found: dict[str, np.ndarray], names: dict[str, str]) -> dict[str, n
 def _floats(column: pa.ChunkedArray) -> np.ndarray:
     """A column as float64, NaN where it is empty."""
     # not safe: times in ns since 1970 are not exact in float64, but their microseconds are
-    return np.asarray(pc.fill_null(column.cast(pa.float64(), safe=False), np.nan).to_numpy())
+    return np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy())
 
 
 def _lists(column: pa.ChunkedArray, place: Callable[[int], str]) -> tuple[np.ndarray, np.ndarray]:
@@ -288,7 +287,7 @@ def _lists(column: pa.ChunkedArray, place: Callable[[int], str]) -> tuple[np.nda
     lists = column.combine_chunks()
     items = lists.flatten()
     if items.null_count:
-        row = pc.list_parent_indices(lists)[items.is_null().index(True).as_py()].as_py()
+        row = lists.value_parent_indices()[items.is_null().index(True).as_py()].as_py()
         raise InputError(f"{place(row)}: {HASHES} has an empty item: give whole numbers")
-    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    counts = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     return items.to_numpy(zero_copy_only=False), np.concatenate([[0], np.cumsum(counts)])

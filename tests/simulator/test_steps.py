@@ -63,7 +63,7 @@ def compare(program: Program, facts: dict[str, float], parts: tuple[int, ...], c
     return seen
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(programs(), facts_maps, compositions, st.lists(st.integers(0, 500_000), min_size=1, max_size=8))
 def test_any_program_is_remembered_as_it_is(program, facts, parts, contexts):  # type: ignore[no-untyped-def]
     with np.errstate(all="ignore"):

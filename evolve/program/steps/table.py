@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from evolve.ingest.read.traces import SUMMARY as ATTRIBUTES
@@ -90,7 +89,7 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
         raise InputError(f"{path}: {_TORN}") from None
     given = {name: table.column(column) for name, column in form.items() if column in table.column_names}
     columns = {name: _values(path, form.get(name, name), name, given.get(name), table.num_rows) for name in INGESTED}
-    return columns | {f"has_{name}": pc.is_valid(given[name]).to_numpy() for name in ("step_id", "start_ns")}
+    return columns | {f"has_{name}": given[name].is_valid().to_numpy() for name in ("step_id", "start_ns")}
 
 
 def _read(path: Path, opened: Any) -> tuple[Mapping[str, str], Any]:
@@ -128,7 +127,7 @@ def _values(path: Path, column: str, name: str, values: Any, rows: int) -> np.nd
         wanted = {"string": "text", "int8": "true or false", "int64": "whole numbers", "double": "numbers"}[str(kind)]
         raise InputError(f"{path}: column {column} holds {given}, not {wanted}: write the table again")
     try:
-        array: np.ndarray = pc.fill_null(pc.cast(values, kind, safe=False), null).to_numpy()
+        array: np.ndarray = values.cast(kind, safe=False).fill_null(null).to_numpy()
     except pa.ArrowException:
         raise InputError(f"{path}: column {column} cannot be read as {kind}: write the table again") from None
     return array.astype(str) if kind == pa.string() else array

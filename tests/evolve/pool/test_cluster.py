@@ -87,6 +87,7 @@ def test_idle_worker_processes_end_with_the_pool(dask: DaskCluster) -> None:
     assert "Traceback" not in dask.log("worker-0") and " - ERROR - " not in dask.log("scheduler")
 
 
+@pytest.mark.slow
 def test_a_worker_killed_among_many_short_tasks_holds_nothing_up(dask: DaskCluster) -> None:
     """Some are done and not yet answered then, and the data that they need are gone too."""
     pool = Cluster(str(dask.file), Line(quiet=True))
@@ -169,6 +170,7 @@ def test_workers_that_come_and_go_change_nothing(dask: DaskCluster, tiny: Path, 
     assert (run / "journal.jsonl").read_bytes() == (tiny_run / "journal.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_search_whose_scheduler_is_lost_is_resumed(dask: DaskCluster, tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     dask.join()
     run = tmp_path / "run"

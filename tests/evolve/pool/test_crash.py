@@ -26,10 +26,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     "name",
     [
         "run",
-        "validate",
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("worker", "ingest", "stop", "dask-client", "dask-worker", "dask-scheduler", "locks")
+            for name in ("validate", "worker", "ingest", "stop", "dask-client", "dask-worker", "dask-scheduler", "locks")
         ),
     ],
 )

@@ -294,6 +294,7 @@ def test_a_search_whose_worker_is_killed_ends_like_any_other(
     assert (tmp_path / "killed" / "journal.jsonl").read_bytes() == (whole / "journal.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_comparison_whose_worker_is_killed_ends_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,11 +98,16 @@ def test_litellm_left_alone_tries_to_connect(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "asks", [pytest.param({}, id="unset", marks=pytest.mark.slow), pytest.param({VARIABLE: "False"}, id="the user's own")]
 )
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    ["the client", "the engine", "a worker process",
+     *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way == "the prices" or way.startswith("a library"))],
+)  # fmt: skip
 def test_an_import_connects_to_nothing(way: str, asks: dict[str, str], tmp_path: Path) -> None:
     assert attempts(tmp_path, WAYS[way], **asks) == ""
 
 
+@pytest.mark.slow
 def test_a_comparison_with_openevolve_connects_to_nothing(tmp_path: Path) -> None:
     """With OpenEvolve as it is installed, in this process and in two workers."""
     (tmp_path / "sitecustomize.py").write_text(SITE)

@@ -208,6 +208,7 @@ def test_a_run_that_was_recorded_in_the_older_form_replays(folder: Path, played:
 # the same answers, however they come
 
 
+@pytest.mark.slow
 def test_workers_and_concurrency_change_nothing(played: Played) -> None:
     (first, _), story = played(reference), played(together)
     assert first.ran.status == story.ran.status == 0
@@ -273,7 +274,9 @@ def test_a_killed_replay_goes_on(played: Played) -> None:
     assert ended == verdicts(played(reference)[0].run)
 
 
-@pytest.mark.parametrize("purpose", ["propose", "round-2", "round-3", "judge"])
+@pytest.mark.parametrize(
+    "purpose", ["round-3", "judge", *(pytest.param(name, marks=pytest.mark.slow) for name in ("propose", "round-2"))]
+)
 def test_a_run_that_died_between_rounds_ends_as_an_uninterrupted_one(
     folder: Path, played: Played, purpose: str
 ) -> None:

@@ -13,6 +13,7 @@ from archive.proposal import is_outcome
 from evolve.propose.llm.call_log import call_log
 from evolve.run.folder import open_run
 
+pytestmark = pytest.mark.slow  # one search of 92 candidates and what it left; test_llm_run replays small ones
 RECORDED = ROOT / "seeds" / "recorded"
 
 

@@ -171,6 +171,7 @@ def test_a_comparison_can_be_on_ones_own_experiments(one: Path, tmp_path: Path) 
     assert json.loads((tmp_path / "own" / FILE).read_text())["config"]["data"]["files"] == [str(data)]
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(tmp_path: Path) -> None:
     """Each in a process of its own, with another hash seed: sets of names and of types must not show in the result."""
     engines = [name for name in ("gp", "openevolve") if name in INSTALLED]

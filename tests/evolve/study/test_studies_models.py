@@ -268,6 +268,7 @@ def test_engines_that_ask_models_are_compared_under_one_budget(folder: Path) -> 
         assert not (path / name / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_a_comparison_stopped_by_its_limit_goes_on_and_new_seeds_need_more(folder: Path) -> None:
     with Server(Recorder()) as server:
         args = comparison(server, folder, "--max-calls", 3, "--out", "b")
@@ -291,6 +292,7 @@ def test_a_comparison_stopped_by_its_limit_goes_on_and_new_seeds_need_more(folde
     assert [row["search"] for row in report(path)["llm"]["searches"]] == [f"evolution-{i}" for i in range(3)]
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_of_models_goes_on_exactly(folder: Path) -> None:
     with Server(Recorder()) as server:
         assert evolve(folder, *comparison(server, folder, "--out", "whole")).status == 0

@@ -276,6 +276,7 @@ def test_a_fold_that_was_cut_off_pays_no_answer_twice(asked_anew: Asked, server:
     assert calls(run)[-1]["searched_folds"] == 1
 
 
+@pytest.mark.slow
 def test_further_folds_need_a_budget_that_covers_what_is_spent(asked_anew: Asked, server: Server, tmp_path: Path) -> None:
     run = again(asked_anew, tmp_path)
     most, before = max(row["requests"] for row in asked_anew.found["llm"]["searches"]), len(server.seen)
