@@ -13,9 +13,14 @@ from evolve.program.forecast import Bands
 from evolve.report.table import counted
 from evolve.run.beyond import outside
 from evolve.run.records import Record
+from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.experiment.experiment import CLEAN, Experiment, Observation
 from simulator.experiment.workload import duration_s, is_recorded, output_lengths
+from simulator.fields import Active, raw_row
+from simulator.language.ir import Program
+from simulator.language.opcodes import assemble
+from simulator.schema import READABLE
 
 MOSTLY_WAITING = 0.5  # share of the mean E2E spent in the queue
 # Of the datasheet's bound: an observed mean below the first is not in ms, or of another deployment; below the second,
@@ -26,6 +31,7 @@ MICROSECONDS = 300.0
 HOST_STEP_MS = 1.0
 MEASURED = "and the GPU, model and lengths that were measured"
 HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
+MIXED = (*[Active(0, 1000, 1)] * 8, Active(0, 0, 500))  # a step of eight decodes and a prompt
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 
 # What the ranges of evolve.run.beyond.factors are called in a sentence.
@@ -129,11 +135,44 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if waiting_share(prediction) > MOSTLY_WAITING:
         lines.append("the program predicts a growing queue: requests wait longer than they are served, and ever longer "
                      "while the load lasts; `--sweep rate=...` says what one replica serves")  # fmt: skip
+    lines += _too_long(experiment.facts)
     if experiment.quality != CLEAN:
         lines.append(f"quality is {experiment.quality}")
     if record is None:
         return [*lines, "no record of what this program was fitted on"]
     return [*lines, *outside(record.all_ranges, experiment, prediction)]
+
+
+def _too_long(facts: Mapping[str, float]) -> list[str]:
+    """A line if the KV cache cannot hold one request of the longest length: then vLLM ends when it starts
+    (vllm/v1/core/kv_cache_utils.py, check_enough_kv_cache_memory)."""
+    tokens, longest = facts["kv_blocks"] * facts["block_size"], facts["max_model_len"]
+    if longest <= tokens:
+        return []
+    return [
+        f"the KV cache of {tokens:.0f} tokens cannot hold a request of max_model_len, {longest:.0f} tokens, so vLLM "
+        f"does not start: set engine.max_model_len to at most {tokens:.0f}, or use more or larger GPUs"
+    ]
+
+
+def same_on_every_gpu(program: Program, record: Record | None, experiments: Sequence[Experiment]) -> list[str]:
+    """A line if a step takes as long on a GPU twice as fast, and not all of these experiments are known to be on GPUs
+    that the program was fitted on."""
+    known, code = record.all_gpus if record else (), assemble(program)
+    if not experiments or code.curves or {e.hardware for e in experiments} <= {*known}:
+        return []
+    facts, batch = experiments[0].facts, raw_row(MIXED)
+    twice = {name: value * _times_twice_as_fast(name) for name, value in facts.items()}
+    now_us, fast_us = (bind(code, program.theta, each).step_us(batch) for each in (facts, twice))
+    if not math.isclose(now_us, fast_us, rel_tol=1e-9):
+        return []
+    return ["the program has the figures of one GPU among its constants: its steps take as long on every other one"]
+
+
+def _times_twice_as_fast(field: str) -> float:
+    """By what a field of the deployment is multiplied on a GPU that does everything twice as fast."""
+    unit = READABLE["s", field].unit if ("s", field) in READABLE else ""
+    return 0.5 if unit.startswith("us") else 2.0 if unit.endswith("/us") else 1.0
 
 
 def _requests(prediction: Prediction) -> int:

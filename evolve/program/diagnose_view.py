@@ -14,7 +14,8 @@ from evolve.run.use import use
 
 ERRORS_LEGEND = """\
 signed errors of means in percent, (predicted - observed)/observed, {seeds}; use: fitted, the program was fitted on this
-run, so its errors are in sample; new, it was not; % fitted, on so much of it; -, that is not known"""
+run, so its errors are in sample; new, it was not; before, only a program that it was fitted from was; % fitted, on so
+much of it; -, that is not known"""
 CORRELATIONS_LEGEND = """\
 r: rank correlation of a signed error with a field over the load stages; above 0: predicted too long where the field is
 large. step us: the step's error at the observed batch, which another term of step_time would have to change; TTFT us
@@ -58,7 +59,7 @@ def _errors_table(f: Findings) -> Table:
     rows = list[Row]()
     for name, group in groupby(f.diagnosis.stages, key=lambda s: s.experiment):
         stages, run = list(group), runs[name]
-        first = name, use(f.fitted_share[name])
+        first = name, use(f.fitted_share[name], name in f.fitted_before)
         whole = row(*first, "all", "", *map(number, (run.e2e, run.ttft, run.itl)))
         several = len(stages) > 1
         rows += section([*[whole] * several, *(_stage(("", "") if several else first, s) for s in stages)])

@@ -20,7 +20,8 @@ PI: a request's tokens done before the step. The table: the measured kernels of 
 choice counts only where it is the one that holds."""
 PARTS_LEGEND = """\
 Parts of the mean E2E in ms, with their percentages: queueing is from arrival to the queue, waiting is in it. use:
-whether the program was fitted on the run (fitted), on a part of it (% fitted) or not (new), - if that is not known."""
+whether the program was fitted on the run (fitted), on a part of it (% fitted) or not (new; before: only a program that
+it was fitted from was), - if that is not known."""
 STEPS_LEGEND = """\
 us of a mean step of each load stage as the tokens of its answers meet it, at the observed pace if there is one, and the
 percentages of the step; with prefill: of the steps that also carry prompts, so many percent of the tokens. ms of E2E:
@@ -57,7 +58,7 @@ def _parts_table(runs: Sequence[RunParts]) -> Table:
         total = sum(r.parts_ms.values())
         cells = [_with_percent(r.parts_ms[part], total) for part in shown]
         means = number(r.e2e_ms, 1, False), number(r.observed_e2e_ms, 1, False)
-        rows.append([r.id, use(r.fitted_share), *means, *cells])
+        rows.append([r.id, use(r.fitted_share, r.fitted_before), *means, *cells])
     names = "|".join(f">{part.replace('_', ' ')}" for part in shown)
     return Table.of("What the predicted E2E is made of", f"experiment|use|>E2E|>observed|{names}", rows)
 

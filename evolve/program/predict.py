@@ -12,6 +12,7 @@ from evaluator.intervals import LEVELS, Disagreement, able, disagreements, scale
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evaluator.sensitivity import (
+    CONSTANT,
     ConstantError,
     Dispute,
     TermShare,
@@ -23,7 +24,7 @@ from evaluator.sensitivity import (
 )
 from evolve.program.axes import setting_of
 from evolve.program.bands import bands_of, class_of, too_narrow
-from evolve.program.beware import contradicted, impossible, too_fast, too_slow, warnings
+from evolve.program.beware import contradicted, impossible, same_on_every_gpu, too_fast, too_slow, warnings
 from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.program.singles import print_singles
@@ -78,6 +79,7 @@ def predict(
     bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
     total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])
     about = [*complaints(program, deployments_of(experiments)), *source.cautions, *stale(source)]
+    about += same_on_every_gpu(program, source.record, experiments)
     traffic = traffic_of(experiments, seeds[0])
     shares = term_shares(program, traffic)
     forecasts = [
@@ -159,6 +161,12 @@ def _with_intervals(
         lines += too_narrow(trust, record, e, prediction, which)
     summary = replace(forecast.summary, intervals=bands)
     causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in bands else ()
+    lines += [
+        f"the standard errors of its constants, mostly {o.constant}, are larger than these intervals, which are too "
+        "narrow: look for fitted runs that contradict each other, or measure more"
+        for o in causes
+        if o.kind == CONSTANT and o.share > 1.0
+    ]
     return replace(forecast, summary=summary, doubt=doubt, trust=which, warnings=tuple(lines), origins=causes)
 
 

@@ -13,7 +13,7 @@ from evaluator.intervals import LEVELS, WAITING, disagreements, scales
 from evaluator.judge.gates import complaints, deployments_of
 from evolve.program.axes import ENGINE, Axes, Setting
 from evolve.program.bands import bands_of, class_of, too_narrow
-from evolve.program.beware import hurried, too_late
+from evolve.program.beware import hurried, same_on_every_gpu, too_late
 from evolve.program.loads import redeployed
 from evolve.program.replicas import shared
 from evolve.program.slo import Limit, few_requests
@@ -32,6 +32,11 @@ from simulator.experiment.workload import at_rate, is_recorded, mean_rate, seeds
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import replay_bound
+
+FLAT = (
+    "each rate is constant over the whole load, which has no stages then: `--load`, or predict without rates, keeps "
+    "the peaks of stages"
+)
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,9 @@ def sweep(
     deployments = [_deployment(question, *pair) for pair in pairs]
     built = [d.built for d in deployments if isinstance(d, _Deployment)]
     about = [*(complaints(program, deployments_of(built)) if built else ()), *source.cautions, *stale(source)]
+    about += same_on_every_gpu(program, source.record, built)
+    uneven = any(len(w.experiment.workload.stages) > 1 for w in written)
+    about += [FLAT] * (uneven and bool(axes.rate))
     blocks: list[Block] = []
     done = count(1)
     try:
@@ -143,7 +151,7 @@ def sweep(
         warnings=tuple(about),
         load_rps=load_rps,
         intervals=trust is not None,
-        uneven=any(len(e.workload.stages) > 1 for e in experiments),
+        uneven=uneven,
     )
 
 

@@ -60,7 +60,7 @@ def _in_stages(prediction: Prediction, limits: Sequence[Limit]) -> list[str]:
             worst_ms, stage = max((limit.of(stages[i]) or 0.0, i) for i in failing)
             count = f"{len(failing)} of its {len(stages)} stages"
             lines.append(
-                f"{limit.name} holds over the whole run, but not in {count}: {worst_ms:.4g} ms in stage {stage}"
+                f"{limit.name} holds over the whole run, but not in {count}: {worst_ms:.4g} ms in stage {stage + 1}"
             )
     return lines
 

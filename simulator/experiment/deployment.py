@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib import resources
 from typing import Any
 
+from simulator.documents import parse_yaml
 from simulator.errors import Section
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
@@ -152,10 +156,30 @@ def _figure(gpu: Section, key: str, remedy: str) -> float:
 
 
 def _kernels_of(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
-    """The GPU to which the measured kernels are scaled."""
+    """The GPU, with the one on which its kernels were measured if that has other peaks."""
+    own = _gpu(gpu, bytes_per_us, link_bytes_per_us)
+    timed_on = _timed_on(own.tables)
+    if timed_on and not link_bytes_per_us:  # a single GPU, whose link is not given
+        timed_on = replace(timed_on, link_bytes=0.0)
+    return own if timed_on in (None, own) else replace(own, timed_on=timed_on)
+
+
+def _gpu(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
     fp8 = _figure(gpu, "fp8_tflops", "give TFLOP/s") * 1e6 if gpu.has("fp8_tflops") else None
     bf16 = _figure(gpu, "bf16_tflops", "give TFLOP/s") * 1e6
     return Gpu(gpu.text("kernels"), bf16, fp8, bytes_per_us, link_bytes_per_us)
+
+
+@cache
+def _timed_on(tables: str) -> Gpu | None:
+    """The GPU of configs/hardware.yaml that these measured kernels are of; None if there are none of that name."""
+    name = "configs/hardware.yaml"
+    shipped = parse_yaml(resources.files("configs").joinpath("hardware.yaml").read_bytes(), name, "install it again")
+    for entry in shipped["hardware"]:
+        if entry.get("kernels") == tables:
+            gpu = Section(name, str(entry["name"]), entry)
+            return _gpu(gpu, gpu.number("memory_tb_per_s", "") * 1e6, gpu.number("link_gb_per_s", "") * 1e3)
+    return None
 
 
 def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: float) -> int:

@@ -240,7 +240,10 @@ def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, 
     room = facts["kv_blocks"] * engine.block_size
     if room < longest - 1:
         problem = f"= {facts['kv_blocks']:.0f} holds {room:.0f} tokens, and one request needs {longest}"
-        raise Section(top.where, "engine", {}).error("total_kv_blocks", problem, "give more blocks or shorter requests")
+        remedy = "give more blocks or shorter requests"
+        if engine.total_kv_blocks is None:
+            problem, remedy = f"computed from memory {problem}", "use more or larger GPUs, or shorter requests"
+        raise Section(top.where, "engine", {}).error("total_kv_blocks", problem, remedy)
 
 
 def _notes(workload: Workload, sampling_known: bool, given: bool) -> tuple[str, ...]:

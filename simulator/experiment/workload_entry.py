@@ -104,7 +104,7 @@ def check_size(w: Section, workload: Workload) -> None:
     """Raises InputError for a load of no requests, and for one that is too large to replay."""
     requests, lasting = offered_requests(workload), duration_s(workload)
     if round(requests) < 1:
-        raise w.error("stages", f"offer no request in {lasting:g} s", "give a higher rate")
+        raise w.error("stages", f"offer no request in {lasting:g} s", "give a higher rate or a longer duration_s")
     if requests > limits.MOST_REQUESTS:
         problem = f"offer {requests:.3g} requests, at most {limits.MOST_REQUESTS:.0e} are replayed"
         raise w.error("stages", problem, "shorten the stages")

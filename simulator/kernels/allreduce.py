@@ -46,7 +46,8 @@ def allreduce(gpu: Gpu, message_bytes: np.ndarray, gpus: int) -> Timing:
     if gpus == 1:
         nothing = np.zeros(len(message_bytes))
         return Timing(nothing, nothing, MEASURED, "none")
-    ring = 2.0 * (gpus - 1) / gpus * message_bytes / gpu.link_bytes
+    sent = 2.0 * (gpus - 1) / gpus * message_bytes
+    ring = sent / gpu.link_bytes
     bound = LAUNCH_US + ring
     custom, nccl = _curves(gpu.tables, CUSTOM), _curves(gpu.tables, "nccl")
     here = custom or nccl
@@ -61,6 +62,7 @@ def allreduce(gpu: Gpu, message_bytes: np.ndarray, gpus: int) -> Timing:
         switched = np.interp(message_bytes / 2**10, list(SWITCHED_US), list(SWITCHED_US.values()))
         us = np.where((message_bytes > SWITCHED_ABOVE) & (message_bytes <= SWITCHED_BYTES), switched, us)
         kernel += f", {SWITCHED}"
+    us = us * (bound / (LAUNCH_US + sent / gpu.timed.link_bytes))
     most = LATEST_US + BELIEVED[1] * ring
     sure = bool((us <= most).all() and counted == gpus and custom)
     kind = INTERPOLATED if sure else NEAREST

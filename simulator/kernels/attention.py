@@ -58,8 +58,9 @@ def decode(gpu: Gpu, at: np.ndarray, heads: Heads) -> Decode:
         shape = _nearest(rows, wanted)
     batches, launch, slope = decode_lines(gpu.tables, shape)
     bound = np.full(len(at), heads.kv_width * ELEMENT_BYTES / gpu.bytes)
-    # The kernel is bound by memory: scale the slope of the measured shape by the bytes of this one.
+    # The kernel is bound by memory: scale the slope of the measured shape by the bytes of this one, and by bandwidth.
     per_token = np.interp(np.log(at), np.log(batches), slope) * heads.kv_width / (2 * shape[1] * shape[2])
+    per_token *= gpu.timed.bytes / gpu.bytes
     start = np.interp(at, batches, launch)
     if at[-1] > batches[-1]:
         rate = (launch[-1] - launch[-2]) / (batches[-1] - batches[-2])
@@ -83,7 +84,7 @@ def prefill(gpu: Gpu, at: np.ndarray, heads: Heads) -> Timing:
     shape = _nearest(rows, wanted)
     (lengths, us), kernel = rows[shape]
     pairs = lengths * (lengths + 1.0) / 2.0
-    flops_us = 4.0 * shape[0] * shape[2] / gpu.bf16_flops
+    flops_us = 4.0 * shape[0] * shape[2] / gpu.timed.bf16_flops
     short = lengths < LEAST_PROMPT
     above = np.maximum(us - np.median(us[short]), flops_us * pairs)[~short]
     lengths, pairs = lengths[~short], pairs[~short]

@@ -38,11 +38,11 @@ def dtypes(weight_bytes: float) -> tuple[str, ...]:
 def gemm(gpu: Gpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timing:
     """The time of a linear layer from width k to width n, for `at` tokens: efficiency interpolated in log n, log k."""
 
-    def bound(tokens: np.ndarray, n: int, k: int, size: float) -> np.ndarray:
+    def bound(gpu: Gpu, tokens: np.ndarray, n: int, k: int, size: float) -> np.ndarray:
         moved = n * k * size + tokens * (n + k) * ACTIVATION_BYTES
         return bound_us(moved, 2.0 * tokens * n * k, gpu, size)
 
-    here = bound(at, n, k, weight_bytes)
+    here = bound(gpu, at, n, k, weight_bytes)
     for dtype in dtypes(weight_bytes):
         shapes, kernel = _gemm_shapes(gpu.tables, dtype)
         if not shapes:
@@ -52,7 +52,7 @@ def gemm(gpu: Gpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timin
         corners = []
         for weight, corner in _corners(gpu.tables, dtype, n, k):
             tokens, us = _gemm_curve(gpu.tables, dtype, *corner)
-            share = efficiency(at, tokens, us, bound(tokens, *corner, size))
+            share = efficiency(at, tokens, us, bound(gpu.timed, tokens, *corner, size))
             if share is not None:
                 corners.append((weight, share))
         widths = _gemm_widths(gpu.tables, dtype)
@@ -68,7 +68,7 @@ def gemm(gpu: Gpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timin
         near = sorted(sorted(shapes), key=lambda s: octaves(s[0], n) + octaves(s[1], k))
         for shape in near[:20]:
             tokens, us = _gemm_curve(gpu.tables, dtype, *shape)
-            share = efficiency(at, tokens, us, bound(tokens, *shape, size))
+            share = efficiency(at, tokens, us, bound(gpu.timed, tokens, *shape, size))
             if share is not None:
                 off = max(octaves(shape[0], n), octaves(shape[1], k))
                 return Timing(rising(here / share), here, NEAREST, kernel, off)
@@ -147,21 +147,21 @@ def moe(gpu: Gpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> Timing
     without balanced measurements have skewed ones, which are treated as random.
     """
 
-    def bound(tokens: np.ndarray, shape: Experts, size: float, even: bool = False) -> np.ndarray:
+    def bound(gpu: Gpu, tokens: np.ndarray, shape: Experts, size: float, even: bool = False) -> np.ndarray:
         hidden, ffn, experts, active = shape
         chosen = experts * (1.0 - (1.0 - active / experts) ** tokens)
         touched = np.minimum(active * tokens, experts) if even else chosen
         moved = touched * 3 * hidden * ffn * size + tokens * active * (hidden + ffn) * ACTIVATION_BYTES
         return bound_us(moved, 2.0 * 3 * hidden * ffn * active * tokens, gpu, size)
 
-    here = bound(at, shape, weight_bytes)
+    here = bound(gpu, at, shape, weight_bytes)
     for dtype in ("fp8_block", "fp8", "bf16") if weight_bytes == 1.0 else ("bf16",):
         size = 2.0 if dtype == "bf16" else 1.0
         measured, even = _moe_rows(gpu.tables, dtype)
         near = sorted(measured, key=lambda s: sum(octaves(a, b) for a, b in zip(s, shape, strict=True)))
         for other in near[:10]:
             tokens, us, kernel = measured[other]
-            share = efficiency(at, tokens, us, bound(tokens, other, size, even))
+            share = efficiency(at, tokens, us, bound(gpu.timed, tokens, other, size, even))
             if share is not None:
                 off = max(octaves(a, b) for a, b in zip(other, shape, strict=True))
                 kind = MEASURED if other == shape and size == weight_bytes else NEAREST

@@ -22,13 +22,22 @@ KINDS = (MEASURED, INTERPOLATED, NEAREST, DATASHEET)  # the most certain first
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU's peaks per microsecond. `tables` names its measured kernels; `fp8_flops` is None without fp8 cores."""
+    """A GPU's peaks per microsecond. `tables` names its measured kernels; `fp8_flops` is None without fp8 cores.
+
+    `timed_on` is the GPU on which these were measured; None: this one, or one with the same peaks.
+    """
 
     tables: str
     bf16_flops: float
     fp8_flops: float | None
     bytes: float
     link_bytes: float
+    timed_on: Gpu | None = None
+
+    @property
+    def timed(self) -> Gpu:
+        """The GPU whose peaks make efficiencies of the measured latencies."""
+        return self.timed_on or self
 
     def flops(self, weight_bytes: float) -> float:
         """The dense peak for weights of so many bytes. Without fp8 cores they are widened to 16 bits."""

@@ -6,15 +6,18 @@ Expected times come from the tables themselves, or from the sums of kernels.md i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from evaluator.deployments import facts_of
+from evaluator.deployments import facts_of, known_model
 from evaluator.experiments import hardware_table, model_table
 from evaluator.judge.physics import roofline_us
+from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
+from simulator.experiment.facts import Facts
 from simulator.fields import Active, BatchFields
 from simulator.kernels.allreduce import CUSTOM_BYTES, allreduce
 from simulator.kernels.attention import Heads, decode, prefill
@@ -467,3 +470,65 @@ def test_timings_of_every_gpu_with_tables() -> None:
         gpu = gpu_named(name)
         linear: Timing = gemm(gpu, TOKENS, 4096, 4096, 2.0)
         assert linear.kind == MEASURED and linear.us[0] > 0.8 * (linear.bound_us[0] - LAUNCH_US)
+
+
+# Kernels measured on another GPU
+
+
+def with_gpu(model: str, gpu: Mapping[str, Any], engine: Engine) -> Facts:
+    return deployment_facts(known_model(model, "here"), gpu, engine, "here")
+
+
+def borrowing(**times: float) -> Gpu:
+    """A GPU with the H100's kernels, and peaks so many times the H100's."""
+    return Gpu("h100_sxm", **{n: getattr(H100, n) * times.get(n, 1.0) for n in PEAKS}, timed_on=H100)
+
+
+PEAKS = ("bf16_flops", "fp8_flops", "bytes", "link_bytes")
+HEADS = Heads(heads=32, kv_heads=8, head_dim=128, kv_width=2048)
+
+
+def test_a_peak_that_another_gpu_has_more_of_shortens_what_it_bounds() -> None:
+    one, twice = np.array([1.0]), {name: borrowing(**{name: 2.0}) for name in PEAKS}
+    weights = gemm(H100, one, 4096, 14336, 2.0).us[0] - gemm(twice["bytes"], one, 4096, 14336, 2.0).us[0]
+    # of the bound of one token: what is no launch is halved, at the efficiency of the measurement
+    whole = gemm(H100, one, 4096, 14336, 2.0)
+    assert weights == pytest.approx((whole.bound_us[0] - LAUNCH_US) / 2 * whole.us[0] / whole.bound_us[0], rel=1e-3)
+    assert gemm(twice["bf16_flops"], one, 4096, 14336, 2.0).us[0] == pytest.approx(whole.us[0])
+    many = np.array([16384.0])
+    halved = [gemm(gpu, many, 14336, 4096, 2.0).us[0] for gpu in (H100, twice["bf16_flops"])]
+    assert halved[1] / halved[0] == pytest.approx(0.5, abs=0.01)
+
+    lines = [decode(gpu, TOKENS, HEADS) for gpu in (H100, twice["bytes"], twice["bf16_flops"])]
+    assert lines[1].per_token.us == pytest.approx(lines[0].per_token.us / 2)
+    assert (lines[2].per_token.us == lines[0].per_token.us).all() and (lines[1].launch.us == lines[0].launch.us).all()
+    pairs = [prefill(gpu, LENGTHS, HEADS).us for gpu in (H100, twice["bf16_flops"], twice["bytes"])]
+    assert pairs[1] == pytest.approx(pairs[0] / 2) and (pairs[2] == pairs[0]).all()
+
+    shape = 4096, 14336, 8, 2
+    experts = [moe(gpu, one, shape, 2.0).us[0] for gpu in (H100, twice["bytes"], twice["bf16_flops"])]
+    assert experts[1] < 0.55 * experts[0] and experts[2] == experts[0]
+    sent = np.array([2.0**6, 2.0**28])
+    reduced = [allreduce(gpu, sent, 4).us for gpu in (H100, twice["link_bytes"])]
+    assert reduced[1] / reduced[0] == pytest.approx([1.0, 0.5], abs=0.01)
+
+
+def test_a_mapping_with_the_kernels_of_another_gpu_applies_their_efficiencies_to_its_own_peaks() -> None:
+    """Shipped GPUs with the H100's kernels, against their own: the differences are those that docs/kernels.md states.
+
+    The H100's own mapping changes nothing."""
+    for name, low, high in (("H100", 1.0, 1.0), ("H200", 0.95, 1.0), ("A100", 0.76, 1.0), ("B200", 0.88, 1.06)):
+        own = hardware_table()[name]
+        engine = Engine(tensor_parallel=4)
+        facts = [with_gpu("llama-3.1-70b", gpu, engine) for gpu in (own, {**own, "kernels": "h100_sxm"})]
+        for step in (*([Active(0, 1024, 1)] * n for n in (1, 8, 64, 200)), [Active(2000, 0, 2000)]):
+            own_us, borrowed_us = (BatchFields(step, f)["b", "kernel_us"] for f in facts)
+            assert low <= borrowed_us / own_us <= high, name
+    same = with_gpu("llama-3.1-8b", {**hardware_table()["H100"], "name": "mine"}, Engine()).deployed
+    assert same and same.gpu == H100 and same.gpu.timed_on is None
+
+
+def test_a_single_gpu_with_the_kernels_of_another_needs_no_link() -> None:
+    own = {name: figure for name, figure in hardware_table()["H100"].items() if name != "link_gb_per_s"}
+    one = with_gpu("llama-3.1-8b", own, Engine()).deployed
+    assert one and one.gpu.timed_on is None and kernels(one).curves["gemm"][0] > 0.0

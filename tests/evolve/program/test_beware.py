@@ -188,3 +188,70 @@ def test_offload_that_would_matter_is_said_to_be_missing() -> None:
     )
     without = replace(codegen, engine=replace(codegen.engine, kv_cpu_offload=False))
     assert not any(w.startswith(line) for w in warnings(None, without, made))
+
+
+def planned(tmp_path: Path, *entries: str) -> Path:
+    """A file of plans a, b, c ...: a deployment each."""
+    path = tmp_path / "plans.yaml"
+    load = "workload: {name: x, stages: [{rate: 0.5, duration_s: 60}], prompt_len: 800, output_len: 50}"
+    lines = [f"- {{id: {ident}, {entry}, {load}}}" for ident, entry in zip("abc", entries, strict=False)]
+    path.write_text("\n".join(["version: 1", "experiments:", *lines]) + "\n")
+    return path
+
+
+def test_a_cache_too_small_for_the_longest_request_is_told_what_would_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Llama 3.1 70B on two H100: 131.4 GiB of weights leave 1,920 blocks of 16 tokens; its own limit is 131,072."""
+    model = "model: llama-3.1-70b, hardware: H100, engine: {{tensor_parallel: 2{0}}}".format
+    path = planned(tmp_path, model(""), model(", max_model_len: 30720"), model(", max_model_len: 30721"))
+    assert evolve("predict", "champion", "--experiments", path, "--json") == 0
+    lines = [e["warnings"] for e in json.loads(capsys.readouterr().out)["experiments"]]
+    said = [[line for line in of if "does not start" in line] for of in lines]
+    assert [len(of) for of in said] == [1, 0, 1]
+    assert said[0][0] == (
+        "the KV cache of 30720 tokens cannot hold a request of max_model_len, 131072 tokens, so vLLM does not start: set "
+        "engine.max_model_len to at most 30720, or use more or larger GPUs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "text", "same"),
+    [
+        ("roofline", "", True),  # its peak and its bandwidth are constants
+        ("linear", "", True),
+        ("components", "", False),
+        ("champion", "", False),
+        ("mine", "def step_time(b, s, *, share=0.5): return b.tokens / share / s.bytes_per_us", False),
+        ("mine", "def step_time(b, s, *, a=9.0): return a * b.tokens * s.bytes_per_us * s.kv_us_per_token", True),
+    ],
+)
+def test_a_program_that_knows_one_gpu_alone_says_so(
+    program: str, text: str, same: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text:
+        (tmp_path / "mine.py").write_text(text)
+    path = planned(tmp_path, "model: llama-3.1-8b, hardware: A100")
+    assert evolve("predict", tmp_path / "mine.py" if text else program, "--experiments", path) == 0
+    assert ("its steps take as long on every other one" in " ".join(capsys.readouterr().out.split())) == same
+
+
+def test_a_gpu_without_kernels_is_named_with_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = planned(tmp_path, "model: llama-3.1-8b, hardware: H100", "model: llama-3.1-8b, hardware: H100-NVL")
+    said = refused(capsys, "predict", "champion", "--experiments", path)
+    assert said.startswith("evolve: experiment 'b': kernels: the program reads measured kernels, and this deployment has")
+
+
+def test_constants_that_are_less_certain_than_the_intervals_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two equal runs one took half as long again: the champion's factor of matrix products is anybody's guess."""
+    entry = "model: llama-3.1-8b, hardware: H100, observed: {{summary: {{e2e_ms: {{mean: {0}}}}}}}".format
+    mine = tmp_path / "mine.py"
+    for slower, said in (("401", False), ("600", True)):
+        path = planned(tmp_path, entry("400"), entry(slower))
+        assert evolve("fit", "champion", "--experiments", path, "--out", mine) == 0, capsys.readouterr().err
+        capsys.readouterr()
+        assert evolve("predict", mine, "--experiments", path, "--json") == 0
+        for e in json.loads(capsys.readouterr().out)["experiments"]:
+            assert any("the standard errors of its constants, mostly " in line for line in e["warnings"]) == said

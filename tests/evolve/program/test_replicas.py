@@ -147,8 +147,17 @@ def test_a_limit_that_only_a_stage_breaks_is_a_line(tmp_path: Path, capsys: pyte
     limit_ms = round((whole + peak) / 2.0, 3)
     [row] = printed(capsys, "--experiments", file, "--slo", f"itl_mean={limit_ms}ms")["rows"]
     assert whole < limit_ms < peak and not row["fails"]
-    said = f"itl_mean holds over the whole run, but not in 1 of its 3 stages: {peak:.4g} ms in stage 1"
+    said = f"itl_mean holds over the whole run, but not in 1 of its 3 stages: {peak:.4g} ms in stage 2"
     assert said in row["warnings"]
+
+
+def test_rates_have_no_stages_and_a_shared_load_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A peak of 80 requests/s is not among the rates of a sweep, so what holds there may not hold for the load."""
+    peaks, flat = (plan(tmp_path / f"{len(s)}.yaml", *s) for s in (((10.0, 60.0), (80.0, 5.0)), ((10.0, 60.0),)))
+    said = "each rate is constant over the whole load, which has no stages then"
+    for file, option, value, warned in ((peaks, "--sweep", "rate=10", True), (flat, "--sweep", "rate=10", False),
+                                        (peaks, "--load", "20", False), (peaks, "--sweep", "tp=1", False)):  # fmt: skip
+        assert any(line.startswith(said) for line in printed(capsys, "--experiments", file, option, value)["warnings"]) == warned
 
 
 def test_without_limits_or_for_several_services_that_is_said(

@@ -44,6 +44,13 @@ def test_a_refit_knows_what_the_program_before_it_was_fitted_on(
         forecasts = json.loads(capsys.readouterr().out)
         rows = {e["id"]: e for e in forecasts["experiments"]}
         assert [name for name, e in rows.items() if e["fitted_before"] and not e["fitted"]] == before
+        for command, key in (("explain", "experiments"), ("diagnose", "experiments")):
+            assert run_command([command, str(program), "--id", ",".join(ids), "--json"]) == 0
+            rows = {e.get("id", e.get("experiment")): e for e in json.loads(capsys.readouterr().out)[key]}
+            assert [name for name, e in rows.items() if e["fitted_before"] and not e["fitted"]] == before
+            assert run_command([command, str(program), "--id", ",".join(ids)]) == 0
+            shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+            assert [words[0] for words in shown if words[1:2] == ["before"]] == before
         # What was fitted before is no new run.
         assert (forecasts["mean_abs_error_pct_new"]["e2e"] is None) == bool(before)
     assert run_command(["predict", str(third), "--id", ",".join(ids)]) == 0
