@@ -99,7 +99,7 @@ def check(
     if fields and (experiments or ids):
         raise InputError("--fields lists what any program may read: leave out --experiments and --id")
     if fields == (program is not None):
-        raise InputError("check needs a PROGRAM (a file, RUN:ID or a seed's name) or --fields: give one of the two")
+        raise InputError("check needs a PROGRAM (a file, RUN:ID or a shipped name) or --fields: give one of the two")
     if fields:
         if as_json:
             print_json(fields_json())

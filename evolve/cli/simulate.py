@@ -138,7 +138,8 @@ def _of_trace(
         return of_tracev2(*tracev2, case, load(program, caps) if program else None, model, hardware, tp)
     whole_names(model, hardware, tp, "a case names no model")
     if case is None or trace is None:
-        raise InputError(f"--{'trace' if trace is None else 'case'} is missing: a trace needs a case's limits")
+        missing = "case is missing: it has the limits" if trace else "trace is missing: it has the requests"
+        raise InputError(f"--{missing} that are simulated")
     if model and not program:
         raise InputError(unread)
     names = Names(model, hardware, tp or 1) if model and hardware else None

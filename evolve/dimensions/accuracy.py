@@ -23,7 +23,8 @@ NAME = "accuracy"
 RULE = (
     "good: for every kind of fold, held-out mean absolute errors are within 10 % (E2E) and 15 % (TTFT, ITL), the "
     "limits of a run, and so are those on runs that it is judged on and was not fitted on; with care: for E2E, but not "
-    "for TTFT or ITL, or it was fitted again after the validation; poor: not for E2E; untested: never validated"
+    "for TTFT or ITL, or it was fitted again after the validation; poor: not for E2E, or not even in sample; untested: "
+    "never validated"
 )
 SEED_SET = "fitted by the search, one set for all"
 RANKED = ("e2e", "e2e_p99")
@@ -56,8 +57,11 @@ def accuracy(evidence: Evidence) -> Dimension:
 
 def _verdict(evidence: Evidence) -> Verdict:
     rows = evidence.held_out
+    off = [error for of in _samples(evidence).values() if (error := mean_abs(of_means(of, "e2e"))) is not None]
+    far_off = bool(beyond({"e2e": max(off, default=None)}))  # whatever it was fitted on
     if not rows:
-        return Verdict(UNTESTED, f"Held-out errors are not known: {_never(evidence)}. {_in_words(evidence)}", RULE)
+        never = f"Held-out errors are not known: {_never(evidence)}. {_in_words(evidence)}"
+        return Verdict(POOR if far_off else UNTESTED, never, RULE)
     means = {kind: means_of(r for r in rows if r.kind == kind) for kind in kinds_of(rows)}
     failed = {kind: beyond(of_kind) for kind, of_kind in means.items()}
     e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
@@ -76,7 +80,8 @@ def _verdict(evidence: Evidence) -> Verdict:
     where += [f"{name.upper()} {NEW} ({of_new[name]:.1f} %)" for name in failed_new]
     if where:
         sentence += f" Beyond the limits: {', '.join(where)}."
-    level = POOR if any("e2e" in of for of in (*failed.values(), failed_new)) else CARE if where or refitted else GOOD
+    poor = far_off or any("e2e" in of for of in failed.values())
+    level = POOR if poor else CARE if where or refitted else GOOD
     return Verdict(level, sentence, RULE)
 
 

@@ -20,6 +20,7 @@ from evolve.run.files import cannot_write
 from evolve.run.folder import Run, check_data
 from evolve.run.program import Source, write_program
 from evolve.run.records import record, today
+from evolve.run.trust import trust_file
 from evolve.terminal import command, say, suggest
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
@@ -67,7 +68,8 @@ class Found:
 class Blend:
     """The mean of `members`, the gates it was held to, its errors in sample, and its file (None: not written).
 
-    options: what other commands must be given to read the file, because it is larger than their default caps.
+    replaced: whether the file had a program of an earlier fit, or blend. options: what other commands must be given to
+    read the file, because it is larger than their default caps.
     """
 
     run: str
@@ -78,6 +80,7 @@ class Blend:
     verdict: Verdict
     score: Score
     out: Path | None
+    replaced: bool
 
     @property
     def program(self) -> Program:
@@ -115,6 +118,7 @@ def blend_run(run: Run, top: int | None, caps: Caps, out: Path | None) -> Blend:
     Raises InputError if there is nothing to average, if the blend exceeds the caps, or if `out` cannot be written.
     """
     [path] = files_for(out, "blend", None)
+    replaced = path is not None and path.exists()
     fitted, _ = run.experiments()
     check_data(run, fitted)
     elites = run.archive().members()
@@ -138,6 +142,7 @@ def blend_run(run: Run, top: int | None, caps: Caps, out: Path | None) -> Blend:
         verdict,
         score,
         path if verdict.ok else None,
+        replaced and verdict.ok,
     )
 
 
@@ -185,6 +190,7 @@ def _write(path: Path, run: Run, source: Source, fitted: Sequence[Experiment], e
     """Write the program, and its record next to it. No fit determined its constants, so the record knows none."""
     kept = record(key(source.complete), fitted, errors, SCORE_SEEDS, today(), fitted_from=str(run.path), constants={})
     try:
+        trust_file(path).unlink(missing_ok=True)  # of a program that was there before
         write_program(path, source.text, source.program.forest, kept)
     except OSError as e:
         raise cannot_write(path, e, "--out") from None
@@ -204,6 +210,8 @@ def print_blend(result: Blend) -> None:
         prose("Not written: the same command with `--out blend.py` writes it.")
     else:
         prose(f"Written: {result.out}, with its record next to it.")
+        if result.replaced:
+            prose(f"Replaced: what an earlier fit, or blend, had written as {result.out}.")
         if result.options:
             prose(f"It is larger than the default caps: every command that reads it needs {' '.join(result.options)}.")
         suggest(

@@ -128,8 +128,10 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
     except OSError as e:
         hint = nearest(spec, [*seed_names(), *method_names()])
         raise InputError(
-            f"{spec}: cannot be read ({e.strerror}): give a file, RUN:ID or a seed's name ({hint})"
+            f"{spec}: cannot be read ({e.strerror}): give a file, RUN:ID or a shipped name ({hint})"
         ) from None
+    if path.suffix in (".yaml", ".yml"):
+        raise InputError(f"{spec}: is a YAML file, not a program: give experiments with --experiments {spec}")
     program = parse(raw, spec)
     if caps is not None:
         enforce(program, caps, f"{spec}:1")
@@ -156,6 +158,11 @@ def write_program(path: Path, text: str, forest: Forest | None, kept: Record) ->
         write_json(forest_file(path), forest.to_json())
     write_text(path, text)
     write_json(path.with_suffix(".json"), kept.to_json())
+
+
+def has_record(program: Path) -> bool:
+    """Whether a fit, or a blend, wrote this program."""
+    return program.with_suffix(".json").exists()
 
 
 def _record(text: str | bytes | None, where: str) -> Record | None:

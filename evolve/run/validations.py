@@ -45,7 +45,7 @@ def calls_note(run_path: Path) -> str:
     """How many validate calls there were, and what that means for the figures."""
     count = len(calls(run_path))
     if count < 2:
-        return "not validated yet: `evolve validate` gives held-out figures" if count == 0 else "1 validate call"
+        return "none yet, `evolve validate` gives some" if count == 0 else "1 validate call"
     return f"{count} validate calls: {OPTIMISTIC}"
 
 

@@ -133,6 +133,8 @@ def start(
     """
     path = out or run_folder.next_path()
     if path.exists():
+        if run_folder.is_run(path):
+            raise InputError(f"{path}: is a single run: choose another --out for repeats")
         raise run_folder.taken(path, is_repeats(path))
     seeds = list(range(config.seed, config.seed + repeats))
     limits = None

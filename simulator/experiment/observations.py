@@ -154,10 +154,13 @@ def doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
         return ()
     summary, gaps = observed.summary, gaps_of(workload)
     every = {name: getattr(summary, f"{name}_ms") for name in ("e2e", "ttft", "itl")}
+    one = len(observed.stages) <= 1
+    rows = [("", summary), *(() if one else ((f" in stage {i}", o) for i, o in enumerate(observed.stages, 1)))]
     lines = [
-        f"the observed mean {name.upper()}, {s.mean:g} ms, is above its p99, {s.p99:g} ms: check the figures"
-        for name, s in every.items()
-        if s.mean is not None and s.p99 is not None and s.mean > s.p99
+        f"the observed mean {name.upper()}{where}, {s.mean:g} ms, is above its p99, {s.p99:g} ms: check the figures"
+        for where, row in rows
+        for name in every
+        if (s := getattr(row, f"{name}_ms")).mean is not None and s.p99 is not None and s.mean > s.p99
     ]
     lines += [
         f"the observed {p} of TTFT, {later:g} ms, is above that of E2E, {whole:g} ms: check the figures"

@@ -150,13 +150,13 @@ def compare(seen: Replay, told: Host) -> None:
     assert dict(zip(*(x.tolist() for x in run.account.gaps), strict=True)) == gaps
 
 
-@settings(derandomize=True)
+@settings(max_examples=500, deadline=None, derandomize=True)
 @given(loads(), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
 def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str) -> None:
     compare_clocks(load, step, queueing)
 
 
-@settings(derandomize=True)
+@settings(max_examples=500, deadline=None, derandomize=True)
 @given(loads(chunked=False), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
 def test_fast_exact_and_plain_are_equal_without_chunked_prefill(load: Load, step: str, queueing: str) -> None:
     compare_clocks(load, step, queueing)

@@ -223,7 +223,7 @@ REFUSED: list[tuple[str, object, str]] = [
      "model "
      "table"),
     ("experiments.0.model", "llama-2-7", FIRST + "model 'llama-2-7' is not in the model table: did you mean "
-     "'llama-2-7b'? or give model_config in config.json terms, or keep the model with `evolve model add`"),
+     "'llama-2-7b'? Or give model_config in config.json terms, or keep the model with `evolve model add`"),
     ("experiments.0.model_config", [], FIRST + "model_config must be a mapping, got []: give the terms of "
      "the "
      "model's config.json"),
@@ -231,7 +231,7 @@ REFUSED: list[tuple[str, object, str]] = [
      "give a mapping with the same keys"),
     ("experiments.0.hardware", "H100-SMX", FIRST + "hardware 'H100-SMX' is not in the hardware table: did "
      "you "
-     "mean 'H100-SXM'?, or give a mapping with the keys of configs/hardware.yaml"),
+     "mean 'H100-SXM'? Or give a mapping with the keys of configs/hardware.yaml"),
     ("experiments.0.hardware", {"name": "g", "tflops": 1}, FIRST + "hardware.tflops is not a known key: did "
      "you "
      "mean 'fp8_tflops'?"),
@@ -587,3 +587,6 @@ def test_figures_that_contradict_each_other_are_doubted() -> None:
     assert outside in notes({"e2e_ms": {"mean": 130.0}})
     later = "the observed p90 of TTFT, 95 ms, is above that of E2E, 90 ms: check the figures"
     assert later in notes({"e2e_ms": {"p90": 90.0}, "ttft_ms": {"p90": 95.0}})
+    stages[1]["e2e_ms"]["p99"] = 119.0
+    above = "the observed mean E2E in stage 2, 120 ms, is above its p99, 119 ms: check the figures"
+    assert notes({"e2e_ms": {"mean": 110.0}}).count("above its p99") == 1 and above in notes({"e2e_ms": {"mean": 110.0}})

@@ -30,7 +30,7 @@ from evolve.program.fit.starts import GAIN, METHOD, other_starts
 from evolve.program.steps.sources import Run
 from evolve.report.progress import Line
 from evolve.run.data import fittable, nothing_to_fit, part, why_not_fitted
-from evolve.run.program import Source
+from evolve.run.program import Source, has_record
 from evolve.run.selectors import known_constants, positions
 from evolve.run.trust import Trust, trust_of
 from simulator.clock.run import HostileStep
@@ -93,7 +93,8 @@ def calibrate(
     program, known = source.complete, source.fitted_before
     data, score = fit_set(fitted), score_set(fitted)
     files = files_for(out, source.name, None if settings.shared else models_of(data))
-    replaced = tuple(str(file) for file in files if file and file.exists())
+    existing = [file for file in files if file and file.exists()]
+    replaced = tuple(str(file) for file in existing if has_record(file))
     problem, stage = _problem(program, data, known, settings)
     if stage:
         program = stage.fit.start  # the form that is fitted, which may have one more constant
@@ -116,6 +117,7 @@ def calibrate(
         left_out={e.id: why_not_fitted(e) for e in experiments if e.id not in ids},
         best=best,
         replaced=replaced,
+        rewritten=len(replaced) < len(existing),
         started=start,
         tries=tries,
         freedom=Freedom(len(problem.free), effective(certainty), observations(data)),

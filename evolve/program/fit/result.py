@@ -18,7 +18,7 @@ from evolve.program.fit.first_stage import FirstStage, StageFigures
 from evolve.run.data import TRAINING
 from evolve.run.files import cannot_write, check_writable, write_json
 from evolve.run.folder import is_run
-from evolve.run.program import Source, write_program
+from evolve.run.program import Source, has_record, write_program
 from evolve.run.records import ConstantRecord, constant_records, record, today
 from evolve.run.trust import Trust, trust_file
 from simulator.errors import InputError
@@ -98,7 +98,7 @@ class Freedom:
 class Calibration:
     """Everything that `evolve fit` prints of a program of this name and key. best: the try that is kept; started: the
     constant that it started from elsewhere than the program, in words, None if it did not. replaced: the files of an
-    earlier fit that it replaced.
+    earlier fit, or blend, that it replaced. rewritten: whether it replaced the text that was fitted.
 
     fitted: ids of experiments; left_out: those of the others, with the reason. before, after: signed errors in percent
     on the fitted ones. shared: there is one program for all models. simulated: some of the fitted times are themselves
@@ -117,6 +117,7 @@ class Calibration:
     left_out: Mapping[str, str]
     best: Try
     replaced: tuple[str, ...]
+    rewritten: bool
     started: str | None
     tries: tuple[Try, ...]
     freedom: Freedom
@@ -191,8 +192,8 @@ def files_for(out: Path | None, name: str, models: Sequence[str] | None) -> list
         raise InputError(f"{out}: a program's file ends in .py, its record is next to it: write --out {out.stem}.py")
     files = [out] if models is None else [out.with_stem(f"{out.stem}-{alias(m)}") for m in models]
     for file in files:
-        by_hand = file.exists() and not file.with_suffix(".json").exists()  # it has no record
-        if by_hand and file.resolve() != Path(name).resolve():  # a program may be fitted in place
+        in_place = file.resolve() == Path(name).resolve()
+        if file.exists() and not has_record(file) and not in_place:
             raise InputError(f"{file}: exists, and was not written by a fit: give another --out, or remove it")
         check_writable(file, "--out")
         check_writable(file.with_suffix(".json"), "--out")

@@ -68,6 +68,8 @@ def print_fit(result: Calibration, file: str | None) -> None:
         prose(f"Written: {', '.join(result.out)}, {records} next to it.")
         if result.replaced:
             prose(f"Replaced: what an earlier fit, or blend, had written as {', '.join(result.replaced)}.")
+        if result.rewritten:
+            prose(f"Replaced: the text of {result.name} that was fitted, without its comments.")
         if result.trust:
             kept = trust_file(Path(result.out[0]))
             count = counted(len(result.trust.committee), "near-optimal program")

@@ -353,7 +353,7 @@ def test_bad_experiments_are_one_line(
     [
         (
             ["predict", "nothing.py"],
-            "nothing.py: cannot be read (No such file or directory): give a file, RUN:ID or a seed's name",
+            "nothing.py: cannot be read (No such file or directory): give a file, RUN:ID or a shipped name",
         ),
         (
             ["simulate", "--id", "llama-2-7b-tp1-codegen,llama-2-7b-tp1-general"],
@@ -383,7 +383,7 @@ def test_bad_experiments_are_one_line(
         (["frobnicate"], "No such command 'frobnicate': see `evolve --help`"),
         (["emit", "floor"], "emit needs --out FOLDER, or --into CHECKOUT: give one of the two"),
         (["emit", "floor", "--out", "x", "--model", "llama-2-7b"], "--model and --hardware go together: give both"),
-        (["check"], "check needs a PROGRAM (a file, RUN:ID or a seed's name) or --fields: give one of the two"),
+        (["check"], "check needs a PROGRAM (a file, RUN:ID or a shipped name) or --fields: give one of the two"),
         (["check", "floor", "--fields"], "check needs a PROGRAM"),
     ],
 )
@@ -418,6 +418,21 @@ def test_a_read_only_folder_is_one_line(files: Path, capsys: pytest.CaptureFixtu
 def test_an_existing_run_folder_is_not_overwritten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "run", "--budget", "5", "--out", str(files))
     assert line == f"{files}: exists already, and nothing in it can be resumed: choose another --out"
+
+
+def test_repeats_take_no_folder_of_a_single_run(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, "run", "--repeats", "2", "--budget", "5", "--out", str(tiny_run))
+    assert line == f"{tiny_run}: is a single run: choose another --out for repeats"
+
+
+def test_experiments_in_place_of_a_program_are_told_from_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.yaml").write_text("version: 1\nexperiments: []\n")
+    for name in ("predict", "explain"):
+        said = refused(capsys, name, "plan.yaml")
+        assert said == "plan.yaml: is a YAML file, not a program: give experiments with --experiments plan.yaml"
 
 
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:

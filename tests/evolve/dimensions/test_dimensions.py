@@ -41,6 +41,7 @@ from evolve.pool.local import Here
 from evolve.program.fit.learning import LearningCurve, Point
 from evolve.report.progress import Line
 from evolve.run.data import fittable
+from evolve.run.records import measured
 from evolve.run.trust import Trust
 from simulator.bind import deployments_in_order
 from simulator.experiment.experiment import Statistic
@@ -263,6 +264,20 @@ def test_runs_that_were_not_fitted_and_are_far_off_make_the_verdict_poor(champio
     one = Evidence(replace(champion, experiments=(other,), trust=trusted(**GOOD_ERRORS)), Here(Line(True)))
     verdict = accuracy.accuracy(one).verdict
     assert verdict.level == POOR and "E2E on runs that it was not fitted on (3" in verdict.sentence
+
+
+@pytest.mark.parametrize("validated", [True, False])
+def test_errors_in_sample_beyond_the_limit_make_the_verdict_poor(champion: Subject, validated: bool) -> None:
+    """Whatever was held out of an earlier fit: these constants do not even follow the run that they were fitted on."""
+    e = champion.clean[0]
+    assert e.observed is not None and e.observed.summary is not None and champion.source.record is not None
+    summary = replace(e.observed.summary, e2e_ms=Statistic(mean=1.5 * (e.observed.summary.e2e_ms.mean or 0.0)))
+    other = replace(e, observed=replace(e.observed, summary=summary))
+    fitted = replace(champion.source, record=replace(champion.source.record, measured={e.id: measured(other)}))
+    trust = replace(trusted(**GOOD_ERRORS), data="own") if validated else None
+    one = Evidence(replace(champion, source=fitted, experiments=(other,), trust=trust), Here(Line(True)))
+    verdict = accuracy.accuracy(one).verdict
+    assert verdict.level == POOR and "% in sample (1 run)" in verdict.sentence
 
 
 def test_a_program_that_was_never_validated_is_untested_and_the_sentence_says_what_validates_it(

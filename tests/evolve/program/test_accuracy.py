@@ -122,7 +122,11 @@ def test_a_fit_replaces_no_program_that_it_did_not_write(
         capsys.readouterr()
         assert evolve(*fit, "mine.py") == 0
         assert ("Replaced: what an earlier fit, or blend, had written as mine.py." in capsys.readouterr().out) == again
-    assert evolve("fit", "hand.py", "--experiments", "data.yaml", "--out", "hand.py") == 0  # in place
+    in_place = "fit", "hand.py", "--experiments", "data.yaml", "--out", "hand.py"
+    for said in ("Replaced: the text of hand.py that was fitted", "Replaced: what an earlier fit, or blend, had written"):
+        capsys.readouterr()
+        assert evolve(*in_place) == 0
+        assert [line.startswith(said) for line in capsys.readouterr().out.splitlines() if "Replaced" in line] == [True]
 
 
 def test_constants_of_an_earlier_fit_are_held_and_nothing_else_is(

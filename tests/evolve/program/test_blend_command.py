@@ -19,6 +19,7 @@ from evolve.program import check as checking
 from evolve.run.data import chosen
 from evolve.run.folder import open_run
 from evolve.run.program import load
+from evolve.run.trust import trust_file
 from evolve.run.use import saw
 from simulator.fields import Active, BatchFields
 from simulator.language.complete import complete
@@ -75,6 +76,20 @@ def test_the_file_works_in_other_commands(tiny_run: Path, tmp_path: Path, capsys
     assert all(saw(record, e) for e in fitted) and not any(saw(record, e) for e in others)
     rows = error_rows(load(str(out)).complete, score_set(fitted, SCORE_SEEDS))
     assert list(record.errors) == rows
+
+
+def test_a_blend_says_that_it_replaces_a_fit_and_leaves_nothing_of_it(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "mine.py"
+    assert evolve("fit", "champion", "--id", "llama-2-7b-tp1-codegen", "--out", out) == 0
+    assert trust_file(out).exists()
+    for again in (False, True):
+        capsys.readouterr()
+        assert evolve("blend", tiny_run, "--top", 3, "--out", out if again else tmp_path / "new.py") == 0
+        said = f"Replaced: what an earlier fit, or blend, had written as {out}."
+        assert (said in capsys.readouterr().out) == again
+    assert not trust_file(out).exists()
 
 
 def test_the_committee_is_averaged_and_the_caps_that_its_mean_needs_are_named(
