@@ -138,9 +138,10 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     seed = "Seed of the search: same seed, same archive."
     experiments = "Fit these experiments instead of the bundled ones (repeatable)."
     config = "Bundled configuration (see `evolve list`) or a YAML file."
+    budget = "Distinct candidates to fit [default: as in --config]."
     options: list[Callable[..., Any]] = [
         click.option("--config", "config_name", default="default", show_default=True, metavar="NAME|FILE", help=config),
-        click.option("--budget", type=click.IntRange(min=1), help="Distinct candidates to fit."),
+        click.option("--budget", type=click.IntRange(min=1), help=budget),
         click.option("--seed", type=click.IntRange(min=0), help=seed),
         pool_options,
         click.option("--out", type=click.Path(path_type=Path), help="Run folder to create [default: runs/NNNN]."),

@@ -13,6 +13,8 @@ from evolve.run.folder import open_run
 from evolve.search.attribution import attribution, print_attribution
 from simulator.errors import InputError
 
+RUNS = Path("runs")  # where runs are made unless --out says otherwise
+
 
 @click.command()
 @click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
@@ -51,7 +53,7 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Ta
 
 @click.command("list")
 @click.option(
-    "--runs", "folder", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of runs."
+    "--runs", "folder", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="Folder of runs."
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_(folder: Path, as_json: bool) -> int:
@@ -61,6 +63,8 @@ def list_(folder: Path, as_json: bool) -> int:
     evolve list
     evolve list --runs elsewhere --json
     """
+    if not folder.is_dir() and folder != RUNS:
+        raise InputError(f"--runs {folder}: there is no such folder: name the one that has the runs")
     if as_json:
         print_json(inventory(folder).to_json())
     else:

@@ -207,8 +207,8 @@ def _print_gain(report: RunReport, best: Elite) -> None:
     lower = 100.0 * (1.0 - best.joint / seed.joint)
     change = f"{lower:.0f} % lower" if lower >= 0 else f"{-lower:.0f} % higher"
     prose(
-        f"Best seed ({seed.operator.removeprefix(SEED)}, fitted): joint error {seed.joint:.2f} %, "
-        f"worst 3 {seed.worst3:.2f} %.\n"
+        f"Best seed ({seed.operator.removeprefix(SEED)}, fitted), by the arrival seeds of the search: joint error "
+        f"{seed.joint:.2f} %, worst 3 {seed.worst3:.2f} %.\n"
         f"The champion compared with it: joint {best.joint:.2f} % ({change}), worst 3 {best.worst3:.2f} %.\n"
         f"The champion is {rule_text(report.rule)}.\n"
     )

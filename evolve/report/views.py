@@ -133,7 +133,7 @@ def print_inventory(inventory: Inventory) -> None:
     for run in inventory.runs:
         state = "unfinished, to be continued with"
         if run.joint is not None:
-            state = f"champion {run.champion}, joint error {run.joint:.2f} %"
+            state = f"champion {run.champion}, joint error {run.joint:.2f} % by the arrival seeds of the search"
         elif run.done:
             state = "no candidate scored"
         prose(f"  {run.run}: {state}")

@@ -239,6 +239,9 @@ def open_run(path: Path) -> Run:
         about = read_json(path / ABOUT, REMEDY)
         raw = parse_yaml(read_bytes(path / CONFIG), str(path / CONFIG), REMEDY)
     except OSError:
+        run, colon, _ = str(path).rpartition(":")
+        if colon and is_run(Path(run)):
+            raise InputError(f"{path}: is one program of a run, and this is for the whole run: name {run}") from None
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): `evolve list` names the runs") from None
     return Run(path, config_from(raw, str(path / CONFIG)), read_about(about, str(path / ABOUT)))
 

@@ -120,6 +120,8 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
         raise _no_run(path)
     if not path.exists() and colon and re.fullmatch(r"\d+", number):
         raise _no_run(Path(run))
+    if not path.exists() and colon and is_run(Path(run)):
+        raise InputError(f"{spec}: is no number of a proposal: `{command('archive', run)}` lists them")
     if not path.exists() and re.fullmatch(r"\d+", path.name):
         raise _no_run(path)
     try:

@@ -150,13 +150,13 @@ def compare(seen: Replay, told: Host) -> None:
     assert dict(zip(*(x.tolist() for x in run.account.gaps), strict=True)) == gaps
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(loads(), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
 def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str) -> None:
     compare_clocks(load, step, queueing)
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(loads(chunked=False), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
 def test_fast_exact_and_plain_are_equal_without_chunked_prefill(load: Load, step: str, queueing: str) -> None:
     compare_clocks(load, step, queueing)
@@ -271,6 +271,21 @@ def test_a_threshold_caps_a_prompt_before_its_room_is_looked_for(force_exact: bo
     # 45 + 45, 45 + 45, then the third alone: 45, 45
     assert seen.run.first_us.tolist() == [2180, 2180, 2180 + 2090]
     assert seen.run.start_us.tolist() == [0, 0, 2180]
+
+
+def test_clients_that_give_up_around_the_last_step_are_those_of_the_plain_clock() -> None:
+    """A prompt and three decodes of 5 us each: every us at which a client may give up, until after the end."""
+    text, ends = "def step_time(b, s): return 5", set[bool]()
+    step, bound, load = step_function(parse(text), FACTS), bound_of(text), burst([10, 10], [4, 3])
+    for deadline_us in range(1, 23):
+        for who in ([deadline_us, 0], [0, deadline_us], [deadline_us, deadline_us]):
+            waiting = replace(load, requests=replace(load.requests, deadline_us=np.array(who, np.int64)))
+            told = host(waiting.requests, [0, 0], waiting.limits, step, most_steps=100)
+            for force_exact in (False, True):
+                seen = replay_bound(waiting, bound, account=True, force_exact=force_exact)
+                compare(seen, told)
+                ends |= set(seen.run.gave_up.tolist())
+    assert ends == {True, False}
 
 
 def test_limits_without_room_for_a_prompt_are_refused_without_chunked_prefill() -> None:

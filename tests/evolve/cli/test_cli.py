@@ -425,6 +425,21 @@ def test_repeats_take_no_folder_of_a_single_run(tiny_run: Path, capsys: pytest.C
     assert line == f"{tiny_run}: is a single run: choose another --out for repeats"
 
 
+def test_a_run_a_program_of_it_and_their_folder_are_told_apart(
+    tiny_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(capsys, "archive", f"{tiny_run}:3") == (
+        f"{tiny_run}:3: is one program of a run, and this is for the whole run: name {tiny_run}"
+    )
+    assert refused(capsys, "predict", f"{tiny_run}:abc") == (
+        f"{tiny_run}:abc: is no number of a proposal: `evolve archive {tiny_run}` lists them"
+    )
+    nowhere = tiny_run.parent / "nowhere"
+    assert refused(capsys, "list", "--runs", str(nowhere)) == (
+        f"--runs {nowhere}: there is no such folder: name the one that has the runs"
+    )
+
+
 def test_experiments_in_place_of_a_program_are_told_from_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
