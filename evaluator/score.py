@@ -123,15 +123,15 @@ def predictions(program: Program, data: ScoreSet, of_requests: bool = False) -> 
     of_requests: with the errors of single requests, where they are known. Raises InputError if a GPU has no measured
     kernels and the program reads them.
     """
-    code = assemble(program)
-    _need_kernels(code, data.experiments)
-    every = data.deployments.bind(code, program.theta)
+    need_kernels(program, data.experiments)
+    every = data.deployments.bind(assemble(program), program.theta)
     runs = zip(_replays(every, data), data.experiments, strict=True)
     return [prediction_of(e, replays, of_requests) for replays, e in runs]
 
 
-def _need_kernels(code: Code, experiments: Sequence[Experiment]) -> None:
+def need_kernels(program: Program, experiments: Sequence[Experiment]) -> None:
     """Raises InputError naming the first experiment whose GPU lacks measured kernels that the program reads."""
+    code = assemble(program)
     for e in experiments:
         try:
             for _, name in code.curves:

@@ -17,7 +17,7 @@ import numpy as np
 from evaluator.experiments import Written, data_hash
 from evaluator.intervals import figure_of
 from evaluator.judge.gates import complaints, deployments_of
-from evaluator.score import Prediction, prediction_of
+from evaluator.score import Prediction, need_kernels, prediction_of
 from evolve.program.axes import ENGINE
 from evolve.program.loads import redeployed
 from evolve.program.sensitivity_result import (
@@ -97,6 +97,7 @@ def sensitivities(
     """
     line = line or Line(quiet=True)
     program = source.complete
+    need_kernels(program, [w.experiment for w in written])
     question = _Question(source, program, assemble(program), seeds)
     found = []
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import pairwise
 
@@ -25,6 +25,8 @@ OTHER_PERCENTILES = {"median": "it is called p50 here"} | dict.fromkeys(
     ("p75", "p95", "p99.9", "max"), "p50, p90 and p99 are read: leave it out"
 )
 APART = 0.02  # by which the mean of a run may lie outside those of its stages: some requests are of no stage
+FALLS = 0.9  # of the mean E2E at the lowest rate; the noise of arrivals is a few percent
+LATENCIES = ("e2e", "ttft", "itl")
 MOST_APART = 10.0  # times that an ITL may differ from what E2E and TTFT say of it
 
 
@@ -152,36 +154,61 @@ def doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
     """Notes on observations that are probably wrong."""
     if observed is None or observed.summary is None:
         return ()
-    summary, gaps = observed.summary, gaps_of(workload)
-    every = {name: getattr(summary, f"{name}_ms") for name in ("e2e", "ttft", "itl")}
-    one = len(observed.stages) <= 1
-    rows = [("", summary), *(() if one else ((f" in stage {i}", o) for i, o in enumerate(observed.stages, 1)))]
-    lines = [
-        f"the observed mean {name.upper()}{where}, {s.mean:g} ms, is above its p99, {s.p99:g} ms: check the figures"
-        for where, row in rows
-        for name in every
-        if (s := getattr(row, f"{name}_ms")).mean is not None and s.p99 is not None and s.mean > s.p99
-    ]
-    lines += [
-        f"the observed {p} of TTFT, {later:g} ms, is above that of E2E, {whole:g} ms: check the figures"
-        for p in PERCENTILES
-        if (later := getattr(every["ttft"], p)) is not None
-        and (whole := getattr(every["e2e"], p)) is not None
-        and later > whole
-    ]
-    for name, s in every.items():
+    lines = [*_above_p99(observed), *_later_than_the_whole(observed.summary), *_beside_the_stages(observed)]
+    return (*lines, *_falling(observed, workload), *_itl_apart(observed.summary, gaps_of(workload)))
+
+
+def _above_p99(observed: Observed) -> Iterator[str]:
+    several = observed.stages if len(observed.stages) > 1 else ()
+    for where, row in (("", observed.summary), *((f" in stage {i}", stage) for i, stage in enumerate(several, 1))):
+        for name in LATENCIES:
+            s = getattr(row, f"{name}_ms")
+            if s.mean is not None and s.p99 is not None and s.mean > s.p99:
+                text = f"the observed mean {name.upper()}{where}, {s.mean:g} ms, is above its p99, {s.p99:g} ms"
+                yield f"{text}: check the figures"
+
+
+def _later_than_the_whole(run: Observation) -> Iterator[str]:
+    for p in PERCENTILES:
+        later, whole = getattr(run.ttft_ms, p), getattr(run.e2e_ms, p)
+        if later is not None and whole is not None and later > whole:
+            yield f"the observed {p} of TTFT, {later:g} ms, is above that of E2E, {whole:g} ms: check the figures"
+
+
+def _beside_the_stages(observed: Observed) -> Iterator[str]:
+    """A mean of the run that is not among those of its stages."""
+    for name in LATENCIES:
+        mean = getattr(observed.summary, f"{name}_ms").mean
         means = [getattr(stage, f"{name}_ms").mean for stage in observed.stages]
-        if s.mean is None or not means or None in means:
+        if mean is None or not means or None in means:
             continue
         low, high = min(means), max(means)
-        if not low * (1.0 - APART) <= s.mean <= high * (1.0 + APART):
-            text = f"the observed mean {name.upper()} of the run, {s.mean:g} ms, is not among those of its stages"
-            lines.append(f"{text}, {low:g} to {high:g} ms: check the figures")
-    e2e, ttft, itl = (s.mean for s in every.values())
-    if gaps and not (e2e is None or ttft is None or itl is None):
-        true = (e2e - ttft) / gaps
-        if abs(itl - true) > 0.1 * true:
-            ratio = "(E2E - TTFT)/(output_len - 1)"
-            why = "load generators may halve it" if itl < true else "check the three figures"
-            lines.append(f"itl_mean_ms is {itl:g}, but {ratio} is {true:.4g}: {why}")
-    return tuple(lines)
+        if not low * (1.0 - APART) <= mean <= high * (1.0 + APART):
+            text = f"the observed mean {name.upper()} of the run, {mean:g} ms, is not among those of its stages"
+            yield f"{text}, {low:g} to {high:g} ms: check the figures"
+
+
+def _falling(observed: Observed, workload: Workload) -> Iterator[str]:
+    """A mean E2E that is shorter at a higher rate of the same requests, as if the stages were in another order."""
+    by_rate = sorted(
+        (stage.rate, seen.e2e_ms.mean)
+        for stage, seen in zip(workload.stages, observed.stages, strict=False)
+        if seen.e2e_ms.mean is not None
+    )
+    if len(by_rate) < 2 or isinstance(workload.source, Trace):  # the windows of a trace have different requests
+        return
+    (slow, early), (fast, late) = by_rate[0], by_rate[-1]
+    if fast > slow and late < FALLS * early:
+        text = f"the observed mean E2E falls from {early:g} ms at {slow:g} requests/s to {late:g} ms at {fast:g}"
+        yield f"{text}: check the order of the stages"
+
+
+def _itl_apart(run: Observation, gaps: int | None) -> Iterator[str]:
+    e2e, ttft, itl = run.e2e_ms.mean, run.ttft_ms.mean, run.itl_ms.mean
+    if not gaps or e2e is None or ttft is None or itl is None:
+        return
+    true = (e2e - ttft) / gaps
+    if abs(itl - true) > 0.1 * true:
+        ratio = "(E2E - TTFT)/(output_len - 1)"
+        why = "load generators may halve it" if itl < true else "check the three figures"
+        yield f"itl_mean_ms is {itl:g}, but {ratio} is {true:.4g}: {why}"

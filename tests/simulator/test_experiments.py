@@ -590,3 +590,8 @@ def test_figures_that_contradict_each_other_are_doubted() -> None:
     stages[1]["e2e_ms"]["p99"] = 119.0
     above = "the observed mean E2E in stage 2, 120 ms, is above its p99, 119 ms: check the figures"
     assert notes({"e2e_ms": {"mean": 110.0}}).count("above its p99") == 1 and above in notes({"e2e_ms": {"mean": 110.0}})
+    for rate, mean, said in ((1.0, 60.0, False), (2.0, 91.0, False), (2.0, 89.0, True), (0.5, 89.0, False)):
+        workload["stages"] = [{"rate": 1.0, "duration_s": 60.0}, {"rate": rate, "duration_s": 60.0}]
+        stages[1] = {"e2e_ms": {"mean": mean}}
+        falls = "the observed mean E2E falls from 100 ms at 1 requests/s to 89 ms at 2: check the order of the stages"
+        assert (falls in notes({"e2e_ms": {"mean": 95.0}})) == said

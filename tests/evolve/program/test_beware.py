@@ -236,9 +236,16 @@ def test_a_program_that_knows_one_gpu_alone_says_so(
     assert ("its steps take as long on every other one" in " ".join(capsys.readouterr().out.split())) == same
 
 
-def test_a_gpu_without_kernels_is_named_with_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = planned(tmp_path, "model: llama-3.1-8b, hardware: H100", "model: llama-3.1-8b, hardware: H100-NVL")
-    said = refused(capsys, "predict", "champion", "--experiments", path)
+@pytest.mark.parametrize(
+    "command", ["predict", "fit", "fit --learning-curve", "diagnose", "explain", "drift", "ablate", "sensitivity"]
+)
+def test_a_gpu_without_kernels_is_named_with_its_experiment(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = "model: llama-3.1-8b, hardware: {0}, observed: {{summary: {{e2e_ms: {{mean: 400}}}}}}".format
+    path = planned(tmp_path, entry("H100"), entry("H100-NVL"))
+    name, *options = command.split()
+    said = refused(capsys, name, "champion", *options, "--experiments", path)
     assert said.startswith("evolve: experiment 'b': kernels: the program reads measured kernels, and this deployment has")
 
 
