@@ -136,6 +136,9 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         lines.append("the program predicts a growing queue: requests wait longer than they are served, and ever longer "
                      "while the load lasts; `--sweep rate=...` says what one replica serves")  # fmt: skip
     lines += _too_long(experiment.facts)
+    if (deployed := experiment.facts.deployed) and deployed.gpu.timed_on:
+        kernels = f"its kernels are those of {deployed.gpu.tables}, scaled to the peaks of {experiment.hardware}"
+        lines.append(f"{kernels}: where that could be compared, steps were up to 24 % off (docs/kernels.md)")
     if experiment.quality != CLEAN:
         lines.append(f"quality is {experiment.quality}")
     if record is None:

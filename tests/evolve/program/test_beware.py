@@ -236,6 +236,17 @@ def test_a_program_that_knows_one_gpu_alone_says_so(
     assert ("its steps take as long on every other one" in " ".join(capsys.readouterr().out.split())) == same
 
 
+def test_kernels_of_another_gpu_are_said_to_be_scaled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = "{{name: {0}, bf16_tflops: 989.5, fp8_tflops: 1979, memory_tb_per_s: {1}, link_gb_per_s: 450, memory_gb: 80, " \
+          "kernels: h100_sxm}}"  # fmt: skip
+    entries = (f"model: llama-3.1-8b, hardware: {own.format(*gpu)}" for gpu in (("same", 3.35), ("faster", 6.7)))
+    assert evolve("predict", "champion", "--experiments", planned(tmp_path, *entries), "--json") == 0
+    same, faster = json.loads(capsys.readouterr().out)["experiments"]
+    said = "its kernels are those of h100_sxm, scaled to the peaks of faster: where that could be compared, "
+    assert [any(line.startswith(said) for line in e["warnings"]) for e in (same, faster)] == [False, True]
+    assert faster["predicted"]["itl_ms"]["mean"] < 0.7 * same["predicted"]["itl_ms"]["mean"]
+
+
 @pytest.mark.parametrize(
     "command", ["predict", "fit", "fit --learning-curve", "diagnose", "explain", "drift", "ablate", "sensitivity"]
 )
