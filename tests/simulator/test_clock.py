@@ -288,6 +288,23 @@ def test_clients_that_give_up_around_the_last_step_are_those_of_the_plain_clock(
     assert ends == {True, False}
 
 
+def test_content_that_two_requests_compute_at_once_is_left_to_the_exact_clock() -> None:
+    """Nine requests send one prompt, two at a time, in parts of 5 tokens: before the first has stored it, the second
+    computes it too. Of two copies the eviction of one hides the other, so the last request finds 3 of its 14 blocks. One
+    of 12,476 random loads with little room for which that decides a time."""
+    load = burst([57] * 10, [9, 5, 6, 0, 4, 18, 10, 19, 15, 10], max_seqs=2, budget=121, threshold=5, block=4, blocks=58,
+                 max_model_len=0)  # fmt: skip
+    arrival_us = np.array([9, 15, 15, 15, 16, 22, 30, 31, 40, 46], np.int64)
+    prompt = np.array([0, 0, 0, -1, 0, 0, 0, 0, 0, 0], np.int32)
+    load = replace(load, requests=replace(load.requests, arrival_us=arrival_us, prompt=prompt))
+    text = "def step_time(b, s): return 1000 + 10 * b.prefill_tokens"
+    told = host(load.requests, [0] * 10, load.limits, step_function(parse(text), FACTS), most_steps=1000)
+    for force_exact in (False, True):
+        seen = replay_bound(load, bound_of(text), account=True, force_exact=force_exact)
+        compare(seen, told)
+        assert not seen.run.fast and seen.run.cached[-1] == 3
+
+
 def test_limits_without_room_for_a_prompt_are_refused_without_chunked_prefill() -> None:
     for longest in (0, 101):
         with pytest.raises(ValueError, match="too few"):
