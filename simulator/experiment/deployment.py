@@ -156,12 +156,17 @@ def _figure(gpu: Section, key: str, remedy: str) -> float:
 
 
 def _kernels_of(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
-    """The GPU, with the one on which its kernels were measured if that has other peaks."""
+    """The GPU, with the one on which its kernels were measured if that is another one, with other peaks.
+
+    By its name it is the same, whatever its figures: then the measurements are its own, and stay what they are.
+    """
     own = _gpu(gpu, bytes_per_us, link_bytes_per_us)
-    timed_on = _timed_on(own.tables)
-    if timed_on and not link_bytes_per_us:  # a single GPU, whose link is not given
+    names, timed_on = _measured_on(own.tables)
+    if timed_on is None or (gpu.has("name") and gpu.text("name") in names):
+        return own
+    if not link_bytes_per_us:  # a single GPU, whose link is not given
         timed_on = replace(timed_on, link_bytes=0.0)
-    return own if timed_on in (None, own) else replace(own, timed_on=timed_on)
+    return own if timed_on == own else replace(own, timed_on=timed_on)
 
 
 def _gpu(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
@@ -171,15 +176,16 @@ def _gpu(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
 
 
 @cache
-def _timed_on(tables: str) -> Gpu | None:
-    """The GPU of configs/hardware.yaml that these measured kernels are of; None if there are none of that name."""
+def _measured_on(tables: str) -> tuple[frozenset[str], Gpu | None]:
+    """The GPU of configs/hardware.yaml that these kernels were measured on, with its names; None if there is none."""
     name = "configs/hardware.yaml"
     shipped = parse_yaml(resources.files("configs").joinpath("hardware.yaml").read_bytes(), name, "install it again")
     for entry in shipped["hardware"]:
         if entry.get("kernels") == tables:
             gpu = Section(name, str(entry["name"]), entry)
-            return _gpu(gpu, gpu.number("memory_tb_per_s", "") * 1e6, gpu.number("link_gb_per_s", "") * 1e3)
-    return None
+            peaks = _gpu(gpu, gpu.number("memory_tb_per_s", "") * 1e6, gpu.number("link_gb_per_s", "") * 1e3)
+            return frozenset((entry["name"], *entry.get("aliases", ()))), peaks
+    return frozenset(), None
 
 
 def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: float) -> int:

@@ -526,6 +526,9 @@ def test_a_mapping_with_the_kernels_of_another_gpu_applies_their_efficiencies_to
             assert low <= borrowed_us / own_us <= high, name
     same = with_gpu("llama-3.1-8b", {**hardware_table()["H100"], "name": "mine"}, Engine()).deployed
     assert same and same.gpu == H100 and same.gpu.timed_on is None
+    # by its name it is the GPU that was measured, of which somebody has other figures
+    figures = with_gpu("llama-3.1-8b", {**hardware_table()["H100"], "memory_tb_per_s": 3.0}, Engine()).deployed
+    assert figures and figures.gpu.bytes == 3.0e6 and figures.gpu.timed_on is None
 
 
 def test_a_single_gpu_with_the_kernels_of_another_needs_no_link() -> None:

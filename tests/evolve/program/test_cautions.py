@@ -88,7 +88,7 @@ def test_coefficients_that_do_not_even_fit_their_run_say_so(run: Run) -> None:
     off = (
         f"mean E2E is {json.loads(out)['after'][0]['e2e']:.0f} % off on the very runs that the constants are fitted on"
     )
-    assert json.loads(out)["programs"][0]["cautions"] == [f"{off}: do not use it, fit more constants or another form"]
+    assert json.loads(out)["programs"][0]["cautions"] == [f"{off}: do not use it, fit all of its constants, or another form"]
     out, _ = run("fit", "trained_physics", "--id", GENERAL.id, "--only", "b3,b5")
     assert f"Caution: {off}" in out and "evolve emit" not in out
     out, err = run("emit", "mine.py", "--coefficients")
