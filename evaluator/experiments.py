@@ -14,7 +14,7 @@ from typing import Any
 
 from evaluator.own_models import own_models
 from evaluator.traces.read import files_beside
-from simulator.documents import parse_yaml, read_bytes
+from simulator.documents import parse_yaml, read_bytes, shipped
 from simulator.errors import InputError
 from simulator.experiment.experiment import Arrival, Experiment, Mfu
 from simulator.experiment.file import BEGIN, experiments_from_mapping
@@ -61,7 +61,7 @@ def written_experiments(name: str) -> list[Written]:
     Raises InputError for anything wrong with the file or in it.
     """
     path = Path(name)
-    raw = _shipped(name) if name in BUNDLED and not path.exists() else _parsed(path)
+    raw = shipped(name) if name in BUNDLED and not path.exists() else _parsed(path)
     files = files_beside(path)
     experiments = experiments_from_mapping(raw, name, known_models(), hardware_table(), files)
     return [Written(e, entry, files) for e, entry in zip(experiments, raw["experiments"], strict=True)]
@@ -98,7 +98,7 @@ def raw_entries(name: str) -> list[dict[str, Any]]:
     """The entries of a bundled file (a name of BUNDLED) or another file already read, as they are written."""
     path = Path(name)
     bundled = name in BUNDLED and not path.exists()
-    raw: Any = _shipped(name) if bundled else parse_yaml(read_bytes(path), name, BEGIN)
+    raw: Any = shipped(name) if bundled else parse_yaml(read_bytes(path), name, BEGIN)
     entries: list[dict[str, Any]] = raw["experiments"]
     return entries
 
@@ -111,13 +111,13 @@ def bundled_experiments() -> list[Experiment]:
 @cache
 def bundled_file(name: str) -> tuple[Experiment, ...]:
     """The runs of one shipped file (a name of BUNDLED)."""
-    return tuple(experiments_from_mapping(_shipped(name), name, model_table(), hardware_table()))
+    return tuple(experiments_from_mapping(shipped(name), name, model_table(), hardware_table()))
 
 
 @cache
 def model_table() -> dict[str, Mapping[str, Any]]:
     """Entries of configs/models.yaml under their Hugging Face id and every alias."""
-    return _by_name(_shipped("models.yaml")["models"], "id")
+    return _by_name(shipped("models.yaml")["models"], "id")
 
 
 def known_models() -> Mapping[str, Mapping[str, Any]]:
@@ -128,7 +128,7 @@ def known_models() -> Mapping[str, Mapping[str, Any]]:
 @cache
 def hardware_table() -> dict[str, Mapping[str, Any]]:
     """Entries of configs/hardware.yaml under their name and every alias."""
-    return _by_name(_shipped("hardware.yaml")["hardware"], "name")
+    return _by_name(shipped("hardware.yaml")["hardware"], "name")
 
 
 def data_hash(experiments: Sequence[Experiment]) -> str:
@@ -179,10 +179,6 @@ def published_errors() -> list[PublishedError]:
         PublishedError(r["system"], r["experiment"], r["metric"], float(r["abs_error_pct"]), r["source"])
         for r in csv.DictReader(text.splitlines())
     ]
-
-
-def _shipped(name: str) -> Any:
-    return parse_yaml(resources.files("configs").joinpath(name).read_bytes(), f"configs/{name}", BEGIN)
 
 
 def _by_name(entries: Sequence[Mapping[str, Any]], key: str) -> dict[str, Mapping[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,12 @@ def parse_yaml(data: bytes, where: str, empty: str) -> Any:
     except (KeyError, AttributeError):  # what PyYAML raises for `!!bool perhaps` and `!!timestamp perhaps`
         place, problem = "", "a tag that its value does not match"
     raise InputError(" ".join(f"{where}: {place}not valid YAML, {problem}: correct the syntax".split()))
+
+
+def shipped(name: str) -> Any:
+    """The plain values of a YAML file of configs/."""
+    data = resources.files("configs").joinpath(name).read_bytes()
+    return parse_yaml(data, f"configs/{name}", "install this version again")
 
 
 def _check_yaml(text: str, where: str) -> None:

@@ -9,11 +9,9 @@ import click
 from evolve.cli.endings import print_json
 from evolve.cli.options import Tables, tables_options
 from evolve.report.views import archive_json, inventory, print_archive, print_inventory
-from evolve.run.folder import open_run
+from evolve.run.folder import RUNS, open_run
 from evolve.search.attribution import attribution, print_attribution
 from simulator.errors import InputError
-
-RUNS = Path("runs")  # where runs are made unless --out says otherwise
 
 
 @click.command()

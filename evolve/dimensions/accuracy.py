@@ -57,8 +57,7 @@ def accuracy(evidence: Evidence) -> Dimension:
 
 def _verdict(evidence: Evidence) -> Verdict:
     rows = evidence.held_out
-    off = [error for of in _samples(evidence).values() if (error := mean_abs(of_means(of, "e2e"))) is not None]
-    far_off = bool(beyond({"e2e": max(off, default=None)}))  # whatever it was fitted on
+    far_off = any(beyond({"e2e": mean_abs(of_means(of, "e2e"))}) for of in _samples(evidence).values())
     if not rows:
         never = f"Held-out errors are not known: {_never(evidence)}. {_in_words(evidence)}"
         return Verdict(POOR if far_off else UNTESTED, never, RULE)
@@ -74,15 +73,14 @@ def _verdict(evidence: Evidence) -> Verdict:
     )
     sentence = f"{held_out} {_in_words(evidence)}"
     of_new = {name: mean_abs(of_means(_samples(evidence).get(NEW, []), name)) for name in MEANS}
-    failed_new = beyond(of_new)
     where = [f"{name.upper()} without {left_out(kind)} ({means[kind][name]:.1f} %)" for kind, of in failed.items()
              for name in of]  # fmt: skip
-    where += [f"{name.upper()} {NEW} ({of_new[name]:.1f} %)" for name in failed_new]
+    where += [f"{name.upper()} {NEW} ({of_new[name]:.1f} %)" for name in beyond(of_new)]
     if where:
         sentence += f" Beyond the limits: {', '.join(where)}."
-    poor = far_off or any("e2e" in of for of in failed.values())
-    level = POOR if poor else CARE if where or refitted else GOOD
-    return Verdict(level, sentence, RULE)
+    if far_off or any("e2e" in of for of in failed.values()):
+        return Verdict(POOR, sentence, RULE)
+    return Verdict(CARE if where or refitted else GOOD, sentence, RULE)
 
 
 def _refitted(evidence: Evidence) -> bool:

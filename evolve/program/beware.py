@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from evaluator.baselines import datasheet
 from evaluator.intervals import LEVELS, figure_of, waiting_share
+from evaluator.judge.gates import complaints, deployments_of
 from evaluator.judge.physics import LEAST_OF_ROOFLINE
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, predictions, score_set
 from evolve.program.forecast import Bands
 from evolve.report.table import counted
 from evolve.run.beyond import outside
+from evolve.run.program import Source
 from evolve.run.records import Record
+from evolve.run.trust import stale
 from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.experiment.experiment import CLEAN, Experiment, Observation
@@ -158,7 +161,15 @@ def _too_long(facts: Mapping[str, float]) -> list[str]:
     ]
 
 
-def same_on_every_gpu(program: Program, record: Record | None, experiments: Sequence[Experiment]) -> list[str]:
+def about(source: Source, experiments: Sequence[Experiment]) -> list[str]:
+    """What to know of a program before using it on these experiments, whatever it predicts for them."""
+    program = source.complete
+    wrong = complaints(program, deployments_of(experiments)) if experiments else ()
+    alike = _same_on_every_gpu(program, source.record, experiments)
+    return [*wrong, *source.cautions, *stale(source), *alike]
+
+
+def _same_on_every_gpu(program: Program, record: Record | None, experiments: Sequence[Experiment]) -> list[str]:
     """A line if a step takes as long on a GPU twice as fast, and not all of these experiments are known to be on GPUs
     that the program was fitted on."""
     known, code = record.all_gpus if record else (), assemble(program)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
 from evaluator.intervals import LEVELS, Disagreement, able, disagreements, scales
-from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evaluator.sensitivity import (
     CONSTANT,
@@ -24,7 +23,7 @@ from evaluator.sensitivity import (
 )
 from evolve.program.axes import setting_of
 from evolve.program.bands import bands_of, class_of, too_narrow
-from evolve.program.beware import contradicted, impossible, same_on_every_gpu, too_fast, too_slow, warnings
+from evolve.program.beware import about, contradicted, impossible, too_fast, too_slow, warnings
 from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.program.singles import print_singles
@@ -33,7 +32,7 @@ from evolve.report.table import Row, Table, number, passes, row
 from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.records import Record
-from evolve.run.trust import Trust, stale, trust_of
+from evolve.run.trust import Trust, trust_of
 from evolve.run.use import BEFORE, FITTED, NEW, PARTLY, UNKNOWN, fitted_before, fitted_share, saw
 from evolve.terminal import command
 from simulator.experiment.experiment import CLEAN, Experiment
@@ -78,12 +77,11 @@ def predict(
     ours = predictions(program, score_set(experiments, seeds), of_requests=True)
     bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
     total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])
-    about = [*complaints(program, deployments_of(experiments)), *source.cautions, *stale(source)]
-    about += same_on_every_gpu(program, source.record, experiments)
+    of_program = about(source, experiments)
     traffic = traffic_of(experiments, seeds[0])
     shares = term_shares(program, traffic)
     forecasts = [
-        _forecast(p, bound, e, source.record, about, of_terms, saw(source.record, whole) is True)
+        _forecast(p, bound, e, source.record, of_program, of_terms, saw(source.record, whole) is True)
         for p, bound, e, of_terms, whole in zip(ours, bounds, experiments, shares, wholes or experiments, strict=True)
     ]
     if (trust := trust_of(source)) and source.record:
@@ -114,7 +112,7 @@ def _forecast(
     bound: Prediction,
     experiment: Experiment,
     record: Record | None,
-    about: Sequence[str],
+    of_program: Sequence[str],
     shares: Sequence[TermShare],
     whole_fitted: bool,
 ) -> Forecast:
@@ -135,7 +133,7 @@ def _forecast(
             *too_fast(experiment, bound),
             *too_slow(experiment, bound),
             *warnings(record, experiment, prediction),
-            *about,
+            *of_program,
         ),
         depends_on=tuple(shares),
         singles=prediction.singles,

@@ -10,10 +10,9 @@ from itertools import count, takewhile
 
 from evaluator.experiments import Written, data_hash
 from evaluator.intervals import LEVELS, WAITING, disagreements, scales
-from evaluator.judge.gates import complaints, deployments_of
 from evolve.program.axes import ENGINE, Axes, Setting
 from evolve.program.bands import bands_of, class_of, too_narrow
-from evolve.program.beware import hurried, same_on_every_gpu, too_late
+from evolve.program.beware import about, hurried, too_late
 from evolve.program.loads import redeployed
 from evolve.program.replicas import shared
 from evolve.program.slo import Limit, few_requests
@@ -21,7 +20,7 @@ from evolve.program.sweep_figures import figures_of
 from evolve.program.sweep_result import Block, Row, Sweep
 from evolve.report.progress import Line
 from evolve.run.program import Source
-from evolve.run.trust import Trust, stale, trust_of
+from evolve.run.trust import Trust, trust_of
 from simulator.bind import Bound, bind
 from simulator.clock.steps import Steps, steps_of
 from simulator.errors import InputError
@@ -126,10 +125,8 @@ def sweep(
     pairs = [(w, setting) for w in written for setting in axes.settings(w.experiment.hardware, w.experiment.engine)]
     deployments = [_deployment(question, *pair) for pair in pairs]
     built = [d.built for d in deployments if isinstance(d, _Deployment)]
-    about = [*(complaints(program, deployments_of(built)) if built else ()), *source.cautions, *stale(source)]
-    about += same_on_every_gpu(program, source.record, built)
     uneven = any(len(w.experiment.workload.stages) > 1 for w in written)
-    about += [FLAT] * (uneven and bool(axes.rate))
+    known = [*about(source, built), *[FLAT] * (uneven and bool(axes.rate))]
     blocks: list[Block] = []
     done = count(1)
     try:
@@ -148,7 +145,7 @@ def sweep(
         axes=axes,
         limits=tuple(limits),
         blocks=tuple(blocks),
-        warnings=tuple(about),
+        warnings=tuple(known),
         load_rps=load_rps,
         intervals=trust is not None,
         uneven=uneven,

@@ -31,6 +31,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 
 REMEDY = "restore it from a copy"
+RUNS = Path("runs")  # where runs are made unless --out says otherwise
 ABOUT, CONFIG, JOURNAL, REPORT = "run.json", "config.yaml", "journal.jsonl", "report.json"  # names of the files
 START = "start"  # folder of the user's programs that a search starts from
 SURVIVORS = 48  # elites that an island keeps besides the cells of its grid
@@ -191,7 +192,7 @@ def first_population(config: Config) -> Population:
     return Population(empty_archive(config), islands, config.score.rule, search.selection, search.tournament)
 
 
-def next_path(parent: Path = Path("runs")) -> Path:
+def next_path(parent: Path = RUNS) -> Path:
     """The next of runs/0001, runs/0002, ...: one more than the highest number in `parent`."""
     taken = [int(p.name) for p in parent.iterdir() if re.fullmatch(r"\d+", p.name)] if parent.is_dir() else []
     return parent / f"{max(taken, default=0) + 1:04d}"

@@ -10,10 +10,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from typing import Any
 
-from simulator.documents import parse_yaml
+from simulator.documents import shipped
 from simulator.errors import Section
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
@@ -178,11 +177,9 @@ def _gpu(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
 @cache
 def _measured_on(tables: str) -> tuple[frozenset[str], Gpu | None]:
     """The GPU of configs/hardware.yaml that these kernels were measured on, with its names; None if there is none."""
-    name = "configs/hardware.yaml"
-    shipped = parse_yaml(resources.files("configs").joinpath("hardware.yaml").read_bytes(), name, "install it again")
-    for entry in shipped["hardware"]:
+    for entry in shipped("hardware.yaml")["hardware"]:
         if entry.get("kernels") == tables:
-            gpu = Section(name, str(entry["name"]), entry)
+            gpu = Section("configs/hardware.yaml", str(entry["name"]), entry)
             peaks = _gpu(gpu, gpu.number("memory_tb_per_s", "") * 1e6, gpu.number("link_gb_per_s", "") * 1e3)
             return frozenset((entry["name"], *entry.get("aliases", ()))), peaks
     return frozenset(), None

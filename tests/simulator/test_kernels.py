@@ -491,7 +491,7 @@ HEADS = Heads(heads=32, kv_heads=8, head_dim=128, kv_width=2048)
 def test_a_peak_that_another_gpu_has_more_of_shortens_what_it_bounds() -> None:
     one, twice = np.array([1.0]), {name: borrowing(**{name: 2.0}) for name in PEAKS}
     weights = gemm(H100, one, 4096, 14336, 2.0).us[0] - gemm(twice["bytes"], one, 4096, 14336, 2.0).us[0]
-    # of the bound of one token: what is no launch is halved, at the efficiency of the measurement
+    # a single token is bound by its weights: twice the bandwidth halves the bound, but for the launch
     whole = gemm(H100, one, 4096, 14336, 2.0)
     assert weights == pytest.approx((whole.bound_us[0] - LAUNCH_US) / 2 * whole.us[0] / whole.bound_us[0], rel=1e-3)
     assert gemm(twice["bf16_flops"], one, 4096, 14336, 2.0).us[0] == pytest.approx(whole.us[0])
