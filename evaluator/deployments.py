@@ -94,7 +94,8 @@ def facts_of(model: str, hardware: str, engine: Engine, option: str = "") -> Fac
     """
     config = known_model(model, f"{option}: {model}" if option else f"--model {model}")
     gpu = known_gpu(hardware, f"{option}: {hardware}" if option else f"--hardware {hardware}")
-    return deployment_facts(config, gpu, engine, option or f"--model {model} --tp {engine.tensor_parallel}")
+    where = option or f"--model {model} --hardware {hardware} --tp {engine.tensor_parallel}"
+    return deployment_facts(config, gpu, engine, where)
 
 
 def named_deployment(model: str, hardware: str, tp: int, option: str = "") -> KnownDeployment:

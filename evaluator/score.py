@@ -23,9 +23,7 @@ from evaluator.metrics import (
 from evaluator.requests import Singles, singles
 from simulator.bind import BoundAll, Deployments, deployments_in_order
 from simulator.clock.steps import steps_of
-from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observation, Observed
-from simulator.experiment.facts import curve_of
 from simulator.experiment.load import Load, load_of
 from simulator.experiment.trace import Trace
 from simulator.experiment.workload import late_requests, seeds_of
@@ -123,21 +121,9 @@ def predictions(program: Program, data: ScoreSet, of_requests: bool = False) -> 
     of_requests: with the errors of single requests, where they are known. Raises InputError if a GPU has no measured
     kernels and the program reads them.
     """
-    need_kernels(program, data.experiments)
     every = data.deployments.bind(assemble(program), program.theta)
     runs = zip(_replays(every, data), data.experiments, strict=True)
     return [prediction_of(e, replays, of_requests) for replays, e in runs]
-
-
-def need_kernels(program: Program, experiments: Sequence[Experiment]) -> None:
-    """Raises InputError naming the first experiment whose GPU lacks measured kernels that the program reads."""
-    code = assemble(program)
-    for e in experiments:
-        try:
-            for _, name in code.curves:
-                curve_of(e.facts, name)
-        except InputError as error:
-            raise InputError(f"experiment {e.id!r}: {error}") from None
 
 
 def prediction_of(experiment: Experiment, replays: Sequence[Replay], of_requests: bool = False) -> Prediction:

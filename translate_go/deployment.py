@@ -149,9 +149,6 @@ def _check_facts(deployment: Deployment, used: Sequence[str]) -> None:
 def _check_curves(deployment: Deployment, used: Sequence[str]) -> None:
     where = f"deployment {deployment.name}"
     for name in used:
-        try:
-            knots = curve_of(deployment.facts, name)
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from None
+        knots = curve_of(deployment.facts, name)
         if not (np.isfinite(knots) & (knots >= 0.0)).all():
             raise InputError(f"{where}: the curve {name} must be finite and at least 0: correct the GPU's tables")

@@ -19,7 +19,7 @@ from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.fit.uncertainty import LEAST_CLUSTERS
 from evaluator.metrics import present
-from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, need_kernels, score_set, summarise
+from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set, summarise
 from evaluator.statistics import clustered_mean_interval, mean_interval
 from evaluator.transfer import COMMON, KINDS, MOST_PCT, capped, fitted_without, left_out
 from evolve import __version__
@@ -186,7 +186,6 @@ def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Abl
         raise InputError(f"{fitted[0].id} is the only run that can be fitted, and an ablation leaves runs out: give "
                          "experiments with several")  # fmt: skip
     refuse_absurd(fitted)
-    need_kernels(source.complete, fitted)
     folds, parts = folds_of(fitted), dropped_parts(source.program)
     forms = [source.complete, *(part.program for part in parts if part.program)]
     results = iter(_carried_out(forms, fitted, folds, pool))

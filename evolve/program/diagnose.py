@@ -19,7 +19,7 @@ from evaluator.diagnose.diagnose import diagnose as diagnosis_of
 from evaluator.diagnose.explain import costs, gains
 from evaluator.experiments import data_hash
 from evaluator.fit.problem import Problem, problem_of
-from evaluator.score import SCORE_SEEDS, need_kernels
+from evaluator.score import SCORE_SEEDS
 from evolve import __version__
 from evolve.program.beware import refuse_absurd
 from evolve.propose.vocabulary import Vocabulary, vocabulary
@@ -127,7 +127,6 @@ def diagnose(
     """
     program = source.complete
     refuse_absurd(experiments)
-    need_kernels(program, experiments)
     data = prepare(experiments, seeds)
     measured = reads_kernels(program) and all(has_curves(e.facts) for e in experiments)
     words = vocabulary(experiments, fields or ("all" if measured else "datasheet"))

@@ -17,7 +17,7 @@ import numpy as np
 from evaluator.experiments import Written, data_hash
 from evaluator.intervals import figure_of
 from evaluator.judge.gates import complaints, deployments_of
-from evaluator.score import Prediction, need_kernels, prediction_of
+from evaluator.score import Prediction, prediction_of
 from evolve.program.axes import ENGINE
 from evolve.program.loads import redeployed
 from evolve.program.sensitivity_result import (
@@ -97,7 +97,6 @@ def sensitivities(
     """
     line = line or Line(quiet=True)
     program = source.complete
-    need_kernels(program, [w.experiment for w in written])
     question = _Question(source, program, assemble(program), seeds)
     found = []
     try:
@@ -110,7 +109,7 @@ def sensitivities(
 
 
 def _sensitivity(question: _Question, written: Written) -> Sensitivity:
-    own = _outcome(question, redeployed(written, {}, written.experiment.id))
+    own = _outcome(question, redeployed(written, {}, written.experiment.facts.where))
     numbers = [_effect_of_number(question, written, setting, own) for setting in NUMBERS]
     switches = [_effect_of_switch(question, written, setting, own) for setting in SWITCHES]
     return Sensitivity(written.experiment.id, own.figures_ms, own.fails, own.outside, (*numbers, *switches))

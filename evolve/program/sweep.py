@@ -164,12 +164,9 @@ def _deployment(question: _Question, written: Written, setting: Setting) -> _Dep
     where = setting.label(written.experiment.id, axes.others)
     try:
         built = redeployed(written, varied, where, setting.hardware if axes.hardware else None)
-    except InputError as error:
-        return str(error)
-    try:
         bound = bind(question.code, question.program.theta, built.facts)
-    except InputError as error:  # a program that reads measured kernels, on a GPU that has none
-        return f"{where}: {error}"
+    except InputError as error:  # no engine runs it, or the program reads measured kernels that its GPU does not have
+        return str(error)
     return _Deployment(built, setting, bound)
 
 

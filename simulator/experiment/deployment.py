@@ -137,7 +137,7 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
     if gpu.has("kernels"):
         deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us), tp, sampling)
     left_out = affecting(omissions(config, where, FREE), longest)
-    return Facts({name: float(value) for name, value in facts.items()}, deployed, left_out, a.mla_width > 0)
+    return Facts({name: float(value) for name, value in facts.items()}, deployed, left_out, a.mla_width > 0, where)
 
 
 def max_model_len(a: Architecture, engine: Engine, where: str) -> int:

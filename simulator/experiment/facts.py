@@ -18,7 +18,8 @@ class Facts(dict[str, float]):
     """Field name -> value, and `deployed`, from which the curves are computed when one is first read.
 
     `deployed` is None if the GPU has no measured kernels. `omitted` is what the model has that no field counts.
-    `latent_attention`: whether its attention is latent (MLA).
+    `latent_attention`: whether its attention is latent (MLA). `where`: what an error about the deployment begins with,
+    for example `my.yaml: experiment 'x'`.
     """
 
     def __init__(
@@ -27,19 +28,21 @@ class Facts(dict[str, float]):
         deployed: Deployed | None = None,
         omitted: tuple[Omission, ...] = (),
         latent_attention: bool = False,
+        where: str = "",
     ) -> None:
         super().__init__(fields)
         self.deployed = deployed
         self.omitted = omitted
         self.latent_attention = latent_attention
+        self.where = where
 
     @cached_property
     def curves(self) -> Mapping[str, np.ndarray] | None:
         """The curves of the deployment's kernels by name; None if its GPU has none."""
         return kernels(self.deployed).curves if self.deployed else None
 
-    def __reduce__(self) -> tuple[type[Facts], tuple[dict[str, float], Deployed | None, tuple[Omission, ...], bool]]:
-        return Facts, (dict(self), self.deployed, self.omitted, self.latent_attention)
+    def __reduce__(self) -> tuple[type[Facts], tuple[object, ...]]:
+        return Facts, (dict(self), self.deployed, self.omitted, self.latent_attention, self.where)
 
 
 def has_curves(facts: Mapping[str, float]) -> bool:
@@ -72,12 +75,14 @@ def left_out(deployments: Iterable[tuple[str, Mapping[str, float]]]) -> tuple[st
 def curve_of(facts: Mapping[str, float], name: str) -> np.ndarray:
     """float64[knots]: a curve of the deployment, one of schema.CURVES, in us by tokens, requests or prompt length.
 
-    Raises InputError if the deployment's GPU has no measured kernels.
+    Raises InputError naming the deployment if its GPU has no measured kernels.
     """
     curves: Mapping[str, np.ndarray] | None = getattr(facts, "curves", None)
     if curves is None:
+        where = getattr(facts, "where", "")
         raise InputError(
-            "kernels: the program reads measured kernels, and this deployment has none: choose a GPU with tables "
+            (f"{where}: " if where else "")
+            + "kernels: the program reads measured kernels, and this deployment has none: choose a GPU with tables "
             f"({', '.join(names())}), name one of them as `kernels` of the GPU, or use a program without kernel fields"
         )
     knots = curves[name]

@@ -166,7 +166,7 @@ def test_how_the_deployment_is_chosen() -> None:
 
 def test_deployments_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        InputError, match="deployment llama-2-7b/H100-NVL-94GB/tp1: kernels: the program reads measured"
+        InputError, match="--model llama-2-7b --hardware H100-NVL-94GB --tp 1: kernels: the program reads measured"
     ):
         emit(KERNELS, target="blis-4", deployments=[UNMEASURED])
     again = Deployment("llama 2 7b H100 SXM 80GB tp1", DEPLOYED["dense"].facts)
@@ -223,7 +223,7 @@ def test_deployments_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
          "--deployment and --model exclude each other"),
         (["--id", "llama-2-7b-tp1-general", "--model", "llama-2-7b"], "--id or --experiments and --model exclude"),
         (["--id", "nowhere"], "--id nowhere: no such experiment"),
-        (["--model", "llama-2-7b", "--hardware", "H100-NVL"], "deployment llama-2-7b/H100-NVL-94GB/tp1: kernels: "),
+        (["--model", "llama-2-7b", "--hardware", "H100-NVL"], "--model llama-2-7b --hardware H100-NVL --tp 1: kernels: "),
     ],
 )  # fmt: skip
 def test_bad_deployments_are_one_line(
@@ -259,10 +259,11 @@ def test_simulating_measured_kernels_without_curves_is_one_line(
     (tmp_path / "p.py").write_text("def step_time(b, s): return b.kernel_gemm_us\n")
     case = ["simulate", "--case", str(tmp_path / "case.json"), "--trace", str(tmp_path / "trace.csv")]
     case += ["--program", str(tmp_path / "p.py"), "--quiet"]
-    for model in ([], ["--model", "llama-2-7b", "--hardware", "H100-NVL"]):
+    for model, where in (([], ""), (["--model", "llama-2-7b", "--hardware", "H100-NVL"], "--tp 1: ")):
         assert run_command([*case, *model]) == 2
         told = capsys.readouterr().err
-        assert told.startswith("evolve: kernels: the program reads measured") and told.count("\n") == 1
+        where = " ".join([*model, where]).lstrip()
+        assert told.startswith(f"evolve: {where}kernels: the program reads measured") and told.count("\n") == 1
 
 
 def test_places_beyond_any_curve() -> None:

@@ -19,7 +19,7 @@ from evaluator.fit.problem import Problem, problem_of
 from evaluator.fit.replayed import observations
 from evaluator.fit.steps import step_positions
 from evaluator.fit.uncertainty import certainties, effective
-from evaluator.score import Errors, ScoreSet, error_rows, need_kernels, score_set
+from evaluator.score import Errors, ScoreSet, error_rows, score_set
 from evolve.pool.local import Here
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel
@@ -88,7 +88,6 @@ def calibrate(
     if not fitted:
         raise InputError(nothing_to_fit(experiments))
     bounds = refuse_absurd(fitted)
-    need_kernels(source.complete, fitted)
     if settings.steps and not settings.shared:
         raise InputError("--steps fits one value for all models: leave --scope per-model and --per-model out")
     program, known = source.complete, source.fitted_before

@@ -19,7 +19,7 @@ from evaluator.experiments import data_hash
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.metrics import mean_abs, present
-from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, need_kernels, score_set
+from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set
 from evaluator.transfer import fitted_without, left_out
 from evolve import __version__
 from evolve.pool.pool import Pool
@@ -112,7 +112,6 @@ def learning_curve(source: Source, experiments: Sequence[Experiment], pool: Pool
         raise InputError(f"--learning-curve: {fitted[0].id} is the only run that can be fitted, and there is none to "
                          "predict: give experiments with several")  # fmt: skip
     refuse_absurd(fitted)
-    need_kernels(source.complete, fitted)
     models = [e.model for e in fitted]
     by = "model" if len(set(models)) > 1 else "run"
     names = models if by == "model" else [e.id for e in fitted]
