@@ -16,9 +16,9 @@ import numpy as np
 
 from evaluator.experiments import Written, data_hash
 from evaluator.intervals import figure_of
-from evaluator.judge.gates import complaints, deployments_of
 from evaluator.score import Prediction, prediction_of
 from evolve.program.axes import ENGINE
+from evolve.program.beware import about
 from evolve.program.loads import redeployed
 from evolve.program.sensitivity_result import (
     FIGURES,
@@ -33,7 +33,6 @@ from evolve.program.sweep_figures import figures_of
 from evolve.report.progress import Line
 from evolve.run.beyond import outside
 from evolve.run.program import Source
-from evolve.run.trust import stale
 from simulator.bind import bind
 from simulator.clock.steps import steps_of
 from simulator.errors import InputError
@@ -75,15 +74,14 @@ class _Outcome:
 def sensitivity(source: Source, written: Sequence[Written], seeds: Sequence[int], line: Line) -> Sensitivities:
     """`sensitivities`, with what a reader has to know about them."""
     experiments = [w.experiment for w in written]
-    program = source.complete
     return Sensitivities(
         name=source.name,
-        program=program,
+        program=source.complete,
         data=data_hash(experiments),
         seeds=tuple(seeds),
         drawn=any(not is_recorded(e.workload) for e in experiments),
         experiments=tuple(sensitivities(source, written, seeds, line)),
-        warnings=(*complaints(program, deployments_of(experiments)), *source.cautions, *stale(source)),
+        warnings=tuple(about(source, experiments)),
     )
 
 

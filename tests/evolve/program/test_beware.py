@@ -232,8 +232,9 @@ def test_a_program_that_knows_one_gpu_alone_says_so(
     if text:
         (tmp_path / "mine.py").write_text(text)
     path = planned(tmp_path, "model: llama-3.1-8b, hardware: A100")
-    assert evolve("predict", tmp_path / "mine.py" if text else program, "--experiments", path) == 0
-    assert ("its steps take as long on every other one" in " ".join(capsys.readouterr().out.split())) == same
+    for command in ("predict", "sensitivity"):
+        assert evolve(command, tmp_path / "mine.py" if text else program, "--experiments", path) == 0
+        assert ("its steps take as long on every other one" in " ".join(capsys.readouterr().out.split())) == same
 
 
 def test_kernels_of_another_gpu_are_said_to_be_scaled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
