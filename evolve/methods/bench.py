@@ -27,10 +27,10 @@ from evolve.pool.pool import Pool
 from evolve.pool.process import Call, Parcel, parcel
 from evolve.program.fit.result import alias
 from evolve.program.steps.sources import Run
-from evolve.run import folder as run_folder
 from evolve.run.data import fittable
 from evolve.run.files import write_json
 from evolve.run.folder import REMEDY
+from evolve.run.lock import lock
 from evolve.run.program import write_program
 from evolve.run.records import record, today
 from evolve.study.study import read_about
@@ -114,7 +114,7 @@ def measure(bench: Bench, pool: Pool) -> list[Result]:
     date = _begin(bench, fitted)
     todo = tasks(bench)
     short = protocol().short_circuit
-    with run_folder.lock(bench.path):
+    with lock(bench.path):
         kept = {r.task: r for r in read_results(bench.path / RESULTS) if bench.short_circuit or not r.skipped}
         for name in changed(todo, kept):
             warn(f"{name}: its text has changed since it was trained for {bench.path}: it is trained again")

@@ -1,14 +1,12 @@
-"""A run on disk: config.yaml, run.json, journal.jsonl, programs/ and report.*, locked while a process writes to it."""
+"""A run on disk: config.yaml, run.json, journal.jsonl, programs/ and report.*."""
 
 from __future__ import annotations
 
-import fcntl
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import yaml
 
@@ -23,6 +21,7 @@ from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen
 from evolve.run.files import write_json, write_text
+from evolve.run.lock import lock
 from evolve.run.ranges import Ranges, read_ranges
 from evolve.terminal import command
 from simulator.documents import parse_yaml, read_bytes, read_json
@@ -283,35 +282,6 @@ def rewind(run: Run, line: int) -> Path | None:
             return cut(run.written, line)
         except ValueError as e:
             raise InputError(f"{e}: name an earlier line with --to") from None
-
-
-def lock(path: Path) -> IO[str]:
-    """A lock on the folder of a run or study, held until the file is closed or the process dies.
-
-    Raises InputError if another process holds it.
-    """
-    try:
-        handle = (path / ".lock").open("w")
-    except OSError as e:
-        raise InputError(f"{path}: cannot be written ({e.strerror}): check the folder's permissions") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        handle.close()
-        raise InputError(f"{path}: another process is working on this run: wait for it, or stop it") from None
-    return handle
-
-
-def locked(path: Path) -> bool:
-    """Whether another process holds the lock on the folder of a run or study. Writes nothing, and keeps no lock."""
-    try:
-        with (path / ".lock").open() as handle:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go when the file is closed
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # a run that no process ever worked on, or a folder that is gone
-    return False
 
 
 def write_start(run: Run, programs: Sequence[tuple[str, str]]) -> None:

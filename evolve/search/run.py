@@ -36,6 +36,7 @@ from evolve.run.config import Config
 from evolve.run.data import chosen, located
 from evolve.run.files import write_json
 from evolve.run.folder import About, Run, first_population
+from evolve.run.lock import lock
 from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of
 from evolve.run.spent import Spent
@@ -128,7 +129,7 @@ def work(run: Run, pool: Pool, progress: Progress | None = None, full: bool = Tr
     """
     fitted, others = run.experiments()
     run_folder.check_same(run, fitted)
-    with run_folder.lock(run.path):
+    with lock(run.path):
         past = run.outcomes()
         progress = progress or Progress(run.config.budget, pool.line, pool.state)
         progress.resumed = len(past)

@@ -22,11 +22,11 @@ from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, Parcel
 from evolve.propose.llm.setup import check
-from evolve.run import folder as run_folder
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen, located
 from evolve.run.files import write_json
 from evolve.run.folder import JOURNAL, REPORT, first_population
+from evolve.run.lock import lock
 from evolve.run.program import seed_texts
 from evolve.search.assessor import Live, Remembering
 from evolve.search.search import Search
@@ -135,7 +135,7 @@ def compare(comparison: Comparison, pool: Pool) -> ComparisonReport:
         for engine in comparison.engines
         if not ENGINES[engine].asks(comparison.config)
     ]
-    with run_folder.lock(comparison.path):
+    with lock(comparison.path):
         try:
             _work(searches, data_of(fitted, comparison.config), pool)
             asking.work(asking.asking(comparison), pool)

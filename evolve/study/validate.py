@@ -26,6 +26,7 @@ from evolve.run import folder as run_folder
 from evolve.run import validations
 from evolve.run.files import write_json
 from evolve.run.folder import Run
+from evolve.run.lock import lock
 from evolve.run.program import CHAMPION, Source
 from evolve.run.trust import CLASSES, TRUST_FILE, Trust, committee_of
 from evolve.run.validations import FILES, RECORDED, REFITTED, SEARCHED
@@ -92,7 +93,7 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
     budget = options.budget or (run.config.budget if forms == RECORDED else settings.budget)
     folds, skipped = folds_of(run.config, options.kinds or settings.folds, budget, fitted)
     searched_with = None if forms == REFITTED else budget
-    with run_folder.lock(run.path):
+    with lock(run.path):
         protocol = validations.protocol(run, searched_with)
         changed = validations.changed(run.path, protocol, forms)
         if changed and not options.again:

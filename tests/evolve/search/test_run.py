@@ -21,7 +21,8 @@ from evolve.cli import run_command
 from evolve.report.result import cpu_by_stage
 from evolve.report.views import archive_json
 from evolve.run.config import Config, bundled_configs, config_from, load_config, to_mapping
-from evolve.run.folder import lock, open_run
+from evolve.run.folder import open_run
+from evolve.run.lock import lock
 from simulator.errors import InputError
 
 

@@ -28,7 +28,8 @@ from evolve.report.progress import Line
 from evolve.run import validations
 from evolve.run.config import Config, DataSettings, config_from, load_config
 from evolve.run.data import but_last, chosen, fittable
-from evolve.run.folder import lock, open_run
+from evolve.run.folder import open_run
+from evolve.run.lock import lock
 from evolve.run.program import load
 from evolve.run.trust import read_trust
 from evolve.study.folds import Fold, folds_of

@@ -21,7 +21,8 @@ from evolve.propose.llm.calls import Answered, Failed, Sent, to_json
 from evolve.report.result import read_report
 from evolve.report.views import archive_json
 from evolve.run.data import chosen
-from evolve.run.folder import Run, lock, open_run
+from evolve.run.folder import Run, open_run
+from evolve.run.lock import lock
 from evolve.view.candidates import merit
 
 SHIPPED = ROOT / "seeds" / "champion"

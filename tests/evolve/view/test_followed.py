@@ -10,7 +10,7 @@ import tiny_world
 from seen import by_id, seen
 
 from archive.journal import Damaged, Journal, Replaced, Tail, read_journal
-from evolve.run.folder import lock, locked
+from evolve.run.lock import lock, locked
 from evolve.view.document import run_json
 from evolve.view.followed import BEFORE, GONE, Followed
 from simulator.errors import InputError

@@ -20,7 +20,8 @@ from evolve.program.predict import predict
 from evolve.program.show import describe
 from evolve.program.step_shares import step_shares
 from evolve.run.data import chosen
-from evolve.run.folder import lock, open_run
+from evolve.run.folder import open_run
+from evolve.run.lock import lock
 from evolve.run.program import load
 from evolve.view.detail import Details
 from evolve.view.followed import GONE, Followed

@@ -1,0 +1,38 @@
+"""The lock of the folder of a run, study or bench: one process works on it at a time, and others see that one does."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import IO
+
+from simulator.errors import InputError
+
+
+def lock(path: Path) -> IO[str]:
+    """A lock on the folder of a run or study, held until the file is closed or the process dies.
+
+    Raises InputError if another process holds it.
+    """
+    try:
+        handle = (path / ".lock").open("w")
+    except OSError as e:
+        raise InputError(f"{path}: cannot be written ({e.strerror}): check the folder's permissions") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.close()
+        raise InputError(f"{path}: another process is working on this run: wait for it, or stop it") from None
+    return handle
+
+
+def locked(path: Path) -> bool:
+    """Whether another process holds the lock on the folder of a run or study. Writes nothing, and keeps no lock."""
+    try:
+        with (path / ".lock").open() as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go when the file is closed
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # a run that no process ever worked on, or a folder that is gone
+    return False
