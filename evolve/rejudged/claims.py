@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from evolve.rejudged import cycles, loads
+from evolve.rejudged import cycles, forms, loads
 from evolve.rejudged.finding import Finding
 from evolve.rejudged.loads import of_bench
 from evolve.rejudged.verdict import Better, Inside, Limit, Ratio, Rule, Same, Verdict
@@ -22,8 +22,7 @@ TEST_CYCLES = "trained for each model on the first 60 % of the cycles of each ru
 
 @dataclass(frozen=True)
 class Claim:
-    """A belief. source: which round, and on what it rested. experiment: what is fitted on what, and compared with "
-    "what.
+    """A belief. source: which round, and on what it rested. experiment: what is fitted on what, and compared with what.
     estimate: what the rule looks at. methods: those of the bench that it compares, with which it can be repeated."""
 
     name: str
@@ -230,14 +229,14 @@ CYCLES: tuple[Claim, ...] = (
         "ridge.",
         "Second round: 64 % with them, 44 % without.",
         f"Counts, and counts with sum, maximum and mean of contexts, by ridge in raw units; {TEST_CYCLES}.",
-        "error with them less that without", Better(), partial(cycles.contexts, recipe=cycles.RIDGE),
+        "error with them less that without", Better(), partial(forms.contexts, recipe=forms.RIDGE),
     ),
     Claim(
         "kv-standardised", "KV features, standardised",
         "Standardised, they are still worse than none.",
         "Third round: 83 % against 82 %, blamed on collinearity.",
         f"The same with the penalty in units of each constant's effect; {TEST_CYCLES}.",
-        "error with them less that without", Better(), partial(cycles.contexts, recipe=cycles.SCALED),
+        "error with them less that without", Better(), partial(forms.contexts, recipe=forms.SCALED),
     ),
     Claim(
         "log-target", "The logarithm of a step as the target",
@@ -245,7 +244,7 @@ CYCLES: tuple[Claim, ...] = (
         "Second round: it blows up with large features, by a factor of 601 for 64,000 tokens of context.",
         f"exp of a line in prompt tokens, requests and contexts, fitted to logarithms with smearing, against that "
         f"line itself; {TEST_CYCLES}.",
-        "error of the logarithm less that of the line", Better(), cycles.logarithms,
+        "error of the logarithm less that of the line", Better(), forms.logarithms,
     ),
     Claim(
         "floor-or-sum", "Floor or sum, by step",
@@ -253,7 +252,7 @@ CYCLES: tuple[Claim, ...] = (
         "Second round.",
         f"Work is linear in requests, contexts and prompt tokens, all at least 0, above a floor or added to an "
         f"overhead; {TEST_CYCLES}.",
-        "error of the sum less that of the floor", Better(), cycles.floor_or_sum,
+        "error of the sum less that of the floor", Better(), forms.floor_or_sum,
     ),
     Claim(
         "odd-cycles", "The anomaly of CodeLlama-34B, by step",

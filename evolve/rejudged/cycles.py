@@ -1,20 +1,19 @@
-"""The experiments on measured cycles: how a step's time depends on its batch."""
+"""The experiments on measured cycles that compare no forms: what heavy and mixed steps take, and what overlaps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy
 
 from evaluator.judge.kernel_sums import KERNEL_STEP
-from evolve.methods.recipe import Recipe, train
-from evolve.methods.samples import TEST, Sample
+from evolve.methods.samples import Sample
 from evolve.rejudged.finding import Figure, Finding, in_clusters, of_estimate
 from evolve.rejudged.loads import ODD_MODEL
 from evolve.rejudged.verdict import Estimate, apart, mean_of, resampled
-from evolve.rejudged.world import CAP_PCT, World, program
+from evolve.rejudged.world import World, program
 from simulator.bind import bind
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
@@ -29,127 +28,27 @@ from simulator.schema import (
     PREFILL_PAIRS,
     PREFILL_REQS,
     PREFILL_TOKENS,
-    RAW_FIELDS,
 )
 
 BLOCK = 20  # consecutive cycles that a bootstrap draws together, because neighbours share their load
 HEAVY = 256.0  # prompt tokens of a step from which the second round called it mixed-heavy
-PROMPT = 2048.0  # tokens, the largest prompt chunk of the runs
 RATIOS = np.logspace(-3.0, 3.0, 61)  # candidates for the cost of a decode token over that of a prompt token
 FINER = 61  # candidates between the two around the best of these
 SMALL = 1e-12  # added to the diagonal of products of columns of length 1
 
-_HEAD = (
-    "def step_time(b, s, *, p0: us[-1e6, 1e6] = 8000.0, p1: us/token[-1000, 1000] = 1.0, "
-    "p2: us/request[-1e4, 1e4] = 30.0"
-)
-COUNTS = program(_HEAD + "):\n    return p0 + p1 * b.prefill_tokens + p2 * b.decode_reqs")
-CONTEXTS = program(
-    _HEAD + ", k1: us/token[-100, 100] = 0.0, k2: us/token[-100, 100] = 0.0, k3: us/token[-100, 100] = 0.0):\n"
-    "    return p0 + p1 * b.prefill_tokens + p2 * b.decode_reqs + k1 * b.kv_sum + k2 * b.kv_max + k3 * b.kv_mean"
-)
-ONE_CONTEXT = program(
-    _HEAD + ", k1: us/token[-100, 100] = 0.0):\n"
-    "    return p0 + p1 * b.prefill_tokens + p2 * b.decode_reqs + k1 * b.kv_sum"
-)
-IN_US = program(
-    "def step_time(b, s, *, p0: us[-1e6, 1e6] = 8000.0, p1: one[-1000, 1000] = 1.0, p2: one[-1000, 1000] = 1.0, k1: "
-    "one[-1000, 1000] = 1.0):\n    return p0 + p1 * b.prefill_gemm_us + p2 * b.decode_gemm_us + k1 * b.kv_read_us"
-)
-_WORK = "d1 * b.decode_reqs + d2 * b.kv_decode_sum + p1 * b.prefill_tokens"
-_TERMS = "d1: us/request = 30.0, d2: us/token = 0.05, p1: us/token = 30.0"
-ADDED = program(f"def step_time(b, s, *, base: us = 8000.0, {_TERMS}):\n    return base + {_WORK}")
-FLOOR = program(
-    "def step_time(b, s, *, base: us = 8000.0, d1: us/request = 200.0, d2: us/token = 0.05, p1: us/token = 30.0):\n"
-    f"    return max(base, {_WORK})"
-)
-EXPONENTIAL = program(
-    "def step_time(b, s, *, p0: one[0, 20] = 9.0, p1: one[-1, 1] = 0.0, p2: one[-1, 1] = 0.0, "
-    "k1: one[-0.1, 0.1] = 0.0, unit: us[1, 1] = 1, token: token[1, 1] = 1, request: request[1, 1] = 1):\n"
-    "    return unit * exp(p0 + p1 * b.prefill_tokens / token + p2 * b.decode_reqs / request + k1 * b.kv_sum / token)"
-)
 _COMPUTE = program(
-    "def step_time(b, s): return b.prefill_gemm_us + b.decode_gemm_us + b.prefill_attention_us + "
-    "b.decode_attention_us"
+    "def step_time(b, s): return b.prefill_gemm_us + b.decode_gemm_us + b.prefill_attention_us + b.decode_attention_us"
 )
 _MEMORY = program("def step_time(b, s): return b.weight_read_us + b.kv_read_us + b.kv_write_us")
 _KERNELS = program(KERNEL_STEP)
-RIDGE, SCALED = Recipe(ridge="raw", unpenalised=("p0",)), Recipe(ridge="standardised", unpenalised=("p0",))
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Absolute errors in percent of a trained form on the last 20 % of the cycles of each model, and its programs.
-
-    block: the block of each cycle. programs: by model.
-    """
-
-    errors: np.ndarray
-    block: tuple[str, ...]
-    programs: dict[str, Program]
-
-
-def on_cycles(world: World, form: Program, recipe: Recipe) -> Judged:
-    """The form, trained for each model on the first 60 % of its cycles."""
-    errors, blocks, programs = list[np.ndarray](), list[str](), dict[str, Program]()
-    for model, samples in _by_model(world).items():
-        programs[model] = train(form, samples, recipe)
-        for s in samples:
-            late = s.where(s.split == TEST)
-            error = 100.0 * np.abs(_us(programs[model], late) / late.observed_us - 1.0)
-            errors.append(np.minimum(error, CAP_PCT))
-            blocks += _blocks(late)
-    return Judged(np.concatenate(errors), tuple(blocks), programs)
-
-
-def compared(world: World, worse: tuple[str, Program, Recipe], better: tuple[str, Program, Recipe]) -> Finding:
-    """By how much `worse` is further off than `better`, in points, over the last 20 % of the cycles."""
-    theirs, ours = (on_cycles(world, form, recipe) for _, form, recipe in (worse, better))
-    return Finding(_apart(theirs, ours), (_figure(better[0], ours), _figure(worse[0], theirs)))
-
-
-def contexts(world: World, recipe: Recipe) -> Finding:
-    """Three features of the KV cache against none, by ridge; other ways to read the cache as figures."""
-    how = "in raw tokens" if recipe is RIDGE else "standardised"
-    worse = (f"sum, maximum and mean of contexts, {how}", CONTEXTS, recipe)
-    found = compared(world, worse, ("counts alone", COUNTS, recipe))
-    others = (("sum of contexts alone", ONE_CONTEXT), ("sum of contexts, everything in microseconds", IN_US))
-    more = tuple(_figure(f"{name}, least squares", on_cycles(world, form, Recipe())) for name, form in others)
-    return replace(found, figures=found.figures + more, notes=(_ESTIMATED,))
-
-
-def floor_or_sum(world: World) -> Finding:
-    """A floor below which no step is, against an overhead that every step adds; the same work above it."""
-    several = Recipe(restarts=16)  # where the floor hides the work, least squares from one start cannot move
-    return compared(world, ("overhead added", ADDED, several), ("floor", FLOOR, several))
-
-
-def logarithms(world: World) -> Finding:
-    """The logarithm of a step, linear in counts and contexts, against the step itself."""
-    recipe = Recipe(loss="log", smeared="p0")
-    found = compared(world, ("logarithm", EXPONENTIAL, recipe), ("the step itself", ONE_CONTEXT, Recipe()))
-    figures = []
-    for name, form, how in (("the step itself", ONE_CONTEXT, Recipe()), ("logarithm", EXPONENTIAL, recipe)):
-        for model, trained in on_cycles(world, form, how).programs.items():
-            sample = _by_model(world)[model][0]
-            prompt = np.zeros((1, RAW_FIELDS))
-            prompt[0, [PREFILL_REQS, PREFILL_TOKENS, MAX_PREFILL_CHUNK]] = (1.0, PROMPT, PROMPT)
-            us = float(bind(assemble(trained), trained.theta, sample.facts).steps_us(prompt)[0])
-            seconds = min(max(us, 0.0) / 1e6, 1e9)
-            figures.append(Figure(f"{name}: a prompt of {PROMPT:,.0f} tokens, {model.split('/')[-1]}", seconds, "s"))
-    note = (
-        "No cycle has such a prompt. The last figures show where each form goes outside its data, which is what that "
-        "round warned of; the verdict is about batches like those that were measured."
-    )
-    return replace(found, figures=found.figures + tuple(figures), notes=(note,))
 
 
 def odd_cycles(world: World) -> Finding:
     """The error of the kernel sum on the cycles of CodeLlama-34B less that on those of other models."""
     clusters: dict[bool, list[list[float]]] = {True: [], False: []}
     for s in world.cycles:
-        error = 100.0 * np.abs(_us(_KERNELS, s) / s.observed_us - 1.0)
-        clusters[world.model_of(s.experiment) == ODD_MODEL] += in_clusters(list(error), _blocks(s))
+        error = 100.0 * np.abs(times_us(_KERNELS, s) / s.observed_us - 1.0)
+        clusters[world.model_of(s.experiment) == ODD_MODEL] += in_clusters(list(error), blocks_of(s))
     means = {odd: float(np.mean([x for block in blocks for x in block])) for odd, blocks in clusters.items()}
     counts = {odd: sum(map(len, blocks)) for odd, blocks in clusters.items()}
     figures = (Figure("CodeLlama-34B", means[True], "%"), Figure("others", means[False], "%"))
@@ -206,8 +105,8 @@ def _mixed(sample: Sample) -> tuple[np.ndarray, ...] | None:
     if not len(mixed.observed_us):
         return None
     decodes_us, observed = _decode_line(sample)(mixed.raw), mixed.observed_us
-    prefill_us, added_us = _us(_KERNELS, replace(mixed, raw=_prefills(mixed.raw))), _us(_KERNELS, mixed)
-    added_us = added_us - _us(_KERNELS, replace(mixed, raw=_decodes(mixed.raw)))
+    prefill_us, added_us = times_us(_KERNELS, replace(mixed, raw=_prefills(mixed.raw))), times_us(_KERNELS, mixed)
+    added_us = added_us - times_us(_KERNELS, replace(mixed, raw=_decodes(mixed.raw)))
     return (
         100.0 * ((decodes_us + prefill_us) / observed - 1.0),
         100.0 * ((decodes_us + added_us) / observed - 1.0),
@@ -237,7 +136,7 @@ def overlap(samples: Sequence[Sample]) -> Finding:
     cost of each request and layer; nothing is negative.
     """
     decides, plain = _overlap(samples, True), _overlap(samples, False)
-    shares = [_us(_COMPUTE, s) / _us(_MEMORY, s) for s in samples]
+    shares = [times_us(_COMPUTE, s) / times_us(_MEMORY, s) for s in samples]
     figures = (
         of_estimate("without a cost of each request", plain),
         Figure("compute over memory, median of the cycles", float(np.median(np.concatenate(shares))), "times"),
@@ -247,35 +146,14 @@ def overlap(samples: Sequence[Sample]) -> Finding:
     return Finding(decides, figures, (note,))
 
 
-_ESTIMATED = (
-    "Contexts of these batches were estimated from summaries of the steps and from the workload, not recorded."
-)
-
-
-def _by_model(world: World) -> dict[str, list[Sample]]:
-    groups: dict[str, list[Sample]] = {}
-    for s in world.cycles:
-        groups.setdefault(world.model_of(s.experiment), []).append(s)
-    return groups
-
-
-def _us(form: Program, sample: Sample) -> np.ndarray:
+def times_us(form: Program, sample: Sample) -> np.ndarray:
     """float64[times]: the program's times of these cycles."""
     times: np.ndarray = sample.predicted_us(bind(assemble(form), form.theta, sample.facts))
     return times
 
 
-def _blocks(sample: Sample) -> list[str]:
+def blocks_of(sample: Sample) -> list[str]:
     return [f"{sample.experiment} {i // BLOCK}" for i in range(len(sample.observed_us))]
-
-
-def _apart(worse: Judged, better: Judged) -> Estimate:
-    of = f"{len(worse.errors)} cycles of {len(worse.programs)} models"
-    return mean_of(list(worse.errors - better.errors), worse.block, "points", of)
-
-
-def _figure(name: str, judged: Judged) -> Figure:
-    return Figure(name, float(judged.errors.mean()), "%", median=float(np.median(judged.errors)))
 
 
 def _decodes(raw: np.ndarray) -> np.ndarray:
@@ -317,7 +195,7 @@ def _ratio(samples: Sequence[Sample], constant: bool) -> Estimate:
     unit = np.linalg.norm(decodes)
     columns = np.column_stack([_scaled(fixed), decodes / unit, prompts / unit, np.ones(len(raw))])
     # Sums of squares and products of each block: a resample adds some of them up, and a ratio combines columns of sums.
-    blocks = _rows([name for s in samples for name in _blocks(s)])
+    blocks = _rows([name for s in samples for name in blocks_of(s)])
     grams = np.array([columns[rows].T @ columns[rows] for rows in blocks])
 
     def best(gram: np.ndarray) -> float:
@@ -360,14 +238,14 @@ def _losses(gram: np.ndarray, runs: int, ratios: np.ndarray) -> np.ndarray:
 def _overlap(samples: Sequence[Sample], requests: bool) -> Estimate:
     parts, observed = list[np.ndarray](), np.concatenate([s.observed_us for s in samples])
     for i, s in enumerate(samples):
-        compute, memory = _us(_COMPUTE, s), _us(_MEMORY, s)
+        compute, memory = times_us(_COMPUTE, s), times_us(_MEMORY, s)
         constants = np.zeros((len(compute), len(samples)))
         constants[:, i] = 1e3
         each = s.raw[:, DECODE_REQS] * s.facts["layers"]
         longer, shorter = np.maximum(compute, memory), np.minimum(compute, memory)
         parts.append(np.column_stack([longer, shorter, constants, *([each] * requests)]))
     x = np.concatenate(parts) / observed[:, None]
-    blocks = _rows([b for s in samples for b in _blocks(s)])
+    blocks = _rows([b for s in samples for b in blocks_of(s)])
 
     def share(rows: np.ndarray) -> float:
         longer, shorter, *_ = scipy.optimize.nnls(x[rows], np.ones(len(rows)))[0]

@@ -19,7 +19,7 @@ from evaluator.score import predictions, score_set
 from evolve.methods.bench import Bench
 from evolve.methods.samples import TEST, TRAIN, VALID, Sample
 from evolve.pool.local import local
-from evolve.rejudged import cycles, loads, world
+from evolve.rejudged import cycles, forms, loads, world
 from evolve.rejudged.claims import CLAIMS
 from evolve.rejudged.finding import Finding, difference
 from evolve.rejudged.verdict import KEPT, OVERTURNED, UNDECIDED
@@ -155,22 +155,22 @@ def test_a_floor_and_a_sum_are_told_apart() -> None:
         return us
 
     floor = recorded(lambda raw, e: np.maximum(9000.0, work_us(raw)))
-    assert verdict("floor-or-sum", cycles.floor_or_sum(floor)) == KEPT
+    assert verdict("floor-or-sum", forms.floor_or_sum(floor)) == KEPT
     added = recorded(lambda raw, e: 9000.0 + work_us(raw))
-    assert verdict("floor-or-sum", cycles.floor_or_sum(added)) == OVERTURNED
+    assert verdict("floor-or-sum", forms.floor_or_sum(added)) == OVERTURNED
 
 
 def test_contexts_that_matter_are_not_harmful() -> None:
     law: Law = lambda raw, e: 8000.0 + 30.0 * raw[:, DECODE_REQS] + 0.2 * raw[:, KV_SUM]  # noqa: E731
-    finding = cycles.contexts(recorded(law), cycles.RIDGE)
+    finding = forms.contexts(recorded(law), forms.RIDGE)
     assert verdict("kv-raw", finding) == OVERTURNED and finding.estimate.value < -5.0
 
 
 def test_a_world_of_exponential_steps_favours_logarithms_and_a_linear_one_does_not() -> None:
     steep = recorded(lambda raw, e: 8000.0 * np.exp(0.02 * raw[:, DECODE_REQS]))
-    assert cycles.logarithms(steep).estimate.value < -1.0
+    assert forms.logarithms(steep).estimate.value < -1.0
     linear = recorded(lambda raw, e: 1000.0 + 400.0 * raw[:, DECODE_REQS])
-    assert verdict("log-target", cycles.logarithms(linear)) == KEPT
+    assert verdict("log-target", forms.logarithms(linear)) == KEPT
 
 
 @pytest.fixture(scope="module")
