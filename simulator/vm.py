@@ -119,8 +119,10 @@ def run(rows: np.ndarray, low: int, high: int, v: np.ndarray) -> None:
             z = (x if x > 0.0 else 0.0) + math.log1p(math.exp(-abs(x))) if x == x else x
         elif op == opcodes.FOREST:
             z = leaves(v, rows[i, 3])
-        else:
+        elif op == opcodes.CURVE:
             z = curve(v, rows[i, 3], x)
+        else:
+            z = math.nan  # an operation without a branch above: never a plausible number
         v[rows[i, 1]] = z
 
 

@@ -31,12 +31,8 @@ from simulator.language.ir import (
 )
 from translate_go.deployment import least
 from translate_go.goexpr import Atom, Binary, CallOf, GoExpr, Minus, show, statement
+from translate_go.helpers import HELPERS
 from translate_go.spelling import Names, literal
-
-_HELPER = {
-    "sqrt": "safeSqrt", "log": "safeLog", "log1p": "safeLog1p", "exp": "safeExp",
-    "softplus": "safeSoftplus", "pow": "safePow",
-}  # fmt: skip
 
 
 def rounded(expr: GoExpr) -> GoExpr:
@@ -165,7 +161,7 @@ class Lowering:
             case Call("max" | "min" as name, args):  # the builtins propagate NaN as the IR does
                 return CallOf(name, tuple(rounded(self.lower(a)) for a in args))
             case Call(name, args):
-                return self.helper(_HELPER[name], *(rounded(self.lower(a)) for a in args))
+                return self.helper(f"safe{name.capitalize()}", *(rounded(self.lower(a)) for a in args))
             case Choose():
                 return self.choose(node)
         raise AssertionError(node)
@@ -190,7 +186,8 @@ class Lowering:
         return self.helper("safeDiv", rounded(above), rounded(below))
 
     def helper(self, name: str, *args: GoExpr) -> GoExpr:
-        """A call of a helper."""
+        """A call of a helper, one of HELPERS."""
+        assert name in HELPERS, name
         self.helpers.add(name)
         return CallOf(self.names.name.of(name), args)
 

@@ -120,7 +120,8 @@ def _set(node: Expr) -> tuple[str, int]:
         case Call("softplus", (inner,)):
             return rf"\ln\left(1 + \exp\left({_inside(inner, _SUM)}\right)\right)", _PRODUCT
         case Call(name, args):
-            return rf"{_CALLS[name]}\left({', '.join(_inside(arg, _SUM) for arg in args)}\right)", _PRODUCT
+            spelled = _CALLS.get(name, rf"\operatorname{{{name}}}")
+            return rf"{spelled}\left({', '.join(_inside(arg, _SUM) for arg in args)}\right)", _PRODUCT
         case Choose(condition, then, other):
             return _cases([(condition, then)], other), _SUM
 

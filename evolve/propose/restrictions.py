@@ -10,31 +10,15 @@ A user's programs and those of language models may be of any form.
 
 from __future__ import annotations
 
+from functools import cache
+
 from evolve.propose.terms import get, places, sites
 from evolve.propose.vocabulary import EAGER, PARTS, SIZES, SWITCHES
-from simulator.language.ir import Call, Choose, Const, Expr, Field, Function, Neg, Op, rebuild
+from simulator.language.ir import Call, Choose, Const, Expr, Field, Function, Neg, Op, rebuild, walk
 from simulator.language.normal import reachable, unexpanded
-from simulator.schema import KERNELS
+from simulator.language.opcodes import CONTEXT, formula
+from simulator.schema import KERNELS, READABLE
 
-# Fields that grow with the tokens in the contexts of the running requests.
-_CONTEXT = frozenset(
-    [
-        "kv_sum",
-        "kv_mean",
-        "kv_max",
-        "kv_decode_sum",
-        "kv_decode_mean",
-        "kv_decode_max",
-        "kv_read_us",
-        "decode_kv_read_us",
-        "decode_attention_us",
-        "kernel_decode_attention_us",
-        "kernel_us",
-        "attention_flops",
-        "total_flops",
-        "total_bytes",
-    ]
-)
 _SIZES = frozenset(f"s.{name}" for name in SIZES)
 _SWITCHES = frozenset(f"s.{name}" for name in SWITCHES)
 _EAGER = frozenset((f"b.{name}", "b.uncaptured") for name in EAGER)
@@ -45,7 +29,7 @@ def context_degree(expr: Expr) -> int:
     """The degree of an expression as a polynomial in the contexts of the requests; 2 if it is not a polynomial."""
     match expr:
         case Field("b", name):
-            return 2 if name == "kv_var" else int(name in _CONTEXT)
+            return 2 if name == "kv_var" else int(_grows_with_contexts(name))
         case Neg(value):
             return context_degree(value)
         case Op("*", left, right):
@@ -61,6 +45,15 @@ def context_degree(expr: Expr) -> int:
         case Choose(_, then, other):
             return max(context_degree(then), context_degree(other))
     return 0
+
+
+@cache
+def _grows_with_contexts(name: str) -> bool:
+    """Whether a batch field grows with the tokens in the contexts of the running requests, as its formula says."""
+    field = READABLE["b", name]
+    if not (field.at or field.formula):
+        return name in CONTEXT
+    return any(n.scope == "b" and _grows_with_contexts(n.name) for n in walk(formula(name)) if isinstance(n, Field))
 
 
 def repeats_a_term(expr: Expr) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from laws import KERNELS, law
@@ -15,7 +17,7 @@ from evaluator.fit.problem import problem_of, with_slopes
 from evaluator.fit.solvers import solve
 from simulator.bind import bind
 from simulator.language.complete import complete
-from simulator.language.ir import Program
+from simulator.language.ir import CALLS, Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.schema import RAW
@@ -67,6 +69,11 @@ EXPRESSIONS = (
     "pow(c - 100.0, d)", "c if c * d > 1.0 else d * d", "c * c if c * d < 1.0 else d * d * d", "c / (d - d)",
     "c * b.kernel_gemm_us + d * b.kernel_moe_us", "c * b.experts_fraction + d * b.graph_tokens",
 )  # fmt: skip
+
+
+def test_the_slopes_of_every_function_are_compared() -> None:
+    """A function without a slope of its own would leave its constants where they start, silently."""
+    assert set(CALLS) <= set(re.findall(r"(\w+)\(", " ".join(EXPRESSIONS)))
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)

@@ -10,7 +10,7 @@ from translate_go.spelling import fact
 from translate_go.target import CONFIG_FIELDS
 
 _CALL = ("latency", ".", "NewLatencyModel", "(")
-HELPERS = ("clampToInt64", "applyAdapterOverhead")  # functions of the package that emitted files call
+NEEDED = ("clampToInt64", "applyAdapterOverhead")  # functions of the package that emitted files call
 # field of the options type -> the names of the field of the host's sim.SimConfig that holds it
 SETTINGS = {fact(name): fields for name, fields in CONFIG_FIELDS.items()}
 
@@ -20,7 +20,7 @@ def with_case(path: str, text: str, backend: Backend) -> str:
     go = read(path, text)
     if backend.quoted in go.words(go.whole):
         raise already(path, backend)
-    for function in HELPERS:
+    for function in NEEDED:
         if not go.find(("func", function, "(")):
             raise moved(path, f"function {function}, which the emitted files call")
     body = go.body("NewLatencyModel")

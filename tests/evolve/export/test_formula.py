@@ -19,7 +19,9 @@ from random_programs import random_program
 
 from evolve.export import formula, latex
 from evolve.export.formula import field, to_latex, to_sympy, values
+from evolve.program.readings import readings
 from evolve.run.program import load, seed_names
+from simulator.language import ir
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import Field, Function, Program, nodes
 from simulator.language.parse import parse
@@ -61,6 +63,15 @@ def assert_equal_values(program: Program, rng: Random, draws: int) -> int:
 def test_a_shipped_programs_expressions_have_the_interpreters_values(name: str) -> None:
     program = load(name).complete
     assert assert_equal_values(program, Random(name), 20) == 20 * len(program.functions)
+
+
+@pytest.mark.parametrize(("name", "count"), [(name, fewest) for name, (fewest, _) in ir.CALLS.items()])
+def test_every_function_is_exported_and_described(name: str, count: int) -> None:
+    called = f"{name}({', '.join(['b.tokens', '2'][:count])})"
+    program = parse(f"def step_time(b, s, *, c=2.0): return c * {called}")
+    assert assert_equal_values(program, Random(name), 20) > 0  # sympy's
+    mathtext(*lines(to_latex(program)))
+    assert readings(program)[0].meaning
 
 
 def test_expressions_of_random_programs_have_the_interpreters_values_branch_for_branch() -> None:

@@ -191,6 +191,9 @@ def unparse_term(term: Expr) -> str:
         ("b.tokens / b.kv_sum", 2),
         ("sqrt(b.tokens / s.max_num_batched_tokens)", 0),
         ("b.kv_var", 2),
+        ("sqrt(b.decode_bytes_us)", 2),
+        ("b.decode_bytes_us * b.kv_sum", 2),
+        ("b.prefill_bytes_us + b.host_decode_kv_us", 1),
     ],
 )
 def test_degree_in_the_contexts_by_hand(formula: str, degree: int) -> None:
