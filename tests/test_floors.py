@@ -30,7 +30,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evaluator.deployments", "evaluator.design", "evaluator.fit", "evaluator.statistics"),
     ("evaluator.factors", "evaluator.judge", "evaluator.score"),
     (
-        "evaluator.baselines",
+        "evaluator.known",
         "evaluator.committee",
         "evaluator.dropped",
         "evaluator.intervals",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evaluator import baselines
+from evaluator import known
 from evaluator.intervals import STATISTICS, coverage
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS, Errors
@@ -123,7 +123,7 @@ def _brief(evidence: Evidence) -> str:
     for sample, of_sample in _samples(evidence).items():
         texts.append(f"{sample} they are {_three({n: mean_abs(of_means(of_sample, n)) for n in MEANS})}")
     answers = {name: rows for name, rows in _answers(evidence).items() if name not in evidence.known
-               or name in baselines.SHARED}  # fmt: skip
+               or name in known.SHARED}  # fmt: skip
     best = min(
         ((e2e, name) for name, rows in answers.items() if (e2e := mean_abs([r.e2e for r in rows])) is not None
          and len(rows) == len(evidence.subject.clean)),

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from archive.proposal import SEED, Outcome
-from evaluator import baselines
+from evaluator import known
 from evaluator.experiments import written_experiments
 from evaluator.fit.fit import fit_set
 from evaluator.score import MEANS, Errors, error_rows, score_set, summarise
@@ -69,8 +69,8 @@ class Evidence:
     def known(self) -> Mapping[str, Sequence[Errors]]:
         """The known answers, fitted to the clean experiments, and their errors on these."""
         clean = self.subject.clean
-        tasks = baselines.tasks(clean, clean) if clean else []
-        rows: list[list[Errors]] = self.carried_out("known answers", [Call(baselines.solve, (task,)) for task in tasks])
+        tasks = known.tasks(clean, clean) if clean else []
+        rows: list[list[Errors]] = self.carried_out("known answers", [Call(known.solve, (task,)) for task in tasks])
         by_name: dict[str, list[Errors]] = {}
         for task, of_task in zip(tasks, rows, strict=True):
             by_name.setdefault(task.name, []).extend(of_task)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from evaluator import baselines
+from evaluator import known
 from evaluator.intervals import STATISTICS
 from evaluator.score import MEANS
 from evolve.frames.columns import Column, flag, frame, number, text, whole
@@ -52,7 +52,7 @@ def _columns() -> Iterator[Column]:
     for figure in STATISTICS:
         meaning = f"root mean square of log(theirs / ours) of the {_what(figure)} over the fold's committee"
         yield number(f"{figure}_spread", meaning)
-    for answer in baselines.NAMES:
+    for answer in known.NAMES:
         for figure in KNOWN:
             yield number(_known(answer, figure), f"signed error of the known answer `{answer}` in the {_what(figure)}")
     yield text(AGAINST, "the program that was compared, refitted in every fold")

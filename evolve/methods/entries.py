@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from evaluator import baselines
+from evaluator import known
 from evaluator.experiments import data_hash, published_errors
 from evolve.methods.catalog import METHODS, OURS_WORDS, ROOFLINE, Method
 from evolve.methods.protocol import HELD_OUT
@@ -89,7 +89,7 @@ def shipped_methods() -> list[Entry]:
 def known_answers() -> list[Entry]:
     """The known answers that the board can judge."""
     return [
-        Entry(name, "known answer", what, (NONE if name in baselines.UNFITTED else OURS,), "", citations)
+        Entry(name, "known answer", what, (NONE if name in known.UNFITTED else OURS,), "", citations)
         for name, (what, citations) in _KNOWN.items()
     ]
 

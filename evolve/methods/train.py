@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evaluator import baselines
+from evaluator import known
 from evaluator.fit.bayes import calibrate
 from evaluator.fit.corrections import CORRECTIONS, corrected
 from evaluator.fit.fit import fit
@@ -94,7 +94,7 @@ def basis_of(entry: Entry) -> Basis:
     if entry.source is not None:
         return slopes(entry.source.complete)
     if entry.method is None:
-        return slopes(baselines.form(entry.name))
+        return slopes(known.form(entry.name))
     features = {"trees": "own", "trees on components": "with components"}.get(str(entry.method.own))
     return of_trees(FEATURES[features]) if features else slopes(form_of(entry.method))
 
@@ -102,9 +102,9 @@ def basis_of(entry: Entry) -> Basis:
 def _known(name: str, fitted: Sequence[Experiment], predicted: Sequence[Experiment]) -> Trained:
     """A known answer, fitted as every table of errors shows it."""
     pairs: list[tuple[Experiment, Program]] = []
-    for task in baselines.tasks(fitted, predicted):
+    for task in known.tasks(fitted, predicted):
         if task.name == name and task.predicted:
-            program = baselines.program_of(task)
+            program = known.program_of(task)
             pairs += [(e, program) for e in task.predicted]
     if not pairs:
         raise Untrainable("no run that was fitted, or no measured kernels of the GPU, says anything of these")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from evaluator.baselines import datasheet
 from evaluator.intervals import LEVELS, figure_of, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.judge.physics import LEAST_OF_ROOFLINE
+from evaluator.known import datasheet
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, predictions, score_set
 from evolve.program.forecast import Bands
 from evolve.report.table import counted

@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from evaluator.baselines import datasheet
 from evaluator.experiments import data_hash
 from evaluator.intervals import LEVELS, Disagreement, able, disagreements, scales
+from evaluator.known import datasheet
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evaluator.sensitivity import (
     CONSTANT,

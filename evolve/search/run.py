@@ -12,7 +12,7 @@ from pathlib import Path
 from archive.champion import champion
 from archive.journal import Journal
 from archive.proposal import MODEL, POLISH, SEED, Outcome, is_outcome
-from evaluator import baselines
+from evaluator import known
 from evaluator.assess import foreknown
 from evaluator.committee import apart_pct
 from evaluator.experiments import data_hash
@@ -210,9 +210,9 @@ def known_answers(
     identity = [data_hash(fitted), data_hash(everything)]
     if path.exists() and (stored := _stored(path, identity)):
         return stored
-    tasks = baselines.tasks(fitted, everything)
-    futures = [pool.submit(Call(baselines.solve, (task,))) for task in tasks]
-    answers: dict[str, list[Errors]] = {name: [] for name in baselines.NAMES}
+    tasks = known.tasks(fitted, everything)
+    futures = [pool.submit(Call(known.solve, (task,))) for task in tasks]
+    answers: dict[str, list[Errors]] = {name: [] for name in known.NAMES}
     for task, future in zip(tasks, futures, strict=True):
         answers[task.name] += future.result()
     rows = {name: [(e.experiment, e.e2e, e.ttft, e.itl) for e in errors] for name, errors in answers.items()}
@@ -225,7 +225,7 @@ def _stored(path: Path, identity: list[str]) -> dict[str, list[Errors]]:
     remedy = "remove it: it is computed again"
     value = read_json(path, remedy)
     try:
-        if value["data"] != identity or set(value["answers"]) != set(baselines.NAMES):
+        if value["data"] != identity or set(value["answers"]) != set(known.NAMES):
             return {}
         answers = {name: [Errors(*row) for row in rows] for name, rows in value["answers"].items()}
     except (TypeError, KeyError, AttributeError):
@@ -279,7 +279,7 @@ def _report(
         front=archive.front_by_size(),
         apart_pct=apart,
         known=answers,
-        published=baselines.published(),
+        published=known.published(),
         quality={e.id: e.quality for e in everything},
         observed_ms={e.id: observed_means_ms(e) for e in everything},
     )

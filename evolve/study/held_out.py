@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evaluator import baselines
+from evaluator import known
 from evaluator.fit.fit import fit, fit_set
 from evaluator.intervals import BETWEEN, STATISTICS, Residual, disagreements, figure_of
 from evaluator.judge import gates
@@ -224,8 +224,8 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
             found = disagreements(program, others, fold.held, SCORE_SEEDS[0], last_stage=fold.last_stage)
             spreads = [d.spread for d in found]
     answers: dict[str, dict[str, HeldOut]] = {e.id: {} for e in fold.held}
-    for task in baselines.tasks(train, fold.held):
-        rows = held_out_errors(baselines.program_of(task), task.predicted, fold.last_stage) if task.predicted else []
+    for task in known.tasks(train, fold.held):
+        rows = held_out_errors(known.program_of(task), task.predicted, fold.last_stage) if task.predicted else []
         for e, found_there in zip(task.predicted, rows, strict=True):
             answers[e.id][task.name] = found_there
     theirs: dict[str, Rival] = {}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from host_form import ALPHA, BETA
 
-from evaluator import baselines as known
+from evaluator import known
 from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.score import Errors
 from evolve.pool.local import Here

@@ -17,7 +17,7 @@ import click
 import completion_table
 from paths import ROOT
 
-from evaluator import baselines
+from evaluator import known
 from evaluator.experiments import hardware_table, model_table
 from evaluator.fit import problem
 from evaluator.fit.steps import step_positions
@@ -530,7 +530,7 @@ LATENCY: Varying = (
     (re.compile(r"(mean|p50|p90|p99) (E2E|TTFT|ITL)"), "QUANTITY LATENCY"),
     (re.compile(r"(lower|upper) bound of the (80|95) % interval"), "BOUND of the interval of LEVEL %"),
 )
-ANSWERS = sorted(baselines.NAMES, key=len, reverse=True)  # the longer name where one begins with another
+ANSWERS = sorted(known.NAMES, key=len, reverse=True)  # the longer name where one begins with another
 FIGURE: Varying = (
     (re.compile(rf"known_({'|'.join(name.replace(' ', '_') for name in ANSWERS)})_"), "known_ANSWER_"),
     (re.compile(rf"`({'|'.join(ANSWERS)})`"), "ANSWER"),

@@ -10,7 +10,7 @@ import pytest
 import tiny_world
 from paths import ROOT
 
-from evaluator import baselines
+from evaluator import known
 from evaluator.experiments import BUNDLED, bundled_experiments, written_experiments
 from evolve.cli import run_command
 from evolve.methods.bench import Bench
@@ -201,9 +201,9 @@ def test_entries_share_a_training_where_they_differ_in_their_own_only() -> None:
 
 
 def test_every_known_answer_is_on_the_board_but_those_that_recorded_steps_cannot_judge() -> None:
-    unrecorded = {name for name in baselines.NAMES if assemble(baselines.form(name)).uses - {*RECORDED}}
+    unrecorded = {name for name in known.NAMES if assemble(known.form(name)).uses - {*RECORDED}}
     assert unrecorded == {"trained physics", "trained physics published"}
-    assert {e.name for e in known_answers()} == set(baselines.NAMES) - unrecorded
+    assert {e.name for e in known_answers()} == set(known.NAMES) - unrecorded
 
 
 @pytest.mark.parametrize(("own_e2e", "justified"), [(7.9, True), (8.1, False)])

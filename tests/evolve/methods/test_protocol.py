@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaluator import baselines
+from evaluator import known
 from evolve.methods.protocol import HELD_OUT, ShortCircuit, protocol, read_protocol
 from evolve.report.table import PASS_PCT
 from simulator.documents import parse_yaml
@@ -33,7 +33,7 @@ def test_the_shipped_protocol_is_that_of_the_issue() -> None:
     assert (p.h2.e2e, p.h2.ttft, p.h2.itl) == (10.0, 15.0, 15.0) == tuple(PASS_PCT.values())
     assert p.h3.kinds == HELD_OUT
     assert (p.short_circuit.mape, p.short_circuit.points) == (30.0, 10.0)
-    assert p.short_circuit.reference in baselines.NAMES
+    assert p.short_circuit.reference in known.NAMES
 
 
 def test_the_digest_changes_with_a_value_and_not_with_a_comment() -> None:
