@@ -99,33 +99,64 @@ def _in_host_form(facts: Mapping[str, float]) -> bool:
     return not has_latent_attention(facts)
 
 
+ONE_SET = "fitted here, one set for all"
+
+
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """A known answer. Experiments with equal values of the attribute `scope` share the constants; None: nothing is
-    fitted. fitted_before: as in `fit`. serves: whether it can be fitted to and predict a deployment with these facts.
+class Answer:
+    """A known answer.
+
+    what: what it is, in words. short: its name as the head of a column. scope: experiments with equal values of this
+    attribute share the constants; None: nothing is fitted. constants: how they were determined. citations: of its form.
+    fitted_before: as in `fit`. serves: whether it can be fitted to and predict a deployment with these facts.
     """
 
+    what: str
+    short: str
     program: str
     scope: str | None
+    constants: str = ONE_SET
+    citations: tuple[str, ...] = ()
     fitted_before: bool = False
     serves: Callable[[Mapping[str, float]], bool] = _every
 
 
-_ANSWERS = {
-    "naive mean": _Answer(_NAIVE, "all"),
-    "blackbox": _Answer(BLACKBOX, "all"),
-    "blackbox per model": _Answer(BLACKBOX, "model"),
-    "blackbox per experiment": _Answer(BLACKBOX, "id"),
-    "roofline": _Answer(_ROOFLINE, None),
-    HOST_ROOFLINE: _Answer(_HOST_ROOFLINE, None),
-    "kernel sum": _Answer(_KERNEL_SUM, None, serves=has_curves),
-    "overhead floor": _Answer(_FLOOR, "all"),
-    TRAINED_PHYSICS: _Answer(_TRAINED_PHYSICS, "all", fitted_before=True, serves=_in_host_form),
-    TRAINED_PHYSICS_PUBLISHED: _Answer(_TRAINED_PHYSICS, None, serves=_in_host_form),
-}
-NAMES = tuple(_ANSWERS)
-SHARED = tuple(name for name, a in _ANSWERS.items() if a.scope in (None, "all"))  # those that predict any run
-UNFITTED = tuple(name for name, a in _ANSWERS.items() if a.scope is None)
+_HOST = ("github.com/inference-sim/inference-sim",)
+ROOFLINE_PAPER = "Williams, Waterman and Patterson 2009, CACM 52(4)"
+ANSWERS = {
+    "naive mean": Answer("one step time for everything", "naive", _NAIVE, "all"),
+    "blackbox": Answer("the host's linear form", "bbox", BLACKBOX, "all", citations=_HOST),
+    "blackbox per model": Answer(
+        "the host's linear form for each model alone", "bbox-m", BLACKBOX, "model",
+        "fitted here, one set per model", _HOST,
+    ),
+    "blackbox per experiment": Answer(
+        "the host's linear form for each run alone", "bbox-e", BLACKBOX, "id",
+        "fitted here, one set per experiment", _HOST,
+    ),
+    "roofline": Answer("the datasheet alone", "roof", _ROOFLINE, None, "none: datasheet", (ROOFLINE_PAPER,)),
+    HOST_ROOFLINE: Answer(
+        "the host's analytical model", "host", _HOST_ROOFLINE, None, "none: datasheet, MFU of the hardware table", _HOST
+    ),
+    "kernel sum": Answer(
+        "the measured kernels, nothing around them", "kern", _KERNEL_SUM, None, "none: measured kernels",
+        ("AIConfigurator (configs/kernels)",), serves=has_curves,
+    ),
+    "overhead floor": Answer(
+        "the larger of a floor and the memory time", "floor", _FLOOR, "all", citations=(ROOFLINE_PAPER,)
+    ),
+    TRAINED_PHYSICS: Answer(
+        "the host's default form", "phys", _TRAINED_PHYSICS, "all",
+        "fitted here from the published constants, one set for all", _HOST, fitted_before=True, serves=_in_host_form,
+    ),
+    TRAINED_PHYSICS_PUBLISHED: Answer(
+        "the host's default form as published", "phys-p", _TRAINED_PHYSICS, None,
+        "none: published by the host, whose default backend it is", _HOST, serves=_in_host_form,
+    ),
+}  # fmt: skip
+NAMES = tuple(ANSWERS)
+SHARED = tuple(name for name, a in ANSWERS.items() if a.scope in (None, "all"))  # those that predict any run
+UNFITTED = tuple(name for name, a in ANSWERS.items() if a.scope is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +171,7 @@ class Task:
 def tasks(fitted: Sequence[Experiment], everything: Sequence[Experiment]) -> list[Task]:
     """The work of all known answers, in pieces that may run in any order."""
     tasks: list[Task] = []
-    for name, answer in _ANSWERS.items():
+    for name, answer in ANSWERS.items():
         fittable = tuple(e for e in fitted if answer.serves(e.facts))
         predictable = tuple(e for e in everything if answer.serves(e.facts))
         if name == HOST_ROOFLINE:  # every MFU has its own program
@@ -167,7 +198,7 @@ def solve(task: Task, seeds: Sequence[int] = SCORE_SEEDS) -> list[Errors]:
 
 def form(name: str, mfu: Mfu | None = None) -> Program:
     """The program of a known answer before any fit; the host's roofline is that of GPUs with this `mfu`."""
-    text = host_roofline(mfu or Mfu()) if name == HOST_ROOFLINE else _ANSWERS[name].program
+    text = host_roofline(mfu or Mfu()) if name == HOST_ROOFLINE else ANSWERS[name].program
     return complete(parse(text, name))
 
 
@@ -176,7 +207,7 @@ def program_of(task: Task) -> Program:
     program = form(task.name, task.predicted[0].mfu if task.name == HOST_ROOFLINE else None)
     if task.name in UNFITTED:
         return program
-    before = _ANSWERS[task.name].fitted_before
+    before = ANSWERS[task.name].fitted_before
     return fit(program, fit_set(task.fitted), allow_hostile=True, fitted_before=before).program
 
 

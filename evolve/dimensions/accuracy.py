@@ -12,7 +12,7 @@ from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, E
 from evolve.dimensions.evidence import Evidence, of_means
 from evolve.dimensions.held_out import HeldOut, beyond, figures_of, means_of
 from evolve.program.forecast import Forecast
-from evolve.report.run import CONSTANTS, ONE_SET, median_text
+from evolve.report.run import median_text
 from evolve.report.table import counted
 from evolve.run.trust import CLASSES
 from evolve.study.held_out_views import HELD
@@ -223,7 +223,7 @@ def _known(evidence: Evidence) -> Exhibit:
     for name, errors in _answers(evidence).items():
         means = [mean_abs([getattr(r, x) for r in errors]) for x in MEANS]
         worst = max((r.e2e for r in errors if r.e2e is not None), key=abs, default=None)
-        constants = CONSTANTS.get(name, ONE_SET if name in evidence.known else SEED_SET)
+        constants = known.ANSWERS[name].constants if name in evidence.known else SEED_SET
         constants += median_text(r.e2e for r in errors)
         rows.append([name, constants, len(errors), *means, worst])
     rows.sort(key=lambda row: float("inf") if row[3] is None else float(row[3]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from evaluator.known import ROOFLINE_PAPER
 from evolve.methods.recipe import Recipe, Stage
 
 # How the own protocol finds the constants, where no recipe for steps does.
@@ -20,7 +21,6 @@ SPECIAL: dict[Special, str] = {
     "trees on ratios": "optuna, 100 trials, early stop, smearing by phase, on load stages only",
 }
 OURS_WORDS = "our fit on load stages: Gauss-Newton on the mean field, corrected by replays"
-ROOFLINE = "Williams, Waterman and Patterson 2009, CACM 52(4)"
 _RIDGE = "Hoerl and Kennard 1970, Technometrics 12(1)"
 _SMEARING = "Duan 1983, JASA 78"
 _BOOSTING = "Friedman 2001, Annals of Statistics 29(5)", "Ke et al. 2017, NeurIPS (LightGBM)"
@@ -36,14 +36,15 @@ class Family:
 
 # By the beginning of a method's name, the longest that fits.
 FAMILIES = {
-    "components": Family("idea 2, analytic components", (ROOFLINE,)),
-    "phases": Family("idea 2, analytic components", (ROOFLINE,)),
-    "nrrl": Family("NRRL, normalised roofline ratios", (ROOFLINE, _RIDGE)),
+    "components": Family("idea 2, analytic components", (ROOFLINE_PAPER,)),
+    "phases": Family("idea 2, analytic components", (ROOFLINE_PAPER,)),
+    "nrrl": Family("NRRL, normalised roofline ratios", (ROOFLINE_PAPER, _RIDGE)),
     "lacm": Family("LACM, log-additive cost model", (_SMEARING,)),
     "hamm": Family("HAMM, hybrid additive-multiplicative", ()),
-    "jams": Family("JAMS, joint additive model", (ROOFLINE, "Byrd et al. 1995, SIAM J. Sci. Comput. 16(5) (L-BFGS-B)")),
+    "jams": Family("JAMS, joint additive model",
+                   (ROOFLINE_PAPER, "Byrd et al. 1995, SIAM J. Sci. Comput. 16(5) (L-BFGS-B)")),
     "srfa": Family("SRFA, smooth roofline factors",
-                   (ROOFLINE, "Huber 1964, Annals of Mathematical Statistics 35(1)", _RIDGE)),
+                   (ROOFLINE_PAPER, "Huber 1964, Annals of Mathematical Statistics 35(1)", _RIDGE)),
     "regimes": Family("round 2, regimes", (_RIDGE,)),
     "regimes-2-log": Family("round 2, log-space target", (_RIDGE, _SMEARING)),
     "overhead": Family("round 2, overhead floors", ()),
@@ -51,7 +52,7 @@ FAMILIES = {
     "bayesian": Family("Bayesian calibration", ("Jones, Schonlau and Welch 1998, J. Global Optimization 13",)),
     "trees": Family("tree ensemble", (*_BOOSTING, "Akiba et al. 2019, KDD (optuna)", _SMEARING)),
     "trees-components": Family("idea 1.5, trees on analytic components",
-                               (ROOFLINE, *_BOOSTING, "Akiba et al. 2019, KDD (optuna)", _SMEARING)),
+                               (ROOFLINE_PAPER, *_BOOSTING, "Akiba et al. 2019, KDD (optuna)", _SMEARING)),
     "direct": Family("round 4, direct calibration", ("Little 1961, Operations Research 9(3)",)),
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from evaluator import known
 from evaluator.experiments import data_hash, published_errors
-from evolve.methods.catalog import METHODS, OURS_WORDS, ROOFLINE, Method
+from evolve.methods.catalog import METHODS, OURS_WORDS, Method
 from evolve.methods.protocol import HELD_OUT
 from evolve.report.searched import searched
 from evolve.run.folder import is_run
@@ -20,6 +20,8 @@ from evolve.run.trust import INSIDE, OUTSIDE, SATURATED, trust_of
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.language.measure import Caps
+from simulator.language.opcodes import assemble
+from simulator.schema import RECORDED
 
 # How constants are found: by the method's authors, by our fit, by our fit of a form that was chosen with these runs in
 # sight, by the search that found the form, or not at all; and what others published.
@@ -30,20 +32,6 @@ ELSEWHERE = "form chosen on other runs"
 NESTED = "form and constants chosen without the held-out runs, by a search in every fold"
 FIGURES = ("e2e", "ttft", "itl", "e2e_p99")
 Errors = Mapping[str, float | None]  # of FIGURES, signed, in percent; published ones are absolute
-
-_HOST = "github.com/inference-sim/inference-sim"
-# (what it is, citations) of the known answers that are on the board: those that can predict single recorded steps.
-# Records do not have the whole prompt lengths that the host's trained-physics form reads.
-_KNOWN: dict[str, tuple[str, tuple[str, ...]]] = {
-    "naive mean": ("one step time for everything", ()),
-    "blackbox": ("the host's linear form", (_HOST,)),
-    "blackbox per model": ("the host's linear form for each model alone", (_HOST,)),
-    "blackbox per experiment": ("the host's linear form for each run alone", (_HOST,)),
-    "roofline": ("the datasheet alone", (ROOFLINE,)),
-    "host roofline": ("the host's analytical model", (_HOST,)),
-    "kernel sum": ("the measured kernels, nothing around them", ("AIConfigurator (configs/kernels)",)),
-    "overhead floor": ("the larger of a floor and the memory time", (ROOFLINE,)),
-}
 
 
 @dataclass(frozen=True)
@@ -87,10 +75,12 @@ def shipped_methods() -> list[Entry]:
 
 
 def known_answers() -> list[Entry]:
-    """The known answers that the board can judge."""
+    """The known answers that the board can judge: those that read nothing but what recorded steps have, which is not
+    the whole prompt lengths of the host's trained-physics form."""
     return [
-        Entry(name, "known answer", what, (NONE if name in known.UNFITTED else OURS,), "", citations)
-        for name, (what, citations) in _KNOWN.items()
+        Entry(name, "known answer", a.what, (NONE if name in known.UNFITTED else OURS,), "", a.citations)
+        for name, a in known.ANSWERS.items()
+        if not assemble(known.form(name)).uses - {*RECORDED}
     ]
 
 

@@ -13,6 +13,7 @@ from statistics import mean, median
 from archive.champion import Rule
 from archive.elite import Elite
 from archive.proposal import SCORED, SEED
+from evaluator.known import ANSWERS, ONE_SET
 from evaluator.score import Errors
 from evolve.report.llm import lines
 from evolve.report.printing import prose, show
@@ -29,24 +30,11 @@ from simulator.language.parse import parse
 
 # Column heads of the known answers in the table of errors; the table of means has their full names.
 SHORT = {
-    "naive mean": "naive", "blackbox": "bbox", "blackbox per model": "bbox-m", "blackbox per experiment": "bbox-e",
-    "roofline": "roof", "host roofline": "host", "kernel sum": "kern",
-    "overhead floor": "floor", "trained physics": "phys", "trained physics published": "phys-p",
+    **{name: answer.short for name, answer in ANSWERS.items()},
     "blackbox per model (published)": "p-bbox",
     "regime ensemble with overhead floor (round 2)": "p-regime", "metadata power law (round 5)": "p-meta",
     "direct calibration per model (round 4, in sample)": "p-calib",
 }  # fmt: skip
-# How the constants of each known answer were determined.
-CONSTANTS = {
-    "blackbox per model": "fitted here, one set per model",
-    "blackbox per experiment": "fitted here, one set per experiment",
-    "roofline": "none: datasheet",
-    "host roofline": "none: datasheet, MFU of the hardware table",
-    "kernel sum": "none: measured kernels",
-    "trained physics": "fitted here from the published constants, one set for all",
-    "trained physics published": "none: published by the host, whose default backend it is",
-}
-ONE_SET = "fitted here, one set for all"
 ERRORS_LEGEND = """\
 use: fitted, so the errors are in sample; new, not fitted; or the quality for which it was not fitted. E2E, TTFT, ITL:
 errors of an experiment's means over {seeds}"""
@@ -156,7 +144,7 @@ def means_table(report: RunReport) -> Table:
     for name, errors in report.known.items():
         fitted = _of(errors, report.fitted)
         e2e = median_text(of["e2e"] for of in fitted)
-        rows.append(row(name, *mean_cells(fitted), CONSTANTS.get(name, ONE_SET) + e2e))
+        rows.append(row(name, *mean_cells(fitted), (ANSWERS[name].constants if name in ANSWERS else ONE_SET) + e2e))
     for name, errors in report.published.items():
         if chosen := _of(errors, report.fitted):
             rows.append(row(name, *mean_cells(chosen), "published; its ITL errors: against half the observed ITL"))
