@@ -29,9 +29,9 @@ class Certainty:
 
     standard_error: in the constant's unit; inf if no residual depends on it, NaN if it is held or at a bound. bound:
     the bound it is at, `low`, `high` or None. determined: the share in [0, 1] of its information that comes from the
-    data, not the prior. identified: determined above IDENTIFIED, at no bound, and the standard error smaller than the
-    constant, or than what makes a percent of a step if that is more. held: the fit did not search it. correlated: how
-    its error correlates with those of other constants, by `method.name`: what raises one may lower the other.
+    data, not the prior. identified: determined above IDENTIFIED, at no bound, and larger than its standard error. held:
+    the fit did not search it. correlated: how its error correlates with those of other constants, by `method.name`:
+    what raises one may lower the other.
     """
 
     method: str
@@ -79,7 +79,7 @@ def certainties(problem: Problem, phi: np.ndarray) -> tuple[Certainty, ...]:
         rows.append(
             Certainty(
                 method, name, float(phi[j]), float(errors[j]), bounds[j], float(determined[j]),
-                identified=bool(bounds[j] is None and determined[j] > IDENTIFIED and errors[j] < size[j]),
+                identified=bool(bounds[j] is None and determined[j] > IDENTIFIED and errors[j] < abs(phi[j])),
                 held=bool(position in problem.held), group=group,
                 correlated=_correlated(problem, names, correlation, j),
             )

@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import Tables, caps_options, ids_option, load, named_experiments, tables_options
+from evolve.cli.options import Tables, caps_options, experiments_for, ids_option, load, run_of, tables_options
 from evolve.cli.pools import Where, pool_options
 from evolve.program.ablation import ablate as ablate_parts
 from evolve.program.ablation_view import print_ablation
@@ -15,7 +15,8 @@ from evolve.program.ablation_view import print_ablation
 
 @click.command()
 @click.argument("program", default="champion")
-@click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those the project ships].")
+@click.option("--experiments", metavar="FILE", help="Experiments with observations [default: those that the program's "
+              "run fits, else those the project ships].")  # fmt: skip
 @ids_option()
 @tables_options("a row for each part as CSV")
 @partial(pool_options, default=1)
@@ -37,8 +38,10 @@ def ablate(
     evolve ablate runs/0001:137 --csv parts.csv
     """
     source = load(program, caps)
+    run = None if experiments or ids else run_of(source)
+    chosen = run.experiments()[0] if run else experiments_for(source, experiments, ids)
     with where.pool(quiet=False) as pool:
-        result = ablate_parts(source, named_experiments(experiments, ids), pool)
+        result = ablate_parts(source, chosen, pool)
     tables.write("ablation", "ablation", result)
     if tables.on_stdout:
         return 0

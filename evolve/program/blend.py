@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -126,7 +126,10 @@ def blend_run(run: Run, top: int | None, caps: Caps, out: Path | None) -> Blend:
     if best is None:
         raise InputError(f"{run.path}: no candidate could be scored: `{command('resume', run.path)}` shows why")
     members = _members(run, elites, top)
-    program = _readable(blend([parse(e.text) for e in members], _doc(run, members)), len(members), run, caps)
+    program = blend([parse(e.text) for e in members], _doc(run, members))
+    if beyond := exceeded(program, caps):
+        raise _too_large(run, elites, len(members), beyond, caps)
+    program = _readable(program, len(members), run)
     source = Source(str(path) if path else "blend", unparse(program), program)
     verdict = check(source, run.config.score.physics, fitted)
     data = score_set(fitted)
@@ -167,17 +170,30 @@ def _doc(run: Run, members: Sequence[Elite]) -> str:
     return f"The mean of the programs {', '.join(str(e.id) for e in members)} of {run.path}."
 
 
-def _readable(program: Program, members: int, run: Run, caps: Caps) -> Program:
-    """The program itself. Raises InputError if it exceeds the caps, or what can be read as a program."""
-    name, fewer = f"{run.path}: the mean of {members} programs", "average fewer with --top"
-    if beyond := exceeded(program, caps):
-        counts = ", ".join(f"{n} {what} (at most {cap} are allowed)" for what, (n, cap) in beyond.items())
-        options = " ".join(f"--max-{what} {n}" for what, (n, _) in beyond.items())
-        raise InputError(f"{name} has {counts}: {fewer}, or give {options}")
+def _too_large(
+    run: Run, elites: Sequence[Elite], members: int, beyond: Mapping[str, tuple[int, int]], caps: Caps
+) -> InputError:
+    """The error of a blend beyond the caps: how many of the best contenders stay within them, and the caps it needs."""
+    fewer = "average fewer with --top"
+    contending = len({e.key for e in contenders(elites, run.config.score.rule)[0]})
+    for top in range(min(members - 1, contending), 1, -1):
+        program = blend([parse(e.text) for e in _members(run, elites, top)], "")
+        if not exceeded(program, caps):
+            fewer = f"average the best {top} with --top {top}"
+            break
+    counts = ", ".join(f"{n} {what} (at most {cap} are allowed)" for what, (n, cap) in beyond.items())
+    options = " ".join(f"--max-{what} {n}" for what, (n, _) in beyond.items())
+    return InputError(f"{run.path}: the mean of {members} programs has {counts}: {fewer}, or give {options}")
+
+
+def _readable(program: Program, members: int, run: Run) -> Program:
+    """The program itself. Raises InputError if it exceeds what can be read as a program."""
+    name = f"{run.path}: the mean of {members} programs"
     try:
         parse(unparse(program))
     except ProgramError as e:
-        raise InputError(f"{name} cannot be read as a program ({str(e).split(': ')[1]}): {fewer}") from None
+        reason = str(e).split(": ")[1]
+        raise InputError(f"{name} cannot be read as a program ({reason}): average fewer with --top") from None
     return check_units(program, name)
 
 

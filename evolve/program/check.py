@@ -18,12 +18,12 @@ from evaluator.judge.sweep import decode_batch
 from evolve import __version__
 from evolve.program.show import Description, describe
 from evolve.report.printing import note, prose, show
-from evolve.report.table import Table
+from evolve.report.table import Table, counted
 from evolve.run.program import Source
-from simulator.bind import bind
+from simulator.bind import Deployments, bind
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import left_out
-from simulator.fields import raw_row
+from simulator.fields import Active, raw_row
 from simulator.json import JsonObject
 from simulator.language.bounds import at_bounds
 from simulator.language.opcodes import Code, assemble
@@ -41,16 +41,22 @@ ALIGNMENT_LEGEND = """\
 learned from: the attributes of a server's traces that show a field, or a file or option of `evolve ingest`; empty for
 what is computed from other fields, and for kernels, which have tables. Go, expression: as `evolve emit` writes them."""
 LIMIT_MS = 1.0  # to compute one step of 128 requests
+NOTABLE = 0.05  # share by which a step that gets shorter with one more decode or prompt token is worth a line
+DECODES, PROMPT_TOKENS = 256, 2048  # up to which steps are compared one by one
 REPEATS = 20
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A program, the gates it was held to, and what the models of their deployments have that no field counts."""
+    """A program, the gates it was held to, and what the models of their deployments have that no field counts.
+
+    shorter: the steps that get shorter the most with one more decode or prompt token, a line for each of the two.
+    """
 
     description: Description
     gates: tuple[Gate, ...]
     left_out: tuple[str, ...]
+    shorter: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
@@ -59,7 +65,9 @@ class Verdict:
 
     def to_json(self) -> JsonObject:
         gates = [asdict(g) | {"invariant": INVARIANTS.get(g.name)} for g in self.gates]
-        return {**self.description.to_json(), "gates": gates, "left_out": list(self.left_out), "ok": self.ok}
+        return {**self.description.to_json(), "gates": gates, "left_out": list(self.left_out)} | {
+            "shorter": list(self.shorter), "ok": self.ok,
+        }  # fmt: skip
 
 
 def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> Verdict:
@@ -79,7 +87,27 @@ def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> 
         gates += kernel_checks(code, theta, sums)
         judged_on += [datasheets, sums.deployments.facts]
     notes = left_out(named for each in judged_on for named in each.items())
-    return Verdict(describe(source), tuple(gates), notes)
+    shorter = _shorter(code, theta, deployments) if finite.passes else ()
+    return Verdict(describe(source), tuple(gates), notes, shorter)
+
+
+def _shorter(code: Code, theta: Theta, deployments: Deployments) -> tuple[str, ...]:
+    """The largest fall of a step from one batch to the next, in decodes and in prompt tokens, where it is notable.
+
+    A search compares some batches only, so a constant in a condition may let a step fall between two of them.
+    """
+    bound, lines = deployments.bind(code, theta), []
+    decodes = [[Active(512, 600, 1)] * n for n in range(1, DECODES + 1)]
+    prompts = [[Active(PROMPT_TOKENS, 0, n)] for n in range(1, PROMPT_TOKENS + 1)]
+    for what, batches in (("decode", decodes), ("prompt token", prompts)):
+        steps_us = bound.steps_us(np.array([raw_row(batch) for batch in batches]))
+        ratio = steps_us[:, 1:] / steps_us[:, :-1]
+        d, i = divmod(int(ratio.argmin()), ratio.shape[1])
+        if ratio[d, i] < 1.0 - NOTABLE:
+            before, after = steps_us[d, i : i + 2]
+            step = f"{deployments.names[d]}, {before:,.0f} us with {counted(i + 1, what)}, {after:,.0f} us with {i + 2}"
+            lines.append(f"a step gets shorter with one more {what}: {step}")
+    return tuple(lines)
 
 
 def _language(code: Code, theta: Theta, facts: Mapping[str, float]) -> list[Gate]:
@@ -123,7 +151,7 @@ def print_check(verdict: Verdict) -> None:
         prose(f"- note: {text}")
     if refused := foreknown(description.source.program):
         prose(f"- note: a search refuses it: {refused.why}")
-    for text in verdict.left_out:
+    for text in (*verdict.shorter, *verdict.left_out):
         prose(f"- note: {text}")
     for g in refusals:
         prose(f"- {g.name}: {g.complaint}")

@@ -21,6 +21,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 from simulator.kernels.curves import kernels
 from simulator.kernels.tables import tables
+from simulator.language.affine import thresholds
 from simulator.language.ir import Field, walk
 from simulator.language.measure import features
 from simulator.language.opcodes import formula
@@ -133,17 +134,20 @@ def provenance(source: Source, experiments: Sequence[Experiment]) -> Provenance:
 def _constants(source: Source) -> tuple[ConstantOrigin, ...]:
     description = describe(Source(source.name, source.text, source.complete, source.record))
     known = description.certainty or {}
+    chooses = {(f.name, name) for f in source.complete.functions for name in thresholds(f)}
     return tuple(
         ConstantOrigin(
             c.method, c.name, c.value, c.unit,
             k.standard_error if (k := known.get(f"{c.method}.{c.name}")) else None,
-            k.bound if k else None, k.determined if k else None, _verdict(source.record, k),
+            k.bound if k else None, k.determined if k else None,
+            _verdict(source.record, k, (c.method, c.name) in chooses),
         )
         for c in description.constants
     )  # fmt: skip
 
 
-def _verdict(record: Record | None, known: ConstantRecord | None) -> str:
+def _verdict(record: Record | None, known: ConstantRecord | None, chooses: bool) -> str:
+    """What decided a constant. `chooses`: it stands in conditions alone, so times jump with it and have no slope."""
     if record is None:
         return "as written: no record of a fit"
     if known is None:
@@ -154,6 +158,8 @@ def _verdict(record: Record | None, known: ConstantRecord | None) -> str:
         return f"at its {'lower' if known.bound == 'low' else 'upper'} bound"
     if known.identified:
         return "the fitted runs"
+    if known.standard_error is None and chooses:
+        return "chosen by trial: a threshold has no slope, and so no error"
     if known.standard_error is None:
         return "the fitted runs say nothing of it"
     if known.determined is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from archive.proposal import Proposal
+from evaluator.fit.uncertainty import IDENTIFIED
 from evolve import __version__
 from evolve.program.refusal import reviews_table
 from evolve.report.printing import prose, show
@@ -188,7 +189,10 @@ def certainty_cells(constant: ConstantRecord | None) -> tuple[str, str]:
         return error, "held"
     if constant.bound:
         return error, f"at its {'lower' if constant.bound == 'low' else 'upper'} bound"
-    return error, "identified" if constant.identified else "NOT identified"
+    if constant.identified:
+        return error, "identified"
+    decided = constant.standard_error is not None and (constant.determined or 0.0) > IDENTIFIED
+    return error, "smaller than its error" if decided else "NOT identified"
 
 
 def _doubts(constants: Sequence[ShownConstant]) -> list[str]:

@@ -80,7 +80,7 @@ def lines(calls: JsonObject, run: str) -> list[str]:
         text.append(f"In all {calls['usd']:.4f} USD{possibly}; every request: {run}/ledger.csv")
         text.append(f"What was proposed, and what became of it: {run}/RESEARCH.md")
     if calls.get("under_way"):
-        text.append(f"Possibly paid, since the process died before an answer came: {', '.join(calls['under_way'])}")
+        text.append(f"Possibly paid, since the process ended before an answer came: {', '.join(calls['under_way'])}")
     if calls.get("reviews"):
         text += _reviews(calls["reviews"])
     if calls["substitutes"]:

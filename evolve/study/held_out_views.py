@@ -150,7 +150,13 @@ def folds_table(validation: Validation, kind: str, title: str) -> Table:
     heads = "held out|>over|champion|>operations|>constants|>E2E fitted|>E2E held out|>bias|>TTFT|>ITL|invariants"
     rows = [_fold_cells(result) for result in validation.folds if result.fold.kind == kind]
     errors = [{"e2e": row.errors["e2e"]} for row in validation.rows if row.kind == kind]
-    return Table.of(title, heads, rows, caption=bias_label(errors))
+    return Table.of(title, heads, rows, caption=bias_label(errors) + _apart(validation, kind))
+
+
+def _apart(validation: Validation, kind: str) -> str:
+    """`; of single folds LOW to HIGH %`: biases of several folds may cancel. "" if no two have one."""
+    biases = [b for r in validation.folds if r.fold.kind == kind and (b := r.bias_pct["e2e"]) is not None]
+    return f"; of single folds {min(biases):+.2f} to {max(biases):+.2f} %" if len(biases) > 1 else ""
 
 
 def _fold_cells(result: FoldResult) -> list[str]:

@@ -20,7 +20,7 @@ from evaluator.fit.per_model import fit_scoped, scoped
 from evaluator.fit.polish import polish
 from evaluator.fit.problem import problem_of, rounded
 from evaluator.fit.solvers import not_smooth
-from evaluator.fit.uncertainty import _inverse, certainties, effective, uncertainty
+from evaluator.fit.uncertainty import IDENTIFIED, _inverse, certainties, effective, uncertainty
 from evaluator.metrics import observe_all, stage_means
 from evaluator.score import Errors, error_rows, errors, predictions, score_set, summarise
 from evolve.program.loads import grid
@@ -312,6 +312,21 @@ def test_standard_errors_cover_the_truth_about_as_often_as_they_say() -> None:
         ][1:3]
     within = np.mean(np.abs(off) < 1.0)
     assert 0.5 < within < 0.95, sorted(off)
+
+
+def test_a_constant_that_is_not_larger_than_its_error_is_not_identified() -> None:
+    """Two percent of noise, and a term that the truth has not: the runs decide that it is about 0."""
+    text = "def step_time(b, s, *, weights: one = 1.15, kv: one = 1.4, layer: us = 40.0, more: us/request[-9000, 9000] = 1.0):"
+    more = f"{text}\n    return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers + more * b.prefill_reqs\n"
+    clean, smaller = fit_set(simulated()), []
+    for seed in range(4):
+        noise = 0.02 * np.random.default_rng(seed).standard_normal(clean.stages.observed_ms.shape)
+        data = replace(clean, stages=replace(clean.stages, observed_ms=clean.stages.observed_ms * (1 + noise)))
+        found = {c.name: c for c in uncertainty(fit(complete(parse(more)), data).program, data)}
+        assert found["more"].determined > IDENTIFIED and found["weights"].identified
+        smaller.append(abs(found["more"].value) < found["more"].standard_error)
+        assert found["more"].identified is not smaller[-1]
+    assert any(smaller)
 
 
 def test_what_the_data_cannot_tell_apart_is_not_identified() -> None:

@@ -270,6 +270,19 @@ def test_check_counts_and_shows_fields(files: Path, capsys: pytest.CaptureFixtur
     assert status == 0 and {"field": "r.input_len"}.items() <= json.loads(out)["fields"][-1].items()
 
 
+def test_check_names_the_step_that_falls_the_most_wherever_a_condition_puts_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between 98 and 99 decodes no gate looks."""
+    falls = "def step_time(b, s, *, most=98.4, few=20000.0, many=16000.0): return few if b.decode_reqs < most else many"
+    (tmp_path / "falls.py").write_text(falls)
+    _, out, _ = run(capsys, "check", str(tmp_path / "falls.py"))
+    line = "a step gets shorter with one more decode: Llama-2-7b-hf tp1, 20,000 us with 98 decodes, 16,000 us with 99"
+    assert line in " ".join(out.split()).replace("meta-llama/", "")
+    assert "one more prompt token" not in out
+    assert "a step gets shorter" not in run(capsys, "check", "champion")[1]
+
+
 def test_shipped_programs_are_exempt_from_the_caps_and_all_check(capsys: pytest.CaptureFixture[str]) -> None:
     from evolve.run.program import seed_names
 

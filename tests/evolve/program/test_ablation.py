@@ -29,6 +29,7 @@ from evolve.program.ablation import (
     verdict,
 )
 from evolve.report.progress import Line
+from evolve.run.folder import open_run
 from evolve.run.program import Source
 from simulator.experiment.experiment import Experiment, Observed
 from simulator.language.parse import parse
@@ -143,6 +144,14 @@ def test_workers_change_nothing_and_every_table_agrees(
     assert run_command(["ablate", "linear", "--experiments", str(data)]) == 0
     out = capsys.readouterr().out
     assert "Verdict: does not" in out and "only its constants are held out" in " ".join(out.split())
+
+
+def test_a_runs_program_is_ablated_on_what_its_run_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tiny_world.run(tiny_world.write(tmp_path, "models: [llama-2-7b]"), tmp_path / "run", "--budget", 12)
+    champion = json.loads((run / "report.json").read_text())["champion"]["id"]
+    capsys.readouterr()
+    assert run_command(["ablate", f"{run}:{champion}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == list(open_run(run).about.fitted)
 
 
 def test_a_step_without_any_term_is_no_form_and_says_so(data: Path) -> None:

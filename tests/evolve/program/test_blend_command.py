@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +121,16 @@ def test_what_cannot_be_averaged_is_said_in_a_line(
     caps = refused(capsys, "blend", tiny_run, "--top", 3, "--max-operations", 5, "--max-constants", 2)
     assert f"{tiny_run}: the mean of 3 programs has " in caps and "operations (at most 5 are allowed), " in caps
     assert ": average fewer with --top, or give --max-operations " in caps and " --max-constants " in caps
+    two = refused(capsys, "blend", tiny_run, "--top", 2, "--max-operations", 5, "--max-constants", 2)
+    options = [word for option in re.findall(r"--max-\w+ \d+", two) for word in option.split()]
+    assert ": average the best 2 with --top 2, or give --max-" in refused(
+        capsys, "blend", tiny_run, "--top", 3, *options
+    )
+    assert evolve("blend", tiny_run, "--top", 2, *options) == 0
     assert "is not a run" in refused(capsys, "blend", tmp_path)
-    assert "a program's file ends in .py" in refused(capsys, "blend", tiny_run, "--top", 3, "--out", tmp_path / "mixed.txt")
+    assert "a program's file ends in .py" in refused(
+        capsys, "blend", tiny_run, "--top", 3, "--out", tmp_path / "mixed.txt"
+    )
     other = copy(tiny_run, tmp_path)
     about = json.loads((other / "run.json").read_text()) | {"data": "0123"}
     (other / "run.json").write_text(json.dumps(about))

@@ -14,6 +14,7 @@ import tiny_world
 from evaluator.experiments import bundled_experiments, load_experiments
 from evolve.cli import run_command
 from evolve.program.explain import DECODE, MIXED, Explanation, explain
+from evolve.program.provenance import provenance
 from evolve.program.readings import readings
 from evolve.report.story import Story
 from evolve.run.data import chosen
@@ -178,6 +179,17 @@ def test_the_shipped_champion_is_traced_to_its_seed_and_its_tables() -> None:
     gemm = next(k for k in p.kernels if k.field == "b.kernel_gemm_us")
     assert gemm.table == "configs/kernels/h100_sxm.parquet" and "logits" not in [o.name for o in gemm.operations]
     assert "aiconfigurator-core 0.12.0" in p.sources[gemm.table]
+
+
+def test_a_threshold_was_chosen_by_trial_and_has_no_error(tiny: Path, tmp_path: Path) -> None:
+    text = "def step_time(b, s, *, most: request = 4.0, few=3000.0, many=4000.0): return few if b.decode_reqs < most else many"
+    (tmp_path / "p.py").write_text(text)
+    args = ["fit", str(tmp_path / "p.py"), "--experiments", str(tiny.parent / "data.yaml"), "--out", str(tmp_path / "q.py")]
+    assert run_command(args) == 0
+    found = provenance(load(str(tmp_path / "q.py")), []).constants
+    verdicts = {c.name: c.by for c in found}
+    assert verdicts["most"] == "chosen by trial: a threshold has no slope, and so no error"
+    assert verdicts["few"] == "the fitted runs"
 
 
 def test_a_program_without_a_record_says_so() -> None:

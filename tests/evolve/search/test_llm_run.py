@@ -255,7 +255,7 @@ def test_requests_that_hung_are_reported_as_possibly_paid(played: Played) -> Non
     lost = [line for line in before if line["kind"] == "sent" and (line["call"], line["attempt"]) not in ended]
     assert Counter(prompts[line["prompt"]] for line in lost) == Counter(asked(q.messages) for q in hung)
     names = [f"{line['call']} attempt {line['attempt']}" for line in lost]
-    assert f"Possibly paid, since the process died before an answer came: {', '.join(names)}\n" in ran.out
+    assert f"Possibly paid, since the process ended before an answer came: {', '.join(names)}\n" in ran.out
     rows = [row for row in ledger(run) if row["outcome"] == "possibly paid"]
     assert [f"{row['call']} attempt {row['attempt']}" for row in rows] == names
     assert all(float(row["possibly_usd"]) > 0 for row in rows)
