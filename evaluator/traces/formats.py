@@ -43,6 +43,7 @@ PUBLISHED = {
     "a trace of BurstGPT": tuple(BURSTGPT.values()),
 }
 MOST_TIMES = 20  # what JSON files of people may hold: a result has a number for each token
+BRIEF = ("model_id", "num_prompts", "request_throughput")  # what every result of vLLM's benchmark has
 DETAILED = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 
 
@@ -204,7 +205,10 @@ def _damaged_line(path: Path, why: str) -> str:
 
 def _benchmark(path: Path) -> Rows:
     value = read_json(path, "save the benchmark's result again", MOST_TIMES)
-    if not isinstance(value, dict) or "input_lens" not in value:
+    if not isinstance(value, dict) or not {*DETAILED, *BRIEF} & value.keys():
+        known = f"a trace has {', '.join(NEEDED)}, as CSV or parquet"
+        raise InputError(f"{path}: is no result of vLLM's serving benchmark, the one JSON that is read: {known}")
+    if "input_lens" not in value:
         raise InputError(f"{path}: has no input_lens: save the benchmark's result with --save-detailed")
     if "start_times" not in value:
         text = "vLLM saves them since 0.11.1: benchmark again, or describe the load by its rate and lengths"

@@ -49,6 +49,7 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, simulated
 from simulator.experiment.facts import has_curves
 from simulator.json import JsonObject
+from simulator.language.key import key
 from simulator.language.parse import parse
 
 KNOWN = "known.json"  # the errors of the known answers, in the folder of a run
@@ -205,9 +206,10 @@ def _search(
 def known_answers(
     run: Run, fitted: Sequence[Experiment], others: Sequence[Experiment], pool: Pool
 ) -> dict[str, list[Errors]]:
-    """The errors of the known answers, by name. They depend only on the data, so the run's folder keeps them."""
+    """The errors of the known answers, by name. They depend only on their programs and the data, so the
+    run's folder keeps them."""
     path, everything = run.path / KNOWN, [*fitted, *others]
-    identity = [data_hash(fitted), data_hash(everything)]
+    identity = [data_hash(fitted), data_hash(everything), *(key(known.form(name)) for name in known.NAMES)]
     if path.exists() and (stored := _stored(path, identity)):
         return stored
     tasks = known.tasks(fitted, everything)
@@ -221,7 +223,8 @@ def known_answers(
 
 
 def _stored(path: Path, identity: list[str]) -> dict[str, list[Errors]]:
-    """The known answers in a run's file; none if they are those of other data. Raises InputError for a damaged file."""
+    """The known answers in a run's file; none if they are those of other programs or data.
+    Raises InputError for a damaged file."""
     remedy = "remove it: it is computed again"
     value = read_json(path, remedy)
     try:

@@ -155,7 +155,9 @@ def test_the_hosts_form_does_not_count_latent_attention(tmp_path: Path) -> None:
     assert [row.experiment for row in answers["blackbox"]] == ["latent"]
 
 
-def test_answers_that_a_run_kept_are_used_unless_one_is_missing(tmp_path: Path) -> None:
+def test_answers_that_a_run_kept_are_used_unless_one_is_missing_or_has_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run: Any = SimpleNamespace(path=tmp_path)
     pool = Here(Line(quiet=True))
     answers = known_answers(run, [LLAMA], [], pool)
@@ -168,3 +170,6 @@ def test_answers_that_a_run_kept_are_used_unless_one_is_missing(tmp_path: Path) 
     del whole["answers"][known.HOST_ROOFLINE]  # as an earlier release left it
     kept.write_text(json.dumps(whole))
     assert known_answers(run, [LLAMA], [], pool) == answers
+    double = known.ANSWERS["roofline"].program.replace("return max(", "return 2 * max(")
+    monkeypatch.setitem(known.ANSWERS, "roofline", replace(known.ANSWERS["roofline"], program=double))
+    assert known_answers(run, [LLAMA], [], pool)["roofline"] != answers["roofline"]

@@ -193,7 +193,9 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", '[0, "x"]'), "m.jsonl:3: hash_ids must be a list of whole numbers: correct it"),
     ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", "[0, null]"), "m.jsonl:3: hash_ids has an empty item: give whole numbers"),
     ("m.jsonl", "\n" + lines(MOONCAKE).replace("600,", "-600,"), "m.jsonl:4: input_len is -600: give whole tokens from 1 to 1e+07"),
-    ("v.json", [], "v.json: has no input_lens: save the benchmark's result with --save-detailed"),
+    *(("v.json", other, "v.json: is no result of vLLM's serving benchmark, the one JSON that is read: a trace has arrival_s, "
+       "input_len, output_len, as CSV or parquet") for other in ([], {"requests": []})),
+    ("v.json", {"model_id": "m"}, "v.json: has no input_lens: save the benchmark's result with --save-detailed"),
     ("v.json", {k: v for k, v in BENCHMARK.items() if k != "start_times"}, "v.json: has no start_times, so it is not known "
      "when requests arrived: vLLM saves them since 0.11.1: benchmark again, or describe the load by its rate and lengths"),
     ("v.json", BENCHMARK | {"ttfts": [0.1]}, "v.json: ttfts must be a list with one entry a request: save the result again"),
