@@ -85,13 +85,13 @@ def at_bounds(program: Program, held: Container[str] | None = ()) -> dict[str, s
             if limit.low == limit.high:
                 continue  # fixed, as a unit is
             if c.value == limit.low:
-                side, why, wish = "lower", limit.why_low, "less, or do not decide it"
+                side, why, wish = "lower", limit.why_low, "lower, or do not show it"
             elif c.value == limit.high:
-                side, why, wish = "upper", limit.why_high, "more"
+                side, why, wish = "upper", limit.why_high, "higher"
             else:
                 continue
             name = f"{f.name}.{c.name}"
-            wished = f"; the data would like {wish}" if held is not None and name not in held else ""
+            wished = f"; the fitted runs would take it {wish}" if held is not None and name not in held else ""
             sentences[name] = f"{c.name} = {c.value:g} (at its {side} bound: {why}{wished})"
     return sentences
 

@@ -899,8 +899,8 @@ def test_a_constant_at_its_bound_is_explained(head: str, formula: str, sentence:
     program = parse(f"def step_time(b, s, *, {head}): return {formula}")
     unfitted, fitted = (list(at_bounds(program, held).values()) for held in (None, ()))
     assert unfitted == ([] if sentence is None else [f"{sentence})"])
-    wish = "" if sentence is None else "less, or do not decide it" if "lower" in sentence else "more"
-    assert fitted == ([] if sentence is None else [f"{sentence}; the data would like {wish})"])
+    wish = "" if sentence is None else "lower, or do not show it" if "lower" in sentence else "higher"
+    assert fitted == ([] if sentence is None else [f"{sentence}; the fitted runs would take it {wish})"])
 
 
 @pytest.mark.parametrize(("theirs", "ours"), DIALECT)

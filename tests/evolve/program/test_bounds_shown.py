@@ -34,9 +34,9 @@ def test_fit_says_it_but_not_of_what_is_held(tmp_path: Path, tiny: Path, capsys:
     path.write_text(PROGRAM)
     # the base alone is longer than the observed steps, so that everything else is as small as it may be
     everything = printed(capsys, "fit", str(path), "--experiments", data, "--id", "dense-chat", "--out", str(path))
-    assert f"- {FLOOR}; the data would like less, or do not decide it)" in everything.splitlines()
+    assert f"- {FLOOR}; the fitted runs would take it lower, or do not show it)" in everything.splitlines()
     assert (
-        f"- {FLOOR}; the data would like less, or do not decide it)" in printed(capsys, "show", str(path)).splitlines()
+        f"- {FLOOR}; the fitted runs would take it lower, or do not show it)" in printed(capsys, "show", str(path)).splitlines()
     )
     held = printed(capsys, "fit", str(path), "--experiments", data, "--id", "dense-chat", "--only", "alpha")
     assert "kv = 1 (at" not in held
@@ -47,7 +47,7 @@ def test_the_report_of_a_run(tiny: Path, tmp_path: Path, capsys: pytest.CaptureF
     path.write_text(PROGRAM)
     run = tiny_world.run(tiny, tmp_path / "run", "--budget", 1, "--start", path, "--only-start")
     # kv at its bound of 1 does nothing, so the search leaves it out
-    line = "- gemm = 0.5 (at its lower bound: half the measured kernel's time; the data would like less, or do not decide it)"
+    line = "- gemm = 0.5 (at its lower bound: half the measured kernel's time; the fitted runs would take it lower, or do not show it)"
     assert line in capsys.readouterr().out.splitlines()
     assert line in (run / "summary.md").read_text().splitlines()
 
