@@ -31,6 +31,16 @@ from simulator.experiment.limits import MOST_RATE
 from simulator.experiment.workload import PARTS
 
 
+def _in_a_file(context: click.Context, option: click.Parameter, given: str | None) -> None:
+    """Refuses what `emit` or `probe` take as options: a prediction needs a load, too, and a file describes both."""
+    if given is not None:
+        raise click.UsageError(
+            f"predict has no {option.opts[0]}: describe the deployment and its load in a file, --experiments plan.yaml "
+            "(docs/experiments.md), and vary its GPU or TP degree with --sweep",
+            context,
+        )
+
+
 @click.command()
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="What to predict [default: the runs the project ships].")
@@ -49,6 +59,9 @@ from simulator.experiment.workload import PARTS
               help="How many replicas and GPUs does a service of this load need, on each deployment of "
               "--sweep?")  # fmt: skip
 @click.option("--against", metavar="PROGRAM", help="Compare with this program: predictions and errors side by side.")
+@click.option("--model", hidden=True, expose_value=False, callback=_in_a_file)
+@click.option("--hardware", hidden=True, expose_value=False, callback=_in_a_file)
+@click.option("--tp", hidden=True, expose_value=False, callback=_in_a_file)
 @tables_options("a row for each experiment, or each combination of --sweep, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
 @caps_options
