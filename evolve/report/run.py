@@ -243,9 +243,12 @@ def apart_text(report: RunReport) -> str:
     if report.champion is None or not report.apart_pct:
         return ""
     ours, near = report.apart_pct[report.champion.id], report.apart_pct.values()
+    others = "no other program is within the rule"
+    if len(near) > 1:
+        others = f"those of the {len(near)} programs within the rule {min(near):.1f} to {max(near):.1f} %"
     return (
         f"Where nothing was measured (known models on 1 to 8 GPUs) the champion's step times are {ours:.1f} % from the "
-        f"median of near-optimal programs; those of the programs within the rule {min(near):.1f} to {max(near):.1f} %."
+        f"median of near-optimal programs; {others}."
     )
 
 
