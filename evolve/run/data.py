@@ -148,10 +148,10 @@ def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
     for name in data.workloads:
         if name not in {e.workload.name for e in offered}:
             raise InputError(
-                f"--workloads {name}: no such workload: there are {_list(e.workload.name for e in offered)}"
+                f"workloads {name}: no such workload: there are {_list(e.workload.name for e in offered)}"
             )
     for name in data.exclude:
-        known_experiment("--exclude", name, [e.id for e in offered], data.files)
+        known_experiment("exclude", name, [e.id for e in offered], data.files)
     fitted = [
         e for e in fittable(offered)
         if e.id not in data.exclude

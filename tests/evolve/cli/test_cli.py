@@ -385,7 +385,7 @@ def test_bad_experiments_are_one_line(
         ),
         (["predict", "floor", "--id", " ,"], "--id ' ,': names nothing: give ID,ID, or leave it out"),
         (["run", "--models", "gpt"], "model gpt: is not among the experiments: there are "),
-        (["run", "--workloads", "chess"], "--workloads chess: no such workload: there are "),
+        (["run", "--workloads", "chess"], "workloads chess: no such workload: there are "),
         (
             ["run", "--config", "nowhere.yaml"],
             "nowhere.yaml: cannot be read (No such file or directory): name a file, or one of ",
