@@ -129,8 +129,8 @@ def rows_table(validation: Validation, kind: str, title: str) -> Table:
     """A row for each held-out experiment, in a section per fold."""
     later = kind != "stages"
     against = validation.summary[kind].against
-    heads = "experiment|>E2E|>TTFT|>ITL|limits|>E2E p90|>p99|>TTFT p90|>p99"
-    heads += "|>later E2E|>p99|>TTFT|>p99" * later + (f"|>E2E of {against.label}" if against else "")
+    heads = "experiment|>E2E|>TTFT|>ITL|limits|>E2E p90|>E2E p99|>TTFT p90|>TTFT p99"
+    heads += "|>later E2E|>later E2E p99|>later TTFT|>later TTFT p99" * later + (f"|>E2E of {against.label}" if against else "")
     names = ["e2e_p90", "e2e_p99", "ttft_p90", "ttft_p99"]
     names += [name + LATER for name in ("e2e", "e2e_p99", "ttft", "ttft_p99")] * later
     folds: dict[str, list[Row]] = {}
@@ -175,7 +175,7 @@ def _fold_cells(result: FoldResult) -> list[str]:
 
 def summary_table(validation: Validation, title: str) -> Table:
     """A row for each kind of fold, and one for the run's champion in sample."""
-    heads = "held out|>over|>E2E|>95 %|>by model|>median|>bias|>worst|>TTFT|>ITL|>E2E p90|>p99|>TTFT p90|>p99"
+    heads = "held out|>over|>E2E|>95 %|>by model|>median|>bias|>worst|>TTFT|>ITL|>E2E p90|>E2E p99|>TTFT p90|>TTFT p99"
     heads += "|against|>E2E|>better in|>p"
     rows = []
     for kind, s in validation.summary.items():
