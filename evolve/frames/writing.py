@@ -21,6 +21,8 @@ from simulator.errors import InputError
 STDOUT = "-"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet lets a formula begin
 DIGITS = 4  # significant, of numbers in LaTeX
+UNITS = {"pct": "%", "ms": "ms", "us": "us", "rps": "requests/s"}  # of the last part of a column's name
+SPELLED = {"e2e": "E2E", "ttft": "TTFT", "itl": "ITL", "tp": "TP", "mape": "MAPE", "usd": "USD", "worst3": "worst 3"}
 
 
 def write_csv(frame: pd.DataFrame, columns: Sequence[Column], file: str) -> None:
@@ -65,14 +67,16 @@ def csv(frame: pd.DataFrame, columns: Sequence[Column]) -> str:
 
 
 def latex(frame: pd.DataFrame, columns: Sequence[Column]) -> str:
-    """The `paper` columns of the frame as a LaTeX tabular, text escaped. Raises InputError if jinja2 is missing.
+    """The `paper` columns of the frame as a LaTeX tabular, text escaped, under heads for readers.
+
+    Raises InputError if jinja2 is missing.
 
     >>> from evolve.frames.columns import frame, number
     >>> columns = [number("e2e_mean_ms", "", paper=True)]
     >>> print(latex(frame(columns, [{"e2e_mean_ms": 1234.56}]), columns))
     \\begin{tabular}{r}
     \\toprule
-    e2e\\_mean\\_ms \\\\
+    E2E mean (ms) \\\\
     \\midrule
     1235 \\\\
     \\bottomrule
@@ -87,7 +91,21 @@ def latex(frame: pd.DataFrame, columns: Sequence[Column]) -> str:
     cells = frame[[c.name for c in shown]].assign(
         **_each(frame, shown, lambda c: _encodable(" ".join(_joined(c).split())))
     )
+    flags = {c.name: cells[c.name].map({True: "yes", False: "no"}) for c in shown if c.kind == "true or false"}
+    cells = cells.assign(**flags).rename(columns={c.name: head(c.name) for c in shown})
     return str(cells.to_latex(index=False, escape=True, na_rep="", float_format=lambda x: f"{x:.{DIGITS}g}"))
+
+
+def head(name: str) -> str:
+    """What a table for readers calls a column.
+
+    >>> head("ttft_p99_ms"), head("worst3_pct"), head("output_tokens_per_s")
+    ('TTFT p99 (ms)', 'worst 3 (%)', 'output tokens per s')
+    """
+    *words, last = name.split("_")
+    unit = f" ({UNITS[last]})" if words and last in UNITS else ""
+    spelled = [SPELLED.get(word, word) for word in (words if unit else [*words, last])]
+    return " ".join(spelled) + unit
 
 
 def _each(frame: pd.DataFrame, columns: Sequence[Column], change: Callable[[object], str]) -> dict[str, pd.Series]:

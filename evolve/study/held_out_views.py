@@ -130,7 +130,8 @@ def rows_table(validation: Validation, kind: str, title: str) -> Table:
     later = kind != "stages"
     against = validation.summary[kind].against
     heads = "experiment|>E2E|>TTFT|>ITL|limits|>E2E p90|>E2E p99|>TTFT p90|>TTFT p99"
-    heads += "|>later E2E|>later E2E p99|>later TTFT|>later TTFT p99" * later + (f"|>E2E of {against.label}" if against else "")
+    heads += "|>later E2E|>later E2E p99|>later TTFT|>later TTFT p99" * later
+    heads += f"|>E2E of {against.label}" if against else ""
     names = ["e2e_p90", "e2e_p99", "ttft_p90", "ttft_p99"]
     names += [name + LATER for name in ("e2e", "e2e_p99", "ttft", "ttft_p99")] * later
     folds: dict[str, list[Row]] = {}
