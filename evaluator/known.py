@@ -1,11 +1,8 @@
 """Known answers: the errors of simple and published models on the same experiments, by the same fit and replay.
 
-Every table of errors shows them for comparison. naive mean: one step time for everything. blackbox: the host's linear
-form, with one set of constants for all, per model or per experiment. overhead floor: the larger of a floor and the
-memory time. trained physics: the host's default form, fitted from its published coefficients, which are believed within
-a share (`BELIEVED` of evaluator.fit.problem) until the runs say otherwise. With nothing fitted: roofline, the datasheet
-alone; host roofline, the host's analytical model; kernel sum, the measured kernels; trained physics published, the
-host's default form with its published coefficients.
+Every table of errors shows them for comparison; ANSWERS says what each is. The published coefficients from which the
+host's default form is fitted are believed within a share (`BELIEVED` of evaluator.fit.problem) until the runs say
+otherwise.
 """
 
 from __future__ import annotations

@@ -65,9 +65,8 @@ class Verdict:
 
     def to_json(self) -> JsonObject:
         gates = [asdict(g) | {"invariant": INVARIANTS.get(g.name)} for g in self.gates]
-        return {**self.description.to_json(), "gates": gates, "left_out": list(self.left_out)} | {
-            "shorter": list(self.shorter), "ok": self.ok,
-        }  # fmt: skip
+        notes = {"left_out": list(self.left_out), "shorter": list(self.shorter)}
+        return {**self.description.to_json(), "gates": gates, **notes, "ok": self.ok}
 
 
 def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> Verdict:
@@ -100,7 +99,7 @@ def _shorter(code: Code, theta: Theta, deployments: Deployments) -> tuple[str, .
     decodes = [[Active(512, 600, 1)] * n for n in range(1, DECODES + 1)]
     prompts = [[Active(PROMPT_TOKENS, 0, n)] for n in range(1, PROMPT_TOKENS + 1)]
     for what, batches in (("decode", decodes), ("prompt token", prompts)):
-        steps_us = bound.steps_us(np.array([raw_row(batch) for batch in batches]))
+        steps_us = np.fmax(bound.steps_us(np.array([raw_row(batch) for batch in batches])), 1.0)  # as the clock does
         ratio = steps_us[:, 1:] / steps_us[:, :-1]
         d, i = divmod(int(ratio.argmin()), ratio.shape[1])
         if ratio[d, i] < 1.0 - NOTABLE:

@@ -19,7 +19,6 @@ from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.pool.pool import Pool
-from evolve.pool.process import Call
 from evolve.propose.llm import ledger
 from evolve.propose.llm.evidence import reviews
 from evolve.propose.llm.proposer import LanguageModels
@@ -41,18 +40,15 @@ from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of
 from evolve.run.spent import Spent
 from evolve.search.assessor import Live, Remembering
+from evolve.search.known import known_answers
 from evolve.search.recorded import Recorded, to_the_end
 from evolve.search.search import Search
 from evolve.search.workers import workers_of
-from simulator.documents import read_json
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, simulated
 from simulator.experiment.facts import has_curves
 from simulator.json import JsonObject
-from simulator.language.key import key
 from simulator.language.parse import parse
-
-KNOWN = "known.json"  # the errors of the known answers, in the folder of a run
 
 
 def start(
@@ -201,39 +197,6 @@ def _search(
     if models:
         calls["ended"] = calls["stopped"] or search.ended
     return search, answers, calls
-
-
-def known_answers(
-    run: Run, fitted: Sequence[Experiment], others: Sequence[Experiment], pool: Pool
-) -> dict[str, list[Errors]]:
-    """The errors of the known answers, by name. They depend only on their programs and the data, so the
-    run's folder keeps them."""
-    path, everything = run.path / KNOWN, [*fitted, *others]
-    identity = [data_hash(fitted), data_hash(everything), *(key(known.form(name)) for name in known.NAMES)]
-    if path.exists() and (stored := _stored(path, identity)):
-        return stored
-    tasks = known.tasks(fitted, everything)
-    futures = [pool.submit(Call(known.solve, (task,))) for task in tasks]
-    answers: dict[str, list[Errors]] = {name: [] for name in known.NAMES}
-    for task, future in zip(tasks, futures, strict=True):
-        answers[task.name] += future.result()
-    rows = {name: [(e.experiment, e.e2e, e.ttft, e.itl) for e in errors] for name, errors in answers.items()}
-    write_json(path, {"data": identity, "answers": rows})
-    return answers
-
-
-def _stored(path: Path, identity: list[str]) -> dict[str, list[Errors]]:
-    """The known answers in a run's file; none if they are those of other programs or data.
-    Raises InputError for a damaged file."""
-    remedy = "remove it: it is computed again"
-    value = read_json(path, remedy)
-    try:
-        if value["data"] != identity or set(value["answers"]) != set(known.NAMES):
-            return {}
-        answers = {name: [Errors(*row) for row in rows] for name, rows in value["answers"].items()}
-    except (TypeError, KeyError, AttributeError):
-        raise InputError(f"{path}: is damaged: {remedy}") from None
-    return answers
 
 
 def _report(

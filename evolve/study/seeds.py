@@ -23,7 +23,7 @@ from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.files import write_json
 from evolve.run.folder import REPORT, Run
-from evolve.search.run import KNOWN, known_answers
+from evolve.search.known import KNOWN, known_answers
 from evolve.search.run import start as start_run
 from evolve.study.costs import Costs, costs_of
 from evolve.study.shares import LIMITS, check_spent, limits_of, no_models, share, shared_out, shares_line, with_totals

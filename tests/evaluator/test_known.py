@@ -21,7 +21,7 @@ from evolve.pool.local import Here
 from evolve.program.fit.calibrate import calibrate
 from evolve.report.progress import Line
 from evolve.run.program import load
-from evolve.search.run import known_answers
+from evolve.search.known import known_answers
 from simulator.bind import bind
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Experiment, Mfu
