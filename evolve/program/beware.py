@@ -18,7 +18,7 @@ from evolve.run.records import Record
 from evolve.run.trust import stale
 from simulator.bind import bind
 from simulator.errors import InputError
-from simulator.experiment.experiment import CLEAN, Experiment, Observation
+from simulator.experiment.experiment import CLEAN, Experiment, Observation, Profile
 from simulator.experiment.workload import duration_s, is_recorded, output_lengths
 from simulator.fields import Active, raw_row
 from simulator.language.ir import Program
@@ -35,6 +35,7 @@ HOST_STEP_MS = 1.0
 MEASURED = "and the GPU, model and lengths that were measured"
 HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
 MIXED = (*[Active(0, 1000, 1)] * 8, Active(0, 0, 500))  # a step of eight decodes and a prompt
+SOON = 0.05  # share of turns before the answer to the one before from which on it is mentioned
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 
 # What the ranges of evolve.run.beyond.factors are called in a sentence.
@@ -134,7 +135,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
         lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
                      f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
-    lines += too_late(prediction)
+    lines += [*too_late(prediction), *_too_soon(experiment, prediction)]
     if waiting_share(prediction) > MOSTLY_WAITING:
         lines.append("the program predicts a growing queue: requests wait longer than they are served, and ever longer "
                      "while the load lasts; `--sweep rate=...` says what one replica serves")  # fmt: skip
@@ -202,6 +203,19 @@ def too_late(prediction: Prediction) -> list[str]:
         return []
     text = f"{prediction.late} of {total} requests are later turns that come after the last stage has ended"
     return [f"{text}: the rate is not reached: lengthen the stages"]
+
+
+def _too_soon(experiment: Experiment, prediction: Prediction) -> list[str]:
+    """A line if many turns of conversations come sooner than the mean answer to the turn before takes."""
+    source, e2e_ms = experiment.workload.source, figure_of(prediction.predicted.summary, "e2e")
+    if not isinstance(source, Profile) or source.session is None or e2e_ms is None:
+        return []
+    share = float((1e3 * source.session.think_time_s.quantiles() < e2e_ms).mean())
+    if share <= SOON:
+        return []
+    turns = f"{100.0 * share:.0f} % of later turns come before the answer to the turn before"
+    mean = f"which takes {e2e_ms / 1e3:.2g} s in the mean"
+    return [f"{turns}, {mean}: think_time_s goes from one turn's arrival to that of the next, the answer included"]
 
 
 def hurried(experiment: Experiment, own: Experiment) -> list[str]:

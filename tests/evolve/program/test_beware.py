@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -275,3 +276,26 @@ def test_constants_that_are_less_certain_than_the_intervals_are_said(
         assert evolve("predict", mine, "--experiments", path, "--json") == 0
         for e in json.loads(capsys.readouterr().out)["experiments"]:
             assert any("the standard errors of its constants, mostly " in line for line in e["warnings"]) == said
+
+
+@pytest.mark.parametrize(("think_time_s", "share"), [("1.9", "100"), ("{uniform: {min: 0, max: 8}}", "2."), ("60", "")])
+def test_turns_that_come_before_the_answer_are_mentioned(
+    think_time_s: str, share: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An answer of 300 tokens takes about two seconds: a quarter of what is uniform from 0 to 8 s is shorter."""
+    path = tmp_path / "plan.yaml"
+    path.write_text(f"""
+version: 1
+experiments:
+- id: chat
+  model: llama-3.1-8b
+  hardware: H100
+  workload:
+    {{name: x, stages: [{{rate: 1.0, duration_s: 120}}], prompt_len: 100, output_len: 300,
+     session: {{turns: 3, think_time_s: {think_time_s}}}}}
+""")
+    assert evolve("predict", "champion", "--experiments", path, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert 1900 < found["predicted"]["e2e_ms"]["mean"] < 2400
+    said = [line for line in found["warnings"] if "of later turns come before the answer to the turn before" in line]
+    assert [re.match(share, line) is not None for line in said] == [True] * bool(share)
