@@ -28,7 +28,8 @@ from evaluator.traces.tracev2 import (
 from evaluator.traces.tracev2_header import CASE, Header, Server, header_text, read_header
 from evolve.program.cases import ALPHA, Case, engine_of, limits_from, read_case
 from evolve.program.coefficients import has_coefficients
-from evolve.program.simulate import Names, Work, bound_to, check_output, mean_gap, save
+from evolve.program.simulate import check_output, mean_gap, save
+from evolve.program.work import Names, Work, bound_to
 from evolve.run.files import cannot_write, digest_of
 from evolve.run.program import Source
 from evolve.terminal import command
