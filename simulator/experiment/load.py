@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.requests import requests
 from simulator.experiment.trace import Chains, Requests
-from simulator.experiment.workload import requests
 
 NEVER = np.iinfo(np.int64).max  # a time that never comes
 

@@ -15,7 +15,8 @@ from simulator.bind import bind, ticks
 from simulator.clock.run import HostileStep
 from simulator.experiment.experiment import Engine, Experiment, Stage
 from simulator.experiment.load import Load, load_of
-from simulator.experiment.workload import at_rate, prompt_lengths, requests
+from simulator.experiment.requests import requests
+from simulator.experiment.workload import at_rate, prompt_lengths
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
