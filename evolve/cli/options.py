@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from evaluator.experiments import BUNDLED, Written, written_experiments
+from evaluator.experiments import BUNDLED, Written, bundled_experiments, written_experiments
 from evolve.cli.pools import pool_options
 from evolve.report.progress import tell_compilation
 from evolve.report.table import counted
@@ -20,7 +20,7 @@ from evolve.run.data import experiments_of, known_experiment
 from evolve.run.files import check_writable
 from evolve.run.folder import Run, is_run, open_run
 from evolve.run.program import Source
-from evolve.terminal import say
+from evolve.terminal import say, warn
 from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Experiment
 from simulator.language.measure import Caps
@@ -209,11 +209,25 @@ def run_of(source: Source) -> Run | None:
 
 
 def experiments_for(source: Source, file: str | None, ids: Sequence[str]) -> list[Experiment]:
-    """`named_experiments`; without a file those that the program's run fits and predicts, if it is of a run."""
-    run = None if file else run_of(source)
-    if run is None:
-        return named_experiments(file, ids)
-    return experiments_in(run, ids)
+    """`named_experiments`; without a file those that the program's run fits and predicts, if it is of a run.
+
+    A line says so where the program was fitted on others than the bundled ones, which it then gets.
+    """
+    if run := None if file else run_of(source):
+        return experiments_in(run, ids)
+    elsewhere = "" if file else _fitted_elsewhere(source)
+    if elsewhere and not ids:
+        warn(f"these are the runs that the project ships: {elsewhere}")
+    return named_experiments(file, ids, elsewhere)
+
+
+def _fitted_elsewhere(source: Source) -> str:
+    """What a program was fitted on, if that is in no file that is known, and the remedy; else ""."""
+    fitted = source.record.fitted if source.record else ()
+    if {*fitted} <= {e.id for e in bundled_experiments()}:
+        return ""
+    more = f" and {len(fitted) - 3} more" * (len(fitted) > 3)
+    return f"{source.name} was fitted on {', '.join(fitted[:3])}{more}: give --experiments with their file"
 
 
 def experiments_in(run: Run, ids: Sequence[str]) -> list[Experiment]:

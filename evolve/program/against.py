@@ -17,8 +17,8 @@ from simulator.json import JsonObject
 
 SEED = 0  # of the bootstrap
 LEGEND = """\
-change: of the other program's mean from the first one's, percent. use: fitted, in sample; new, not fitted; before, only
-a program that it was fitted from was; % fitted, on so much of it"""
+change: of the other program's mean, in percent of the first one's. use: fitted, in sample; new, not fitted; before,
+only a program that it was fitted from was; % fitted, on so much of it"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,8 @@ def _verdict(record: Record | None, known: ConstantRecord | None, chooses: bool)
         return "the fitted runs say nothing of it"
     if known.determined is None:
         return "NOT identified by the fitted runs"
+    if known.determined < 0.005:
+        return "the prior"
     if known.determined <= IDENTIFIED:
         return f"the fitted runs by {100.0 * known.determined:.0f} %, the rest the prior"
     return "the fitted runs, but it is smaller than its error"

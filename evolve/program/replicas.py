@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from evolve.program.sweep_result import Row, replicas
 
+IDLE = 0.005  # requests in flight on average, below which even p99 is that of requests that are alone
+
 
 def shared(load_rps: float, start_rps: float, at: Callable[[float], Row], judged: Callable[[Row], Row]) -> list[Row]:
     """The rows of the shares that were tried, in ascending order of rate, until it is known how many replicas are the
@@ -37,9 +39,11 @@ def shared(load_rps: float, start_rps: float, at: Callable[[float], Row], judged
         return f is not None and f.likely is True
 
     def hopeless(count: int) -> bool:
-        """Whether more replicas will not help either: each serves one request at a time, or none."""
+        """Whether more replicas will not help either: each serves one request, or conversation, at a time, or none."""
         f = row(count).figures
-        return f is None or f.most_running <= 1
+        if f is None or f.run is None or f.most_running <= 1:
+            return True
+        return load_rps / count * (f.run.e2e_ms.mean or 0.0) / 1e3 < IDLE
 
     enough = _fewest(holds, hopeless, 0, replicas(load_rps, start_rps))
     if enough is not None:

@@ -19,7 +19,7 @@ from evolve.run.selectors import known_constants
 from evolve.terminal import say
 from simulator.json import JsonObject
 from simulator.language import measure
-from simulator.language.affine import Affine, affine
+from simulator.language.affine import Affine, affine, thresholds
 from simulator.language.bounds import KERNEL_DEVIATION, at_bounds, bounds, kernel_factors
 from simulator.language.infer import infer
 from simulator.language.key import key
@@ -28,7 +28,7 @@ from simulator.language.unparse import spell, unparse
 DOUBTFUL = 2.0  # standard deviations from 1 at which `show` doubts a factor of a measured kernel
 # The host's names for its coefficients; those of an output token are numbered after those of the queue.
 _COEFFICIENTS = {"step_time": "beta", "queueing_time": "alpha", "output_token_time": "alpha"}
-LEGEND = "at a bound: the fitted runs would take it further"
+LEGEND = "at a bound: the fitted runs would take it further; a threshold: in conditions alone, so it has no error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,7 @@ def print_show(description: Description) -> None:
 
 def _constants_table(description: Description) -> Table:
     certainty = description.certainty or {}
+    chooses = {(f.name, name) for f in description.source.complete.functions for name in thresholds(f)}
 
     def cells(c: ShownConstant) -> list[str]:
         at_bound = " (at the bound)" if c.value in (c.low, c.high) else ""
@@ -174,7 +175,10 @@ def _constants_table(description: Description) -> Table:
             c.limits + where,
             "linearly" if c.enters == "affine" else "otherwise",
         ]
-        return [*row, *certainty_cells(certainty.get(f"{c.method}.{c.name}"))] if certainty else row
+        if not certainty:
+            return row
+        error, state = certainty_cells(certainty.get(f"{c.method}.{c.name}"))
+        return [*row, error, "a threshold" if not error and (c.method, c.name) in chooses else state]
 
     heads = "constant|>value|~unit|~bounds|enters" + ("|>standard error|~by the data" if certainty else "")
     return Table.of("Constants", heads, map(cells, description.constants))

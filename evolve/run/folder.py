@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 import yaml
@@ -242,7 +243,10 @@ def open_run(path: Path) -> Run:
         run, colon, _ = str(path).rpartition(":")
         if colon and is_run(Path(run)):
             raise InputError(f"{path}: is one program of a run, and this is for the whole run: name {run}") from None
-        raise InputError(f"{path}: is not a run (no run.json, config.yaml): `evolve list` names the runs") from None
+        known = "`evolve list` names the runs"
+        if path.name == "champion":
+            known += f", and {resources.files('seeds') / 'champion'} is the one that ships"
+        raise InputError(f"{path}: is not a run (no run.json, config.yaml): {known}") from None
     return Run(path, config_from(raw, str(path / CONFIG)), read_about(about, str(path / ABOUT)))
 
 

@@ -25,7 +25,9 @@ from simulator.language.parse import parse
 # Steps and load stages disagree if the error per step grows by this factor in the whole fit, to more than this.
 APART, APART_PCT = 2.0, 5.0
 SPLIT = {"valid": "next 20 %", "test": "last 20 %"}
-LEGEND = "moved: in standard errors, of before and after together; at a bound: the fitted runs would take it further"
+LEGEND = """\
+moved: the change, in the standard errors of before and after combined; at a bound: the fitted runs would take it
+further"""
 
 
 def print_fit(result: Calibration, file: str | None) -> None:

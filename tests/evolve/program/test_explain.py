@@ -181,7 +181,9 @@ def test_the_shipped_champion_is_traced_to_its_seed_and_its_tables() -> None:
     assert "aiconfigurator-core 0.12.0" in p.sources[gemm.table]
 
 
-def test_a_threshold_was_chosen_by_trial_and_has_no_error(tiny: Path, tmp_path: Path) -> None:
+def test_a_threshold_was_chosen_by_trial_and_has_no_error(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = "def step_time(b, s, *, most: request = 4.0, few=3000.0, many=4000.0): return few if b.decode_reqs < most else many"
     (tmp_path / "p.py").write_text(text)
     args = ["fit", str(tmp_path / "p.py"), "--experiments", str(tiny.parent / "data.yaml"), "--out", str(tmp_path / "q.py")]
@@ -190,6 +192,26 @@ def test_a_threshold_was_chosen_by_trial_and_has_no_error(tiny: Path, tmp_path: 
     verdicts = {c.name: c.by for c in found}
     assert verdicts["most"] == "chosen by trial: a threshold has no slope, and so no error"
     assert verdicts["few"] == "the fitted runs"
+    capsys.readouterr()
+    assert run_command(["show", str(tmp_path / "q.py")]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step_time.most ")]
+    assert line.rstrip().endswith("a threshold")
+
+
+def test_a_program_of_own_runs_is_not_explained_on_others_in_silence(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.py").write_text(LINEAR)
+    data, fitted = str(tiny.parent / "data.yaml"), str(tmp_path / "q.py")
+    assert run_command(["fit", str(tmp_path / "p.py"), "--experiments", data, "--out", fitted]) == 0
+    remedy = "was fitted on dense-chat, dense-code, sparse-chat: give --experiments with their file"
+    capsys.readouterr()
+    assert run_command(["explain", fitted, "--id", "dense-chat"]) == 2
+    assert remedy in capsys.readouterr().err
+    assert run_command(["explain", fitted]) == 0
+    assert remedy in " ".join(capsys.readouterr().err.split())
+    assert run_command(["explain", fitted, "--experiments", data]) == 0
+    assert remedy not in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_program_without_a_record_says_so() -> None:

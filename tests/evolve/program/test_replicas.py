@@ -196,6 +196,17 @@ def test_limits_that_no_rate_keeps_end_in_no_count(tmp_path: Path, capsys: pytes
     assert any(line.startswith("dense-chat: no number of replicas is enough: even at ") for line in lines)
 
 
+def test_conversations_that_overlap_with_themselves_end_the_search_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Turns that do not wait for answers are two in a batch however many replicas there are."""
+    talk: dict[str, Any] = {"session": {"turns": 3, "think_time_s": 0.05}, "prompt_len": 100}
+    file = plan(tmp_path / "own.yaml", (70.0, 30.0), **talk)
+    result = printed(capsys, "--experiments", file, "--load", LOAD, "--slo", "itl_mean=1us")
+    assert result["knees"][0]["replicas"] is None
+    assert len(result["rows"]) < 20 and not any(row.get("impossible") for row in result["rows"])
+
+
 def test_a_program_without_intervals_has_no_surer_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0)), "--load", LOAD
     result = printed(capsys, *args, program="floor")
