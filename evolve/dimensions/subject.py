@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 
 from evaluator.committee import final_champion
@@ -14,7 +13,7 @@ from evaluator.experiments import BUNDLED, data_hash
 from evaluator.score import SCORE_SEEDS
 from evolve.report.result import RunReport, read_report
 from evolve.run.data import experiments_of, fittable
-from evolve.run.folder import CONFIG, REPORT, Run, is_run, open_run
+from evolve.run.folder import CONFIG, REPORT, Run, is_run, open_run, shipped_run
 from evolve.run.program import CHAMPION, Source, load, of_run
 from evolve.run.trust import Trust, trust_of
 from evolve.run.use import fitted_part
@@ -171,7 +170,7 @@ def _home(run: Run | None, needed: bool) -> list[Experiment]:
 def _run_of(name: str) -> Run | None:
     """The run that a program of this name is from."""
     if name == CHAMPION:
-        return open_run(Path(str(resources.files("seeds") / CHAMPION)))
+        return open_run(shipped_run())
     folder, colon, number = name.rpartition(":")
     return open_run(Path(folder)) if colon and re.fullmatch(r"\d+", number) and is_run(Path(folder)) else None
 

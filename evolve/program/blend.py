@@ -156,14 +156,20 @@ def _members(run: Run, elites: Sequence[Elite], top: int | None) -> list[Elite]:
         if len(members) < 2:
             raise InputError(f"{run.path}: its committee is one program, which needs no average: give --top")
         return members
+    best = _best(run, elites)
+    if len(best) < top:
+        count = counted(len(best), "program")
+        raise InputError(f"--top {top}: {run.path} has {count} to choose from: give fewer, or search longer")
+    return best[:top]
+
+
+def _best(run: Run, elites: Sequence[Elite]) -> list[Elite]:
+    """The contenders of different form, in ascending order of merit."""
     candidates, rule = contenders(elites, run.config.score.rule)
     by_key: dict[str, Elite] = {}
     for elite in sorted(candidates, key=lambda e: (rule.merit(e), e.id)):
         by_key.setdefault(elite.key, elite)
-    if len(by_key) < top:
-        count = counted(len(by_key), "program")
-        raise InputError(f"--top {top}: {run.path} has {count} to choose from: give fewer, or search longer")
-    return list(by_key.values())[:top]
+    return list(by_key.values())
 
 
 def _doc(run: Run, members: Sequence[Elite]) -> str:
@@ -174,13 +180,10 @@ def _too_large(
     run: Run, elites: Sequence[Elite], members: int, beyond: Mapping[str, tuple[int, int]], caps: Caps
 ) -> InputError:
     """The error of a blend beyond the caps: how many of the best contenders stay within them, and the caps it needs."""
-    fewer = "average fewer with --top"
-    contending = len({e.key for e in contenders(elites, run.config.score.rule)[0]})
-    for top in range(min(members - 1, contending), 1, -1):
-        program = blend([parse(e.text) for e in _members(run, elites, top)], "")
-        if not exceeded(program, caps):
-            fewer = f"average the best {top} with --top {top}"
-            break
+    best = [parse(e.text) for e in _best(run, elites)[: members - 1]]
+    within = (top for top in range(len(best), 1, -1) if not exceeded(blend(best[:top], ""), caps))
+    top = next(within, None)
+    fewer = f"average the best {top} with --top {top}" if top else "average fewer with --top"
     counts = ", ".join(f"{n} {what} (at most {cap} are allowed)" for what, (n, cap) in beyond.items())
     options = " ".join(f"--max-{what} {n}" for what, (n, _) in beyond.items())
     return InputError(f"{run.path}: the mean of {members} programs has {counts}: {fewer}, or give {options}")

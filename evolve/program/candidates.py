@@ -6,8 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
 
 from evaluator.assess import NO_LIMITS, Scored
 from evaluator.score import error_rows, score_set
@@ -47,7 +45,7 @@ class CandidateCost:
 
 def candidate_cost(announce: Callable[[str], None]) -> CandidateCost:
     """The cost of a candidate of the shipped run's search; `announce` names each step."""
-    run = folder.open_run(Path(str(resources.files("seeds"))) / "champion")
+    run = folder.open_run(folder.shipped_run())
     fitted, _ = run.experiments()
     line = Line(True)
     announce("preparing the runs")

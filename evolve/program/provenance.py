@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import resources
 from pathlib import Path
 
 from archive.proposal import SEED, ancestors, is_outcome
@@ -13,7 +12,7 @@ from evaluator.fit.uncertainty import IDENTIFIED
 from evolve.program.show import describe
 from evolve.program.step_shares import deployment_name
 from evolve.report.story import generation_of
-from evolve.run.folder import Run, is_run, open_run
+from evolve.run.folder import Run, is_run, open_run, shipped_run
 from evolve.run.program import CHAMPION, Source
 from evolve.run.records import ConstantRecord, Record
 from simulator.errors import InputError
@@ -21,7 +20,6 @@ from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 from simulator.kernels.curves import kernels
 from simulator.kernels.tables import tables
-from simulator.language.affine import thresholds
 from simulator.language.ir import Field, walk
 from simulator.language.measure import features
 from simulator.language.opcodes import formula
@@ -134,20 +132,19 @@ def provenance(source: Source, experiments: Sequence[Experiment]) -> Provenance:
 def _constants(source: Source) -> tuple[ConstantOrigin, ...]:
     description = describe(Source(source.name, source.text, source.complete, source.record))
     known = description.certainty or {}
-    chooses = {(f.name, name) for f in source.complete.functions for name in thresholds(f)}
     return tuple(
         ConstantOrigin(
             c.method, c.name, c.value, c.unit,
             k.standard_error if (k := known.get(f"{c.method}.{c.name}")) else None,
             k.bound if k else None, k.determined if k else None,
-            _verdict(source.record, k, (c.method, c.name) in chooses),
+            _verdict(source.record, k, f"{c.method}.{c.name}" in description.thresholds),
         )
         for c in description.constants
     )  # fmt: skip
 
 
 def _verdict(record: Record | None, known: ConstantRecord | None, chooses: bool) -> str:
-    """What decided a constant. `chooses`: it stands in conditions alone, so times jump with it and have no slope."""
+    """What decided a constant. `chooses`: it is one of the description's thresholds."""
     if record is None:
         return "as written: no record of a fit"
     if known is None:
@@ -209,7 +206,7 @@ def _run_of(source: Source) -> tuple[Run, int] | None:
     if record is None:
         return None
     if source.name == CHAMPION and record.found:
-        return open_run(Path(str(resources.files("seeds") / CHAMPION))), record.found.proposal
+        return open_run(shipped_run()), record.found.proposal
     if record.run and record.proposal and is_run(Path(record.run)):
         return open_run(Path(record.run)), record.proposal.id
     run, _, number = (record.fitted_from or "").rpartition(":")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
 from archive.proposal import Proposal
 from evaluator.fit.uncertainty import IDENTIFIED
@@ -69,6 +70,11 @@ class Description:
     constants: tuple[ShownConstant, ...]
     products: Mapping[str, Affine]
     certainty: Mapping[str, ConstantRecord] | None
+
+    @cached_property
+    def thresholds(self) -> frozenset[str]:
+        """The constants that stand in conditions alone, by `method.name`: times jump with them and have no slope."""
+        return frozenset(f"{f.name}.{name}" for f in self.source.complete.functions for name in thresholds(f))
 
     @property
     def held(self) -> list[str] | None:
@@ -162,7 +168,6 @@ def print_show(description: Description) -> None:
 
 def _constants_table(description: Description) -> Table:
     certainty = description.certainty or {}
-    chooses = {(f.name, name) for f in description.source.complete.functions for name in thresholds(f)}
 
     def cells(c: ShownConstant) -> list[str]:
         at_bound = " (at the bound)" if c.value in (c.low, c.high) else ""
@@ -177,8 +182,9 @@ def _constants_table(description: Description) -> Table:
         ]
         if not certainty:
             return row
-        error, state = certainty_cells(certainty.get(f"{c.method}.{c.name}"))
-        return [*row, error, "a threshold" if not error and (c.method, c.name) in chooses else state]
+        name = f"{c.method}.{c.name}"
+        error, state = certainty_cells(certainty.get(name))
+        return [*row, error, "a threshold" if not error and name in description.thresholds else state]
 
     heads = "constant|>value|~unit|~bounds|enters" + ("|>standard error|~by the data" if certainty else "")
     return Table.of("Constants", heads, map(cells, description.constants))

@@ -234,6 +234,11 @@ def is_run(path: Path) -> bool:
     return (path / ABOUT).is_file()
 
 
+def shipped_run() -> Path:
+    """The folder of the run that found the shipped champion."""
+    return Path(str(resources.files("seeds"))) / "champion"
+
+
 def open_run(path: Path) -> Run:
     """The run in the folder `path`. Raises InputError if there is none, or if its files are damaged."""
     try:
@@ -244,8 +249,8 @@ def open_run(path: Path) -> Run:
         if colon and is_run(Path(run)):
             raise InputError(f"{path}: is one program of a run, and this is for the whole run: name {run}") from None
         known = "`evolve list` names the runs"
-        if path.name == "champion":
-            known += f", and {resources.files('seeds') / 'champion'} is the one that ships"
+        if path.name == shipped_run().name:
+            known += f", and {shipped_run()} is the one that ships"
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): {known}") from None
     return Run(path, config_from(raw, str(path / CONFIG)), read_about(about, str(path / ABOUT)))
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from evaluator.committee import committee
 from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.beyond import TOLERANCE
-from evolve.run.folder import Run
+from evolve.run.folder import Run, shipped_run
 from evolve.run.program import CHAMPION, Source
 from simulator.documents import parse_json
 from simulator.errors import InputError, Section
@@ -113,7 +111,7 @@ def trust_in(run: Path) -> Trust | None:
 def stale(source: Source) -> list[str]:
     """A line if there is a trust file next to a program's file, but it is that of another program or another fit."""
     path = _file(source.name)
-    if not isinstance(path, Path) or path.name == TRUST_FILE:
+    if path is None or path.name == TRUST_FILE:
         return []
     trust = _trust_at(path)
     if trust is None or _matches(trust, source):
@@ -130,7 +128,7 @@ def trust_file(program: Path) -> Path:
     return program.with_suffix(f".{TRUST_FILE}")
 
 
-def _trust_at(path: Path | Traversable | None) -> Trust | None:
+def _trust_at(path: Path | None) -> Trust | None:
     return read_trust(path.read_bytes(), str(path)) if path is not None and path.is_file() else None
 
 
@@ -140,10 +138,10 @@ def _matches(trust: Trust, source: Source) -> bool:
     return record is not None and record.key == trust.key and trust.data in (None, record.data)
 
 
-def _file(spec: str) -> Path | Traversable | None:
+def _file(spec: str) -> Path | None:
     """Where the file of the program `spec` would be."""
     if spec == CHAMPION:
-        return resources.files("seeds") / "champion" / TRUST_FILE
+        return shipped_run() / TRUST_FILE
     run, colon, number = spec.rpartition(":")
     if colon and re.fullmatch(r"\d+", number):
         return Path(run) / TRUST_FILE
