@@ -66,7 +66,7 @@ def run(rows: np.ndarray, low: int, high: int, v: np.ndarray) -> None:
 
     The guards are those of `language/guarded.py`, in the same order of operations.
     """
-    for i in range(low, high):
+    for i in range(np.uintp(low), np.uintp(high)):  # unsigned, which spares a check for negative indices
         op = rows[i, 0]
         x = v[rows[i, 2]]
         y = v[rows[i, 3]]

@@ -214,8 +214,8 @@ def look(  # type: ignore[no-untyped-def]
     m[raw + schema.KV_MAX, 1], m[raw + schema.KV_DECODE_MAX, 1] = unit, unit
     p.low, p.high, p.tall_low, p.tall_high = 0, max(4 * context, REACH), 0, min(max(4 * tall, TALL_REACH), TALLEST)
     width, height = float(p.high), float(p.tall_high)
+    run(rows, first, last, v)  # no row writes a slot that an earlier one has read, so all values can come first
     for row in range(first, last):
-        run(rows, row, row + 1, v)
         if not moving[row]:  # has the same value for all contexts, and its slopes are 0
             continue
         op, d, a, b, c = rows[row, 0], rows[row, 1], rows[row, 2], rows[row, 3], rows[row, 4]
