@@ -6,6 +6,7 @@ import math
 
 import click
 
+from evaluator.experiments import Written
 from evolve.cli.endings import print_json
 from evolve.cli.options import (
     Tables,
@@ -19,6 +20,7 @@ from evolve.cli.options import (
 )
 from evolve.program.against import Against, print_against
 from evolve.program.axes import parse_axes
+from evolve.program.plan import Plan, written
 from evolve.program.predict import predict as predict_all
 from evolve.program.predict import print_prediction
 from evolve.program.slo import parse_slo
@@ -31,20 +33,36 @@ from simulator.experiment.limits import MOST_RATE
 from simulator.experiment.workload import PARTS
 
 
-def _in_a_file(context: click.Context, option: click.Parameter, given: str | None) -> None:
-    """Refuses what `emit` or `probe` take as options: a prediction needs a load, too, and a file describes both."""
-    if given is not None:
-        raise click.UsageError(
-            f"predict has no {option.opts[0]}: describe the deployment and its load in a file, --experiments plan.yaml "
-            "(docs/experiments.md), and vary its GPU or TP degree with --sweep",
-            context,
-        )
+def _planned(
+    model: str | None, hardware: str | None, tp: int | None, rate_rps: float | None, prompt_len: int | None,
+    output_len: int | None, rates: bool,
+) -> Written | None:  # fmt: skip
+    """The experiment that these options describe, None without any. `rates`: whether its rate is replaced by others.
+
+    Raises InputError if some of them are missing.
+    """
+    if all(value is None for value in (model, hardware, tp, rate_rps, prompt_len, output_len)):
+        return None
+    if rate_rps is None and rates:
+        rate_rps = 1.0  # whichever it is
+    if not (model and hardware and rate_rps and prompt_len and output_len):
+        raise InputError("a plan without a file needs --model, --hardware, --rate, --prompt-len and --output-len: give "
+                         "all of them, or --experiments FILE")  # fmt: skip
+    return written(Plan(model, hardware, tp or 1, rate_rps, prompt_len, output_len))
 
 
 @click.command()
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="What to predict [default: the runs the project ships].")
 @ids_option()
+@click.option("--model", help="Instead of a file: a model that `evolve list` names, under one steady load. The options "
+              "up to --output-len describe it.")  # fmt: skip
+@click.option("--hardware", metavar="GPU", help="The GPU that serves it.")
+@click.option("--tp", type=click.IntRange(1, 10_000), help="Its tensor-parallel degree.  [default: 1]")
+@click.option("--rate", "rate_rps", type=click.FloatRange(0, MOST_RATE, min_open=True), metavar="REQUESTS/S",
+              help="Its load: Poisson arrivals for ten minutes.")  # fmt: skip
+@click.option("--prompt-len", type=click.IntRange(1), metavar="TOKENS", help="Length of every prompt, no two alike.")
+@click.option("--output-len", type=click.IntRange(1), metavar="TOKENS", help="Length of every answer.")
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
@@ -59,16 +77,14 @@ def _in_a_file(context: click.Context, option: click.Parameter, given: str | Non
               help="How many replicas and GPUs does a service of this load need, on each deployment of "
               "--sweep?")  # fmt: skip
 @click.option("--against", metavar="PROGRAM", help="Compare with this program: predictions and errors side by side.")
-@click.option("--model", hidden=True, expose_value=False, callback=_in_a_file)
-@click.option("--hardware", hidden=True, expose_value=False, callback=_in_a_file)
-@click.option("--tp", hidden=True, expose_value=False, callback=_in_a_file)
 @tables_options("a row for each experiment, or each combination of --sweep, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
 @caps_options
 def predict(
-    program: str, experiments: str | None, ids: tuple[str, ...], seeds: int, named_part: str | None,
-    sweeps: tuple[str, ...], slo: tuple[str, ...], load_rps: float | None, against: str | None, tables: Tables,
-    as_json: bool, caps: dict[str, int],
+    program: str, experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None,
+    tp: int | None, rate_rps: float | None, prompt_len: int | None, output_len: int | None, seeds: int,
+    named_part: str | None, sweeps: tuple[str, ...], slo: tuple[str, ...], load_rps: float | None, against: str | None,
+    tables: Tables, as_json: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Predict TTFT, ITL and E2E of experiments.
 
@@ -90,6 +106,7 @@ def predict(
     experiment does not keep the limits.
 
     \b
+    evolve predict champion --model llama-3.1-8b --hardware H100 --rate 5 --prompt-len 1000 --output-len 300
     evolve predict champion --experiments plan.yaml
     evolve predict runs/0001:137 --experiments plan.yaml --json
     evolve predict champion --experiments plan.yaml --csv predictions.csv
@@ -108,12 +125,16 @@ def predict(
         raise InputError(f"--part compares with what was measured, {of_limits} does not: give one of the two")
     if plans and against:
         raise InputError(f"--against compares with what was measured, {of_limits} does not: give one of the two")
+    axes, limits = parse_axes(sweeps), parse_slo(slo)
+    rates = bool(axes.rate) or load_rps is not None
+    planned = _planned(model, hardware, tp, rate_rps, prompt_len, output_len, rates)
+    if planned and (experiments or ids):
+        raise InputError("--experiments and --id name loads that are described already: leave out --model and its load")
     if plans:
-        axes, limits = parse_axes(sweeps), parse_slo(slo)
         if axes.rate and load_rps is not None:
             raise InputError("--load tries the rates of one, two, three ... replicas: leave --sweep rate=... out")
-        written = written_and_named(experiments, ids)
-        swept = predict_sweep(source, written, arrival_seeds, axes, limits, Line(), load_rps)
+        loads = [planned] if planned else written_and_named(experiments, ids)
+        swept = predict_sweep(source, loads, arrival_seeds, axes, limits, Line(), load_rps)
         tables.write("sweep", "sweep", swept)
         if as_json and not tables.on_stdout:
             print_json(swept.to_json())
@@ -121,7 +142,7 @@ def predict(
             print_sweep(swept)
         as_they_are = not sweeps and load_rps is None
         return 1 if swept.all_impossible or (as_they_are and swept.any_fails) else 0
-    named = named_experiments(experiments, ids)
+    named = [planned.experiment] if planned else named_experiments(experiments, ids)
     parts = [part(e, named_part) for e in named] if named_part else named
     forecasts = predict_all(source, parts, arrival_seeds, named)
     tables.write("predictions", "predictions", forecasts.experiments)

@@ -38,7 +38,8 @@ fit PROGRAM --experiments=FILE --id=ANY... --only=ANY... --scope=shared|per-mode
     --cluster=ANY --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 report RUN|PROGRAM --experiments=FILE --id=ANY... --only=ANY... --md --html=FILE --workers=ANY --cluster=ANY
     --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-predict PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY...
+predict PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --rate=ANY
+    --prompt-len=ANY --output-len=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY...
     --load=ANY --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 ablate PROGRAM --experiments=FILE --id=ANY... --csv=FILE --parquet=FILE --latex=FILE --workers=ANY

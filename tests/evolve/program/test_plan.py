@@ -1,0 +1,72 @@
+"""A plan in the options of `evolve predict`: the same figures as a file that says the same, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evolve.cli import run_command
+
+LENGTHS = ["--prompt-len", "300", "--output-len", "40"]
+DEPLOYMENT = ["--model", "llama-3.1-8b", "--hardware", "H100", "--tp", "2"]
+FILE = """
+version: 1
+experiments:
+- id: llama-3.1-8b-tp2
+  model: meta-llama/Llama-3.1-8B-Instruct
+  hardware: H100-SXM-80GB
+  engine: {tensor_parallel: 2}
+  workload: {name: plan, stages: [{rate: 2, duration_s: 600}], prompt_len: 300, output_len: 40}
+"""
+
+
+def figures(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    """What `predict` prints as JSON."""
+    assert run_command(["predict", *args, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("swept", [[], ["--sweep", "rate=2,5"], ["--load", "50", "--slo", "itl_mean=6ms"]])
+def test_options_predict_what_a_file_predicts(
+    swept: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "same.yaml"
+    file.write_text(FILE, "utf-8")
+    described = figures(capsys, "champion", *DEPLOYMENT, *LENGTHS, "--rate", "2", *swept)
+    assert described == figures(capsys, "champion", "--experiments", str(file), *swept)
+
+
+def test_a_sweep_of_rates_needs_no_other_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    with_rate, without = (
+        figures(capsys, *DEPLOYMENT, *LENGTHS, *rate, "--sweep", "rate=2,5") for rate in (["--rate", "9"], [])
+    )
+    assert with_rate["rows"] == without["rows"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([*DEPLOYMENT, *LENGTHS], "a plan without a file needs --model, --hardware, --rate, --prompt-len and --output-len"),
+        (["--rate", "2"], "a plan without a file needs --model, --hardware, --rate, --prompt-len and --output-len: give"),
+        ([*DEPLOYMENT, *LENGTHS, "--rate", "2", "--id", "x"], "--experiments and --id name loads that are described al"),
+        ([*DEPLOYMENT, *LENGTHS, "--rate", "nan"], "--model llama-3.1-8b --hardware H100 --tp 2: workload.stages[0].ra"),
+        (
+            ["--model", "llama-3.1-8b", "--hardware", "H100", "--tp", "3", "--rate", "2", *LENGTHS],
+            "--model llama-3.1-8b --hardware H100 --tp 3: engine.tensor_parallel must divide the model's 32 attention",
+        ),
+        (
+            ["--model", "llama-3.1-8", "--hardware", "H100", "--rate", "2", *LENGTHS],
+            "--model llama-3.1-8: is not a known model: did you mean 'llama-3.1-8b'?",
+        ),
+        (
+            ["--model", "llama-3.1-8b", "--hardware", "h100", "--rate", "2", *LENGTHS],
+            "--hardware h100: is not a known GPU: did you mean 'H100'?",
+        ),
+    ],
+)  # fmt: skip
+def test_what_no_plan_is_made_of_is_one_line(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["predict", *args]) == 2
+    assert capsys.readouterr().err.startswith(f"evolve: {message}")
