@@ -31,6 +31,8 @@ from simulator.language.unparse import unparse
 from simulator.schema import DECODE_REQS, KV_SUM, PREFILL_REQS, PREFILL_TOKENS
 
 DECODE, MIXED = "decode", "with prefill"
+# method -> the part of a request's E2E (evaluator.metrics.PARTS) that is its delay alone
+DELAYS = {"queueing_time": "queueing", "output_token_time": "per_token", "completion_time": "completion"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class RunParts:
     which it was fitted was fitted on it. e2e_ms: predicted, and observed if it was, means. parts_ms: predicted, by part
     of a request (evaluator.metrics.PARTS), which add up to the mean E2E; observed_parts_ms likewise, empty where no
     traces showed them. terms_pct: the share of every term of the program, in the order of `Explanation.terms`, of the
-    mean E2E at the batches that are predicted; they add up to 100. steps: empty where no request completes.
+    mean E2E at the batches that are predicted; they add up to 100, and those of a delay to its part. steps: empty where
+    no request completes.
     """
 
     id: str
@@ -150,13 +153,31 @@ def explain(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
                 e.observed.summary.e2e_ms.mean if e.observed and e.observed.summary else None,
                 p.components,
                 _observed_parts(e),
-                tuple(100.0 * of_terms[Part(t.method, t.term)] for t in terms),
+                _terms_pct(terms, of_terms, p.components),
                 of_stages,
             )
         )
     return Explanation(
         source.name, program, data_hash(experiments), tuple(seeds), terms, provenance(source, experiments), tuple(runs)
     )
+
+
+def _terms_pct(
+    terms: Sequence[Reading], shares: Mapping[Part, float], parts_ms: Mapping[str, float]
+) -> tuple[float, ...]:
+    """Each term's share of the mean E2E in percent: the mean field's `shares`, scaled by method to what replays say.
+
+    Delays are then what the program adds to every request, and only the terms of step_time make up for what the mean
+    field leaves out.
+    """
+    total_ms = sum(parts_ms.values())
+    replayed = {method: parts_ms[part] / total_ms for method, part in DELAYS.items()} if total_ms else {}
+    factors = dict[str, float]()
+    for method in dict.fromkeys(t.method for t in terms):
+        share = sum(shares[Part(t.method, t.term)] for t in terms if t.method == method)
+        wanted = replayed.get(method, 1.0 - sum(replayed.values()))
+        factors[method] = wanted / share if share and total_ms else 1.0
+    return tuple(100.0 * factors[t.method] * shares[Part(t.method, t.term)] for t in terms)
 
 
 def _observed_parts(e: Experiment) -> dict[str, float]:

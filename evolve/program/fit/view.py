@@ -18,6 +18,7 @@ from evolve.report.terms import legend
 from evolve.run.records import ConstantRecord
 from evolve.run.trust import trust_file
 from evolve.terminal import command, say, suggest
+from simulator.language.affine import thresholds
 from simulator.language.bounds import at_bounds
 from simulator.language.complete import complete
 from simulator.language.parse import parse
@@ -27,7 +28,7 @@ APART, APART_PCT = 2.0, 5.0
 SPLIT = {"valid": "next 20 %", "test": "last 20 %"}
 LEGEND = """\
 moved: the change, in the standard errors of before and after combined; at a bound: the fitted runs would take it
-further"""
+further; a threshold: in conditions alone, so it has no error"""
 
 
 def print_fit(result: Calibration, file: str | None) -> None:
@@ -122,18 +123,22 @@ def _methods_table(result: Calibration) -> Table:
 def _constants_table(result: Calibration) -> Table:
     several = any(c.model for c in result.constants)
     staged = result.steps is not None
+    # of the whole form, because a written one lacks the methods whose constants are all 0
+    whole = complete(parse(result.programs[0].program))
+    chosen = {f"{f.name}.{name}" for f in whole.functions for name in thresholds(f)}
 
     def cells(c: ConstantChange) -> Row:
         error, state = certainty_cells(ConstantRecord(c.standard_error, c.bound, c.identified))
-        decided = "held" if c.held else state if c.bound else f"{c.determined:.2f}"
+        chooses = not error and f"{c.method}.{c.name}" in chosen
+        decided = "-" if c.held or c.bound or chooses else f"{c.determined:.2f}"
         name = f"{c.method}.{c.name}" + (f", {alias(c.model) if c.model else 'all models'}" if several else "")
         between = [f"{c.after_steps:g}"] if staged else []
         moved = "" if c.moved is None else f"{c.moved:+.1f}"
         values = f"{c.before:g}", *between, f"{c.after:g}"
-        return row(name, *values, error, moved, decided)
+        return row(name, *values, error, moved, decided, "a threshold" if chooses else state)
 
     heads = ["constant", ">before", *[">after steps"] * staged, ">after"]
-    heads += [">standard error", ">moved", "~decided"]
+    heads += [">standard error", ">moved", ">decided", "~by the data"]
     return Table.of("Constants", "|".join(heads), map(cells, result.constants))
 
 

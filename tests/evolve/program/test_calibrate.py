@@ -87,6 +87,17 @@ def test_factors_of_kernels_that_the_runs_do_not_have_keep_the_programs_values(
         assert c["after"] == c["before"] and c["determined"] == 0.0
 
 
+def test_a_threshold_is_called_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "steps.py"
+    program.write_text(
+        "def step_time(b, s, *, few=9e3, many=16e3, more=48.0):\n    return few if b.decode_reqs < more else many\n",
+        "utf-8",
+    )
+    assert run_command(["fit", str(program), "--id", SEVEN, "--out", str(tmp_path / "fitted.py")]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("step_time.more "))
+    assert line.split()[-3:] == ["-", "a", "threshold"]
+
+
 def test_the_share_that_the_runs_decide_is_printed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
     args = "champion", "--id", SEVEN, "--only", "gemm,queueing_time.base"
     result = fitted(capsys, *args)
@@ -94,7 +105,9 @@ def test_the_share_that_the_runs_decide_is_printed_and_explained(capsys: pytest.
     printed = capsys.readouterr().out
     for c in result["constants"]:
         (line,) = (line for line in printed.splitlines() if line.startswith(f"{c['method']}.{c['name']} "))
-        assert line.split()[-1] == ("held" if c["held"] else f"{c['determined']:.2f}")
+        state = "held" if c["held"] else "identified" if c["identified"] else "NOT identified"
+        assert line.rstrip().endswith(f" {state}")
+        assert (" - " if c["held"] else f" {c['determined']:.2f} ") in line
         assert not c["identified"] or c["determined"] > IDENTIFIED
     free = result["degrees_of_freedom"]
     assert free["effective"] == pytest.approx(sum(c["determined"] for c in result["constants"]))
