@@ -128,7 +128,8 @@ def _constants_table(result: Calibration) -> Table:
     chosen = {f"{f.name}.{name}" for f in whole.functions for name in thresholds(f)}
 
     def cells(c: ConstantChange) -> Row:
-        error, state = certainty_cells(ConstantRecord(c.standard_error, c.bound, c.identified))
+        known = ConstantRecord(c.standard_error, c.bound, c.identified, determined=c.determined, held=c.held)
+        error, state = certainty_cells(known)
         chooses = not error and f"{c.method}.{c.name}" in chosen
         decided = "-" if c.held or c.bound or chooses else f"{c.determined:.2f}"
         name = f"{c.method}.{c.name}" + (f", {alias(c.model) if c.model else 'all models'}" if several else "")
