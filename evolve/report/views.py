@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from evolve.terminal import command, say
 from simulator.errors import InputError
 from simulator.experiment.experiment import OVERLOADED
 from simulator.json import JsonObject
+
+RUNS_LEGEND = "data: what was fitted; errors of runs with unlike data cannot be compared."
 
 
 def archive_json(run: Run) -> JsonObject:
@@ -67,12 +69,25 @@ def _grid_table(run: Run, grid: Grid) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """A run folder: whether its report is written, and its champion's id and joint error in percent, if it has one."""
+    """A run folder: whether its report is written, and what that says.
+
+    data: hash of the runs that it fits; fitted: how many. champion: its id; joint, e2e, ttft, itl, transfer: its errors
+    in percent by the arrival seeds of the search. usd: spent on language models. None where there is none.
+    """
 
     run: str
     done: bool
-    joint: float | None
-    champion: int | None
+    joint: float | None = None
+    champion: int | None = None
+    e2e: float | None = None
+    ttft: float | None = None
+    itl: float | None = None
+    transfer: float | None = None
+    data: str | None = None
+    fitted: int | None = None
+    seed: int | None = None
+    candidates: int | None = None
+    usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,29 +130,54 @@ def inventory(folder: Path) -> Inventory:
 def _run_state(path: Path) -> RunState:
     report = path / REPORT
     if not report.exists():
-        return RunState(str(path), False, None, None)
+        return RunState(str(path), False)
     raw = report_json(report)
     try:
         best = raw["champion"]
-        return RunState(str(path), True, best["joint"] if best else None, best["id"] if best else None)
+        errors = {name: best[name] for name in ("joint", "e2e", "ttft", "itl", "transfer")} if best else {}
+        return RunState(
+            str(path),
+            True,
+            **errors,
+            champion=best["id"] if best else None,
+            data=raw["data"],
+            fitted=len(raw["fitted"]),
+            seed=raw["seed"],
+            candidates=raw["candidates"],
+            usd=raw["llm"]["usd"] if raw.get("llm") else None,
+        )
     except (KeyError, TypeError):
         raise InputError(f"{report}: is damaged: {REMEDY}") from None
 
 
+def _runs_table(runs: Sequence[RunState]) -> Table:
+    """A row for each run that is done."""
+    paid = any(run.usd is not None for run in runs)
+    rows = []
+    for run in runs:
+        errors = (run.e2e, run.ttft, run.itl, run.joint, run.transfer)
+        cells = ["-" if error is None else f"{error:.2f}" for error in errors]
+        usd = ["-" if run.usd is None else f"{run.usd:.2f}"] * paid
+        champion = "none scored" if run.champion is None else f"{run.champion}"
+        known = run.run, f"{run.data}"[:6], f"{run.fitted}", f"{run.seed}", f"{run.candidates}", champion
+        rows.append([*known, *cells, *usd])
+    heads = "run|data|>fitted|>seed|>candidates|>champion|>E2E|>TTFT|>ITL|>joint|>transfer" + "|>USD" * paid
+    title = "Runs, and the errors of their champions in percent by the arrival seeds of the search"
+    return Table.of(title, heads, rows)
+
+
 def print_inventory(inventory: Inventory) -> None:
-    """A line per run, then the shipped names."""
-    if any(run.joint is not None for run in inventory.runs):
-        legend("joint error")
-    say("Runs", "bold", end="")
-    say("" if inventory.runs else ": none yet; `evolve run` makes one")
+    """The runs, then the shipped names."""
+    done = [run for run in inventory.runs if run.done]
+    if done:
+        legend("joint error", "transfer error", also=RUNS_LEGEND)
+        show(_runs_table(done))
+    else:
+        say("Runs", "bold", end="")
+        say("" if inventory.runs else ": none yet; `evolve run` makes one")
     for run in inventory.runs:
-        state = "unfinished, to be continued with"
-        if run.joint is not None:
-            state = f"champion {run.champion}, joint error {run.joint:.2f} % by the arrival seeds of the search"
-        elif run.done:
-            state = "no candidate scored"
-        prose(f"  {run.run}: {state}")
         if not run.done:
+            prose(f"  {run.run}: unfinished, to be continued with")
             say(f"    {command('resume', run.run)}")
     lists = {"Programs": inventory.programs, "Methods": inventory.methods, "Configurations": inventory.configs,
              "Experiments": inventory.experiments,
