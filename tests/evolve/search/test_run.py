@@ -221,7 +221,8 @@ def check_shown(report: dict[str, Any], out: str) -> None:
 
 
 def test_archive_show_and_list_read_the_run(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    best = json.loads((tiny_run / "report.json").read_text())["champion"]["id"]
+    report = json.loads((tiny_run / "report.json").read_text())
+    best = report["champion"]["id"]
     assert run_command(["archive", str(tiny_run), "--json"]) == 0
     # the lowest joint error holds a cell; the champion, the simplest that is nearly as good, need not
     holder = min(json.loads(capsys.readouterr().out)["grid"], key=lambda e: e["joint"])
@@ -231,7 +232,14 @@ def test_archive_show_and_list_read_the_run(tiny_run: Path, capsys: pytest.Captu
     assert "def step_time(" in capsys.readouterr().out
     assert run_command(["list", "--runs", str(tiny_run.parent), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert listed["runs"][0]["champion"] == best and "default" in listed["configs"]
+    of_report = {name: report["champion"][name] for name in ("joint", "e2e", "ttft", "itl", "transfer")}
+    of_report |= {name: report[name] for name in ("data", "seed", "candidates")}
+    assert listed["runs"][0] == {
+        "run": str(tiny_run), "done": True, "champion": best, "fitted": len(report["fitted"]), "usd": None, **of_report
+    }  # fmt: skip
+    assert "default" in listed["configs"]
+    assert run_command(["list", "--runs", str(tiny_run.parent)]) == 0
+    assert f"  {report['champion']['e2e']:.2f}  {report['champion']['ttft']:.2f}  " in capsys.readouterr().out
 
 
 WITH_KEYS = ("panel", "ideas")  # configurations of language models, which need four keys
