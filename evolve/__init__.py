@@ -12,6 +12,7 @@ __version__ = "0.3.0"
 _INTERFACE = {
     "Fit": "evolve.interface.calls",
     "InputError": "simulator.errors",
+    "Plan": "evolve.program.plan",
     "Program": "evolve.interface.program",
     "Progress": "evolve.interface.search",
     "Run": "evolve.interface.run",
@@ -20,6 +21,7 @@ _INTERFACE = {
     "load_run": "evolve.interface.run",
     "predict": "evolve.interface.calls",
     "resume": "evolve.interface.search",
+    "sweep": "evolve.interface.calls",
 }
 __all__ = [*_INTERFACE, "search"]  # noqa: PLE0604 (strings all the same)
 

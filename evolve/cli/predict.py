@@ -48,7 +48,7 @@ def _planned(
     if not (model and hardware and rate_rps and prompt_len and output_len):
         raise InputError("a plan without a file needs --model, --hardware, --rate, --prompt-len and --output-len: give "
                          "all of them, or --experiments FILE")  # fmt: skip
-    return written(Plan(model, hardware, tp or 1, rate_rps, prompt_len, output_len))
+    return written(Plan(model, hardware, rate_rps, prompt_len, output_len, tp or 1))
 
 
 @click.command()

@@ -73,7 +73,7 @@ def _bands() -> Iterator[Column]:
 
 
 # what `Setting.deployed` has
-SETTING = (
+SETTING: tuple[Column, ...] = (
     text("hardware", "the GPU", paper=True),
     whole("tp", "tensor parallelism: GPUs", paper=True),
     whole("max_num_seqs", "most requests in a batch"),

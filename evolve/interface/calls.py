@@ -7,23 +7,31 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pandas as pd
 
-from evaluator.experiments import BUNDLED
+from evaluator.experiments import BUNDLED, Written, written_experiments
 from evaluator.fit.methods import METHODS
 from evolve.frames import constants as constant_frames
 from evolve.frames.predictions import predictions as prediction_frame
+from evolve.frames.sweep import sweep as sweep_frame
 from evolve.interface.program import Program
+from evolve.program.axes import parse_axes
 from evolve.program.fit.calibrate import Settings, calibrate
+from evolve.program.plan import Plan, written
 from evolve.program.predict import predict as predict_all
-from evolve.run.data import experiments_of
+from evolve.program.slo import parse_slo
+from evolve.program.sweep import sweep as predict_sweep
+from evolve.report.progress import Line
+from evolve.run.data import experiments_of, known_experiment
 from evolve.run.program import load
 from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Experiment
 
 MOST_SEEDS = 100
-Experiments = str | Path | Experiment | Sequence[str | Path | Experiment]
+Experiments = str | Path | Experiment | Plan | Sequence[str | Path | Experiment | Plan]
+Loads = str | Path | Plan | Sequence[str | Path | Plan]
 
 
 @dataclass(frozen=True)
@@ -50,19 +58,26 @@ class Fit:
 
 
 def load_experiments(experiments: Experiments = "bundled") -> tuple[Experiment, ...]:
-    """The experiments of YAML files; `bundled` are those that the project ships.
+    """The experiments of YAML files and plans; `bundled` are those that the project ships.
 
     Raises InputError for a file that cannot be read or is wrong, and if two experiments have the same id.
 
     >>> [e.id for e in evolve.load_experiments(experiments)]
     ['dense-chat', 'dense-code', 'sparse-chat', 'dense-overloaded']
     """
-    given = [experiments] if isinstance(experiments, str | Path | Experiment | Mapping) else experiments
+    given = [experiments] if isinstance(experiments, str | Path | Experiment | Plan | Mapping) else experiments
     found: list[Experiment] = []
     for item in given:
-        if not isinstance(item, str | Path | Experiment):
-            raise InputError(f"experiments: {shown(item)} is no experiment: give files, or what load_experiments gives")
-        found += [item] if isinstance(item, Experiment) else experiments_of(_files(str(item)))
+        match item:
+            case Experiment():
+                found.append(item)
+            case Plan():
+                found.append(written(item).experiment)
+            case str() | Path():
+                found += experiments_of(_files(str(item)))
+            case _:
+                remedy = "give files, plans, or what load_experiments gives"
+                raise InputError(f"experiments: {shown(item)} is no experiment: {remedy}")
     for i, e in enumerate(found):
         if e.id in {other.id for other in found[:i]}:
             raise InputError(f"experiments: there are two of the id {e.id!r}: rename one")
@@ -85,10 +100,47 @@ def predict(program: Program | str | Path, experiments: Experiments = "bundled",
     0  dense-chat                -1.0
     1  dense-code                 1.0
     """
-    if not isinstance(seeds, Integral) or not 1 <= seeds <= MOST_SEEDS:
-        raise InputError(f"seeds: {shown(seeds)}: must be a number from 1 to {MOST_SEEDS}: give another one")
-    forecasts = predict_all(_program(program).source, load_experiments(experiments), range(1, seeds + 1))
+    forecasts = predict_all(_program(program).source, load_experiments(experiments), _arrival_seeds(seeds))
     return prediction_frame(forecasts.experiments)
+
+
+def sweep(
+    program: Program | str | Path,
+    loads: Loads = "bundled",
+    *,
+    ids: str | Sequence[str] = (),
+    vary: Mapping[str, str | Sequence[float | str]] | None = None,
+    slo: str | Sequence[str] = (),
+    load_rps: float | None = None,
+    seeds: int = 3,
+) -> pd.DataFrame:
+    """What a program predicts at every combination of the values in `vary`, a row for each.
+
+    loads: plans or YAML files, of which `ids` name experiments. vary: by `rate` (requests/s), `hardware`, `tp`,
+    `max_num_seqs` or `max_num_batched_tokens`, values or FIRST:LAST:STEP. slo: limits such as `ttft_p99=500ms`.
+    load_rps: how many replicas does it take to serve so many requests/s? Then no rates are given. seeds: how many
+    arrival seeds. Raises InputError for anything that `evolve predict --sweep` refuses.
+
+    >>> chat = evolve.Plan("llama-3.1-8b", "H100", rate_rps=1, prompt_len=1000, output_len=300)
+    >>> rates = evolve.sweep("champion", chat, vary={"rate": [5, 20]}, slo="ttft_p99=500ms")
+    >>> rates[["rate_rps", "ttft_p99_ms", "holds"]].round()
+       rate_rps  ttft_p99_ms  holds
+    0       5.0         68.0   True
+    1      20.0      60173.0  False
+    """
+    axes = parse_axes([f"{key}={_values(values)}" for key, values in (vary or {}).items()])
+    if axes.rate and load_rps is not None:
+        raise InputError("load_rps tries the rates of one, two, three ... replicas: leave rate out of vary")
+    if load_rps is not None and not load_rps > 0.0:
+        raise InputError(f"load_rps: {shown(load_rps)}: must be requests/s above 0: give another number")
+    limits = parse_slo([word for text in _several(slo) for word in text.split(",")])
+    every = _written(loads)
+    names = _several(ids)
+    for name in names:
+        known_experiment("ids:", name, every)
+    chosen = [w for ident, w in every.items() if ident in names or not names]
+    swept = predict_sweep(_program(program).source, chosen, _arrival_seeds(seeds), axes, limits, Line(True), load_rps)
+    return sweep_frame(swept)
 
 
 def fit(
@@ -126,6 +178,40 @@ def fit(
         left_out=tuple(result.left_out),
         warnings=tuple(dict.fromkeys(text for texts in result.warnings.values() for text in texts)),
     )
+
+
+def _arrival_seeds(count: int) -> range:
+    if not isinstance(count, Integral) or not 1 <= count <= MOST_SEEDS:
+        raise InputError(f"seeds: {shown(count)}: must be a number from 1 to {MOST_SEEDS}: give another one")
+    return range(1, count + 1)
+
+
+def _several(values: Any) -> Sequence[Any]:
+    """The values; one alone, a text or not a sequence, as a sequence of it."""
+    return values if isinstance(values, Sequence) and not isinstance(values, str) else [values] if values != () else []
+
+
+def _values(values: object) -> str:
+    """The values of a key of a sweep as `--sweep` takes them."""
+    return values if isinstance(values, str) else ",".join(str(value) for value in _several(values))
+
+
+def _written(loads: Loads) -> dict[str, Written]:
+    """The experiments of plans and files with their entries, by id. Raises InputError for two of one id."""
+    found: dict[str, Written] = {}
+    for item in _several(loads):
+        if not isinstance(item, str | Path | Plan):
+            raise InputError(f"loads: {shown(item)} is no load: give files or plans, which say what can be varied")
+        of_item = [written(item)] if isinstance(item, Plan) else [
+            w for name in _files(str(item)) for w in written_experiments(name)
+        ]  # fmt: skip
+        for w in of_item:
+            if w.experiment.id in found:
+                raise InputError(f"loads: there are two of the id {w.experiment.id!r}: rename one")
+            found[w.experiment.id] = w
+    if not found:
+        raise InputError("loads: there are none: give files or plans")
+    return found
 
 
 def _program(program: Program | str | Path) -> Program:

@@ -19,7 +19,7 @@ from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
 
-QUANTITIES = ("mean", "p50", "p90", "p99")
+QUANTITIES: tuple[str, ...] = ("mean", "p50", "p90", "p99")
 Bands = Mapping[str, Mapping[float, Interval]]  # by figure of STATISTICS and level, in ms
 
 

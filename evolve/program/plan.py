@@ -15,21 +15,29 @@ DURATION_S = 600.0
 
 @dataclass(frozen=True)
 class Plan:
-    """A known model on known GPUs, and its load: Poisson arrivals for DURATION_S, lengths in tokens, no two prompts
-    alike. The engine has the defaults of an experiments file."""
+    """A known model on known GPUs under one steady load: Poisson arrivals at `rate_rps` requests/s for ten minutes.
+
+    prompt_len, output_len: tokens of every prompt, no two of which are alike, and of every answer. tp: the
+    tensor-parallel degree. The engine has the defaults of an experiments file.
+
+    >>> evolve.predict("champion", evolve.Plan("llama-3.1-8b", "H100", rate_rps=5, prompt_len=1000, output_len=300))[
+    ...     ["experiment", "ttft_mean_ms", "ttft_mean_80_low_ms", "ttft_mean_80_high_ms"]].round(1)
+             experiment  ttft_mean_ms  ttft_mean_80_low_ms  ttft_mean_80_high_ms
+    0  llama-3.1-8b-tp1          44.5                 42.3                  46.8
+    """
 
     model: str
     hardware: str
-    tp: int
     rate_rps: float
     prompt_len: int
     output_len: int
+    tp: int = 1
 
     @property
     def entry(self) -> JsonObject:
         """Its entry in an experiments file."""
         return {
-            "id": f"{self.model}-tp{self.tp}".replace(",", ""),
+            "id": f"{self.model}-tp{self.tp}",
             "model": self.model,
             "hardware": self.hardware,
             "engine": {"tensor_parallel": self.tp},

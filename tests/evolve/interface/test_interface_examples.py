@@ -17,6 +17,7 @@ from paths import ROOT
 import evolve
 
 INTERFACE = [importlib.import_module(f"evolve.interface.{name}") for name in ("program", "run", "search", "calls")]
+OTHERS = [importlib.import_module("evolve.program.plan")]  # of which the interface has a name
 FRAMES = [importlib.import_module(f"evolve.frames.{name}") for name in ("columns", "writing")]
 # What the annotations or the examples of others show.
 SHOWN_ELSEWHERE = {"Program.of", "Program.description"}
@@ -44,7 +45,7 @@ def examples(module: ModuleType, names: dict[str, object] | None = None) -> list
     return tests
 
 
-@pytest.mark.parametrize("module", INTERFACE + FRAMES, ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", INTERFACE + OTHERS + FRAMES, ids=lambda module: module.__name__)
 def test_examples_run(module: ModuleType, names: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     runner, reports = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), list[str]()
