@@ -28,7 +28,7 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import OVERLOADED, Experiment, Observation
 from simulator.experiment.file import BEGIN, experiment_from_mapping
 from simulator.experiment.observations import measured
-from simulator.experiment.trace import NOT_COUNTED, Trace, latencies_ms, repeated_share, rows_by_stage
+from simulator.experiment.trace import NOT_COUNTED, Trace, latencies_ms, repeated_share, rows_by_stage, windows
 from simulator.experiment.workload_entry import NO_FILES
 from simulator.json import JsonObject
 
@@ -276,7 +276,8 @@ def write_table(trace: Trace, path: Path) -> None:
     if r.deadline_us.any():
         patience_s = (r.deadline_us - r.arrival_us) / 1e6
         columns["timeout_s"] = pa.array(patience_s, mask=r.deadline_us == 0)
-    if (r.stage == NOT_COUNTED).any():
+    counted = r.stage != NOT_COUNTED
+    if not counted.all() or not np.array_equal(r.stage, windows(r.arrival_us)):  # else a reader finds the same windows
         columns["stage"] = pa.array(r.stage)
     if recorded:
         columns |= {name: pa.array(getattr(recorded, name), from_pandas=True) for name in ("e2e_ms", "ttft_ms")}

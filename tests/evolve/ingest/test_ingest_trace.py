@@ -54,6 +54,16 @@ def test_a_table_gives_the_requests_that_the_trace_gave(tmp_path: Path, capsys: 
     assert told["bench.json"]["measured"] == 2
 
 
+def test_the_stages_of_a_file_stay_what_they_are(tmp_path: Path) -> None:
+    rows = [f"{0.5 * i:g},200,20,{i // 240}" for i in range(720)]  # three stages of 240 requests, 120 s each
+    (tmp_path / "staged.csv").write_text("\n".join(["arrival_s,input_len,output_len,stage", *rows]), "utf-8")
+    out = tmp_path / "out"
+    assert evolve("ingest", "--trace", tmp_path / "staged.csv", "--out", out, *WHERE) == 0
+    (experiment,) = load_experiments(out / "traces.yaml")
+    assert [stage.duration_s for stage in experiment.workload.stages] == [120.0, 120.0, 120.0]
+    assert [stage.rate for stage in experiment.workload.stages] == pytest.approx([2.0, 2.0, 2.0], rel=0.01)
+
+
 def test_further_traces_join_those_that_are_there(tmp_path: Path) -> None:
     own, azure, *_ = files(tmp_path)
     out = tmp_path / "out"
