@@ -6,6 +6,7 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, ids_option, load, named_experiments
+from evolve.program.drift import NONE
 from evolve.program.drift import drift as drift_of
 from evolve.program.drift_view import print_drift
 
@@ -22,7 +23,8 @@ def drift(program: str, experiments: str, ids: tuple[str, ...], as_json: bool, c
     The residuals of E2E, TTFT and ITL of every load stage are compared with how far the program was off on held-out
     runs. If they are larger, the constants before the queue (alpha), those of the step (beta) and all are fitted again
     to the new runs: the least that brings the residuals back is what to recalibrate, and if nothing does, the form no
-    longer fits. Exit status 1 if anything drifted.
+    longer fits. Exit status 1 if anything drifted, or if so little is known of the program's errors that these runs
+    cannot tell.
 
     \b
     evolve drift champion --experiments tonight.yaml
@@ -34,4 +36,4 @@ def drift(program: str, experiments: str, ids: tuple[str, ...], as_json: bool, c
         print_json(result.to_json() | {"next": following})
     else:
         print_drift(result, experiments)
-    return 1 if result.drifted else 0
+    return 0 if result.verdict == NONE else 1

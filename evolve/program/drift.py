@@ -34,14 +34,14 @@ from evolve import __version__
 from evolve.program.bands import class_of
 from evolve.program.beware import refuse_absurd
 from evolve.program.drift_tests import (
-    CHANNELS,
     FIRST,
     LEVEL,
     PACE,
     ChannelTest,
     StageResidual,
+    blind,
     channel_tests,
-    least_shift,
+    least_shifts_pct,
 )
 from evolve.run.data import fittable, nothing_to_fit, why_not_fitted
 from evolve.run.program import Source
@@ -57,8 +57,9 @@ from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
 
-NONE, ALPHA, BETA, BOTH, FORM = VERDICTS = (
+NONE, ALPHA, BETA, BOTH, FORM, CANNOT_TELL = VERDICTS = (
     "no drift found", "recalibrate alpha", "recalibrate beta", "recalibrate alpha and beta", "form no longer fits",
+    "cannot tell",
 )  # fmt: skip
 REFITS: dict[str, tuple[str, ...]] = {ALPHA: ("alpha",), BETA: ("beta",), BOTH: ("alpha", "beta")}  # words of --only
 HELD_OUT, IN_SAMPLE = "held-out errors", "errors in sample"
@@ -102,13 +103,12 @@ class Drift:
 
     @property
     def drifted(self) -> bool:
-        return self.verdict != NONE
+        return self.verdict not in (NONE, CANNOT_TELL)
 
     @property
     def least_shift_pct(self) -> dict[str, float | None]:
         """By channel, the smallest shift that these runs would show, percent of what is predicted."""
-        shifts = {channel: least_shift(self.residuals, self.tests, channel) for channel in CHANNELS}
-        return {channel: None if shift is None else 100.0 * shift for channel, shift in shifts.items()}
+        return least_shifts_pct(self.residuals, self.tests)
 
     def next_command(self, file: str) -> str | None:
         """The command to continue with, for the experiments file that the runs are from; None without a drift."""
@@ -183,6 +183,7 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     residuals = check.residuals([predicted[i] for i in kept])
     tests = channel_tests(residuals, measure.freedom)
     refits = _refits(program, check) if any(t.rejects for t in tests) else ()
+    found = verdict(tests, refits)
     return Drift(
         name=source.name,
         key=key(program),
@@ -194,7 +195,7 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
         residuals=residuals,
         tests=tests,
         refits=refits,
-        verdict=verdict(tests, refits),
+        verdict=CANNOT_TELL if found == NONE and blind(residuals, tests) else found,
         undecided=tuple(_undecided(residuals, tests)),
     )
 
@@ -299,6 +300,9 @@ def _undecided(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest])
         lines.append("no TTFT was measured: whether alpha holds is undecided")
     if PACE not in channels:
         lines.append("neither ITL nor E2E was measured: whether beta holds is undecided")
+    if unseen := blind(residuals, tests):
+        lines.append(f"{' and '.join(unseen)}: not even times that double would be seen, so little is known of how far "
+                     "off the program is: fit it on more runs, or from the shipped champion")  # fmt: skip
     if len({r.model for r in residuals}) == 1:
         lines.append("one model: an error of this model alone cannot be told from a drift of its size or less")
     if max(r.stage for r in residuals) == 0:

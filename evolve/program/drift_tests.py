@@ -11,6 +11,8 @@ import scipy
 
 LEVEL = 0.01  # of all tests together (Bonferroni): the most false alarms
 PACE, FIRST = CHANNELS = "pace", "ttft"  # ITL, or E2E without one; TTFT
+NAMES = {PACE: "pace", FIRST: "TTFT"}
+BLIND_PCT = 100.0  # a shift that runs must show for their silence to mean anything: times that double
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,18 @@ def least_shift(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest]
     models = len({r.model for r in residuals if r.scale_of_channel(channel) is not None})
     critical = float(scipy.stats.t.isf(LEVEL / len(tests) / 2.0, test.freedom[1]))
     return math.expm1(critical / math.sqrt(models) * float(np.mean(scales)))
+
+
+def least_shifts_pct(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest]) -> dict[str, float | None]:
+    """`least_shift` of every channel in percent."""
+    shifts = {channel: least_shift(residuals, tests, channel) for channel in CHANNELS}
+    return {channel: None if shift is None else 100.0 * shift for channel, shift in shifts.items()}
+
+
+def blind(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest]) -> list[str]:
+    """The channels, by name, in which these runs would not even show a shift of BLIND_PCT."""
+    shifts = least_shifts_pct(residuals, tests)
+    return [NAMES[channel] for channel, pct in shifts.items() if pct is not None and pct > BLIND_PCT]
 
 
 def _statistics(

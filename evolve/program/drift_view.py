@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from evaluator.score import MEANS
 from evolve.program.drift import BOTH, IN_SAMPLE, Drift
-from evolve.program.drift_tests import FIRST, LEVEL, PACE, ChannelTest
+from evolve.program.drift_tests import LEVEL, NAMES, ChannelTest
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number, row
 from evolve.terminal import suggest
 
-NAMES = {PACE: "pace", FIRST: "TTFT"}
+MOST_PCT = 1000  # a larger shift is only called so
 LEGEND = f"""\
 Residuals of load stages: log(observed / predicted) in percent, and in brackets divided by how far off they may be: the
 program's {{scale}}, and what one draw of arrivals changes. The tests share a level of {100 * LEVEL:g} %, so that of a
@@ -26,13 +26,15 @@ def print_drift(result: Drift, file: str) -> None:
     show(_tests_table(result))
     if result.scale == IN_SAMPLE:
         prose("- No held-out errors of this program are known, so its errors in sample stand for them: they are "
-              "smaller, and there are more false alarms than stated.")  # fmt: skip
+              "smaller, so of several runs there are more false alarms than stated.")  # fmt: skip
     for ident, why in result.left_out.items():
         prose(f"- {ident} is left out: {why}")
     for line in result.undecided:
         prose(f"- {line}")
-    found = [f"{pct:.0f} % in {NAMES[channel]}" for channel, pct in result.least_shift_pct.items() if pct is not None]
-    prose(f"- These runs would show a shift of the mean from about {' or '.join(found)} on, no smaller one.")
+    found = [
+        f"{_percent(pct)} in {NAMES[channel]}" for channel, pct in result.least_shift_pct.items() if pct is not None
+    ]
+    prose(f"- These runs would show a shift of the mean from {' or '.join(found)} on, no smaller one.")
     if result.verdict == BOTH:
         prose("- Constants before the queue are named even if TTFT is as predicted: it contains steps, and with the "
               "recalibrated ones it would be off.")  # fmt: skip
@@ -40,6 +42,10 @@ def print_drift(result: Drift, file: str) -> None:
     prose(f"{result.name}: {result.verdict} ({where})", "bold")
     if following := result.next_command(file):
         suggest(following)
+
+
+def _percent(pct: float) -> str:
+    return f"about {pct:.0f} %" if pct <= MOST_PCT else f"more than {MOST_PCT:,} %"
 
 
 def _residuals_table(result: Drift) -> Table:

@@ -141,9 +141,12 @@ def test_without_held_out_errors_those_in_sample_are_taken_and_the_output_says_s
     data.write_text(tiny_world.DATA)
     assert run_command(["fit", "floor", "--experiments", str(data), "--out", str(tmp_path / "mine.py")]) == 0
     capsys.readouterr()
-    assert run_command(["drift", str(tmp_path / "mine.py"), "--experiments", str(data)]) == 0
+    assert run_command(["drift", str(tmp_path / "mine.py"), "--experiments", str(data)]) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert "errors in sample stand for them" in out and "no drift found (3 runs, 5 load stages)" in out
+    assert "errors in sample stand for them" in out
+    # Student's t of 2 degrees of freedom at 0.0025: of the TTFT, unlike the pace, nothing below 400 % would be seen
+    assert "TTFT: not even times that double would be seen" in out and "pace and TTFT" not in out
+    assert "mine.py: cannot tell (3 runs, 5 load stages)" in out
     assert "dense-overloaded is left out: overloaded" in out
 
 
