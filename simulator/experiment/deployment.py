@@ -17,7 +17,7 @@ from simulator.errors import Section
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
 from simulator.experiment.host_form import host_form
-from simulator.experiment.limits import LEAST_FIGURE, MOST_BLOCKS, MOST_FIGURE
+from simulator.experiment.limits import GPU, MOST_BLOCKS, MOST_GIB
 from simulator.experiment.observations import FREE
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
@@ -83,7 +83,7 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         given = Section(where, "model_config", config)
         has = given.has("extra_weights_gib")
         extra = (
-            given.number("extra_weights_gib", "give GiB, or leave it out", least=0.0, most=MOST_FIGURE) if has else 0.0
+            given.number("extra_weights_gib", "give GiB, or leave it out", least=0.0, most=MOST_GIB) if has else 0.0
         )
         held = ((unrouted + routed) * weight_bytes + tables * 2 + extra * GIB) / tp
         blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token)
@@ -150,8 +150,9 @@ def max_model_len(a: Architecture, engine: Engine, where: str) -> int:
 
 
 def _figure(gpu: Section, key: str, remedy: str) -> float:
-    """A figure of a datasheet."""
-    return gpu.number(key, remedy, above=0, least=LEAST_FIGURE, most=MOST_FIGURE)
+    """A figure of a datasheet. Raises InputError for one that no GPU has."""
+    least, most = GPU[key]
+    return gpu.number(key, remedy, above=0, least=least, most=most)
 
 
 def _kernels_of(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:

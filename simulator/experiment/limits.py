@@ -21,8 +21,16 @@ MOST_CONTEXT = 3_000_000_000  # tokens in a batch's KV cache; its square is belo
 MOST_BLOCK = 1_000_000  # tokens in a KV block
 MOST_BLOCKS = 100_000_000  # KV blocks
 MOST_GPUS = 10_000
-MOST_FIGURE = 1e9  # of a GPU's datasheet, in TFLOP/s, TB/s, GB/s or GB
-LEAST_FIGURE = 1e-6
+MOST_GIB = 1e9  # of a model's extra weights
+
+# Least and most of the figures of a GPU: far from any that there is, so that GB/s in place of TB/s, say, is an error.
+GPU = {
+    "bf16_tflops": (1.0, 100_000.0),
+    "fp8_tflops": (1.0, 100_000.0),
+    "memory_tb_per_s": (0.01, 100.0),
+    "link_gb_per_s": (0.1, 100_000.0),
+    "usable_gib": (0.5, 10_000.0),
+}
 
 ENGINE = {
     "tensor_parallel": MOST_GPUS,
