@@ -72,16 +72,21 @@ def _spelling(value: object) -> Iterator[str]:
             yield repr(value)
 
 
+def _close(name: object, known: Collection[str]) -> list[str]:
+    """The known name closest to a mistyped one, if any is close, whether in capitals or not."""
+    folded = {each.casefold(): each for each in known}
+    return [folded[key] for key in difflib.get_close_matches(str(name)[:200].casefold(), folded, n=1)]
+
+
 def nearest(name: object, known: Sequence[str]) -> str:
     """`did you mean 'x'?` with the known name closest to a mistyped one, or the list of all known names."""
-    close = difflib.get_close_matches(str(name)[:200], known, n=1)
+    close = _close(name, known)
     return f"did you mean '{close[0]}'?" if close else f"known are {', '.join(sorted(known))}"
 
 
 def nearest_listed(name: object, known: Sequence[str]) -> str:
     """`nearest` for the names of `evolve list`: where none is close, the three closest of them instead of all."""
-    close = difflib.get_close_matches(str(name), known, n=1)
-    if close:
+    if _close(name, known):
         return nearest(name, known)
     return f"the closest are {closest(name, known)}; `evolve list` has all"
 

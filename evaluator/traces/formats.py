@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from evaluator.traces.csv import header, mistyped, read_columns, seconds_of
+from evaluator.traces.csv import EMPTY, header, mistyped, read_columns, seconds_of
 from simulator.documents import read_json
 from simulator.errors import LARGEST_NUMBER, InputError, shown
 from simulator.experiment.limits import MOST_TOKENS
@@ -102,7 +102,7 @@ def _csv(path: Path) -> Rows:
     kinds = dict.fromkeys(wanted.values(), pa.float64())
     optional = [name for own, name in wanted.items() if own not in NEEDED or aliases is OURS]
     found = read_columns(path, names, kinds, optional)
-    columns = {own: np.where(np.isinf(found[t]), np.nan, found[t]) for own, t in wanted.items()}
+    columns = {own: np.where(found[t] == EMPTY, np.nan, found[t]) for own, t in wanted.items()}
     return Rows(columns, line, about=() if aliases is OURS else _not_read(names))
 
 

@@ -27,6 +27,7 @@ from simulator.experiment.trace import (
 from simulator.experiment.workload_entry import Files
 
 LATEST_S = 1e9  # seconds from the first arrival to the last
+QUICKEST_MS = 0.1  # of E2E for each token, below which latencies are hardly in ms
 ALONE = 0.05  # requests in flight on average, below which a load shows nothing of batches
 MOST_ABOUT = 1e15  # ns or s since any epoch that clocks begin at
 
@@ -215,15 +216,19 @@ def _notes(rows: Rows, kept: np.ndarray, name: str) -> tuple[str, ...]:
 
 
 def _alone(requests: Requests, recorded: Recorded | None, name: str) -> tuple[str, ...]:
-    """A note if hardly ever two requests are in flight, as where milliseconds were taken for seconds."""
+    """A note if hardly ever two requests are in flight, as where ms were taken for s, or the reverse."""
     if recorded is None or np.isnan(recorded.e2e_ms).all():
         return ()
     seconds = float(requests.arrival_us[-1]) / 1e6
     in_flight = float(np.nansum(recorded.e2e_ms)) / 1e3 / max(seconds, 1e-9)
     if in_flight >= ALONE:
         return ()
-    text = f"the requests of {name} come {seconds / len(requests):,.0f} s apart, so that hardly ever two are in flight"
-    return (f"{text}: if its arrivals are in ms, give seconds",)
+    apart_s = seconds / max(len(requests) - 1, 1)
+    text = f"the requests of {name} come {apart_s:,.3g} s apart, so that hardly ever two are in flight"
+    answered = ~np.isnan(recorded.e2e_ms)
+    token_ms = recorded.e2e_ms[answered].sum() / requests.output_len[answered].sum()
+    remedy = "latencies are in s, give ms" if token_ms < QUICKEST_MS else "arrivals are in ms, give seconds"
+    return (f"{text}: if its {remedy}",)
 
 
 def _lengths(folder: Path, name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +15,7 @@ from evaluator.fit.methods import METHODS
 from evolve.frames import constants as constant_frames
 from evolve.frames.predictions import predictions as prediction_frame
 from evolve.frames.sweep import sweep as sweep_frame
+from evolve.interface import arguments
 from evolve.interface.program import Program
 from evolve.program.axes import parse_axes
 from evolve.program.fit.calibrate import Settings, calibrate
@@ -65,7 +65,7 @@ def load_experiments(experiments: Experiments = "bundled") -> tuple[Experiment, 
     >>> [e.id for e in evolve.load_experiments(experiments)]
     ['dense-chat', 'dense-code', 'sparse-chat', 'dense-overloaded']
     """
-    given = [experiments] if isinstance(experiments, str | Path | Experiment | Plan | Mapping) else experiments
+    given = _several(experiments)
     found: list[Experiment] = []
     for item in given:
         match item:
@@ -76,8 +76,8 @@ def load_experiments(experiments: Experiments = "bundled") -> tuple[Experiment, 
             case str() | Path():
                 found += experiments_of(_files(str(item)))
             case _:
-                remedy = "give files, plans, or what load_experiments gives"
-                raise InputError(f"experiments: {shown(item)} is no experiment: {remedy}")
+                remedy = "give files (`evolve ingest --trace` makes one of a table), plans or Experiment values"
+                raise InputError(f"experiments: {arguments.spelled(item)} is no experiment: {remedy}")
     for i, e in enumerate(found):
         if e.id in {other.id for other in found[:i]}:
             raise InputError(f"experiments: there are two of the id {e.id!r}: rename one")
@@ -128,12 +128,14 @@ def sweep(
     0       5.0         68.0   True
     1      20.0      60173.0  False
     """
+    if vary is not None and not isinstance(vary, Mapping):
+        raise InputError(f'vary: {shown(vary)}: names no values: give a mapping such as {{"rate": [5, 10]}}')
     axes = parse_axes([f"{key}={_values(values)}" for key, values in (vary or {}).items()])
     if axes.rate and load_rps is not None:
         raise InputError("load_rps tries the rates of one, two, three ... replicas: leave rate out of vary")
     if load_rps is not None and not load_rps > 0.0:
         raise InputError(f"load_rps: {shown(load_rps)}: must be requests/s above 0: give another number")
-    limits = parse_slo([word for text in _several(slo) for word in text.split(",")])
+    limits = parse_slo([word for text in _several(slo) for word in str(text).split(",")])
     every = _written(loads)
     names = _several(ids)
     for name in names:
@@ -153,7 +155,7 @@ def fit(
 ) -> Fit:
     """The same form with constants from these experiments, one value for all models.
 
-    only: change only these constants: `alpha`, `beta`, a method, or names. method: as for `evolve fit`. out: write the
+    only: change only these constants: `alpha`, `beta`, a method, or names. method: one of `evolve fit`. out: write the
     program to this file, with its record; predictions of the program have intervals only then. Raises InputError if
     nothing can be fitted.
 
@@ -161,13 +163,15 @@ def fit(
     >>> fit.program == evolve.Program("linear"), list(fit.errors["experiment"])
     (True, ['dense-chat', 'dense-code', 'sparse-chat'])
     """
-    if method not in METHODS:
-        raise InputError(f"method: {method!r}: is not a method: choose one of {', '.join(METHODS)}")
-    names = (only,) if isinstance(only, str) else tuple(only)
+    if method not in tuple(METHODS):
+        raise InputError(f"method: {shown(method)}: is not a method: choose one of {', '.join(METHODS)}")
+    names = tuple(only.split(",") if isinstance(only, str) else _several(only))
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(f"only: {shown(only)}: names no constants: give alpha, beta, a method, or names")
     source, settings = _program(program).source, Settings((method,), only=names)
     with TemporaryDirectory() as folder:
         # The program and its record are read back from the file, so that they are those of `evolve fit`.
-        file = Path(folder) / "fitted.py" if out is None else Path(out)
+        file = Path(folder) / "fitted.py" if out is None else arguments.path("out", out, "a file to write")
         result = calibrate(source, load_experiments(experiments), file, settings)
         [written] = result.out
         fitted = load(written)
@@ -181,14 +185,13 @@ def fit(
 
 
 def _arrival_seeds(count: int) -> range:
-    if not isinstance(count, Integral) or not 1 <= count <= MOST_SEEDS:
-        raise InputError(f"seeds: {shown(count)}: must be a number from 1 to {MOST_SEEDS}: give another one")
-    return range(1, count + 1)
+    return range(1, arguments.whole("seeds", count, 1, MOST_SEEDS) + 1)
 
 
-def _several(values: Any) -> Sequence[Any]:
-    """The values; one alone, a text or not a sequence, as a sequence of it."""
-    return values if isinstance(values, Sequence) and not isinstance(values, str) else [values] if values != () else []
+def _several(values: object) -> list[Any]:
+    """The values; one alone, such as a text, as a list of it."""
+    alone = isinstance(values, str | Mapping | pd.DataFrame) or not isinstance(values, Iterable)
+    return [values] if alone else [*values]  # type: ignore[misc]
 
 
 def _values(values: object) -> str:
@@ -201,7 +204,7 @@ def _written(loads: Loads) -> dict[str, Written]:
     found: dict[str, Written] = {}
     for item in _several(loads):
         if not isinstance(item, str | Path | Plan):
-            raise InputError(f"loads: {shown(item)} is no load: give files or plans, which say what can be varied")
+            raise InputError(f"loads: {arguments.spelled(item)} is no load: give files or plans, which can be varied")
         of_item = [written(item)] if isinstance(item, Plan) else [
             w for name in _files(str(item)) for w in written_experiments(name)
         ]  # fmt: skip

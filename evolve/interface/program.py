@@ -16,11 +16,13 @@ import pandas as pd
 from evaluator.deployments import named_deployment
 from evolve.export.latex import to_latex
 from evolve.frames import constants as frames
+from evolve.interface import arguments
 from evolve.program.show import Description, describe
 from evolve.run.program import Source, load
 from simulator.bind import Bound, bind
-from simulator.errors import InputError
+from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.limits import MOST_GPUS, MOST_TOKENS
 from simulator.fields import Active, raw_row
 from simulator.language.infer import check_units
 from simulator.language.key import key
@@ -33,6 +35,7 @@ from simulator.text import visible
 Request = tuple[int, int]  # its new tokens in a step, and its tokens of context before the step
 Batch = Iterable[Request] | Mapping[Request, int]  # requests, or how many there are of each kind
 Deployment = Experiment | tuple[str, str, int]  # that of an experiment; or model, GPU and TP degree
+LONGEST = 100  # characters of a wrong argument in a message
 TEXT = re.compile(r"\bdef\s+\w+\s*\(")  # what a program's text has, and no name
 
 
@@ -52,7 +55,8 @@ class Program:
     """
 
     def __init__(self, program: str | Path) -> None:
-        self.source = _of_text(program) if isinstance(program, str) and TEXT.search(program) else load(str(program))
+        named = arguments.path("program", program, "a shipped name, a file, RUN:ID, a text, or a run's champion")
+        self.source = _of_text(program) if isinstance(program, str) and TEXT.search(program) else load(str(named))
 
     @classmethod
     def of(cls, source: Source) -> Program:
@@ -140,12 +144,15 @@ class Program:
         return self._bound(deployment).step_us(raw_row(_requests(batch)))
 
     def queueing_us(self, prompt_tokens: int, deployment: Deployment) -> float:
-        """The time in us from a request's arrival to the queue. Arguments as for `step_us`.
+        """The time in us from a request's arrival to the queue; `deployment` as for `step_us`.
+
+        Raises InputError for tokens that no request can have.
 
         >>> round(evolve.Program("champion").queueing_us(500, ("llama-2-7b", "H100", 1)) / 1000)  # ms
         15
         """
-        return self._bound(deployment).queueing_us(prompt_tokens)
+        tokens = arguments.whole("prompt_tokens", prompt_tokens, 1, MOST_TOKENS)
+        return self._bound(deployment).queueing_us(tokens)
 
     def latex(self) -> str:
         r"""The formulas as LaTeX, to be set between `\[` and `\]`.
@@ -172,9 +179,10 @@ class Program:
             facts = deployment.facts
         elif isinstance(deployment, tuple) and len(deployment) == 3:
             model, hardware, tp = deployment
-            facts = named_deployment(model, hardware, tp, "deployment").facts
+            degree = arguments.whole("deployment: TP degree", tp, 1, MOST_GPUS)
+            facts = named_deployment(str(model), str(hardware), degree, "deployment").facts
         else:
-            raise InputError(f"deployment: {deployment}: give an experiment, or (model, GPU, TP degree)")
+            raise InputError(f"deployment: {str(deployment)[:LONGEST]}: give an experiment, or (model, GPU, TP degree)")
         program = self.source.complete
         return bind(assemble(program), program.theta, facts)
 
@@ -205,6 +213,8 @@ def _of_text(text: str) -> Source:
 
 def _requests(batch: Batch) -> list[Active]:
     """The requests of a batch. Raises InputError for a pair or a count that no batch has."""
+    if not isinstance(batch, Iterable):
+        raise InputError(f"batch: {shown(batch)}: is no batch: give a list of (new tokens, tokens of context)")
     counted = batch.items() if isinstance(batch, Mapping) else ((pair, 1) for pair in batch)
     requests = []
     for pair, given in counted:
@@ -212,9 +222,9 @@ def _requests(batch: Batch) -> list[Active]:
             new, context, count = (index(value) for value in (*pair, given))  # numpy's whole numbers too
         except (TypeError, ValueError):
             new = context = count = -1
-        if new < 1 or context < 0 or count < 0:
-            raise InputError(f"batch: {pair} * {given}: are no requests: give (new tokens >= 1, tokens of context >= "
-                             "0) and a count >= 0, all whole numbers")  # fmt: skip
+        if not 1 <= new <= MOST_TOKENS or not 0 <= context <= MOST_TOKENS or count < 0:
+            remedy = f"give (new tokens >= 1, tokens of context >= 0), both up to {MOST_TOKENS:,}, and a count >= 0"
+            raise InputError(f"batch: {pair} * {given}: are no requests: {remedy}, all whole numbers")
         decodes = new == 1 and context > 0
         requests += [Active(context if decodes else context + new, context, new)] * count
     return requests

@@ -13,6 +13,7 @@ from evolve.frames import ledger as ledger_frames
 from evolve.frames import predictions as prediction_frames
 from evolve.frames import run as frames
 from evolve.frames import validation as validation_frames
+from evolve.interface import arguments
 from evolve.interface.program import Program
 from evolve.program.forecast import Comparison
 from evolve.propose.llm import ledger
@@ -28,6 +29,8 @@ from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 from simulator.language.complete import complete
 from simulator.language.parse import parse
+
+MOST_ID = 10**12  # more proposals than any run has
 
 
 class Run:
@@ -98,7 +101,8 @@ class Run:
         >>> evolve.load_run(path).program(1).features
         ('b.kv_read_us', 'b.weight_read_us', 's.weights_us')
         """
-        return Program.of(of_run(self._run, self._searched.outcomes, number))
+        ident = arguments.whole("number", number, 0, MOST_ID)
+        return Program.of(of_run(self._run, self._searched.outcomes, ident))
 
     @cached_property
     def errors(self) -> pd.DataFrame:
@@ -191,4 +195,4 @@ def load_run(path: str | Path) -> Run:
     Traceback (most recent call last):
     simulator.errors.InputError: seeds: is not a run (no run.json, config.yaml): `evolve list` names the runs
     """
-    return Run(open_run(Path(path)))
+    return Run(open_run(arguments.path("path", path, "the folder of a run")))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from archive.population import Population
+from evolve.interface import arguments
 from evolve.interface.program import Program
 from evolve.interface.run import Run
 from evolve.pool.local import local
@@ -19,7 +20,7 @@ from evolve.run.config import Config, config_from, load_config, to_mapping
 from evolve.run.folder import open_run
 from evolve.run.program import load
 from evolve.search import run as run_module
-from simulator.errors import InputError
+from simulator.errors import InputError, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Progress:
     joint_pct: float | None
     transfer_pct: float | None
 
+
+MOST_WORKERS = 10_000
 
 Watcher: TypeAlias = Callable[[Progress], object]
 Start: TypeAlias = str | Path | Program
@@ -71,10 +74,14 @@ def search(
     >>> len(run.programs), run.champion is not None
     (9, True)
     """
+    if not isinstance(config, Mapping):
+        arguments.path("config", config, "a bundled name, a YAML file, or its contents as a mapping")
     changed = to_mapping(load_config(str(config))) if not isinstance(config, Mapping) else dict(config)
     changed |= {name: value for name, value in (("budget", budget), ("seed", seed)) if value is not None}
     settings = _starting_from(config_from(changed, "config" if isinstance(config, Mapping) else str(config)), start)
-    return _work(run_module.start(settings, Path(out) if out is not None else None), workers, on_progress)
+    folder_of_run = None if out is None else arguments.path("out", out, "a folder to create")
+    _check(workers, on_progress)  # before there is a folder
+    return _work(run_module.start(settings, folder_of_run), workers, on_progress)
 
 
 def resume(path: str | Path, *, workers: int | None = None, on_progress: Watcher | None = None) -> Run:
@@ -84,12 +91,15 @@ def resume(path: str | Path, *, workers: int | None = None, on_progress: Watcher
     >>> evolve.resume(first.path, workers=1).champion == first.champion  # a finished run stays as it is
     True
     """
-    return _work(open_run(Path(path)), workers, on_progress)
+    return _work(open_run(arguments.path("path", path, "the folder of a run")), workers, on_progress)
 
 
 def _starting_from(config: Config, start: Start | Sequence[Start]) -> Config:
     """The configuration with these programs to start from besides its own."""
     listed: Sequence[Start] = [start] if isinstance(start, str | Path | Program) else start
+    for program in listed:
+        if not isinstance(program, Program):
+            arguments.path("start", program, "programs by name or file, or evolve.Program")
     mapping = to_mapping(config)
     mapping["search"]["start"] += [absolute(_named(program)) for program in listed]
     return config_from(mapping, "start")
@@ -110,7 +120,16 @@ def _named(program: Start) -> str:
     return program.name
 
 
+def _check(workers: object, on_progress: object) -> None:
+    """Raises InputError for a number of workers, or something to be called, that is none."""
+    if workers is not None:
+        arguments.whole("workers", workers, 1, MOST_WORKERS)
+    if on_progress is not None and not callable(on_progress):
+        raise InputError(f"on_progress: {shown(on_progress)}: cannot be called: give a function of one Progress")
+
+
 def _work(run: folder.Run, workers: int | None, on_progress: Watcher | None) -> Run:
+    _check(workers, on_progress)
     line = progress.Line(quiet=True)
     watched = _Watched(run, line, on_progress) if on_progress else None
     pool = local(workers or available_cores(), line)

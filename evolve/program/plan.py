@@ -52,8 +52,8 @@ class Plan:
 
 def written(plan: Plan) -> Written:
     """The plan as an experiment of a file. Raises InputError for an unknown name, and for what cannot be served."""
-    known_model(plan.model, f"--model {plan.model}")
-    known_gpu(plan.hardware, f"--hardware {plan.hardware}")
+    known_model(str(plan.model), f"--model {plan.model}")
+    known_gpu(str(plan.hardware), f"--hardware {plan.hardware}")
     where = f"--model {plan.model} --hardware {plan.hardware} --tp {plan.tp}"
     experiment = experiment_from_mapping(plan.entry, where, known_models(), hardware_table())
     return Written(experiment, plan.entry, NO_FILES)

@@ -24,7 +24,7 @@ from evolve.run.trust import Trust, trust_of
 from simulator.bind import Bound, bind
 from simulator.clock.steps import Steps, steps_of
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import Experiment, Workload
 from simulator.experiment.file import experiment_under
 from simulator.experiment.load import limits_of, load_of
 from simulator.experiment.workload import at_rate, is_recorded, mean_rate, seeds_of, share_of
@@ -36,6 +36,11 @@ FLAT = (
     "each rate is constant over the whole load, which has no stages then: `--load`, or predict without rates, keeps "
     "the peaks of stages"
 )
+
+
+def _loses_stages(workload: Workload, rate: float) -> bool:
+    """Whether the load has stages that it lacks at another rate: traces, and stages of several lengths, keep theirs."""
+    return len(workload.stages) > len(at_rate(workload, rate).stages)
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,8 @@ def sweep(
     deployments = [_deployment(question, *pair) for pair in pairs]
     built = [d.built for d in deployments if isinstance(d, _Deployment)]
     uneven = any(len(w.experiment.workload.stages) > 1 for w in written)
-    known = [*about(source, built), *[FLAT] * (uneven and bool(axes.rate))]
+    levelled = axes.rate and any(_loses_stages(w.experiment.workload, axes.rate[0]) for w in written)
+    known = [*about(source, built), *([FLAT] if levelled else [])]
     blocks: list[Block] = []
     done = count(1)
     try:

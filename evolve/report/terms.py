@@ -23,7 +23,8 @@ TERMS = {
     "merit": "the mean of joint and transfer error; the joint error where transfer was not measured",
     "sound": "contradicts no datasheet, and in a search of kernel fields no measured kernel (`evolve check --physics`)",
     "standard error": "how far off a constant may be, from the residuals",
-    "transfer error": "the error on the worst quarter of runs, left out by model, TP degree, architecture or GPU",
+    "transfer error": "the error on the worst quarter of runs, left out by model, TP degree, architecture or GPU; "
+    "20 at most",
     "worst 3": "the mean of the three largest E2E errors, percent",
 }
 

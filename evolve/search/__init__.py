@@ -3,7 +3,10 @@
 Start at `search.py`. `assessor.py` turns proposals into outcomes, `workers.py` runs the computation, `run.py` carries
 out a whole search in a run folder, and `attribution.py` counts what each proposer contributed.
 
-The package is also the function `evolve.search(config, ...)` of the Python interface, see evolve.interface.search.
+The package is also a function of the Python interface, which `help(evolve.interface.search.search)` explains:
+
+    evolve.search(config="default", start=(), *, budget=None, seed=None, workers=None, out=None, on_progress=None)
+
 Importing the package sets the attribute `search` of `evolve`, so whatever has that name must be both.
 """
 

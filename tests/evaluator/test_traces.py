@@ -104,6 +104,18 @@ def test_pieces_are_numbered_and_those_without_a_number_are_their_own(tmp_path: 
     assert a[0] == b[0] and len({*a, *b, *c}) == 4 and [len(x) for x in (a, b, c)] == [2, 2, 1]
 
 
+def test_latencies_in_seconds_are_noted(tmp_path: Path) -> None:
+    rows = [f"{i / 2},100,50,2" for i in range(300)]
+    said = "the requests of t.csv come 0.5 s apart, so that hardly ever two are in flight: if its latencies are in s, give ms"
+    assert trace_of(tmp_path, "t.csv", "\n".join([HEAD + ",e2e_ms", *rows])).notes == (said,)
+
+
+def test_an_infinite_latency_is_refused(tmp_path: Path) -> None:
+    rows = [f"{i / 2},100,50,{'inf' if i == 2 else 2000}" for i in range(9)]
+    with pytest.raises(InputError, match=r"t\.csv:4: e2e_ms is inf"):
+        trace_of(tmp_path, "t.csv", "\n".join([HEAD + ",e2e_ms", *rows]))
+
+
 def test_arrivals_in_milliseconds_are_noted(tmp_path: Path) -> None:
     """Ten requests/s of 2 s each are 20 in flight, and a thousandth of that if ms are taken for seconds."""
     rows = [f"{100 * i},100,50,2000" for i in range(300)]

@@ -159,7 +159,7 @@ CASES: dict[str, list[Case]] = {
         Case(lambda w: ["ablate", w / "[no].py"], (f"/{SHOWN}/[no].py: cannot be read",), 2),
     ],
     "drift": [
-        Case(lambda w: ["drift", w / "[f].py", "--experiments", w / "[e].yaml"], (CHAT, OVERLOADED, f"/{SHOWN}/[f].py")),
+        Case(lambda w: ["drift", w / "[f].py", "--experiments", w / "[e].yaml"], (CHAT, OVERLOADED, f"/{SHOWN}/[f].py"), 1),
         Case(lambda w: ["drift", "champion", "--experiments", w / "[no].yaml"], (f"/{SHOWN}/[no].yaml: cannot be read",), 2),
     ],
     "sensitivity": [

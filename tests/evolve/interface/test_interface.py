@@ -222,9 +222,9 @@ def test_experiments_are_files_values_or_bundled(tmp_path: Path) -> None:
     assert list(evolve.predict("linear", mine[1:3])["experiment"]) == ["dense-code", "sparse-chat"]
     with pytest.raises(evolve.InputError, match="there are two of the id 'dense-chat'"):
         evolve.load_experiments([data, mine[0]])
-    with pytest.raises(evolve.InputError, match="seeds: 0: must be a number from 1 to 100"):
+    with pytest.raises(evolve.InputError, match="seeds: 0: must be a whole number from 1 to 100"):
         evolve.predict("linear", mine, seeds=0)
-    with pytest.raises(evolve.InputError, match=r"seeds: \[1, 2\]: must be a number from 1 to 100"):
+    with pytest.raises(evolve.InputError, match=r"seeds: \[1, 2\]: must be a whole number from 1 to 100"):
         evolve.predict("linear", mine, seeds=[1, 2])  # type: ignore[arg-type]
     with pytest.raises(evolve.InputError, match="experiments: there are none: give files"):
         evolve.predict("linear", [])

@@ -158,6 +158,10 @@ def test_rates_have_no_stages_and_a_shared_load_has_them(tmp_path: Path, capsys:
     for file, option, value, warned in ((peaks, "--sweep", "rate=10", True), (flat, "--sweep", "rate=10", False),
                                         (peaks, "--load", "20", False), (peaks, "--sweep", "tp=1", False)):  # fmt: skip
         assert any(line.startswith(said) for line in printed(capsys, "--experiments", file, option, value)["warnings"]) == warned
+    # stages with lengths of their own stay stages at any rate
+    stages = [{"rate": 10.0, "duration_s": 60.0}, {"rate": 80.0, "duration_s": 5.0, "output_len": 30}]
+    own = plan(tmp_path / "own.yaml", (1.0, 1.0), stages=stages)
+    assert not any(line.startswith(said) for line in printed(capsys, "--experiments", own, "--sweep", "rate=10")["warnings"])
 
 
 def test_without_limits_or_for_several_services_that_is_said(
