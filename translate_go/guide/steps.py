@@ -46,6 +46,7 @@ _MAIN = """
 {names}
 - `header.yaml` and `trace.csv` are a trace in the host's own format, TraceV2. `evolve simulate --experiments FILE
   --id ID --export tracev2 --out FOLDER` writes one of an experiment's load (of a shipped one without `--experiments`).
+  The format has one prefix a request, so what the turns of conversations share is lost: a warning says what that costs.
 - Without `--horizon` (us), `replay` ends at twice the last arrival, and what is then queued or running does not count.
 - `--cache-signal-delay 0 --snapshot-refresh-interval 0` makes it 13 times as fast, with the same results on one
   instance: 2.9 s instead of 31 to 40 s of user time for 16,800 requests.
