@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from evolve.dimensions.dimension import CARE, GOOD, POOR, Dimension, Exhibit, Va
 from evolve.dimensions.evidence import Evidence
 from evolve.program.accuracy import accuracy
 from evolve.program.emit import provenance
+from evolve.program.plan import Plan
 from evolve.run.program import Source
 from evolve.terminal import command
 from simulator.errors import InputError
@@ -63,7 +65,10 @@ def ease(evidence: Evidence) -> Dimension:
     few = len(needed) <= MOST_FIELDS and seconds is not None and seconds <= MOST_S
     level = POOR if not few else CARE if kernels else GOOD
     took = "fails" if seconds is None else f"takes {seconds:.0f} s, process start and replay included"
-    sentence = f"A first prediction needs one file of {len(needed)} values and one command, and {took}."
+    sentence = (
+        f"A first prediction needs one command, with {len(_options())} options for a steady load or one file of "
+        f"{len(needed)} values for any, and {took}."
+    )
     if kernels:
         sentence += f" It reads {len(kernels)} fields of measured kernels, for which {_with_tables()} GPUs have tables."
     exhibits = (_plan(needed, source, seconds), _fields(evidence), _go(source))
@@ -117,10 +122,17 @@ def _with_tables() -> int:
     return len({str(e["name"]) for e in hardware_table().values() if e.get("kernels")})
 
 
+def _options() -> list[str]:
+    """The options of `predict` that a plan without a file cannot leave out."""
+    names = (f.name.removesuffix("_rps") for f in fields(Plan) if f.default is MISSING)
+    return [f"--{name.replace('_', '-')}" for name in names]
+
+
 def _plan(needed: list[str], source: Source, seconds: float | None) -> Exhibit:
     line = command("predict", source.name, "--experiments", "plan.yaml")
     rows: list[list[Value]] = [
-        ["files to write", 1, "an experiments file, as below"],
+        ["options that describe a steady load", len(_options()), ", ".join(_options())],
+        ["files to write for any other load", 1, "an experiments file, as below"],
         ["values that cannot be left out", len(needed), ", ".join(needed)],
         ["commands", 1, line],
         ["measurements", 0, None],
