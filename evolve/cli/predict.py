@@ -19,8 +19,8 @@ from evolve.cli.options import (
     written_and_named,
 )
 from evolve.program.against import Against, print_against
-from evolve.program.axes import parse_axes
-from evolve.program.plan import Plan, written
+from evolve.program.axes import Axes, parse_axes
+from evolve.program.plan import DURATION_S, Plan, written
 from evolve.program.predict import predict as predict_all
 from evolve.program.predict import print_prediction
 from evolve.program.slo import parse_slo
@@ -29,26 +29,33 @@ from evolve.program.sweep_view import print_sweep
 from evolve.report.progress import Line
 from evolve.run.data import part
 from simulator.errors import InputError
-from simulator.experiment.limits import MOST_RATE
+from simulator.experiment.limits import MOST_RATE, MOST_REQUESTS, MOST_TOKENS
 from simulator.experiment.workload import PARTS
+
+LEAST_RPS, MOST_RPS = round(1.0 / DURATION_S, 4), MOST_REQUESTS // DURATION_S  # of a plan: one request, and the most
 
 
 def _planned(
     model: str | None, hardware: str | None, tp: int | None, rate_rps: float | None, prompt_len: int | None,
-    output_len: int | None, rates: bool,
+    output_len: int | None, axes: Axes, shared: bool,
 ) -> Written | None:  # fmt: skip
-    """The experiment that these options describe, None without any. `rates`: whether its rate is replaced by others.
+    """The experiment that these options describe, None without any.
 
-    Raises InputError if some of them are missing.
+    What a sweep or a load that is `shared` replaces may be left out. Raises InputError if something else is missing.
     """
     if all(value is None for value in (model, hardware, tp, rate_rps, prompt_len, output_len)):
         return None
-    if rate_rps is None and rates:
+    if rate_rps is None and (axes.rate or shared):
         rate_rps = 1.0  # whichever it is
-    if not (model and hardware and rate_rps and prompt_len and output_len):
-        raise InputError("a plan without a file needs --model, --hardware, --rate, --prompt-len and --output-len: give "
-                         "all of them, or --experiments FILE")  # fmt: skip
-    return written(Plan(model, hardware, rate_rps, prompt_len, output_len, tp or 1))
+    hardware = hardware or next(iter(axes.hardware), None)
+    tp = tp or max(axes.tp, default=1)  # what needs several GPUs has no plan on one
+    if model and hardware and rate_rps and prompt_len and output_len:
+        return written(Plan(model, hardware, rate_rps, prompt_len, output_len, tp))
+    given = {"--model": model, "--hardware": hardware, "--rate": rate_rps, "--prompt-len": prompt_len,
+             "--output-len": output_len}  # fmt: skip
+    missing = ", ".join(name for name, value in given.items() if not value)
+    rates = " (or --sweep rate=FIRST:LAST:STEP, or --load)" * (rate_rps is None)
+    raise InputError(f"a plan without a file lacks {missing}: give {missing}{rates}, or --experiments FILE instead")
 
 
 @click.command()
@@ -59,10 +66,11 @@ def _planned(
               "up to --output-len describe it.")  # fmt: skip
 @click.option("--hardware", metavar="GPU", help="The GPU that serves it.")
 @click.option("--tp", type=click.IntRange(1, 10_000), help="Its tensor-parallel degree.  [default: 1]")
-@click.option("--rate", "rate_rps", type=click.FloatRange(0, MOST_RATE, min_open=True), metavar="REQUESTS/S",
-              help="Its load: Poisson arrivals for ten minutes.")  # fmt: skip
-@click.option("--prompt-len", type=click.IntRange(1), metavar="TOKENS", help="Length of every prompt, no two alike.")
-@click.option("--output-len", type=click.IntRange(1), metavar="TOKENS", help="Length of every answer.")
+@click.option("--rate", "rate_rps", type=click.FloatRange(LEAST_RPS, MOST_RPS), metavar="REQUESTS/S",
+              help="Its load: Poisson arrivals for ten minutes. --sweep rate=... or --load replace it.")  # fmt: skip
+@click.option("--prompt-len", type=click.IntRange(1, MOST_TOKENS), metavar="TOKENS", help="Length of every prompt, no "
+              "two alike.")  # fmt: skip
+@click.option("--output-len", type=click.IntRange(1, MOST_TOKENS), metavar="TOKENS", help="Length of every answer.")
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
@@ -126,10 +134,11 @@ def predict(
     if plans and against:
         raise InputError(f"--against compares with what was measured, {of_limits} does not: give one of the two")
     axes, limits = parse_axes(sweeps), parse_slo(slo)
-    rates = bool(axes.rate) or load_rps is not None
-    planned = _planned(model, hardware, tp, rate_rps, prompt_len, output_len, rates)
-    if planned and (experiments or ids):
-        raise InputError("--experiments and --id name loads that are described already: leave out --model and its load")
+    described = (model, hardware, tp, rate_rps, prompt_len, output_len)
+    if (experiments or ids) and any(value is not None for value in described):
+        raise InputError("--experiments and --id name what is described already: leave out --model, --hardware, --tp, "
+                         "--rate, --prompt-len and --output-len, or vary them with --sweep")  # fmt: skip
+    planned = _planned(*described, axes, load_rps is not None)
     if plans:
         if axes.rate and load_rps is not None:
             raise InputError("--load tries the rates of one, two, three ... replicas: leave --sweep rate=... out")

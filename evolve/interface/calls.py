@@ -80,7 +80,7 @@ def load_experiments(experiments: Experiments = "bundled") -> tuple[Experiment, 
                 raise InputError(f"experiments: {arguments.spelled(item)} is no experiment: {remedy}")
     for i, e in enumerate(found):
         if e.id in {other.id for other in found[:i]}:
-            raise InputError(f"experiments: there are two of the id {e.id!r}: rename one")
+            raise InputError(f"experiments: there are two of the id {e.id!r}: rename one, or give Plan an id")
     if not found:
         raise InputError("experiments: there are none: give files, or what load_experiments gives")
     return tuple(found)
@@ -210,7 +210,7 @@ def _written(loads: Loads) -> dict[str, Written]:
         ]  # fmt: skip
         for w in of_item:
             if w.experiment.id in found:
-                raise InputError(f"loads: there are two of the id {w.experiment.id!r}: rename one")
+                raise InputError(f"loads: there are two of the id {w.experiment.id!r}: rename one, or give Plan an id")
             found[w.experiment.id] = w
     if not found:
         raise InputError("loads: there are none: give files or plans")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from evaluator.deployments import known_gpu, known_model
 from evaluator.experiments import Written, hardware_table, known_models
+from simulator.errors import InputError
 from simulator.experiment.file import experiment_from_mapping
 from simulator.experiment.workload_entry import NO_FILES
 from simulator.json import JsonObject
@@ -18,12 +21,13 @@ class Plan:
     """A known model on known GPUs under one steady load: Poisson arrivals at `rate_rps` requests/s for ten minutes.
 
     prompt_len, output_len: tokens of every prompt, no two of which are alike, and of every answer. tp: the
-    tensor-parallel degree. The engine has the defaults of an experiments file.
+    tensor-parallel degree. The engine has the defaults of an experiments file. id: what it is called, by default as the
+    model; plans that are predicted together need different ones.
 
     >>> evolve.predict("champion", evolve.Plan("llama-3.1-8b", "H100", rate_rps=5, prompt_len=1000, output_len=300))[
     ...     ["experiment", "ttft_mean_ms", "ttft_mean_80_low_ms", "ttft_mean_80_high_ms"]].round(1)
-             experiment  ttft_mean_ms  ttft_mean_80_low_ms  ttft_mean_80_high_ms
-    0  llama-3.1-8b-tp1          44.5                 42.3                  46.8
+         experiment  ttft_mean_ms  ttft_mean_80_low_ms  ttft_mean_80_high_ms
+    0  llama-3.1-8b          44.5                 42.3                  46.8
     """
 
     model: str
@@ -32,28 +36,37 @@ class Plan:
     prompt_len: int
     output_len: int
     tp: int = 1
+    id: str = ""
 
     @property
     def entry(self) -> JsonObject:
         """Its entry in an experiments file."""
         return {
-            "id": f"{self.model}-tp{self.tp}",
+            "id": self.id or self.model,
             "model": self.model,
             "hardware": self.hardware,
-            "engine": {"tensor_parallel": self.tp},
+            "engine": {"tensor_parallel": _plain(self.tp)},
             "workload": {
                 "name": "plan",
-                "stages": [{"rate": self.rate_rps, "duration_s": DURATION_S}],
-                "prompt_len": self.prompt_len,
-                "output_len": self.output_len,
+                "stages": [{"rate": _plain(self.rate_rps), "duration_s": DURATION_S}],
+                "prompt_len": _plain(self.prompt_len),
+                "output_len": _plain(self.output_len),
             },
         }
 
 
 def written(plan: Plan) -> Written:
     """The plan as an experiment of a file. Raises InputError for an unknown name, and for what cannot be served."""
-    known_model(str(plan.model), f"--model {plan.model}")
-    known_gpu(str(plan.hardware), f"--hardware {plan.hardware}")
-    where = f"--model {plan.model} --hardware {plan.hardware} --tp {plan.tp}"
+    known_model(str(plan.model), f"model {plan.model}")
+    known_gpu(str(plan.hardware), f"hardware {plan.hardware}")
+    where = f"{plan.model} on {plan.hardware}, TP {plan.tp}"
     experiment = experiment_from_mapping(plan.entry, where, known_models(), hardware_table())
+    tokens, most = plan.prompt_len + plan.output_len, int(experiment.facts["max_model_len"])
+    if tokens > most:
+        raise InputError(f"{where}: prompt and answer have {tokens:,} tokens, at most {most:,} fit: give shorter ones")
     return Written(experiment, plan.entry, NO_FILES)
+
+
+def _plain(value: object) -> object:
+    """A number of numpy's as one of Python's, which files have."""
+    return value.item() if isinstance(value, np.generic) else value

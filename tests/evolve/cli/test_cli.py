@@ -398,7 +398,7 @@ def test_bad_experiments_are_one_line(
         (["emit", "floor", "--out", "x", "--model", "llama-2-7b"], "--model and --hardware go together: give both"),
         (["check"], "check needs a PROGRAM (a file, RUN:ID or a shipped name) or --fields: give one of the two"),
         (["check", "floor", "--fields"], "check needs a PROGRAM"),
-        (["predict", "--model", "llama-2-7b"], "a plan without a file needs --model, --hardware, --rate, --prompt-len and "),
+        (["predict", "--model", "llama-2-7b"], "a plan without a file lacks --hardware, --rate, --prompt-len, --output-len: "),
     ],
 )
 def test_bad_arguments_are_one_line(

@@ -15,7 +15,7 @@ DEPLOYMENT = ["--model", "llama-3.1-8b", "--hardware", "H100", "--tp", "2"]
 FILE = """
 version: 1
 experiments:
-- id: llama-3.1-8b-tp2
+- id: llama-3.1-8b
   model: meta-llama/Llama-3.1-8B-Instruct
   hardware: H100-SXM-80GB
   engine: {tensor_parallel: 2}
@@ -46,24 +46,39 @@ def test_a_sweep_of_rates_needs_no_other_rate(capsys: pytest.CaptureFixture[str]
     assert with_rate["rows"] == without["rows"]
 
 
+def test_a_sweep_replaces_what_a_plan_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    """70 billion parameters have no room on one H100, so such a plan stands only on several."""
+    big = ["--model", "llama-3.1-70b", "--rate", "1", *LENGTHS, "--sweep", "hardware=H100", "--sweep", "tp=1,4"]
+    one, four = figures(capsys, *big)["rows"]
+    assert "leaves no room for KV cache" in one["impossible"] and four["fails"] == []
+    alone = figures(capsys, "--model", "llama-3.1-70b", "--hardware", "H100", "--tp", "4", "--rate", "1", *LENGTHS)
+    assert alone["experiments"][0]["predicted"]["e2e_ms"]["mean"] == four["predicted"]["e2e_ms"]["mean"]
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([*DEPLOYMENT, *LENGTHS], "a plan without a file needs --model, --hardware, --rate, --prompt-len and --output-len"),
-        (["--rate", "2"], "a plan without a file needs --model, --hardware, --rate, --prompt-len and --output-len: give"),
-        ([*DEPLOYMENT, *LENGTHS, "--rate", "2", "--id", "x"], "--experiments and --id name loads that are described al"),
-        ([*DEPLOYMENT, *LENGTHS, "--rate", "nan"], "--model llama-3.1-8b --hardware H100 --tp 2: workload.stages[0].ra"),
+        ([*DEPLOYMENT, *LENGTHS], "a plan without a file lacks --rate: give --rate (or --sweep rate=FIRST:LAST:STEP, or "),
+        (["--rate", "2"], "a plan without a file lacks --model, --hardware, --prompt-len, --output-len: give --model, -"),
+        (["--tp", "2", "--experiments", "x"], "--experiments and --id name what is described already: leave out --mode"),
+        ([*DEPLOYMENT, *LENGTHS, "--rate", "2", "--id", "x"], "--experiments and --id name what is described already: "),
+        ([*DEPLOYMENT, *LENGTHS, "--rate", "nan"], "llama-3.1-8b on H100, TP 2: workload.stages[0].rate must be finite"),
+        ([*DEPLOYMENT, *LENGTHS, "--rate", "1e5"], "Invalid value for '--rate': 100000.0 is not in the range 0.0017<=x"),
+        (
+            [*DEPLOYMENT, "--rate", "2", "--prompt-len", "131000", "--output-len", "300"],
+            "llama-3.1-8b on H100, TP 2: prompt and answer have 131,300 tokens, at most 131,072 fit: give shorter ones",
+        ),
         (
             ["--model", "llama-3.1-8b", "--hardware", "H100", "--tp", "3", "--rate", "2", *LENGTHS],
-            "--model llama-3.1-8b --hardware H100 --tp 3: engine.tensor_parallel must divide the model's 32 attention",
+            "llama-3.1-8b on H100, TP 3: engine.tensor_parallel must divide the model's 32 attention",
         ),
         (
             ["--model", "llama-3.1-8", "--hardware", "H100", "--rate", "2", *LENGTHS],
-            "--model llama-3.1-8: is not a known model: did you mean 'llama-3.1-8b'?",
+            "model llama-3.1-8: is not a known model: did you mean 'llama-3.1-8b'?",
         ),
         (
             ["--model", "llama-3.1-8b", "--hardware", "h100", "--rate", "2", *LENGTHS],
-            "--hardware h100: is not a known GPU: did you mean 'H100'?",
+            "hardware h100: is not a known GPU: did you mean 'H100'?",
         ),
     ],
 )  # fmt: skip
