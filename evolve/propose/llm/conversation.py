@@ -53,7 +53,7 @@ class Asker:
         self.log, self.over, self.generation = dispatch.log, over, generation
         self._dispatch, self._up, self._show = dispatch, up, show
         self._prices = {name: price for name, price in dispatch.prices.items() if name in proposing}
-        self._models = len(proposing)
+        self._proposing = proposing
         self._samples = dispatch.log.samples(generation)
 
     def call(self, purpose: str, number: int, model: str, messages: Messages) -> Call:
@@ -63,8 +63,12 @@ class Asker:
         self._samples[call.prompt, model] += 1
         return replace(call, sample=sample)
 
-    def ask(self, calls: Sequence[Call], what: str) -> list[str]:
-        """Get the calls answered that the limits allow; why each was not made, "" if it was."""
+    def ask(self, calls: Sequence[Call], what: str, others: bool = False) -> list[str]:
+        """Get the calls answered that the limits allow; why each was not made, "" if it was.
+
+        `others`: what is not answered is put to other models next (see ask_others). Raises InputError if there are none
+        and no model can be asked until the user corrects a key or a name.
+        """
         if self.over:
             reasons = ["" if self.log.settled(call.name) else "its generation is over" for call in calls]
         else:
@@ -78,21 +82,24 @@ class Asker:
                 self._show(f"{doing}: {done} of {of} answered")
 
         self._dispatch.carry_out(granted, progress)
+        if not others:
+            self._dispatch.check_refused(self._proposing)
         return reasons
 
     def ask_others(self, unanswered: Sequence[Call]) -> dict[int, Call]:
         """Ask questions that a model did not answer of others in turn (see next_model), each in a call of its own.
 
-        The last call of each question that was asked again, by the question's number.
+        The last call of each question that was asked again, by the question's number. Raises InputError like `ask`.
         """
         again: dict[int, Call] = {}
-        for rank in range(2, self._models + 1):
+        for rank in range(2, len(self._proposing) + 1):
             moved = [(call, model) for call in unanswered
                      if (model := next_model(self.log, call, rank, self._prices, self._up))]  # fmt: skip
             calls = [self.call(asked_again(rank), call.number, model, call.messages) for call, model in moved]
-            reasons = self.ask(calls, "proposals of other models")
+            reasons = self.ask(calls, "proposals of other models", others=True)
             unanswered = [call for call, reason in zip(calls, reasons, strict=True) if not reason]
             again |= {call.number: call for call in unanswered}
+        self._dispatch.check_refused(self._proposing)
         return again
 
 
@@ -114,7 +121,7 @@ def converse(
     for number in range(1, config.llm.rounds + 1):
         asked = [q for q in questions if not q.closed]
         calls = [asker.call(proposing(number), q.number, q.model, waiting[q.number]) for q in asked]
-        reasons = asker.ask(calls, "proposals" if number == 1 else f"proposals, round {number}")
+        reasons = asker.ask(calls, "proposals" if number == 1 else f"proposals, round {number}", others=number == 1)
         if number == 1 and all(reasons) and not asker.over:
             return reasons[0]
         if number == 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from archive.journal import Journal
 from evolve.propose.llm import cache, tools
@@ -57,6 +57,7 @@ class Dispatch:
             queue.Queue()
         )  # call, attempt, seconds, end
         self._under_way: dict[tuple[str, int], tuple[Call, float]] = {}  # by call and attempt; when it was sent
+        self._refused: list[GivenUp] = []  # not in the journal until the run goes on without them, see check_refused
         self._not_before: dict[str, float] = {}  # by model, after a rate limit
         self._next = 0.0  # when requests per minute allow the next one
 
@@ -77,24 +78,13 @@ class Dispatch:
         return reasons
 
     def carry_out(self, calls: Iterable[Call], progress: OnProgress = lambda done, of: None) -> None:
-        """Send requests until every call is answered or given up in the log.
-
-        Raises InputError if no model has ever answered and a server refuses the key or the name of the model.
-        """
+        """Send requests until every call is answered or given up in the log. Call `check_refused` before others."""
         by_name = {call.name: call for call in calls}
         waiting: list[tuple[float, Call]] = [(0.0, c) for c in by_name.values() if not self._look_up(c)]
         failures: dict[str, int] = {}
-        refused: list[tuple[Call, str]] = []  # calls that need the user, until it is clear whether any model answers
         while open_calls := [name for name in by_name if not self.log.settled(name)]:
             progress(len(by_name) - len(open_calls), len(by_name))
             waiting = self._launch([(ready, c) for ready, c in waiting if not self.log.settled(c.name)])
-            if refused and (self.log.answers or len(refused) == len(open_calls)):
-                if not self.log.answers:
-                    call, why = refused[0]
-                    remedy = "fix the key and resume the run, or start one with another model or --api-base"
-                    raise InputError(f"--llm {call.model}: {why}: {remedy}")
-                self._write([GivenUp(c.name, c.model, why) for c, why in refused])
-                refused.clear()
             arrived = self._next_arrival(waiting) if waiting or self._under_way else None
             if arrived is None:
                 continue
@@ -108,12 +98,23 @@ class Dispatch:
             failures[call.name] = failures.get(call.name, 0) + 1
             if end.again and failures[call.name] < self.settings.attempts:
                 waiting.append((self._wait_until(call, failures[call.name], end), call))
-            elif end.setup:
-                refused.append((call, str(end)))
             else:
-                self._write([GivenUp(call.name, call.model, str(end))])
+                self._give_up(GivenUp(call.name, call.model, str(end)), end.setup)
         self._drain()
         progress(len(by_name), len(by_name))
+
+    def check_refused(self, models: Collection[str]) -> None:
+        """Raises InputError if a server refuses the key or the name of a model, no model has ever answered, and all of
+        `models` were asked in vain.
+
+        Calls that were refused are not in the journal then, so that a resumed run asks again.
+        """
+        lost = {line.model for line in self.log.given_up.values() if not line.limit}
+        if self._refused and not self.log.answers and lost.issuperset(models):
+            refused = {line.model: line.why for line in self._refused}
+            remedy = "fix the key and resume the run, or start one with another model or --api-base"
+            raise InputError("; ".join(f"--llm {model}: {why}" for model, why in refused.items()) + f": {remedy}")
+        self._accept_refusals()
 
     def close(self) -> None:
         """Journal everything that has arrived since."""
@@ -226,8 +227,22 @@ class Dispatch:
         """Journal an answer, and keep it in the cache if there is one."""
         line = answered_line(call, attempt, reply, self._prices[call.model], self._most_tokens(call))
         self._write([line])
+        self._accept_refusals()
         if self.settings.cache:
             cache.keep(self.settings.cache, call, line)
+
+    def _give_up(self, line: GivenUp, refused: bool) -> None:
+        """Do not try a call again. One that was `refused` is journalled once a model has answered."""
+        if refused and not self.log.answers:
+            self._refused.append(line)
+            self.log.take([line])
+        else:
+            self._write([line])
+
+    def _accept_refusals(self) -> None:
+        """Journal the calls that were refused."""
+        self._write(self._refused)
+        self._refused = []
 
     def _drain(self) -> None:
         while not self._arrived.empty():

@@ -601,6 +601,11 @@ def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open
     assert log.spent.usd == pytest.approx(28e-6)
 
 
+def carried_and_checked(dispatch: Dispatch, calls: Sequence[Call], models: Sequence[str] = ("openai/m",)) -> None:
+    dispatch.carry_out(calls)
+    dispatch.check_refused(models)
+
+
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [(llm_replies.echo_key(401), "key refused"), (status(404, f"no model for {KEY}"), "no such model")],
@@ -609,16 +614,16 @@ def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(tmp_path: Path,
     with Server(lambda _: reply) as server:
         place = Place(tmp_path, server)
         with pytest.raises(InputError, match=f"--llm openai/m: {kind}: .*: fix the key and resume the run") as e:
-            place.dispatch().carry_out([call(i) for i in range(3)])
+            carried_and_checked(place.dispatch(), [call(i) for i in range(3)])
         assert len(server.seen) == 3 and KEY not in str(e.value) and "[key]" in str(e.value)
         assert KEY.encode() not in place.path.read_bytes()
         assert not place.log.given_up  # so that a run that goes on asks again
         server.script = lambda _: said("x")
         mended = place.dispatch()
-        mended.carry_out([call(i) for i in range(3)])
+        carried_and_checked(mended, [call(i) for i in range(3)])
         assert len(mended.log.answers) == 3 and mended.log.attempts("1/propose/0") == 2
         server.script = lambda _: reply
-        mended.carry_out([call(7)])  # once a model has answered it is a fault like others
+        carried_and_checked(mended, [call(7)])  # once a model has answered it is a fault like others
         assert mended.log.given_up["1/propose/7"].why.startswith(kind)
 
 
@@ -629,6 +634,21 @@ def test_a_refused_model_beside_one_that_answers_is_given_up(tmp_path: Path) -> 
     assert set(dispatch.log.given_up) == {"1/propose/0", "1/propose/1"} and list(dispatch.log.answers) == [
         "1/propose/2"
     ]
+
+
+def test_a_refused_model_is_given_up_only_if_another_is_left(tmp_path: Path) -> None:
+    with Server(lambda asked: status(401)) as server:
+        place = Place(tmp_path, server)
+        dispatch = place.dispatch()
+        carried_and_checked(dispatch, [call(0, "openai/bad")], ("openai/bad", "openai/other"))
+        assert list(place.log.given_up) == ["1/propose/0"]  # in the journal: the run goes on
+        dispatch.carry_out([call(1, "openai/other"), call(2, "openai/bad")])
+        assert set(dispatch.log.given_up) == {"1/propose/0", "1/propose/1", "1/propose/2"}
+        with pytest.raises(InputError) as e:
+            dispatch.check_refused(("openai/bad", "openai/other"))
+    assert list(place.log.given_up) == ["1/propose/0"]
+    assert str(e.value).count("key refused") == 2 and "\n" not in str(e.value)
+    assert all(f"--llm openai/{name}: " in str(e.value) for name in ("bad", "other"))
 
 
 def everything_in(path: Path) -> str:

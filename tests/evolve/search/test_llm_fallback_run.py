@@ -96,3 +96,63 @@ def test_a_dearer_model_is_not_asked_in_place_of_a_cheaper_one(folder: Path) -> 
     alone = whole_run(folder, "narrow", "dearer", *ROUNDS, "--price", "openai/b=30,40", script=a_is_down)
     assert alone.ran.status == 0  # b costs 26 times as much as a
     assert not [line for line in of_kind(alone.run, "sent") if "propose-2" in line["call"]]
+
+
+# a key that is refused
+
+
+def a_is_refused(request: Request) -> Reply:
+    return status(401) if request.model == "a" else by_content(request)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_refused_key_ends_no_run_whose_other_model_answers(folder: Path, seed: int) -> None:
+    name = f"refused-{seed}"
+    run = whole_run(folder, "narrow", name, "--budget", 40, "--seed", seed, script=a_is_refused)
+    assert run.ran.status == 0 and run.ran.err == ""
+    assert {line["model"] for line in of_kind(run.run, "answered")} == {"openai/b"}
+    lost = [line for line in of_kind(run.run, "given up") if line["model"] == "openai/a"]
+    assert all(line["why"].startswith("key refused") for line in lost)
+    again = evolve(folder, "run", "--replay", run.run, "--out", f"{name}-again", "--workers", 1, "--quiet", key=None)
+    assert again.status == 0 and verdicts(folder / f"{name}-again") == verdicts(run.run)
+
+
+def test_a_run_with_a_refused_key_that_broke_off_goes_on_as_if_it_had_not(folder: Path) -> None:
+    """Cut before and after the answer of the second model, when the refusal is not in the journal yet."""
+    whole = whole_run(folder, "narrow", "refused-whole", "--budget", 40, "--seed", 1, script=a_is_refused)
+    lines = (whole.run / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    kinds = [line["kind"] for line in journal(whole.run)]
+    assert kinds.index("failed") < kinds.index("answered") < kinds.index("given up")
+    for at in (kinds.index("failed") + 1, kinds.index("answered") + 1):
+        run = folder / f"refused-cut-{at}"
+        with Server(a_is_refused) as server:
+            args = search(server, folder / "narrow.yaml", "--quiet", "--out", run, "--budget", 40, "--seed", 1)
+            assert evolve(folder, *args).status == 0
+            (run / "journal.jsonl").write_bytes(b"".join(lines[:at]))
+            (run / "report.json").unlink()
+            assert evolve(folder, "resume", run, "--workers", 1, "--quiet").status == 0
+        assert verdicts(run) == verdicts(whole.run)
+
+
+def test_keys_that_are_all_refused_are_one_line_and_either_may_be_mended(folder: Path) -> None:
+    for name in ("a", "b"):
+        run = folder / f"all-refused-{name}"
+
+        def mended(request: Request, name: str = name) -> Reply:
+            return by_content(request) if request.model == name else status(401)
+
+        with Server(lambda _: status(401)) as server:
+            ran = evolve(folder, *search(server, folder / "narrow.yaml", "--quiet", "--out", run, "--budget", 40))
+            assert ran.status == 2 and ran.err.count("\n") == 1
+            assert {q.model for q in server.seen} == {"a", "b"}
+            assert all(f"--llm openai/{name}: key refused" in ran.err for name in ("a", "b"))
+            assert not of_kind(run, "given up")
+            server.script = mended
+            assert evolve(folder, "resume", run, "--workers", 1, "--quiet").status == 0
+        assert {line["model"] for line in of_kind(run, "answered")} == {f"openai/{name}"}
+
+
+def test_a_dearer_model_is_asked_in_the_next_generation_if_the_key_of_the_cheaper_one_is_refused(folder: Path) -> None:
+    args = ("--budget", 40, "--price", "openai/b=30,40", "--max-usd", 20)
+    run = whole_run(folder, "narrow", "refused-dearer", *args, script=a_is_refused)
+    assert run.ran.status == 0 and {line["model"] for line in of_kind(run.run, "answered")} == {"openai/b"}
