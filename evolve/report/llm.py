@@ -85,6 +85,9 @@ def lines(calls: JsonObject, run: str) -> list[str]:
         text += _reviews(calls["reviews"])
     if calls["substitutes"]:
         text.append(f"{calls['substitutes']} proposals come from offline operators, because no model answered.")
+    beyond = calls.get("passed", "")  # not in reports of earlier releases
+    if beyond and beyond != calls["stopped"]:
+        text.append(f"A limit did not hold: {beyond}.")
     if calls["stopped"]:
         option = raises(calls["stopped"])
         remedy = f"; `{command('resume', run, option, 'MORE')}` goes on" if option else ""

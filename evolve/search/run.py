@@ -20,7 +20,9 @@ from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, s
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.propose.llm import ledger
+from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.evidence import reviews
+from evolve.propose.llm.limits import passed
 from evolve.propose.llm.proposer import LanguageModels
 from evolve.propose.llm.setup import check, keep_prompts, models_of
 from evolve.propose.proposer import Operators, Proposer
@@ -261,7 +263,8 @@ def _ledger(run: Run, stopped: str) -> JsonObject:
     # where only models should propose, operators propose in place of models that are not available
     outcomes = filter(is_outcome, run.each_line() if run.config.search.proposer == "llm" else ())
     substitutes = sum(not line["operator"].startswith((MODEL, SEED, POLISH)) for line in outcomes)
-    ending: JsonObject = {"replayed": run.about.replayed, "substitutes": substitutes, "stopped": stopped}
+    ending: JsonObject = {"replayed": run.about.replayed, "substitutes": substitutes, "stopped": stopped,
+                           "passed": passed(call_log(lines), run.config.llm)}  # fmt: skip
     if run.config.llm.judges:  # the parents of what models proposed may be from operators
         ending["reviews"] = asdict(reviews([*run.each_line()]))
     return ledger.summary(lines) | ending

@@ -84,6 +84,17 @@ class CallLog:
         """Requests that were sent but have neither an answer nor a failure, as `CALL attempt N`."""
         return [f"{call} attempt {attempt}" for call, attempt in self.sent if (call, attempt) not in self.ended]
 
+    def overcounted(self) -> Spent:
+        """The answers for which the server counted more than their requests can take, and what it counted beyond."""
+        over = Spent()
+        for key, line in self.ended.items():
+            if isinstance(line, Answered):
+                sent = self.sent[key]
+                tokens = max(line.tokens_in + line.tokens_out - sent.tokens_at_most, 0)
+                usd = max(line.usd - sent.usd_at_most, 0.0)
+                over += Spent(requests=int(bool(tokens or usd)), tokens=tokens, usd=usd)
+        return over
+
     def attempts(self, name: str) -> int:
         """How many requests were sent for a call."""
         return sum(call == name for call, _ in self.sent)

@@ -30,6 +30,7 @@ from evolve.propose.llm.calls import (
 )
 from evolve.propose.llm.client import Reply, calls_tools, request
 from evolve.propose.llm.fault import Fault
+from evolve.propose.llm.limits import passed
 from evolve.propose.llm.prices import Price
 from evolve.run.llm_settings import LlmSettings
 from simulator.errors import InputError
@@ -147,6 +148,8 @@ class Dispatch:
         """The limit that a request would exceed on top of what is spent and `ahead`; "" if none."""
         if self.recorded:
             return "the recording ends here"
+        if why := passed(self.log, self.settings):
+            return why
         settings, spent = self.settings, self.log.spent + ahead + self._most(call)
         usd, tokens = spent.usd + spent.possibly_usd, spent.tokens + spent.possibly_tokens
         if usd > settings.max_usd:

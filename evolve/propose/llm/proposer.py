@@ -23,6 +23,7 @@ from evolve.propose.llm.call_log import CallLog
 from evolve.propose.llm.calls import Messages
 from evolve.propose.llm.conversation import Asker, Workers, converse
 from evolve.propose.llm.dispatch import Dispatch
+from evolve.propose.llm.limits import passed
 from evolve.propose.llm.panel import Background, review
 from evolve.propose.llm.question import Question, draw_base, draw_others, taken_forms
 from evolve.propose.llm.templates import Templates
@@ -137,6 +138,7 @@ class LanguageModels:
         spent = self._log.spent
         possibly = f" and possibly {spent.possibly_usd:.2f}" if spent.possibly_usd >= 0.005 else ""
         text = f"{len(self._log.answers)} answers, {spent.usd:.2f}{possibly} of {self._config.llm.max_usd:g} USD"
+        text += f", {beyond}" if (beyond := passed(self._log, self._config.llm)) else ""
         text += self._nothing_new()
         down = [model for model in self._chances if not self._up(model)]
         if len(down) == len(self._chances):

@@ -1,0 +1,91 @@
+"""Whole runs whose server counts more tokens than a request can take, or none, and whose limits are lowered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llm_plays import Story, set_up, whole_run
+from llm_replies import Reply, Request
+from llm_runs import by_content, evolve, ledger, of_kind, search
+from llm_server import Server
+
+BUDGET = ("--budget", 60)
+
+
+def counting(tokens_in: int, tokens_out: int) -> Any:
+    """A script whose answers say that they took so many tokens."""
+
+    def script(request: Request) -> Reply:
+        def content(asked: Request) -> Any:
+            usage = {
+                "prompt_tokens": tokens_in,
+                "completion_tokens": tokens_out,
+                "total_tokens": tokens_in + tokens_out,
+            }
+            body = by_content(asked).content(asked)
+            assert isinstance(body, dict)
+            return body | {"usage": usage}
+
+        return Reply(content)
+
+    return script
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = set_up(tmp_path_factory.mktemp("counts"))
+    search = "{hopeless: 0, islands: 1, batch: 4, generations: 1, finalists: 0}"
+    (folder / "once.yaml").write_text(f"{{search: {search}, llm: {{rounds: 1}}}}")  # one question
+    return folder
+
+
+def calls_of(story: Story) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((story.run / "report.json").read_text())["llm"]
+    return found
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# a server that counts more than can be
+
+
+def test_a_limit_that_was_passed_is_reported_with_the_reason(folder: Path) -> None:
+    args = (*BUDGET, "--max-usd", 0.1, "--price", "openai/a=1,2", "--price", "openai/b=1,2")
+    story = whole_run(folder, "narrow", "over", *args, script=counting(20_000, 20_000))
+    rows, calls = ledger(story.run), calls_of(story)
+    spent = len(rows) * (20_000 + 2 * 20_000) / 1e6
+    assert spent > 0.1 and calls["usd"] == pytest.approx(spent)
+    more = 40_000 * len(rows) - sum(line["tokens_at_most"] for line in of_kind(story.run, "sent"))
+    why = (
+        f"max_usd 0.1 is passed by {spent - 0.1:.4f} USD, since servers counted {more:,} tokens more than {len(rows)} "
+        "requests can take"
+    )
+    assert calls["stopped"] == calls["passed"] == why
+    out = one_line(story.ran.out)
+    assert out.count(why) == 1 and "--max-usd MORE` goes on" in out and "leaves 0.0000" not in out
+
+
+def test_a_limit_that_was_passed_by_the_last_answer_is_reported(folder: Path) -> None:
+    story = whole_run(folder, "once", "over-at-its-end", "--max-tokens", 50_000,
+                      script=counting(30_000, 30_000))  # fmt: skip
+    calls = calls_of(story)
+    assert not calls["stopped"] and calls["passed"].startswith("max_tokens 50000 is passed by ")
+    assert f"A limit did not hold: {calls['passed']}." in one_line(story.ran.out)
+
+
+def test_a_lowered_limit_says_what_was_sent_and_spent_already(folder: Path) -> None:
+    run = folder / "lowered"
+    with Server(by_content) as server:
+        args = search(server, folder / "narrow.yaml", "--quiet", "--out", run, *BUDGET, "--max-calls", 5)
+        assert evolve(folder, *args).status == 0
+        usd = json.loads((run / "report.json").read_text())["llm"]["usd"]
+        calls = evolve(folder, "resume", run, "--workers", 1, "--quiet", "--max-calls", 3)
+        money = evolve(folder, "resume", run, "--workers", 1, "--quiet", "--max-usd", 0.001)
+        assert len(server.seen) == 5
+    assert "max_calls 3 is passed: 5 requests were sent already" in one_line(calls.out)
+    assert f"max_usd 0.001 is passed: {usd:.4f} USD are spent already" in one_line(money.out)
