@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from evolve.frames.columns import frame, number, text, whole
+from evolve.frames.columns import flag, frame, number, text, whole
 from evolve.propose.llm.ledger import Row
 
 LEDGER = (
@@ -25,6 +25,7 @@ LEDGER = (
     text("outcome", "`answered`, `cached`, `possibly paid`, or the kind of fault", paper=True),
     text("why", "the fault in words"),
     text("verdict", "what became of the programs in the answer"),
+    flag("uncounted", "whether the server gave no credible count of tokens, so that the most is charged"),
 )
 
 

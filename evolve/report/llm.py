@@ -78,6 +78,12 @@ def lines(calls: JsonObject, run: str) -> list[str]:
     else:
         possibly = f", possibly {calls['possibly_usd']:.4f} more" if calls["possibly_usd"] > 5e-5 else ""
         text.append(f"In all {calls['usd']:.4f} USD{possibly}; every request: {run}/ledger.csv")
+        if calls.get("uncounted"):  # not in reports of earlier releases
+            guessed = counted(calls["uncounted"], "request")
+            text.append(
+                f"Of this {calls['uncounted_usd']:.4f} USD are a guess: {guessed} had no credible count of tokens and "
+                "count as the most that they can take."
+            )
         text.append(f"What was proposed, and what became of it: {run}/RESEARCH.md")
     if calls.get("under_way"):
         text.append(f"Possibly paid, since the process ended before an answer came: {', '.join(calls['under_way'])}")

@@ -103,7 +103,7 @@ def print_check(check: Check) -> None:
     """Print what came back, what it cost, and what can be used of it."""
     answered, price = check.answered, check.price
     prose(f"{answered.model} answered as {answered.version} in {answered.seconds:.1f} s; {TOOLS[check.tools]}.")
-    counted = " (it did not say how many: the most that the request can have taken)" if answered.uncounted else ""
+    counted = " (it gave no credible count: the most that the request can have taken)" if answered.uncounted else ""
     prose(
         f"{answered.tokens_in} tokens in, {answered.tokens_out} out{counted}: {answered.usd:.4f} USD, at "
         f"{price.input_usd:g} USD per million tokens in and {price.output_usd:g} out."

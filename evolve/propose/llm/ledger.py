@@ -22,7 +22,8 @@ class Row:
     """A request, or an answer from a cache. Unknown values are None.
 
     outcome: answered, cached, the kind of fault, or `possibly paid` if the end of the request is unknown. verdict: the
-    outcomes of the programs in the answer, e.g. "2 scored, 1 units".
+    outcomes of the programs in the answer, e.g. "2 scored, 1 units". uncounted: the server gave no credible count of
+    tokens, so those of the worst case are charged.
     """
 
     call: str
@@ -39,6 +40,7 @@ class Row:
     outcome: str = "possibly paid"
     why: str | None = None
     verdict: str = ""
+    uncounted: bool = False
 
 
 def rows(lines: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -63,7 +65,7 @@ def _row(sent: Sent, end: Answered | Failed | None) -> Row:
             return replace(row, seconds=end.seconds, outcome=end.fault, why=end.why, possibly_usd=possibly_usd)
         case Answered():
             return replace(row, version=end.version, tokens_in=end.tokens_in, tokens_out=end.tokens_out, usd=end.usd,
-                           seconds=end.seconds, outcome="answered")  # fmt: skip
+                           seconds=end.seconds, outcome="answered", uncounted=end.uncounted)  # fmt: skip
 
 
 def _cached(line: Answered) -> Row:
@@ -91,13 +93,18 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 @dataclass
 class Total:
-    """The totals of a model's requests. Answers from a cache cost nothing, so their tokens do not count."""
+    """The totals of a model's requests. Answers from a cache cost nothing, so their tokens do not count.
+
+    uncounted, uncounted_usd: the answers without a credible count of tokens, and what is charged for them at most.
+    """
 
     requests: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float = 0.0
     possibly_usd: float = 0.0
+    uncounted: int = 0
+    uncounted_usd: float = 0.0
     outcomes: dict[str, int] = field(default_factory=dict)
     versions: list[str] = field(default_factory=list)
     last_fault: str = ""
@@ -110,6 +117,8 @@ class Total:
             self.tokens_out += row.tokens_out or 0
             self.usd += row.usd
             self.possibly_usd += row.possibly_usd
+            self.uncounted += row.uncounted
+            self.uncounted_usd += row.usd if row.uncounted else 0.0
         self.last_fault = row.why or self.last_fault
         self.outcomes[row.outcome] = self.outcomes.get(row.outcome, 0) + 1
         if row.version and row.version not in self.versions:
@@ -123,7 +132,7 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> JsonObject:
         by_model.setdefault(row.model, Total()).add(row)
     if not by_model:
         return {}
-    names = ("requests", "tokens_in", "tokens_out", "usd", "possibly_usd")
+    names = ("requests", "tokens_in", "tokens_out", "usd", "possibly_usd", "uncounted", "uncounted_usd")
     log = call_log(lines)
     return {
         "models": {model: asdict(total) for model, total in by_model.items()},

@@ -86,6 +86,8 @@ def test_the_json_has_every_figure(tmp_path: Path) -> None:
 def test_an_answer_without_a_count_is_charged_at_the_most(tmp_path: Path) -> None:
     _, value = as_json(tmp_path, no_usage(MIXED), "--price", "1,10")
     assert value["uncounted"] and value["tokens_out"] == 8192 and value["usd"] == value["usd_at_most"]
+    ran, _ = check(tmp_path, said(MIXED, usage=(10**9, 10**9)))
+    assert "8192 out (it gave no credible count: the most that the request can have taken)" in " ".join(ran.out.split())
 
 
 @pytest.mark.parametrize(

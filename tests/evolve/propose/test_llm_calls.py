@@ -906,7 +906,7 @@ def test_the_ledger_by_hand(tmp_path: Path) -> None:
     with (tmp_path / "ledger.csv").open(newline="") as file:
         written = list(csv.DictReader(file))
     assert list(written[0]) == ["call", "attempt", "model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd",
-                                "possibly_usd", "seconds", "outcome", "why", "verdict"]  # fmt: skip
+                                "possibly_usd", "seconds", "outcome", "why", "verdict", "uncounted"]  # fmt: skip
     assert [row["verdict"] for row in written] == [row.verdict for row in rows]
 
 

@@ -12,6 +12,8 @@ from llm_replies import Reply, Request
 from llm_runs import by_content, evolve, ledger, of_kind, search
 from llm_server import Server
 
+from evolve import load_run
+
 BUDGET = ("--budget", 60)
 
 
@@ -89,3 +91,25 @@ def test_a_lowered_limit_says_what_was_sent_and_spent_already(folder: Path) -> N
         assert len(server.seen) == 5
     assert "max_calls 3 is passed: 5 requests were sent already" in one_line(calls.out)
     assert f"max_usd 0.001 is passed: {usd:.4f} USD are spent already" in one_line(money.out)
+
+
+# a server whose counts are not believed
+
+
+@pytest.mark.parametrize("count", [0, -300, 10**9])
+def test_counts_that_are_not_believed_are_reported_as_a_guess(folder: Path, count: int) -> None:
+    story = whole_run(folder, "once", f"guess{count}", script=counting(count, count))
+    [row], calls = ledger(story.run), calls_of(story)
+    assert row["uncounted"] == "True" and row["tokens_out"] == "8192"
+    [of_model] = calls["models"].values()
+    for totals in (calls, of_model):
+        assert totals["uncounted"] == 1 and totals["uncounted_usd"] == totals["usd"] == float(row["usd"])
+    guess = f"Of this {calls['usd']:.4f} USD are a guess: 1 request had no credible count of tokens"
+    assert guess in one_line(story.ran.out) and guess in one_line((story.run / "summary.md").read_text())
+    assert load_run(story.run).ledger["uncounted"].tolist() == [True]
+
+
+def test_counts_that_are_believed_are_no_guess(folder: Path) -> None:
+    story = whole_run(folder, "once", "counted")
+    assert [row["uncounted"] for row in ledger(story.run)] == ["False"]
+    assert calls_of(story)["uncounted"] == 0 and "guess" not in story.ran.out
