@@ -29,7 +29,7 @@ from evolve.propose.llm.calls import (
     to_json,
 )
 from evolve.propose.llm.client import Reply, calls_tools, request
-from evolve.propose.llm.fault import Fault
+from evolve.propose.llm.fault import GOES_ON, Fault
 from evolve.propose.llm.limits import passed
 from evolve.propose.llm.prices import Price
 from evolve.run.llm_settings import LlmSettings
@@ -113,8 +113,9 @@ class Dispatch:
         lost = {line.model for line in self.log.given_up.values() if not line.limit}
         if self._refused and not self.log.answers and lost.issuperset(models):
             refused = {line.model: line.why for line in self._refused}
-            remedy = "fix the key and resume the run, or start one with another model or --api-base"
-            raise InputError("; ".join(f"--llm {model}: {why}" for model, why in refused.items()) + f": {remedy}")
+            remedies = dict.fromkeys(GOES_ON[why.partition(":")[0]] for why in refused.values())
+            models_and_why = "; ".join(f"--llm {model}: {why}" for model, why in refused.items())
+            raise InputError(f"{models_and_why}: {'; '.join(remedies)}")
         self._accept_refusals()
 
     def close(self) -> None:

@@ -19,6 +19,11 @@ REMEDIES = {
     "connection lost": "see what its server logs, then try again",
     "broken answer": "see that --api-base is the address of an OpenAI-compatible server, usually one that ends in /v1",
 }
+# What goes on with a run that ends because of such a fault; `resume` keeps the names of its models.
+GOES_ON = {
+    "key refused": "fix the key and resume the run, or start one with another model or --api-base",
+    "no such model": "start a run with the right name or --api-base, or serve the model by this name and resume",
+}
 # What litellm puts around a server's words.
 RECEIVED = re.compile(r"Received: '(.*?)(?:'\. Check the|$)")
 NAMES = re.compile(r"^(?:[\w.]+: )*\w+Exception - ")

@@ -607,14 +607,24 @@ def carried_and_checked(dispatch: Dispatch, calls: Sequence[Call], models: Seque
 
 
 @pytest.mark.parametrize(
-    ("reply", "kind"),
-    [(llm_replies.echo_key(401), "key refused"), (status(404, f"no model for {KEY}"), "no such model")],
+    ("reply", "kind", "remedy"),
+    [
+        (llm_replies.echo_key(401), "key refused", "fix the key and resume the run, or start one with another model"),
+        (
+            status(404, f"no model for {KEY}"),
+            "no such model",
+            "start a run with the right name or --api-base, or serve",
+        ),
+    ],
 )
-def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(tmp_path: Path, reply: Reply, kind: str) -> None:
+def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(
+    tmp_path: Path, reply: Reply, kind: str, remedy: str
+) -> None:
     with Server(lambda _: reply) as server:
         place = Place(tmp_path, server)
-        with pytest.raises(InputError, match=f"--llm openai/m: {kind}: .*: fix the key and resume the run") as e:
+        with pytest.raises(InputError, match=f"--llm openai/m: {kind}: .*: {remedy}") as e:
             carried_and_checked(place.dispatch(), [call(i) for i in range(3)])
+        assert ("the key" in str(e.value)) == (kind == "key refused")
         assert len(server.seen) == 3 and KEY not in str(e.value) and "[key]" in str(e.value)
         assert KEY.encode() not in place.path.read_bytes()
         assert not place.log.given_up  # so that a run that goes on asks again
@@ -646,6 +656,11 @@ def test_a_refused_model_is_given_up_only_if_another_is_left(tmp_path: Path) -> 
         assert set(dispatch.log.given_up) == {"1/propose/0", "1/propose/1", "1/propose/2"}
         with pytest.raises(InputError) as e:
             dispatch.check_refused(("openai/bad", "openai/other"))
+        dispatch = Place(tmp_path / "both", server).dispatch()
+        dispatch.carry_out([call(0, "openai/bad")])
+        server.script = lambda asked: status(404)
+        with pytest.raises(InputError, match=r"no such model: .*: fix the key .*; start a run with the right name"):
+            carried_and_checked(dispatch, [call(1)], ("openai/bad", "openai/m"))
     assert list(place.log.given_up) == ["1/propose/0"]
     assert str(e.value).count("key refused") == 2 and "\n" not in str(e.value)
     assert all(f"--llm openai/{name}: " in str(e.value) for name in ("bad", "other"))
