@@ -17,6 +17,7 @@ from evolve.interface import arguments
 from evolve.interface.program import Program
 from evolve.program.forecast import Comparison
 from evolve.propose.llm import ledger
+from evolve.propose.llm.beyond import beyond_budget
 from evolve.report.result import observed_means_ms
 from evolve.report.searched import Searched
 from evolve.run import folder
@@ -167,7 +168,7 @@ class Run:
         >>> len(evolve.load_run(path).ledger)
         0
         """
-        return ledger_frames.ledger(ledger.rows(self._run.calls()))
+        return ledger_frames.ledger(ledger.rows(self._run.calls(), beyond_budget(self._run)))
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

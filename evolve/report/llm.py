@@ -85,6 +85,11 @@ def lines(calls: JsonObject, run: str) -> list[str]:
                 "count as the most that they can take."
             )
         text.append(f"What was proposed, and what became of it: {run}/RESEARCH.md")
+    if calls.get("beyond_budget"):  # not in reports of earlier releases
+        text.append(
+            f"{counted(calls['beyond_budget'], 'program')} came when the budget of candidates was full and were not "
+            f"considered; their share of the cost is {calls['beyond_budget_usd']:.4f} USD."
+        )
     if calls.get("under_way"):
         text.append(f"Possibly paid, since the process ended before an answer came: {', '.join(calls['under_way'])}")
     if calls.get("reviews"):

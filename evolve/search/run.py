@@ -20,6 +20,7 @@ from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, s
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.propose.llm import ledger
+from evolve.propose.llm.beyond import beyond_budget
 from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.evidence import reviews
 from evolve.propose.llm.limits import passed
@@ -259,12 +260,15 @@ def _ledger(run: Run, stopped: str) -> JsonObject:
     `stopped`: why the models ended the search before its end, or "".
     """
     lines = run.calls()
-    ledger.write(run.path / ledger.FILE, lines)
+    beyond = beyond_budget(run)
+    ledger.write(run.path / ledger.FILE, lines, beyond)
     # where only models should propose, operators propose in place of models that are not available
     outcomes = filter(is_outcome, run.each_line() if run.config.search.proposer == "llm" else ())
     substitutes = sum(not line["operator"].startswith((MODEL, SEED, POLISH)) for line in outcomes)
     ending: JsonObject = {"replayed": run.about.replayed, "substitutes": substitutes, "stopped": stopped,
-                           "passed": passed(call_log(lines), run.config.llm)}  # fmt: skip
+                           "passed": passed(call_log(lines), run.config.llm),
+                           "beyond_budget": sum(left.programs for left in beyond.values()),
+                           "beyond_budget_usd": sum(left.usd for left in beyond.values())}  # fmt: skip
     if run.config.llm.judges:  # the parents of what models proposed may be from operators
         ending["reviews"] = asdict(reviews([*run.each_line()]))
     return ledger.summary(lines) | ending

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from evolve.propose.llm import ledger
+from evolve.propose.llm.beyond import beyond_budget
 from evolve.report.llm import raises
 from evolve.report.table import Row, Table, section
 from evolve.run.files import draft_of
@@ -119,5 +120,5 @@ def write_ledger(path: Path, runs: Sequence[Run]) -> None:
         names = [f.name for f in fields(ledger.Row)]
         table.writerow(["search", *names])
         for run in runs:
-            for row in ledger.rows(run.calls()):
+            for row in ledger.rows(run.calls(), beyond_budget(run)):
                 table.writerow([run.path.name, *(getattr(row, name) for name in names)])

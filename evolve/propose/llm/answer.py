@@ -52,14 +52,24 @@ def ideas(answer: str, base: str, most: int, finish: str = "stop") -> list[Idea]
     If nothing in the answer is a proposal, a single Idea says so. `finish` is why the answer ended, `length` if it was
     cut off.
     """
-    answer = FENCE.sub(_plain_fence, answer[:LONGEST].replace("\r\n", "\n").replace("\r", "\n"))
     cut = ": the answer was cut off, at its limit of tokens" if finish == "length" else ""
-    read = ((_idea(title, text, base, cut), text) for title, text in _sections(answer))
-    proposals = list(islice((replace(idea, motivation=motivation(text)) for idea, text in read if idea), most))
+    proposals = _proposals(answer, base, most, cut)
     if not proposals:
-        why = "the answer is empty" if not answer.strip() else f"no program in the answer{cut}"
+        why = "the answer is empty" if not answer[:LONGEST].strip() else f"no program in the answer{cut}"
         return [Idea("", "", why)]
     return proposals
+
+
+def proposed(answer: str, most: int) -> int:
+    """How many proposals are in an answer, up to `most`."""
+    return len(_proposals(answer, "", most, ""))
+
+
+def _proposals(answer: str, base: str, most: int, cut: str) -> list[Idea]:
+    """Up to `most` proposals, in the order of the answer."""
+    answer = FENCE.sub(_plain_fence, answer[:LONGEST].replace("\r\n", "\n").replace("\r", "\n"))
+    read = ((_idea(title, text, base, cut), text) for title, text in _sections(answer))
+    return list(islice((replace(idea, motivation=motivation(text)) for idea, text in read if idea), most))
 
 
 def _plain_fence(fence: re.Match[str]) -> str:

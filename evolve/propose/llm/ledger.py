@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from archive.proposal import SCORED, is_outcome
+from evolve.propose.llm.beyond import Beyond
 from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.calls import Answered, Failed, Sent
 from simulator.json import JsonObject
@@ -22,8 +23,8 @@ class Row:
     """A request, or an answer from a cache. Unknown values are None.
 
     outcome: answered, cached, the kind of fault, or `possibly paid` if the end of the request is unknown. verdict: the
-    outcomes of the programs in the answer, e.g. "2 scored, 1 units". uncounted: the server gave no credible count of
-    tokens, so those of the worst case are charged.
+    outcomes of the programs in the answer, e.g. "2 scored, 1 units", and how many are beyond the budget. uncounted: the
+    server gave no credible count of tokens, so those of the worst case are charged.
     """
 
     call: str
@@ -43,9 +44,15 @@ class Row:
     uncounted: bool = False
 
 
-def rows(lines: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """A row for every request in a journal, in the order they were sent, then for every answer from a cache."""
-    log, verdicts = call_log(lines), _verdicts(lines)
+BEYOND = "beyond the budget"
+
+
+def rows(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Beyond] = {}) -> list[Row]:
+    """A row for every request in a journal, in the order they were sent, then for every answer from a cache.
+
+    `beyond`: the programs beyond the budget, see beyond_budget.
+    """
+    log, verdicts = call_log(lines), _verdicts(lines, beyond)
     without_verdicts = [_row(sent, log.ended.get(key)) for key, sent in log.sent.items()]
     without_verdicts += [_cached(line) for line in log.answers.values() if line.cached]
     used = {(name, line.attempt) for name, line in log.answers.items()}  # a call may have two answers
@@ -73,22 +80,24 @@ def _cached(line: Answered) -> Row:
                line.tokens_out, seconds=line.seconds, outcome="cached")  # fmt: skip
 
 
-def _verdicts(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _verdicts(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Beyond]) -> dict[str, str]:
     """The outcomes of the programs in every call's answer, counted, by call."""
     counts: dict[str, Counter[str]] = {}
     for line in lines:
         if is_outcome(line) and line.get("call"):
             stage = SCORED if line["verdict"] == SCORED else line["stage"]
             counts.setdefault(line["call"], Counter())[stage] += 1
+    for call, left in beyond.items():
+        counts.setdefault(call, Counter())[BEYOND] = left.programs
     return {call: ", ".join(f"{n} {stage}" for stage, n in of_call.most_common()) for call, of_call in counts.items()}
 
 
-def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write the ledger of a journal's lines as CSV."""
+def write(path: Path, lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Beyond] = {}) -> None:
+    """Write the ledger of a journal's lines as CSV. `beyond`: as for `rows`."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, [f.name for f in fields(Row)])
         table.writeheader()
-        table.writerows(asdict(row) for row in rows(lines))
+        table.writerows(asdict(row) for row in rows(lines, beyond))
 
 
 @dataclass

@@ -112,9 +112,12 @@ def _answer(run: Run, number: int) -> tuple[CallLog, Answered]:
     """The log of the run's calls, and the line of the answer that proposal `number` comes from."""
     lines = run.lines()
     log = call_log(lines)
-    for entry in lines:
-        if is_outcome(entry) and entry["id"] == number and entry.get("call") in log.answers:
-            return log, log.answers[entry["call"]]
+    outcome = next((entry for entry in lines if is_outcome(entry) and entry["id"] == number), None)
+    if outcome is None:
+        raise InputError(f"{run.path}: has no proposal {number}, and what came when the budget was full is none: "
+                         f"`{command('archive', run.path)}` lists the scored ones")  # fmt: skip
+    if outcome.get("call") in log.answers:
+        return log, log.answers[outcome["call"]]
     raise InputError(f"{run.path}: {number} is not a proposal of a language model: "
                      f"`{command('archive', run.path, '--by', 'proposer')}` says who proposed")  # fmt: skip
 

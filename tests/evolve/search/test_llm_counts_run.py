@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from llm_plays import Story, set_up, whole_run
-from llm_replies import Reply, Request
-from llm_runs import by_content, evolve, ledger, of_kind, search
+from llm_replies import Reply, Request, said
+from llm_runs import by_content, entries, evolve, ledger, of_kind, search
+from llm_scripts import program, whole
 from llm_server import Server
 
 from evolve import load_run
@@ -113,3 +115,40 @@ def test_counts_that_are_believed_are_no_guess(folder: Path) -> None:
     story = whole_run(folder, "once", "counted")
     assert [row["uncounted"] for row in ledger(story.run)] == ["False"]
     assert calls_of(story)["uncounted"] == 0 and "guess" not in story.ran.out
+
+
+# answers that come when the budget is full
+
+
+def test_programs_beyond_the_budget_are_reported_with_their_cost(folder: Path) -> None:
+    """Of an answer with four new programs the budget leaves room for one, and for none of the rounds that follow."""
+
+    def script(request: Request) -> Reply:
+        return said(whole(*(program(Random(10 * request.number + i)) for i in range(4))), usage=(1000, 1000))
+
+    seeds = sum("key" in e for e in entries(whole_run(folder, "once", "seeds", script=script).run) if "call" not in e)
+    for name, config, rounds in (("last", "once", 1), ("rounds", "narrow", 3)):
+        story = whole_run(folder, config, name, "--budget", seeds + 1, "--price", "openai/a=1,2", "--price",
+                          "openai/b=1,2", script=script)  # fmt: skip
+        used, rows, calls = [e for e in entries(story.run) if "call" in e], ledger(story.run), calls_of(story)
+        assert len(rows) == rounds and len(used) == 1
+        assert [row["verdict"] for row in rows] == ["3 beyond the budget, 1 scored"] + ["4 beyond the budget"] * (
+            rounds - 1
+        )
+        left = 4 * rounds - 1
+        assert calls["beyond_budget"] == left and calls["beyond_budget_usd"] == pytest.approx(0.003 * left / 4)
+        said_of = (
+            f"{left} programs came when the budget of candidates was full and were not considered; their share of "
+        )
+        assert f"{said_of}the cost is {0.003 * left / 4:.4f} USD." in one_line(story.ran.out)
+        assert load_run(story.run).ledger["verdict"].tolist() == [row["verdict"] for row in rows]
+        ran = evolve(folder, "prompt", story.run, used[0]["id"] + 1, "--answer", key=None)
+        assert ran.status == 2 and f"has no proposal {used[0]['id'] + 1}, " in ran.err
+
+
+def test_what_is_not_read_yet_is_not_beyond_the_budget(folder: Path) -> None:
+    story = whole_run(folder, "narrow", "limited", *BUDGET, "--max-calls", 1)
+    lines = (story.run / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    answered = max(i for i, line in enumerate(lines) if b'"answered"' in line)
+    (story.run / "journal.jsonl").write_bytes(b"".join(lines[: answered + 1]))
+    assert load_run(story.run).ledger["verdict"].tolist() == [""] and not calls_of(story)["beyond_budget"]
