@@ -28,6 +28,7 @@ class Cost:
 
     tokens: int  # in and out, without answers from a cache
     usd: float
+    possibly_usd: float = 0.0  # the most that requests may have cost which have no answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Contribution:
 
     def to_json(self) -> JsonObject:
         """The contribution as `evolve archive --by proposer --json` prints it."""
-        cost = asdict(self.cost) if self.cost else {"tokens": None, "usd": None}
+        cost = asdict(self.cost) if self.cost else {"tokens": None, "usd": None, "possibly_usd": None}
         return {**{name: getattr(self, name) for name in COUNTS}, **cost, "usd_per_fitted": self.usd_per_fitted}
 
 
@@ -119,22 +120,31 @@ def costs_of(requests: Sequence[ledger.Row]) -> dict[str, Cost]:
         name = MODEL + request.model if proposes(purpose) else f"{role(purpose)}:{request.model}"
         before = costs.get(name, Cost(0, 0.0))
         paid = 0 if request.outcome == "cached" else (request.tokens_in or 0) + (request.tokens_out or 0)
-        costs[name] = Cost(before.tokens + paid, before.usd + request.usd)
+        possibly = before.possibly_usd + request.possibly_usd
+        costs[name] = Cost(before.tokens + paid, before.usd + request.usd, possibly)
     return costs
 
 
 def print_attribution(result: Attribution) -> None:
     """Print a row per proposer, then the legend."""
+    costs = [proposer.cost for proposer in result.proposers.values() if proposer.cost]
+    possibly = any(cost.possibly_usd for cost in costs)
     rows = []
-    paid = any(proposer.cost for proposer in result.proposers.values())
     for name, proposer in result.proposers.items():
-        cost = (
-            [f"{proposer.cost.tokens:,}", number(proposer.cost.usd, 4, signed=False)] if proposer.cost else ["-", "-"]
-        )
         counts = [str(getattr(proposer, count)) for count in COUNTS]
-        rows.append([name, *counts, *([*cost, number(proposer.usd_per_fitted, 4, signed=False)] if paid else [])])
+        rows.append([name, *counts, *(_cost_cells(proposer, possibly) if costs else [])])
     title = f"Who found what, {result.run.path}; champion: {result.champion}"
-    heads = "proposer|" + "|".join(f">{name}" for name in COUNTS) + "|>tokens|>USD|>USD a fit" * paid
+    heads = "proposer|" + "|".join(f">{name}" for name in COUNTS) + "|>tokens|>USD|>USD a fit" * bool(costs)
+    heads += "|>USD possibly" * possibly
     more = "members: in the archive now; champions: were champion once scored; ancestors: of the champion"
+    more += "; USD possibly: the most that requests without an answer may have cost on top" * possibly
     legend("joint error", "worst 3", "transfer error", "front", also=more)
     show(Table.of(title, heads, rows))
+
+
+def _cost_cells(proposer: Contribution, possibly: bool) -> list[str]:
+    """The cells of a proposer's cost; with that of requests without an answer if `possibly`."""
+    cost = proposer.cost
+    figures = [cost.usd if cost else None, proposer.usd_per_fitted]
+    figures += [cost.possibly_usd if cost else None] if possibly else []
+    return [f"{cost.tokens:,}" if cost else "-", *(number(figure, 4, signed=False) for figure in figures)]

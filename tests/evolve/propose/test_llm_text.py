@@ -850,12 +850,12 @@ def test_costs_by_proposer() -> None:
     answered = Row("1/propose/4", 1, "a/b", tokens_in=3, tokens_out=4, usd=0.5, outcome="answered")
     requests = [
         answered, replace(answered, call="1/round-3/4"), replace(answered, call="9/judge/101"),
-        Row("2/notes/0", 1, "a/b", outcome="timeout"),
+        Row("2/notes/0", 1, "a/b", outcome="timeout", possibly_usd=0.25),
         replace(answered, call="3/propose/9", usd=0.0, outcome="cached"),
     ]  # fmt: skip
     costs = costs_of(requests)
-    assert costs == {"llm:a/b": Cost(14, 1.0), "judge:a/b": Cost(7, 0.5), "notes:a/b": Cost(0, 0.0)}
+    assert costs == {"llm:a/b": Cost(14, 1.0), "judge:a/b": Cost(7, 0.5), "notes:a/b": Cost(0, 0.0, 0.25)}
     assert Contribution(fitted=4, cost=costs["llm:a/b"]).usd_per_fitted == 0.25
     assert Contribution(cost=costs["judge:a/b"]).usd_per_fitted is None
     operator = Contribution(fitted=4).to_json()
-    assert operator["tokens"] is None and operator["usd"] is None and operator["usd_per_fitted"] is None
+    assert {operator[name] for name in ("tokens", "usd", "possibly_usd", "usd_per_fitted")} == {None}

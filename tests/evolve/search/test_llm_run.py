@@ -458,6 +458,17 @@ def test_judges_and_notes_have_their_own_cost(folder: Path, played: Played) -> N
         assert found[name]["usd"] == pytest.approx(usd, rel=1e-9) and usd > 0
 
 
+def test_who_found_what_has_what_was_possibly_paid(folder: Path, played: Played) -> None:
+    run = played(faulty).story.run
+    found = json.loads(evolve(folder, "archive", run, "--by", "proposer", "--json", key=None).out)["proposers"]
+    total = json.loads((run / "report.json").read_text())["llm"]["possibly_usd"]
+    assert sum(row["possibly_usd"] or 0.0 for row in found.values()) == pytest.approx(total, rel=1e-9) and total > 0
+    shown = evolve(folder, "archive", run, "--by", "proposer", key=None).out
+    assert "possibly" in shown and f"{found['llm:openai/a']['possibly_usd']:.4f}" in shown
+    without = evolve(folder, "archive", played(reference)[0].run, "--by", "proposer", key=None).out
+    assert "possibly" not in without
+
+
 def test_what_judges_dislike_is_never_fitted(played: Played) -> None:
     proposed = [e for e in entries(played(reference)[0].run) if e.get("call")]
     reviewed = [e for e in proposed if e["reviews"]]
