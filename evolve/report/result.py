@@ -58,6 +58,7 @@ class RunReport:
     rejected: Sequence[Refusals]
     verdicts: Mapping[str, int]  # outcomes by stage of the cascade
     cpu_s: Mapping[str, float]  # CPU seconds by stage of the cascade
+    polished: int = 0  # scored outcomes that are polished finalists, which do not count as candidates
     errors: Sequence[Errors] = ()  # of every experiment, fitted or predicted
     fitted_mean: Means = field(default_factory=dict)
     predicted_mean: Means = field(default_factory=dict)
@@ -87,7 +88,7 @@ class RunReport:
             "champion": self.champion.to_json() if self.champion else None,
             "best": [[joint if math.isfinite(joint) else None, transfer] for joint, transfer in self.best],
             "rejected": [[r.stage, r.count, r.why] for r in self.rejected],
-            "cascade": {"verdicts": dict(self.verdicts), "cpu_s": dict(self.cpu_s)},
+            "cascade": {"verdicts": dict(self.verdicts), "polished": self.polished, "cpu_s": dict(self.cpu_s)},
         }
         if self.champion:
             report |= {
@@ -119,6 +120,7 @@ class RunReport:
             rejected=[Refusals(*row) for row in raw["rejected"]],
             verdicts=raw["cascade"]["verdicts"],
             cpu_s=raw["cascade"]["cpu_s"],
+            polished=raw["cascade"].get("polished", 0),  # not in reports of earlier releases
             errors=[Errors(**row) for row in raw.get("errors", ())],
             best_seed=_elite(raw.get("best_seed")),
             front=[Elite.from_json(row) for row in raw.get("front", ())],

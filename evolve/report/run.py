@@ -274,7 +274,9 @@ def cascade_text(report: RunReport) -> str:
         else "CPU time of assessments: not known, every verdict was in the journal already."
     )
     scored = report.verdicts.get(SCORED, 0)
+    polished = f" ({counted(report.polished, 'polished finalist')} among them, not fitted again)"
     return (
-        f"Cascade: {report.proposals} proposals, {report.candidates} fitted, {scored} scored; "
+        f"Cascade: {report.proposals} proposals, {report.candidates} fitted, {scored} scored"
+        f"{polished if report.polished else ''}; "
         f"refused: {refused or 'none'}.\n{cpu}"
     )

@@ -136,7 +136,9 @@ def print_attribution(result: Attribution) -> None:
     title = f"Who found what, {result.run.path}; champion: {result.champion}"
     heads = "proposer|" + "|".join(f">{name}" for name in COUNTS) + "|>tokens|>USD|>USD a fit" * bool(costs)
     heads += "|>USD possibly" * possibly
-    more = "members: in the archive now; champions: were champion once scored; ancestors: of the champion"
+    more = "members: in the archive now; champions: were champion once scored; ancestors: of the champion; "
+    more += "a proposal of several operators, as add+drop, counts for each of them; polish: of finalists, which are "
+    more += "not fitted again and do not count against the budget"
     more += "; USD possibly: the most that requests without an answer may have cost on top" * possibly
     legend("joint error", "worst 3", "transfer error", "front", also=more)
     show(Table.of(title, heads, rows))

@@ -232,6 +232,7 @@ def _report(
         rejected=_refusals(search.outcomes),
         verdicts=dict(population.stages.most_common()),
         cpu_s=cpu_by_stage(run.path, search.seconds),
+        polished=sum(bool(o.elite) and o.proposal.operator == POLISH for o in search.outcomes),
         calls=calls,
     )
     if best is None:

@@ -53,6 +53,9 @@ def test_without_a_champion_there_are_no_errors_to_write() -> None:
 
 def test_the_time_of_verdicts_from_the_journal_is_not_said_to_be_0() -> None:
     assert cascade_text(FULL).endswith("\nCPU time of assessments 1 s: fit 100 %.")  # 1.25 s, all of the fit
+    polished = cascade_text(replace(FULL, verdicts={"scored": 31}, polished=2))
+    assert " scored (2 polished finalists among them, not fitted again); refused: none" in polished
+    assert "polished" not in cascade_text(FULL)
     text = cascade_text(replace(FULL, cpu_s={}))
     assert text.endswith("\nCPU time of assessments: not known, every verdict was in the journal already.")
 

@@ -445,6 +445,8 @@ def test_who_found_what_sums_to_the_journal_and_the_ledger(folder: Path, played:
     # a proposal of two operators is one of each, of one operator twice it is one
     names = [e["operator"] if "call" in e else part for e in entries(run) for part in set(e["operator"].split("+"))]
     assert {name: row["proposals"] for name, row in found.items()} == Counter(names)
+    shown = " ".join(evolve(folder, "archive", run, "--by", "proposer", key=None).out.split())
+    assert "a proposal of several operators, as add+drop, counts for each of them; polish: of finalists" in shown
     usd = sum(row["usd"] for row in found.values() if row["usd"] is not None)
     assert usd == pytest.approx(sum(float(row["usd"]) for row in ledger(run)), rel=1e-9) and usd > 0
 

@@ -194,6 +194,8 @@ def test_a_run_on_real_measurements_polishes_its_finalists_and_shows_everything(
     assert [line["id"] for line in searched] == list(range(len(searched)))
     assert len(outcomes) - len(searched) == 2 and all("key" not in line for line in outcomes[len(searched) :])
     report = json.loads((path / "report.json").read_text())
+    scored = report["cascade"]["verdicts"]["scored"]
+    assert f"{scored} scored (2 polished finalists among them, not fitted again)" in " ".join(out.split())
     assert len(report["fitted"]) == 4 and len(report["errors"]) == 24  # Llama-2-7B's clean runs of both files, all runs
     check_shown(report, out)
     for words in ("blackbox per model", "published"):
