@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -33,15 +33,15 @@ class Ended(Exception):
 
 
 @contextmanager
-def resumable(continues: str) -> Iterator[None]:
+def resumable(continues: str, paid: Callable[[], str] = lambda: "") -> Iterator[None]:
     """A context for long work that the command line `continues` resumes after an interruption, or when a file or a
-    process fails. Raises Ended in these cases."""
+    process fails. Raises Ended in these cases. `paid` says what may be paid in vain if work ends early."""
     try:
         yield
     except KeyboardInterrupt:
-        raise Ended(f"interrupted; nothing is lost: `{continues}` goes on", 130) from None
+        raise Ended(f"interrupted; nothing is lost: `{continues}` goes on{paid()}", 130) from None
     except WorkStopped as e:
-        raise Ended(f"{e}; nothing is lost: `{continues}` goes on", 1) from None
+        raise Ended(f"{e}; nothing is lost: `{continues}` goes on{paid()}", 1) from None
     except OSError as e:
         if e.filename is None:
             raise  # no file can be named

@@ -17,6 +17,7 @@ from evolve.pool.local import local
 from evolve.pool.pool import Pool
 from evolve.processes import available_cores
 from evolve.report.progress import Line
+from evolve.study.costs import without_answers
 from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -78,7 +79,7 @@ def carry_out(
     good: Callable[[R], bool],
 ) -> int:
     """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1."""
-    with resumable(command("resume", folder.path)):
+    with resumable(command("resume", folder.path), lambda: without_answers(folder.path)):
         report = work(folder, pool)
     if as_json:
         print_json(report.to_json())

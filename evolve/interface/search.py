@@ -20,6 +20,7 @@ from evolve.run.config import Config, config_from, load_config, to_mapping
 from evolve.run.folder import open_run
 from evolve.run.program import load
 from evolve.search import run as run_module
+from evolve.study.costs import without_answers
 from simulator.errors import InputError, shown
 
 
@@ -136,7 +137,7 @@ def _work(run: folder.Run, workers: int | None, on_progress: Watcher | None) -> 
     try:
         run_module.work(run, pool, watched)
     except (KeyboardInterrupt, WorkStopped) as e:
-        e.add_note(f"nothing is lost: evolve.resume({str(run.path)!r}) goes on")
+        e.add_note(f"nothing is lost: evolve.resume({str(run.path)!r}) goes on{without_answers(run.path)}")
         raise
     finally:
         pool.close()

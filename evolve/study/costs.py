@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from evolve.propose.llm import ledger
 from evolve.propose.llm.beyond import beyond_budget
+from evolve.propose.llm.call_log import call_log
 from evolve.report.llm import raises
-from evolve.report.table import Row, Table, section
+from evolve.report.table import Row, Table, counted, section
 from evolve.run.files import draft_of
 from evolve.run.folder import Run, is_run, open_run
 from evolve.study.study import finished
 from evolve.terminal import command
+from simulator.errors import InputError
 from simulator.json import JsonObject
 
 
@@ -66,6 +69,21 @@ def costs_of(folder: Path, limits: Mapping[str, float]) -> Costs:
 def runs_in(folder: Path) -> list[Run]:
     """The runs in the folders below `folder`, by name."""
     return [open_run(path) for path in sorted(folder.iterdir()) if is_run(path)] if folder.is_dir() else []
+
+
+def without_answers(path: Path) -> str:
+    """How many requests of a run, or of the runs in the folders below `path`, may be paid although they have no answer
+    yet, to go on a sentence; "" if there are none.
+
+    >>> without_answers(Path("nowhere"))
+    ''
+    """
+    count = 0
+    with suppress(InputError, OSError):  # the folder may be what fails
+        for run in [open_run(path)] if is_run(path) else runs_in(path):
+            asks = run.config.search.proposer != "offline"
+            count += len(call_log(run.calls()).under_way()) if asks else 0
+    return f", and {counted(count, 'request')} may be paid without an answer" if count else ""
 
 
 def _cost(run: Run) -> Cost:
