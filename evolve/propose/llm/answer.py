@@ -33,7 +33,8 @@ class Idea:
 
     stage: at which it is refused. notes: what its reader left out. program: what the text says, None if it cannot be
     read; its lines are those of the text as the model wrote it, which complaints call by their `places`.
-    motivation: what the answer says about it besides the program.
+    motivation: what the answer says about it besides the program. given: whether it is a proposal; if not, it says why
+    there is none in the answer.
     """
 
     title: str
@@ -44,6 +45,7 @@ class Idea:
     program: Program | None = field(default=None, compare=False)
     places: tuple[str, ...] = field(default=(), compare=False)
     motivation: str = field(default="", compare=False)
+    given: bool = field(default=True, compare=False)
 
 
 def ideas(answer: str, base: str, most: int, finish: str = "stop") -> list[Idea]:
@@ -56,7 +58,7 @@ def ideas(answer: str, base: str, most: int, finish: str = "stop") -> list[Idea]
     proposals = _proposals(answer, base, most, cut)
     if not proposals:
         why = "the answer is empty" if not answer[:LONGEST].strip() else f"no program in the answer{cut}"
-        return [Idea("", "", why)]
+        return [Idea("", "", why, given=False)]
     return proposals
 
 

@@ -116,7 +116,8 @@ class Question:
         if k >= len(candidates):
             if round_index:
                 return None
-            return replace(empty, refused=Rejected("answer", f"{len(candidates)} of {self.count} proposals were given"))
+            given = sum(candidate.idea.given for candidate in candidates)
+            return replace(empty, refused=Rejected("answer", f"{given} of {self.count} proposals were given"))
         at, idea = (round_index, k), candidates[k].idea
         title = plain("; ".join(filter(None, (idea.title, *idea.notes))), LONGEST_IDEA)
         proposal = replace(

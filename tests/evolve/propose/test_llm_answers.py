@@ -134,3 +134,17 @@ def test_what_was_left_out_is_kept_with_the_idea() -> None:
     proposal = answered([candidate(unused, {})]).proposal(0, 0)
     assert proposal and proposal.refused is None
     assert proposal.idea == "other terms; step_time: 'c' is never used and was left out"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why", "given"),
+    [
+        ("", "the answer is empty", 0),
+        ("More physics, please.", "no program in the answer", 0),
+        ("### Proposal 1: words", "no program in it: give one ```python block with step_time", 1),
+    ],
+)
+def test_places_without_a_proposal_say_how_many_were_given(answer: str, why: str, given: int) -> None:
+    question = answered([checked(idea, "1/propose/4", Config(), {}) for idea in ideas(answer, A, 4)])
+    refused = [proposal.refused for k in range(4) if (proposal := question.proposal(0, k))]
+    assert [r and r.why for r in refused] == [why] + [f"{given} of 4 proposals were given"] * 3
