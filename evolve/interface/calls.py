@@ -126,7 +126,7 @@ def sweep(
     >>> rates[["rate_rps", "ttft_p99_ms", "holds"]].round()
        rate_rps  ttft_p99_ms  holds
     0       5.0         68.0   True
-    1      20.0      60173.0  False
+    1      20.0      60359.0  False
     """
     if vary is not None and not isinstance(vary, Mapping):
         raise InputError(f'vary: {shown(vary)}: names no values: give a mapping such as {{"rate": [5, 10]}}')

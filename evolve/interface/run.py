@@ -17,7 +17,7 @@ from evolve.interface import arguments
 from evolve.interface.program import Program
 from evolve.program.forecast import Comparison
 from evolve.propose.llm import ledger
-from evolve.propose.llm.beyond import beyond_budget
+from evolve.propose.llm.late import beyond_budget
 from evolve.report.result import observed_means_ms
 from evolve.report.searched import Searched
 from evolve.run import folder

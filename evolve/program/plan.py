@@ -27,7 +27,7 @@ class Plan:
     >>> evolve.predict("champion", evolve.Plan("llama-3.1-8b", "H100", rate_rps=5, prompt_len=1000, output_len=300))[
     ...     ["experiment", "ttft_mean_ms", "ttft_mean_80_low_ms", "ttft_mean_80_high_ms"]].round(1)
          experiment  ttft_mean_ms  ttft_mean_80_low_ms  ttft_mean_80_high_ms
-    0  llama-3.1-8b          44.5                 42.3                  46.8
+    0  llama-3.1-8b          44.4                 42.2                  46.8
     """
 
     model: str

@@ -24,6 +24,7 @@ from simulator.language.complete import DEFAULTS, complete
 from simulator.language.forest_file import forest_file, with_forest
 from simulator.language.infer import check_units
 from simulator.language.ir import Program
+from simulator.language.key import key
 from simulator.language.measure import Caps, enforce
 from simulator.language.parse import parse
 from simulator.language.source import MAX_BYTES
@@ -34,12 +35,17 @@ TRAINED_PHYSICS = "trained_physics"
 
 @dataclass(frozen=True)
 class Source:
-    """A program with its name and text. `record`: what it was fitted on, None if unknown."""
+    """A program with its name and text.
+
+    record: what it was fitted on, None if unknown. foreign: the file beside it that is the record of another one, ""
+    without one.
+    """
 
     name: str
     text: str
     program: Program
     record: Record | None = None
+    foreign: str = ""
 
     @property
     def complete(self) -> Program:
@@ -60,10 +66,15 @@ class Source:
         """Reasons not to rely on the program, a line each: those of its record or, without one, what it leaves out."""
         if self.record is not None:
             return self.record.cautions
-        if self.program.function("queueing_time"):
-            return ()
-        start = DEFAULTS[0].constants[0].value
-        return (f"no queueing_time: {start:g} us from arrival to queue are assumed until `evolve fit` finds them",)
+        lines = []
+        if self.foreign:
+            lines.append(f"{self.foreign} is the record of another program, so nothing in it counts: fit this one")
+        if not self.program.function("queueing_time"):
+            start = DEFAULTS[0].constants[0].value
+            lines.append(
+                f"no queueing_time: {start:g} us from arrival to queue are assumed until `evolve fit` finds them"
+            )
+        return tuple(lines)
 
 
 def seed_names() -> list[str]:
@@ -139,9 +150,11 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
         enforce(program, caps, f"{spec}:1")
     check_units(program, spec)
     program = with_forest(program, path)
-    record = path.with_suffix(".json")
-    text = read_bytes(record) if path.suffix == ".py" and record.is_file() else None
-    return Source(spec, raw.decode(), program, _record(text, str(record)))
+    beside = path.with_suffix(".json")
+    record = _record(read_bytes(beside) if path.suffix == ".py" and beside.is_file() else None, str(beside))
+    if record is not None and record.key != key(complete(program)):
+        return Source(spec, raw.decode(), program, foreign=str(beside))
+    return Source(spec, raw.decode(), program, record)
 
 
 def _no_run(path: Path) -> InputError:

@@ -20,9 +20,9 @@ from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, s
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.propose.llm import ledger
-from evolve.propose.llm.beyond import beyond_budget
 from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.evidence import reviews
+from evolve.propose.llm.late import beyond_budget
 from evolve.propose.llm.limits import passed
 from evolve.propose.llm.proposer import LanguageModels
 from evolve.propose.llm.setup import check, keep_prompts, models_of

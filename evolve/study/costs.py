@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from evolve.propose.llm import ledger
-from evolve.propose.llm.beyond import beyond_budget
 from evolve.propose.llm.call_log import call_log
+from evolve.propose.llm.late import beyond_budget
 from evolve.report.llm import raises
 from evolve.report.table import Row, Table, counted, section
 from evolve.run.files import draft_of

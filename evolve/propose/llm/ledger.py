@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from archive.proposal import SCORED, is_outcome
-from evolve.propose.llm.beyond import Beyond
 from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.calls import Answered, Failed, Sent
+from evolve.propose.llm.late import Late
 from simulator.json import JsonObject
 
 FILE = "ledger.csv"
@@ -47,7 +47,7 @@ class Row:
 BEYOND = "beyond the budget"
 
 
-def rows(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Beyond] = {}) -> list[Row]:
+def rows(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Late] = {}) -> list[Row]:
     """A row for every request in a journal, in the order they were sent, then for every answer from a cache.
 
     `beyond`: the programs beyond the budget, see beyond_budget.
@@ -80,7 +80,7 @@ def _cached(line: Answered) -> Row:
                line.tokens_out, seconds=line.seconds, outcome="cached")  # fmt: skip
 
 
-def _verdicts(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Beyond]) -> dict[str, str]:
+def _verdicts(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Late]) -> dict[str, str]:
     """The outcomes of the programs in every call's answer, counted, by call."""
     counts: dict[str, Counter[str]] = {}
     for line in lines:
@@ -92,7 +92,7 @@ def _verdicts(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Beyond]) 
     return {call: ", ".join(f"{n} {stage}" for stage, n in of_call.most_common()) for call, of_call in counts.items()}
 
 
-def write(path: Path, lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Beyond] = {}) -> None:
+def write(path: Path, lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Late] = {}) -> None:
     """Write the ledger of a journal's lines as CSV. `beyond`: as for `rows`."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, [f.name for f in fields(Row)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evolve.cli import run_command
-from evolve.run.program import load
+from evolve.run.program import load, write_program
 from simulator.errors import InputError
 
 
@@ -40,4 +40,20 @@ def test_a_shipped_run_is_not_validated_again_and_its_errors_are_named(capsys: p
     assert capsys.readouterr().err == (
         "evolve: seeds/champion: is a shipped run, which was validated already (docs/validation.md): "
         "`evolve report champion --only accuracy` shows its held-out errors\n"
+    )
+
+
+def test_the_record_of_another_program_is_ignored_and_said(tmp_path: Path) -> None:
+    shipped = load("champion")
+    path = tmp_path / "mine.py"
+    assert shipped.record is not None
+    write_program(path, shipped.text, None, shipped.record)
+    assert load(str(path)).record == shipped.record
+    path.write_text(shipped.text.replace("gemm: one = 0.962367", "gemm: one = 0.97"), "utf-8")
+    assert load(str(path)).record == shipped.record, "the same form with another constant"
+    path.write_text("def step_time(b, s, *, each: us/request = 100.0): return each * b.decode_reqs\n", "utf-8")
+    edited = load(str(path))
+    assert edited.record is None
+    assert edited.cautions[0] == (
+        f"{tmp_path / 'mine.json'} is the record of another program, so nothing in it counts: fit this one"
     )

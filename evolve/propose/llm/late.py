@@ -14,14 +14,14 @@ from simulator.json import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
+class Late:
     """The programs of an answer that are beyond the budget, and their share of what the answer cost."""
 
     programs: int
     usd: float
 
 
-def beyond_budget(run: Run) -> dict[str, Beyond]:
+def beyond_budget(run: Run) -> dict[str, Late]:
     """The programs beyond a run's budget, by the name of the call; none while the budget is not full.
 
     They are in answers of the last generation that asked, and have no outcome. An answer's programs have their outcomes
@@ -46,7 +46,7 @@ def beyond_budget(run: Run) -> dict[str, Beyond]:
             given = proposed(log.text(name), most)
             left = max(given - used[name], 0)
             if left:
-                found[name] = Beyond(left, 0.0 if answer.cached else answer.usd * left / given)
+                found[name] = Late(left, 0.0 if answer.cached else answer.usd * left / given)
     return found
 
 
