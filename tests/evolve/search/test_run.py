@@ -123,7 +123,7 @@ def test_another_seed_gives_another_search(tiny: Path, tiny_run: Path, tmp_path:
 def test_killed_and_resumed_equals_uninterrupted(tiny: Path, tiny_run: Path, tmp_path: Path, workers: str) -> None:
     path = tmp_path / "killed"
     process = process_of(tiny, path, workers)
-    wait_for(lambda: written(path) >= 9, process)
+    wait_for(lambda: written(path) > 0, process)
     kill(process)
     before = journal(path)
     assert 0 < before.count(b"\n") < len(lines(tiny_run))
