@@ -72,10 +72,13 @@ def _spelling(value: object) -> Iterator[str]:
             yield repr(value)
 
 
-def _close(name: object, known: Collection[str]) -> list[str]:
-    """The known name closest to a mistyped one, if any is close, whether in capitals or not."""
+def _close(name: object, known: Collection[str], most: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Up to `most` known names that are close to a mistyped one, the closest first, whether in capitals or not.
+
+    `cutoff`: the least similarity that is close, from 0 to 1 (difflib's ratio).
+    """
     folded = {each.casefold(): each for each in known}
-    return [folded[key] for key in difflib.get_close_matches(str(name)[:200].casefold(), folded, n=1)]
+    return [folded[key] for key in difflib.get_close_matches(str(name)[:200].casefold(), folded, most, cutoff)]
 
 
 def nearest(name: object, known: Sequence[str]) -> str:
@@ -93,8 +96,7 @@ def nearest_listed(name: object, known: Sequence[str]) -> str:
 
 def closest(name: object, known: Collection[str]) -> str:
     """The three known names closest to another, whether in capitals or not, with commas."""
-    folded = {each.casefold(): each for each in known}
-    return ", ".join(folded[key] for key in difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.0))
+    return ", ".join(_close(name, known, most=3, cutoff=0.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from operator import index
 from pathlib import Path
+from typing import Any
 
 from simulator.errors import InputError, shown
 
 
-def whole(name: str, value: object, least: int, most: int) -> int:
+def whole(name: str, value: Any, least: int, most: int) -> int:
     """The whole number that an argument is, numpy's too. Raises InputError for another type, or outside the range.
 
     >>> whole("workers", 2, 1, 10)
     2
     """
     try:
-        number = index(value)  # type: ignore[arg-type]
+        number = index(value)
     except TypeError:
         number = least - 1
     if isinstance(value, bool) or not least <= number <= most:

@@ -173,8 +173,8 @@ def fit(
         # The program and its record are read back from the file, so that they are those of `evolve fit`.
         file = Path(folder) / "fitted.py" if out is None else arguments.path("out", out, "a file to write")
         result = calibrate(source, load_experiments(experiments), file, settings)
-        [written] = result.out
-        fitted = load(written)
+        [name] = result.out
+        fitted = load(name)
     return Fit(
         program=Program.of(fitted if out is not None else replace(fitted, name=f"{source.name}, fitted")),
         constants=constant_frames.fitted(result.constants),
@@ -188,10 +188,10 @@ def _arrival_seeds(count: int) -> range:
     return range(1, arguments.whole("seeds", count, 1, MOST_SEEDS) + 1)
 
 
-def _several(values: object) -> list[Any]:
+def _several(values: Any) -> list[Any]:
     """The values; one alone, such as a text, as a list of it."""
     alone = isinstance(values, str | Mapping | pd.DataFrame) or not isinstance(values, Iterable)
-    return [values] if alone else [*values]  # type: ignore[misc]
+    return [values] if alone else [*values]
 
 
 def _values(values: object) -> str:

@@ -75,11 +75,13 @@ def search(
     >>> len(run.programs), run.champion is not None
     (9, True)
     """
-    if not isinstance(config, Mapping):
+    if isinstance(config, Mapping):
+        changed, where = dict(config), "config"
+    else:
         arguments.path("config", config, "a bundled name, a YAML file, or its contents as a mapping")
-    changed = to_mapping(load_config(str(config))) if not isinstance(config, Mapping) else dict(config)
+        changed, where = to_mapping(load_config(str(config))), str(config)
     changed |= {name: value for name, value in (("budget", budget), ("seed", seed)) if value is not None}
-    settings = _starting_from(config_from(changed, "config" if isinstance(config, Mapping) else str(config)), start)
+    settings = _starting_from(config_from(changed, where), start)
     folder_of_run = None if out is None else arguments.path("out", out, "a folder to create")
     _check(workers, on_progress)  # before there is a folder
     return _work(run_module.start(settings, folder_of_run), workers, on_progress)
@@ -92,7 +94,9 @@ def resume(path: str | Path, *, workers: int | None = None, on_progress: Watcher
     >>> evolve.resume(first.path, workers=1).champion == first.champion  # a finished run stays as it is
     True
     """
-    return _work(open_run(arguments.path("path", path, "the folder of a run")), workers, on_progress)
+    run = open_run(arguments.path("path", path, "the folder of a run"))
+    _check(workers, on_progress)
+    return _work(run, workers, on_progress)
 
 
 def _starting_from(config: Config, start: Start | Sequence[Start]) -> Config:
@@ -130,7 +134,6 @@ def _check(workers: object, on_progress: object) -> None:
 
 
 def _work(run: folder.Run, workers: int | None, on_progress: Watcher | None) -> Run:
-    _check(workers, on_progress)
     line = progress.Line(quiet=True)
     watched = _Watched(run, line, on_progress) if on_progress else None
     pool = local(workers or available_cores(), line)

@@ -171,13 +171,14 @@ def _terms_pct(
     field leaves out.
     """
     total_ms = sum(parts_ms.values())
-    replayed = {method: parts_ms[part] / total_ms for method, part in DELAYS.items()} if total_ms else {}
-    factors = dict[str, float]()
-    for method in dict.fromkeys(t.method for t in terms):
-        share = sum(shares[Part(t.method, t.term)] for t in terms if t.method == method)
-        wanted = replayed.get(method, 1.0 - sum(replayed.values()))
-        factors[method] = wanted / share if share and total_ms else 1.0
-    return tuple(100.0 * factors[t.method] * shares[Part(t.method, t.term)] for t in terms)
+    mean_field = [(t.method, shares[Part(t.method, t.term)]) for t in terms]
+    if not total_ms:  # nothing completes
+        return tuple(100.0 * share for _, share in mean_field)
+    replayed = {method: parts_ms[part] / total_ms for method, part in DELAYS.items()}
+    replayed["step_time"] = 1.0 - sum(replayed.values())
+    together = {name: sum(share for method, share in mean_field if method == name) for name in replayed}
+    factors = {name: replayed[name] / share for name, share in together.items() if share}
+    return tuple(100.0 * factors.get(method, 1.0) * share for method, share in mean_field)
 
 
 def _observed_parts(e: Experiment) -> dict[str, float]:

@@ -629,12 +629,12 @@ def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(
         assert KEY.encode() not in place.path.read_bytes()
         assert not place.log.given_up  # so that a run that goes on asks again
         server.script = lambda _: said("x")
-        mended = place.dispatch()
-        carried_and_checked(mended, [call(i) for i in range(3)])
-        assert len(mended.log.answers) == 3 and mended.log.attempts("1/propose/0") == 2
+        corrected = place.dispatch()
+        carried_and_checked(corrected, [call(i) for i in range(3)])
+        assert len(corrected.log.answers) == 3 and corrected.log.attempts("1/propose/0") == 2
         server.script = lambda _: reply
-        carried_and_checked(mended, [call(7)])  # once a model has answered it is a fault like others
-        assert mended.log.given_up["1/propose/7"].why.startswith(kind)
+        carried_and_checked(corrected, [call(7)])  # once a model has answered it is a fault like others
+        assert corrected.log.given_up["1/propose/7"].why.startswith(kind)
 
 
 def test_a_refused_model_beside_one_that_answers_is_given_up(tmp_path: Path) -> None:

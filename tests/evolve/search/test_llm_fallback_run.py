@@ -134,11 +134,11 @@ def test_a_run_with_a_refused_key_that_broke_off_goes_on_as_if_it_had_not(folder
         assert verdicts(run) == verdicts(whole.run)
 
 
-def test_keys_that_are_all_refused_are_one_line_and_either_may_be_mended(folder: Path) -> None:
+def test_keys_that_are_all_refused_are_one_line_and_either_may_be_corrected(folder: Path) -> None:
     for name in ("a", "b"):
         run = folder / f"all-refused-{name}"
 
-        def mended(request: Request, name: str = name) -> Reply:
+        def corrected(request: Request, name: str = name) -> Reply:
             return by_content(request) if request.model == name else status(401)
 
         with Server(lambda _: status(401)) as server:
@@ -147,7 +147,7 @@ def test_keys_that_are_all_refused_are_one_line_and_either_may_be_mended(folder:
             assert {q.model for q in server.seen} == {"a", "b"}
             assert all(f"--llm openai/{name}: key refused" in ran.err for name in ("a", "b"))
             assert not of_kind(run, "given up")
-            server.script = mended
+            server.script = corrected
             assert evolve(folder, "resume", run, "--workers", 1, "--quiet").status == 0
         assert {line["model"] for line in of_kind(run, "answered")} == {f"openai/{name}"}
 
