@@ -17,7 +17,6 @@ from evolve.pool.local import local
 from evolve.pool.pool import Pool
 from evolve.processes import available_cores
 from evolve.report.progress import Line
-from evolve.study.costs import without_answers
 from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.json import JsonObject
@@ -77,9 +76,13 @@ def carry_out(
     as_json: bool,
     show: Callable[[R], None],
     good: Callable[[R], bool],
+    paid: Callable[[Path], str],
 ) -> int:
-    """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1."""
-    with resumable(command("resume", folder.path), lambda: without_answers(folder.path)):
+    """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1.
+
+    `paid`: what may be paid in vain if work in the folder ends early, see study.costs.without_answers.
+    """
+    with resumable(command("resume", folder.path), lambda: paid(folder.path)):
         report = work(folder, pool)
     if as_json:
         print_json(report.to_json())

@@ -28,7 +28,7 @@ from evolve.search import run as run_module
 from evolve.study import baselines as studies
 from evolve.study import seeds
 from evolve.study.comparison import Comparison, ComparisonReport
-from evolve.study.costs import Costs
+from evolve.study.costs import Costs, without_answers
 from evolve.study.engines.engines import engine_names
 from evolve.study.seeds import Repeats, RepeatsReport
 from evolve.study.views import print_comparison, print_repeats
@@ -271,7 +271,9 @@ def _work_run(run: Run, pool: Pool, as_json: bool, known: bool) -> int:
             raise Ended(why, 1)
         return report.champion is not None
 
-    return carry_out(run_module.work, run, pool, as_json, lambda report: print_run(report, known), good)
+    return carry_out(
+        run_module.work, run, pool, as_json, lambda report: print_run(report, known), good, without_answers
+    )
 
 
 def _work_repeats(repeats: Repeats, pool: Pool, as_json: bool) -> int:
@@ -281,7 +283,7 @@ def _work_repeats(repeats: Repeats, pool: Pool, as_json: bool) -> int:
         _check_answers(report.costs, repeats.path)
         return bool(report.figures)
 
-    return carry_out(seeds.work, repeats, pool, as_json, print_repeats, good)
+    return carry_out(seeds.work, repeats, pool, as_json, print_repeats, good, without_answers)
 
 
 def _work_baselines(comparison: Comparison, pool: Pool, as_json: bool) -> int:
@@ -292,7 +294,7 @@ def _work_baselines(comparison: Comparison, pool: Pool, as_json: bool) -> int:
         _check_answers(report.costs, comparison.path)
         return report.any_scored
 
-    return carry_out(studies.compare, comparison, pool, as_json, print_comparison, good)
+    return carry_out(studies.compare, comparison, pool, as_json, print_comparison, good, without_answers)
 
 
 def _check_answers(costs: Costs | None, path: Path) -> None:
