@@ -96,19 +96,19 @@ def load(m, phi, deployment):  # type: ignore[no-untyped-def]
 
 
 @njit
-def step_us(rows, static, step, raw, slot, v, n, k, chunk, prompt, shortest, span):  # type: ignore[no-untyped-def]
+def step_us(rows, static, step, raw, slot, v, n, k, chunk, earlier, prompt, shortest, span):  # type: ignore[no-untyped-def]
     """Step time in us with n decodes, their contexts evenly spread over `span` tokens from `shortest`, and k prompt
-    chunks of `chunk` tokens, each of a prompt of `prompt` tokens."""
+    chunks of `chunk` tokens after `earlier` tokens in chunks before, each of a prompt of `prompt` tokens."""
     context = shortest + span / 2.0
     longest = shortest + span * n / (n + 1.0) if n > 0 else 0.0
     v[raw + PREFILL_REQS] = k if chunk > 0 else 0.0
     v[raw + DECODE_REQS] = n
     v[raw + PREFILL_TOKENS] = k * chunk
     v[raw + MAX_PREFILL_CHUNK] = chunk if k > 0 else 0.0
-    v[raw + PREFILL_PAIRS] = k * chunk * (chunk + 1.0) / 2.0
+    v[raw + PREFILL_PAIRS] = k * chunk * (earlier + (chunk + 1.0) / 2.0)
     v[raw + PROMPT_PAIRS] = k * chunk * (2.0 * prompt + chunk)
-    v[raw + KV_SUM] = n * context
-    v[raw + KV_MAX] = longest
+    v[raw + KV_SUM] = n * context + k * earlier
+    v[raw + KV_MAX] = max(longest, earlier) if k > 0 else longest
     v[raw + KV_VAR] = span * span / 12.0 if n > 0 else 0.0  # of the uniform distribution
     v[raw + KV_DECODE_SUM] = n * context
     v[raw + KV_DECODE_MAX] = longest

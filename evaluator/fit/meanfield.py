@@ -164,26 +164,28 @@ def chunks_of(tokens, room):  # type: ignore[no-untyped-def]
 
 @njit
 def chunk_of(bins, k, room, chunks):  # type: ignore[no-untyped-def]
-    """(share of all chunks that are of prompts of bin `k`, tokens of each of these)."""
+    """(share of all chunks that are of prompts of bin `k`, tokens of each of these, tokens of the same prompt in the
+    chunks before it on average)."""
     parts = chunks_of(bins[k, BIN_UNCACHED], room)
-    return bins[k, BIN_COMPUTED] * parts / chunks, bins[k, BIN_UNCACHED] / parts
+    chunk = bins[k, BIN_UNCACHED] / parts
+    return bins[k, BIN_COMPUTED] * parts / chunks, chunk, (bins[k, BIN_UNCACHED] - chunk) / 2.0
 
 
 @njit
 def ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks):  # type: ignore[no-untyped-def]
     """Step times with 0, 1 and 2 prompts at `low` decodes, and at one decode more; of a chunk of any bin, the mean."""
     shortest, span = row[SHORTEST], row[SPAN]
-    t0 = step_us(rows, static, step, raw, slot, v, low, 0, 0.0, 0.0, shortest, span)
-    t3 = step_us(rows, static, step, raw, slot, v, low + 1, 0, 0.0, 0.0, shortest, span)
+    t0 = step_us(rows, static, step, raw, slot, v, low, 0, 0.0, 0.0, 0.0, shortest, span)
+    t3 = step_us(rows, static, step, raw, slot, v, low + 1, 0, 0.0, 0.0, 0.0, shortest, span)
     t1, t2, t4, t5 = 0.0, 0.0, 0.0, 0.0
     for k in range(int(row[BINS])):
-        share, chunk = chunk_of(bins, k, room, chunks)
+        share, chunk, earlier = chunk_of(bins, k, room, chunks)
         prompt = bins[k, BIN_INPUT]
         if chunk > 0.0:
-            t1 += share * step_us(rows, static, step, raw, slot, v, low, 1, chunk, prompt, shortest, span)
-            t2 += share * step_us(rows, static, step, raw, slot, v, low, 2, chunk, prompt, shortest, span)
-            t4 += share * step_us(rows, static, step, raw, slot, v, low + 1, 1, chunk, prompt, shortest, span)
-            t5 += share * step_us(rows, static, step, raw, slot, v, low + 1, 2, chunk, prompt, shortest, span)
+            t1 += share * step_us(rows, static, step, raw, slot, v, low, 1, chunk, earlier, prompt, shortest, span)
+            t2 += share * step_us(rows, static, step, raw, slot, v, low, 2, chunk, earlier, prompt, shortest, span)
+            t4 += share * step_us(rows, static, step, raw, slot, v, low + 1, 1, chunk, earlier, prompt, shortest, span)
+            t5 += share * step_us(rows, static, step, raw, slot, v, low + 1, 2, chunk, earlier, prompt, shortest, span)
         else:  # nothing is computed of any prompt
             t1, t2, t4, t5 = t1 + share * t0, t2 + share * t0, t4 + share * t3, t5 + share * t3
     return t0, t1, t2, t3, t4, t5
@@ -240,7 +242,7 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
         if row[COLD] > 0.0:  # every step that fills the cold cache delays all running requests
             parts = math.ceil(row[COLD_LEN] / room)
             chunk = row[COLD_LEN] / parts
-            full = step_us(rows, static, step, raw, slot, v, low, 1, chunk, row[INPUT], row[SHORTEST], row[SPAN])
+            full = step_us(rows, static, step, raw, slot, v, low, 1, chunk, 0.0, row[INPUT], row[SHORTEST], row[SPAN])
             slowed += max(full - ends[0], 0.0) * parts * row[COLD] / row[DURATION]
         decode = decodes * (mean * slowed + token)
         means_ms[i, 0] = (ttft + decode + completion) / 1e3

@@ -78,12 +78,13 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
             for j in range(m.theta.size):
                 e[k, j] = 0.0
             for b in range(int(row[BINS]) if k % 3 > 0 else 1):  # without a prompt all bins are alike
-                share, chunk = chunk_of(bins, b, room, chunks)
+                share, chunk, earlier = chunk_of(bins, b, room, chunks)
                 if k % 3 == 0:
                     share = 1.0
                 prompts = k % 3 if chunk > 0.0 else 0
                 prompt = bins[b, BIN_INPUT]
-                us = step_us(rows, static, step, raw, slot, v, low + k // 3, prompts, chunk, prompt, shortest, span)
+                n_at = low + k // 3
+                us = step_us(rows, static, step, raw, slot, v, n_at, prompts, chunk, earlier, prompt, shortest, span)
                 differentiate(rows, which, m.static_which, m.step_which, v, d)
                 m.times[k] += share * us
                 for j in range(m.theta.size):
@@ -101,7 +102,7 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
         if row[COLD] > 0.0:
             filling = math.ceil(row[COLD_LEN] / room)
             chunk = row[COLD_LEN] / filling
-            full = step_us(rows, static, step, raw, slot, v, low, 1, chunk, row[INPUT], shortest, span)
+            full = step_us(rows, static, step, raw, slot, v, low, 1, chunk, 0.0, row[INPUT], shortest, span)
             differentiate(rows, which, m.static_which, m.step_which, v, d)
             for j in range(m.theta.size):
                 e[COLD_STEP, j] = d[slot, j]
@@ -147,8 +148,9 @@ def cold_slopes(m, phi, slopes_us):  # type: ignore[no-untyped-def]
         chunk = min(row[COLD_LEN], max(row[BUDGET] - n, 1.0))
         # The contexts of the decodes are spread over the whole answer.
         step_us(
-            m.rows, m.static, m.step, m.raw, m.results[0], m.v, n, 1, chunk, row[INPUT], row[SHORTEST], row[SPAN] + 2.0
-        )
+            m.rows, m.static, m.step, m.raw, m.results[0], m.v,
+            n, 1, chunk, 0.0, row[INPUT], row[SHORTEST], row[SPAN] + 2.0,
+        )  # fmt: skip
         differentiate(m.rows, m.which, m.static_which, m.step_which, m.v, m.d)
         for j in range(phi.size):
             slopes_us[i, j] = 0.0
