@@ -218,7 +218,9 @@ def _row(
 
 
 def _short(value: float | None) -> str:
-    """A figure with a digit after the point only below 1000, and two below 100."""
+    """A figure with a digit after the point only below 1000, two below 100, and two that are not zeros below 0.1."""
+    if value and value < 0.1:
+        return number(value, 1 - math.floor(math.log10(value)), signed=False)
     return number(value, 0 if value and value >= 1000.0 else 1 if value and value >= 100.0 else 2, signed=False)
 
 

@@ -232,6 +232,17 @@ def test_on_another_gpu_a_deployment_is_as_a_file_says(tmp_path: Path, capsys: p
     assert cells["dense-chat, H100-NVL-94GB, tp 1"] == ["1", "impossible"]
 
 
+def test_rates_of_a_request_in_minutes_have_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    """One request of 100 tokens in 300 s: 0.0033 requests/s, 0.33 tokens/s."""
+    load = "--prompt-len", "1000", "--output-len", "100", "--sweep", "rate=0.004", "--seeds", "1"
+    assert evolve("predict", "champion", "--model", "llama-3.1-8b", "--hardware", "H100", *load) == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(line for line in lines if " done " in line)
+    cells = next(line for line in lines if line.startswith("0.004"))
+    figures = dict(zip(head.split("  ")[::-1], re.split("  +", cells)[::-1], strict=False))
+    assert (figures["done"], figures["tokens/s"]) == ("0.0033", "0.33")
+
+
 def test_a_queue_that_is_long_and_does_not_grow_is_no_knee(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Prompts that prefill for 95 ms each. At 6 requests/s an M/D/1 queue is 57 % full, so that requests wait for 63 ms
     on average, the last ones no longer than the first; at 14, more come than are served."""
