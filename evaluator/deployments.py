@@ -11,7 +11,7 @@ from typing import Any
 
 from evaluator.experiments import hardware_table, known_models, model_table
 from simulator.documents import read_json
-from simulator.errors import InputError, nearest_listed
+from simulator.errors import InputError, nearest_listed, unreadable
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
@@ -80,8 +80,7 @@ def read_config(path: Path) -> JsonObject:
     try:
         config = read_json(path, "give a model's config.json")
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise InputError(f"{path}: cannot be read ({why}): give a model's config.json") from None
+        raise unreadable(path, error, "give a model's config.json") from None
     if not isinstance(config, dict):
         raise InputError(f"{path}: is not a JSON object: give a model's config.json")
     return config

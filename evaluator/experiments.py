@@ -15,7 +15,7 @@ from typing import Any
 from evaluator.own_models import own_models
 from evaluator.traces.read import files_beside
 from simulator.documents import parse_yaml, read_bytes, shipped
-from simulator.errors import InputError
+from simulator.errors import InputError, unreadable
 from simulator.experiment.experiment import Arrival, Experiment, Mfu
 from simulator.experiment.file import BEGIN, experiments_from_mapping
 from simulator.experiment.trace import Trace
@@ -60,11 +60,16 @@ def written_experiments(name: str) -> list[Written]:
 
     Raises InputError for anything wrong with the file or in it.
     """
-    path = Path(name)
-    raw = shipped(name) if name in BUNDLED and not path.exists() else _parsed(path)
-    files = files_beside(path)
+    raw, files = _document(name), files_beside(Path(name))
     experiments = experiments_from_mapping(raw, name, known_models(), hardware_table(), files)
     return [Written(e, entry, files) for e, entry in zip(experiments, raw["experiments"], strict=True)]
+
+
+def _document(name: str) -> Any:
+    """What a bundled file (a name of BUNDLED) or another one says, unchecked: a file of the user's that is called as a
+    bundled one comes first. Raises InputError if it cannot be read."""
+    path = Path(name)
+    return shipped(name) if name in BUNDLED and not path.exists() else _parsed(path)
 
 
 def _parsed(path: Path) -> Any:
@@ -72,13 +77,13 @@ def _parsed(path: Path) -> Any:
     try:
         data = read_bytes(path)
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise InputError(f"{path}: cannot be read ({why}): name a YAML file of experiments") from None
+        raise unreadable(path, error, "name a YAML file of experiments") from None
     return parse_yaml(data, str(path), BEGIN)
 
 
 def source_runs(name: str) -> dict[str, str]:
-    """`source_run` -> id of the experiments of a bundled file (a name of BUNDLED) or another file already read.
+    """`source_run` -> id of the experiments of a bundled file (a name of BUNDLED) or another one that is known to be
+    without errors.
 
     Raises InputError if two experiments name the same run.
     """
@@ -95,11 +100,9 @@ def source_runs(name: str) -> dict[str, str]:
 
 
 def raw_entries(name: str) -> list[dict[str, Any]]:
-    """The entries of a bundled file (a name of BUNDLED) or another file already read, as they are written."""
-    path = Path(name)
-    bundled = name in BUNDLED and not path.exists()
-    raw: Any = shipped(name) if bundled else parse_yaml(read_bytes(path), name, BEGIN)
-    entries: list[dict[str, Any]] = raw["experiments"]
+    """The entries, as they are written, of a bundled file (a name of BUNDLED) or another one, which is known to be
+    without errors: `load_experiments` checks it."""
+    entries: list[dict[str, Any]] = _document(name)["experiments"]
     return entries
 
 

@@ -27,6 +27,7 @@ STATISTICS = {
     "e2e_p90": ("e2e_ms", "p90"), "e2e_p99": ("e2e_ms", "p99"),
     "ttft_p90": ("ttft_ms", "p90"), "ttft_p99": ("ttft_ms", "p99"),
 }  # fmt: skip
+FIGURES = ("e2e", "ttft", "itl", "e2e_p99")  # of STATISTICS: three means, and the p99 of the E2E
 LEVELS = (0.8, 0.95)
 BETWEEN = " without "  # a fold's kind, and what it held out, in the name of a residual's fold
 # Step times that are off by this factor, about the held-out error of the mean ITL: where a queue may grow, the figures

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simulator.experiment.experiment import Observation, Observed, Statistic
+from simulator.experiment.experiment import QUANTITIES, Observation, Observed, Statistic
 from simulator.experiment.observations import statistic
 from simulator.experiment.trace import rows_by_stage
 from simulator.jit import njit
@@ -164,7 +164,7 @@ def average(observations: Sequence[Observation]) -> Observation:
 
     def merge(name: str) -> Statistic:
         parts = [getattr(o, name) for o in observations]
-        return Statistic(*(mean([getattr(p, q) for p in parts]) for q in ("mean", "p50", "p90", "p99")))
+        return Statistic(*(mean([getattr(p, q) for p in parts]) for q in QUANTITIES))
 
     counts = [mean([getattr(o, name) for o in observations]) for name in ("completed", "failed")]
     completed, failed = (None if c is None else round(c) for c in counts)

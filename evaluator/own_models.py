@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from simulator.documents import read_json
-from simulator.errors import InputError, Section
+from simulator.errors import InputError, Section, unreadable
 
 VARIABLE = "EVOLVE_MODELS"  # of the environment: the folder, if not ~/.config/evolve/models
 ENTRY = ("id", "config", "generation_config")
@@ -61,7 +61,7 @@ def _entry(path: Path) -> Mapping[str, Any]:
     try:
         raw = read_json(path, REMEDY)
     except OSError as e:
-        raise InputError(f"{path}: cannot be read ({e.strerror or type(e).__name__}): {REMEDY}") from None
+        raise unreadable(path, e, REMEDY) from None
     if not isinstance(raw, dict):
         raise InputError(f"{path}: is not a model: {REMEDY}")
     top = Section(str(path), "", raw)

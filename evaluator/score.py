@@ -22,14 +22,13 @@ from evaluator.metrics import (
 )
 from evaluator.requests import Singles, singles
 from simulator.bind import BoundAll, Deployments, deployments_in_order
-from simulator.clock.steps import steps_of
 from simulator.experiment.experiment import Experiment, Observation, Observed
 from simulator.experiment.load import Load, load_of
 from simulator.experiment.trace import Trace
 from simulator.experiment.workload import late_requests, seeds_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
-from simulator.replay import Replay, replay_bound
+from simulator.replay import Replay, replay_all
 
 SCORE_SEEDS = (1, 2, 3)  # arrival seeds of reported figures; a fit uses other seeds
 
@@ -213,9 +212,7 @@ def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None
 def _replays(every: BoundAll, data: ScoreSet, stop_when_hostile: bool = False) -> Iterator[list[Replay]]:
     """The replays of every experiment, one per arrival seed."""
     for i, loads in enumerate(data.loads):
-        bound = every.at(i)
-        steps = steps_of(bound, loads[0].limits)
-        yield [replay_bound(load, bound, steps=steps, stop_when_hostile=stop_when_hostile) for load in loads]
+        yield replay_all(loads, every.at(i), stop_when_hostile=stop_when_hostile)
 
 
 def _mean_count(counts: Iterable[int]) -> int:

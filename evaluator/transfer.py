@@ -59,12 +59,22 @@ class Folds:
 def folds_of(fit: FitSet, kinds: Sequence[str] = KINDS, tail: float = TAIL) -> Folds:
     """The folds of every kind of which the experiments have several. If there is no such kind, each run is left out in
     turn, and none of a single run."""
-    names = [[COMMON[kind](e) for e in fit.experiments] for kind in kinds]
-    several = [of_kind for of_kind in names if len(set(of_kind)) > 1]
+    of_kinds = groups(fit.experiments, kinds)
+    several = [list(of_kinds[kind].values()) for kind in kinds if kind in of_kinds]
     if not several and len(fit.experiments) > 1:
-        several = [[e.id for e in fit.experiments]]
-    folds = (tuple(_fold(group, fit) for group in left_out(of_kind)) for of_kind in several)
+        several = [left_out([e.id for e in fit.experiments])]
+    folds = (tuple(_fold(group, fit) for group in of_kind) for of_kind in several)
     return Folds(fit, tuple(folds), tail)
+
+
+def groups(experiments: Sequence[Experiment], kinds: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+    """The positions of the runs that a fold leaves out together, by kind of fold and by what they have in common, both
+    in order. Without the kinds of which the experiments have one only."""
+    of_kinds = dict[str, dict[str, list[int]]]()
+    for kind in kinds:
+        names = [COMMON[kind](e) for e in experiments]
+        of_kinds[kind] = dict(zip(dict.fromkeys(names), left_out(names), strict=True))
+    return {kind: of_kind for kind, of_kind in of_kinds.items() if len(of_kind) > 1}
 
 
 def _fold(group: Sequence[int], fit: FitSet) -> Fold:

@@ -29,6 +29,16 @@ class InputError(ValueError):
         super().__init__(message)
 
 
+def reason(error: OSError) -> str:
+    """Why a file cannot be read or written, as the system says it; the kind of error where it does not say."""
+    return error.strerror or type(error).__name__
+
+
+def unreadable(place: object, error: OSError, remedy: str) -> InputError:
+    """The error about a file that cannot be read, to be raised."""
+    return InputError(f"{place}: cannot be read ({reason(error)}): {remedy}")
+
+
 def shown(value: object) -> str:
     """A value as error messages show it: YAML's words for null and booleans, at most 60 characters.
 

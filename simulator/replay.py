@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -97,6 +97,15 @@ def replay(experiment: Experiment, program: Program, seed: int) -> Replay:
     """
     bound = bind(assemble(program), program.theta, experiment.facts)
     return replay_bound(load_of(experiment, seed), bound)
+
+
+def replay_all(
+    loads: Iterable[Load], bound: Bound, steps: Steps | None = None, *, stop_when_hostile: bool = False
+) -> list[Replay]:
+    """`replay_bound` of each load, all under the same limits: one remembers the step times of those before."""
+    loads = list(loads)
+    steps = steps or steps_of(bound, loads[0].limits)
+    return [replay_bound(load, bound, steps=steps, stop_when_hostile=stop_when_hostile) for load in loads]
 
 
 def replay_bound(

@@ -15,7 +15,7 @@ from evaluator.fit.corrections import ratio_of
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import problem_of
 from evaluator.score import Errors, error_rows
-from evaluator.transfer import COMMON, KINDS, errors_left_out, fold_problem, folds_of
+from evaluator.transfer import KINDS, errors_left_out, fold_problem, folds_of, groups
 from simulator.language.bounds import at_bounds
 from simulator.language.complete import complete
 from simulator.language.ir import Program
@@ -47,7 +47,7 @@ class Examination:
 def examine(program: Program, data: Data) -> Examination:
     """The examination of a fitted program. Deterministic; replays clamp step times that are out of range."""
     program = complete(program)
-    kind = next((kind for kind in KINDS if len({COMMON[kind](e) for e in data.fit.experiments}) > 1), EVERY)
+    kind = next(iter(groups(data.fit.experiments, KINDS)), EVERY)
     names = [c.name for f in program.functions for c in f.constants]
     idle = costs(problem_of(program, data.fit)) < UNDECIDED if names else np.zeros(0, bool)
     return Examination(

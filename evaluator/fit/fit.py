@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib import resources
 
 import numpy as np
 
@@ -29,10 +30,7 @@ from simulator.language.parse import parse
 
 FIT_SEED = 1000  # arrival seed of the correcting replays; reports use other seeds
 NOISE_SEEDS = (1001, 1002, 1003, 1004, 1005, 1006)  # arrival seeds for the noise: not those of a fit or a score
-BLACKBOX = """
-def step_time(b, s, *, b0: us = 8000.0, b1: us/token = 10.0, b2: us/request = 30.0):
-    return b0 + b1 * b.prefill_tokens + b2 * b.decode_reqs
-"""
+BLACKBOX = resources.files("seeds").joinpath("linear.py").read_text("utf-8")
 KERNELS = """
 def step_time(b, s, *, kernels: one = 1.0, base: us = 500.0): return kernels * b.kernel_us + base
 def queueing_time(r, s, *, base: us = 5000.0): return base

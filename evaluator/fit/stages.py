@@ -11,7 +11,7 @@ import numpy as np
 from evaluator.fit.meanfield import BIN_INPUT, MOST_BINS, OBSERVED_N, SEQS
 from evaluator.metrics import new_tokens
 from simulator.bind import bind
-from simulator.experiment.experiment import Engine, Experiment, Observation
+from simulator.experiment.experiment import Engine, Experiment, Observation, Statistic
 from simulator.experiment.load import Load
 from simulator.experiment.trace import rows_by_stage
 from simulator.experiment.workload import distinct_prompts, gaps_of, prompt_lengths, rates
@@ -19,6 +19,8 @@ from simulator.language.complete import complete
 from simulator.language.ir import Function, Number, Program
 from simulator.language.opcodes import assemble
 from simulator.replay import Replay, replay_bound
+
+NOTHING_OBSERVED = Observation(Statistic(), Statistic(), Statistic())
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,7 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
         alike = gaps_of(e.workload) is not None and bool(lengths.max() - lengths.min() <= 1)
         new, offered = new_tokens(paced(e, load)), rates(e.workload, load.requests)
         of_stages = rows_by_stage(load.requests.stage, len(e.workload.stages))
-        for j, (stage, chosen) in enumerate(zip(e.workload.stages, of_stages, strict=True)):
-            means = _means_ms(_observation(e, j))
+        for j, (stage, chosen, means) in enumerate(zip(e.workload.stages, of_stages, _means_ms(e), strict=True)):
             observed.append(means)
             traffic = _alike(e, lengths) if alike else _mixed(load, chosen)
             # The first use of every prompt does not count: it is computed in full.
@@ -143,23 +144,12 @@ def _mean(values: np.ndarray) -> float:
 
 def paced(experiment: Experiment, load: Load) -> Replay:
     """A replay in which every step takes the mean observed ITL, 10 ms if none was observed."""
-    means = [_means_ms(_observation(experiment, j))[2] for j in range(len(experiment.workload.stages))]
-    itls_ms = [m for m in means if not math.isnan(m)] or [10.0]
+    itls_ms = [itl for _, _, itl in _means_ms(experiment) if not math.isnan(itl)] or [10.0]
     pace = complete(Program((Function("step_time", (), (), Number(1e3 * sum(itls_ms) / len(itls_ms))),)))
     return replay_bound(load, bind(assemble(pace), pace.theta, experiment.facts))
 
 
-def _observation(experiment: Experiment, stage: int) -> Observation | None:
-    observed = experiment.observed
-    if observed is None:
-        return None
-    if observed.stages:
-        return observed.stages[stage]
-    return observed.summary if len(experiment.workload.stages) == 1 else None
-
-
-def _means_ms(o: Observation | None) -> list[float]:
-    """Mean E2E, TTFT and ITL, NaN where not observed."""
-    if o is None:
-        return [math.nan] * 3
-    return [math.nan if s.mean is None else s.mean for s in (o.e2e_ms, o.ttft_ms, o.itl_ms)]
+def _means_ms(e: Experiment) -> list[list[float]]:
+    """Mean E2E, TTFT and ITL of each load stage, NaN where not observed."""
+    stages = e.observed_stages or (NOTHING_OBSERVED,) * len(e.workload.stages)
+    return [[math.nan if s.mean is None else s.mean for s in (o.e2e_ms, o.ttft_ms, o.itl_ms)] for o in stages]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from simulator.errors import NO_COMMA, InputError, shown
+from simulator.errors import NO_COMMA, InputError, shown, unreadable
 
 EMPTY = -np.inf  # an empty cell of a column of floats that may have some
 
@@ -24,7 +24,7 @@ def header(path: Path) -> list[str]:
         with path.open("rb") as file:
             text = file.readline(65536).decode("utf-8-sig").strip()
     except OSError as e:
-        raise InputError(f"{path}: cannot be read ({e.strerror}): name a CSV file") from None
+        raise unreadable(path, e, "name a CSV file") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}:1: is not text: name a CSV file") from None
     names = [name.strip().strip('"') for name in text.split(",")]

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from evaluator.traces.csv import EMPTY, header, mistyped, read_columns, seconds_of
 from simulator.documents import read_json
-from simulator.errors import LARGEST_NUMBER, InputError, shown
+from simulator.errors import LARGEST_NUMBER, InputError, shown, unreadable
 from simulator.experiment.limits import MOST_TOKENS
 
 NEEDED = ("arrival_s", "input_len", "output_len")
@@ -78,7 +78,7 @@ def read_rows(path: Path) -> Rows:
             raise InputError(f"{path}: there is no such file: name a trace, CSV, parquet, JSON lines or JSON")
         return readers.get(path.suffix.lower(), _csv)(path)
     except OSError as e:
-        raise InputError(f"{path}: cannot be read ({e.strerror or type(e).__name__}): name another file") from None
+        raise unreadable(path, e, "name another file") from None
 
 
 def _csv(path: Path) -> Rows:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from evaluator.traces.csv import header, read_columns
 from evaluator.traces.formats import Rows, read_rows
-from simulator.errors import InputError
+from simulator.errors import InputError, unreadable
 from simulator.experiment import limits
 from simulator.experiment.trace import (
     NOT_COUNTED,
@@ -237,7 +237,7 @@ def _lengths(folder: Path, name: str) -> tuple[tuple[float, ...], tuple[int, ...
     try:
         names = header(path)
     except OSError as e:  # of a name that is too long, or a folder that may not be looked into
-        raise InputError(f"{path}: cannot be read ({e.strerror}): name a CSV file") from None
+        raise unreadable(path, e, "name a CSV file") from None
     if names[0].replace(".", "", 1).isdigit():
         raise InputError(f"{path}:1: is {names[0]}: begin with a header, for example len")
     (values,) = read_columns(path, names, {names[0]: pa.float64()}, ()).values()

@@ -17,7 +17,7 @@ from typing import TextIO
 import numpy as np
 
 from evaluator.traces.tracev2_header import Header, read_header
-from simulator.errors import InputError, shown
+from simulator.errors import InputError, shown, unreadable
 from simulator.experiment.limits import MOST_TOKENS
 from simulator.experiment.trace import Requests, repeated_share
 
@@ -149,7 +149,7 @@ def _columns(path: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
                     found[name].append(row[place])
                 line.append(rows.line_num)
     except OSError as e:
-        raise InputError(f"{path}: cannot be read ({e.strerror}): name the data, a CSV file") from None
+        raise unreadable(path, e, "name the data, a CSV file") from None
     except (UnicodeDecodeError, csv.Error) as e:
         raise InputError(f"{path}: is not a CSV file ({' '.join(str(e).split())[:80]}): name the data") from None
     if not line:

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from simulator.documents import parse_yaml, read_bytes
-from simulator.errors import InputError, Section, shown
+from simulator.errors import InputError, Section, shown, unreadable
 from simulator.experiment.limits import ENGINE
 
 WRITTEN, VERSIONS, UNITS, MODES = 2, (2, 3), ("microseconds", "us"), ("real", "generated", "replayed")
@@ -49,7 +49,7 @@ def read_header(path: Path) -> Header:
     try:
         content = read_bytes(path)
     except OSError as e:
-        raise InputError(f"{path}: cannot be read ({e.strerror}): name the header, a YAML file") from None
+        raise unreadable(path, e, "name the header, a YAML file") from None
     if content.removeprefix(BOM).startswith(DATA):
         raise InputError(f"{path}: is the data of a trace, a CSV file, not its header: swap the two, the header first")
     raw = parse_yaml(content, str(path), begin)

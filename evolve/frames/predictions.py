@@ -9,8 +9,8 @@ import pandas as pd
 from evaluator.intervals import LEVELS, STATISTICS
 from evaluator.metrics import LATENCIES, PARTS
 from evolve.frames.columns import Column, flag, frame, number, several, text, whole
-from evolve.program.forecast import QUANTITIES, Comparison, Forecast
-from simulator.experiment.experiment import Experiment, Observation
+from evolve.program.forecast import Comparison, Forecast
+from simulator.experiment.experiment import QUANTITIES, Experiment, Observation
 
 # A part of the observed E2E -> its meaning.
 OBSERVED_PARTS = {

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from evaluator.intervals import FIGURES
 from evolve.frames.columns import flag, frame, number, several, text
-from evolve.program.sensitivity_result import FIGURES, Change, Effect, Point, Sensitivities, value_text
+from evolve.program.sensitivity_result import Change, Effect, Point, Sensitivities, value_text
 
 SENSITIVITY = (
     text("experiment", "its id", paper=True),

@@ -9,8 +9,8 @@ import pandas as pd
 from evaluator.metrics import LATENCIES
 from evolve.frames.columns import flag, frame, number, several, text, whole
 from evolve.frames.predictions import SETTING, figures_of
-from evolve.program.forecast import QUANTITIES
 from evolve.program.sweep_result import COUNTS, LOST, NOTHING, QUEUE, RATES, Block, Row, Sweep
+from simulator.experiment.experiment import QUANTITIES
 
 SWEEP = (
     text("experiment", "its id", paper=True),

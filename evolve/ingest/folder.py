@@ -29,6 +29,7 @@ from evolve.ingest.read.traces import Traces, read_traces
 from evolve.ingest.read.values import Findings
 from evolve.ingest.write.steps import Written, write_steps
 from evolve.ingest.write.tables import write_cycles, write_journeys, write_kv_events, write_requests
+from simulator.errors import reason
 from simulator.experiment.experiment import STANDARD, unsplit_tokens
 
 LEAST_JOURNEYS = 0.9  # of the client's requests; with fewer, batches cannot be reconstructed
@@ -117,7 +118,7 @@ def _try(path: Path | None, source: str, findings: Findings, reader: Callable[[P
     try:
         return reader(path)
     except OSError as e:
-        findings.warn(source, f"left out: cannot be read ({e.strerror or type(e).__name__})")
+        findings.warn(source, f"left out: cannot be read ({reason(e)})")
         return None
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from archive.journal import Journal
 from evaluator.experiments import Written, data_hash
 from evaluator.score import MEANS, SCORE_SEEDS, Errors
-from evaluator.transfer import COMMON
+from evaluator.transfer import groups
 from evolve import __version__
 from evolve.methods.closed_form import published_means
 from evolve.methods.entries import SEARCH, Entry
@@ -70,27 +70,24 @@ class Bench:
 def tasks(bench: Bench) -> list[Task]:
     """All trainings, those of an entry side by side. A kind of fold with one member is left out, and a program that a
     search found is not trained again."""
-    groups = folds_of(bench.experiments)
+    kinds = predicted_together(bench.experiments)
     return [
         Task(entry.name, by, kind, fold, tuple(predicted), _digest(entry))
         for entry in bench.entries
         for by in entry.protocols
-        for kind, folds in groups.items()
+        for kind, folds in kinds.items()
         if kind == IN_SAMPLE or by != SEARCH
         for fold, predicted in folds.items()
     ]
 
 
-def folds_of(fitted: Sequence[Experiment]) -> dict[str, dict[str, list[str]]]:
+def predicted_together(fitted: Sequence[Experiment]) -> dict[str, dict[str, list[str]]]:
     """The ids of the runs that are predicted together, by kind and name: all in sample, then what is held out."""
-    groups = {IN_SAMPLE: {"all": [e.id for e in fitted]}}
-    for kind in protocol().h3.kinds:
-        folds: dict[str, list[str]] = {}
-        for e in fitted:
-            folds.setdefault(COMMON[kind](e), []).append(e.id)
-        if len(folds) > 1:
-            groups[kind] = folds
-    return groups
+    held_out = groups(fitted, protocol().h3.kinds)
+    return {IN_SAMPLE: {"all": [e.id for e in fitted]}} | {
+        kind: {name: [fitted[i].id for i in members] for name, members in folds.items()}
+        for kind, folds in held_out.items()
+    }
 
 
 def _digest(entry: Entry) -> str:

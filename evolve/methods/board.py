@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 
+from evaluator.intervals import FIGURES
 from evaluator.metrics import mean, mean_abs, present
 from evaluator.statistics import clustered_interval, interval
 from evaluator.transfer import COMMON
-from evolve.methods.bench import Bench, folds_of, program_file
+from evolve.methods.bench import Bench, predicted_together, program_file
 from evolve.methods.catalog import METHODS
 from evolve.methods.entries import (
-    FIGURES,
     NESTED,
     OURS,
     OWN,
@@ -145,7 +145,7 @@ class Board:
 def board(bench: Bench, results: Sequence[Result], with_published: bool) -> Board:
     """The board of these results; `with_published`: with what others published of the same runs."""
     experiments = bench.experiments
-    kinds = tuple(kind for kind in folds_of(experiments) if kind != IN_SAMPLE)
+    kinds = tuple(kind for kind in predicted_together(experiments) if kind != IN_SAMPLE)
     limit = _limit(results) if bench.short_circuit else None
     rows = []
     for entry in bench.entries:

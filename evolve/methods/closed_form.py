@@ -44,11 +44,7 @@ def true_means(experiments: Sequence[Experiment]) -> list[Means]:
 
 def _stages(e: Experiment) -> list[tuple[Stage, Observation]]:
     """Load stages with what was observed in each; a run with a single one may have its summary only."""
-    observed = e.observed
-    if observed is None:
-        return []
-    seen = observed.stages or ([observed.summary] if observed.summary and len(e.workload.stages) == 1 else [])
-    return list(zip(e.workload.stages, seen, strict=False))
+    return list(zip(e.workload.stages, e.observed_stages, strict=False))
 
 
 def published_means(written: Sequence[Written]) -> list[Means]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from evaluator import known
 from evaluator.experiments import data_hash, published_errors
+from evaluator.intervals import FIGURES
 from evolve.methods.catalog import METHODS, OURS_WORDS, Method
 from evolve.methods.protocol import HELD_OUT
 from evolve.report.searched import searched
@@ -30,7 +31,6 @@ Group = Literal["method", "known answer", "champion", "yours", "published"]
 HINDSIGHT = "form chosen with these runs in sight"
 ELSEWHERE = "form chosen on other runs"
 NESTED = "form and constants chosen without the held-out runs, by a search in every fold"
-FIGURES = ("e2e", "ttft", "itl", "e2e_p99")
 Errors = Mapping[str, float | None]  # of FIGURES, signed, in percent; published ones are absolute
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evaluator.fit.fit import fit_set
+from evaluator.intervals import FIGURES
 from evolve.ingest.derive.steps import SPLITS
 from evolve.methods.closed_form import Means
-from evolve.methods.entries import FIGURES, SEARCH, Entry, Errors
+from evolve.methods.entries import SEARCH, Entry, Errors
 from evolve.methods.features import mape_by_run, paired, raw_counts
 from evolve.methods.protocol import protocol
 from evolve.methods.result import IN_SAMPLE, Result, Task

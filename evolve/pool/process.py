@@ -68,6 +68,15 @@ def parcel(prepare: Callable[..., Any], *args: Any) -> Parcel:
     return Parcel(content, hash_of(content))
 
 
+def parcel_of(*values: Any) -> Parcel:
+    """The parcel of these values, for calls that need them as they are."""
+    return parcel(_values, *values)
+
+
+def _values(*values: Any) -> tuple[Any, ...]:
+    return values
+
+
 def hash_of(content: bytes) -> str:
     """The hash by which a process knows a parcel."""
     return blake2b(content, digest_size=16).hexdigest()

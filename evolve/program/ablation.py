@@ -21,10 +21,10 @@ from evaluator.fit.uncertainty import LEAST_CLUSTERS
 from evaluator.metrics import present
 from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set, summarise
 from evaluator.statistics import clustered_mean_interval, mean_interval
-from evaluator.transfer import COMMON, KINDS, MOST_PCT, capped, fitted_without, left_out
+from evaluator.transfer import KINDS, MOST_PCT, capped, fitted_without, groups
 from evolve import __version__
 from evolve.pool.pool import Pool
-from evolve.pool.process import Call, parcel
+from evolve.pool.process import Call, parcel_of
 from evolve.program.beware import refuse_absurd
 from evolve.report.table import counted
 from evolve.run.data import fittable, nothing_to_fit
@@ -186,7 +186,7 @@ def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Abl
         raise InputError(f"{fitted[0].id} is the only run that can be fitted, and an ablation leaves runs out: give "
                          "experiments with several")  # fmt: skip
     refuse_absurd(fitted)
-    folds, parts = folds_of(fitted), dropped_parts(source.program)
+    folds, parts = runs_left_out(fitted), dropped_parts(source.program)
     forms = [source.complete, *(part.program for part in parts if part.program)]
     results = iter(_carried_out(forms, fitted, folds, pool))
     full, unchanged = next(results)
@@ -212,11 +212,10 @@ def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Abl
     )
 
 
-def folds_of(fitted: Sequence[Experiment]) -> dict[str, list[list[int]]]:
+def runs_left_out(fitted: Sequence[Experiment]) -> dict[str, list[list[int]]]:
     """The positions of the runs that each fold leaves out, by kind of fold; each run in turn if they are all of one
     kind."""
-    named = {kind: left_out([COMMON[kind](e) for e in fitted]) for kind in FOLDS}
-    several = {kind: groups for kind, groups in named.items() if len(groups) > 1}
+    several = {kind: list(of_kind.values()) for kind, of_kind in groups(fitted, FOLDS).items()}
     return several or {RUNS: [[i] for i in range(len(fitted))]}
 
 
@@ -275,12 +274,8 @@ def _carried_out(
     fits = 1 + sum(map(len, folds.values()))
     text = f"{counted(len(fitted), 'run')} are prepared for {counted(len(forms), 'form')} in {fits} fits each ..."
     pool.line.show(text)
-    data = parcel(_prepared, fit_set(fitted), score_set(fitted), folds)
+    data = parcel_of(fit_set(fitted), score_set(fitted), folds)
     return pool.all_of([Call(_measured, (form,), parcel=data) for form in forms], "forms")
-
-
-def _prepared(fit: FitSet, score: ScoreSet, folds: Mapping[str, Sequence[Sequence[int]]]) -> _Data:
-    return fit, score, folds
 
 
 def _measured(data: _Data, form: Program) -> tuple[Measured, tuple[Errors, ...]]:
@@ -288,9 +283,9 @@ def _measured(data: _Data, form: Program) -> tuple[Measured, tuple[Errors, ...]]
     fit, score, folds = data
     whole = fitted_without(form, fit)
     held_out = {}
-    for kind, groups in folds.items():
+    for kind, of_kind in folds.items():
         rows = dict[int, Errors]()
-        for held in groups:
+        for held in of_kind:
             train = fit.subset([i for i in range(len(fit.experiments)) if i not in held])
             rows |= zip(held, error_rows(fitted_without(form, train), score.subset(held)), strict=True)
         held_out[kind] = tuple(rows[i] for i in range(len(rows)))

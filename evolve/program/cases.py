@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from evaluator.traces.csv import EMPTY, header, mistyped, read_columns
 from simulator.documents import read_json
-from simulator.errors import InputError, Section
+from simulator.errors import InputError, Section, unreadable
 from simulator.experiment.limits import ENGINE as MOST
 from simulator.experiment.limits import HOST_ENGINE
 from simulator.experiment.load import NEVER, Limits
@@ -45,7 +45,7 @@ def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> Case:
     try:
         value = read_json(path, "correct it")
     except OSError as e:
-        raise InputError(f"{path}: cannot be read ({e.strerror}): name a JSON file") from None
+        raise unreadable(path, e, "name a JSON file") from None
     if not isinstance(value, dict):
         raise InputError(f"{path}: must be a mapping with `engine`, `alpha` and, without --program, `step_linear_kv`")
     top = Section(str(path), "", value)

@@ -203,14 +203,8 @@ def _steps(
 
 
 def _pace_ms(e: Experiment, p: Prediction, stage: int) -> float | None:
-    """The mean ITL of a stage: as observed, of a single stage also in the summary, or else as predicted."""
-    observed = e.observed
-    of_stage = None
-    if observed:
-        of_stage = (
-            observed.stages[stage] if observed.stages else observed.summary if len(e.workload.stages) == 1 else None
-        )
-    itl_ms = of_stage.itl_ms.mean if of_stage else None
+    """The mean ITL of a stage: as observed, or else as predicted."""
+    itl_ms = e.observed_stages[stage].itl_ms.mean if e.observed_stages else None
     return p.predicted.stages[stage].itl_ms.mean if itl_ms is None else itl_ms
 
 

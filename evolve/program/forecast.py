@@ -13,13 +13,12 @@ from evaluator.sensitivity import HELD_OUT, PACE, Origin, TermShare
 from evolve import __version__
 from evolve.program.axes import Setting
 from evolve.run.use import FITTED, NEW, exactly, use
-from simulator.experiment.experiment import Components, Observation
+from simulator.experiment.experiment import QUANTITIES, Components, Observation
 from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
 
-QUANTITIES: tuple[str, ...] = ("mean", "p50", "p90", "p99")
 Bands = Mapping[str, Mapping[float, Interval]]  # by figure of STATISTICS and level, in ms
 
 

@@ -17,7 +17,7 @@ from evolve import __version__
 from evolve.report.printing import prose
 from evolve.run.files import write_json
 from simulator.documents import read_json
-from simulator.errors import InputError, nearest
+from simulator.errors import InputError, nearest, unreadable
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
 from simulator.experiment.observations import FREE
@@ -120,7 +120,7 @@ def _sampling(path: Path) -> JsonObject:
     try:
         raw = read_json(path, f"give the model's {GENERATION}")
     except OSError as e:
-        raise InputError(f"{path}: cannot be read ({e.strerror}): give the model's {GENERATION}") from None
+        raise unreadable(path, e, f"give the model's {GENERATION}") from None
     if not isinstance(raw, dict):
         raise InputError(f"{path}: is not a JSON object: give the model's {GENERATION}")
     sampling: JsonObject = _written(raw)

@@ -15,13 +15,12 @@ from itertools import islice
 import numpy as np
 
 from evaluator.experiments import Written, data_hash
-from evaluator.intervals import figure_of
+from evaluator.intervals import FIGURES, figure_of
 from evaluator.score import Prediction, prediction_of
 from evolve.program.axes import ENGINE
 from evolve.program.beware import about
 from evolve.program.loads import redeployed
 from evolve.program.sensitivity_result import (
-    FIGURES,
     Change,
     Effect,
     Point,
@@ -34,14 +33,13 @@ from evolve.report.progress import Line
 from evolve.run.beyond import outside
 from evolve.run.program import Source
 from simulator.bind import bind
-from simulator.clock.steps import steps_of
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
-from simulator.experiment.load import limits_of, load_of
+from simulator.experiment.load import load_of
 from simulator.experiment.workload import is_recorded, longest_request, seeds_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
-from simulator.replay import replay_bound
+from simulator.replay import replay_all
 
 # A setting that is halved and doubled, or switched: its key here, and its name in an experiments file.
 NUMBERS = {**ENGINE, "max_model_len": "max_model_len"}
@@ -53,7 +51,7 @@ NOTHING_ELSE: Mapping[str, int] = {}
 
 @dataclass(frozen=True)
 class _Question:
-    """What is predicted for every deployment."""
+    """The program, and the arrival seeds under which every deployment is replayed."""
 
     source: Source
     program: Program
@@ -115,8 +113,7 @@ def _sensitivity(question: _Question, written: Written) -> Sensitivity:
 
 def _outcome(question: _Question, e: Experiment) -> _Outcome:
     bound = bind(question.code, question.program.theta, e.facts)
-    steps = steps_of(bound, limits_of(e))
-    replays = [replay_bound(load_of(e, seed), bound, steps=steps) for seed in seeds_of(e.workload, question.seeds)]
+    replays = replay_all((load_of(e, seed) for seed in seeds_of(e.workload, question.seeds)), bound)
     record = question.source.record
     figures = figures_of(record, e, replays)
     return _Outcome(

@@ -11,8 +11,6 @@ from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
 
-FIGURES = ("e2e", "ttft", "itl", "e2e_p99")  # of intervals.STATISTICS: three means, and the p99 of the E2E
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -28,10 +26,10 @@ class Point:
     """What is predicted with a setting at `value`, all others being the experiment's own.
 
     `impossible` says why there can be no such deployment; nothing else is known then. figures_ms and change_pct are by
-    FIGURES: means over arrival seeds, and changes in percent against the setting's own value; None where no request
-    completes. fails: why the deployment does not keep up (sweep_result.QUEUE, LOST, NOTHING). outside: where it lies
-    beyond the fitted runs, a line each; None if these are unknown. also: settings that both sides of the comparison
-    have instead of the experiment's own.
+    intervals.FIGURES: means over arrival seeds, and changes in percent against the setting's own value; None where no
+    request completes. fails: why the deployment does not keep up (sweep_result.QUEUE, LOST, NOTHING). outside: where it
+    lies beyond the fitted runs, a line each; None if these are unknown. also: settings that both sides of the
+    comparison have instead of the experiment's own.
     """
 
     value: int | bool
@@ -47,8 +45,8 @@ class Point:
 class Effect:
     """What a setting does: `points` with other values than its `own`.
 
-    elasticity, by FIGURES: d log(figure) / d log(setting) between the lowest and the highest possible value, its own
-    among them; None for a switch, and where a figure is 0 or missing.
+    elasticity, by intervals.FIGURES: d log(figure) / d log(setting) between the lowest and the highest possible value,
+    its own among them; None for a switch, and where a figure is 0 or missing.
     """
 
     setting: str

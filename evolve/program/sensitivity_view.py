@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from evolve.program.sensitivity_result import FIGURES, Change, Effect, Point, Sensitivities, Sensitivity, value_text
+from evaluator.intervals import FIGURES
+from evolve.program.sensitivity_result import Change, Effect, Point, Sensitivities, Sensitivity, value_text
 from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, row
 

@@ -10,9 +10,8 @@ from decimal import Decimal
 import numpy as np
 
 from evaluator.score import MEANS
-from evolve.program.forecast import QUANTITIES
 from simulator.errors import InputError, nearest, shown
-from simulator.experiment.experiment import Observation
+from simulator.experiment.experiment import QUANTITIES, Observation
 from simulator.experiment.limits import MOST_MS
 from simulator.replay import Replay
 
@@ -27,7 +26,7 @@ _TIME = re.compile(r"([0-9]{1,15}(?:\.[0-9]{0,15})?)(us|ms|s)")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most that a latency may be. `latency` is one of score.MEANS, `quantity` one of forecast.QUANTITIES."""
+    """The most that a latency may be. `latency` is one of score.MEANS, `quantity` one of experiment.QUANTITIES."""
 
     latency: str
     quantity: str

@@ -30,7 +30,7 @@ from simulator.experiment.load import limits_of, load_of
 from simulator.experiment.workload import at_rate, is_recorded, mean_rate, seeds_of, share_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
-from simulator.replay import replay_bound
+from simulator.replay import replay_all
 
 FLAT = (
     "each rate is constant over the whole load, which has no stages then: `--load`, or predict without rates, keeps "
@@ -45,7 +45,7 @@ def _loses_stages(workload: Workload, rate: float) -> bool:
 
 @dataclass(frozen=True)
 class _Question:
-    """What is predicted for every deployment."""
+    """A sweep's program, arrival seeds, axes and limits, the same for every deployment."""
 
     source: Source
     program: Program
@@ -81,8 +81,8 @@ class _Deployment:
             e = self.under(question, rate, where)
         except InputError as error:
             return Row(setting, impossible=str(error))
-        loads = [load_of(e, seed) for seed in seeds_of(e.workload, question.seeds)]
-        replays = [replay_bound(load, self.bound, steps=steps) for load in loads]
+        loads = (load_of(e, seed) for seed in seeds_of(e.workload, question.seeds))
+        replays = replay_all(loads, self.bound, steps)
         figures = figures_of(question.source.record, e, replays, question.limits)
         if question.load_rps and (late := too_late(figures.prediction)):  # a replica would have more to do
             return Row(setting, impossible=f"{where}: {late[0]}")

@@ -11,7 +11,7 @@ from typing import Any
 from archive.champion import Rule
 from evolve.run.llm_settings import LlmSettings, check
 from simulator.documents import parse_yaml, read_bytes
-from simulator.errors import InputError, nearest, shown
+from simulator.errors import InputError, nearest, shown, unreadable
 from simulator.language.measure import Caps
 
 SELECTIONS = ("nsga2", "lexicographic")
@@ -148,7 +148,7 @@ def load_config(name: str) -> Config:
         raw = read_bytes(path)
     except OSError as e:
         names = ", ".join(bundled_configs())
-        raise InputError(f"{name}: cannot be read ({e.strerror}): name a file, or one of {names}") from None
+        raise unreadable(name, e, f"name a file, or one of {names}") from None
     return config_from(parse_yaml(raw, name, BEGIN), name)
 
 

@@ -49,13 +49,10 @@ def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
     for e in experiments:
         if e.quality != CLEAN or e.observed is None:
             continue
-        stages = e.observed.stages
-        if not stages and e.observed.summary is not None:
-            if len(e.workload.stages) > 1:
-                text = "which the fit of a run of several stages needs: give one entry per stage"
-                raise InputError(f"experiment {e.id!r}: observed.stages is missing, {text}")
-            stages = (e.observed.summary,)
-        if any(s.mean is not None for o in stages for s in (o.e2e_ms, o.ttft_ms, o.itl_ms)):
+        if e.observed.summary is not None and not e.observed_stages:
+            text = "which the fit of a run of several stages needs: give one entry per stage"
+            raise InputError(f"experiment {e.id!r}: observed.stages is missing, {text}")
+        if any(s.mean is not None for o in e.observed_stages for s in (o.e2e_ms, o.ttft_ms, o.itl_ms)):
             usable.append(e)
     return usable
 

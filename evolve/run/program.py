@@ -18,7 +18,7 @@ from evolve.run.folder import Run, is_run, open_run
 from evolve.run.records import Record, read_record, record_of
 from evolve.terminal import command
 from simulator.documents import parse_json, read_bytes
-from simulator.errors import InputError, nearest
+from simulator.errors import InputError, nearest, unreadable
 from simulator.forest import Forest
 from simulator.language.complete import DEFAULTS, complete
 from simulator.language.forest_file import forest_file, with_forest
@@ -140,9 +140,7 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
             raw = file.read(MAX_BYTES + 1)
     except OSError as e:
         hint = nearest(spec, [*seed_names(), *method_names()])
-        raise InputError(
-            f"{spec}: cannot be read ({e.strerror}): give a file, RUN:ID or a shipped name ({hint})"
-        ) from None
+        raise unreadable(spec, e, f"give a file, RUN:ID or a shipped name ({hint})") from None
     if path.suffix in (".yaml", ".yml"):
         raise InputError(f"{spec}: is a YAML file, not a program: give experiments with --experiments {spec}")
     program = parse(raw, spec)

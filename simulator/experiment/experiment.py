@@ -118,6 +118,9 @@ class Workload:
     timeout_s: float | None
 
 
+QUANTITIES: tuple[str, ...] = ("mean", "p50", "p90", "p99")  # the fields of Statistic
+
+
 @dataclass(frozen=True, slots=True)
 class Statistic:
     """Mean and percentiles over completed requests; None where not observed."""
@@ -197,6 +200,16 @@ class Experiment:
     def simulated(self) -> bool:
         """Whether its notes say that what was observed is itself a simulation."""
         return any(NOT_MEASURED in note for note in self.notes)
+
+    @property
+    def observed_stages(self) -> tuple[Observation, ...]:
+        """What was observed in each load stage; of a single stage also where only the run has figures. Empty where
+        nothing was observed per stage."""
+        if self.observed is None:
+            return ()
+        if self.observed.stages or self.observed.summary is None or len(self.workload.stages) != 1:
+            return self.observed.stages
+        return (self.observed.summary,)
 
 
 def simulated(experiments: Iterable[Experiment]) -> tuple[str, ...]:

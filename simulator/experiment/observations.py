@@ -9,13 +9,12 @@ from itertools import pairwise
 import numpy as np
 
 from simulator.errors import Section
-from simulator.experiment.experiment import Components, Observation, Observed, Statistic, Workload
+from simulator.experiment.experiment import QUANTITIES, Components, Observation, Observed, Statistic, Workload
 from simulator.experiment.limits import MOST_MS, MOST_STAGES
 from simulator.experiment.trace import Trace, latencies_ms, rows_by_stage
 from simulator.experiment.workload import gaps_of
 
 FREE = ("source", "published", "reported", "harness", "x_", "completed", "failed")  # how free keys begin
-PERCENTILES = ("mean", "p50", "p90", "p99")
 COMPONENTS = "x_components_ms"
 PARTS = tuple(f.name for f in fields(Components) if f.name != "requests")
 OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean", "completed", "failed")
@@ -139,9 +138,9 @@ def _statistic(o: Section, key: str) -> Statistic:
     if not o.has(key):
         return Statistic()
     s = o.section(key, "give mean, p50, p90, p99 in milliseconds")
-    only(s, PERCENTILES, OTHER_PERCENTILES)
+    only(s, QUANTITIES, OTHER_PERCENTILES)
     statistic = Statistic(
-        *(s.number(p, "give milliseconds", least=0, most=MOST_MS) if s.has(p) else None for p in PERCENTILES)
+        *(s.number(p, "give milliseconds", least=0, most=MOST_MS) if s.has(p) else None for p in QUANTITIES)
     )
     given = [(p, getattr(statistic, p)) for p in ("p50", "p90", "p99") if getattr(statistic, p) is not None]
     for (low, a), (high, b) in pairwise(given):
@@ -169,7 +168,7 @@ def _above_p99(observed: Observed) -> Iterator[str]:
 
 
 def _later_than_the_whole(run: Observation) -> Iterator[str]:
-    for p in PERCENTILES:
+    for p in QUANTITIES:
         later, whole = getattr(run.ttft_ms, p), getattr(run.e2e_ms, p)
         if later is not None and whole is not None and later > whole:
             yield f"the observed {p} of TTFT, {later:g} ms, is above that of E2E, {whole:g} ms: check the figures"

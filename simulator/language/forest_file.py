@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.documents import read_json
-from simulator.errors import LARGEST_NUMBER, InputError, Section, shown
+from simulator.errors import LARGEST_NUMBER, InputError, Section, shown, unreadable
 from simulator.forest import LEAF, Corrections, Forest, Tree
 from simulator.language.ir import Program
 from simulator.language.opcodes import feature
@@ -42,10 +42,8 @@ def with_forest(program: Program, path: Path) -> Program:
     try:
         return program.with_forest(read_forest(file))
     except OSError as e:
-        raise InputError(
-            f"{file}: cannot be read ({e.strerror or type(e).__name__}): {path.name} reads b.trees: "
-            "put its ensemble of trees next to it"
-        ) from None
+        remedy = f"{path.name} reads b.trees: put its ensemble of trees next to it"
+        raise unreadable(file, e, remedy) from None
 
 
 def read_forest(path: Path) -> Forest:

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from simulator.documents import parse_json, parse_yaml, read_bytes
-from simulator.errors import InputError
+from simulator.errors import InputError, unreadable
 
 MOST_YAML_BYTES = 256 * 1024  # the largest published one has 1.3 kB
 MOST_JSON_BYTES = 16 * 1024 * 1024  # reports have 5 kB; a manifest grows with its experiments
@@ -51,9 +51,7 @@ def _read_capped(path: Path, source: str, most: int) -> bytes:
     try:
         data = read_bytes(path, most, source)
     except OSError as e:
-        raise InputError(
-            f"{source}: cannot be read ({e.strerror or type(e).__name__}): check its permissions"
-        ) from None
+        raise unreadable(source, e, "check its permissions") from None
     if not data.strip():
         raise InputError(f"{source}: is empty: copy it again")
     return data

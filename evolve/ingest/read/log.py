@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from evolve.ingest.read.values import Finding, Findings
+from simulator.errors import reason
 from simulator.json import JsonObject
 
 BLOCK_SIZE = 16  # tokens per block in the log's own count, independent of --block-size
@@ -138,8 +139,7 @@ def read_log(path: Path | None) -> Log:
                 cut += not complete
                 _search(line, facts, unread)
     except OSError as e:
-        why = e.strerror or type(e).__name__
-        findings.warn("vllm.log", f"left out: cannot be read ({why}): check its permissions")
+        findings.warn("vllm.log", f"left out: cannot be read ({reason(e)}): check its permissions")
         return Log(findings=tuple(findings))
     for name, count in unread.items():
         findings.warn("vllm.log", f"{name}: not a number: left out", count)

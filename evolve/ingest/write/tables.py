@@ -23,6 +23,7 @@ from evolve.ingest.read.sources import Folder
 from evolve.ingest.read.traces import API, JOURNEY, KINDS, PHASES, STATUSES, Traces
 from evolve.ingest.read.values import Findings
 from evolve.ingest.write.schema import schema
+from simulator.errors import reason
 
 Cells: TypeAlias = np.ndarray | pa.Array | Sequence[Any]
 """The cells of a column."""
@@ -185,8 +186,7 @@ def _until_unreadable(events: Iterator[KvEvent], findings: Findings) -> Iterator
     try:
         yield from events
     except OSError as e:
-        why = e.strerror or type(e).__name__
-        findings.warn("kv_events.jsonl", f"cannot be read to the end ({why}): the events before are kept")
+        findings.warn("kv_events.jsonl", f"cannot be read to the end ({reason(e)}): the events before are kept")
 
 
 def _event_columns(run: str, events: Sequence[KvEvent]) -> dict[str, Cells]:

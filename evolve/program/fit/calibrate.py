@@ -22,7 +22,7 @@ from evaluator.fit.uncertainty import certainties, effective
 from evaluator.score import Errors, ScoreSet, error_rows, score_set
 from evolve.pool.local import Here
 from evolve.pool.pool import Pool
-from evolve.pool.process import Call, parcel
+from evolve.pool.process import Call, parcel_of
 from evolve.program.beware import refuse_absurd, too_fast
 from evolve.program.fit.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
 from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_for, save
@@ -206,7 +206,7 @@ def _tries(
     source: Source, problem: Problem, methods: Sequence[str], score: ScoreSet, pool: Pool
 ) -> tuple[Try, ...]:
     """The fits by these methods. The problem, which is large, goes to the workers once and does not come back."""
-    data = parcel(_unpacked, source.name, problem, score)
+    data = parcel_of(source.name, problem, score)
     waiting = [pool.submit(Call(_fitted, (method,), parcel=data), number) for number, method in enumerate(methods)]
     return tuple(
         Try(method, replace(fit, problem=problem), errors, seconds)
@@ -216,7 +216,7 @@ def _tries(
 
 def _from_elsewhere(source: Source, problem: Problem, best: Try, score: ScoreSet, pool: Pool) -> tuple[Try, str | None]:
     """The best fit from other starts, and that start in words; `best` itself, and None, unless that is better."""
-    data, starts = parcel(_unpacked, source.name, problem, score), list(other_starts(problem))
+    data, starts = parcel_of(source.name, problem, score), list(other_starts(problem))
     waiting = [pool.submit(Call(_fitted_from, (phi,), parcel=data), number) for number, (_, phi) in enumerate(starts)]
     words_of_best = None
     for (words, _), task in zip(starts, waiting, strict=True):
@@ -224,10 +224,6 @@ def _from_elsewhere(source: Source, problem: Problem, best: Try, score: ScoreSet
             fit, errors, seconds = ended
             best, words_of_best = Try(METHOD, replace(fit, problem=problem), errors, seconds), words
     return best, words_of_best
-
-
-def _unpacked(*values: Any) -> tuple[Any, ...]:
-    return values
 
 
 def _fitted(data: tuple[str, Problem, ScoreSet], method: str) -> tuple[ScopedFit, tuple[Errors, ...], float]:

@@ -23,7 +23,7 @@ from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, sc
 from evaluator.transfer import fitted_without, left_out
 from evolve import __version__
 from evolve.pool.pool import Pool
-from evolve.pool.process import Call, parcel
+from evolve.pool.process import Call, parcel_of
 from evolve.program.beware import refuse_absurd
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number, row
@@ -160,15 +160,11 @@ def _carried_out(
 ) -> list[list[Errors]]:
     """The errors of every task. The data go to the workers once."""
     pool.line.show(f"{counted(len(fitted), 'run')} are prepared for {counted(len(tasks), 'fit')} ...")
-    data = parcel(_prepared, program, fit_set(fitted), score_set(fitted))
+    data = parcel_of(program, fit_set(fitted), score_set(fitted))
     return pool.all_of([Call(_errors, (task,), parcel=data) for task in tasks], "fits")
 
 
 _Data = tuple[Program, FitSet, ScoreSet]
-
-
-def _prepared(program: Program, data: FitSet, score: ScoreSet) -> _Data:
-    return program, data, score
 
 
 def _errors(prepared: _Data, task: _Task) -> list[Errors]:

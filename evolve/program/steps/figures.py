@@ -10,7 +10,7 @@ import numpy as np
 from evolve.ingest.derive.steps import SPLITS
 from evolve.program.steps.targets import ESTIMATED, NEIGHBOUR, OWN
 from simulator.json import JsonObject
-from simulator.schema import RAW
+from simulator.schema import DECODE_REQS, PREFILL_REQS
 
 PHASES = ("pure decode", "mixed with prefill", "prefill only")
 # Bins of the batch size, the same for all runs so that they can be compared: the largest of each, and their names.
@@ -18,7 +18,6 @@ _LAST = (8, 32, 64, 128)
 LOADS = ("1-8", "9-32", "33-64", "65-128", "129 or more")
 EVIDENCE = ("exact", "inferred", "assumed", ESTIMATED)
 GROUPS = {"phase": PHASES, "load": LOADS, "split": SPLITS, "batch": (OWN, NEIGHBOUR), "evidence": EVIDENCE}
-_PREFILLS, _DECODES = RAW.index("prefill_reqs"), RAW.index("decode_reqs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +66,14 @@ def figures(predicted_us: np.ndarray, observed_us: np.ndarray) -> Figures:
 
 def phases(raw: np.ndarray) -> np.ndarray:
     """str[rows]: the member of PHASES of each batch."""
-    prefills, decodes = raw[:, _PREFILLS] > 0, raw[:, _DECODES] > 0
+    prefills, decodes = raw[:, PREFILL_REQS] > 0, raw[:, DECODE_REQS] > 0
     names: np.ndarray = np.array(PHASES)[np.where(prefills, np.where(decodes, 1, 2), 0)]
     return names
 
 
 def loads(raw: np.ndarray) -> np.ndarray:
     """str[rows]: the member of LOADS of each batch, by its requests."""
-    names: np.ndarray = np.array(LOADS)[np.searchsorted(_LAST, raw[:, _PREFILLS] + raw[:, _DECODES])]
+    names: np.ndarray = np.array(LOADS)[np.searchsorted(_LAST, raw[:, PREFILL_REQS] + raw[:, DECODE_REQS])]
     return names
 
 

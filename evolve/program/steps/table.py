@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evolve.ingest.read.traces import SUMMARY as ATTRIBUTES
-from simulator.errors import InputError
+from simulator.errors import InputError, unreadable
 from simulator.schema import PREFILL_REQS, RECORDED
 
 _KV = {"blocks_total": "kv_blocks_total", "blocks_free": "kv_blocks_free"}
@@ -82,9 +82,7 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
     except OSError as e:
         if e.errno is None:  # raised by Arrow: a page contradicts its header
             raise InputError(f"{path}: {_TORN}") from None
-        raise InputError(
-            f"{path}: cannot be read ({e.strerror}): name a parquet file or what `evolve ingest` wrote"
-        ) from None
+        raise unreadable(path, e, "name a parquet file or what `evolve ingest` wrote") from None
     except pa.ArrowException:
         raise InputError(f"{path}: {_TORN}") from None
     given = {name: table.column(column) for name, column in form.items() if column in table.column_names}

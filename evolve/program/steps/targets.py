@@ -13,7 +13,7 @@ from evolve.program.steps.estimate import Summary, estimate
 from evolve.program.steps.sources import Run
 from evolve.program.steps.table import SUMMARY
 from simulator.fields import raw_row
-from simulator.schema import RAW
+from simulator.schema import DECODE_REQS, PREFILL_REQS
 
 OWN, NEIGHBOUR = "own batch", "neighbour's batch"
 ESTIMATED = "estimated"  # evidence of a batch that was estimated from a summary
@@ -120,7 +120,7 @@ class _Batches:
         """Requests in the batch of a step whose batch is known."""
         if np.isnan(self.raw[row, 0]):
             self._estimate(row)
-        return float(self.raw[row, RAW.index("prefill_reqs")] + self.raw[row, RAW.index("decode_reqs")])
+        return float(self.raw[row, PREFILL_REQS] + self.raw[row, DECODE_REQS])
 
     def _estimate(self, row: int) -> None:
         f = {name: int(self.run.steps.figures[name][row]) for name in SUMMARY}

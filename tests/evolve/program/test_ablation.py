@@ -25,7 +25,7 @@ from evolve.program.ablation import (
     UNDECIDED,
     Ablation,
     ablate,
-    folds_of,
+    runs_left_out,
     verdict,
 )
 from evolve.report.progress import Line
@@ -120,7 +120,7 @@ def test_a_verdict_needs_the_whole_interval() -> None:
 
 def test_runs_of_one_kind_are_left_out_one_by_one() -> None:
     alike = [e for e in bundled_experiments() if e.id == "llama-2-7b-tp1-roleplay"] * 3
-    assert folds_of(alike) == {"runs": [[0], [1], [2]]}
+    assert runs_left_out(alike) == {"runs": [[0], [1], [2]]}
 
 
 @pytest.fixture
