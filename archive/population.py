@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -93,6 +94,20 @@ class Island:
         return sorted({e.id: e for e in (*holders, *self.survivors)}.values(), key=lambda e: e.id)
 
 
+class Taken(NamedTuple):
+    """An outcome that a population took in, and whether the grid of an island kept its elite."""
+
+    outcome: Outcome
+    kept: bool
+
+
+class ChampionErrors(NamedTuple):
+    """The joint error of a champion, inf without any, and its transfer error, None if it was not measured; percent."""
+
+    joint: float
+    transfer: float | None
+
+
 @dataclass
 class Population:
     """Everything that a search knows.
@@ -102,9 +117,9 @@ class Population:
     - fitted: the number of candidates that were fitted. proposals: the number of outcomes so far.
     - numbered: how many ids are assigned, including those of places that stayed empty.
     - stages: outcomes by stage of the cascade.
-    - best: the champion's joint and transfer error after every generation; transfer is None if it was not measured.
+    - best: the champion's errors after every generation.
     - rejected: the latest rejections. ideas: the latest outcomes of language models' proposals.
-    - reached: proposals, fits and gains, counted by (proposer, what).
+    - reached: proposals, fits and elites that were kept, counted by (proposer, what).
 
     >>> from archive.elite import example
     >>> from archive.proposal import Proposal
@@ -124,34 +139,34 @@ class Population:
     proposals: int = 0
     numbered: int = 0
     stages: Counter[str] = field(default_factory=Counter)
-    best: list[tuple[float, float | None]] = field(default_factory=list)
+    best: list[ChampionErrors] = field(default_factory=list)
     rejected: deque[Outcome] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     ideas: deque[Outcome] = field(default_factory=lambda: deque(maxlen=IDEAS))
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)
     _champion: tuple[int, Elite | None] = field(default=(-1, None), init=False, repr=False, compare=False)
 
     def tell(self, outcome: Outcome) -> bool:
-        """Take in an outcome. True if its elite took a place on an island."""
+        """Take in an outcome. True if the grid of an island kept its elite."""
         self.proposals += 1
         self.stages[outcome.rejection.stage if outcome.rejection else SCORED] += 1
         if outcome.key:
             self.fitted += 1
             self.archive.keys.add(outcome.key)
-        gained = False
+        kept = False
         island, elite = outcome.proposal.island, outcome.elite
         if elite:
             self.archive.add(elite)
             homes = self.islands if island is None else [self.islands[island]]
             # a list, not any(): every island must be offered the elite
-            gained = [home.add(elite) for home in homes] != [Added.NOT] * len(homes)
+            kept = [home.add(elite) for home in homes] != [Added.NOT] * len(homes)
         else:
             self.rejected.append(outcome)
         if outcome.proposal.operator.startswith(MODEL):
             self.ideas.append(outcome)
         for name in proposers(outcome.proposal.operator):
-            counts = {(name, "proposals"): 1, (name, "fitted"): bool(outcome.key), (name, "kept"): gained}
+            counts = {(name, "proposals"): 1, (name, "fitted"): bool(outcome.key), (name, "kept"): kept}
             self.reached.update(counts)
-        return gained
+        return kept
 
     def champion(self) -> Elite | None:
         """The best elite so far, by the rule; None if nothing was scored yet.
@@ -170,10 +185,10 @@ class Population:
         >>> population = Population(Archive(Grid()), [], Rule())
         >>> population.end_generation()
         >>> population.best  # without a champion
-        [(inf, None)]
+        [ChampionErrors(joint=inf, transfer=None)]
         """
         best = self.champion()
-        self.best.append((best.joint, best.transfer) if best else (float("inf"), None))
+        self.best.append(ChampionErrors(best.joint, best.transfer) if best else ChampionErrors(float("inf"), None))
 
     def migrate(self, count: int) -> None:
         """Copy the `count` fittest elites of each island to the next island around the ring.

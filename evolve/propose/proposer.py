@@ -14,8 +14,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from archive.elite import Elite
-from archive.population import Population, proposers, tournament
-from archive.proposal import MODEL, Form, Outcome, Proposal, Rejected
+from archive.population import Population, Taken, proposers, tournament
+from archive.proposal import MODEL, Form, Proposal, Rejected
 from evolve.pool.pool import Promise
 from evolve.propose.bandit import Bandit
 from evolve.propose.offline import operator_weights
@@ -29,11 +29,8 @@ class Proposer(Protocol):
     def ask(self, population: Population, generation: int) -> Iterable[Proposal]:
         """The proposals of generation 1, 2, ..., as they are made; none end the search."""
 
-    def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
-        """Learn the outcomes of the last generation (first those of the seeds).
-
-        True means that the elite took a place on its island.
-        """
+    def tell(self, outcomes: Sequence[Taken]) -> None:
+        """Learn the outcomes of the last generation (first those of the seeds)."""
 
 
 Chosen: TypeAlias = tuple[str, str, np.random.Generator]  # the texts of two parents, and a proposal's random stream
@@ -113,14 +110,14 @@ class Operators:
         for finish in started:
             yield finish()
 
-    def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
-        for outcome, gained in outcomes:
+    def tell(self, outcomes: Sequence[Taken]) -> None:
+        for outcome, kept in outcomes:
             operator = outcome.proposal.operator
             # An operator's proposal counts only if it was fitted. A language model's always counts, because models are
             # expected to write programs that can be fitted.
             if outcome.proposal.island is not None and (outcome.key or operator.startswith(MODEL)):
                 for name in proposers(operator):
-                    self.bandit.learn(name, gained)
+                    self.bandit.learn(name, kept)
 
     def weights(self) -> dict[str, float]:
         """The current chances of the operators, without those of language models."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from archive.champion import Rule
 from archive.elite import Elite
+from archive.population import ChampionErrors
 from evaluator.score import Errors
 from evolve.run.folder import REMEDY, REPORT
 from evolve.run.spent import read_spent
@@ -54,7 +55,7 @@ class RunReport:
     proposals: int
     accepted: int  # members of the archive
     champion: Elite | None
-    best: Sequence[tuple[float, float | None]]  # champion's joint (inf if none) and transfer error, %, by generation
+    best: Sequence[ChampionErrors]  # by generation
     rejected: Sequence[Refusals]
     verdicts: Mapping[str, int]  # outcomes by stage of the cascade
     cpu_s: Mapping[str, float]  # CPU seconds by stage of the cascade
@@ -116,7 +117,7 @@ class RunReport:
             **{name: raw[name] for name in with_champion if name in raw},
             rule=Rule(**raw["rule"]),
             champion=_elite(raw["champion"]),
-            best=[(math.inf if joint is None else joint, transfer) for joint, transfer in raw["best"]],
+            best=[ChampionErrors(math.inf if joint is None else joint, transfer) for joint, transfer in raw["best"]],
             rejected=[Refusals(*row) for row in raw["rejected"]],
             verdicts=raw["cascade"]["verdicts"],
             cpu_s=raw["cascade"]["cpu_s"],

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from archive.archive import Archive
 from archive.champion import finalists, merit
-from archive.population import Population
+from archive.population import Population, Taken
 from archive.proposal import JUDGES, POLISH, SEED, Form, Outcome, Proposal
 from evaluator.assess import Limits
 from evolve.propose.proposer import Proposer
@@ -107,12 +107,9 @@ class Search:
         self.population.end_generation()
         return True
 
-    def _take_in(self, assessing: Sequence[Pending]) -> list[tuple[Outcome, bool]]:
-        """Journal the outcomes and tell the population, in the order of the proposals.
-
-        Returns each outcome with whether its elite took a place on an island.
-        """
-        outcomes = []
+    def _take_in(self, assessing: Sequence[Pending]) -> list[Taken]:
+        """Journal the outcomes and tell the population, in the order of the proposals."""
+        taken = []
         for pending in assessing:
             settled = pending()
             outcome = settled.outcome
@@ -121,14 +118,14 @@ class Search:
                 self.journal.append([outcome.to_json()])
             if settled.seconds:
                 self.spent(outcome.proposal.id, sum(settled.seconds.values()))
-            gained = self.population.tell(outcome)
+            kept = self.population.tell(outcome)
             if outcome.rejection and outcome.rejection.stage == JUDGES:
                 # The form was not fitted, but proposing it again would only pay for the same review.
                 self.population.archive.keys.add(key(complete(parse(outcome.proposal.text))))
             self.outcomes.append(outcome)
-            outcomes.append((outcome, gained))
+            taken.append(Taken(outcome, kept))
             self.watch(self.population)
-        return outcomes
+        return taken
 
     def _finished(self) -> bool:
         """Whether the budget is used up, or the champion has hardly improved for `patience` generations."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from archive.population import Population
+from archive.population import Population, Taken
 from archive.proposal import JUDGES, MODEL, Outcome, Proposal
 from evaluator.score import Errors
 from evolve.pool.pool import Promise
@@ -118,7 +118,7 @@ class LanguageModels:
         population.numbered = after
         return [proposal for finish in started if (proposal := finish())]
 
-    def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
+    def tell(self, outcomes: Sequence[Taken]) -> None:
         self._operators.tell(outcomes)
         self._fruitless = 0 if any(_is_new(outcome) for outcome, _ in outcomes) else self._fruitless + 1
         self._research.tell(outcome for outcome, _ in outcomes)

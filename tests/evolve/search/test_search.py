@@ -17,7 +17,7 @@ from archive.archive import Archive
 from archive.elite import Elite, example
 from archive.grid import Grid
 from archive.journal import Journal, read_journal
-from archive.population import Population
+from archive.population import Population, Taken
 from archive.proposal import JUDGES, POLISH, Form, Outcome, Proposal, Rejected
 from evaluator.assess import NO_LIMITS, Limits, form_of
 from evolve.propose.proposer import Changed, Chosen, Operators
@@ -48,7 +48,7 @@ class Script:
     def __init__(self, *generations: Sequence[str]) -> None:
         self.generations = generations
         self.asked: list[tuple[int, int]] = []  # generation, and how many outcomes the population had by then
-        self.told: list[list[tuple[str, bool]]] = []  # by generation: text, and whether it gained a place
+        self.told: list[list[tuple[str, bool]]] = []  # by generation: text, and whether its elite was kept
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
         self.asked.append((generation, population.proposals))
@@ -57,8 +57,8 @@ class Script:
         population.numbered += len(texts)
         return [Proposal(first + i, 0, text, "add", ()) for i, text in enumerate(texts)]
 
-    def tell(self, outcomes: Sequence[tuple[Outcome, bool]]) -> None:
-        self.told.append([(outcome.proposal.text, gained) for outcome, gained in outcomes])
+    def tell(self, outcomes: Sequence[Taken]) -> None:
+        self.told.append([(outcome.proposal.text, kept) for outcome, kept in outcomes])
 
 
 class Judge:
