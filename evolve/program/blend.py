@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from archive.champion import Rule, contenders
@@ -207,7 +207,8 @@ def _found(elite: Elite, rule: Rule, data: ScoreSet) -> Found:
 
 def _write(path: Path, run: Run, source: Source, fitted: Sequence[Experiment], errors: Sequence[Errors]) -> None:
     """Write the program, and its record next to it. No fit determined its constants, so the record knows none."""
-    kept = record(key(source.complete), fitted, errors, SCORE_SEEDS, today(), fitted_from=str(run.path), constants={})
+    kept = record(key(source.complete), fitted, errors, SCORE_SEEDS, today())
+    kept = replace(kept, fitted_from=str(run.path), constants={})
     try:
         trust_file(path).unlink(missing_ok=True)  # of a program that was there before
         write_program(path, source.text, source.program.forest, kept)

@@ -34,8 +34,8 @@ from simulator.language.unparse import unparse
 SEEDS = Path("seeds")
 
 
-def ship(path: Path, folder: Path = SEEDS) -> None:
-    """Write the champion of the run at `path` into `folder`. Raises InputError if the run has none."""
+def ship(path: Path) -> None:
+    """Write the champion of the run at `path` into SEEDS. Raises InputError if the run has none."""
     run = open_run(path)
     best = final_champion(run.archive().members(), run.config.score.rule)
     if best is None:
@@ -44,14 +44,14 @@ def ship(path: Path, folder: Path = SEEDS) -> None:
     parsed = parse(best.text)
     program = replace(parsed, functions=tuple(map(named, parsed.functions)))
     whole = complete(program)
-    kept = record(
-        key(whole), fitted, error_rows(program, score_set(fitted)), SCORE_SEEDS, run.about.started[:10],
+    kept = replace(
+        record(key(whole), fitted, error_rows(program, score_set(fitted)), SCORE_SEEDS, run.about.started[:10]),
         constants=constant_records(uncertainty(whole, fit_set(fitted))),
         found=Found(best.id, best.joint, best.transfer),
-    )  # fmt: skip
-    write_text(folder / "champion.py", unparse(replace(program, doc=_doc(run, len(fitted)))))
-    write_json(folder / "champion.json", kept.to_json())
-    _pack(run, folder / "champion")
+    )
+    write_text(SEEDS / "champion.py", unparse(replace(program, doc=_doc(run, len(fitted)))))
+    write_json(SEEDS / "champion.json", kept.to_json())
+    _pack(run, SEEDS / "champion")
 
 
 def _doc(run: Run, runs: int) -> str:

@@ -196,11 +196,11 @@ def _means(o: Observation) -> list[float | None]:
 
 def record(
     key: str, fitted: Sequence[Experiment], errors: Iterable[Errors], seeds: Sequence[int], date: str,
-    before: Record | None = None, **more: Any,
+    before: Record | None = None,
 ) -> Record:  # fmt: skip
     """The record of a program fitted on `fitted`, with its errors there, means of arrival `seeds`.
 
-    before: of the program that the fit started from. more: further fields of the record.
+    before: of the program that the fit started from.
     """
     return Record(
         engine=__version__,
@@ -215,7 +215,6 @@ def record(
         ranges_before=before.all_ranges if before else (),
         measured_before=before.all_measured if before else {},
         simulated=tuple(dict.fromkeys((*simulated(fitted), *(before.simulated if before else ())))),
-        **more,
     )
 
 

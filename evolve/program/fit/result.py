@@ -228,13 +228,14 @@ def save(
         members = [data.experiments[j] for j in group.experiments]
         program = replace(best.fit.programs[i], doc=_doc(source, data.experiments if shared else members, split))
         text = unparse(brief(program))
-        kept = record(
-            key(program), members, [best.errors[j] for j in group.experiments], SCORE_SEEDS, date, source.record,
+        errors = [best.errors[j] for j in group.experiments]
+        kept = replace(
+            record(key(program), members, errors, SCORE_SEEDS, date, source.record),
             fitted_from=source.name,
             constants=_constants([certainties[j] for j in group.index], old),
             fitted_with=None if shared else tuple(e.id for e in data.experiments),
             steps=stage.record() if stage else None,
-        )  # fmt: skip
+        )
         if path is not None:
             try:
                 trust_file(path).unlink(missing_ok=True)
