@@ -45,11 +45,11 @@ def cells_of(replay: Replay, recorded: Recorded) -> Cells | None:
     count = len(windows)
     observed_ms = means_ms(of, count, recorded_ms(r, recorded))
     with np.errstate(invalid="ignore", divide="ignore"):
-        noise = of_requests(replay, recorded, of, count) / observed_ms
+        noise = standard_errors_ms(replay, recorded, of, count) / observed_ms
     return Cells(of, np.array(windows, dtype=int), observed_ms, np.where(np.isfinite(noise), noise, 0.0))
 
 
-def of_requests(replay: Replay, recorded: Recorded, part: np.ndarray, parts: int) -> np.ndarray:
+def standard_errors_ms(replay: Replay, recorded: Recorded, part: np.ndarray, parts: int) -> np.ndarray:
     """float64[parts, 3]: the standard error in ms of the mean difference between recorded and replayed E2E, TTFT and
     ITL of the requests of a part, int per request; NaN with fewer than 2 batches of them.
 

@@ -14,7 +14,7 @@ from importlib import resources
 
 import numpy as np
 
-from evaluator.fit.cells import cells_of, of_requests
+from evaluator.fit.cells import cells_of, standard_errors_ms
 from evaluator.fit.corrections import CORRECTIONS, IRREGULAR, corrected
 from evaluator.fit.loss import FitSet
 from evaluator.fit.methods import METHODS, linear
@@ -86,7 +86,7 @@ def _prepared(one: FitSet) -> FitSet:
             if source.recorded:
                 (run,) = problem.replays(phi)
                 cells = cells_of(run, source.recorded)
-                noise = of_requests(run, source.recorded, run.requests.stage, len(observed_ms)) / observed_ms
+                noise = standard_errors_ms(run, source.recorded, run.requests.stage, len(observed_ms)) / observed_ms
         else:
             means = [
                 replace(problem, data=replace(one, loads=(load_of(experiment, seed),))).replay(phi, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from evaluator.fit.corrections import ratio_of, without_idle
@@ -54,18 +56,18 @@ def polish(program: Program, data: FitSet, evaluations: int = 300) -> Fit:
             best, lowest = phi, reached
         return reached
 
-    def value(x: np.ndarray) -> float:
+    def value(middle: np.ndarray, x: np.ndarray) -> float:
+        """The loss at x, in the unit cube around the constants `middle`."""
         phi = problem.start.copy()
-        phi[free] = np.clip(start + axes @ (REACH * (2.0 * x - 1.0)), low, high)
+        phi[free] = np.clip(middle + axes @ (REACH * (2.0 * x - 1.0)), low, high)
         return loss(problem.rounded(phi))
 
     first = loss(own)
-    middle = np.full(free.size, 0.5)
-    minimise(value, middle, SIGMA, evaluations, POLISH_SEED)
+    center = np.full(free.size, 0.5)
+    minimise(partial(value, start), center, SIGMA, evaluations, POLISH_SEED)
     if first - lowest > GAIN * first:
         population = 2 * (4 + int(3 * np.log(max(free.size, 2))))
-        start = best[free]
-        minimise(value, middle, SIGMA, evaluations, POLISH_SEED + 1, population)
+        minimise(partial(value, best[free]), center, SIGMA, evaluations, POLISH_SEED + 1, population)
     if lowest >= WORST and refused is not None:
         raise refused
     means_ms = problem.replay(best, True)

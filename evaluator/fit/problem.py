@@ -244,8 +244,8 @@ def grouped_problem(
     data: FitSet,
     members: Sequence[Sequence[int]],
     index: np.ndarray,
-    held: Sequence[int] = (),
-    fitted_before: bool = False,
+    held: Sequence[int],
+    fitted_before: bool,
     believed: Sequence[int] = (),
 ) -> Problem:
     """The problem in which group g, the experiments `members[g]`, has its constants at phi[index[g]].

@@ -150,8 +150,11 @@ def smeared(program: Program, factor: float) -> Program:
         factor_of_all = Const(name)
         function = with_returns(function, lambda value: Op("*", factor_of_all, value))
     low, high = SMEARING_BOUNDS
-    values = {c.name: float(f"{min(max(c.value * factor, low), high):.6g}") for c in constants if c.name == name}
-    function = replace(function, constants=tuple(replace(c, value=values.get(c.name, c.value)) for c in constants))
+
+    def scaled(c: Constant) -> Constant:
+        return replace(c, value=float(f"{min(max(c.value * factor, low), high):.6g}")) if c.name == name else c
+
+    function = replace(function, constants=tuple(map(scaled, constants)))
     return replace(program, functions=tuple(function if f.name == "step_time" else f for f in program.functions))
 
 

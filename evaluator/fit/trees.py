@@ -95,7 +95,7 @@ FEATURES: Mapping[str, tuple[TreeFeature, ...]] = {"own": OWN, "with components"
 class SplitRun:
     """Batches of one deployment with their times. split: of each, one of SPLITS."""
 
-    run: StepRun
+    steps: StepRun
     split: np.ndarray
 
 
@@ -135,25 +135,25 @@ class Trained:
     importances: tuple[Importance, ...]
 
 
-def train(rows: Sequence[SplitRun], features: str = "own", *, trials: int = TRIALS, seed: int = 0) -> Trained:
-    """The ensemble for the step times of `rows`; its program is `scale * b.trees`. `features`: one of FEATURES.
+def train(runs: Sequence[SplitRun], features: str = "own", *, trials: int = TRIALS, seed: int = 0) -> Trained:
+    """The ensemble for the step times of `runs`; its program is `scale * b.trees`. `features`: one of FEATURES.
 
     Deterministic. Raises InputError without the libraries, and for rows that cannot be learned from.
     """
-    return _trained(rows, [run.run.observed_us for run in rows], parse(PROGRAM), features, trials, seed)
+    return _trained(runs, [run.steps.observed_us for run in runs], parse(PROGRAM), features, trials, seed)
 
 
-def train_ratio(
-    rows: Sequence[SplitRun], base: Program, features: str = "own", *, trials: int = TRIALS, seed: int = 0
-) -> Trained:
-    """The ensemble for observed time over the step time of `base`; its program is that of `base` times b.trees.
+def train_ratio(runs: Sequence[SplitRun], base: Program, *, trials: int = TRIALS) -> Trained:
+    """The ensemble of the features OWN for observed time over the step time of `base`; its program is that of `base`
+    times b.trees.
 
-    Rows may be load stages: a typical batch of each, and its mean step time. These are few (about thirty); the result
+    Batches may be load stages: a typical one of each, and its mean step time. These are few (about thirty); the result
     says on how many it rests.
     """
     code = assemble(base)
-    ratios = [run.run.observed_us / bind(code, base.theta, run.run.facts).steps_us(run.run.raw) for run in rows]
-    return _trained(rows, ratios, times_trees(base), features, trials, seed)
+    every = [run.steps for run in runs]
+    ratios = [steps.observed_us / bind(code, base.theta, steps.facts).steps_us(steps.raw) for steps in every]
+    return _trained(runs, ratios, times_trees(base), "own", trials, seed=0)
 
 
 def times_trees(program: Program) -> Program:
@@ -177,14 +177,14 @@ class _Split:
 
 
 def _trained(
-    rows: Sequence[SplitRun], targets: Sequence[np.ndarray], program: Program, features: str, trials: int, seed: int
+    runs: Sequence[SplitRun], targets: Sequence[np.ndarray], program: Program, features: str, trials: int, seed: int
 ) -> Trained:
     _require()
     from sklearn.inspection import permutation_importance
     from threadpoolctl import threadpool_limits
 
     chosen = FEATURES[features]
-    splits = _splits(rows, targets, chosen)
+    splits = _splits(runs, targets, chosen)
     train, valid = splits[TRAIN], splits[VALID]
     with threadpool_limits(1):  # sums over threads would depend on how many there are
         settings = _tuned(train, valid, chosen, trials, seed)
@@ -223,18 +223,18 @@ def _require() -> None:
 
 
 def _splits(
-    rows: Sequence[SplitRun], targets: Sequence[np.ndarray], features: Sequence[TreeFeature]
+    runs: Sequence[SplitRun], targets: Sequence[np.ndarray], features: Sequence[TreeFeature]
 ) -> dict[str, _Split]:
     """The rows of all runs by split. Raises NoRows where there is nothing to learn from, or to judge by, and InputError
     for times that are not above 0."""
-    x = np.concatenate([feature_values(features, run.run) for run in rows] or [np.zeros((0, len(features)))])
+    x = np.concatenate([feature_values(features, run.steps) for run in runs] or [np.zeros((0, len(features)))])
     y = np.concatenate([*targets, np.zeros(0)])
     prefill, decode = (
-        np.concatenate([*(run.run.raw[:, column] > 0 for run in rows), np.zeros(0, bool)])
+        np.concatenate([*(run.steps.raw[:, column] > 0 for run in runs), np.zeros(0, bool)])
         for column in (PREFILL_REQS, DECODE_REQS)
     )
     phase = np.where(prefill, np.where(decode, 1, 2), 0)
-    named = np.concatenate([*(run.split for run in rows), np.zeros(0, str)])
+    named = np.concatenate([*(run.split for run in runs), np.zeros(0, str)])
     if bad := np.flatnonzero(~(np.isfinite(y) & (y > 0))).tolist():
         raise InputError(f"trees: row {bad[0]}: its time must be finite and above 0, got {y[bad[0]]:g}: leave it out")
     for name in (TRAIN, VALID):
@@ -243,12 +243,12 @@ def _splits(
     return {name: _Split(x[named == name], y[named == name], phase[named == name]) for name in SPLITS}
 
 
-def feature_values(features: Sequence[TreeFeature], run: StepRun) -> np.ndarray:
+def feature_values(features: Sequence[TreeFeature], steps: StepRun) -> np.ndarray:
     """float64[steps, features]: the features of every batch, as a program's opcodes compute them."""
-    values = np.empty((len(run.raw), len(features)))
+    values = np.empty((len(steps.raw), len(features)))
     for i, f in enumerate(features):
         code = assemble(Program((Function("step_time", (), (), feature(f.formula)),)))
-        values[:, i] = bind(code, (), run.facts).steps_us(run.raw)
+        values[:, i] = bind(code, (), steps.facts).steps_us(steps.raw)
     return values
 
 

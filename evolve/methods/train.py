@@ -169,11 +169,11 @@ def _trees(method: Method, training: Training) -> tuple[Program, int]:
     """
     if method.own == "trees on ratios":
         base = _fitted(form_of(method), training.data)
-        rows = _split_runs(samples_of(training.data, ()))
-        return train_ratio(rows, base).program, sum(len(row.split) for row in rows)
-    rows = _split_runs(training.samples)
+        runs = _split_runs(samples_of(training.data, ()))
+        return train_ratio(runs, base).program, sum(len(run.split) for run in runs)
+    runs = _split_runs(training.samples)
     features = "own" if method.own == "trees" else "with components"
-    return complete(train_trees(rows, features).program), sum(len(row.split) for row in rows)
+    return complete(train_trees(runs, features).program), sum(len(run.split) for run in runs)
 
 
 def _split_runs(samples: Sequence[Sample]) -> list[SplitRun]:

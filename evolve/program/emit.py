@@ -182,7 +182,7 @@ def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
     return tuple(f"{e.id}: {text}" for e in experiments if not e.engine.chunked_prefill)
 
 
-def print_emitted(emitted: Emitted, notes: Sequence[str] = ()) -> None:
+def print_emitted(emitted: Emitted, notes: Sequence[str]) -> None:
     """The names of the files; on stderr, what to know before using them, with these notes."""
     if emitted.out is not None:
         prose(f"{emitted.out}: {', '.join(sorted(emitted.files))}")

@@ -32,15 +32,13 @@ class StepShares:
     us: tuple[tuple[float, ...], ...]
 
 
-def step_shares(
-    program: Program, experiments: Sequence[Experiment], batch_sizes: Sequence[int] = BATCH_SIZES
-) -> list[StepShares]:
+def step_shares(program: Program, experiments: Sequence[Experiment]) -> list[StepShares]:
     """The shares on the deployment of each experiment, each deployment once, with CONTEXT tokens a request."""
     named = {deployment_name(e): e for e in reversed(experiments)}
     chosen = [named[name] for name in dict.fromkeys(map(deployment_name, experiments))]
-    batches = np.stack([raw_row([Active(1, CONTEXT, 1)] * n) for n in batch_sizes])
+    batches = np.stack([raw_row([Active(1, CONTEXT, 1)] * n) for n in BATCH_SIZES])
     terms, us = term_times_us(program, deployments_in_order(chosen), batches)
-    return [_of_deployment(deployment_name(e), batch_sizes, terms, us[:, d]) for d, e in enumerate(chosen)]
+    return [_of_deployment(deployment_name(e), terms, us[:, d]) for d, e in enumerate(chosen)]
 
 
 def term_times_us(
@@ -74,8 +72,8 @@ def _with(theta: tuple[float, ...], position: int, value: float) -> tuple[float,
     return (*theta[:position], value, *theta[position + 1 :])
 
 
-def _of_deployment(name: str, batch: Sequence[int], terms: Sequence[str], us: np.ndarray) -> StepShares:
-    """`us`: float64[terms, batch]."""
+def _of_deployment(name: str, terms: Sequence[str], us: np.ndarray) -> StepShares:
+    """`us`: float64[terms, BATCH_SIZES]."""
     kept = [i for i in range(len(terms)) if np.any(us[i] != 0.0)]
     rows = tuple(tuple(float(x) for x in us[i]) for i in kept)
-    return StepShares(name, tuple(batch), tuple(terms[i] for i in kept), rows)
+    return StepShares(name, BATCH_SIZES, tuple(terms[i] for i in kept), rows)

@@ -13,6 +13,7 @@ from evolve.report.story import Story, Told
 from simulator.json import JsonObject
 
 _NUMBERS = ("joint", "transfer", "worst3", "e2e", "ttft", "itl", "operations", "constants", "features", "sound")
+MOST_EXAMPLES = 5  # of proposals that a stage rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,13 @@ def _lowest(rows: Sequence[Told]) -> set[int]:
     return ids
 
 
-def rejections(outcomes: Sequence[Outcome], most: int = 5) -> dict[str, JsonObject]:
-    """By stage, how many proposals it rejected, with up to `most` examples."""
+def rejections(outcomes: Sequence[Outcome]) -> dict[str, JsonObject]:
+    """By stage, how many proposals it rejected, with up to MOST_EXAMPLES examples."""
     stages: dict[str, JsonObject] = {}
     for outcome in outcomes:
         if rejection := outcome.rejection:
             of_stage = stages.setdefault(rejection.stage, {"count": 0, "examples": []})
             of_stage["count"] += 1
-            if len(of_stage["examples"]) < most:
+            if len(of_stage["examples"]) < MOST_EXAMPLES:
                 of_stage["examples"].append({"id": outcome.proposal.id, "why": rejection.why})
     return stages

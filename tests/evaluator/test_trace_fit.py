@@ -9,7 +9,7 @@ import pytest
 from loads import workload
 
 from evaluator.experiments import bundled_experiments
-from evaluator.fit.cells import cells_of, of_requests, replayed_ms
+from evaluator.fit.cells import cells_of, replayed_ms, standard_errors_ms
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.meanfield import BIN_COMPUTED, BIN_SHARE, BIN_UNCACHED, MOST_BINS, OUTPUT, SHORTEST, SPAN
 from evaluator.fit.problem import problem_of, with_slopes
@@ -128,7 +128,7 @@ def test_cells_hold_the_means_of_their_requests_and_show_their_noise(calm: Exper
     # Independent noise of 10 %: the mean of n requests has a tenth of their root mean square over sqrt(n).
     rng = np.random.default_rng(3)
     noisy = Recorded(source.recorded.e2e_ms * (1 + 0.1 * rng.standard_normal(len(cells.of))), source.recorded.ttft_ms)
-    shown = of_requests(run, noisy, np.zeros(len(cells.of), int), 1)[0, 0]
+    shown = standard_errors_ms(run, noisy, np.zeros(len(cells.of), int), 1)[0, 0]
     expected = 0.1 * np.sqrt(np.square(source.recorded.e2e_ms).mean() / len(cells.of))
     assert shown == pytest.approx(expected, rel=0.7)  # from ten batches: chi of 9 degrees of freedom, 3 deviations
 

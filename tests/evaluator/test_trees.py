@@ -194,7 +194,7 @@ def test_a_ratio_to_another_program_is_trained_from_few_stages() -> None:
     assert found.error_pct["train"] < 3 and found.error_pct["valid"] < 20  # type: ignore[operator]
     assert unparse(found.program) == unparse(times_trees(base))
     assert found.program.function("queueing_time") == base.function("queueing_time")
-    predicted = [bind(assemble(found.program), base.theta, r.run.facts).steps_us(r.run.raw) for r in few]
+    predicted = [bind(assemble(found.program), base.theta, r.steps.facts).steps_us(r.steps.raw) for r in few]
     gaps = np.abs(np.concatenate(predicted) / np.concatenate(targets) - 1)
     assert 100 * np.mean(gaps) == pytest.approx((26 * found.error_pct["train"] + 6 * found.error_pct["valid"]) / 32)  # type: ignore[operator]
 
