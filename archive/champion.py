@@ -117,11 +117,10 @@ def finalists(elites: Iterable[Elite], rule: Rule, count: int) -> list[Elite]:
     return chosen
 
 
-def merit(best: tuple[float, float | None]) -> float:
-    """The mean of a champion's (joint, transfer) errors; the joint error alone if the other was not measured.
+def merit(joint: float, transfer: float | None) -> float:
+    """The mean of a program's joint and transfer errors; the joint error alone if the other was not measured.
 
-    >>> merit((2.0, 4.0)), merit((2.0, None))
+    >>> merit(2.0, 4.0), merit(2.0, None)
     (3.0, 2.0)
     """
-    joint, transfer = best
     return joint if transfer is None else (joint + transfer) / 2.0

@@ -94,8 +94,8 @@ class Island:
         return sorted({e.id: e for e in (*holders, *self.survivors)}.values(), key=lambda e: e.id)
 
 
-class Taken(NamedTuple):
-    """An outcome that a population took in, and whether the grid of an island kept its elite."""
+class Offered(NamedTuple):
+    """An outcome that was offered to a population, and whether the grid of an island kept its elite."""
 
     outcome: Outcome
     kept: bool

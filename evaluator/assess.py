@@ -109,7 +109,7 @@ def prepare(
     experiments: Sequence[Experiment],
     seeds: Sequence[int] = SCORE_SEEDS,
     moe_weight: float = 1.0,
-    hardware: gates.Facts | None = None,
+    hardware: gates.FactsByDeployment | None = None,
     kernels: KernelSums | None = None,
     left_out: Sequence[str] = KINDS,
     tail: float = TAIL,

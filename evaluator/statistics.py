@@ -41,7 +41,7 @@ def bias(errors: Sequence[float | None]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-def interval(errors: Sequence[float | None], seed: int) -> tuple[float, float] | None:
+def mean_abs_interval(errors: Sequence[float | None], seed: int) -> tuple[float, float] | None:
     """Bootstrap 95 % percentile interval (Efron 1979) of the mean absolute error over resampled experiments.
 
     None for fewer than two experiments. The draws depend on SeedSequence([seed]) alone.
@@ -57,7 +57,7 @@ def mean_interval(values: Sequence[float], seed: int) -> tuple[float, float] | N
 def clustered_interval(
     errors: Sequence[float | None], clusters: Sequence[str], seed: int
 ) -> tuple[float, float] | None:
-    """`interval` with whole clusters resampled, because the experiments of a model share their errors.
+    """`mean_abs_interval` with whole clusters resampled, because the experiments of a model share their errors.
 
     The statistic is the mean over all experiments of the drawn clusters. None for fewer than two clusters.
     """

@@ -27,7 +27,7 @@ from simulator.language.opcodes import assemble
 from simulator.schema import FIELDS, KERNELS
 
 MOST_BATCHES = 4
-PARTS = (
+COMPONENT_FIELDS = (
     "weight_read_us", "kv_read_us", "decode_gemm_us", "prefill_gemm_us", "prefill_attention_us", "decode_attention_us",
     "logits_us", "allreduce_us",
 )  # fmt: skip
@@ -67,7 +67,7 @@ class Batch:
 
     Requests and tokens of a step are means over the tokens that meet it. step_us: the program's time for it;
     observed_us: the step time implied by the observed ITL, which is the ITL less overhead_us, the program's times per
-    token and per completion; parts_us: the component fields (PARTS). None where not observed or not finite.
+    token and per completion; parts_us: the component fields (COMPONENT_FIELDS). None where not observed or not finite.
     """
 
     experiment: str
@@ -247,7 +247,7 @@ def _batch(p: _Point) -> Batch | None:
         step_us=_finite(steps.step_us(p.bound)),
         observed_us=None if e.itl_ms is None else _finite(e.itl_ms * 1e3 - overhead),
         overhead_us=_finite(overhead),
-        parts_us={name: steps.mean(name) for name in PARTS},
+        parts_us={name: steps.mean(name) for name in COMPONENT_FIELDS},
     )
 
 

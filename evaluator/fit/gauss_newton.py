@@ -39,9 +39,9 @@ class Goal(NamedTuple):
     tail: float
 
 
-class Room(NamedTuple):
-    """Room for the search: predictions float64[stages, 3], running decodes float64[stages], slopes float64[stages, 3,
-    phi], and vectors and matrices of the free constants."""
+class Workspace(NamedTuple):
+    """Arrays that the search works in: predictions float64[stages, 3], running decodes float64[stages], slopes
+    float64[stages, 3, phi], and vectors and matrices of the free constants."""
 
     means_ms: np.ndarray
     running: np.ndarray
@@ -59,11 +59,11 @@ class Room(NamedTuple):
     lower: np.ndarray
 
 
-def room(stages: int, phi: int, free: int) -> Room:
-    """Room for a search of `free` of `phi` constants over so many stages."""
+def workspace(stages: int, phi: int, free: int) -> Workspace:
+    """Workspace for a search of `free` of `phi` constants over so many stages."""
     scale, right, low, high, step, work = np.zeros((6, free))
     matrix, damped, lower = np.zeros((3, free, free))
-    return Room(
+    return Workspace(
         np.zeros((stages, 3)), np.zeros(stages), np.zeros((stages, 3, phi)), np.zeros(phi), scale, right, low, high,
         step, work, np.zeros(free, np.int64), matrix, damped, lower,
     )  # fmt: skip
@@ -113,7 +113,7 @@ def prior_cost(away, weight, measured, tail):  # type: ignore[no-untyped-def]
 def gauss_newton(m, phi, free, low, high, size, goal, fixed_load, steps, r):  # type: ignore[no-untyped-def]
     """The value of `goal` after at most `steps` steps, which move the entries `free` of `phi` within `low` and `high`.
 
-    `phi` changes in place. size: float64[phi], of each constant. r: `Room`.
+    `phi` changes in place. size: float64[phi], of each constant. r: `Workspace`.
     """
     n = free.size
     reached = objective(m, phi, goal, fixed_load, r.running, r.means_ms)

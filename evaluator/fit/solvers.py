@@ -47,9 +47,9 @@ def solve(
     """
     free = problem.free if only is None else only
     moved = phi.copy()
-    room = gauss_newton.room(len(problem.machine.table), phi.size, free.size)
+    workspace = gauss_newton.workspace(len(problem.machine.table), phi.size, free.size)
     reached = gauss_newton.gauss_newton(
-        problem.machine, moved, free, problem.low, problem.high, size, goal, fixed_load, steps, room
+        problem.machine, moved, free, problem.low, problem.high, size, goal, fixed_load, steps, workspace
     )
     return moved, float(reached)
 
@@ -64,10 +64,10 @@ def solve_parts(
         np.stack([g.prior for g in goals]), problem.origin, problem.measured, KERNEL_TAIL,
     )  # fmt: skip
     moved = starts.copy()
-    room = gauss_newton.room(len(problem.machine.table), starts.shape[1], problem.free.size)
+    workspace = gauss_newton.workspace(len(problem.machine.table), starts.shape[1], problem.free.size)
     gauss_newton.each_goal(
         problem.machine, moved, problem.free, problem.low, problem.high, np.stack([size for size, _ in scales]),
-        all_goals, False, STEPS, room,
+        all_goals, False, STEPS, workspace,
     )  # fmt: skip
     return moved
 

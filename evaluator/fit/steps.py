@@ -128,7 +128,7 @@ def fit_steps(
     return StepFit(steps.program(program, x), program)
 
 
-def coverage(program: Program, runs: Sequence[StepRun]) -> float | None:
+def share_within(program: Program, runs: Sequence[StepRun]) -> float | None:
     """The share of the steps whose time is at most the predicted one; None without steps."""
     code = assemble(program)
     below = [r.observed_us <= bind(code, program.theta, r.facts).steps_us(r.raw) for r in runs]

@@ -17,6 +17,7 @@ import numpy as np
 from evaluator.fit.steps import StepRun
 from simulator.bind import bind
 from simulator.errors import InputError
+from simulator.experiment.splits import SPLITS, TRAIN, VALID
 from simulator.forest import LEAF, Corrections, Forest, Tree
 from simulator.language.ir import Field, Function, Op, Program, with_step_times
 from simulator.language.opcodes import assemble, feature
@@ -24,7 +25,6 @@ from simulator.language.parse import parse
 from simulator.schema import DECODE_REQS, PREFILL_REQS, TREES
 
 INSTALL = "trees: needs the extra: `make trees`, or pip install 'evolve-latency[trees]'"
-SPLITS = TRAIN, VALID, TEST = "train", "valid", "test"
 TRIALS = 100
 MOST_TREES = 300  # of which the validation rows keep the best number
 MOST_LEAVES = 31  # of a tree: with MOST_TREES at most 18,300 nodes, about 600 kB of Go

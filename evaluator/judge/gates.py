@@ -30,7 +30,7 @@ PROMPTS = (1, 512, 4096, 131072)  # tokens, for queueing_time
 OVERHEADS = (*(f"queueing of a prompt of {n} tokens" for n in PROMPTS), "an output token", "a completion")
 ROUNDING = 1e-9  # relative: rounding in float64 is no violation
 
-Facts = Mapping[str, Mapping[str, float]]  # deployment, as complaints name it -> its s. fields
+FactsByDeployment = Mapping[str, Mapping[str, float]]  # deployment, as complaints name it -> its s. fields
 Theta = tuple[float, ...]  # the values of a program's constants
 
 

@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 
 from evaluator.deployments import kernel_deployments
-from evaluator.judge.gates import Facts, Gate, Theta, extreme, verdict
+from evaluator.judge.gates import FactsByDeployment, Gate, Theta, extreme, verdict
 from evaluator.judge.sweep import Batch, decode_batch, table_of
 from simulator.bind import Deployments
 from simulator.fields import Active
@@ -44,7 +44,7 @@ class KernelSums:
     prefill: np.ndarray
 
 
-def kernel_sums(deployments: Facts) -> KernelSums:
+def kernel_sums(deployments: FactsByDeployment) -> KernelSums:
     """The sums of every deployment. Raises InputError for a GPU without measured kernels."""
     program, prepared = parse(KERNEL_STEP), Deployments(deployments)
     return KernelSums(prepared, *kernel_times_us(assemble(program), program.theta, prepared))

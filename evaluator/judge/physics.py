@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evaluator.judge.gates import ROUNDING, Facts, Gate, Theta, extreme, verdict
+from evaluator.judge.gates import ROUNDING, FactsByDeployment, Gate, Theta, extreme, verdict
 from evaluator.judge.sweep import Batch, table_of
 from simulator.bind import Deployments
-from simulator.experiment.facts import Facts as DeploymentFacts
+from simulator.experiment.facts import Facts
 from simulator.fields import Active, BatchFields
 from simulator.language.opcodes import Code
 
@@ -76,7 +76,7 @@ class Hardware:
     raw: np.ndarray
 
 
-def hardware_of(deployments: Facts) -> Hardware:
+def hardware_of(deployments: FactsByDeployment) -> Hardware:
     """What the checks need of `deployments`, which are named `MODEL tpN` and all have the same kind of GPU."""
     every = list(deployments.values())
     least_us = np.array([[roofline_us(batch, facts) for batch in _STEPS.values()] for facts in every])
@@ -214,17 +214,17 @@ def _sampling(hardware: Hardware, us: np.ndarray, wider: np.ndarray) -> Gate:
     return verdict("sampling", share <= MOST_SAMPLING, measured, rule)
 
 
-def _wider(facts: Mapping[str, float]) -> DeploymentFacts:
+def _wider(facts: Mapping[str, float]) -> Facts:
     """The deployment with twice the vocabulary in all that logits and sampling depend on; its weights are unchanged."""
     deployed = getattr(facts, "deployed", None)
     if deployed is not None:
         model = deployed.architecture
         deployed = replace(deployed, architecture=replace(model, vocab=2 * model.vocab))
     doubled = {name: 2.0 * facts[name] for name in ("vocab", "logits_us_per_row")}
-    return DeploymentFacts({**facts, **doubled}, deployed)
+    return Facts({**facts, **doubled}, deployed)
 
 
-def _by_model(deployments: Facts) -> dict[str, dict[int, int]]:
+def _by_model(deployments: FactsByDeployment) -> dict[str, dict[int, int]]:
     """Model -> tp -> position of the deployment, `MODEL tpN`."""
     places: dict[str, dict[int, int]] = {}
     for i, (name, facts) in enumerate(deployments.items()):

@@ -30,7 +30,7 @@ from evolve.report.progress import Line
 from evolve.run.data import part
 from simulator.errors import InputError
 from simulator.experiment.limits import MOST_RATE, MOST_REQUESTS, MOST_TOKENS
-from simulator.experiment.workload import PARTS
+from simulator.experiment.splits import SPLITS
 
 LEAST_RPS, MOST_RPS = round(1.0 / DURATION_S, 4), MOST_REQUESTS // DURATION_S  # of a plan: one request, and the most
 
@@ -74,7 +74,7 @@ def _planned(
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
-@click.option("--part", "named_part", type=click.Choice(list(PARTS)), help="Of traces only these requests, after a "
+@click.option("--part", "named_part", type=click.Choice(SPLITS), help="Of traces only these requests, after a "
               "replay of those before: the first 60 %, the next 20 % or the last 20 %.")  # fmt: skip
 @click.option("--sweep", "sweeps", metavar="KEY=VALUES", multiple=True, help="Predict at every combination of these "
               "values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), hardware, tp, max_num_seqs or "

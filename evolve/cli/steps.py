@@ -12,6 +12,7 @@ from evolve.cli.options import caps_options, ids_option, load
 from evolve.program.steps.score import print_score
 from evolve.program.steps.score import score_steps as score
 from evolve.program.steps.sources import sources
+from simulator.experiment.splits import SPLITS
 
 STEPS = f"Step table: a parquet file, a folder of `evolve ingest`, or {SHIPPED}, which the project ships (repeatable)."
 SYNC = "The engines did not schedule ahead: a cycle measures its own step, not the one before."
@@ -26,7 +27,7 @@ SYNC = "The engines did not schedule ahead: a cycle measures its own step, not t
 @ids_option()
 @click.option("--target", type=click.Choice(["cycle", "duration"]), default="cycle", show_default=True,
               help="cycle: start of a step to that of the next; duration: CPU time of schedule() only.")  # fmt: skip
-@click.option("--split", type=click.Choice(["all", "train", "valid", "test"]), default="all", show_default=True,
+@click.option("--split", type=click.Choice(["all", *SPLITS]), default="all", show_default=True,
               help="Only this part of each run: 60, 20 and 20 % of its sampled steps in time.")  # fmt: skip
 @click.option("--sync", is_flag=True, help=SYNC)
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON, with the step ids of each split.")

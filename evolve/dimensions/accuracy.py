@@ -10,7 +10,7 @@ from evaluator.metrics import mean_abs
 from evaluator.score import MEANS, Errors
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
 from evolve.dimensions.evidence import Evidence, of_means
-from evolve.dimensions.held_out import HeldOut, beyond, figures_of, means_of
+from evolve.dimensions.held_out import HeldOut, figures_of, means_of, over_the_limits
 from evolve.program.forecast import Forecast
 from evolve.report.run import median_text
 from evolve.report.table import counted
@@ -57,12 +57,12 @@ def accuracy(evidence: Evidence) -> Dimension:
 
 def _verdict(evidence: Evidence) -> Verdict:
     rows = evidence.held_out
-    far_off = any(beyond({"e2e": mean_abs(of_means(of, "e2e"))}) for of in _samples(evidence).values())
+    far_off = any(over_the_limits({"e2e": mean_abs(of_means(of, "e2e"))}) for of in _samples(evidence).values())
     if not rows:
         never = f"Held-out errors are not known: {_never(evidence)}. {_in_words(evidence)}"
         return Verdict(POOR if far_off else UNTESTED, never, RULE)
     means = {kind: means_of(r for r in rows if r.kind == kind) for kind in kinds_of(rows)}
-    failed = {kind: beyond(of_kind) for kind, of_kind in means.items()}
+    failed = {kind: over_the_limits(of_kind) for kind, of_kind in means.items()}
     e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
     spread = f"{min(e2e):.1f} to {max(e2e):.1f} %" if e2e else "unknown"
     refitted = _refitted(evidence)
@@ -75,7 +75,7 @@ def _verdict(evidence: Evidence) -> Verdict:
     of_new = {name: mean_abs(of_means(_samples(evidence).get(NEW, []), name)) for name in MEANS}
     where = [f"{name.upper()} without {left_out(kind)} ({means[kind][name]:.1f} %)" for kind, of in failed.items()
              for name in of]  # fmt: skip
-    where += [f"{name.upper()} {NEW} ({of_new[name]:.1f} %)" for name in beyond(of_new)]
+    where += [f"{name.upper()} {NEW} ({of_new[name]:.1f} %)" for name in over_the_limits(of_new)]
     if where:
         sentence += f" Beyond the limits: {', '.join(where)}."
     if far_off or any("e2e" in of for of in failed.values()):

@@ -21,7 +21,7 @@ from evolve.dimensions.constants import (
 )
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
 from evolve.dimensions.evidence import Evidence
-from evolve.dimensions.held_out import beyond, means_of
+from evolve.dimensions.held_out import means_of, over_the_limits
 from evolve.dimensions.stress import changes, constants_times
 from evolve.report.table import counted
 from evolve.terminal import command
@@ -62,7 +62,7 @@ def _verdict(evidence: Evidence, constants: list[Classified]) -> Verdict:
     rows = [r for r in evidence.held_out if r.kind == KIND]
     if rows:
         means = means_of(rows)
-        failed = beyond(means)
+        failed = over_the_limits(means)
         level = POOR if "e2e" in failed else CARE if failed else GOOD
         return Verdict(level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}. {tail}", RULE)
     if len(gpus) > 1:

@@ -96,7 +96,7 @@ def figures_of(rows: Sequence[tuple[Experiment, float | None]]) -> Figures:
     return Figures(len(present(values)), mean_abs(values), median_abs(values), worst, name, spread)
 
 
-def beyond(means: Mapping[str, float | None]) -> list[str]:
+def over_the_limits(means: Mapping[str, float | None]) -> list[str]:
     """Those of E2E, TTFT and ITL whose error is beyond the limits of a run (PASS_PCT)."""
     return [name for name in MEANS if (value := means.get(name)) is not None and abs(value) > PASS_PCT[name]]
 

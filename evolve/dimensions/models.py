@@ -9,7 +9,7 @@ from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
 from evolve.dimensions.evidence import Evidence, of_means
-from evolve.dimensions.held_out import beyond, by_fold, figures_of, means_of
+from evolve.dimensions.held_out import by_fold, figures_of, means_of, over_the_limits
 from evolve.run.ranges import weights
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves, omitted
@@ -35,7 +35,7 @@ def _verdict(evidence: Evidence) -> Verdict:
     if not names:
         return Verdict(UNTESTED, f"No model was left out of a search. {SHARES}", RULE)
     means = {name: means_of(r for r in rows if r.fold == name) for name in names}
-    overall, failed = means_of(rows), [name for name in names if beyond(means[name])]
+    overall, failed = means_of(rows), [name for name in names if over_the_limits(means[name])]
     worst = max(names, key=lambda name: means[name]["e2e"] or 0.0)
     sentence = (
         f"Each of {len(names)} models was left out of the search in turn: {len(names) - len(failed)} are within the "
@@ -44,12 +44,12 @@ def _verdict(evidence: Evidence) -> Verdict:
     )
     if failed:
         sentence += f" Beyond: {', '.join(_beyond(name, means[name]) for name in failed)}."
-    level = GOOD if not failed else POOR if "e2e" in beyond(overall) else CARE
+    level = GOOD if not failed else POOR if "e2e" in over_the_limits(overall) else CARE
     return Verdict(level, sentence, RULE)
 
 
 def _beyond(name: str, means: dict[str, float | None]) -> str:
-    return f"{_short(name)} ({', '.join(f'{x.upper()} {percent(means[x], 0)}' for x in beyond(means))})"
+    return f"{_short(name)} ({', '.join(f'{x.upper()} {percent(means[x], 0)}' for x in over_the_limits(means))})"
 
 
 def _short(model: str) -> str:

@@ -11,7 +11,7 @@ from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
 from evolve.dimensions.evidence import Evidence, of_means
-from evolve.dimensions.held_out import beyond, by_fold, figures_of, means_of
+from evolve.dimensions.held_out import by_fold, figures_of, means_of, over_the_limits
 from evolve.program.forecast import Comparison
 from evolve.report.table import PASS_PCT, counted
 from evolve.terminal import command
@@ -68,8 +68,8 @@ def _verdict(evidence: Evidence) -> Verdict:
         unknown = "No workload was left out of a search, so how far it is off on another load is not known."
         return Verdict(UNTESTED, f"{unknown} {_overload_text(evidence)}", RULE)
     means = {name: means_of(rows) for name, rows in by_name.items()}
-    failed = {name: beyond(of_name) for name, of_name in means.items() if beyond(of_name)}
-    over = beyond(_overload_means(evidence))
+    failed = {name: over_the_limits(of_name) for name, of_name in means.items() if over_the_limits(of_name)}
+    over = over_the_limits(_overload_means(evidence))
     worst = max(means, key=lambda name: means[name]["e2e"] or 0.0)
     sentence = f"Without {worst}, the hardest of {len(means)} workloads to predict, the mean E2E error is " \
                f"{percent(means[worst]['e2e'])}. {_overload_text(evidence)}"  # fmt: skip

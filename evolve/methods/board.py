@@ -8,7 +8,7 @@ from statistics import median
 
 from evaluator.intervals import FIGURES
 from evaluator.metrics import mean, mean_abs, present
-from evaluator.statistics import clustered_interval, interval
+from evaluator.statistics import clustered_interval, mean_abs_interval
 from evaluator.transfer import COMMON
 from evolve.methods.bench import Bench, predicted_together, program_file
 from evolve.methods.catalog import METHODS
@@ -29,11 +29,11 @@ from evolve.methods.hypotheses import H1Verdict, H2Verdict, H3Verdict, h1, h2, h
 from evolve.methods.portability import Portability, portability
 from evolve.methods.protocol import protocol
 from evolve.methods.result import IN_SAMPLE, Result
-from evolve.methods.samples import TEST, VALID
 from evolve.program.steps.figures import Figures
 from evolve.study.held_out import Compared, observed_figures
 from evolve.study.ranks import rankings
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.splits import TEST, VALID
 from simulator.json import JsonObject
 
 WORTH_POINTS = 2.0  # of the mean E2E error, by which constants of its own must be better to be worth it to a model
@@ -224,7 +224,7 @@ def loads_of(errors: Mapping[str, Errors], experiments: Sequence[Experiment]) ->
     return Loads(
         len(rows), len(experiments), means["e2e"], median(sizes) if sizes else None, max(sizes, default=None),
         means["ttft"], means["itl"], means["e2e_p99"],
-        interval(e2es, seed), clustered_interval(e2es, [e.model for e, _ in rows], seed),
+        mean_abs_interval(e2es, seed), clustered_interval(e2es, [e.model for e, _ in rows], seed),
         dense, moe, _inversions(rows),
     )  # fmt: skip
 

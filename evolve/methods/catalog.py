@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evaluator.known import ROOFLINE_PAPER
-from evolve.methods.recipe import Recipe, Stage
+from evolve.methods.recipe import Phase, Recipe
 
 # How the own protocol finds the constants, where no recipe for steps does.
 Special = Literal["closed form, published", "closed form", "replays", "trees", "trees on components", "trees on ratios"]
@@ -58,7 +58,7 @@ FAMILIES = {
 
 _COMPONENTS = Recipe(
     restarts=16,
-    stages=(Stage("pure"), Stage("mixed", ("a",)), Stage("all", ("c7", "c8", "c9", "c10"))),
+    stages=(Phase("pure"), Phase("mixed", ("a",)), Phase("all", ("c7", "c8", "c9", "c10"))),
 )
 _RIDGE_2 = Recipe(ridge="raw", unpenalised=("p0", "d0"))
 _SRFA = Recipe(
@@ -100,9 +100,9 @@ class Method:
 
 METHODS: tuple[Method, ...] = (
     Method("components-9", "analytic components, nine constants", "components_9",
-           Recipe(restarts=16, stages=(Stage("pure"), Stage("all", ("c7", "c8", "c9"))))),
+           Recipe(restarts=16, stages=(Phase("pure"), Phase("all", ("c7", "c8", "c9"))))),
     Method("components-9-per-model", "the same nine for each model alone", "components_9",
-           Recipe(restarts=16, stages=(Stage("pure"), Stage("all", ("c7", "c8", "c9")))), per_model=True),
+           Recipe(restarts=16, stages=(Phase("pure"), Phase("all", ("c7", "c8", "c9")))), per_model=True),
     Method("components-12", "with an exponent, partial overlap, and a cost of context", "components_12", _COMPONENTS),
     Method("components-18", "with the corrections that the exercise names", "components_18", _COMPONENTS),
     Method("components-24", "with corrections of all six factors", "components_24", _COMPONENTS),
@@ -112,8 +112,8 @@ METHODS: tuple[Method, ...] = (
     Method("lacm", "exponential of a linear form in logarithms", "lacm", Recipe(loss="log", smeared="base")),
     Method("lacm-additive", "with additive communication", "lacm_additive", Recipe(loss="log", smeared="base")),
     Method("hamm", "additive overheads, multiplicative work", "hamm",
-           Recipe(stages=(Stage("few prompt tokens", ("gamma0", "gamma1", "gamma2", "gamma3"), (("beta0", -30.0),)),
-                          Stage("all", ("beta0", "beta1", "beta2", "beta3"))))),
+           Recipe(stages=(Phase("few prompt tokens", ("gamma0", "gamma1", "gamma2", "gamma3"), (("beta0", -30.0),)),
+                          Phase("all", ("beta0", "beta1", "beta2", "beta3"))))),
     Method("jams", "all constants jointly, imbalance of experts from the architecture", "jams",
            Recipe(solver="L-BFGS-B")),
     Method("srfa", "softplus of roofline ratios", "srfa", _SRFA),
@@ -138,7 +138,7 @@ METHODS: tuple[Method, ...] = (
            Recipe(ridge="raw", unpenalised=("p0", "m0", "d0"))),
     Method("regimes-2-log", "logarithms of times, with smearing", "regimes_2_log",
            Recipe(loss="log", ridge="standardised", unpenalised=("p0", "d0"), smeared="smearing",
-                  stages=(Stage(free=("p0", "p1", "p2", "p3", "d0", "d1", "d2")),))),
+                  stages=(Phase(free=("p0", "p1", "p2", "p3", "d0", "d1", "d2")),))),
     Method("overhead-floor", "two regimes, never below a floor", "overhead_floor", Recipe()),
     Method("overhead-capped", "a floor that lifts no step to more than three times its own", "overhead_capped",
            Recipe()),

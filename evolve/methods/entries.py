@@ -16,7 +16,7 @@ from evolve.methods.protocol import HELD_OUT
 from evolve.report.searched import searched
 from evolve.run.folder import is_run
 from evolve.run.program import CHAMPION, Source, load
-from evolve.run.records import measured
+from evolve.run.records import measurement_digest
 from evolve.run.trust import INSIDE, OUTSIDE, SATURATED, trust_of
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
@@ -121,7 +121,7 @@ def origin(source: Source, experiments: Sequence[Experiment]) -> str:
     if record is None:
         return f"{HINDSIGHT}, as far as is known: it has no record"
     theirs = set(record.fitted) | {m for m in (record.measured or {}).values() if m}
-    seen = [e.id for e in experiments if e.id in theirs or measured(e) in theirs]
+    seen = [e.id for e in experiments if e.id in theirs or measurement_digest(e) in theirs]
     return HINDSIGHT if seen or record.fitted_from else ELSEWHERE
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from evaluator.fit.problem import limits
 from evaluator.fit.steps import StepRun, step_positions, step_slopes
 from evaluator.fit.trees import TreeFeature, feature_values
-from evolve.methods.samples import TEST, TRAIN, VALID, Sample
+from evolve.methods.samples import Sample
 from simulator.bind import bind
+from simulator.experiment.splits import TEST, TRAIN, VALID
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from evaluator.fit.fit import fit_set
 from evaluator.intervals import FIGURES
-from evolve.ingest.derive.steps import SPLITS
 from evolve.methods.closed_form import Means
 from evolve.methods.entries import SEARCH, Entry, Errors
 from evolve.methods.features import mape_by_run, paired, raw_counts
@@ -25,6 +24,7 @@ from evolve.program.steps.targets import Targets, cycle_targets
 from evolve.study.held_out import held_out_errors
 from simulator.bind import bind
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.splits import SPLITS
 from simulator.language.opcodes import assemble
 from simulator.language.simplify import brief
 from simulator.language.unparse import unparse

@@ -10,9 +10,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from evolve.ingest.derive.steps import TRAIN, VALID
 from simulator.documents import parse_yaml
 from simulator.errors import InputError, Section, shown
+from simulator.experiment.splits import SHARES, SPLITS
 from simulator.json import JsonObject
 
 NAME = "leaderboard.yaml"
@@ -115,11 +115,10 @@ def read_protocol(raw: Any, where: str) -> Protocol:
 
 def _splits(section: Section) -> dict[str, float]:
     """The shares. The step tables are split by `evolve ingest`, so there is one choice only."""
-    shares = {name: _share(section, name) for name in ("train", "valid", "test")}
-    expected = {"train": TRAIN, "valid": VALID, "test": round(1.0 - TRAIN - VALID, 9)}
+    shares = {name: _share(section, name) for name in SPLITS}
     for name, share in shares.items():
-        if share != expected[name]:
-            raise section.error(name, f"must be {expected[name]:g}, as steps are split", REMEDY)
+        if share != SHARES[name]:
+            raise section.error(name, f"must be {SHARES[name]:g}, as steps are split", REMEDY)
     return shares
 
 

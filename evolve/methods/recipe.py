@@ -11,8 +11,9 @@ import scipy
 
 from evaluator.fit.problem import limits, rounded
 from evaluator.fit.steps import solved_within, step_positions, step_slopes
-from evolve.methods.samples import TRAIN, VALID, Sample
+from evolve.methods.samples import Sample
 from simulator.bind import Deployments, settled
+from simulator.experiment.splits import TRAIN, VALID
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.stream import stream
@@ -35,7 +36,7 @@ TAIL = 0.99  # times above this quantile of their run are set to it, if they are
 
 
 @dataclass(frozen=True)
-class Stage:
+class Phase:
     """A stage of a training: on which times, and the constants that it moves (none: all of step_time).
 
     meanwhile: the value that another constant has during the stage; it then returns to its start value.
@@ -63,7 +64,7 @@ class Recipe:
     unpenalised: tuple[str, ...] = ()
     over_runs: bool = False
     smeared: str = ""
-    stages: tuple[Stage, ...] = (Stage(),)
+    stages: tuple[Phase, ...] = (Phase(),)
     restarts: int = 1
     winsorised: bool = False
     first_step: int = 0
@@ -153,7 +154,7 @@ def _rows(sample: Sample, rows: Rows) -> np.ndarray:
     return sample.pure if rows == "pure" else ~sample.pure
 
 
-def _stage(program: Program, samples: Sequence[Sample], recipe: Recipe, stage: Stage) -> Program:
+def _stage(program: Program, samples: Sequence[Sample], recipe: Recipe, stage: Phase) -> Program:
     """`program` after a stage of the training on these times."""
     low, high = limits(program)
     before = np.array(program.theta, dtype=float)

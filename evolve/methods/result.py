@@ -9,9 +9,9 @@ from typing import Any
 
 from archive.journal import Damaged, read_journal
 from evolve.methods.entries import Errors
-from evolve.methods.samples import TEST
 from evolve.program.steps.figures import Figures
 from simulator.errors import InputError
+from simulator.experiment.splits import TEST
 from simulator.json import JsonObject
 
 IN_SAMPLE = "in sample"

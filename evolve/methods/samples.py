@@ -9,13 +9,12 @@ import numpy as np
 
 from evaluator.diagnose.stage_steps import stage_steps
 from evaluator.fit.loss import FitSet
-from evolve.ingest.derive.steps import SPLITS
 from evolve.program.steps.figures import phases
 from evolve.program.steps.targets import OWN, Targets
 from simulator.bind import Bound
+from simulator.experiment.splits import TRAIN, VALID
 from simulator.schema import PREFILL_TOKENS, RAW_FIELDS
 
-TRAIN, VALID, TEST = SPLITS
 EVERY = 5  # of the load stages without cycles, every fifth is for validation
 
 

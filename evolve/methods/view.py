@@ -33,7 +33,7 @@ bootstrap interval over runs; pass: runs with errors that h2 allows."""
 HELD_OUT = """\
 LOMO, LOWO: one model, one workload left out in turn; (18): of so many runs only; 95 %: over runs, or over whole models,
 of which believe the wider; TTFT, worst (of E2E): of LOMO."""
-PARTS = """\
+BY_ARCHITECTURE = """\
 E2E by architecture: in sample, LOMO, and trained on the other one (to MoE: on dense models alone). steps: MAPE of all
 cycles of models left out. inverted: pairs of runs that LOMO orders wrongly by mean E2E."""
 COST = """\
@@ -95,7 +95,7 @@ def _parts(made: Board) -> list[_Part]:
         heads = f">LOMO|>95 %|>by model|>TTFT|>worst|>LOWO|>95 %{hardware}"
         parts.append(_Part("Held out", HELD_OUT, heads, lambda row: _held_out(row)[: 8 if hardware else 7]))
         heads = ">dense|>MoE|>LOMO dense|>LOMO MoE|>to dense|>to MoE|>steps|>inverted"
-        parts.append(_Part("Architectures, single steps and order", PARTS, heads, _by_architecture))
+        parts.append(_Part("Architectures, single steps and order", BY_ARCHITECTURE, heads, _by_architecture))
     cost = ">constants|>CPU s|>ns|>covers|host|Go|h1|h2|h3"
     return [*parts, _Part("Cost, way to the host, and verdicts", COST, cost, _cost)]
 

@@ -51,7 +51,7 @@ class Best:
     @property
     def merit(self) -> float:
         """The mean of both errors, or the joint error where the other was not measured."""
-        return merit((self.joint, self.transfer))
+        return merit(self.joint, self.transfer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from evaluator.judge.gates import complaints, deployments_of
 from evaluator.judge.physics import LEAST_OF_ROOFLINE
 from evaluator.known import datasheet
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, predictions, score_set
-from evolve.program.forecast import Bands
+from evolve.program.forecast import Intervals
 from evolve.report.table import counted
 from evolve.run.beyond import outside
 from evolve.run.program import Source
@@ -228,12 +228,12 @@ def hurried(experiment: Experiment, own: Experiment) -> list[str]:
             "in truth queues grow longer in them"]  # fmt: skip
 
 
-def contradicted(observed: Observation | None, bands: Bands) -> list[str]:
+def contradicted(observed: Observation | None, intervals: Intervals) -> list[str]:
     """A line if an observed mean lies outside the widest interval of its latency."""
     beyond = []
     for name in MEANS:
         mean = figure_of(observed, name) if observed else None
-        low, high = bands[name][LEVELS[-1]] if name in bands else (0.0, math.inf)
+        low, high = intervals[name][LEVELS[-1]] if name in intervals else (0.0, math.inf)
         if mean is not None and not low <= mean <= high:
             beyond.append(f"{name.upper()} {mean:.4g} ms, not {low:.4g} to {high:.4g}")
     if not beyond:

@@ -46,7 +46,7 @@ Such differences are within chance, so a run's champion remains a single program
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BlendMember:
     """A program of the run: its errors in the search, and those of reports in sample, in percent.
 
     merit: None if it takes a transfer error that was not measured.
@@ -75,8 +75,8 @@ class Blend:
     run: str
     data: str
     search_seeds: tuple[int, ...]
-    members: tuple[Found, ...]
-    champion: Found
+    members: tuple[BlendMember, ...]
+    champion: BlendMember
     verdict: Verdict
     score: Score
     out: Path | None
@@ -200,9 +200,10 @@ def _readable(program: Program, members: int, run: Run) -> Program:
     return check_units(program, name)
 
 
-def _found(elite: Elite, rule: Rule, data: ScoreSet) -> Found:
+def _found(elite: Elite, rule: Rule, data: ScoreSet) -> BlendMember:
     score = summarise(error_rows(complete(parse(elite.text)), data))
-    return Found(elite.id, elite.key, rule.measured_merit(elite), elite.joint, elite.transfer, elite.complexity, score)
+    merit = rule.measured_merit(elite)
+    return BlendMember(elite.id, elite.key, merit, elite.joint, elite.transfer, elite.complexity, score)
 
 
 def _write(path: Path, run: Run, source: Source, fitted: Sequence[Experiment], errors: Sequence[Errors]) -> None:
@@ -248,7 +249,7 @@ def _table(result: Blend) -> Table:
     return Table.of(title, heads, [*section([blended, best]), *(_row(m, str(m.id)) for m in result.members)])
 
 
-def _row(found: Found, name: str) -> Row:
+def _row(found: BlendMember, name: str) -> Row:
     in_search = (number(x, 2, signed=False) for x in (found.merit, found.joint, found.transfer))
     return row(name, *in_search, str(found.complexity), *_cells(found.in_sample))
 

@@ -25,7 +25,7 @@ from evolve.program.beware import refuse_absurd
 from evolve.propose.vocabulary import Vocabulary, vocabulary
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
-from evolve.run.use import exactly, fitted_before, fitted_share
+from evolve.run.use import exactly, fitted_by_predecessor, fitted_share
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
@@ -69,7 +69,7 @@ class Findings:
     """A diagnosis of a program on these experiments.
 
     fitted_share: by experiment, the share that the program was fitted on, so that its errors are in sample; None if
-    unknown. fitted_before: the ids of those that a program was fitted on from which this one was fitted.
+    unknown. fitted_by_predecessor: the ids of those that a program was fitted on from which this one was fitted.
     add: the terms with the largest gains, first the largest. drop: the constants with the smallest costs, first the
     smallest.
     """
@@ -79,7 +79,7 @@ class Findings:
     data: str
     seeds: tuple[int, ...]
     fitted_share: Mapping[str, float | None]
-    fitted_before: Collection[str]
+    fitted_by_predecessor: Collection[str]
     diagnosis: Diagnosis
     add: tuple[Addition, ...]
     drop: tuple[Removal, ...]
@@ -95,7 +95,7 @@ class Findings:
             "experiments": [
                 asdict(r)
                 | {"fitted": exactly(share := self.fitted_share[r.experiment]), "fitted_share": share}
-                | {"fitted_before": r.experiment in self.fitted_before}
+                | {"fitted_before": r.experiment in self.fitted_by_predecessor}
                 for r in d.runs
             ],
             "stages": [asdict(s) for s in d.stages],
@@ -137,7 +137,7 @@ def diagnose(
         data_hash(experiments),
         tuple(seeds),
         {e.id: fitted_share(source.record, e) for e in experiments},
-        [e.id for e in experiments if fitted_before(source.record, e)],
+        [e.id for e in experiments if fitted_by_predecessor(source.record, e)],
         diagnosis_of(program, data),
         _additions(problem, words),
         _removals(problem),

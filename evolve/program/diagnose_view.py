@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from evaluator.diagnose.describe import LABELS, STRONGEST, few
-from evaluator.diagnose.diagnose import PARTS, Correlation, StageErrors, chance
+from evaluator.diagnose.diagnose import COMPONENT_FIELDS, Correlation, StageErrors, chance
 from evolve.program.diagnose import Findings
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Row, Table, arrival_seeds, number, row, section
@@ -59,7 +59,7 @@ def _errors_table(f: Findings) -> Table:
     rows = list[Row]()
     for name, group in groupby(f.diagnosis.stages, key=lambda s: s.experiment):
         stages, run = list(group), runs[name]
-        first = name, use(f.fitted_share[name], name in f.fitted_before)
+        first = name, use(f.fitted_share[name], name in f.fitted_by_predecessor)
         whole = row(*first, "all", "", *map(number, (run.e2e, run.ttft, run.itl)))
         several = len(stages) > 1
         rows += section([*[whole] * several, *(_stage(("", "") if several else first, s) for s in stages)])
@@ -93,7 +93,7 @@ def _worst_table(f: Findings) -> Table:
         batch = (f"{b.decode_reqs:.1f}", f"{b.prefill_tokens:.0f}", f"{b.kv_sum:,.0f}")
         parts = (f"{us:,.0f}" for us in b.parts_us.values())
         rows.append([b.experiment, str(b.stage + 1), b.of.upper(), f"{b.error_pct:+.1f}", *times, *batch, *parts])
-    names = "|".join(f">{name.removesuffix('_us').replace('_', ' ')}" for name in PARTS)
+    names = "|".join(f">{name.removesuffix('_us').replace('_', ' ')}" for name in COMPONENT_FIELDS)
     heads = f"experiment|=>stage|=of|>error %|>step|>observed|>overhead|>decodes|>prefill|>KV tokens|{names}"
     return Table.of("The steps of the worst stages", heads, rows)
 

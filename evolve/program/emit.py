@@ -120,7 +120,7 @@ def beyond_fit(
     source: Source, name: str, facts: Mapping[str, float], hardware: str, but: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """A line if the deployment `name` is beyond what the fitted runs span, in more than what `but` lists."""
-    far = [what for what in source.beyond(facts, hardware) if what not in but]
+    far = [what for what in source.kinds_beyond(facts, hardware) if what not in but]
     if not far:
         return ()
     return (f"{name}: beyond the fitted runs in {' and '.join(far)}: how far off the program is there is not known",)
@@ -128,7 +128,7 @@ def beyond_fit(
 
 def _some_beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
     """A line if any of the deployments that nobody named is beyond what the fitted runs span."""
-    far = [d for d in deployments if source.beyond(d.facts, d.hardware)]
+    far = [d for d in deployments if source.kinds_beyond(d.facts, d.hardware)]
     if not far:
         return ()
     return (f"{len(far)} of the {len(deployments)} deployments are beyond the fitted runs, by GPU, TP degree, "

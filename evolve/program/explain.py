@@ -21,7 +21,7 @@ from evolve.program.provenance import Provenance, provenance
 from evolve.program.readings import Reading, readings
 from evolve.program.step_shares import term_times_us
 from evolve.run.program import Source
-from evolve.run.use import exactly, fitted_before, fitted_share
+from evolve.run.use import exactly, fitted_by_predecessor, fitted_share
 from simulator.bind import deployments_in_order
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
@@ -63,17 +63,17 @@ class Step:
 class RunParts:
     """What the mean E2E that is predicted for an experiment is made of.
 
-    fitted_share: how much of it the program was fitted on, None if unknown. fitted_before: whether a program from
-    which it was fitted was fitted on it. e2e_ms: predicted, and observed if it was, means. parts_ms: predicted, by part
-    of a request (evaluator.metrics.PARTS), which add up to the mean E2E; observed_parts_ms likewise, empty where no
-    traces showed them. terms_pct: the share of every term of the program, in the order of `Explanation.terms`, of the
-    mean E2E at the batches that are predicted; they add up to 100, and those of a delay to its part. steps: empty where
-    no request completes.
+    fitted_share: how much of it the program was fitted on, None if unknown. fitted_by_predecessor: whether a program
+    from which it was fitted was fitted on it. e2e_ms: predicted, and observed if it was, means. parts_ms: predicted, by
+    part of a request (evaluator.metrics.PARTS), which add up to the mean E2E; observed_parts_ms likewise, empty where
+    no traces showed them. terms_pct: the share of every term of the program, in the order of `Explanation.terms`, of
+    the mean E2E at the batches that are predicted; they add up to 100, and those of a delay to its part. steps: empty
+    where no request completes.
     """
 
     id: str
     fitted_share: float | None
-    fitted_before: bool
+    fitted_by_predecessor: bool
     e2e_ms: float | None
     observed_e2e_ms: float | None
     parts_ms: Mapping[str, float]
@@ -87,7 +87,7 @@ class RunParts:
             "id": self.id,
             "fitted": exactly(self.fitted_share),
             "fitted_share": self.fitted_share,
-            "fitted_before": self.fitted_before,
+            "fitted_before": self.fitted_by_predecessor,
             "e2e_ms": self.e2e_ms,
             "observed_e2e_ms": self.observed_e2e_ms,
             "parts_ms": dict(self.parts_ms),
@@ -148,7 +148,7 @@ def explain(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
             RunParts(
                 e.id,
                 fitted_share(source.record, e),
-                fitted_before(source.record, e),
+                fitted_by_predecessor(source.record, e),
                 summary.e2e_ms.mean if summary else None,
                 e.observed.summary.e2e_ms.mean if e.observed and e.observed.summary else None,
                 p.components,

@@ -58,7 +58,7 @@ def _parts_table(runs: Sequence[RunParts]) -> Table:
         total = sum(r.parts_ms.values())
         cells = [_with_percent(r.parts_ms[part], total) for part in shown]
         means = number(r.e2e_ms, 1, False), number(r.observed_e2e_ms, 1, False)
-        rows.append([r.id, use(r.fitted_share, r.fitted_before), *means, *cells])
+        rows.append([r.id, use(r.fitted_share, r.fitted_by_predecessor), *means, *cells])
     names = "|".join(f">{part.replace('_', ' ')}" for part in shown)
     return Table.of("What the predicted E2E is made of", f"experiment|use|>E2E|>observed|{names}", rows)
 

@@ -19,7 +19,7 @@ from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
 
-Bands = Mapping[str, Mapping[float, Interval]]  # by figure of STATISTICS and level, in ms
+Intervals = Mapping[str, Mapping[float, Interval]]  # by figure of STATISTICS and level, in ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Comparison:
 
     predicted: Observation | None
     observed: Observation | None
-    intervals: Bands = field(default_factory=dict)
+    intervals: Intervals = field(default_factory=dict)
 
     @property
     def error_pct(self) -> dict[str, dict[str, float | None]] | None:
@@ -51,7 +51,7 @@ class Comparison:
         }
 
 
-def _observation(o: Observation | None, intervals: Bands | None = None) -> JsonObject | None:
+def _observation(o: Observation | None, intervals: Intervals | None = None) -> JsonObject | None:
     if o is None:
         return None
     values: JsonObject = {name: {q: getattr(getattr(o, name), q) for q in QUANTITIES} for name in LATENCIES}
@@ -66,12 +66,12 @@ class Forecast:
     """What is predicted for one experiment, next to what was observed: latencies and parts of the mean E2E in ms.
 
     setting: the GPU, the limits of the engine, and the mean rate of the load. fitted_share: the share of this
-    experiment that the program was fitted on; None where there is no record of that. fitted_before: whether a program
-    that it was fitted from was fitted on it.
-    doubt: how far near-optimal programs disagree, and trust: the class of held-out runs whose errors make the intervals
-    (evolve.run.trust); None where none were kept. depends_on: the terms on which the mean E2E depends most; origins:
-    where its interval comes from; the largest share first. singles: the errors of single requests, of a trace that
-    has their latencies.
+    experiment that the program was fitted on; None where there is no record of that. fitted_by_predecessor: whether a
+    program that it was fitted from was fitted on it.
+    doubt: how far near-optimal programs disagree, and residual_class: that of the held-out runs whose errors make the
+    intervals (evolve.run.trust); None where none were kept. depends_on: the terms on which the mean E2E depends most;
+    origins: where its interval comes from; the largest share first. singles: the errors of single requests, of a trace
+    that has their latencies.
     """
 
     id: str
@@ -84,9 +84,9 @@ class Forecast:
     stages: tuple[Comparison, ...]
     warnings: tuple[str, ...]
     depends_on: tuple[TermShare, ...]
-    fitted_before: bool = False
+    fitted_by_predecessor: bool = False
     doubt: Disagreement | None = None
-    trust: str | None = None
+    residual_class: str | None = None
     origins: tuple[Origin, ...] = ()
     singles: Singles | None = None
 
@@ -98,7 +98,7 @@ class Forecast:
     @property
     def use(self) -> str:
         """How the program knows this experiment, as tables name it."""
-        return use(self.fitted_share, self.fitted_before)
+        return use(self.fitted_share, self.fitted_by_predecessor)
 
     @property
     def empty(self) -> bool:
@@ -114,9 +114,9 @@ class Forecast:
             **self.setting.deployed,
             "fitted": self.fitted,
             "fitted_share": self.fitted_share,
-            "fitted_before": self.fitted_before,
+            "fitted_before": self.fitted_by_predecessor,
             **self.summary.to_json(),
-            "intervals_of": self.trust,
+            "intervals_of": self.residual_class,
             "saturated": self.doubt.saturated if self.doubt else None,
             "depends_on": [
                 {"term": t.term.text, "method": t.term.method, "share_pct": 100.0 * t.share} for t in self.depends_on

@@ -22,10 +22,10 @@ from evaluator.sensitivity import (
     traffic_of,
 )
 from evolve.program.axes import setting_of
-from evolve.program.bands import bands_of, class_of, too_narrow
 from evolve.program.beware import about, contradicted, impossible, too_fast, too_slow, warnings
 from evolve.program.depends import print_depends
 from evolve.program.forecast import Comparison, Forecast, Forecasts
+from evolve.program.prediction_intervals import class_of, prediction_intervals, too_narrow
 from evolve.program.singles import print_singles
 from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, passes, row
@@ -33,14 +33,14 @@ from evolve.report.terms import legend
 from evolve.run.program import Source
 from evolve.run.records import Record
 from evolve.run.trust import Trust, trust_of
-from evolve.run.use import BEFORE, FITTED, NEW, PARTLY, UNKNOWN, fitted_before, fitted_share, saw
+from evolve.run.use import BEFORE, FITTED, NEW, PARTLY, UNKNOWN, fitted_by_predecessor, fitted_share, saw
 from evolve.terminal import command
 from simulator.experiment.experiment import CLEAN, Experiment
 from simulator.experiment.workload import is_recorded
 
 PRINTED = {"e2e": ("mean", "p90", "p99"), "ttft": ("mean", "p90", "p99"), "itl": ("mean",)}
 # A part of the E2E: its name here, the predicted components that add up to it, and its name among the observed ones.
-PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+E2E_PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("queueing", ("queueing",), "arrival_to_queue"),
     ("waiting", ("waiting",), "waiting"),
     ("prefill steps", ("prefill_steps",), "prefill_steps"),
@@ -123,7 +123,7 @@ def _forecast(
         model=experiment.model,
         setting=setting_of(experiment),
         fitted_share=1.0 if whole_fitted else fitted_share(record, experiment),
-        fitted_before=fitted_before(record, experiment),
+        fitted_by_predecessor=fitted_by_predecessor(record, experiment),
         summary=Comparison(prediction.predicted.summary, observed.summary if observed else None),
         components=prediction.components,
         observed_components=experiment.components,
@@ -149,23 +149,23 @@ def _with_intervals(
         return forecast
     which = class_of(trust, record, e, prediction, doubt)
     by_figure = scales(trust.residuals(which))
-    bands = bands_of(prediction, doubt, by_figure)
+    intervals = prediction_intervals(prediction, doubt, by_figure)
     lines = list(forecast.warnings)
     if not forecast.fitted_share and e.quality == CLEAN:  # what is advised needs a clean run
-        lines += contradicted(forecast.summary.observed, bands)
+        lines += contradicted(forecast.summary.observed, intervals)
     if not by_figure:
         lines.append(f"no interval: no held-out run of its kind ({which}) is known: validate with all kinds of folds")
-    if bands:
+    if intervals:
         lines += too_narrow(trust, record, e, prediction, which)
-    summary = replace(forecast.summary, intervals=bands)
-    causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in bands else ()
+    summary = replace(forecast.summary, intervals=intervals)
+    causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in intervals else ()
     lines += [
         f"the standard errors of its constants, mostly {o.constant}, are larger than these intervals, which are too "
         "narrow: look for fitted runs that contradict each other, or measure more"
         for o in causes
         if o.kind == CONSTANT and o.share > 1.0
     ]
-    return replace(forecast, summary=summary, doubt=doubt, trust=which, warnings=tuple(lines), origins=causes)
+    return replace(forecast, summary=summary, doubt=doubt, residual_class=which, warnings=tuple(lines), origins=causes)
 
 
 def print_prediction(forecasts: Forecasts) -> None:
@@ -232,10 +232,10 @@ def _intervals_table(experiments: Sequence[Forecast]) -> Table:
     heads = ["experiment", "by", *(f">{title}" for title in INTERVALS.values()), ">queues"]
     rows = []
     for e in experiments:
-        bands = (e.summary.intervals.get(name) for name in INTERVALS)
-        cells = ("-" if b is None else " to ".join(_three_digits(x) for x in b[LEVELS[0]]) for b in bands)
+        intervals = (e.summary.intervals.get(name) for name in INTERVALS)
+        cells = ("-" if b is None else " to ".join(_three_digits(x) for x in b[LEVELS[0]]) for b in intervals)
         share = f"{100.0 * e.doubt.saturated:.0f} %" if e.doubt else "-"
-        rows.append([e.id, e.trust or "-", *cells, share])
+        rows.append([e.id, e.residual_class or "-", *cells, share])
     return Table.of("80 % intervals in ms", "|".join(heads), rows)
 
 
@@ -265,10 +265,10 @@ def _print_parts(experiments: Sequence[Forecast]) -> None:
         if observed is None:
             continue
         cells = []
-        for _, ours, theirs in PARTS:
+        for _, ours, theirs in E2E_PARTS:
             predicted = sum(e.components[name] for name in ours) if ours else None
             cells.append(f"{number(predicted, 1, signed=False)} / {number(getattr(observed, theirs), 1, signed=False)}")
         rows.append([e.id, *cells, "-" if observed.requests is None else str(observed.requests)])
-    heads = "|".join(["experiment", *(f">{name}" for name, _, _ in PARTS), ">requests"])
+    heads = "|".join(["experiment", *(f">{name}" for name, _, _ in E2E_PARTS), ">requests"])
     note(PARTS_LEGEND)
     show(Table.of("Parts of the mean E2E in ms, predicted / observed", heads, rows))

@@ -21,7 +21,7 @@ from evolve.propose.terms import named
 from evolve.report.run import rule_text
 from evolve.run.files import write_json, write_text
 from evolve.run.folder import ABOUT, CONFIG, JOURNAL, Run, open_run
-from evolve.run.records import Found, constant_records, record
+from evolve.run.records import FoundBy, constant_records, record
 from evolve.run.trust import TRUST_FILE
 from evolve.run.validations import LOG
 from evolve.terminal import command
@@ -47,7 +47,7 @@ def ship(path: Path) -> None:
     kept = replace(
         record(key(whole), fitted, error_rows(program, score_set(fitted)), SCORE_SEEDS, run.about.started[:10]),
         constants=constant_records(uncertainty(whole, fit_set(fitted))),
-        found=Found(best.id, best.joint, best.transfer),
+        found=FoundBy(best.id, best.joint, best.transfer),
     )
     write_text(SEEDS / "champion.py", unparse(replace(program, doc=_doc(run, len(fitted)))))
     write_json(SEEDS / "champion.json", kept.to_json())

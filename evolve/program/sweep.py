@@ -11,9 +11,9 @@ from itertools import count, takewhile
 from evaluator.experiments import Written, data_hash
 from evaluator.intervals import LEVELS, WAITING, disagreements, scales
 from evolve.program.axes import ENGINE, Axes, Setting
-from evolve.program.bands import bands_of, class_of, too_narrow
 from evolve.program.beware import about, hurried, too_late
 from evolve.program.loads import redeployed
+from evolve.program.prediction_intervals import class_of, prediction_intervals, too_narrow
 from evolve.program.replicas import shared
 from evolve.program.slo import Limit, few_requests
 from evolve.program.sweep_figures import figures_of
@@ -98,13 +98,14 @@ class _Deployment:
         e = self.under(question, row.setting.rate, self.built.id)
         [doubt] = disagreements(question.program, question.committee, [e], question.seeds[0])
         which = class_of(trust, record, e, f.prediction, doubt)
-        bands = bands_of(f.prediction, doubt, scales(trust.residuals(which)))
-        if not bands:
+        intervals = prediction_intervals(f.prediction, doubt, scales(trust.residuals(which)))
+        if not intervals:
             return row
         level = LEVELS[0]
         # where requests wait long without a queue that grows, the committee says nothing of one either
         calm = doubt.saturated <= 1.0 - level or f.waiting_share > WAITING
-        tops = [(bands[limit.figure][level][1], limit.most_ms) for limit in question.limits if limit.figure in bands]
+        limited = [limit for limit in question.limits if limit.figure in intervals]
+        tops = [(intervals[limit.figure][level][1], limit.most_ms) for limit in limited]
         within = all(top_ms <= most_ms for top_ms, most_ms in tops) and f.seeds_holding >= level * f.seeds
         narrow = tuple(too_narrow(trust, record, e, f.prediction, which))
         return replace(row, figures=replace(f, likely=within and calm and not f.fails, narrow=narrow))

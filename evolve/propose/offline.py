@@ -31,7 +31,7 @@ from simulator.language.simplify import lean
 Rng = np.random.Generator
 Operator = Callable[[Draft, Draft, Vocabulary, Rng], Draft | None]
 
-# Operators that change one method. `exchange` swaps whole methods; `explain` and `prune` need a Probe.
+# Operators that change one method. `exchange` swaps whole methods; `explain` and `prune` need a ResidualProbe.
 CHANGES: dict[str, Operator] = {
     "add": add,
     "drop": drop,
@@ -49,7 +49,7 @@ DOUBLE_CHANGE = 0.25  # the chance of two changes in one proposal
 DRAWS = 20  # of an operator, until one makes a change within the caps
 
 
-class Probe(Protocol):
+class ResidualProbe(Protocol):
     """What the residuals say about a program (see evaluator.diagnose.explain)."""
 
     def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
@@ -71,7 +71,7 @@ def propose(
     rng: Rng,
     evolve: str = "both",
     weights: Mapping[str, float] | None = None,
-    probe: Probe | None = None,
+    probe: ResidualProbe | None = None,
     caps: Caps | None = None,
 ) -> tuple[Program, str]:
     """A changed copy of `first`, and the name of the operator, or of both as `add+drop`. Deterministic in `rng`.
@@ -99,7 +99,7 @@ def propose(
 
 
 def _apply(
-    name: str, first: Program, second: Program, words: Vocabulary, rng: Rng, evolve: str, probe: Probe | None
+    name: str, first: Program, second: Program, words: Vocabulary, rng: Rng, evolve: str, probe: ResidualProbe | None
 ) -> Program | None:
     """`first` after one operator; None if it cannot be applied, or makes what the restrictions forbid."""
     if name == "exchange":
@@ -125,7 +125,7 @@ def _apply(
     return Program(tuple(functions[m] for m in METHODS if m in functions), "")
 
 
-def _explain(program: Program, ours: Draft, words: Vocabulary, rng: Rng, probe: Probe | None) -> Draft | None:
+def _explain(program: Program, ours: Draft, words: Vocabulary, rng: Rng, probe: ResidualProbe | None) -> Draft | None:
     """The draft with the term that explains most of the program's residuals; None if no candidate explains any.
 
     Candidates are new terms, and terms that it has times another factor. With measured kernels they are only terms that
@@ -149,7 +149,7 @@ def _explain(program: Program, ours: Draft, words: Vocabulary, rng: Rng, probe: 
     return with_term(ours, candidates[best], words) if gains[best] > 0.0 else None
 
 
-def _prune(program: Program, words: Vocabulary, evolve: str, probe: Probe | None) -> Program | None:
+def _prune(program: Program, words: Vocabulary, evolve: str, probe: ResidualProbe | None) -> Program | None:
     """The program without the constant that the data would miss least, and without the terms that it multiplies.
 
     Coefficients of measured kernels are never dropped.

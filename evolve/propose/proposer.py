@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from archive.elite import Elite
-from archive.population import Population, Taken, proposers, tournament
+from archive.population import Offered, Population, proposers, tournament
 from archive.proposal import MODEL, Form, Proposal, Rejected
 from evolve.pool.pool import Promise
 from evolve.propose.bandit import Bandit
@@ -29,7 +29,7 @@ class Proposer(Protocol):
     def ask(self, population: Population, generation: int) -> Iterable[Proposal]:
         """The proposals of generation 1, 2, ..., as they are made; none end the search."""
 
-    def tell(self, outcomes: Sequence[Taken]) -> None:
+    def tell(self, outcomes: Sequence[Offered]) -> None:
         """Learn the outcomes of the last generation (first those of the seeds)."""
 
 
@@ -48,7 +48,7 @@ class Changed:
 TOGETHER = 4  # proposals that a worker makes at once: one takes 10 ms, and on a cluster every task takes some more
 
 
-class Workers(Protocol):
+class OperatorWorkers(Protocol):
     """Where operators are applied, possibly in other processes (see evolve.search.workers)."""
 
     def propose(self, number: int, chosen: Sequence[Chosen], weights: Mapping[str, float]) -> Promise[list[Changed]]:
@@ -93,7 +93,7 @@ class Operators:
     because their outcomes are in the journal.
     """
 
-    def __init__(self, config: Config, workers: Workers, remembered: Collection[int] = ()) -> None:
+    def __init__(self, config: Config, workers: OperatorWorkers, remembered: Collection[int] = ()) -> None:
         self.bandit = Bandit(arms(config))
         self._config, self._workers, self._remembered = config, workers, remembered
 
@@ -110,7 +110,7 @@ class Operators:
         for finish in started:
             yield finish()
 
-    def tell(self, outcomes: Sequence[Taken]) -> None:
+    def tell(self, outcomes: Sequence[Offered]) -> None:
         for outcome, kept in outcomes:
             operator = outcome.proposal.operator
             # An operator's proposal counts only if it was fitted. A language model's always counts, because models are

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from evolve.propose.terms import get, places, sites
-from evolve.propose.vocabulary import EAGER, PARTS, SIZES, SWITCHES
+from evolve.propose.terms import get, sites, summands
+from evolve.propose.vocabulary import EAGER, SIZES, SUMMED_KERNELS, SWITCHES
 from simulator.language.ir import Call, Choose, Const, Expr, Field, Function, Neg, Op, rebuild, walk
 from simulator.language.normal import reachable, unexpanded
 from simulator.language.opcodes import CONTEXT, formula
@@ -22,7 +22,7 @@ from simulator.schema import KERNELS, READABLE
 _SIZES = frozenset(f"s.{name}" for name in SIZES)
 _SWITCHES = frozenset(f"s.{name}" for name in SWITCHES)
 _EAGER = frozenset((f"b.{name}", "b.uncaptured") for name in EAGER)
-_PARTS = frozenset(f"b.{name}" for name in PARTS)
+_SUMMED_KERNELS = frozenset(f"b.{name}" for name in SUMMED_KERNELS)
 
 
 def context_degree(expr: Expr) -> int:
@@ -59,7 +59,7 @@ def _grows_with_contexts(name: str) -> bool:
 def repeats_a_term(expr: Expr) -> bool:
     """Whether a sum has two terms that differ only in their constants."""
     blank = rebuild(expr, lambda n: Const("?") if isinstance(n, Const) else n)
-    sums = [[term for _, term in places(get(blank, site))] for site in sites(blank)]
+    sums = [[term for _, term in summands(get(blank, site))] for site in sites(blank)]
     return any(len(set(terms)) < len(terms) for terms in sums)
 
 
@@ -92,4 +92,4 @@ def corrects(function: Function) -> bool:
             return False
         if function.name == "queueing_time" and len(fields) > 1:
             return False
-    return not kernels or {kernel[0] for kernel in kernels if len(kernel) == 1} >= _PARTS
+    return not kernels or {kernel[0] for kernel in kernels if len(kernel) == 1} >= _SUMMED_KERNELS

@@ -86,7 +86,7 @@ def put(node: Expr, path: Path, new: Expr) -> Expr:
 def sites(node: Expr, path: Path = ()) -> list[Path]:
     """Paths of the sums: the whole expression, and the branches of max, min and conditionals inside its terms."""
     paths: list[Path] = [path]
-    for position, term in places(node, path):
+    for position, term in summands(node, path):
         match term:
             case Call("max" | "min", args):
                 for i, arg in enumerate(args):
@@ -96,16 +96,16 @@ def sites(node: Expr, path: Path = ()) -> list[Path]:
     return paths
 
 
-def places(node: Expr, path: Path = ()) -> list[tuple[Path, Expr]]:
+def summands(node: Expr, path: Path = ()) -> list[tuple[Path, Expr]]:
     """A sum's terms with their paths, in the order of the text."""
     if isinstance(node, Op) and node.op in "+-":
-        return [*places(node.left, (*path, 0)), ((*path, 1), node.right)]
+        return [*summands(node.left, (*path, 0)), ((*path, 1), node.right)]
     return [(path, node)]
 
 
 def all_terms(node: Expr) -> list[tuple[Path, Expr]]:
     """Every term of every sum, with its path."""
-    return [(path, term) for site in sites(node) for path, term in places(get(node, site), site)]
+    return [(path, term) for site in sites(node) for path, term in summands(get(node, site), site)]
 
 
 def all_fields(node: Expr) -> list[tuple[Path, Field]]:

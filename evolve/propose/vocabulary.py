@@ -33,7 +33,7 @@ _NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_toke
 SIZES = ("layers", "moe_layers", "tp_log2")
 SWITCHES = ("is_moe", "is_fp8", "sampling_sort", "repetition_penalty")
 # The kernels whose sum is a step.
-PARTS = tuple(f.name for f in walk(formula("kernel_us")) if isinstance(f, Field))
+SUMMED_KERNELS = tuple(f.name for f in walk(formula("kernel_us")) if isinstance(f, Field))
 # Kernels with many small launches, which may take longer in steps without a captured graph, because the host then makes
 # the launches one by one. Matrix products and attention were measured without a graph.
 EAGER = ("kernel_elementwise_us", "kernel_moe_us", "kernel_moe_quantized_us")
@@ -45,7 +45,7 @@ EAGER = ("kernel_elementwise_us", "kernel_moe_us", "kernel_moe_quantized_us")
 _WITH_KERNELS = (
     *("batch_size", "prefill_reqs", "kv_decode_sum", "experts_fraction"),
     "uncaptured",
-    *PARTS,
+    *SUMMED_KERNELS,
     *SIZES,
     *SWITCHES,
 )

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evolve.methods.recipe import Recipe, train
-from evolve.methods.samples import TEST, Sample
+from evolve.methods.samples import Sample
 from evolve.rejudged.cycles import blocks_of, times_us
 from evolve.rejudged.finding import Figure, Finding
 from evolve.rejudged.verdict import Estimate, mean_of
 from evolve.rejudged.world import CAP_PCT, World, program
 from simulator.bind import bind
+from simulator.experiment.splits import TEST
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.schema import MAX_PREFILL_CHUNK, PREFILL_REQS, PREFILL_TOKENS, RAW_FIELDS

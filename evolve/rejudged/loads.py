@@ -15,7 +15,6 @@ from evolve.methods.catalog import METHODS
 from evolve.methods.closed_form import Means, direct, true_means
 from evolve.methods.entries import OURS, OWN
 from evolve.methods.result import IN_SAMPLE
-from evolve.methods.samples import TEST
 from evolve.methods.train import form_of
 from evolve.rejudged.finding import Figure, Finding, alike, difference, mean_error, of_estimate
 from evolve.rejudged.verdict import apart, mean_of, resampled
@@ -23,6 +22,7 @@ from evolve.rejudged.world import CAP_PCT, Errors, World, capped, held_out, mode
 from evolve.run.data import but_last
 from evolve.study.held_out import held_out_errors
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.splits import TEST
 from simulator.language.ir import Program
 
 WORKLOADS = "workloads"

@@ -127,15 +127,15 @@ def _crowded(experiment: Experiment, prediction: Prediction, span: Span | None) 
     return lines
 
 
-def beyond(fits: Sequence[Ranges], facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
+def kinds_beyond(fits: Sequence[Ranges], facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
     """In what a deployment is beyond the runs of each of these fits: GPU, TP degree, architecture, size.
 
     Of several fits the closest counts. Unknown ranges span everything.
     """
-    return min((_beyond_one(fitted, facts, hardware) for fitted in fits), key=len, default=())
+    return min((_kinds_beyond_one(fitted, facts, hardware) for fitted in fits), key=len, default=())
 
 
-def _beyond_one(fitted: Ranges, facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
+def _kinds_beyond_one(fitted: Ranges, facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
     kinds: tuple[tuple[str, Collection[object] | None, object], ...] = (
         ("GPU", fitted.hardware, hardware),
         ("TP degree", fitted.tp, int(facts["tp"])),

@@ -14,10 +14,10 @@ from evolve.terminal import command
 from simulator.errors import InputError, closest
 from simulator.experiment.experiment import CLEAN, Experiment, Observed
 from simulator.experiment.observations import measured, together
+from simulator.experiment.splits import TRAIN
 from simulator.experiment.trace import Trace
-from simulator.experiment.workload import PARTS, first_stages, part_of, rows_of_part
+from simulator.experiment.workload import first_stages, part_of, rows_of_part
 
-TRAINING = PARTS["train"][1]  # the share of a trace that is for training
 FEW = 10  # ids that a message can list
 
 
@@ -80,7 +80,7 @@ def but_last(e: Experiment) -> Experiment:
 
 
 def part(e: Experiment, name: str) -> Experiment:
-    """A part of a trace by time, a key of PARTS, with what was measured of its requests.
+    """A part of a trace by time, of SPLITS, with what was measured of its requests.
 
     Raises InputError for an experiment whose requests are drawn, or of which none in that part was measured.
     """
@@ -104,10 +104,10 @@ def training_part(e: Experiment) -> Experiment | None:
     source = e.workload.source
     if not isinstance(source, Trace) or source.recorded is None:
         return None
-    first, last = rows_of_part("train", len(source.requests))
+    first, last = rows_of_part(TRAIN, len(source.requests))
     counted = source.requests.stage[first:last] >= 0
     known = ~np.isnan(source.recorded.e2e_ms[first:last]) | ~np.isnan(source.recorded.ttft_ms[first:last])
-    return part(e, "train") if (counted & known).any() else None
+    return part(e, TRAIN) if (counted & known).any() else None
 
 
 def nothing_to_fit(experiments: Sequence[Experiment]) -> str:
@@ -138,7 +138,7 @@ def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
     if data.stages == "but_last":
         offered = [but_last(e) for e in offered]
     elif data.stages == "train":
-        offered = [part(e, "train") for e in offered]
+        offered = [part(e, TRAIN) for e in offered]
     ids = {e.id for e in offered}
     further = [e for e in experiments_of(data.predict_files) if e.id not in ids]
     wanted = {_model(name, offered) for name in data.models}

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from archive.proposal import Outcome
-from evolve.run.beyond import beyond
+from evolve.run.beyond import kinds_beyond
 from evolve.run.files import write_json, write_text
 from evolve.run.folder import Run, is_run, open_run
 from evolve.run.records import Record, read_record, record_of
@@ -57,9 +57,9 @@ class Source:
         """Whether its constants come from a fit, to runs of ours or, of the host's own form, to others."""
         return self.record is not None or self.name == TRAINED_PHYSICS
 
-    def beyond(self, facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
+    def kinds_beyond(self, facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
         """In what a deployment is beyond the runs of the program's fits; nothing if these are not known."""
-        return beyond(self.record.all_ranges, facts, hardware) if self.record else ()
+        return kinds_beyond(self.record.all_ranges, facts, hardware) if self.record else ()
 
     @property
     def cautions(self) -> tuple[str, ...]:

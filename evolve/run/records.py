@@ -59,7 +59,7 @@ class StepsRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundBy:
     """The proposal that became the shipped champion, with its errors in the search, in percent."""
 
     proposal: int
@@ -72,8 +72,8 @@ class Record:
     """What a program was fitted on, by which engine, on which data and when (ISO date), and its errors there.
 
     key: of the program. fitted: ids of the experiments. errors: signed, in percent, of the means over arrival `seeds`.
-    measured: by id, the digest of what was measured (see `measured`). ranges: what the fitted runs span. None or empty
-    where it is not known, as in older records, or does not apply:
+    measured: by id, the `measurement_digest`. ranges: what the fitted runs span. None or empty where it is not known,
+    as in older records, or does not apply:
 
     fitted_from: the program that `evolve fit` started from, or the run whose programs `evolve blend` averaged;
     ranges_before: the ranges of that program, and of those that it was fitted from, the latest first; measured_before:
@@ -99,7 +99,7 @@ class Record:
     fitted_with: tuple[str, ...] | None = None
     simulated: tuple[str, ...] = ()
     steps: StepsRecord | None = None
-    found: Found | None = None
+    found: FoundBy | None = None
     run: str | None = None
     proposal: Proposal | None = None
 
@@ -179,7 +179,7 @@ def today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
-def measured(e: Experiment) -> str | None:
+def measurement_digest(e: Experiment) -> str | None:
     """16 hex digits that identify the measurements of an experiment, whatever its name; None if it has none."""
     if e.observed is None:
         return None
@@ -210,7 +210,7 @@ def record(
         fitted=tuple(e.id for e in fitted),
         errors=tuple(errors),
         seeds=tuple(seeds),
-        measured={e.id: measured(e) for e in fitted},
+        measured={e.id: measurement_digest(e) for e in fitted},
         ranges=ranges_of(fitted),
         ranges_before=before.all_ranges if before else (),
         measured_before=before.all_measured if before else {},
@@ -334,5 +334,5 @@ def _steps(section: Section) -> StepsRecord:
     )
 
 
-def _found(section: Section) -> Found:
-    return Found(section.whole("proposal", REMEDY), section.number("joint", REMEDY), _number(section, "transfer"))
+def _found(section: Section) -> FoundBy:
+    return FoundBy(section.whole("proposal", REMEDY), section.number("joint", REMEDY), _number(section, "transfer"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from evolve.run.data import TRAINING, but_last, training_part
-from evolve.run.records import Record, measured
+from evolve.run.data import but_last, training_part
+from evolve.run.records import Record, measurement_digest
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.splits import SHARES, TRAIN
 from simulator.experiment.trace import Trace
 
 FITTED, BEFORE, NEW, UNKNOWN = "fitted", "before", "new", "-"  # as tables name it
@@ -19,7 +20,7 @@ def fitted_share(record: Record | None, e: Experiment) -> float | None:
     if part is None or part is e:
         return float(part is e)
     if isinstance(e.workload.source, Trace):
-        return TRAINING
+        return SHARES[TRAIN]
     requests = [s.rate * s.duration_s for s in e.workload.stages]
     return sum(requests[:-1]) / sum(requests)
 
@@ -33,19 +34,19 @@ def fitted_part(record: Record, e: Experiment) -> Experiment | None:
     if record.measured is None:
         return e if e.id in record.fitted else None
     digests = {record.measured.get(name) for name in record.fitted} - {None}
-    if measured(e) in digests:
+    if measurement_digest(e) in digests:
         return e
     parts = (training_part(e), but_last(e)) if digests else ()
-    return next((part for part in parts if part and measured(part) in digests), None)
+    return next((part for part in parts if part and measurement_digest(part) in digests), None)
 
 
-def fitted_before(record: Record | None, e: Experiment) -> bool:
+def fitted_by_predecessor(record: Record | None, e: Experiment) -> bool:
     """Whether a program that this one was fitted from was fitted on the experiment, so that its form and what the fit
     left of its constants know of it."""
     if record is None:
         return False
     digests = {*record.measured_before.values()} - {None}
-    return measured(e) in digests or (e.id in record.measured_before and record.measured_before[e.id] is None)
+    return measurement_digest(e) in digests or (e.id in record.measured_before and record.measured_before[e.id] is None)
 
 
 def exactly(share: float | None) -> bool | None:

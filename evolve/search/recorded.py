@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from archive.population import Population, Taken
+from archive.population import Offered, Population
 from archive.proposal import POLISH, SEED, Outcome, Proposal
 from evolve.run.config import Config
 
@@ -30,7 +30,7 @@ class Recorded:
             population.numbered = proposals[-1].id + 1
         return proposals
 
-    def tell(self, outcomes: Sequence[Taken]) -> None:
+    def tell(self, outcomes: Sequence[Offered]) -> None:
         """Learns nothing: what comes next is recorded."""
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from archive.archive import Archive
 from archive.champion import finalists, merit
-from archive.population import Population, Taken
+from archive.population import Offered, Population
 from archive.proposal import JUDGES, POLISH, SEED, Form, Outcome, Proposal
 from evaluator.assess import Limits
 from evolve.propose.proposer import Proposer
@@ -107,9 +107,9 @@ class Search:
         self.population.end_generation()
         return True
 
-    def _take_in(self, assessing: Sequence[Pending]) -> list[Taken]:
+    def _take_in(self, assessing: Sequence[Pending]) -> list[Offered]:
         """Journal the outcomes and tell the population, in the order of the proposals."""
-        taken = []
+        offered = []
         for pending in assessing:
             settled = pending()
             outcome = settled.outcome
@@ -123,9 +123,9 @@ class Search:
                 # The form was not fitted, but proposing it again would only pay for the same review.
                 self.population.archive.keys.add(key(complete(parse(outcome.proposal.text))))
             self.outcomes.append(outcome)
-            taken.append(Taken(outcome, kept))
+            offered.append(Offered(outcome, kept))
             self.watch(self.population)
-        return taken
+        return offered
 
     def _finished(self) -> bool:
         """Whether the budget is used up, or the champion has hardly improved for `patience` generations."""
@@ -135,7 +135,7 @@ class Search:
         best, patience = self.population.best, self.config.search.patience
         if len(best) <= patience:
             return False
-        before, now = merit(best[-1 - patience]), merit(best[-1])
+        before, now = merit(*best[-1 - patience]), merit(*best[-1])
         if now < before * (1.0 - self.config.search.patience_gain):
             return False
         self.ended = f"no better champion in {counted(patience, 'generation')} (search.patience)"

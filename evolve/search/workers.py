@@ -19,7 +19,7 @@ from evaluator.diagnose.explain import costs, gains
 from evaluator.diagnose.trial import Trial, left_out, trial
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import Problem, problem_of
-from evaluator.judge.gates import Facts
+from evaluator.judge.gates import FactsByDeployment
 from evaluator.judge.kernel_sums import KernelSums, known_kernel_sums
 from evaluator.score import Errors
 from evolve.pool.pool import Pool, Promise, at_once
@@ -74,7 +74,7 @@ def data_of(experiments: Sequence[Experiment], config: Config) -> Parcel:
 
 
 def _prepare(
-    experiments: Sequence[Experiment], config: Config, hardware: Facts, kernels: KernelSums | None
+    experiments: Sequence[Experiment], config: Config, hardware: FactsByDeployment, kernels: KernelSums | None
 ) -> Prepared:
     score = config.score
     data = prepare(

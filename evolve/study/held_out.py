@@ -58,7 +58,7 @@ class Rival:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class HeldOutRow:
     """The errors on one held-out experiment."""
 
     kind: str  # of the fold
@@ -77,7 +77,7 @@ class Row:
     known: Mapping[str, Figures]  # of MEANS and RANKED, for each known answer, fitted on the same training experiments
     against: Rival | None = None
     stages: Sequence[Compared] = ()  # its load stages; none where only the last one is held out
-    beyond: Mapping[str, float] = field(default_factory=dict)  # how many times beyond each range (evolve.run.beyond)
+    factors_beyond: Mapping[str, float] = field(default_factory=dict)  # of each range (evolve.run.beyond)
 
     @property
     def whole(self) -> Compared:
@@ -204,7 +204,7 @@ def _errors(predicted: Sequence[Observation], observed: Sequence[Observation]) -
     }
 
 
-def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], against: Source | None) -> list[Row]:
+def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], against: Source | None) -> list[HeldOutRow]:
     """A row for every experiment that the fold holds out.
 
     `train`: the fold's training experiments. `against`: a program to compare with ours, refitted on them.
@@ -235,7 +235,7 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
         rows = held_out_errors(program, fold.held, fold.last_stage)
         theirs = {e.id: Rival(label, _only(row, MEANS)) for e, row in zip(fold.held, rows, strict=True)}
     return [
-        Row(
+        HeldOutRow(
             fold.kind, fold.name, e.id, e.model, e.workload.name, e.engine.tensor_parallel, bool(e.facts["is_moe"]),
             winner.key if winner else None, bool(e.observed and e.observed.summary and e.observed.summary.e2e_ms.mean),
             observed_figures(e.observed.summary if e.observed else None), row.errors, is_outside, spread,
@@ -266,7 +266,7 @@ def _stages(e: Experiment, ours: HeldOut, known: Mapping[str, HeldOut]) -> list[
     ]
 
 
-def result_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], rows: Sequence[Row]) -> FoldResult:
+def result_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], rows: Sequence[HeldOutRow]) -> FoldResult:
     """The result of a fold with these rows."""
     judged: list[gates.Gate] = []
     if winner:

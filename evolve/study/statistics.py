@@ -9,8 +9,8 @@ import numpy as np
 
 from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS
-from evaluator.statistics import SignedRank, bias, clustered_interval, interval, median_abs, signed_rank
-from evolve.study.held_out import FIGURES, Figures, Row
+from evaluator.statistics import SignedRank, bias, clustered_interval, mean_abs_interval, median_abs, signed_rank
+from evolve.study.held_out import FIGURES, Figures, HeldOutRow
 from simulator.json import JsonObject
 from simulator.language.measure import features
 from simulator.language.parse import parse
@@ -79,7 +79,7 @@ class FieldCounts:
     fields: dict[str, int]  # programs by field, the most frequent field first
 
 
-def summary(rows: Sequence[Row], seed: int) -> Summary:
+def summary(rows: Sequence[HeldOutRow], seed: int) -> Summary:
     """The summary of the rows of one kind of fold. `seed`: of the bootstrap."""
     models = [r.model for r in rows]
     answers = _answers(rows)
@@ -92,7 +92,7 @@ def summary(rows: Sequence[Row], seed: int) -> Summary:
         median_abs_error_pct={name: median_abs(_column(rows, name)) for name in FIGURES},
         bias_pct={name: bias(_column(rows, name)) for name in FIGURES},
         worst_e2e_pct=max(e2e, key=abs, default=None),
-        interval_95={name: interval(_column(rows, name), seed) for name in MEANS},
+        interval_95={name: mean_abs_interval(_column(rows, name), seed) for name in MEANS},
         interval_95_by_model={name: clustered_interval(_column(rows, name), models, seed) for name in MEANS},
         known=answers,
         best_known=_best(answers, rows),
@@ -100,11 +100,11 @@ def summary(rows: Sequence[Row], seed: int) -> Summary:
     )
 
 
-def _best(answers: Sequence[Answer], rows: Sequence[Row]) -> str | None:
+def _best(answers: Sequence[Answer], rows: Sequence[HeldOutRow]) -> str | None:
     return next((answer.name for answer in answers if answer.over == sum(r.observed for r in rows)), None)
 
 
-def _against(rows: Sequence[Row], best_known: str | None) -> Against | None:
+def _against(rows: Sequence[HeldOutRow], best_known: str | None) -> Against | None:
     given = [r.against for r in rows if r.against]
     if given:
         label, theirs = given[0].label, [rival.errors["e2e"] for rival in given]
@@ -115,7 +115,7 @@ def _against(rows: Sequence[Row], best_known: str | None) -> Against | None:
     return Against(label, mean_abs(theirs), signed_rank(_column(rows, "e2e"), theirs))
 
 
-def _answers(rows: Sequence[Row]) -> list[Answer]:
+def _answers(rows: Sequence[HeldOutRow]) -> list[Answer]:
     answers = []
     for name in dict.fromkeys(name for r in rows for name in r.known):
         figures = [r.known[name] for r in rows if name in r.known]
@@ -124,7 +124,7 @@ def _answers(rows: Sequence[Row]) -> list[Answer]:
     return sorted(answers, key=lambda a: float("inf") if a.e2e is None else a.e2e)
 
 
-def breakdown(rows: Sequence[Row]) -> list[Group]:
+def breakdown(rows: Sequence[HeldOutRow]) -> list[Group]:
     """The errors of the rows of one kind of fold, by architecture (dense or MoE), by workload and by TP degree."""
     keys = {
         "architecture": lambda r: "MoE" if r.moe else "dense",
@@ -147,7 +147,7 @@ def fields_used(texts: Iterable[str]) -> FieldCounts:
     return FieldCounts(len(read), dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))))
 
 
-def _column(rows: Sequence[Row], name: str) -> list[float | None]:
+def _column(rows: Sequence[HeldOutRow], name: str) -> list[float | None]:
     return [r.errors[name] for r in rows]
 
 

@@ -35,7 +35,7 @@ from evolve.study.folds import Fold, Winner, folder_of, folds_of, refit, winner_
 from evolve.study.held_out import (
     RANKED,
     FoldResult,
-    Row,
+    HeldOutRow,
     Unfitted,
     held_out_errors,
     log_ratios,
@@ -197,11 +197,11 @@ def _shared(run: Run, folds: Sequence[Fold], options: Options) -> _Shared:
     return _Shared([replace(f, config=replace(f.config, llm=each)) for f in folds], limits_of(llm))
 
 
-def _reach(rows: Sequence[Row]) -> dict[str, float]:
+def _reach(rows: Sequence[HeldOutRow]) -> dict[str, float]:
     """How many times beyond each range of what its fold fitted a held-out run is, at most."""
     most: dict[str, float] = {}
     for row in rows:
-        for name, factor in row.beyond.items():
+        for name, factor in row.factors_beyond.items():
             most[name] = max(most.get(name, 1.0), factor)
     return most
 
@@ -227,7 +227,7 @@ class Judged:
     """
 
     result: FoldResult
-    rows: Sequence[Row]
+    rows: Sequence[HeldOutRow]
     searched: bool = False
     selects: float | None = None
 
@@ -259,13 +259,13 @@ def _judged(
 
 def _refit(
     champion: str, fold: Fold, train: Sequence[Experiment], against: Source | None
-) -> tuple[FoldResult, list[Row]]:
+) -> tuple[FoldResult, list[HeldOutRow]]:
     return _held_out(fold, refit(champion, train), train, against)
 
 
 def _held_out(
     fold: Fold, winner: Winner | None, train: Sequence[Experiment], against: Source | None
-) -> tuple[FoldResult, list[Row]]:
+) -> tuple[FoldResult, list[HeldOutRow]]:
     rows = rows_of(fold, winner, train, against)
     return result_of(fold, winner, train, rows), rows
 

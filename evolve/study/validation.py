@@ -13,7 +13,7 @@ from evolve import __version__
 from evolve.report.result import Means
 from evolve.run.validations import FORMS, REFITTED, SOURCES
 from evolve.study.costs import Costs
-from evolve.study.held_out import FoldResult, Row, Unfitted
+from evolve.study.held_out import FoldResult, HeldOutRow, Unfitted
 from evolve.study.ranks import Ranking, Selection
 from evolve.study.statistics import FieldCounts, Group, Summary
 from simulator.json import JsonObject
@@ -35,7 +35,7 @@ class Validation:
     in_sample: Means  # of the run's champion
     champion: str  # its key
     folds: Sequence[FoldResult]
-    rows: Sequence[Row]
+    rows: Sequence[HeldOutRow]
     summary: Mapping[str, Summary]  # by kind of fold
     breakdown: Mapping[str, Sequence[Group]]  # by kind of fold
     front_fields: FieldCounts  # of the programs on the run's Pareto front

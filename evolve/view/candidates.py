@@ -51,7 +51,7 @@ def columns(
         "idea": [o.proposal.idea or None for o in outcomes],
         "generation": [row.generation for row in rows],
         **{name: [getattr(e, name) if e else None for e in elites] for name in _NUMBERS},
-        "merit": [merit(e, rule) if e else None for e in elites],
+        "merit": [rounded_merit(e, rule) if e else None for e in elites],
         "cell": [list(grid.cell(e)) if e else None for e in elites],
         "kept": [row.kept for row in rows],
         "cpu_s": [cpu_s.get(o.proposal.id) for o in outcomes],
@@ -59,7 +59,7 @@ def columns(
     }
 
 
-def merit(elite: Elite, rule: Rule) -> float | None:
+def rounded_merit(elite: Elite, rule: Rule) -> float | None:
     """The merit by which champions are chosen, rounded as other errors of elites are; None if it was not measured."""
     merit = rule.measured_merit(elite)
     return None if merit is None else float(f"{merit:.{DIGITS}g}")

@@ -14,7 +14,7 @@ from evaluator.intervals import figure_of
 from evaluator.metrics import error_pct
 from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, predictions, score_set
 from evolve.program.beware import warnings
-from evolve.program.forecast import Bands, Comparison
+from evolve.program.forecast import Comparison, Intervals
 from evolve.program.predict import predict
 from evolve.program.show import Description, describe
 from evolve.program.step_shares import CONTEXT, step_shares
@@ -139,7 +139,7 @@ def _row(id: str, fitted: bool | None, summary: Comparison, stages: Sequence[Com
     }
 
 
-def _figure(name: str, compared: Comparison, intervals: Bands) -> JsonObject:
+def _figure(name: str, compared: Comparison, intervals: Intervals) -> JsonObject:
     bands = intervals.get(name, {})
     figure: JsonObject = {
         "predicted_ms": figure_of(compared.predicted, name),

@@ -22,7 +22,7 @@ from simulator.experiment.observations import FREE
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
-from simulator.model.architecture import Architecture, architecture, terms
+from simulator.model.architecture import Architecture, architecture, flat_config
 from simulator.model.omissions import affecting, omissions
 
 GIB = 2.0**30
@@ -131,7 +131,7 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         "attention_us_per_pair": 4 * a.heads / tp * a.head_dim * a.layers / flops_per_us,
         "logits_us_per_row": logits_us_per_row,
         "allreduce_us_per_token": allreduce_us_per_token,
-        **host_form(a, Section(where, "model_config", terms(config)), tp, host_peak, bytes_per_us),
+        **host_form(a, Section(where, "model_config", flat_config(config)), tp, host_peak, bytes_per_us),
     }
     deployed = None
     if gpu.has("kernels"):

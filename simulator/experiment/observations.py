@@ -16,7 +16,7 @@ from simulator.experiment.workload import gaps_of
 
 FREE = ("source", "published", "reported", "harness", "x_", "completed", "failed")  # how free keys begin
 COMPONENTS = "x_components_ms"
-PARTS = tuple(f.name for f in fields(Components) if f.name != "requests")
+COMPONENT_KEYS = tuple(f.name for f in fields(Components) if f.name != "requests")
 OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean", "completed", "failed")
 TPOT = "the mean of each request's (E2E - TTFT)/(output tokens - 1) is called itl_mean_ms here"
 OTHER_FIGURES = dict.fromkeys(("tpot_ms", "tpot_mean_ms", "itl_ms"), TPOT)
@@ -106,13 +106,12 @@ def read_components(top: Section) -> Components | None:
     """The free keys x_components_ms and x_components_requests, or None without the first."""
     if not top.has(COMPONENTS):
         return None
-    c = top.section(COMPONENTS, f"give {', '.join(PARTS)} in milliseconds")
-    c.only(PARTS)
+    c = top.section(COMPONENTS, f"give {', '.join(COMPONENT_KEYS)} in milliseconds")
+    c.only(COMPONENT_KEYS)
     # The client's part is a difference over two clocks and two sets of requests, and may be negative.
-    least = {name: -MOST_MS if name == "client" else 0.0 for name in PARTS}
-    parts = {
-        name: c.number(name, "give milliseconds", least=least[name], most=MOST_MS) for name in PARTS if c.has(name)
-    }
+    least = {name: -MOST_MS if name == "client" else 0.0 for name in COMPONENT_KEYS}
+    given = [name for name in COMPONENT_KEYS if c.has(name)]
+    parts = {name: c.number(name, "give milliseconds", least=least[name], most=MOST_MS) for name in given}
     counted = f"{COMPONENTS.removesuffix('_ms')}_requests"
     requests = top.whole(counted, "give a number of requests") if top.has(counted) else None
     return Components(**parts, requests=requests)

@@ -13,9 +13,9 @@ import numpy as np
 
 from simulator.experiment.distribution import GRID
 from simulator.experiment.experiment import Profile, Session, Stage, Workload
+from simulator.experiment.splits import SPANS
 from simulator.experiment.trace import Requests, Trace, bounds_us, cut, slowed
 
-PARTS = {"train": (0.0, 0.6), "valid": (0.6, 0.8), "test": (0.8, 1.0)}  # of a trace, shares of its requests in time
 HISTORIES = 100  # quantiles that stand for the histories of all turns
 ENOUGH = 1000  # requests in a replica's share of a load: ten are slower than its p99
 CONVERSATIONS = 20  # mean lengths of a conversation that such a share lasts at least
@@ -224,13 +224,13 @@ def first_stages(workload: Workload, count: int) -> Workload:
 
 
 def rows_of_part(part: str, requests: int) -> tuple[int, int]:
-    """The first row of a part of PARTS of a trace with so many requests, and the one after its last."""
-    first, last = (round(share * requests) for share in PARTS[part])
+    """The first row of a part of SPLITS of a trace with so many requests, and the one after its last."""
+    first, last = (round(share * requests) for share in SPANS[part])
     return first, last
 
 
 def part_of(workload: Workload, part: str) -> Workload:
-    """The load of a trace up to the end of a part of PARTS, with figures of the requests of that part alone.
+    """The load of a trace up to the end of a part of SPLITS, with figures of the requests of that part alone.
 
     Those before it are replayed, because they are still there when it begins. Raises ValueError for another load.
     """

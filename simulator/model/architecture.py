@@ -44,7 +44,7 @@ MOST_LAYERS = 1_000
 MOST_SIZE = 1_000_000_000  # of any other quantity
 
 REMEDY = "copy the key from the model's config.json"
-PARTS = ("attn_config", "ffn_config", "text_config", "llm_config", "language_config")
+NESTED_CONFIGS = ("attn_config", "ffn_config", "text_config", "llm_config", "language_config")
 MAY_BE_ZERO = ("experts", "shared", "shared_ffn")
 TWO_MATRICES = ("relu2", "xielu")  # activations that no gated MLP has
 STRETCHED = ("yarn", "linear", "dynamic")  # types of rope_scaling by which the engine lengthens the longest sequence
@@ -82,7 +82,7 @@ class Architecture:
 
 def architecture(config: Mapping[str, Any], where: str) -> Architecture:
     """The architecture in config.json terms. Raises InputError at a missing, malformed or inconsistent key."""
-    c = Section(where, "model_config", terms(config))
+    c = Section(where, "model_config", flat_config(config))
     if len(c.raw) > MOST_KEYS:
         raise InputError(f"{where}: model_config has {len(c.raw):,} keys, at most {MOST_KEYS:,} are read: {REMEDY}")
     for key in c.raw:
@@ -133,12 +133,12 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
     )
 
 
-def terms(config: Mapping[str, Any]) -> JsonObject:
+def flat_config(config: Mapping[str, Any]) -> JsonObject:
     """The terms of a config.json at one level, with those that it leaves to the model's class."""
     flat: JsonObject = dict(config)
-    for part in PARTS:
-        if isinstance(config.get(part), Mapping):
-            flat |= config[part]
+    for nested in NESTED_CONFIGS:
+        if isinstance(config.get(nested), Mapping):
+            flat |= config[nested]
     return {**CLASS_DEFAULTS.get(str(flat.get("model_type")), {}), **flat}
 
 

@@ -14,9 +14,9 @@ from simulator.model.architecture import (
     Architecture,
     activation,
     architecture,
+    flat_config,
     layer_types,
     model_type,
-    terms,
 )
 from simulator.model.config_keys import UNGATED, VERDICTS
 from simulator.model.quantization import dtype, quantization, unquantized
@@ -54,7 +54,7 @@ def omissions(config: Mapping[str, Any], where: str, free: Sequence[str] = ()) -
 
     Raises InputError like `architecture`.
     """
-    model = _Model(Section(where, "model_config", terms(config)), architecture(config, where))
+    model = _Model(Section(where, "model_config", flat_config(config)), architecture(config, where))
     found = [omission for rule in RULES for omission in rule(model)]
     unknown = [_unknown(str(k)[:40]) for k in model.c.raw if k not in VERDICTS and not str(k).startswith((*free, "_"))]
     if unknown:

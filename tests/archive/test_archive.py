@@ -136,7 +136,7 @@ def test_champion_by_transfer_weighs_what_was_left_out_as_much_as_what_was_fitte
 
 
 def test_merit_by_hand() -> None:
-    assert merit((2.0, 4.0)) == 3.0 and merit((2.0, None)) == 2.0
+    assert merit(2.0, 4.0) == 3.0 and merit(2.0, None) == 2.0
 
 
 def test_finalists_are_the_champion_and_those_who_would_be_without_it() -> None:

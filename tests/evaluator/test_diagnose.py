@@ -13,10 +13,10 @@ from archive.proposal import Rejected
 from evaluator.assess import Data, Scored, prepare
 from evaluator.diagnose.describe import describe, left_out_table, one_value, run_names
 from evaluator.diagnose.diagnose import (
+    COMPONENT_FIELDS,
     LEAST_STAGES,
     MOST_BATCHES,
     MOST_FIELDS,
-    PARTS,
     Correlation,
     Diagnosis,
     correlations,
@@ -162,7 +162,7 @@ def test_a_doubled_constant_shows_in_its_field(data: Data) -> None:
     assert worst.step_us is not None and worst.observed_us is not None
     excess = worst.step_us - worst.observed_us
     assert excess == pytest.approx(1.4 * worst.parts_us["kv_read_us"], abs=0.005 * worst.observed_us)
-    assert set(worst.parts_us) == set(PARTS)
+    assert set(worst.parts_us) == set(COMPONENT_FIELDS)
 
 
 def test_a_missing_term_shows_in_its_field(data: Data) -> None:

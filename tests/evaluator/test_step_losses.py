@@ -11,7 +11,7 @@ from scipy.optimize import linprog, lsq_linear
 
 from evaluator.experiments import bundled_experiments
 from evaluator.fit.problem import limits
-from evaluator.fit.steps import LOSSES, STRENGTHS, StepRun, coverage, fit_steps, smeared
+from evaluator.fit.steps import LOSSES, STRENGTHS, StepRun, fit_steps, share_within, smeared
 from evaluator.judge.sweep import decode_batch, table_of
 from simulator.bind import bind
 from simulator.errors import InputError
@@ -159,9 +159,9 @@ def test_a_time_that_is_not_positive_is_as_far_off_in_logarithms_as_any_can_be()
 def test_a_quantile_covers_its_share_of_the_steps(quantile: float) -> None:
     """Within three standard errors of a share of 900, and two points for the weights, which are one over the time."""
     runs = measured(0.1)
-    covered = coverage(fit_steps(START, runs, loss="quantile", quantile=quantile).program, runs)
+    covered = share_within(fit_steps(START, runs, loss="quantile", quantile=quantile).program, runs)
     assert covered == pytest.approx(quantile, abs=3 * math.sqrt(quantile * (1 - quantile) / 900) + 0.02)
-    assert coverage(TRUTH, []) is None
+    assert share_within(TRUTH, []) is None
 
 
 @pytest.mark.parametrize("quantile", [0.5, 0.9, 0.99])

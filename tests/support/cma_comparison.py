@@ -72,7 +72,7 @@ def figures(report: RunReport) -> tuple[float, ...]:
     if best is None or best.transfer is None:
         raise SystemExit(f"{report.run}: the search has no champion with a transfer error: give more --candidates")
     each_ms = 1000.0 * (all_s - report.cpu_s.get("polish", 0.0)) / report.candidates
-    errors_pct = best.joint, best.transfer, merit((best.joint, best.transfer)), best.worst_e2e
+    errors_pct = best.joint, best.transfer, merit(best.joint, best.transfer), best.worst_e2e
     return report.candidates, all_s, each_ms, *errors_pct, best.operations, best.constants
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.errors import Section
 from simulator.kernels.sampler import Sampling
-from simulator.model.architecture import activation, terms
+from simulator.model.architecture import activation, flat_config
 from simulator.model.quantization import weights
 from translate_go.spelling import digits, quoted
 
@@ -97,7 +97,7 @@ _PEAKS = {"TFlopsPeak": "bf16_tflops", "TFlopsFP8": "fp8_tflops", "BwPeakTBs": "
 
 def host_config(config: Mapping[str, Any], hardware: Mapping[str, Any], model: str, gpu: str, tp: int) -> HostConfig:
     """What the host reads from a model's config.json, and our figures of the GPU under its names."""
-    flat = terms(config)
+    flat = flat_config(config)
     sizes = {name: next((flat[key] for key in keys if flat.get(key)), 0) for name, keys in _SIZES.items()}
     if not sizes["SharedExpertFFNDim"] and flat.get("n_shared_experts"):
         sizes["SharedExpertFFNDim"] = flat["n_shared_experts"] * (sizes["MoEExpertFFNDim"] or sizes["IntermediateDim"])

@@ -13,9 +13,7 @@ import numpy as np
 
 from evolve.ingest.columns import NONE, Columns, select
 from evolve.ingest.derive.journeys import SCHEDULED
-
-SPLITS = ("train", "valid", "test")
-TRAIN, VALID = 0.6, 0.2  # shares of the steps
+from simulator.experiment.splits import SHARES, SPLITS, TRAIN, VALID
 
 REPEATED = "duplicate step summaries, dropped"
 CONFLICTING = "step ids with two different summaries, the first one kept"
@@ -54,10 +52,10 @@ def temporal_split(step_id: np.ndarray) -> np.ndarray:
     By step id, train is the first round(0.6 n), valid the next round(0.2 n), test the rest.
     """
     n = len(step_id)
-    train = round(TRAIN * n)
+    train = round(SHARES[TRAIN] * n)
     rank = np.empty(n, dtype=np.int64)
     rank[np.argsort(step_id, kind="stable")] = np.arange(n)
-    split: np.ndarray = np.array(SPLITS)[(rank >= train).astype(int) + (rank >= train + round(VALID * n))]
+    split: np.ndarray = np.array(SPLITS)[(rank >= train).astype(int) + (rank >= train + round(SHARES[VALID] * n))]
     return split
 
 

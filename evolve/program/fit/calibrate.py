@@ -37,6 +37,7 @@ from simulator.clock.run import HostileStep
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, simulated
 from simulator.experiment.facts import has_curves
+from simulator.experiment.splits import TEST, TRAIN, VALID
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.key import key
@@ -81,23 +82,23 @@ def calibrate(
     Raises InputError if nothing can be fitted, if no constants make the program usable, or if `out` cannot be written.
     """
     settings = settings or Settings()
-    later = {name: [part(e, name) for e in experiments] for name in ("valid", "test")} if settings.split else {}
+    later = {name: [part(e, name) for e in experiments] for name in (VALID, TEST)} if settings.split else {}
     if settings.split:
-        experiments = [part(e, "train") for e in experiments]
+        experiments = [part(e, TRAIN) for e in experiments]
     fitted = fittable(experiments)
     if not fitted:
         raise InputError(nothing_to_fit(experiments))
     bounds = refuse_absurd(fitted)
     if settings.steps and not settings.shared:
         raise InputError("--steps fits one value for all models: leave --scope per-model and --per-model out")
-    program, known = source.complete, source.fitted_before
+    program, fitted_before = source.complete, source.fitted_before
     data, score = fit_set(fitted), score_set(fitted)
     files = files_for(out, source.name, None if settings.shared else models_of(data))
     existing = [file for file in files if file and file.exists()]
     replaced = tuple(str(file) for file in existing if has_record(file))
-    problem, stage = _problem(program, data, known, settings)
-    if stage:
-        program = stage.fit.start  # the form that is fitted, which may have one more constant
+    problem, first = _problem(program, data, fitted_before, settings)
+    if first:
+        program = first.fit.start  # the form that is fitted, which may have one more constant
     pool = pool or Here(Line(quiet=True))
     tries = _tries(source, problem, settings.methods, score, pool)
     best = min(tries, key=lambda t: t.fit.loss)
@@ -112,7 +113,7 @@ def calibrate(
         key=key(program),
         data=data_hash(fitted),
         shared=settings.shared,
-        programs=save(source, best, certainty, data, kept, files, settings.shared, stage, trust, settings.split),
+        programs=save(source, best, certainty, data, kept, files, settings.shared, first, trust, settings.split),
         fitted=ids,
         left_out={e.id: why_not_fitted(e) for e in experiments if e.id not in ids},
         best=best,
@@ -121,8 +122,8 @@ def calibrate(
         started=start,
         tries=tries,
         freedom=Freedom(len(problem.free), effective(certainty), observations(data)),
-        constants=changes(program, best.fit, certainty, old, stage),
-        steps=stage_figures(stage, best.fit.programs[0]) if stage else None,
+        constants=changes(program, best.fit, certainty, old, first),
+        steps=stage_figures(first, best.fit.programs[0]) if first else None,
         before=tuple(error_rows(program, score)),
         simulated=bool(simulated(fitted)),
         warnings={e.id: (*e.notes, *too_fast(e, bound)) for e, bound in zip(fitted, bounds, strict=True)},
@@ -157,20 +158,22 @@ def _chosen(program: Program, settings: Settings) -> tuple[tuple[int, ...], tupl
     return own, held
 
 
-def _problem(program: Program, data: FitSet, known: bool, settings: Settings) -> tuple[Problem, FirstStage | None]:
-    """What is fitted, and the first stage from which it starts. `known`: the constants were fitted before."""
+def _problem(
+    program: Program, data: FitSet, fitted_before: bool, settings: Settings
+) -> tuple[Problem, FirstStage | None]:
+    """What is fitted, and the first stage from which it starts. `fitted_before`: the constants come from a fit."""
     own, held = _chosen(program, settings)
     if not settings.shared:
-        return scoped(program, data, own, held, known), None
+        return scoped(program, data, own, held, fitted_before), None
     if not settings.steps:
-        return problem_of(program, data, held, known), None
-    stage = first_stage(program, settings.steps, data.experiments, held, known, settings.loss)
-    program = stage.program
+        return problem_of(program, data, held, fitted_before), None
+    first = first_stage(program, settings.steps, data.experiments, held, fitted_before, settings.loss)
+    program = first.program
     _, held = _chosen(program, settings)  # again, because the form may have grown
     in_steps = step_positions(program)
     if not settings.loss.is_mean:  # load stages show means, which would undo a quantile
         held = tuple(sorted({*held, *in_steps}))
-    return problem_of(program, data, held, known, in_steps), stage
+    return problem_of(program, data, held, fitted_before, in_steps), first
 
 
 def _trust(source: Source, data: FitSet, best: Try, settings: Settings) -> tuple[Trust | None, str | None]:

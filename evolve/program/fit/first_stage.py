@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from evaluator.fit.steps import LOSSES, QUANTILE, StepFit, StepRun, coverage, fit_steps, step_positions
+from evaluator.fit.steps import LOSSES, QUANTILE, StepFit, StepRun, fit_steps, share_within, step_positions
 from evolve.program.steps.figures import Figures, figures, phases
 from evolve.program.steps.score import predicted_us
 from evolve.program.steps.sources import Run
@@ -15,10 +15,11 @@ from evolve.program.steps.targets import OWN, Targets, cycle_targets, together
 from evolve.run.records import StepsRecord
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.splits import TEST, TRAIN
 from simulator.json import JsonObject
 from simulator.language.ir import Program
 
-FITTED, JUDGED = "train", "test"  # splits
+FITTED, JUDGED = TRAIN, TEST
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,11 @@ class StageFigures:
 
 
 def first_stage(
-    program: Program, runs: Sequence[Run], fitted: Sequence[Experiment], held: Sequence[int], known: bool, loss: Loss
-) -> FirstStage:
+    program: Program, runs: Sequence[Run], fitted: Sequence[Experiment], held: Sequence[int], fitted_before: bool,
+    loss: Loss,
+) -> FirstStage:  # fmt: skip
     """Fit the constants of step_time, except those at `held`, to the train split of the runs whose experiments are in
-    `fitted`. `known`: the constants were fitted before.
+    `fitted`. `fitted_before`: the constants come from a fit.
 
     A cycle with a neighbour's batch is used only if that batch has no prefill, because a prefill is in one step and not
     in the next. Raises InputError if no cycle is left.
@@ -119,8 +121,8 @@ def first_stage(
         raise InputError(f"--steps: no usable cycle of the fitted experiments ({', '.join(sorted(ids))}): "
                          "name their step tables, or leave --steps out")  # fmt: skip
     left_out = tuple(run.experiment.id for run in runs if run.experiment.id not in ids)
-    fit = fit_steps(program, parts, held, known, loss.name, loss.quantile or QUANTILE)
-    covered = {s: coverage(fit.program, [_usable(t.of(s)) for t in targets]) for s in (FITTED, JUDGED)}
+    fit = fit_steps(program, parts, held, fitted_before, loss.name, loss.quantile or QUANTILE)
+    covered = {s: share_within(fit.program, [_usable(t.of(s)) for t in targets]) for s in (FITTED, JUDGED)}
     return FirstStage(fit, loss, targets, counts, covered, left_out)
 
 
@@ -129,18 +131,18 @@ def _usable(t: Targets) -> StepRun:
     return StepRun(t.run.experiment.facts, t.raw[keep], t.observed_us[keep])
 
 
-def stage_figures(stage: FirstStage, after: Program) -> StageFigures:
+def stage_figures(first: FirstStage, after: Program) -> StageFigures:
     """Cycles per run, and the figures per step before the stage, after it, and after the whole fit."""
     runs = []
-    for t in stage.targets:
+    for t in first.targets:
         run, ident = t.run, t.run.experiment.id
-        runs.append(StagedRun(ident, run.steps.file, len(t.step), stage.fitted[ident], run.assumed or None))
-    fit, loss = stage.fit, stage.loss
+        runs.append(StagedRun(ident, run.steps.file, len(t.step), first.fitted[ident], run.assumed or None))
+    fit, loss = first.fit, first.loss
     programs = {"before": fit.start, "after_steps": fit.program, "after": after}
-    per_step = {name: _by_split(stage.targets, program) for name, program in programs.items()}
+    per_step = {name: _by_split(first.targets, program) for name, program in programs.items()}
     return StageFigures(
-        tuple(runs), stage.left_out, per_step, loss.name, loss.quantile, fit.strength, fit.smearing, fit.grown,
-        stage.coverage,
+        tuple(runs), first.left_out, per_step, loss.name, loss.quantile, fit.strength, fit.smearing, fit.grown,
+        first.coverage,
     )  # fmt: skip
 
 

@@ -15,7 +15,6 @@ from evaluator.fit.uncertainty import Certainty
 from evaluator.score import SCORE_SEEDS, Errors, summarise
 from evolve import __version__
 from evolve.program.fit.first_stage import FirstStage, StageFigures
-from evolve.run.data import TRAINING
 from evolve.run.files import cannot_write, check_writable, write_json
 from evolve.run.folder import is_run
 from evolve.run.program import Source, has_record, write_program
@@ -23,6 +22,7 @@ from evolve.run.records import ConstantRecord, constant_records, record, today
 from evolve.run.trust import Trust, trust_file
 from simulator.errors import InputError
 from simulator.experiment.experiment import NOT_MEASURED, Experiment, simulated
+from simulator.experiment.splits import SHARES, TRAIN
 from simulator.json import JsonObject
 from simulator.language.forest_file import forest_file
 from simulator.language.ir import Program
@@ -214,7 +214,7 @@ def _plain(name: str) -> str:
 
 def save(
     source: Source, best: Try, certainties: Sequence[Certainty], data: FitSet, old: Known | None,
-    files: Sequence[Path | None], shared: bool, stage: FirstStage | None, trust: Trust | None, split: bool,
+    files: Sequence[Path | None], shared: bool, first: FirstStage | None, trust: Trust | None, split: bool,
 ) -> tuple[FittedProgram, ...]:  # fmt: skip
     """The program of each group of experiments, written to its file, if it has one, with its record, trust and trees.
 
@@ -234,7 +234,7 @@ def save(
             fitted_from=source.name,
             constants=_constants([certainties[j] for j in group.index], old),
             fitted_with=None if shared else tuple(e.id for e in data.experiments),
-            steps=stage.record() if stage else None,
+            steps=first.record() if first else None,
         )
         if path is not None:
             try:
@@ -260,7 +260,7 @@ def _constants(certainties: Sequence[Certainty], old: Known | None) -> dict[str,
 
 
 def changes(
-    program: Program, fit: ScopedFit, certainties: Sequence[Certainty], old: Known | None, stage: FirstStage | None
+    program: Program, fit: ScopedFit, certainties: Sequence[Certainty], old: Known | None, first: FirstStage | None
 ) -> tuple[ConstantChange, ...]:
     """Each constant of `program` before and after the fit."""
     rows = []
@@ -276,7 +276,7 @@ def changes(
                 method=c.method,
                 name=c.name,
                 before=before,
-                after_steps=stage.program.theta[at] if stage else None,
+                after_steps=first.program.theta[at] if first else None,
                 after=c.value,
                 standard_error=c.standard_error if math.isfinite(c.standard_error) else None,
                 standard_error_before=error_before,
@@ -292,7 +292,7 @@ def changes(
 
 def _doc(source: Source, fitted: Sequence[Experiment], split: bool) -> str:
     """What the program's text, and the Go made of it, say of the fit."""
-    of_each = f", the first {100 * TRAINING:.0f} % of the requests of each" if split else ""
+    of_each = f", the first {100 * SHARES[TRAIN]:.0f} % of the requests of each" if split else ""
     doc = f"The form of {source.name}, its constants fitted on {', '.join(e.id for e in fitted)}{of_each}."
     own = simulated(fitted)
     if own:

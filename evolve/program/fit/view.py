@@ -9,7 +9,7 @@ from statistics import mean, median
 
 from evaluator.score import MEANS
 from evolve.program.coefficients import has_coefficients
-from evolve.program.fit.first_stage import StageFigures
+from evolve.program.fit.first_stage import FITTED, StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
 from evolve.program.show import certainty_cells
 from evolve.report.printing import prose, say_once, show
@@ -211,7 +211,7 @@ def _print_stage(steps: StageFigures) -> None:
     heads = ["constants", *(f">{split} ({f.steps})|>bias" for split, f in steps.per_step["before"].items())]
     show(Table.of(title, "|".join(heads), rows))
     of_means = steps.loss != "quantile"  # a quantile is meant to differ from the mean
-    after_steps, after = (steps.per_step[key]["train"].mape_pct for key in ("after_steps", "after"))
+    after_steps, after = (steps.per_step[key][FITTED].mape_pct for key in ("after_steps", "after"))
     if of_means and after is not None and after_steps is not None and after > max(APART * after_steps, APART_PCT):
         prose(
             f"Steps and load stages disagree under this form: per step it is {after:.1f} % off after the whole fit, "

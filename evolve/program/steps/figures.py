@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from evolve.ingest.derive.steps import SPLITS
 from evolve.program.steps.targets import ESTIMATED, NEIGHBOUR, OWN
+from simulator.experiment.splits import SPLITS
 from simulator.json import JsonObject
 from simulator.schema import DECODE_REQS, PREFILL_REQS
 

@@ -27,9 +27,10 @@ from evolve.report.table import Row, Table, number, row, section
 from evolve.report.terms import legend
 from evolve.run.data import experiments_of
 from evolve.run.program import Source
-from evolve.run.records import measured
+from evolve.run.records import measurement_digest
 from simulator.bind import bind
 from simulator.errors import InputError
+from simulator.experiment.splits import SPLITS
 from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
@@ -82,7 +83,7 @@ class RunScore:
             "usable": t.usable,
             "dropped": t.dropped,
             **self.grouped.to_json(),
-            "steps": {name: t.splits[name] for name in ("train", "valid", "test")},
+            "steps": {name: t.splits[name] for name in SPLITS},
         }
 
 
@@ -175,11 +176,11 @@ def fitted_on(source: Source, sources: Sources) -> FittedOn:
     steps = set(record.steps.runs.values()) if record.steps else set()
     # Runs are recognised by what was measured, as their names may differ. The record of a run's program has no digests:
     # its experiments are taken as the shipped ones of that name.
-    digests = record.measured or {e.id: measured(e) for e in experiments_of(BUNDLED)}
+    digests = record.measured or {e.id: measurement_digest(e) for e in experiments_of(BUNDLED)}
     means = {digests[name] for name in record.fitted if digests.get(name)}
     return FittedOn(
         tuple(run.experiment.id for run in sources.runs if run.steps.digest() in steps),
-        tuple(run.experiment.id for run in sources.runs if measured(run.experiment) in means),
+        tuple(run.experiment.id for run in sources.runs if measurement_digest(run.experiment) in means),
     )
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evolve.ingest.derive.steps import EMPTY, SPLITS, cycles, temporal_split
+from evolve.ingest.derive.steps import EMPTY, cycles, temporal_split
 from evolve.program.steps.estimate import Summary, estimate
 from evolve.program.steps.sources import Run
 from evolve.program.steps.table import SUMMARY
+from simulator.experiment.splits import SPLITS
 from simulator.fields import raw_row
 from simulator.schema import DECODE_REQS, PREFILL_REQS
 

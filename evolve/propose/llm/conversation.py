@@ -23,7 +23,7 @@ from evolve.run.config import Config
 LONGEST_ECHO = 12_000  # characters of an answer that are sent back together with what became of its programs
 
 
-class Workers(Protocol):
+class TrialWorkers(Protocol):
     """What is computed for questions, possibly in other processes (see evolve.search.workers)."""
 
     def diagnose(self, text: str) -> Promise[str]:
@@ -110,7 +110,7 @@ def converse(
     texts: Templates,
     config: Config,
     taken: Taken,
-    workers: Workers,
+    workers: TrialWorkers,
 ) -> str:
     """Get the questions answered, round after round; why none could be asked, "" if any was.
 
@@ -154,7 +154,7 @@ def _ideas(question: Question, call: Call, asker: Asker) -> list[Idea]:
     return ideas(asker.log.text(call.name), prompt.bare(question.base.text), question.count, finish)
 
 
-def _try(questions: Sequence[Question], workers: Workers, limit_s: float) -> None:
+def _try(questions: Sequence[Question], workers: TrialWorkers, limit_s: float) -> None:
     """Try the candidates of the last round, all at once."""
     trials: dict[tuple[int, int], Promise[Trial]] = {
         (q.number, i): workers.trial(q.number, candidate.idea.text)

@@ -13,7 +13,7 @@ from evolve.propose.llm import judges, prompt
 from evolve.propose.llm.calls import Call, reviewing
 from evolve.propose.llm.conversation import Asker
 from evolve.propose.llm.judges import Case
-from evolve.propose.llm.question import Candidate, Question, merit
+from evolve.propose.llm.question import Candidate, Question, merit_of
 from evolve.propose.llm.templates import Templates
 from simulator.language.measure import features
 from simulator.language.parse import parse
@@ -151,7 +151,7 @@ def choose(judged: Sequence[Judged]) -> dict[int, Rejected]:
     """
     kept: list[Judged] = []
     refused: dict[int, Rejected] = {}
-    for one in sorted(judged, key=lambda j: (-j.mark, merit(j.scored), j.number)):
+    for one in sorted(judged, key=lambda j: (-j.mark, merit_of(j.scored), j.number)):
         better = next((other for other in kept if _preferred(other, one)), None)
         if better is None:
             kept.append(one)
@@ -169,7 +169,7 @@ def choose(judged: Sequence[Judged]) -> dict[int, Rejected]:
 
 def _preferred(better: Judged, other: Judged) -> bool:
     """Whether the judges decide between two programs, and for the first one."""
-    merits = merit(better.scored), merit(other.scored)
+    merits = merit_of(better.scored), merit_of(other.scored)
     return (
         better.mark > other.mark
         and {r.judge for r in better.reviews} == {r.judge for r in other.reviews}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from archive.population import Population, Taken
+from archive.population import Offered, Population
 from archive.proposal import JUDGES, MODEL, Outcome, Proposal
 from evaluator.score import Errors
 from evolve.pool.pool import Promise
@@ -21,7 +21,7 @@ from evolve.propose.llm import judges, notes, prompt
 from evolve.propose.llm.availability import Availability
 from evolve.propose.llm.call_log import CallLog
 from evolve.propose.llm.calls import Messages
-from evolve.propose.llm.conversation import Asker, Workers, converse
+from evolve.propose.llm.conversation import Asker, TrialWorkers, converse
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.limits import passed
 from evolve.propose.llm.panel import Background, review
@@ -55,7 +55,7 @@ class LanguageModels:
         texts: Templates,
         dispatch: Dispatch,
         operators: Operators,
-        workers: Workers,
+        workers: TrialWorkers,
         one_value: Collection[str],
         remembered: Collection[int],
         folder: Path,
@@ -118,7 +118,7 @@ class LanguageModels:
         population.numbered = after
         return [proposal for finish in started if (proposal := finish())]
 
-    def tell(self, outcomes: Sequence[Taken]) -> None:
+    def tell(self, outcomes: Sequence[Offered]) -> None:
         self._operators.tell(outcomes)
         self._fruitless = 0 if any(_is_new(outcome) for outcome, _ in outcomes) else self._fruitless + 1
         self._research.tell(outcome for outcome, _ in outcomes)

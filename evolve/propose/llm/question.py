@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from archive.archive import Archive
+from archive.champion import merit
 from archive.elite import Elite
 from archive.population import Population, tournament
 from archive.proposal import DUPLICATE, MODEL, Proposal, Rejected, Review
@@ -95,7 +96,7 @@ class Question:
         scored = [(i, c, s) for i, c in enumerate(self.rounds[-1], 1) if (s := c.scored)]
         if not scored:
             return ""
-        i, candidate, _ = min(scored, key=lambda x: (not x[2].sound, merit(x[2]), x[0]))
+        i, candidate, _ = min(scored, key=lambda x: (not x[2].sound, merit_of(x[2]), x[0]))
         assert candidate.trial is not None
         return f"Proposal {i}\n{candidate.trial.known}"
 
@@ -129,9 +130,9 @@ class Question:
         return replace(proposal, refused=self.refused.get(at))
 
 
-def merit(scored: Scored) -> float:
-    """The mean of joint and transfer error; an unmeasured one is left out."""
-    return scored.score.joint if scored.transfer is None else (scored.score.joint + scored.transfer) / 2.0
+def merit_of(scored: Scored) -> float:
+    """The merit of a program that was tried."""
+    return merit(scored.score.joint, scored.transfer)
 
 
 Taken = MutableMapping[

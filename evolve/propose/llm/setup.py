@@ -12,7 +12,7 @@ from archive.proposal import is_outcome
 from evaluator.diagnose.describe import one_value
 from evolve.propose.llm import client, servers, templates
 from evolve.propose.llm.call_log import call_log
-from evolve.propose.llm.conversation import Workers
+from evolve.propose.llm.conversation import TrialWorkers
 from evolve.propose.llm.dispatch import Dispatch
 from evolve.propose.llm.prices import Price, prices_of
 from evolve.propose.llm.proposer import LanguageModels
@@ -74,7 +74,7 @@ def models_of(
     run: Run,
     journal: Journal,
     operators: Operators,
-    workers: Workers,
+    workers: TrialWorkers,
     fitted: Sequence[Experiment],
     remembered: Collection[int],
     show: Callable[[str], None],

@@ -10,7 +10,7 @@ import numpy as np
 
 from archive.population import Population
 from archive.proposal import Proposal
-from evolve.propose.offline import Probe, operator_weights, propose
+from evolve.propose.offline import ResidualProbe, operator_weights, propose
 from evolve.propose.vocabulary import Vocabulary
 from evolve.run.config import Config
 from evolve.run.program import seed_texts
@@ -29,7 +29,7 @@ class Bench:
 
     config: Config  # with the seed and the budget of this search
     words: Vocabulary  # the fields that step_time may read
-    probe: Probe  # the residuals of programs on the fitted experiments
+    probe: ResidualProbe  # the residuals of programs on the fitted experiments
     workers: Workers  # of the search
 
     def seeds(self) -> list[Program]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from deap import algorithms, base, gp, tools
 
-from archive.population import Population, Taken
+from archive.population import Offered, Population
 from archive.proposal import DUPLICATE, Outcome, Proposal
 from evolve.run.config import Config
 from evolve.run.program import seed_texts
@@ -57,7 +57,7 @@ class Genetic:
         self._asked = list(new.values())[:left]
         return numbered(population, "gp", [text_of(tree, self._language) for tree in self._asked])
 
-    def tell(self, outcomes: Sequence[Taken]) -> None:
+    def tell(self, outcomes: Sequence[Offered]) -> None:
         self._joint |= {outcome.key: outcome.elite.joint for outcome, _ in outcomes if outcome.elite}
         # The lengths differ for the seed programs, which have no trees, and when the budget ends within a generation.
         for tree, (outcome, _) in zip(self._asked, outcomes, strict=False):

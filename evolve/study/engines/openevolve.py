@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from archive.elite import Elite
-from archive.population import Population, Taken
+from archive.population import Offered, Population
 from archive.proposal import Proposal
 from evolve.run.config import Config
 from evolve.study.engines.bench import Bench, GlobalRandom, numbered
@@ -59,7 +59,7 @@ class OpenEvolve:
         child = self._bench.changed(parse(self._parent.code), parse(second.code), rng)
         return numbered(population, "openevolve", [unparse(child)])
 
-    def tell(self, outcomes: Sequence[Taken]) -> None:
+    def tell(self, outcomes: Sequence[Offered]) -> None:
         elites = [outcome.elite for outcome, _ in outcomes if outcome.elite]
         with self._random:
             if self._parent is None:  # these are the seed programs: distribute them over the islands

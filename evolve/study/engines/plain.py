@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from archive.elite import Elite
-from archive.population import Population, Taken
+from archive.population import Offered, Population
 from archive.proposal import Proposal
 from evolve.study.engines.bench import Bench, numbered
 from simulator.language.parse import parse
@@ -29,7 +29,7 @@ class RandomSearch:
             child = self._bench.changed(child, seeds[rng.integers(len(seeds))], rng, blind=True)
         return numbered(population, "random", [unparse(child)])
 
-    def tell(self, outcomes: Sequence[Taken]) -> None:
+    def tell(self, outcomes: Sequence[Offered]) -> None:
         pass
 
 
@@ -48,7 +48,7 @@ class HillClimbing:
         first = parse(self._best.text) if self._best else seeds[rng.integers(len(seeds))]
         return numbered(population, "climb", [unparse(self._bench.changed(first, second, rng))])
 
-    def tell(self, outcomes: Sequence[Taken]) -> None:
+    def tell(self, outcomes: Sequence[Offered]) -> None:
         for outcome, _ in outcomes:
             elite = outcome.elite
             if elite and (self._best is None or elite.joint < self._best.joint):

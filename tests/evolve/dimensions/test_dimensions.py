@@ -41,7 +41,7 @@ from evolve.pool.local import Here
 from evolve.program.fit.learning import LearningCurve, Point
 from evolve.report.progress import Line
 from evolve.run.data import fittable
-from evolve.run.records import measured
+from evolve.run.records import measurement_digest
 from evolve.run.trust import Trust
 from simulator.bind import deployments_in_order
 from simulator.experiment.experiment import Statistic
@@ -273,7 +273,9 @@ def test_errors_in_sample_beyond_the_limit_make_the_verdict_poor(champion: Subje
     assert e.observed is not None and e.observed.summary is not None and champion.source.record is not None
     summary = replace(e.observed.summary, e2e_ms=Statistic(mean=1.5 * (e.observed.summary.e2e_ms.mean or 0.0)))
     other = replace(e, observed=replace(e.observed, summary=summary))
-    fitted = replace(champion.source, record=replace(champion.source.record, measured={e.id: measured(other)}))
+    fitted = replace(
+        champion.source, record=replace(champion.source.record, measured={e.id: measurement_digest(other)})
+    )
     trust = replace(trusted(**GOOD_ERRORS), data="own") if validated else None
     one = Evidence(replace(champion, source=fitted, experiments=(other,), trust=trust), Here(Line(True)))
     verdict = accuracy.accuracy(one).verdict

@@ -10,7 +10,8 @@ import pytest
 from evaluator.experiments import bundled_experiments
 from evaluator.fit.trees import FEATURES
 from evolve.methods.features import mape_by_run, of_trees, raw_counts, slopes
-from evolve.methods.samples import TEST, TRAIN, VALID, Sample
+from evolve.methods.samples import Sample
+from simulator.experiment.splits import TEST, TRAIN, VALID
 from simulator.language.parse import parse
 from simulator.schema import RAW
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from evaluator.experiments import bundled_experiments
-from evolve.methods.recipe import Recipe, Stage, train
-from evolve.methods.samples import TEST, TRAIN, VALID, Sample
+from evolve.methods.recipe import Phase, Recipe, train
+from evolve.methods.samples import Sample
 from simulator.bind import bind
+from simulator.experiment.splits import TEST, TRAIN, VALID
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
@@ -86,7 +87,7 @@ def test_smearing_turns_the_median_into_the_mean() -> None:
 
 def test_a_stage_moves_its_own_constants_on_its_own_steps_only() -> None:
     """On steps without prompts the cost of a prompt token shows nothing, so that stage leaves it at its start."""
-    recipe = Recipe(stages=(Stage("pure", ("base", "request")),))
+    recipe = Recipe(stages=(Phase("pure", ("base", "request")),))
     base, token, request = train(line(), _without_mixed_costs(), recipe).theta[:3]
     assert (base, token, request) == pytest.approx((5000.0, 1.0, 40.0), rel=0.01)
 
@@ -101,7 +102,7 @@ def _without_mixed_costs() -> list[Sample]:
 
 
 def test_a_constant_returns_to_its_start_after_a_stage_that_set_it_meanwhile() -> None:
-    recipe = Recipe(stages=(Stage("all", ("base",), (("token", 0.0), ("request", 0.0))),))
+    recipe = Recipe(stages=(Phase("all", ("base",), (("token", 0.0), ("request", 0.0))),))
     assert train(line(), samples(line(TRUE)), recipe).theta[1:3] == (1.0, 1.0)
 
 

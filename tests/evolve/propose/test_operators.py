@@ -11,7 +11,7 @@ from grown import RUNS, SEEDS, WORDS
 
 from evolve.propose.offline import BENDING, CHANGES, PROBING, propose
 from evolve.propose.restrictions import context_degree
-from evolve.propose.terms import coefficient_unit, draft, function_of, get, join, places, sites, split
+from evolve.propose.terms import coefficient_unit, draft, function_of, get, join, sites, split, summands
 from evolve.propose.vocabulary import Vocabulary, field_set, vocabulary
 from evolve.run.config import OPERATORS
 from simulator.fields import Active, BatchFields
@@ -173,7 +173,7 @@ def test_no_proposal_repeats_a_term() -> None:
         for f in child.functions:
             d = draft(f)
             for site in sites(d.expr):
-                terms = [unparse_term(t) for _, t in places(get(d.expr, site), site)]
+                terms = [unparse_term(t) for _, t in summands(get(d.expr, site), site)]
                 assert len(terms) == len(set(terms)), unparse(child)
 
 

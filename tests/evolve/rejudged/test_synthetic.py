@@ -17,7 +17,7 @@ from evaluator.fit.loss import FitSet
 from evaluator.judge.kernel_sums import KERNEL_STEP
 from evaluator.score import predictions, score_set
 from evolve.methods.bench import Bench
-from evolve.methods.samples import TEST, TRAIN, VALID, Sample
+from evolve.methods.samples import Sample
 from evolve.pool.local import local
 from evolve.rejudged import cycles, forms, loads, world
 from evolve.rejudged.claims import CLAIMS
@@ -27,6 +27,7 @@ from evolve.rejudged.world import World, capped, held_out
 from evolve.report.progress import Line
 from simulator.bind import bind
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.splits import TEST, TRAIN, VALID
 from simulator.language.opcodes import assemble
 from simulator.schema import (
     DECODE_REQS,

@@ -12,7 +12,7 @@ import pytest
 from evaluator.experiments import bundled_experiments
 from evaluator.score import Errors
 from evolve.run.program import load
-from evolve.run.records import ConstantRecord, Found, Record, StepsRecord, measured, read_record
+from evolve.run.records import ConstantRecord, FoundBy, Record, StepsRecord, measurement_digest, read_record
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observed, Statistic
 
@@ -23,7 +23,7 @@ OLD = {
 FULL = Record(
     engine="0.3.0", data="d", key="k", date="2026-11-22", fitted=("a",), errors=(Errors("a", 1.5, None, -2.0),),
     seeds=(1, 2), measured={"a": "0123"}, fitted_from="floor", constants={"step_time.k": ConstantRecord(0.5, "low", False, {"step_time.n": -0.25})},
-    fitted_with=("a", "b"), steps=StepsRecord("train", {"a": "4567"}, "quantile", 0.9, 0.01, 1.02, {"train": 0.9, "test": None}), found=Found(7, 1.25, None),
+    fitted_with=("a", "b"), steps=StepsRecord("train", {"a": "4567"}, "quantile", 0.9, 0.01, 1.02, {"train": 0.9, "test": None}), found=FoundBy(7, 1.25, None),
 )  # fmt: skip
 
 
@@ -44,9 +44,9 @@ def test_an_older_record_has_less_and_other_json_is_no_record() -> None:
 
 def test_what_was_measured_is_known_again_even_where_it_is_itl_alone() -> None:
     shipped = bundled_experiments()
-    assert len({measured(e) for e in shipped}) == len(shipped)
+    assert len({measurement_digest(e) for e in shipped}) == len(shipped)
     alone = [with_itl_alone(e) for e in shipped if e.observed and e.observed.summary and e.observed.summary.itl_ms.mean]
-    assert len({measured(e) for e in alone}) == len(alone) > 10
+    assert len({measurement_digest(e) for e in alone}) == len(alone) > 10
 
 
 def with_itl_alone(e: Experiment) -> Experiment:

@@ -12,7 +12,7 @@ from evaluator.experiments import bundled_experiments
 from evolve.cli import run_command
 from evolve.run.data import but_last
 from evolve.run.records import record
-from evolve.run.use import fitted_before, fitted_share, saw, use
+from evolve.run.use import fitted_by_predecessor, fitted_share, saw, use
 
 GENERAL, CODEGEN = (
     next(e for e in bundled_experiments() if e.id == f"llama-2-7b-tp1-{name}") for name in ("general", "codegen")
@@ -61,5 +61,5 @@ def test_a_refit_knows_what_the_program_before_it_was_fitted_on(
 def test_a_program_before_without_digests_is_known_by_ids() -> None:
     old = replace(record("key", [GENERAL], [], [1], "2026-01-01"), measured=None)
     kept = record("key", [CODEGEN], [], [1], "2026-01-02", old)
-    assert fitted_before(kept, GENERAL) and not fitted_before(kept, CODEGEN)
-    assert not fitted_before(None, GENERAL)
+    assert fitted_by_predecessor(kept, GENERAL) and not fitted_by_predecessor(kept, CODEGEN)
+    assert not fitted_by_predecessor(None, GENERAL)

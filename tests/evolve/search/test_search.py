@@ -17,7 +17,7 @@ from archive.archive import Archive
 from archive.elite import Elite, example
 from archive.grid import Grid
 from archive.journal import Journal, read_journal
-from archive.population import Population, Taken
+from archive.population import Offered, Population
 from archive.proposal import JUDGES, POLISH, Form, Outcome, Proposal, Rejected
 from evaluator.assess import NO_LIMITS, Limits, form_of
 from evolve.propose.proposer import Changed, Chosen, Operators
@@ -57,7 +57,7 @@ class Script:
         population.numbered += len(texts)
         return [Proposal(first + i, 0, text, "add", ()) for i, text in enumerate(texts)]
 
-    def tell(self, outcomes: Sequence[Taken]) -> None:
+    def tell(self, outcomes: Sequence[Offered]) -> None:
         self.told.append([(outcome.proposal.text, kept) for outcome, kept in outcomes])
 
 

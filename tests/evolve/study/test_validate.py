@@ -21,7 +21,7 @@ from archive.population import Population
 from evaluator.experiments import bundled_experiments
 from evaluator.metrics import mean_abs
 from evaluator.score import predictions, score_set
-from evaluator.statistics import bias, clustered_interval, interval, median_abs, signed_rank
+from evaluator.statistics import bias, clustered_interval, mean_abs_interval, median_abs, signed_rank
 from evolve.cli import run_command
 from evolve.pool.local import Here
 from evolve.report.progress import Line
@@ -33,7 +33,7 @@ from evolve.run.lock import lock
 from evolve.run.program import load
 from evolve.run.trust import read_trust
 from evolve.study.folds import Fold, folds_of
-from evolve.study.held_out import FIGURES, Row, held_out_errors
+from evolve.study.held_out import FIGURES, HeldOutRow, held_out_errors
 from evolve.study.statistics import summary
 from evolve.study.study import Member, MemberProgress, carry_out
 from evolve.terminal import command
@@ -112,10 +112,10 @@ def test_folds_have_folders_of_their_own_whatever_the_names_are(tmp_path: Path) 
 
 
 def test_the_best_known_answer_predicts_every_run_whose_e2e_was_observed() -> None:
-    def row(number: int, e2e: float | None, known: dict[str, float | None]) -> Row:
+    def row(number: int, e2e: float | None, known: dict[str, float | None]) -> HeldOutRow:
         errors = dict.fromkeys(FIGURES, None if e2e is None else 3.0)
         answers = {name: {"e2e": error, "ttft": 5.0, "itl": 5.0} for name, error in known.items()}
-        return Row(
+        return HeldOutRow(
             "models", "m", f"e{number}", "m", "w", 1, False, "k", e2e is not None, {}, errors, False, {}, answers
         )
 
@@ -458,12 +458,12 @@ def test_statistics_by_hand() -> None:
     Clusters {2} and {6, 6, 6}: their mean is 5 (20/4), resamples of clusters reach from 2 to 6."""
     assert mean_abs([-2.0, 6.0, None]) == 4.0 and bias([-2.0, 6.0, None]) == 2.0 and median_abs([-1.0, 2.0, 9.0]) == 2.0
     assert mean_abs([None]) is None and bias([]) is None and median_abs([None]) is None
-    assert interval([-2.0, 6.0, None], 0) == (2.0, 6.0)
+    assert mean_abs_interval([-2.0, 6.0, None], 0) == (2.0, 6.0)
     assert clustered_interval([2.0, -6.0, 6.0, 6.0], ["a", "b", "b", "b"], 0) == (2.0, 6.0)
-    assert clustered_interval([2.0, 6.0], ["a", "a"], 0) is None and interval([5.0], 0) is None
+    assert clustered_interval([2.0, 6.0], ["a", "a"], 0) is None and mean_abs_interval([5.0], 0) is None
     many = [float(x) for x in range(30)]
-    assert interval(many, 1) == interval(many, 1) != interval(many, 2)
-    low, high = interval(many, 1) or (0.0, 0.0)
+    assert mean_abs_interval(many, 1) == mean_abs_interval(many, 1) != mean_abs_interval(many, 2)
+    low, high = mean_abs_interval(many, 1) or (0.0, 0.0)
     # 14.5 and about 1.96 standard errors: population deviation 8.655 over the root of 30
     assert (low, high) == pytest.approx((14.5 - 1.96 * 1.580, 14.5 + 1.96 * 1.580), abs=0.2)
 

@@ -23,7 +23,7 @@ from evolve.report.views import archive_json
 from evolve.run.data import chosen
 from evolve.run.folder import Run, open_run
 from evolve.run.lock import lock
-from evolve.view.candidates import merit
+from evolve.view.candidates import rounded_merit
 
 SHIPPED = ROOT / "seeds" / "champion"
 
@@ -91,7 +91,7 @@ def test_the_shipped_run_is_shown_with_its_champion() -> None:
 
 def test_the_merit_is_unknown_without_a_transfer_error() -> None:
     rule = open_run(SHIPPED).config.score.rule
-    assert merit(elite(1, joint=2.0, transfer=4.0), rule) == 3.0 and merit(elite(1), rule) is None
+    assert rounded_merit(elite(1, joint=2.0, transfer=4.0), rule) == 3.0 and rounded_merit(elite(1), rule) is None
 
 
 def test_a_run_whose_experiments_are_gone_or_changed_is_shown_by_ids(tiny_run: Path, tmp_path: Path) -> None:

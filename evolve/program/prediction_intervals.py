@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from evaluator.intervals import LEVELS, Disagreement, Scale, figure_of, interval
 from evaluator.score import Prediction
 from evolve.program.beware import farther_than_held_out
-from evolve.program.forecast import Bands
+from evolve.program.forecast import Intervals
 from evolve.report.table import counted
 from evolve.run.beyond import factors, outside
 from evolve.run.records import Record
@@ -23,14 +23,14 @@ def class_of(trust: Trust, record: Record, e: Experiment, prediction: Prediction
     return trust.class_of(beyond, doubt)
 
 
-def bands_of(prediction: Prediction, doubt: Disagreement, scales: Mapping[str, Scale]) -> Bands:
+def prediction_intervals(prediction: Prediction, doubt: Disagreement, scales: Mapping[str, Scale]) -> Intervals:
     """The intervals of every figure that has a scale, in ms; none if no request completes."""
-    run, bands = prediction.predicted.summary, {}
+    run, intervals = prediction.predicted.summary, {}
     for name, scale in scales.items():
         value, spread = figure_of(run, name), doubt.spread[name]
         if value is not None and spread is not None:
-            bands[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
-    return bands
+            intervals[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
+    return intervals
 
 
 def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Prediction, which: str) -> list[str]:
