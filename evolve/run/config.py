@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import resources
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -168,66 +170,55 @@ def _renewed(raw: object) -> object:
     return raw | {"llm": rest if llm["repair"] else {"rounds": 1} | rest}
 
 
+CHOICES: Mapping[str, Sequence[str]] = {
+    "search.proposer": PROPOSERS,
+    "search.selection": SELECTIONS,
+    "search.fields": FIELD_SETS,
+    "search.evolve": METHODS,
+    "search.fit": FITS,
+    "score.champion": RULES,
+    "data.stages": STAGES,
+    "validate.folds": FOLDS,
+    "score.left_out": LEFT_OUT,
+}
+POSITIVE = (
+    "budget", "search.batch", "search.tournament", "search.generations", "search.patience", "search.islands",
+    "search.migrate_every", "search.operation_bins", "search.feature_bins", "score.seeds", "caps.operations",
+    "caps.constants", "score.moe_weight", "score.worst_pct", "validate.budget", "llm.programs", "llm.parents",
+    "llm.attempts", "llm.rounds", "llm.patience", "llm.answer_tokens", "llm.timeout_s", "llm.concurrency",
+)  # fmt: skip
+NOT_NEGATIVE = (
+    "seed", "search.patience_gain", "score.within", "search.migrants", "search.finalists", "search.limit_s",
+    "caps.conditionals", "llm.max_usd", "llm.max_calls", "llm.max_tokens", "llm.rpm", "llm.backoff_s",
+    "llm.notes_every",
+)  # fmt: skip
+LIMITS = ("search.hopeless", "search.transfer_within")  # 0, or at least 1
+SHARES = ("score.tail", "score.nearer")
+
+
 def config_from(raw: object, where: str) -> Config:
     """The configuration that YAML values describe; `where` names their source in messages.
 
     Raises InputError for an unknown key, a wrong type or a value out of range.
     """
     config: Config = _build(Config, _renewed(raw), where, "")
-    choices = (
-        ("search.proposer", config.search.proposer, PROPOSERS),
-        ("search.selection", config.search.selection, SELECTIONS),
-        ("search.fields", config.search.fields, FIELD_SETS),
-        ("search.evolve", config.search.evolve, METHODS),
-        ("search.fit", config.search.fit, FITS),
-        ("score.champion", config.score.champion, RULES),
-        ("data.stages", config.data.stages, STAGES),
-        *(("validate.folds", kind, FOLDS) for kind in config.validate.folds),
-        *(("score.left_out", kind, LEFT_OUT) for kind in config.score.left_out),
-    )
-    for key, value, allowed in choices:
-        if value not in allowed:
-            raise InputError(f"{where}: {key} must be one of {', '.join(allowed)}, got {shown(value)}: choose one")
-    positive = {
-        "budget": config.budget, "search.batch": config.search.batch, "search.tournament": config.search.tournament,
-        "search.generations": config.search.generations, "search.patience": config.search.patience,
-        "search.islands": config.search.islands, "search.migrate_every": config.search.migrate_every,
-        "search.operation_bins": config.search.operation_bins, "search.feature_bins": config.search.feature_bins,
-        "score.seeds": config.score.seeds, "caps.operations": config.caps.operations,
-        "caps.constants": config.caps.constants, "score.moe_weight": config.score.moe_weight,
-        "score.worst_pct": config.score.worst_pct, "validate.budget": config.validate.budget,
-        "llm.programs": config.llm.programs, "llm.parents": config.llm.parents, "llm.attempts": config.llm.attempts,
-        "llm.rounds": config.llm.rounds, "llm.patience": config.llm.patience,
-        "llm.answer_tokens": config.llm.answer_tokens, "llm.timeout_s": config.llm.timeout_s,
-        "llm.concurrency": config.llm.concurrency,
-    }  # fmt: skip
-    for key, number in positive.items():
-        if not number > 0:
+    for key, allowed in CHOICES.items():
+        value = attrgetter(key)(config)
+        for one in value if isinstance(value, tuple) else (value,):
+            if one not in allowed:
+                raise InputError(f"{where}: {key} must be one of {', '.join(allowed)}, got {shown(one)}: choose one")
+    for key in POSITIVE:
+        if not (number := attrgetter(key)(config)) > 0:
             raise InputError(f"{where}: {key} must be > 0, got {number}: give a positive number")
-    least = {
-        "seed": config.seed,
-        "search.patience_gain": config.search.patience_gain,
-        "score.within": config.score.within,
-        "search.migrants": config.search.migrants,
-        "search.finalists": config.search.finalists,
-        "search.limit_s": config.search.limit_s,
-        "caps.conditionals": config.caps.conditionals,
-        "llm.max_usd": config.llm.max_usd,
-        "llm.max_calls": config.llm.max_calls,
-        "llm.max_tokens": config.llm.max_tokens,
-        "llm.rpm": config.llm.rpm,
-        "llm.backoff_s": config.llm.backoff_s,
-        "llm.notes_every": config.llm.notes_every,
-    }
-    for key, number in least.items():
-        if not number >= 0:
+    for key in NOT_NEGATIVE:
+        if not (number := attrgetter(key)(config)) >= 0:
             raise InputError(f"{where}: {key} must be >= 0, got {number}: give 0 or more")
-    for key, number in {"hopeless": config.search.hopeless, "transfer_within": config.search.transfer_within}.items():
-        if number != 0 and not number >= 1:
-            raise InputError(f"{where}: search.{key} must be 0 or at least 1, got {number}: give 0 for no limit")
-    for key, share in {"tail": config.score.tail, "nearer": config.score.nearer}.items():
-        if not 0 < share <= 1:
-            raise InputError(f"{where}: score.{key} must be in (0, 1], got {share}: give a share, 1 for all")
+    for key in LIMITS:
+        if (number := attrgetter(key)(config)) != 0 and not number >= 1:
+            raise InputError(f"{where}: {key} must be 0 or at least 1, got {number}: give 0 for no limit")
+    for key in SHARES:
+        if not 0 < (share := attrgetter(key)(config)) <= 1:
+            raise InputError(f"{where}: {key} must be in (0, 1], got {share}: give a share, 1 for all")
     if config.score.seeds > 100:
         raise InputError(f"{where}: score.seeds must be at most 100, got {config.score.seeds}: give fewer")
 
