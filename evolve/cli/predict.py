@@ -22,7 +22,7 @@ from evolve.program.against import Against, print_against
 from evolve.program.axes import Axes, parse_axes
 from evolve.program.plan import DURATION_S, Plan, written
 from evolve.program.predict import predict as predict_all
-from evolve.program.predict import print_prediction
+from evolve.program.predict_view import print_prediction
 from evolve.program.slo import parse_slo
 from evolve.program.sweep import sweep as predict_sweep
 from evolve.program.sweep_view import print_sweep
