@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from archive.elite import Elite
 from evaluator.experiments import data_hash
 from evaluator.intervals import Residual, coverage, disagreements
 from evaluator.score import SCORE_SEEDS
@@ -43,7 +44,7 @@ from evolve.study.held_out import (
     result_of,
     rows_of,
 )
-from evolve.study.ranks import Selection, best_of, rankings, selection, selects
+from evolve.study.ranks import Ranking, Selection, best_of, rankings, selection, selects
 from evolve.study.shares import check_spent, limits_of, share, shared_out, with_totals
 from evolve.study.statistics import breakdown, fields_used, summary
 from evolve.study.study import Finished, Member, carry_out, finished
@@ -78,16 +79,7 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
     the first call.
     """
     fitted, others = run.experiments()
-    if run.shipped:
-        shows = command("report", CHAMPION, "--only", "accuracy")
-        raise InputError(f"{run.path}: is a shipped run, which was validated already (docs/validation.md): "
-                         f"`{shows}` shows its held-out errors")  # fmt: skip
-    run_folder.check_same(run, fitted)
-    report = finished(run.path)
-    if report is None:
-        raise InputError(f"{run.path}: is not finished: `{command('resume', run.path)}` finishes it")
-    if report.champion is None:
-        raise InputError(f"{run.path}: no candidate could be scored: `{command('resume', run.path)}` shows why")
+    report, champion = _report_and_champion(run, fitted)
     settings = run.config.validate
     forms = _forms(run, options)
     budget = options.budget or (run.config.budget if forms == RECORDED else settings.budget)
@@ -100,20 +92,11 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
             raise InputError(f"{run.path}: settings have changed since the first validate ({'; '.join(changed)}): "
                              "change them back, or give --again, and the output will say so")  # fmt: skip
         shared = _shared(run, folds, options) if forms == SEARCHED and _models(run) else None
-        judged = _judged(run, shared.folds if shared else folds, forms, options.against, report.champion.text, pool)
+        judged = _judged(run, shared.folds if shared else folds, forms, options.against, champion.text, pool)
         results, rows = [j.result for j in judged], [row for j in judged for row in j.rows]
         kinds, call = list(dict.fromkeys(fold.kind for fold in folds)), len(validations.calls(run.path)) + 1
         by_kind = {kind: [row for row in rows if row.kind == kind] for kind in kinds}
-        members = committee_of(run, report.champion.key)
-        trust = Trust(
-            report.champion.key,
-            members,
-            inside=tuple(row.residual for row in rows if row.spread and not row.outside),
-            outside=tuple(row.residual for row in rows if row.spread and row.outside),
-            saturated=_saturated(report.champion.text, members, others),
-            reach=_reach(rows),
-            call=call,
-        )
+        trust = _trust(champion, committee_of(run, champion.key), rows, others, call)
         texts = {kind: [r.winner.text for r in results if r.winner and r.fold.kind == kind] for kind in kinds}
         validation = Validation(
             call=call,
@@ -126,7 +109,7 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
             run=str(run.path),
             rule={**asdict(run.config.score), "selection": run.config.search.selection},
             in_sample=report.fitted_mean,
-            champion=report.champion.key,
+            champion=champion.key,
             folds=results,
             rows=rows,
             summary={kind: summary(of_kind, run.config.seed) for kind, of_kind in by_kind.items()},
@@ -135,17 +118,7 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
             fold_fields={kind: fields_used(of_kind) for kind, of_kind in texts.items()},
             never_fitted=_never_fitted(report, others),
             selection={} if forms == REFITTED else _selection(judged, run.config.seed),
-            ranking=[
-                r
-                for kind, of_kind in by_kind.items()
-                if kind != "stages"
-                for unit, compared in (
-                    ("runs", [row.whole for row in of_kind]),
-                    ("load stages", [stage for row in of_kind for stage in row.stages]),
-                )
-                for figure in RANKED
-                for r in rankings(compared, kind, unit, figure)
-            ],
+            ranking=_ranking(by_kind),
             intervals={name: coverage(trust.residuals(name)) for name in CLASSES},
             costs=costs_of(run.path / FOLDERS[forms], shared.limits) if shared else None,
         )
@@ -155,6 +128,52 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
         if forms == SEARCHED:  # residuals of forms that saw what is held out would make intervals too narrow
             write_json(run.path / TRUST_FILE, trust.to_json())
     return validation
+
+
+def _report_and_champion(run: Run, fitted: Sequence[Experiment]) -> tuple[RunReport, Elite]:
+    """The report of the run, and its champion. Raises InputError for a shipped run, for one that is not finished or
+    whose experiments have changed, and for one without a champion."""
+    if run.shipped:
+        shows = command("report", CHAMPION, "--only", "accuracy")
+        raise InputError(f"{run.path}: is a shipped run, which was validated already (docs/validation.md): "
+                         f"`{shows}` shows its held-out errors")  # fmt: skip
+    run_folder.check_same(run, fitted)
+    report = finished(run.path)
+    if report is None:
+        raise InputError(f"{run.path}: is not finished: `{command('resume', run.path)}` finishes it")
+    if report.champion is None:
+        raise InputError(f"{run.path}: no candidate could be scored: `{command('resume', run.path)}` shows why")
+    return report, report.champion
+
+
+def _trust(
+    champion: Elite, members: tuple[str, ...], rows: Sequence[HeldOutRow], others: Sequence[Experiment], call: int
+) -> Trust:
+    """What intervals of the champion's predictions are made of. `others`: the runs that are only predicted."""
+    return Trust(
+        champion.key,
+        members,
+        inside=tuple(row.residual for row in rows if row.spread and not row.outside),
+        outside=tuple(row.residual for row in rows if row.spread and row.outside),
+        saturated=_saturated(champion.text, members, others),
+        reach=_reach(rows),
+        call=call,
+    )
+
+
+def _ranking(by_kind: Mapping[str, Sequence[HeldOutRow]]) -> list[Ranking]:
+    """How well each figure of RANKED puts runs, and load stages, in order, by kind of fold."""
+    return [
+        r
+        for kind, of_kind in by_kind.items()
+        if kind != "stages"
+        for unit, compared in (
+            ("runs", [row.whole for row in of_kind]),
+            ("load stages", [stage for row in of_kind for stage in row.stages]),
+        )
+        for figure in RANKED
+        for r in rankings(compared, kind, unit, figure)
+    ]
 
 
 def _models(run: Run) -> bool:

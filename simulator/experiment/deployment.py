@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.documents import shipped
 from simulator.errors import Section
@@ -49,30 +49,16 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
             "choose a number of GPUs that splits the heads evenly",
         )
     gpu = Section(where, "hardware", hardware)
-    peak = "fp8_tflops" if a.is_fp8 and gpu.has("fp8_tflops") else "bf16_tflops"
-    flops_per_us = _figure(gpu, peak, "give the dense peak in TFLOP/s") * 1e6
-    bytes_per_us = _figure(gpu, "memory_tb_per_s", "give the memory bandwidth in TB/s") * 1e6
-    link_bytes_per_us = 0.0  # a single GPU needs no link
-    if tp > 1 or gpu.has("link_gb_per_s"):
-        link_bytes_per_us = _figure(gpu, "link_gb_per_s", "give the link's GB/s in one direction") * 1e3
-
+    flops_per_us, bytes_per_us, link_bytes_per_us = _peaks(gpu, a, tp)
     longest = max_model_len(a, engine, where)
-    dense_layers = a.layers - a.moe_layers
+    n = _parameters(a)
     weight_bytes = a.weight_bits / 8
-    attention = a.hidden * a.heads * a.head_dim * 2 + 2 * a.hidden * a.kv_heads * a.head_dim
-    shared = a.moe_layers * a.mlp_matrices * a.hidden * a.shared_ffn
-    unrouted = a.layers * attention + dense_layers * a.mlp_matrices * a.hidden * a.ffn + shared
-    expert = a.moe_layers * a.mlp_matrices * a.hidden * a.moe_ffn  # one expert, over all layers
-    routed = a.moe_layers * a.experts * a.mlp_matrices * a.hidden * a.moe_ffn
-    active = unrouted + expert * a.active
-    tables = a.vocab * a.hidden * (1 if a.tied else 2)  # embedding and lm_head; a single table if tied
-
     kv_heads_per_gpu = max(a.kv_heads / tp, 1.0)
     kv_bytes_per_token = 2 * a.layers * kv_heads_per_gpu * a.head_dim * a.kv_bytes
     if a.mla_width:
         kv_bytes_per_token = float(a.layers * a.mla_width * a.kv_bytes)
-    shared_weights_us = (unrouted * weight_bytes / tp + a.vocab * a.hidden * 2 / tp) / bytes_per_us
-    experts_us = routed * weight_bytes / tp / bytes_per_us
+    shared_weights_us = (n.unrouted * weight_bytes / tp + a.vocab * a.hidden * 2 / tp) / bytes_per_us
+    experts_us = n.routed * weight_bytes / tp / bytes_per_us
     logits_us_per_row = 2 * a.hidden * a.vocab / tp / flops_per_us + a.vocab * 4 * 2 / bytes_per_us
     allreduce_us_per_token = 0.0
     if tp > 1:
@@ -80,12 +66,8 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
 
     blocks = engine.total_kv_blocks
     if blocks is None:
-        given = Section(where, "model_config", config)
-        has = given.has("extra_weights_gib")
-        extra = (
-            given.number("extra_weights_gib", "give GiB, or leave it out", least=0.0, most=MOST_GIB) if has else 0.0
-        )
-        held = ((unrouted + routed) * weight_bytes + tables * 2 + extra * GIB) / tp
+        extra = _extra_weights_gib(Section(where, "model_config", config))
+        held = ((n.unrouted + n.routed) * weight_bytes + n.tables * 2 + extra * GIB) / tp
         blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token)
     sampling = sampling_of(config, where)
     host_peak = flops_per_us
@@ -93,7 +75,7 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         host_peak = _figure(gpu, "fp8_tflops", "give TFLOP/s") * 1e6
     facts = {
         "layers": a.layers,
-        "dense_layers": dense_layers,
+        "dense_layers": a.layers - a.moe_layers,
         "moe_layers": a.moe_layers,
         "hidden": a.hidden,
         "heads": a.heads,
@@ -113,8 +95,8 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         "repetition_penalty": sampling.penalises,
         "kv_blocks": blocks,
         "kv_cpu_offload": engine.kv_cpu_offload,
-        "model_params_b": (unrouted + routed + tables) / 1e9,
-        "active_params_b": (active + tables) / 1e9,
+        "model_params_b": (n.unrouted + n.routed + n.tables) / 1e9,
+        "active_params_b": (n.active + n.tables) / 1e9,
         "max_num_seqs": engine.max_num_seqs,
         "max_num_batched_tokens": engine.max_num_batched_tokens,
         "max_model_len": longest,
@@ -127,7 +109,7 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         "experts_us": experts_us,
         "weights_us": shared_weights_us + experts_us,
         "kv_us_per_token": kv_bytes_per_token / bytes_per_us,
-        "gemm_us_per_token": 2 * active / tp / flops_per_us,
+        "gemm_us_per_token": 2 * n.active / tp / flops_per_us,
         "attention_us_per_pair": 4 * a.heads / tp * a.head_dim * a.layers / flops_per_us,
         "logits_us_per_row": logits_us_per_row,
         "allreduce_us_per_token": allreduce_us_per_token,
@@ -138,6 +120,44 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us), tp, sampling)
     left_out = affecting(omissions(config, where, FREE), longest)
     return Facts({name: float(value) for name, value in facts.items()}, deployed, left_out, a.mla_width > 0, where)
+
+
+def _peaks(gpu: Section, a: Architecture, tp: int) -> tuple[float, float, float]:
+    """(FLOPs, bytes of memory, bytes of the link to other GPUs) in a us at the peak of a datasheet."""
+    peak = "fp8_tflops" if a.is_fp8 and gpu.has("fp8_tflops") else "bf16_tflops"
+    flops_per_us = _figure(gpu, peak, "give the dense peak in TFLOP/s") * 1e6
+    bytes_per_us = _figure(gpu, "memory_tb_per_s", "give the memory bandwidth in TB/s") * 1e6
+    link_bytes_per_us = 0.0  # a single GPU needs no link
+    if tp > 1 or gpu.has("link_gb_per_s"):
+        link_bytes_per_us = _figure(gpu, "link_gb_per_s", "give the link's GB/s in one direction") * 1e3
+    return flops_per_us, bytes_per_us, link_bytes_per_us
+
+
+class _Parameters(NamedTuple):
+    """The parameters of a model: `routed` in the experts among which tokens are routed, `unrouted` in the other weights
+    of its layers, `active` for a single token in the layers, and `tables` in embedding and lm_head."""
+
+    unrouted: int
+    routed: int
+    active: int
+    tables: int
+
+
+def _parameters(a: Architecture) -> _Parameters:
+    attention = a.hidden * a.heads * a.head_dim * 2 + 2 * a.hidden * a.kv_heads * a.head_dim
+    shared = a.moe_layers * a.mlp_matrices * a.hidden * a.shared_ffn
+    unrouted = a.layers * attention + (a.layers - a.moe_layers) * a.mlp_matrices * a.hidden * a.ffn + shared
+    expert = a.moe_layers * a.mlp_matrices * a.hidden * a.moe_ffn  # one expert, over all layers
+    routed = a.moe_layers * a.experts * a.mlp_matrices * a.hidden * a.moe_ffn
+    tables = a.vocab * a.hidden * (1 if a.tied else 2)  # a single table if tied
+    return _Parameters(unrouted, routed, unrouted + expert * a.active, tables)
+
+
+def _extra_weights_gib(given: Section) -> float:
+    """What the user says that weights take besides those of the architecture."""
+    if not given.has("extra_weights_gib"):
+        return 0.0
+    return given.number("extra_weights_gib", "give GiB, or leave it out", least=0.0, most=MOST_GIB)
 
 
 def max_model_len(a: Architecture, engine: Engine, where: str) -> int:
