@@ -85,7 +85,7 @@ def machine(
 
 
 @njit
-def load(m, phi, deployment):  # type: ignore[no-untyped-def]
+def put_deployment(m, phi, deployment):  # type: ignore[no-untyped-def]
     """Put a deployment's values and its group's constants into the machine."""
     for i in range(m.v.size):
         m.v[i] = m.base[deployment, i]

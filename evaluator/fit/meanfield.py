@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from evaluator.fit.machine import load, step_us
+from evaluator.fit.machine import put_deployment, step_us
 from simulator.jit import njit
 from simulator.vm import run
 
@@ -217,7 +217,7 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
         row, bins = m.table[i], m.bins[i]
         deployment = int(row[DEPLOYMENT])
         if deployment != settled:
-            load(m, phi, deployment)
+            put_deployment(m, phi, deployment)
             settled = deployment
         token = v[m.results[2]] if m.results[2] >= 0 else 0.0
         completion = v[m.results[3]] if m.results[3] >= 0 else 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from evaluator.fit.duals import differentiate
-from evaluator.fit.machine import COLD_STEP, ENDS, QUEUE, load, step_us
+from evaluator.fit.machine import COLD_STEP, ENDS, QUEUE, put_deployment, step_us
 from evaluator.fit.meanfield import (
     BIN_INPUT,
     BIN_SHARE,
@@ -52,7 +52,7 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
         row, bins = m.table[i], m.bins[i]
         deployment = int(row[DEPLOYMENT])
         if deployment != settled:
-            load(m, phi, deployment)
+            put_deployment(m, phi, deployment)
             differentiate(rows, which, 0, m.static_which, v, d)
             differentiate(rows, which, m.static_which, m.step_which, v, d)  # of the reference batch
             for j in range(m.theta.size):
@@ -142,7 +142,7 @@ def cold_slopes(m, phi, slopes_us):  # type: ignore[no-untyped-def]
     for i in range(m.table.shape[0]):
         row = m.table[i]
         deployment = int(row[DEPLOYMENT])
-        load(m, phi, deployment)
+        put_deployment(m, phi, deployment)
         differentiate(m.rows, m.which, 0, m.static_which, m.v, m.d)
         n = math.floor(row[OBSERVED_N]) if row[OBSERVED_N] == row[OBSERVED_N] else 1.0
         chunk = min(row[COLD_LEN], max(row[BUDGET] - n, 1.0))

@@ -34,7 +34,7 @@ OnRead = Callable[[str, int], None]
 
 @dataclass(frozen=True)
 class Run:
-    """A run in the output folder. `was` is `made`, `made anew` if it replaced an earlier one, or `as before` if nothing
+    """A run in the output folder. `was` is `made`, `replaced` if there was an earlier one, or `as before` if nothing
     had changed."""
 
     report: QualityReport
@@ -83,7 +83,7 @@ def ingest(
         task = Task(folder, out, options[folder.name], mark, state.id if state else None)
         if state is None or state.fingerprint != mark or not output.is_whole(task.home, state):
             output.check_home(task.home)
-            was[folder.name] = "made anew" if task.home.exists() else "made"
+            was[folder.name] = "replaced" if task.home.exists() else "made"
             todo.append(task)
     try:
         if workers == 1 or len(todo) < 2:

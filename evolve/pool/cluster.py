@@ -119,13 +119,13 @@ class Cluster(Pool):
 
     def _hear(self, event: tuple[float, Any]) -> None:
         """Note an event of a task. Called in dask's own thread, which must not wait for files."""
-        self._later(self._told, *event[1])
+        self._later(self._take_in, *event[1])
 
     def _later(self, note: Callable[..., None], *args: Any) -> None:
         with suppress(RuntimeError):  # the pool is closed
             self._listener.submit(note, *args)
 
-    def _told(self, key: str, content: bytes) -> None:
+    def _take_in(self, key: str, content: bytes) -> None:
         """Take what a task reports, returns or has raised."""
         kind, value = pickle.loads(content)
         with self._lock:

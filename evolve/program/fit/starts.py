@@ -1,4 +1,4 @@
-"""Other values from which a fit starts: across a max, a min or a condition, one may end beside a better one."""
+"""Alternative start values for a fit: with a max, a min or a condition, descent may end in a local optimum."""
 
 from __future__ import annotations
 

@@ -54,9 +54,8 @@ class Dispatch:
     ) -> None:
         self.log, self.settings, self.recorded = log, settings, recorded
         self._journal, self._prices = journal, prices
-        self._arrived: queue.Queue[tuple[Call, int, float, Reply | Fault]] = (
-            queue.Queue()
-        )  # call, attempt, seconds, end
+        # Call, attempt, seconds, end.
+        self._arrived: queue.Queue[tuple[Call, int, float, Reply | Fault]] = queue.Queue()
         self._under_way: dict[tuple[str, int], tuple[Call, float]] = {}  # by call and attempt; when it was sent
         self._refused: list[GivenUp] = []  # not in the journal until the run goes on without them, see check_refused
         self._not_before: dict[str, float] = {}  # by model, after a rate limit

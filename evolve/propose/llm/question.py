@@ -19,7 +19,7 @@ from evaluator.diagnose.trial import Trial
 from evolve.propose.llm.answer import LONGEST_IDEA, Idea
 from evolve.propose.llm.calls import Call
 from evolve.propose.llm.prompt import figures
-from evolve.propose.llm.reading import told
+from evolve.propose.llm.reading import complaint_of
 from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
 from simulator.language.complete import complete
@@ -135,9 +135,8 @@ def merit_of(scored: Scored) -> float:
     return merit(scored.score.joint, scored.transfer)
 
 
-Taken = MutableMapping[
-    str, Elite | None
-]  # the forms that were proposed before, by key, and the programs that have them
+# The forms that were proposed before, by key, and the programs that have them.
+Taken = MutableMapping[str, Elite | None]
 
 
 def taken_forms(archive: Archive) -> Taken:
@@ -151,7 +150,7 @@ def checked(idea: Idea, call: str, config: Config, taken: Taken) -> Candidate:
         return Candidate(idea, call, "")
     program = complete(idea.program)
     if wrong := list(faults(program, config.caps, field_set(config.search.fields))):
-        complaint = told(idea.places, ((fault.line, fault.why) for fault in wrong))
+        complaint = complaint_of(idea.places, ((fault.line, fault.why) for fault in wrong))
         return Candidate(replace(idea, complaint=complaint, stage=wrong[0].stage), call, "")
     form = key(program)
     if form in taken:

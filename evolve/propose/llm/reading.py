@@ -1,4 +1,4 @@
-"""A program that a model wrote, read kindly: what can be understood without guessing is, and all mistakes are told."""
+"""A program that a model wrote, read kindly: what needs no guessing is understood, and all mistakes are listed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulator.language.unparse import unparse
 from simulator.text import plain
 
 MOST_IFS = 50  # of a function, whose statements are walked recursively; a program may have far fewer
-MOST_TOLD = 8  # mistakes of a program
+MOST_LISTED = 8  # mistakes of a program
 LONGEST_COMPLAINT = 1200  # characters
 LONGEST_WHY = 250  # characters of one mistake
 
@@ -45,19 +45,19 @@ def understood(written: Written) -> Understood:
         clashes = [clash for function in program.functions for clash in infer(function).clashes]
         mistakes += [(clash.line, f"units: {clash.why}") for clash in clashes]
         kept = written.text.encode("utf-8", "replace")[: MAX_BYTES + 1].decode("utf-8", "ignore")
-        return Understood(kept, None, told(written.places, sorted(mistakes, key=lambda m: m[0])), tuple(notes))
+        return Understood(kept, None, complaint_of(written.places, sorted(mistakes, key=lambda m: m[0])), tuple(notes))
     bare = replace(program, doc="", functions=tuple(replace(f, doc="") for f in program.functions))
     return Understood(unparse(bare), bare, "", tuple(notes))
 
 
-def told(places: tuple[str, ...], mistakes: Iterable[tuple[int, str]]) -> str:
+def complaint_of(places: tuple[str, ...], mistakes: Iterable[tuple[int, str]]) -> str:
     """A complaint of one line: mistakes as (line, why), each with the place of its line; line 0 is no place."""
-    lines = list(dict.fromkeys(_told(places, *mistake) for mistake in mistakes))
-    more = [f"and {len(lines) - MOST_TOLD} more"] if len(lines) > MOST_TOLD else []
-    return plain("; ".join(lines[:MOST_TOLD] + more), LONGEST_COMPLAINT)
+    lines = list(dict.fromkeys(_placed(places, *mistake) for mistake in mistakes))
+    more = [f"and {len(lines) - MOST_LISTED} more"] if len(lines) > MOST_LISTED else []
+    return plain("; ".join(lines[:MOST_LISTED] + more), LONGEST_COMPLAINT)
 
 
-def _told(places: tuple[str, ...], line: int, why: str) -> str:
+def _placed(places: tuple[str, ...], line: int, why: str) -> str:
     where = f"{places[min(line, len(places)) - 1]}: " if line and places else ""
     return plain(where + why, LONGEST_WHY)
 

@@ -884,7 +884,7 @@ def test_a_file_that_grows_is_said_and_read_again(clean: Path, tmp_path: Path) -
     (run,) = ingest(find([path])[0], tmp_path / "out", Given(GPU), 1, grow, lambda run: None)
     assert counts(run.to_json(), "folder")["changed while it was read: ingest it again once it is complete"] == 1
     again = made(path, tmp_path / "out")
-    assert again["was"] == "made anew" and not counts(again, "folder") and counts(again, TRACES)[traces.TWICE] > 0
+    assert again["was"] == "replaced" and not counts(again, "folder") and counts(again, TRACES)[traces.TWICE] > 0
 
 
 def test_an_out_that_cannot_be_is_refused(clean: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -1036,7 +1036,7 @@ def test_a_draft_that_a_kill_left_is_replaced_with_its_folder(clean: Path, tmp_p
     made(path, out)
     (out / NAME / "ingest.json.4711.new").write_text("{")
     assert made(path, out)["was"] == "as before"
-    assert made(path, out, max_num_seqs=8)["was"] == "made anew"
+    assert made(path, out, max_num_seqs=8)["was"] == "replaced"
     assert not list(out.rglob("*.new"))
 
 
@@ -1044,12 +1044,12 @@ def test_options_and_changes_are_read_again(clean: Path, tmp_path: Path) -> None
     path = spoiled(clean, tmp_path)
     out = tmp_path / "out"
     assert made(path, out)["was"] == "made" and made(path, out)["was"] == "as before"
-    assert made(path, out, max_num_seqs=8)["was"] == "made anew"
+    assert made(path, out, max_num_seqs=8)["was"] == "replaced"
     # options that are not given again are as they were
     assert made(path, out, max_num_seqs=8)["was"] == made(path, out)["was"] == "as before"
     with (path / KV).open("ab") as file:
         file.write(b"\n")
-    assert made(path, out)["was"] == "made anew"
+    assert made(path, out)["was"] == "replaced"
     assert "max_num_seqs: 8" in (out / "experiments.yaml").read_text()
 
 
@@ -1148,7 +1148,7 @@ def test_a_table_cut_short_is_made_again(clean: Path, tmp_path: Path) -> None:
     before = contents(tmp_path)
     table = tmp_path / NAME / "steps.parquet"
     table.write_bytes(table.read_bytes()[:1000])
-    assert made(clean, tmp_path)["was"] == "made anew" and contents(tmp_path) == before
+    assert made(clean, tmp_path)["was"] == "replaced" and contents(tmp_path) == before
 
 
 def test_a_model_that_no_run_has_is_said(clean: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
