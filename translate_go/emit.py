@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from simulator.errors import InputError
+from simulator.errors import InputError, reason
 from simulator.language.ir import Program
 from simulator.text import visible
 from translate_go.coefficients import DEFAULTS, defaults_yaml
@@ -106,7 +106,7 @@ def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
             if _may_replace(out / file):
                 (out / file).unlink(missing_ok=True)
     except OSError as e:
-        raise InputError(f"{out}: cannot be written ({e.strerror}): choose another --out") from None
+        raise InputError(f"{out}: cannot be written ({reason(e)}): choose another --out") from None
 
 
 def _other_backend(out: Path, name: Name) -> str:

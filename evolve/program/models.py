@@ -17,7 +17,7 @@ from evolve import __version__
 from evolve.report.printing import prose
 from evolve.run.files import write_json
 from simulator.documents import read_json
-from simulator.errors import InputError, nearest, unreadable
+from simulator.errors import InputError, nearest, reason, unreadable
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
 from simulator.experiment.observations import FREE
@@ -137,7 +137,7 @@ def remove(ident: str) -> Path:
             raise InputError(f"{ident}: is a shipped model: only your own can be removed") from None
         raise InputError(f"{ident}: is not a model of your own: `evolve model list` names them") from None
     except OSError as e:
-        raise InputError(f"{path}: cannot be removed ({e.strerror}): check the folder's permissions") from None
+        raise InputError(f"{path}: cannot be removed ({reason(e)}): check the folder's permissions") from None
     forget()
     return path
 
