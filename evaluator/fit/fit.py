@@ -113,7 +113,7 @@ def fit(
     `forget`: constants that the data leave open go to their low bounds instead of staying near their start values. Use
     it for held-out errors where the start values were learned from the held-out runs. `fitted_before`: the start values
     come from a fit to other runs, and are believed until these say otherwise (see `Problem`). `irregular`: how
-    irregular a trace has to be for a fit by replays alone (corrections.py). Raises Hopeless if the mean field's joint
+    irregular loads have to be for a fit by replays alone (corrections.py). Raises Hopeless if the mean field's joint
     error exceeds `most` percent before any replay, and HostileStep if a replay near the optimum meets a step time
     outside [1, 10^10] us (unless `allow_hostile`).
     """

@@ -173,9 +173,12 @@ def chunk_of(bins, k, room, chunks):  # type: ignore[no-untyped-def]
 
 @njit
 def ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks):  # type: ignore[no-untyped-def]
-    """Step times with 0, 1 and 2 prompts at `low` decodes, and at one decode more; of a chunk of any bin, the mean."""
+    """Step times with 0, 1 and 2 prompts at `low` decodes, and at one decode more; of a chunk of any bin, the mean.
+
+    Without prompts there is a step only if something decodes.
+    """
     shortest, span = row[SHORTEST], row[SPAN]
-    t0 = step_us(rows, static, step, raw, slot, v, low, 0, 0.0, 0.0, 0.0, shortest, span)
+    t0 = step_us(rows, static, step, raw, slot, v, max(low, 1.0), 0, 0.0, 0.0, 0.0, shortest, span)
     t3 = step_us(rows, static, step, raw, slot, v, low + 1, 0, 0.0, 0.0, 0.0, shortest, span)
     t1, t2, t4, t5 = 0.0, 0.0, 0.0, 0.0
     for k in range(int(row[BINS])):
@@ -237,7 +240,8 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
             served = limit / max(decodes * mean, 1e-9)
             wait = max(row[RATE] / served - 1.0, 0.0) * row[DURATION] / 2.0
         # A request first waits for the rest of a running step: E[t**2] / (2 E[t]), as long steps are hit more often.
-        ttft = queueing + wait + mean * square / 2.0 + own * chunks + token
+        # With less than one decode at once there is often no step.
+        ttft = queueing + wait + min(n, 1.0) * mean * square / 2.0 + own * chunks + token
         slowed = 1.0
         if row[COLD] > 0.0:  # every step that fills the cold cache delays all running requests
             parts = math.ceil(row[COLD_LEN] / room)

@@ -1,4 +1,5 @@
-"""Gauss-Newton on full replays, for traces that are too irregular for the mean field.
+"""Gauss-Newton on full replays, for loads that are too irregular for the mean field: traces, and requests that hardly
+meet.
 
 Replays with other constants give the slopes. The residuals are those of the cells of a trace (`cells.py`), and of the
 load stages of other experiments.
@@ -11,6 +12,7 @@ import scipy
 
 from evaluator.fit.cells import replayed_ms
 from evaluator.fit.loss import FitSet, huber, huber_weights, weights_of
+from evaluator.fit.meanfield import OBSERVED_N, RATE
 from evaluator.fit.problem import Problem, Scales
 from evaluator.metrics import stage_means
 from simulator.clock.run import HostileStep
@@ -97,12 +99,16 @@ def axes_of(slopes: np.ndarray, r: np.ndarray) -> np.ndarray:
 
 def irregularity(problem: Problem, ratio: np.ndarray) -> float:
     """The root mean square of log(replay / mean field) of E2E and ITL in the windows of traces whose requests were
-    recorded one by one; 0 without any."""
+    recorded one by one, and in load stages with less than one request at once, where it is by chance whether two meet;
+    0 without any."""
+    table, e2e_us = problem.data.stages.table, problem.data.stages.observed_ms[:, 0] * 1e3
     traced = [i for i, cells in enumerate(problem.data.cells) if cells]
-    if not traced:
+    irregular = np.fmin(table[:, RATE] * e2e_us, table[:, OBSERVED_N]) < 1.0  # either may be NaN: nothing observed
+    for rows in problem.data.stages_at(traced):
+        irregular[rows] = True
+    if not irregular.any():
         return 0.0
-    logs = np.log(ratio[np.concatenate(problem.data.stages_at(traced))][:, [0, 2]])
-    return float(np.sqrt(np.square(logs).mean()))
+    return float(np.sqrt(np.square(np.log(ratio[irregular][:, [0, 2]])).mean()))
 
 
 def residuals(problem: Problem, phi: np.ndarray, allow_hostile: bool = True) -> np.ndarray:

@@ -83,7 +83,7 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
                     share = 1.0
                 prompts = k % 3 if chunk > 0.0 else 0
                 prompt = bins[b, BIN_INPUT]
-                n_at = low + k // 3
+                n_at = low + k // 3 if prompts > 0 else max(low + k // 3, 1.0)
                 us = step_us(rows, static, step, raw, slot, v, n_at, prompts, chunk, earlier, prompt, shortest, span)
                 differentiate(rows, which, m.static_which, m.step_which, v, d)
                 m.times[k] += share * us
@@ -113,13 +113,16 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
             d1 = e[1, j] + part * (e[4, j] - e[1, j])
             d2 = e[2, j] + part * (e[5, j] - e[2, j])
             moves, own_moves, square_moves = mean_slopes(steps, arrive, hits, d0, d1, d2)
+            more = 0.0
             if solved:  # n moves too
                 more = need * moves / closes
                 d0, d1, d2 = d0 + more * rises[0], d1 + more * rises[1], d2 + more * rises[2]
                 moves, own_moves, square_moves = mean_slopes(steps, arrive, hits, d0, d1, d2)
             token = d[m.results[2], j] if m.results[2] >= 0 else 0.0
             completion = d[m.results[3], j] if m.results[3] >= 0 else 0.0
-            ttft = (moves * square + mean * square_moves) / 2.0 + own_moves * chunks + token
+            ttft = min(n, 1.0) * (moves * square + mean * square_moves) / 2.0 + own_moves * chunks + token
+            if n < 1.0:
+                ttft += more * mean * square / 2.0
             if m.results[1] >= 0:
                 ttft += e[QUEUE, j]
             if late:

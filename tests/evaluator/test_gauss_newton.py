@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from evaluator.fit.fit import fit_set
 from evaluator.fit.problem import problem_of, with_slopes
 from evaluator.fit.solvers import solve
 from simulator.bind import bind
+from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import CALLS, Program
 from simulator.language.opcodes import assemble
@@ -116,11 +118,22 @@ def completion_time(s, *, done: us = 50.0): return done
 )
 
 
+def slowed(e: Experiment, share: float) -> Experiment:
+    """The experiment at a share of its rates."""
+    stages = tuple(replace(stage, rate=stage.rate * share) for stage in e.workload.stages)
+    return replace(e, workload=replace(e.workload, stages=stages))
+
+
 @pytest.mark.parametrize("program", [FULL, KERNELS])
 @pytest.mark.parametrize("fixed_load", [True, False])
-@pytest.mark.parametrize("factor", [1.0, 3.0])  # of the step time: three times as long saturates a stage
-def test_slopes_of_the_mean_field_equal_differences(program: Program, fixed_load: bool, factor: float) -> None:
-    problem = problem_of(program, fit_set(SOME))
+@pytest.mark.parametrize(
+    ("rate", "factor"), [(1.0, 1.0), (1.0, 3.0), (0.01, 1.0)], ids=("as measured", "saturated", "with less than a decode")
+)
+def test_slopes_of_the_mean_field_equal_differences(
+    program: Program, fixed_load: bool, rate: float, factor: float
+) -> None:
+    """`factor`: of the step time."""
+    problem = problem_of(program, fit_set([slowed(e, rate) for e in SOME]))
     phi = problem.start * factor
     size = problem.scales(phi)[0]
     slopes = with_slopes(problem.machine, phi, fixed_load)[1][problem.free]
