@@ -108,14 +108,29 @@ def _bounded(experiment: Experiment, bound: Prediction) -> Iterator[tuple[str, f
 def refuse_absurd(experiments: Sequence[Experiment]) -> list[Prediction]:
     """What the datasheet allows at best for each experiment, under one arrival seed.
 
-    Raises InputError if an observed mean is below a tenth of that, or so far above it that it must be in microseconds:
-    nothing can be learned from it.
+    Raises InputError if an observed mean is below a tenth of that, or so far above it that it must be in microseconds,
+    and if no request would complete: nothing can be learned from it.
     """
     bounds = predictions(datasheet(), score_set(experiments, SCORE_SEEDS[:1]))
     for e, bound in zip(experiments, bounds, strict=True):
-        if lines := (*too_fast(e, bound, ABSURD), *too_slow(e, bound)):
+        if lines := (*_never(e, bound), *too_fast(e, bound, ABSURD), *too_slow(e, bound)):
             raise InputError(f"experiment {e.id!r}: {lines[0]}")
     return bounds
+
+
+def _never(experiment: Experiment, bound: Prediction) -> list[str]:
+    """A line if no request completes, although latencies were observed."""
+    summary = bound.predicted.summary
+    if summary and summary.completed:
+        return []
+    latencies = "but latencies were observed"
+    if not _requests(bound):
+        return [f"no request arrives, {latencies}: correct the rates, or duration_s"]
+    if not bound.gave_up:
+        longest = f"max_model_len {experiment.facts['max_model_len']:.0f}, or than the KV cache"
+        return [f"every request is longer than {longest}, so none completes, {latencies}: correct `engine`"]
+    gives_up = f"every client gives up after {experiment.workload.timeout_s:g} s"
+    return [f"{gives_up}, so no request completes at what the datasheet allows, {latencies}: correct timeout_s"]
 
 
 def warnings(record: Record | None, experiment: Experiment, prediction: Prediction) -> list[str]:

@@ -158,6 +158,28 @@ def test_nothing_is_learned_from_microseconds_or_seconds(
     assert f"experiment 'wrong': the observed E2E of {mean:.4g} ms is " in line and said in line
 
 
+@pytest.mark.parametrize("command", ["fit", "fit --learning-curve", "drift", "ablate", "diagnose"])
+@pytest.mark.parametrize(
+    ("engine", "load", "said"),
+    [
+        ("{max_model_len: 500}", "", "every request is longer than max_model_len 500, or than the KV cache, so none"),
+        ("{}", "timeout_s: 0.001, ", "every client gives up after 0.001 s, so no request completes at what the datasheet allows"),
+    ],
+)
+def test_nothing_is_learned_from_a_run_of_which_no_request_completes(
+    command: str, engine: str, load: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prompts of 800 tokens, 420 ms. A fit used to move the constants for the latencies of such a run."""
+    plan = tmp_path / "plan.yaml"
+    one = (PLAN + OBSERVED).format(engine="engine: {}", mean=420.0)
+    other = (PLAN + OBSERVED).format(engine=f"engine: {engine}", mean=420.0).split("experiments:\n")[1]
+    assert "workload: {" in other
+    other = other.replace("id: plan", "id: never").replace("workload: {", "workload: {" + load)
+    plan.write_text(one + other)
+    line = refused(capsys, *command.split(), *(["floor"] if command != "drift" else []), "--experiments", plan)
+    assert "experiment 'never': " in line and said in line
+
+
 def test_a_mean_above_its_p99_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.yaml"
     for p99, said in ((300, True), (500, False)):
