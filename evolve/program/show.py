@@ -27,6 +27,7 @@ from simulator.language.key import key
 from simulator.language.unparse import spell, unparse
 
 DOUBTFUL = 2.0  # standard deviations from 1 at which `show` doubts a factor of a measured kernel
+TOGETHER = 0.8  # correlation of the errors of two constants from which they are hard to tell apart
 # The host's names for its coefficients; those of an output token are numbered after those of the queue.
 _COEFFICIENTS = {"step_time": "beta", "queueing_time": "alpha", "output_token_time": "alpha"}
 LEGEND = "at a bound: the fitted runs would take it further; a threshold: in conditions alone, so it has no error"
@@ -151,7 +152,8 @@ def print_show(description: Description) -> None:
     if description.certainty:
         legend("standard error", "identified", also=LEGEND)
     show(_constants_table(description))
-    for text in (*at_bounds(program, description.held).values(), *_doubts(description.constants)):
+    together = hard_to_tell_apart({name: c.correlated for name, c in (description.certainty or {}).items()})
+    for text in (*at_bounds(program, description.held).values(), *_doubts(description.constants), *together):
         prose(f"- {text}")
     show(_products_table(description.products))
     record = description.source.record
@@ -203,6 +205,22 @@ def certainty_cells(constant: ConstantRecord | None) -> tuple[str, str]:
         return error, "identified"
     decided = constant.standard_error is not None and (constant.determined or 0.0) > IDENTIFIED
     return error, "smaller than its error" if decided else "NOT identified"
+
+
+def hard_to_tell_apart(correlated: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A line if the errors of any two constants, by `method.name`, correlate by TOGETHER or more.
+
+    >>> hard_to_tell_apart({"f.a": {"f.b": -0.97, "f.c": 0.2}, "f.b": {"f.a": -0.97}})
+    ['hard to tell apart: f.a and f.b (errors correlate by -0.97): the runs say more of both together than of each']
+    >>> hard_to_tell_apart({"f.a": {"f.b": 0.3}})
+    []
+    """
+    pairs = {frozenset((one, other)): r for one, others in correlated.items() for other, r in others.items()}
+    close = [f"{' and '.join(sorted(pair))} ({r:+.2f})" for pair, r in pairs.items() if abs(r) >= TOGETHER]
+    if not close:
+        return []
+    first = close[0].replace("(", "(errors correlate by ")
+    return [f"hard to tell apart: {', '.join([first, *close[1:]])}: the runs say more of both together than of each"]
 
 
 def _doubts(constants: Sequence[ShownConstant]) -> list[str]:

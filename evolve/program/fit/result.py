@@ -66,8 +66,8 @@ class ConstantChange:
     """A constant before and after the fit, and after the first stage if there was one (else None).
 
     model: whose constant it is, None if all models share it. moved: the change in standard errors, those before and
-    after taken together. bound, determined, identified, held: see `evaluator.fit.uncertainty.Certainty`. Standard
-    errors are None where there are none, `moved` then too.
+    after taken together. bound, determined, identified, held, correlated: see `evaluator.fit.uncertainty.Certainty`.
+    Standard errors are None where there are none, `moved` then too.
     """
 
     model: str | None
@@ -83,6 +83,7 @@ class ConstantChange:
     determined: float
     identified: bool
     held: bool
+    correlated: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +286,7 @@ def changes(
                 determined=c.determined,
                 identified=c.identified,
                 held=c.held,
+                correlated=c.correlated,
             )
         )
     return tuple(rows)

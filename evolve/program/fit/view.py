@@ -11,7 +11,7 @@ from evaluator.score import MEANS
 from evolve.program.coefficients import has_coefficients
 from evolve.program.fit.first_stage import FITTED, StageFigures
 from evolve.program.fit.result import Calibration, ConstantChange, alias
-from evolve.program.show import certainty_cells
+from evolve.program.show import certainty_cells, hard_to_tell_apart
 from evolve.report.printing import prose, say_once, show
 from evolve.report.table import Row, Table, absolute_cells, counted, number, row, section
 from evolve.report.terms import legend
@@ -45,7 +45,7 @@ def print_fit(result: Calibration, file: str | None) -> None:
     own = [c for c in result.constants if c.model]
     if own:
         show(_models_table(own))
-    for text in (*_at_bounds(result), *_dropped(result)):
+    for text in (*_at_bounds(result), *_together(result), *_dropped(result)):
         prose(f"- {text}")
     show(_errors_table(result))
     worse = _most_worse(result)
@@ -155,6 +155,15 @@ def _at_bounds(result: Calibration) -> list[str]:
             if name not in held
         )
     return list(texts)
+
+
+def _together(result: Calibration) -> list[str]:
+    """A sentence for each pair of constants that the runs hardly tell apart, of each model that has its own."""
+    texts = []
+    for model in dict.fromkeys(c.model for c in result.constants):
+        of_model = {f"{c.method}.{c.name}": c.correlated for c in result.constants if c.model == model}
+        texts += [f"{alias(model)}: {text}" if model else text for text in hard_to_tell_apart(of_model)]
+    return texts
 
 
 def _dropped(result: Calibration) -> list[str]:

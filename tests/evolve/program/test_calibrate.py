@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,27 @@ def test_the_share_that_the_runs_decide_is_printed_and_explained(capsys: pytest.
     assert f"2 constants fitted; 6 observed means decide {free['effective']:.1f} of them" in printed
     assert f"more than {IDENTIFIED:g} " in TERMS["identified"]
     assert " ".join(TERMS["identified"].split()) in " ".join(printed.split())
+
+
+def test_constants_that_the_runs_hardly_tell_apart_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Requests of one length: a time per decode and one per token of its context are nearly the same thing."""
+    program, out = tmp_path / "steps.py", tmp_path / "fitted.py"
+    program.write_text(
+        "def step_time(b, s, *, base: us = 9e3, one: us/request = 20.0, each: us/token = 0.05):\n"
+        "    return base + one * b.decode_reqs + each * b.kv_decode_sum\n",
+        "utf-8",
+    )
+    assert run_command(["fit", str(program), "--id", SEVEN, "--out", str(out), "--json"]) == 0
+    constants = {c["name"]: c for c in json.loads(capsys.readouterr().out)["constants"]}
+    r = constants["one"]["correlated"]["step_time.each"]
+    assert abs(r) > 0.8
+    for args in (["fit", str(program), "--id", SEVEN], ["show", str(out)]):
+        assert run_command(args) == 0
+        words = " ".join(capsys.readouterr().out.split())
+        assert "- hard to tell apart: " in words
+        assert re.search(rf"step_time.each and step_time.one \((errors correlate by )?{re.escape(f'{r:+.2f}')}\)", words)
 
 
 OWN = """
