@@ -9,11 +9,12 @@ from itertools import zip_longest
 
 from evaluator.intervals import LEVELS
 from evaluator.metrics import LATENCIES
-from evaluator.sensitivity import CONSTANT, Origin, TermShare
+from evaluator.sensitivity import CONSTANT, DISAGREEMENT, HELD_OUT, PACE, Origin, TermShare
 from evolve.program.forecast import Forecast, Forecasts, what
 from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, passes, row, section
 from evolve.report.terms import legend
+from evolve.run.trust import INSIDE, OUTSIDE, SATURATED
 from evolve.run.use import BEFORE, FITTED, NEW, PARTLY, UNKNOWN
 from evolve.terminal import command
 
@@ -27,18 +28,26 @@ E2E_PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("after the last step", ("per_token", "completion"), "after_finish"),
     ("client", (), "client"),
 )
-FITTED_LEGEND = """\
-use: fitted, the program was fitted on this experiment, so its errors are in sample; new, it was not; before, only a
-program that it was fitted from was; % fitted, on so much of it, so its errors are partly in sample (of a trace, --part
-test has those of the rest)"""
+# Legends explain what their table shows, and no more: by use, by class of held-out runs, by kind of origin.
+USES = {
+    FITTED: "fitted, the program was fitted on this experiment, so its errors are in sample",
+    NEW: "new, the program was not fitted on this experiment",
+    BEFORE: "before, only a program that it was fitted from was fitted on this experiment",
+    PARTLY: "% fitted, on so much of it, so errors are partly in sample (of traces, --part test has the rest)",
+}
 ERROR_LEGEND = "error: of the mean, percent of what was observed"
 INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft_p99": "TTFT p99", "itl": "ITL mean"}
 INTERVALS_LEGEND = """\
 80 % intervals of a new measurement (--json has those of 95 % and of p90, too): by the errors on held-out runs, wider
-where programs that fit equally well disagree. by: which held-out runs, inside or outside the ranges of what was fitted,
-or saturated ones; after a fit on own runs, outside; -: none were held out. queues: the share of those programs under
-which requests spend over 5 % of the E2E in the queue, so that latencies may depend on how long the load lasts; if there
-are any, errors on saturated runs count (docs/validation.md)."""
+where programs that fit equally well disagree"""
+CLASSES = {
+    INSIDE: "inside, those within the ranges of what their programs were fitted on",
+    OUTSIDE: "outside, those beyond the ranges of what their programs were fitted on (after a fit on own runs, always)",
+    SATURATED: "saturated, those near their capacity or beyond it",
+    None: "-, none were held out",
+}
+QUEUES = "queues: the share of those programs under which requests spend over 5 % of the E2E in the queue"
+QUEUES_GROW = ", so that latencies may depend on how long the load lasts, and errors on saturated runs count"
 NO_INTERVALS = """\
 No intervals: the shipped champion has some, and a run's champion after `{command}`, and programs fitted from these."""
 PARTS_LEGEND = """\
@@ -53,11 +62,15 @@ LINES = 3
 TERMS_LEGEND = """\
 mostly: the terms of the program on which the mean E2E depends most. At 50 % it grows by 0.5 % if the term grows by 1 %.
 Longer steps mean more requests at once, so shares add up to more than 100 %, near capacity to much more."""
-ORIGINS_LEGEND = """\
-interval mostly from: shares of the squared scale of its interval (docs/validation.md). held out: errors on held-out
-runs; pace: steps 3 % shorter or longer; a field, or a method without fields: what the programs that fit equally well
-disagree about, with how many of them differ in it from this one by more than 0.1 % of the E2E; constants: their
-standard errors, a share that adds to no other, because errors on held-out runs contain them."""
+ORIGINS_LEGEND = "interval mostly from: shares of the squared scale of its interval (docs/validation.md)"
+ORIGINS = {
+    HELD_OUT: "held out: errors on held-out runs",
+    PACE: "pace: steps 3 % shorter or longer",
+    DISAGREEMENT: "a field, or a method without fields: what the programs that fit equally well disagree about, with "
+    "how many of them differ in it from this one by more than 0.1 % of the E2E",
+    CONSTANT: "constants: their standard errors, a share that adds to no other, because errors on held-out runs "
+    "contain them",
+}
 
 
 def print_prediction(forecasts: Forecasts) -> None:
@@ -65,12 +78,12 @@ def print_prediction(forecasts: Forecasts) -> None:
     experiments = forecasts.experiments
     compared = any(e.summary.error_pct for e in experiments)
     recorded = any(e.fitted_share is not None for e in experiments)
-    notes = [FITTED_LEGEND] * recorded + [ERROR_LEGEND] * compared
+    notes = [_uses_legend(experiments)] * recorded + [ERROR_LEGEND] * compared
     if notes:
         legend(*["limits"] * compared, also=". ".join(notes))
     show(_table(forecasts))
     if any(e.summary.intervals for e in experiments):
-        note(INTERVALS_LEGEND)
+        note(_intervals_legend(experiments))
         show(_intervals_table(experiments))
     elif not all(e.empty for e in experiments):
         prose(NO_INTERVALS.format(command=command("validate", "RUN")))
@@ -85,6 +98,18 @@ def print_prediction(forecasts: Forecasts) -> None:
     for line in mean_lines(forecasts):
         prose(line)
     say_once({e.id: e.warnings for e in experiments})
+
+
+def _uses_legend(experiments: Sequence[Forecast]) -> str:
+    shown = {PARTLY if e.use.endswith(PARTLY) else e.use for e in experiments}
+    return "use: " + "; ".join(words for use, words in USES.items() if use in shown)
+
+
+def _intervals_legend(experiments: Sequence[Forecast]) -> str:
+    shown = {e.residual_class for e in experiments}
+    by = "by: which held-out runs: " + "; ".join(words for name, words in CLASSES.items() if name in shown)
+    grows = any(e.doubt and e.doubt.saturated for e in experiments)
+    return f"{INTERVALS_LEGEND}. {by}. {QUEUES}{QUEUES_GROW * grows} (docs/validation.md)."
 
 
 def mean_lines(forecasts: Forecasts) -> list[str]:
@@ -171,14 +196,19 @@ def _print_depends(experiments: Sequence[Forecast]) -> None:
     if not any(e.depends_on for e in experiments):
         return
     doubted = any(e.origins for e in experiments)
-    note(f"{TERMS_LEGEND} {ORIGINS_LEGEND}" if doubted else TERMS_LEGEND)
     few = len(experiments) <= FEW
+    note(f"{TERMS_LEGEND} {_origins_legend(experiments, few)}" if doubted else TERMS_LEGEND)
     title = f"What the mean E2E depends on{'' if few else ' most (--json has more)'}"
     rows = [part for e in experiments for part in (section(_largest_shares(e)) if few else [_largest_share(e)])]
     if doubted:
         show(Table.of(title, f"experiment|~mostly|{'~' if few else ''}interval mostly from", rows))
     else:
         show(Table.of(title, "experiment|~mostly", (replace(part, cells=part.cells[:2]) for part in rows)))
+
+
+def _origins_legend(experiments: Sequence[Forecast], few: bool) -> str:
+    shown = {o.kind for e in experiments for o in (e.origins[:LINES] if few else _adding(e)[:1])}
+    return f"{ORIGINS_LEGEND}. {'; '.join(words for kind, words in ORIGINS.items() if kind in shown)}."
 
 
 def _largest_shares(e: Forecast) -> list[Row]:
@@ -189,8 +219,13 @@ def _largest_shares(e: Forecast) -> list[Row]:
 
 def _largest_share(e: Forecast) -> Row:
     """One row; of the interval only what adds up, as there is no room for the names of constants."""
-    origins = [o for o in e.origins if o.kind != CONSTANT]
+    origins = _adding(e)
     return row(e.id, _term(e.depends_on[0]) if e.depends_on else "-", _origin(origins[0]) if origins else "-")
+
+
+def _adding(e: Forecast) -> list[Origin]:
+    """Where its interval comes from, without the constants, whose share adds to no other."""
+    return [o for o in e.origins if o.kind != CONSTANT]
 
 
 def _term(share: TermShare) -> str:

@@ -85,3 +85,18 @@ def test_a_sweep_replaces_what_a_plan_lacks(capsys: pytest.CaptureFixture[str]) 
 def test_what_no_plan_is_made_of_is_one_line(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["predict", *args]) == 2
     assert capsys.readouterr().err.startswith(f"evolve: {message}")
+
+
+def test_legends_explain_what_their_tables_show(capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan is new and calm; of the run `llama-2-7b-tp1-codegen` the champion has seen everything."""
+    plan = ["champion", *DEPLOYMENT, *LENGTHS, "--rate", "2"]
+    words = {
+        "use: new, the program was not fitted": True, "use: fitted, ": False, "in sample": False, "before, only": False,
+        "saturated, those": False, "-, none were held out": False, "so that latencies may depend": False,
+    }  # fmt: skip
+    for args, new in ((plan, True), (["champion", "--id", "llama-2-7b-tp1-codegen"], False)):
+        assert run_command(["predict", *args]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        for text, of_plan in words.items():
+            expected = of_plan if new else text in ("use: fitted, ", "in sample")
+            assert (text in printed) == expected, (text, new)
