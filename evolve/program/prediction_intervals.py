@@ -17,6 +17,7 @@ from simulator.experiment.experiment import Experiment
 
 FEW = 10  # held-out runs below which quantiles of their errors mean little
 
+
 def class_of(trust: Trust, record: Record, e: Experiment, prediction: Prediction, doubt: Disagreement) -> str:
     """The class of held-out runs whose errors count for this experiment."""
     beyond = record.ranges is None or bool(outside(record.all_ranges, e, prediction))
