@@ -95,14 +95,24 @@ class Island:
 
 
 class Offered(NamedTuple):
-    """An outcome that was offered to a population, and whether the grid of an island kept its elite."""
+    """An outcome that was offered to a population, and whether the grid of an island kept its elite.
+
+    >>> from archive.proposal import Proposal, Rejected
+    >>> Offered(Outcome(Proposal(1, 0, "...", "add", ()), Rejected("units", "us is not one")), kept=False).kept
+    False
+    """
 
     outcome: Outcome
     kept: bool
 
 
 class ChampionErrors(NamedTuple):
-    """The joint error of a champion, inf without any, and its transfer error, None if it was not measured; percent."""
+    """The joint error of a champion, inf without any, and its transfer error, None if it was not measured; percent.
+
+    >>> joint, transfer = ChampionErrors(4.0, None)
+    >>> joint
+    4.0
+    """
 
     joint: float
     transfer: float | None

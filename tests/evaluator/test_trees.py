@@ -92,7 +92,7 @@ def test_the_features_are_28_and_six_components_and_name_no_model_or_workload() 
 
 
 def test_features_are_those_of_the_brute_force() -> None:
-    run = rows()[1].run
+    run = rows()[1].steps
     batch = [Active(100, 150, 1), Active(100, 1000, 1), Active(900, 512, 300)]
     fields = BatchFields(batch, run.facts)
     values = feature_values(COMPONENTS, StepRun(run.facts, raw_row(batch)[np.newaxis], np.ones(1)))[0]
@@ -109,8 +109,8 @@ def test_features_are_those_of_the_brute_force() -> None:
 def test_our_walk_is_that_of_scikit_learn_on_random_rows(leaves: int) -> None:
     """Also on values that are thresholds, and far outside of what the trees were trained on."""
     rng = np.random.default_rng(3)
-    x = np.concatenate([feature_values(OWN, r.run) for r in rows()])
-    y = np.log(np.concatenate([r.run.observed_us for r in rows()])) + rng.normal(0, 0.2, len(x))
+    x = np.concatenate([feature_values(OWN, r.steps) for r in rows()])
+    y = np.log(np.concatenate([r.steps.observed_us for r in rows()])) + rng.normal(0, 0.2, len(x))
     model = _model(Settings(0.1, leaves, 8, 3, 0.5, trees=60), OWN, seed=0).fit(x, y)
     forest = _forest(model, OWN, np.zeros(3))
     tests = x[rng.integers(len(x), size=(10_000, x.shape[1])), np.arange(x.shape[1])]
@@ -130,8 +130,8 @@ def test_a_program_with_the_ensemble_predicts_what_was_trained() -> None:
         predicted, observed = [], []
         for r in rows():
             at = r.split == name
-            predicted.append(bind(assemble(found.program), (1.0,), r.run.facts).steps_us(r.run.raw[at]))
-            observed.append(r.run.observed_us[at])
+            predicted.append(bind(assemble(found.program), (1.0,), r.steps.facts).steps_us(r.steps.raw[at]))
+            observed.append(r.steps.observed_us[at])
         error = 100 * np.mean(np.abs(np.concatenate(predicted) / np.concatenate(observed) - 1))
         assert error == pytest.approx(found.error_pct[name], rel=1e-9), i
         assert error < 8  # the best constant is 50 % off
@@ -168,7 +168,7 @@ def test_the_smearing_correction_is_the_mean_of_what_the_logarithms_leave() -> N
 
 def test_more_tokens_never_take_less_time_if_all_else_is_equal() -> None:
     forest = train(rows(0.4), trials=1).forest
-    x = np.concatenate([feature_values(OWN, r.run) for r in rows()])[::40]
+    x = np.concatenate([feature_values(OWN, r.steps) for r in rows()])[::40]
     falls = 0
     for i, f in enumerate(OWN):
         for row in x:
@@ -211,7 +211,7 @@ def test_early_returns_are_multiplied_too() -> None:
         (lambda r: replace(r, split=np.full(300, "train")), "trees: no row is in the split 'valid': put some there"),
         (lambda r: replace(r, split=np.full(300, "valid")), "trees: no row is in the split 'train': put some there"),
         (
-            lambda r: replace(r, run=replace(r.run, observed_us=np.where(np.arange(300) == 7, 0.0, 1.0))),
+            lambda r: replace(r, steps=replace(r.steps, observed_us=np.where(np.arange(300) == 7, 0.0, 1.0))),
             "trees: row 7: its time must be finite and above 0, got 0: leave it out",
         ),
     ],
@@ -257,15 +257,15 @@ def saved(folder: Path) -> Path:
 
 def test_a_scale_is_fitted_on_steps_and_on_stages() -> None:
     program = trained().program
-    slower = [StepRun(r.run.facts, r.run.raw, 1.7 * r.run.observed_us) for r in rows()]
+    slower = [StepRun(r.steps.facts, r.steps.raw, 1.7 * r.steps.observed_us) for r in rows()]
     (scale,) = fit_steps(program, slower).program.theta
     assert scale == pytest.approx(1.7, rel=0.03)  # the ensemble is about 5 % off on single steps
     experiments = [RUNS[name] for name in TWO]
     fitted = fit(complete(program), fit_set(experiments)).program
     assert fitted.forest is program.forest
     bound = [bind(assemble(p), p.theta, RUNS[TWO[1]].facts) for p in (fitted, complete(program))]
-    assert bound[0].step_us(rows()[1].run.raw[0]) == pytest.approx(
-        fitted.theta[0] * bound[1].step_us(rows()[1].run.raw[0])
+    assert bound[0].step_us(rows()[1].steps.raw[0]) == pytest.approx(
+        fitted.theta[0] * bound[1].step_us(rows()[1].steps.raw[0])
     )
 
 
