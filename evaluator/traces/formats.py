@@ -10,59 +10,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
+from evaluator.traces.benchmark import read_benchmark
 from evaluator.traces.csv import EMPTY, header, mistyped, read_columns, seconds_of
-from simulator.documents import read_json
-from simulator.errors import LARGEST_NUMBER, InputError, shown, unreadable
+from evaluator.traces.rows import MOONCAKE_TOKENS, Rows
+from simulator.errors import InputError, shown, unreadable
 from simulator.experiment.limits import MOST_TOKENS
 
 NEEDED = ("arrival_s", "input_len", "output_len")
 SERVED = ("e2e_ms", "ttft_ms", "completed")  # how a request fared
 COLUMNS = (*NEEDED, "prompt", "prefix_group", "prefix_len", "stage", "timeout_s", *SERVED)
 HASHES, HASH_TOKENS = "hash_ids", "hash_tokens"  # numbers of a prompt's pieces, and a piece's tokens; parquet alone
-MOONCAKE_TOKENS = 512
 # What the requests table of `evolve ingest` calls them: by the client, and by the server for rows that it alone saw.
 OURS = {"arrival_s": "start_s", "input_len": "prompt_tokens", "output_len": "output_tokens", "prompt": "prompt",
         "stage": "stage", "e2e_ms": "e2e_ms", "ttft_ms": "ttft_ms", "completed": "completed"}  # fmt: skip
 INSTEAD = {"input_len": "client_prompt_tokens", "output_len": "max_tokens"}  # for rows without the server's count
 SERVER = {"arrival_ns": "queued_ns", "e2e_us": "server_e2e_us", "ttft_us": "server_ttft_us"}
+LARGEST_ID = 2**63 - 1  # of a piece
 AZURE = {"input_len": "ContextTokens", "output_len": "GeneratedTokens"}
 AZURE_TIME = "TIMESTAMP"
 BURSTGPT = {"arrival_s": "Timestamp", "input_len": "Request tokens", "output_len": "Response tokens"}
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 PUBLISHED = {
     "a trace of Azure": (AZURE_TIME, *AZURE.values()),
     "a trace of BurstGPT": tuple(BURSTGPT.values()),
 }
-MOST_TIMES = 20  # what JSON files of people may hold: a result has a number for each token
-BRIEF = ("model_id", "num_prompts", "request_throughput")  # what every result of vLLM's benchmark has
-DETAILED = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The requests of a file in its order: columns of COLUMNS, float64[requests], NaN for what a row does not have.
-
-    `place(i)` names row i in messages. hashes: the numbers of each row's pieces, in a flat array, and where each row's
-    begin; `hash_tokens` the tokens of a piece. `about`: what a reader of results must know.
-    """
-
-    columns: dict[str, np.ndarray]
-    place: Callable[[int], str]
-    hashes: tuple[np.ndarray, np.ndarray] | None = None
-    hash_tokens: int = MOONCAKE_TOKENS
-    about: tuple[str, ...] = field(default=())
-
-    def __len__(self) -> int:
-        return len(self.columns["arrival_s"])
 
 
 def read_rows(path: Path) -> Rows:
@@ -70,10 +49,12 @@ def read_rows(path: Path) -> Rows:
 
     Raises InputError naming file, place and remedy.
     """
-    readers = {".parquet": _parquet, ".jsonl": _mooncake, ".ndjson": _mooncake, ".json": _benchmark}
+    readers = {".parquet": _parquet, ".jsonl": _mooncake, ".ndjson": _mooncake, ".json": read_benchmark}
     try:
         if path.is_dir():
             raise InputError(f"{path}: is a folder: name a file in it")
+        if path.is_file() and path.suffix.lower() in COMPRESSED:
+            raise InputError(f"{path}: is compressed: unpack it, and name the file that comes out")
         if not path.is_file():
             raise InputError(f"{path}: there is no such file: name a trace, CSV, parquet, JSON lines or JSON")
         return readers.get(path.suffix.lower(), _csv)(path)
@@ -200,51 +181,10 @@ def _damaged_line(path: Path, why: str) -> str:
             ids = value.get(HASHES) or []
             if not (isinstance(ids, list) and all(type(i) is int for i in ids)):
                 return f"{path}:{number}: {HASHES} must be a list of whole numbers: correct it"
+            if large := next((i for i in ids if not -LARGEST_ID - 1 <= i <= LARGEST_ID), None):
+                remedy = "number the pieces in the order in which they first occur, say"
+                return f"{path}:{number}: {HASHES} has {shown(large)}, more than 64 bits hold (2^63 - 1): {remedy}"
     return f"{path}: {why}: write a JSON object on each line"
-
-
-def _benchmark(path: Path) -> Rows:
-    value = read_json(path, "save the benchmark's result again", MOST_TIMES)
-    if not isinstance(value, dict) or not {*DETAILED, *BRIEF} & value.keys():
-        known = f"a trace has {', '.join(NEEDED)}, as CSV or parquet"
-        raise InputError(f"{path}: is no result of vLLM's serving benchmark, the one JSON that is read: {known}")
-    if "input_lens" not in value:
-        raise InputError(f"{path}: has no input_lens: save the benchmark's result with --save-detailed")
-    if "start_times" not in value:
-        text = "vLLM saves them since 0.11.1: benchmark again, or describe the load by its rate and lengths"
-        raise InputError(f"{path}: has no start_times, so it is not known when requests arrived: {text}")
-    lists: dict[str, list[Any]] = {}
-    for name in DETAILED:
-        items, first = value.get(name), value["input_lens"]
-        if not isinstance(items, list) or not isinstance(first, list) or len(items) != len(first):
-            raise InputError(f"{path}: {name} must be a list with one entry a request: save the result again")
-        lists[name] = items
-    numbers = {name: _numbers(path, name, lists[name]) for name in DETAILED if name != "itls"}
-    for i, gaps in enumerate(lists["itls"]):
-        if not isinstance(gaps, list) or not all(map(_is_number, gaps)):
-            raise InputError(f"{path}: itls[{i}] must be a list of seconds, got {shown(gaps)}: save the result again")
-    sums = np.array([sum(gaps) for gaps in lists["itls"]])
-    answered = numbers["output_lens"] > 0  # a request that failed has neither tokens nor times
-    ttft_s = np.where(answered & (numbers["ttfts"] > 0), numbers["ttfts"], np.nan)
-    columns = {
-        "arrival_s": numbers["start_times"], "input_len": numbers["input_lens"], "output_len": numbers["output_lens"],
-        "ttft_ms": 1e3 * ttft_s, "e2e_ms": 1e3 * (ttft_s + sums),
-    }  # fmt: skip
-    model = value.get("model_id")
-    about = (f"{path.name} was measured on {shown(model)}, as it says",) if isinstance(model, str) and model else ()
-    return Rows(columns, lambda i: f"{path}: request {i}", about=about)
-
-
-def _numbers(path: Path, name: str, items: Sequence[Any]) -> np.ndarray:
-    for i, item in enumerate(items):
-        if not _is_number(item):
-            raise InputError(f"{path}: {name}[{i}] must be a finite number, got {shown(item)}: save the result again")
-    return np.array(items, dtype=float)
-
-
-def _is_number(value: object) -> bool:
-    """Whether a value of a JSON file is a number that float64 can hold."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
 def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from evaluator.traces.csv import header, read_columns
-from evaluator.traces.formats import Rows, read_rows
+from evaluator.traces.formats import read_rows
+from evaluator.traces.rows import Rows
 from simulator.errors import InputError, unreadable
 from simulator.experiment import limits
 from simulator.experiment.trace import (
@@ -89,7 +90,7 @@ def read_trace(path: Path, name: str, window_s: float | None = None, window_requ
     digest = sha256(f"{content} {window_s} {window_requests}".encode()).hexdigest()[:16]
     recorded = _recorded(optional, lambda i: rows.place(int(kept[i])))
     notes = (*_notes(rows, kept, name), *_alone(requests, recorded, name))
-    return Trace(name, digest, requests, recorded, notes, len(rows) - len(kept))
+    return Trace(name, digest, requests, recorded, notes, len(rows) - len(kept), rows.model)
 
 
 def _with_tokens(rows: Rows, path: Path) -> np.ndarray:

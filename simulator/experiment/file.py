@@ -7,7 +7,7 @@ of texts) goes into the experiment's notes, `x_components_ms` into its component
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any
@@ -23,6 +23,7 @@ from simulator.experiment.workload import longest_request, offered_requests
 from simulator.experiment.workload_entry import NO_FILES, Files, check_size, read_workload
 from simulator.json import JsonObject
 from simulator.model.architecture import architecture
+from simulator.model.names import note_on_model
 from simulator.model.omissions import affecting
 
 TOP = ("version", "experiments")
@@ -108,6 +109,7 @@ def experiment_from_mapping(
         facts=facts,
         notes=(
             *(o.text for o in affecting(facts.omitted, longest_request(workload))),
+            *_measured_on(workload, (raw["model"], model, str(config["_name_or_path"])), models),
             *_notes(workload, "generation_config" in config, top.has("model_config")),
             *doubts(observed, workload),
             *(_assumed(engine, raw.get("engine") or {}) if observed is None else ()),
@@ -249,6 +251,14 @@ def _fits(top: Section, engine: Engine, workload: Workload, facts: Mapping[str, 
         if engine.total_kv_blocks is None:
             problem, remedy = f"computed from memory {problem}", "use more or larger GPUs, or shorter requests"
         raise Section(top.where, "engine", {}).error("total_kv_blocks", problem, remedy)
+
+
+def _measured_on(workload: Workload, names: Collection[str], models: Table) -> tuple[str, ...]:
+    """A note if the file of a trace names another model than the experiment, whose names `names` are."""
+    if not isinstance(workload.source, Trace):
+        return ()
+    note = note_on_model(workload.source.file, workload.source.model, names, models)
+    return (note,) if note else ()
 
 
 def _notes(workload: Workload, sampling_known: bool, given: bool) -> tuple[str, ...]:

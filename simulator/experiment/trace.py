@@ -83,7 +83,7 @@ class Trace:
 
     `file` is the file's name as the experiments file gives it, `digest` identifies its content and what was made of it,
     `notes` are what a reader of results must know. `failed` counts failed requests that are not among its requests,
-    because nobody knows how many tokens they had.
+    because nobody knows how many tokens they had. `model` is what served them, "" where the file does not say.
     """
 
     file: str
@@ -92,6 +92,7 @@ class Trace:
     recorded: Recorded | None = field(compare=False, repr=False)
     notes: tuple[str, ...] = ()
     failed: int = field(default=0, compare=False)
+    model: str = field(default="", compare=False)
 
 
 def repeated_share(requests: Requests) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pyarrow as pa
@@ -132,8 +133,7 @@ def test_arrivals_in_milliseconds_are_noted(tmp_path: Path) -> None:
         ("t.csv", HEAD + ",E2E_ms,TTFT (ms)\n0,100,3,20,7\n", ("the column 'E2E_ms' is not read: did you mean 'e2e_ms'?",
                                                                  "the column 'TTFT (ms)' is not read: did you mean 'ttft_ms'?")),
         ("b.json", BENCHMARK | {"model_id": "meta-llama/Llama-3.1-8B"},
-         ("b.json was measured on 'meta-llama/Llama-3.1-8B', as it says",
-          "1 of 3 requests of b.json have no tokens or no arrival: left out")),
+         ("1 of 3 requests of b.json have no tokens or no arrival: left out",)),
         ("t.csv", HEAD + ",hash_ids\n0,100,3,5\n", ("the column hash_ids is not read: a CSV file has no lists, write parquet",)),
         ("t.csv", HEAD + ",prompt,prompts\n0,100,3,1,1\n", ()),
         ("p.parquet", PIECES | {"timeout": [1, 2, 3]}, ("the column 'timeout' is not read: did you mean 'timeout_s'?",)),
@@ -142,6 +142,56 @@ def test_arrivals_in_milliseconds_are_noted(tmp_path: Path) -> None:
 )
 def test_a_column_that_is_nearly_one_of_ours_is_noted(name: str, content: Any, notes: tuple[str, ...], tmp_path: Path) -> None:
     assert trace_of(tmp_path, name, content).notes == notes
+
+
+def test_a_request_of_a_benchmark_without_times_failed(tmp_path: Path) -> None:
+    """Of four answered requests one has no TTFT, one null for all ITLs, and one null among them."""
+    detailed = {"input_lens": [9] * 5, "output_lens": [2, 2, 2, 3, None], "start_times": [1, 2, 3, 4, 5],
+                "ttfts": [0.04, None, 0.04, 0.04, 0.04], "itls": [[0.02], [0.02], None, [0.02, None], []]}  # fmt: skip
+    written(tmp_path, "b.json", BENCHMARK | detailed)
+    e = experiment(tmp_path, {"trace": "b.json"})
+    assert e.observed is not None and e.observed.summary is not None
+    summary = e.observed.summary
+    assert (summary.completed, summary.failed, summary.e2e_ms.mean) == (1, 3, pytest.approx(60.0))
+    assert e.notes[:2] == (
+        "3 of 5 requests of b.json have output tokens, but no time to first token or no ITL (0 or null): replayed, and counted "
+        "as failed",
+        "1 of 5 requests of b.json have no tokens or no arrival: left out",
+    )
+
+
+@pytest.mark.parametrize(
+    ("load", "noted"),
+    [
+        ({"request_rate": "inf", "max_concurrency": 32}, True),
+        ({"request_rate": float("inf"), "max_concurrency": 32}, True),
+        ({"request_rate": "inf", "max_concurrency": None}, False),
+        ({"request_rate": 2.0, "max_concurrency": 32}, False),
+    ],
+)
+def test_a_closed_loop_is_noted(load: dict[str, Any], noted: bool, tmp_path: Path) -> None:
+    notes = " ".join(trace_of(tmp_path, "b.json", BENCHMARK | load).notes)
+    assert ("b.json is of 32 users in a closed loop" in notes) == noted == ("vllm bench serve --request-rate R" in notes)
+
+
+@pytest.mark.parametrize(
+    ("model", "said", "note"),
+    [
+        ("llama-3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", None),
+        ("llama-3.1-8b", "/weights/Meta-Llama-3.1-8B-Instruct/", None),
+        ("mistral-nemo-12b", "mistralai/Mistral-Nemo-Instruct-2407", None),
+        ("llama-3.1-8b", "our-fine-tune", "b.json was measured on 'our-fine-tune', as it says"),
+        ("qwen3-14b", "Qwen/Qwen3-14B-FP8", "b.json was measured on 'Qwen/Qwen3-14B-FP8', as it says"),
+        ("llama-3.1-8b", "Qwen/Qwen2.5-7B-Instruct", "not on llama-3.1-8b: name the model that was measured"),  # a known one
+        ("llama-3.1-8b", "meta-llama/Llama-3.2-1B", "not on llama-3.1-8b: name the model that was measured"),  # another size
+        ("llama-3.1-8b", "google/gemma-8b", "not on llama-3.1-8b: name the model that was measured"),  # another family
+    ],
+)
+def test_another_model_than_that_of_the_file_is_noted(model: str, said: str, note: str | None, tmp_path: Path) -> None:
+    written(tmp_path, "b.json", BENCHMARK | {"model_id": said})
+    notes = experiment(tmp_path, {"trace": "b.json"}, model=model).notes
+    assert [each for each in notes if each.startswith("b.json was")] == ([ANY] if note else [])
+    assert note is None or notes[0].endswith(note)
 
 
 DAMAGED: list[tuple[str, Any, str]] = [
@@ -205,17 +255,27 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", '[0, "x"]'), "m.jsonl:3: hash_ids must be a list of whole numbers: correct it"),
     ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", "[0, null]"), "m.jsonl:3: hash_ids has an empty item: give whole numbers"),
     ("m.jsonl", "\n" + lines(MOONCAKE).replace("600,", "-600,"), "m.jsonl:4: input_len is -600: give whole tokens from 1 to 1e+07"),
+    ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", f"[0, {2**63}]"), "m.jsonl:3: hash_ids has 9223372036854775808, more than 64 bits "
+     "hold (2^63 - 1): number the pieces in the order in which they first occur, say"),
+    ("t.csv.gz", b"\x1f\x8b\x08", "t.csv.gz: is compressed: unpack it, and name the file that comes out"),
     *(("v.json", other, "v.json: is no result of vLLM's serving benchmark, the one JSON that is read: a trace has arrival_s, "
        "input_len, output_len, as CSV or parquet") for other in ([], {"requests": []})),
     ("v.json", {"model_id": "m"}, "v.json: has no input_lens: save the benchmark's result with --save-detailed"),
     ("v.json", {k: v for k, v in BENCHMARK.items() if k != "start_times"}, "v.json: has no start_times, so it is not known "
      "when requests arrived: vLLM saves them since 0.11.1: benchmark again, or describe the load by its rate and lengths"),
     ("v.json", BENCHMARK | {"ttfts": [0.1]}, "v.json: ttfts must be a list with one entry a request: save the result again"),
-    ("v.json", BENCHMARK | {"start_times": [1, "2", 3]}, "v.json: start_times[1] must be a finite number, got '2': save the "
-     "result again"),
+    ("v.json", BENCHMARK | {"start_times": [1, "2", 3]}, "v.json: start_times[1] must be a finite number, got '2': correct it, "
+     "or write null if the request failed"),
     ("v.json", BENCHMARK | {"start_times": [1, 10**310, 3]}, f"v.json: start_times[1] must be a finite number, got 1{'0' * 56}...: "
-     "save the result again"),
-    ("v.json", BENCHMARK | {"itls": [[0.1], "x", []]}, "v.json: itls[1] must be a list of seconds, got 'x': save the result again"),
+     "correct it, or write null if the request failed"),
+    ("v.json", BENCHMARK | {"itls": [[0.1], "x", []]}, "v.json: itls[1] must be a list of seconds, got 'x': correct it, or "
+     "write null if the request failed"),
+    *(("v.json", {k: v for k, v in BENCHMARK.items() if k != name}, f"v.json: has no {name}, without which no request's {figure} is "
+       "known: save the benchmark's result with --save-detailed") for name, figure in (("itls", "E2E"), ("ttfts", "TTFT"))),
+    ("v.json", BENCHMARK | {"ttfts": [41, 38, 0], "itls": [[12], [12, 13], []], "duration": 1.9}, "v.json: a request takes 58 s in "
+     "the mean, but the benchmark 1.9 s in all (duration): give ttfts and itls in seconds, as vLLM's benchmark saves them, not in ms"),
+    ("v.json", BENCHMARK | {"ttfts": [41, 38, 0], "duration": 600, "mean_ttft_ms": 39.5}, "v.json: the mean of ttfts is 39.5 s, but "
+     "mean_ttft_ms is 39.5: give ttfts and itls in seconds, as vLLM's benchmark saves them, not in ms"),
     ("v.json", BENCHMARK | {"itls": [[-9], [1], []]}, "v.json: request 0: e2e_ms is -8959: give milliseconds from 0 to 1e+12"),
 ]  # fmt: skip
 

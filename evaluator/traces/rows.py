@@ -1,0 +1,31 @@
+"""The requests of a trace's file as they are written, in our columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+MOONCAKE_TOKENS = 512  # of a piece of a prompt
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The requests of a file in its order: columns of `formats.COLUMNS`, float64[requests], NaN for what a row does
+    not have.
+
+    `place(i)` names row i in messages. hashes: the numbers of each row's pieces, in a flat array, and where each row's
+    begin; `hash_tokens` the tokens of a piece. `about`: what a reader of results must know. `model`: what served the
+    requests, "" where the file does not say.
+    """
+
+    columns: dict[str, np.ndarray]
+    place: Callable[[int], str]
+    hashes: tuple[np.ndarray, np.ndarray] | None = None
+    hash_tokens: int = MOONCAKE_TOKENS
+    about: tuple[str, ...] = field(default=())
+    model: str = ""
+
+    def __len__(self) -> int:
+        return len(self.columns["arrival_s"])
