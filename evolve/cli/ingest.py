@@ -24,12 +24,12 @@ from simulator.errors import InputError
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="FOLDER...")
 @click.option("--trace", "traces", metavar="FILE", multiple=True, type=click.Path(path_type=Path),
               help="Instead of folders: recorded requests as CSV, parquet, or of Mooncake, Azure, BurstGPT, vLLM's "
-              "benchmark (repeatable).")  # fmt: skip
+              "benchmark (repeatable, and several files may follow one).")  # fmt: skip
 @click.option("--tracev2", "recordings", nargs=2, metavar="HEADER DATA", multiple=True, type=click.Path(path_type=Path),
               callback=two_files,
               help="Instead of folders: a trace that the host observed, YAML and CSV (repeatable).")  # fmt: skip
-@click.option("--model", metavar="MODEL", help="With --trace: the model that serves it; with --tracev2: another than "
-              "the header's.")  # fmt: skip
+@click.option("--model", metavar="MODEL", help="With --trace: the model that serves it [default: that of a "
+              "benchmark's file, if it is known]; with --tracev2: another than the header's.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for experiments.yaml and tables.")
 @click.option("--hardware", metavar="GPU", help="The GPU, e.g. H100-SXM-80GB, if no manifest names it.")
 @click.option("--engine", "settings", metavar="KEY=VALUE", multiple=True,
@@ -66,10 +66,13 @@ def ingest(
     evolve ingest runs/* --out ingested --hardware H100-SXM-80GB --engine version=0.15.1
     evolve ingest mine --out ingested --hardware H100-SXM-80GB --model-config my-org/my-model=config.json
     evolve ingest --trace mooncake.jsonl --out traces --model llama-2-7b --hardware H100 --engine max_num_seqs=64
+    evolve ingest --trace bench/*.json --out traces --model qwen2.5-7b --hardware H100
     evolve ingest --tracev2 header.yaml observed.csv --out traces --hardware H100 --engine total_kv_blocks=7403
     evolve score-steps champion --steps ingested
     evolve fit champion --experiments ingested/experiments.yaml --out mine.py
     """
+    if traces:  # a shell expands --trace *.json to one option and many arguments
+        traces, folders = (*traces, *folders), ()
     if bool(folders) == bool(traces or recordings):
         raise InputError("ingest reads folders, or --trace and --tracev2 files: name one or the other")
     given = Given(hardware, parse_overrides(settings), parse_models(models))

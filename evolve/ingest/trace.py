@@ -24,15 +24,17 @@ from evolve.ingest.read.sources import shown_path
 from evolve.ingest.recording import assumed, engine_of, observed_trace, overridden
 from evolve.run.files import draft_of, write_text
 from simulator.documents import parse_yaml, read_bytes
-from simulator.errors import InputError
+from simulator.errors import InputError, shown
 from simulator.experiment.experiment import OVERLOADED, Experiment, Observation
 from simulator.experiment.file import BEGIN, experiment_from_mapping
 from simulator.experiment.observations import measured
 from simulator.experiment.trace import NOT_COUNTED, Trace, latencies_ms, repeated_share, rows_by_stage, windows
 from simulator.experiment.workload_entry import NO_FILES
 from simulator.json import JsonObject
+from simulator.model.names import known_name, note_on_model
 
 EXPERIMENTS, TABLES = "traces.yaml", ".parquet"
+ENDINGS = (".json", ".csv", ".parquet", ".jsonl", ".ndjson")  # of files that are traces
 MARK = "# Written by evolve ingest --trace"  # how our experiments file begins, that of --tracev2 too
 HEADER = """\
 # Written by evolve ingest {}: each experiment replays the table that its workload names.
@@ -71,7 +73,8 @@ class Converted:
     """A trace, its table, and its experiment, None without a model and a GPU.
 
     replaced: whether an earlier call left another trace, or other settings, under this name. assumed: the engine's
-    settings that nothing gave, as options.
+    settings that nothing gave, as options. measured_on: what its file says of the model, where that is not surely the
+    experiment's. twice: another table of the same requests, or "".
     """
 
     source: Source
@@ -79,6 +82,15 @@ class Converted:
     experiment: Experiment | None
     replaced: bool
     assumed: str = ""
+    measured_on: str = ""
+    twice: str = ""
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the trace, but for settings that are assumed and an overload."""
+        same = f"has the same requests as {self.twice}: a fit to both counts them twice: leave one out"
+        on = [self.measured_on] if self.measured_on else []
+        return [*on, *self.trace.notes, *([same] if self.twice else [])]
 
     @property
     def name(self) -> str:
@@ -109,7 +121,7 @@ class Converted:
             "repeated_share": self.repeated,
             "windows": int(r.stage.max()) + 1,
             "measured": int((~np.isnan(recorded.e2e_ms)).sum()) if recorded else 0,
-            "notes": [*self.trace.notes, *([assuming(self.source, self.assumed)] if self.assumed else [])],
+            "notes": [*self.notes, *([assuming(self.source, self.assumed)] if self.assumed else [])],
             "experiment": self.experiment.id if self.experiment else None,
             "replaced": self.replaced,
             "overloaded": list(self.source.overloaded),
@@ -121,10 +133,41 @@ def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Sou
 
     Raises InputError for a file that is no trace, and for a model or a GPU without the other.
     """
-    if (model is None) != (given.hardware is None):
+    if model is not None and given.hardware is None:
         raise InputError("--model and --hardware together make an experiment of a trace: give both, or neither")
-    traces = [(path.stem, read_trace(path, path.name)) for path in files]
-    return [Source(name, "--trace", trace, model, given.engine, _overload(trace)) for name, trace in traces]
+    traces = [(path.stem, _read(path, len(files) > 1)) for path in files]
+    return [
+        Source(name, "--trace", trace, _model_of(trace, model, given), given.engine, _overload(trace))
+        for name, trace in traces
+    ]
+
+
+def _read(path: Path, several: bool) -> Trace:
+    """The trace in a file, one of `several`. Raises InputError for a folder, and for a file that is no trace."""
+    if path.is_dir():
+        endings = {file.suffix for file in path.iterdir()}
+        ending = next((each for each in ENDINGS if each in endings), ENDINGS[0])
+        every = shown_path(path / f"*{ending}")
+        raise InputError(f"{shown_path(path)}: is a folder: name the files in it, as in --trace {every}")
+    try:
+        return read_trace(path, path.name)
+    except InputError as e:
+        raise InputError(f"{e}, or leave this file out to read the others" if several else str(e)) from None
+
+
+def _model_of(trace: Trace, model: str | None, given: Given) -> str | None:
+    """The model that serves a trace: the one that is named, else the file's, if that is known; None without a GPU.
+
+    Raises InputError if there is a GPU but no model.
+    """
+    if model is not None or given.hardware is None:
+        return model
+    if trace.model in given.models:
+        return trace.model
+    if found := known_name(trace.model, known_models()):
+        return found
+    says = f"was measured on {shown(trace.model)}, which is not known" if trace.model else "names no model"
+    raise InputError(f"{shown_path(Path(trace.file))}: {says}: give --model, or neither --model nor --hardware")
 
 
 def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: Given) -> list[Source]:
@@ -187,31 +230,38 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
     create(out, EXPERIMENTS, MARK)
     entries: list[JsonObject] = []
     entered = set[str]()  # the options that name traces with an experiment
-    described: list[tuple[Source, Experiment | None, str]] = []
+    described: list[tuple[Source, Experiment | None, str, str]] = []
     for source in sources:
-        experiment, lacking = None, ""
+        experiment, lacking, on = None, "", ""
         if source.model is not None and given.hardware is not None:
             entry = _entry(source, source.model, given)
             files_here = replace(NO_FILES, trace=lambda *_, trace=source.trace: trace)
             experiment = experiment_from_mapping(entry, source.where, known_models(), hardware_table(), files_here)
             lacking = assumed(experiment, source.engine)
             about = [assuming(source, lacking)] if lacking else []
-            if notes := [*source.trace.notes, *about, *source.overloaded]:
+            served = source.model, experiment.model
+            on = note_on_model(source.trace.file, source.trace.model, served, known_models()) or ""
+            if notes := [*([on] if on else []), *source.trace.notes, *about, *source.overloaded]:
                 entry["x_note"] = notes
             entries.append(entry)
             entered.add(source.option)
-        described.append((source, experiment, lacking))
+        elif source.trace.model:
+            on = f"was measured on {shown(source.trace.model)}, as it says"
+        described.append((source, experiment, lacking, on))
     earlier = _earlier(out) if entries else {}
     changed = {e["id"] for e in entries if e["id"] in earlier and earlier[e["id"]] != e}
-    converted = []
+    converted: list[Converted] = []
     try:
-        for source, experiment, lacking in described:
+        written = [out / e["workload"]["trace"] for e in earlier.values()]
+        for source, experiment, lacking, on in described:
             table = out / f"{source.name}{TABLES}"
             with draft_of(table) as draft:
                 write_table(source.trace, draft)
                 other = table.exists() and not filecmp.cmp(draft, table, shallow=False)
             replaced = other or (experiment is not None and experiment.id in changed)
-            converted.append(Converted(source, table, experiment, replaced, lacking))
+            others = [c.table for c in converted] + [path for path in written if path.stem not in names]
+            twice = _same(table, others) if source.trace.recorded else ""
+            converted.append(Converted(source, table, experiment, replaced, lacking, on, twice))
         if entries:
             every = {**earlier, **{e["id"]: e for e in entries}}
             raw = {"version": 1, "experiments": list(every.values())}
@@ -220,6 +270,11 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
     except OSError as e:
         raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
     return converted
+
+
+def _same(table: Path, others: Sequence[Path]) -> str:
+    """The name of the first of the other tables that has the same bytes; "" if none does."""
+    return next((other.stem for other in others if filecmp.cmp(table, other, shallow=False)), "")
 
 
 def _entry(source: Source, model: str, given: Given) -> JsonObject:

@@ -218,7 +218,7 @@ def print_converted(converted: Iterable[Converted], out: Path) -> None:
     prose(TRACES_LEGEND)
     show(Table.of("Traces, lengths in tokens", heads, rows))
     for c in every:
-        for text in c.trace.notes:
+        for text in c.notes:
             note(f"{c.name}: {text}")
         if c.assumed:
             note(f"{c.name}: {assuming(c.source, '')}")

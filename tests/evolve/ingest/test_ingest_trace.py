@@ -64,6 +64,49 @@ def test_the_stages_of_a_file_stay_what_they_are(tmp_path: Path) -> None:
     assert [stage.rate for stage in experiment.workload.stages] == pytest.approx([2.0, 2.0, 2.0], rel=0.01)
 
 
+def test_files_after_a_trace_are_traces_too(tmp_path: Path) -> None:
+    """As the shell writes `--trace *.csv`."""
+    own, azure, *_ = files(tmp_path)
+    assert evolve("ingest", "--trace", own, azure, "--out", tmp_path / "out", *WHERE) == 0
+    assert [e.id for e in load_experiments(tmp_path / "out" / "traces.yaml")] == ["own", "azure"]
+
+
+def test_a_benchmark_names_its_model(tmp_path: Path) -> None:
+    path = written(tmp_path, "bench.json", BENCHMARK | {"model_id": "Qwen/Qwen2.5-7B-Instruct"})
+    assert evolve("ingest", "--trace", path, "--out", tmp_path / "out", "--hardware", "H100") == 0
+    (e,) = load_experiments(tmp_path / "out" / "traces.yaml")
+    assert e.model == "Qwen/Qwen2.5-7B-Instruct" and not any("measured on" in note for note in e.notes)
+
+
+def test_another_model_than_the_benchmarks_is_said_here_and_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, "bench.json", BENCHMARK | {"model_id": "Qwen/Qwen2.5-7B-Instruct"})
+    assert evolve("ingest", "--trace", path, "--out", tmp_path / "out", *WHERE) == 0
+    said = "was measured on 'Qwen/Qwen2.5-7B-Instruct', as it says, not on llama-2-7b: name the model that was measured"
+    assert said in " ".join(capsys.readouterr().out.split())
+    (e,) = load_experiments(tmp_path / "out" / "traces.yaml")
+    assert f"bench.json {said}" in e.notes
+
+
+def test_the_same_requests_twice_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, other = written(tmp_path, "bench.json", BENCHMARK), written(tmp_path, "copy.json", BENCHMARK | {"date": "today"})
+    third = written(tmp_path, "third.json", BENCHMARK | {"ttfts": [0.05, 0.038, 0.0]})
+    out = tmp_path / "out"
+
+    def twice(*traces: Path) -> list[list[str]]:
+        assert evolve("ingest", "--trace", *traces, "--out", out, *WHERE, "--json") == 0
+        told = json.loads(capsys.readouterr().out)["traces"]
+        return [[note for note in row["notes"] if "counts them twice" in note] for row in told]
+
+    said = "has the same requests as bench: a fit to both counts them twice: leave one out"
+    assert twice(first, other, third) == [[], [said], []]
+    assert twice(other) == [[said]]  # of an earlier call
+    moon = files(tmp_path)[2]
+    again = written(tmp_path, "again.jsonl", moon.read_text())
+    assert twice(moon, again) == [[], []]  # nothing was measured
+
+
 def test_further_traces_join_those_that_are_there(tmp_path: Path) -> None:
     own, azure, *_ = files(tmp_path)
     out = tmp_path / "out"
@@ -135,13 +178,18 @@ def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--trace", "own.csv", "folder"], "ingest reads folders, or --trace and --tracev2 files: name one or the other"),
+        (["--trace", "own.csv", "folder"], "folder: there is no such file"),
+        (["folder", "--tracev2", "a", "b"], "ingest reads folders, or --trace and --tracev2 files: name one or the other"),
         ([], "ingest reads folders, or --trace and --tracev2 files"),
         (["folder", "--model", "llama-2-7b"], "--model goes with --trace"),
         (["--trace", "own.csv", "--model", "llama-2-7b"], "--model and --hardware together"),
         (["--trace", "own.csv", "--trace", "also/own.csv"], "own: two traces have this name: rename one"),
         (["--trace", "none.csv"], "none.csv: there is no such file"),
-        (["--trace", "also"], "also: is a folder: name a file in it"),
+        (["--trace", "also"], "also: is a folder: name the files in it, as in --trace also/*.csv"),
+        (["--trace", "own.csv", "moon.jsonl", "bad.json"], "no request's E2E is known: save the benchmark's result with "
+         "--save-detailed, or leave this file out to read the others"),
+        (["--trace", "bench.json", "--hardware", "H100"], "bench.json: names no model: give --model"),
+        (["--trace", "odd.json", "--hardware", "H100"], "odd.json: was measured on 'me/odd', which is not known: give --model"),
         (["--trace", "own.csv", "--hardware", "H1000", "--model", "llama-2-7b"], "--hardware H1000"),
         (["--trace", "own.csv", "--hardware", "H100", "--model", "llama-2-7"], "'llama-2-7' is not in the model table"),
     ],
@@ -150,6 +198,8 @@ def test_what_cannot_be_meant_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     files(tmp_path)
+    written(tmp_path, "bad.json", {name: values for name, values in BENCHMARK.items() if name != "itls"})
+    written(tmp_path, "odd.json", BENCHMARK | {"model_id": "me/odd"})
     (tmp_path / "also").mkdir()
     (tmp_path / "also" / "own.csv").write_text((tmp_path / "own.csv").read_text())
     monkeypatch.chdir(tmp_path)
