@@ -14,7 +14,7 @@ from evolve.program.forecast import Intervals
 from evolve.report.table import counted
 from evolve.run.beyond import outside
 from evolve.run.program import Source
-from evolve.run.records import Record
+from evolve.run.records import Record, measurement_digest
 from evolve.run.trust import stale
 from simulator.bind import bind
 from simulator.errors import InputError
@@ -131,6 +131,17 @@ def _never(experiment: Experiment, bound: Prediction) -> list[str]:
         return [f"every request is longer than {longest}, so none completes, {latencies}: correct `engine`"]
     gives_up = f"every client gives up after {experiment.workload.timeout_s:g} s"
     return [f"{gives_up}, so no request completes at what the datasheet allows, {latencies}: correct timeout_s"]
+
+
+def counted_twice(experiments: Sequence[Experiment]) -> dict[str, tuple[str, ...]]:
+    """By id, a line for each experiment whose measurements are those of an earlier one, as of a copied file."""
+    first: dict[str, str] = {}
+    lines: dict[str, tuple[str, ...]] = {}
+    for e in experiments:
+        digest = measurement_digest(e)
+        if digest is not None and (other := first.setdefault(digest, e.id)) != e.id:
+            lines[e.id] = (f"has the same measurements as {other}: they are counted twice: leave one of the two out",)
+    return lines
 
 
 def warnings(record: Record | None, experiment: Experiment, prediction: Prediction) -> list[str]:

@@ -117,6 +117,22 @@ def test_a_latency_in_seconds_is_noticed_by_predict_and_fit(
         assert evolve(*fit) == 0 and "the observed" not in capsys.readouterr().out
 
 
+def test_a_fit_says_which_measurements_it_counts_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A copy under another id, and a run with other figures."""
+    plan = tmp_path / "plan.yaml"
+    first, copy, other = (
+        (PLAN + OBSERVED).format(engine="engine: {}", mean=mean).replace("id: plan", f"id: {name}")
+        for name, mean in (("first", 420), ("copy", 420), ("other", 421))
+    )
+    plan.write_text(first + "".join(text.split("experiments:\n")[1] for text in (copy, other)))
+    assert evolve("fit", "floor", "--experiments", plan, "--out", tmp_path / "mine.py", "--json") == 0
+    twice = [line for line in json.loads(capsys.readouterr().out)["warnings"] if "counted twice" in line]
+    assert twice == ["has the same measurements as first: they are counted twice: leave one of the two out"]
+    assert evolve("fit", "floor", "--experiments", plan, "--out", tmp_path / "mine.py") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"- {twice[0]} (copy)" in said
+
+
 def test_each_latency_has_its_own_bound_and_nothing_is_learned_from_an_absurd_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
