@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
@@ -16,6 +18,7 @@ from evolve.program.forecast import Comparison
 from evolve.report.table import PASS_PCT, counted
 from evolve.terminal import command
 from simulator.experiment.experiment import ARRIVALS, OVERLOADED, Experiment, Profile
+from simulator.experiment.trace import Chains, Requests, Trace
 from simulator.experiment.workload import output_lengths, prompt_lengths
 
 NAME = "workloads"
@@ -24,6 +27,10 @@ RULE = (
     "ITL), and so have the overloaded runs; with care: one of the two; poor: a workload is beyond in E2E; untested: "
     "no workload was left out"
 )
+
+# A trace's windows are not at a constant rate if the requests of one are so many standard deviations of a Poisson
+# count, and such a share, away from what the mean rate gives.
+CHANCE, STEADY = 4.0, 0.1
 
 
 def _profile(e: Experiment) -> Profile | None:
@@ -35,16 +42,40 @@ def _arrives(kind: str, e: Experiment) -> bool:
     return profile is not None and profile.arrival.kind == kind
 
 
+def _repeats(e: Experiment) -> bool:
+    """Whether a prompt of the load is sent again as a whole."""
+    match e.workload.source:
+        case Profile() as profile:
+            return bool(profile.groups and profile.prompts_per_group)
+        case Trace(requests=Requests(chains=Chains() as chains)):
+            # The number of a prompt's last piece stands for the whole prompt.
+            whole = chains.number[chains.first[1:] - 1]
+            return len(np.unique(whole)) < len(whole)
+        case Trace(requests=requests):
+            return bool((requests.prompt >= 0).any())
+
+
+def _changes(e: Experiment) -> bool:
+    """Whether the rate of the load changes; of a trace, by more than arrivals at a constant rate do by chance."""
+    rates = np.array([stage.rate for stage in e.workload.stages])
+    if _profile(e) is not None:
+        return bool((rates != rates[0]).any())
+    lengths_s = np.array([stage.duration_s for stage in e.workload.stages])
+    expected = lengths_s * (rates * lengths_s).sum() / lengths_s.sum()
+    off = np.abs(rates * lengths_s - expected)
+    return bool(((off > CHANCE * np.sqrt(expected)) & (off > STEADY * expected)).any())
+
+
 # Kinds of loads that an experiments file can describe, and whether a run is of the kind.
 LOADS: dict[str, Callable[[Experiment], bool]] = {
     **{f"arrivals: {kind}": partial(_arrives, kind) for kind in ARRIVALS},
     "recorded trace": lambda e: _profile(e) is None,
     "conversations of several turns": lambda e: bool((p := _profile(e)) and p.session),
     "prompts with a shared prefix": lambda e: bool((p := _profile(e)) and p.groups and p.system_prompt_len),
-    "prompts that never repeat": lambda e: bool((p := _profile(e)) and (not p.groups or not p.prompts_per_group)),
+    "prompts that never repeat": lambda e: not _repeats(e),
     "prompts of different lengths": lambda e: len(set(prompt_lengths(e.workload).tolist())) > 1,
     "answers of different lengths": lambda e: len(set(output_lengths(e.workload).tolist())) > 1,
-    "rates that change during the run": lambda e: len({stage.rate for stage in e.workload.stages}) > 1,
+    "rates that change during the run": _changes,
     "clients that give up": lambda e: e.workload.timeout_s is not None,
     "overload": lambda e: e.quality == OVERLOADED,
 }

@@ -7,10 +7,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from doc_tables import LEAST
+from trace_tables import HEAD, experiment, lines, written
 
 from archive.journal import read_journal
 from evaluator.experiments import bundled_experiments
@@ -317,3 +320,41 @@ def test_the_champion_comes_out_of_its_journal_again_and_so_do_its_errors(champi
     assert errors_off(champion) == pytest.approx(0.0, abs=1e-9)
     changed = champion.source.complete.with_theta(tuple(1.01 * v for v in champion.source.complete.theta))
     assert (errors_off(replace(champion, source=replace(champion.source, program=changed))) or 0.0) > 0.1
+
+
+def load_of_trace(tmp_path: Path, columns: str, rows: list[str]) -> dict[str, bool]:
+    """Which of the kinds of loads an experiment with these requests is."""
+    written(tmp_path, "t.csv", "\n".join([f"{HEAD}{columns}", *rows]))
+    e = experiment(tmp_path, {"trace": "t.csv"})
+    return {kind: holds(e) for kind, holds in workloads.LOADS.items()}
+
+
+def test_windows_of_a_steady_trace_are_no_rates_that_change(tmp_path: Path) -> None:
+    """Poisson arrivals at 5/s for 200 s have three windows; then at 5/s and 10/s."""
+    gaps = np.random.default_rng(7).exponential(0.2, 1000)
+    slower = np.concatenate([gaps[:500], gaps[500:] / 2])
+    for each, changing in ((gaps, False), (slower, True)):
+        loads = load_of_trace(tmp_path, "", [f"{t:.6f},100,5" for t in np.cumsum(each)])
+        assert loads["rates that change during the run"] == changing
+        assert len(experiment(tmp_path, {"trace": "t.csv"}).workload.stages) > 1
+
+
+@pytest.mark.parametrize(("columns", "ends", "repeats"), [
+    ("", ["", ""], False),
+    (",prompt", [",1", ",2"], False),
+    (",prompt", [",1", ",1"], True),
+    (",prefix_group,prefix_len", [",1,64", ",1,64"], False),  # they only begin alike
+])  # fmt: skip
+def test_prompts_of_a_trace_that_never_repeat(columns: str, ends: list[str], repeats: bool, tmp_path: Path) -> None:
+    loads = load_of_trace(tmp_path, columns, [f"{i},100,5{end}" for i, end in enumerate(ends)])
+    assert loads["prompts that never repeat"] != repeats
+
+
+def test_prompts_in_pieces_repeat_as_a_whole(tmp_path: Path) -> None:
+    for again, repeats in ([0, 1, 3], False), ([0, 1, 2], True):
+        rows = [
+            {"timestamp": 0, "input_length": 1400, "output_length": 5, "hash_ids": ids} for ids in ([0, 1, 2], again)
+        ]
+        written(tmp_path, "m.jsonl", lines(rows))
+        e = experiment(tmp_path, {"trace": "m.jsonl"})
+        assert workloads.LOADS["prompts that never repeat"](e) != repeats
