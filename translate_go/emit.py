@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from simulator.errors import InputError, reason
 from simulator.language.ir import Program
@@ -87,9 +89,9 @@ def _host_files(needs: Plan, host: Host) -> dict[str, str]:
 def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
     """Write the files, name -> text, into the folder `out`, which is created if necessary.
 
-    Any other emitted file of this backend is removed. Raises InputError, before anything is written, if `out` is a
-    file, if a file of one of these names lacks the mark, and if another backend was emitted there, whose INTEGRATION.md
-    and coefficients have the same names; and if something cannot be written.
+    On a full disk none is replaced. Any other emitted file of this backend is removed. Raises InputError, before
+    anything is written, if `out` is a file, if a file of one of these names lacks the mark, and if another backend was
+    emitted there, whose INTEGRATION.md and coefficients have the same names; and if something cannot be written.
     """
     try:
         if out.exists() and not out.is_dir():
@@ -100,8 +102,11 @@ def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
             if not _may_replace(out / file):
                 raise InputError(f"{out / file}: was not written by evolve emit: move it away, or choose another --out")
         out.mkdir(parents=True, exist_ok=True)
-        for file, text in files.items():
-            (out / file).write_text(text, encoding="utf-8", newline="\n")
+        with TemporaryDirectory(dir=out, prefix=".new-", ignore_cleanup_errors=True) as drafts:
+            for file, text in files.items():
+                (Path(drafts) / file).write_text(text, encoding="utf-8", newline="\n")
+            for file in files:
+                os.replace(Path(drafts) / file, (out / file).resolve())
         for file in {DEFAULTS, *name.some_files} - files.keys():
             if _may_replace(out / file):
                 (out / file).unlink(missing_ok=True)

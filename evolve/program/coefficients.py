@@ -11,7 +11,7 @@ from evaluator.experiments import bundled_experiments
 from evolve import __version__
 from evolve.report.table import counted
 from evolve.run.data import fittable
-from evolve.run.files import check_writable, write_text
+from evolve.run.files import cannot_write, check_writable, write_text
 from evolve.run.program import TRAINED_PHYSICS, Source, load
 from evolve.terminal import command, say, warn
 from simulator.errors import InputError
@@ -216,5 +216,8 @@ def emit_coefficients(source: Source, out: Path | None) -> None:
     if out is None:
         say(text, end="")
         return
-    write_text(out, text)
+    try:
+        write_text(out, text)
+    except OSError as e:
+        raise cannot_write(out, e, "--out") from None
     say(f"{out}: written; paste it into the host's defaults.yaml, in place of the block of that name")

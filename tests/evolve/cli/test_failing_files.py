@@ -120,6 +120,28 @@ def test_a_run_without_room_names_the_file_and_goes_on_later(
     assert (run / "journal.jsonl").read_bytes() == whole
 
 
+@pytest.mark.parametrize(("options", "name"), [(["champion"], "go"), (["--coefficients"], "coefficients.yaml")])
+def test_go_and_coefficients_that_do_not_fit_leave_the_old_ones(
+    options: list[str], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / name
+    assert run_command(["emit", *options, "--out", str(out)]) == 0
+
+    def written() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    old = written()
+    capsys.readouterr()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max(map(len, old.values())) // 2, before[1]))
+    try:
+        assert run_command(["emit", *options, "--out", str(out)]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = f"evolve: {out}: cannot be written (File too large): choose another --out\n"
+    assert capsys.readouterr().err.endswith(said) and written() == old
+
+
 def test_a_draft_that_does_not_fit_leaves_the_old_file_and_names_it(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     write_text(path, "old")
