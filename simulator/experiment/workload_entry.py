@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -94,7 +94,7 @@ def _profile(w: Section, files: Files) -> Workload:
         if w.has(key):
             raise w.error(key, "is of a trace alone", "leave it out")
     stages = tuple(_stage(s, files) for s in w.sections("stages", STAGES, most=limits.MOST_STAGES))
-    profile = _drawn(w, files)
+    profile = _drawn(w, stages, files)
     workload = Workload("", stages, profile, True, None)
     check_size(w, workload)
     return workload
@@ -117,7 +117,7 @@ def check_size(w: Section, workload: Workload) -> None:
         raise w.error("output_len", problem, "shorten the stages, the prompts or the answers")
 
 
-def _drawn(w: Section, files: Files) -> Profile:
+def _drawn(w: Section, stages: Sequence[Stage], files: Files) -> Profile:
     """What the requests are drawn from."""
     most = limits.MOST_TOKENS
     arrival = _arrival(w) if "arrival" in w.raw else Arrival("poisson")
@@ -147,6 +147,9 @@ def _drawn(w: Section, files: Files) -> Profile:
     mean = w.number("prompt_len_mean", "give tokens", least=1, most=most) if w.has("prompt_len_mean") else None
     if mean is not None and (question.fixed is None or session):
         raise w.error("prompt_len_mean", "is of prompts of one length", "leave it out, the distribution has a mean")
+    if mean is not None and any(stage.question_len for stage in stages):
+        remedy = "leave it out, and give every stage the lengths that were observed"
+        raise w.error("prompt_len_mean", "is of prompts of one length, and a stage has its own prompt_len", remedy)
     output = _lengths(w, "output_len", files)
     return Profile(arrival, groups, per_group, system, question, mean, output, session)
 

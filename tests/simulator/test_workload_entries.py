@@ -63,6 +63,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
      "'a\\nb.csv': rename it"),
     ({"prompt_len": {"empirical": "zero.csv"}}, "prompt_len.empirical lists 0 to 5: give values from 1 to 1e+07"),
     ({"output_len": {"uniform": {"min": 5}}}, "output_len.uniform.max is missing: give the largest value"),
+    ({"prompt_len_mean": 99.5, "stages": [{"rate": 5, "duration_s": 60}, {"rate": 5, "duration_s": 60, "prompt_len": 9}]},
+     "prompt_len_mean is of prompts of one length, and a stage has its own prompt_len: leave it out, and give every stage the lengths "
+     "that were observed"),
     ({"prompt_len_mean": 99.5, "prompt_len": {"uniform": {"min": 5, "max": 9}}}, "prompt_len_mean is of prompts of one length: "
      "leave it out, the distribution has a mean"),
     ({"arrival": 7}, f"arrival 7 is not known: {FORMS}"),
