@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -99,8 +99,26 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+)\Z")
+_REAL = re.compile(
+    r"(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+)
+
+
 class _Loader(_SAFE_LOADER):  # type: ignore[misc]
-    """YAML's safe loader, except that a duplicate key in a mapping is an error; PyYAML lets the last one win."""
+    """YAML's safe loader, except for numbers and for a duplicate key in a mapping.
+
+    Numbers are those of YAML 1.2, and so of JSON: 1e3 is one. PyYAML follows YAML 1.1, in which it is a text, 0144 is
+    100 and 1:40 is also 100; here these two are texts. A duplicate key is an error; PyYAML lets the last one win.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [(tag, pattern) for tag, pattern in each if tag not in (_INT, _FLOAT)]
+        for first, each in _SAFE_LOADER.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -111,6 +129,21 @@ class _Loader(_SAFE_LOADER):  # type: ignore[misc]
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)  # type: ignore[no-any-return]
+
+
+class Dumper(yaml.SafeDumper):
+    """YAML's safe dumper, which quotes texts that `parse_yaml` would read as numbers."""
+
+
+_Loader.add_implicit_resolver(_INT, _WHOLE, list("-+0123456789"))
+_Loader.add_implicit_resolver(_FLOAT, _REAL, list("-+.0123456789"))
+Dumper.add_implicit_resolver(_FLOAT, _REAL, list("-+.0123456789"))
+
+
+def yaml_text(value: object, width: int = 120) -> str:
+    """Plain values as YAML that `parse_yaml` reads back, with keys in their order."""
+    text: str = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=width)
+    return text
 
 
 def parse_yaml(data: bytes, where: str, empty: str) -> Any:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import yaml
-
-from simulator.documents import parse_yaml, read_bytes
+from simulator.documents import parse_yaml, read_bytes, yaml_text
 from simulator.errors import InputError, Section, shown, unreadable
 from simulator.experiment.limits import ENGINE
 
@@ -96,5 +94,5 @@ def header_text(header: Header) -> str:
     server = {key: value for key, value in asdict(header.server).items() if value is not None}
     values = (WRITTEN, UNITS[0], header.mode, header.warm_up_requests, server)
     raw = {key: value for key, value in zip(HEADER, values, strict=True) if key != "server" or value}
-    text: str = yaml.safe_dump(raw, sort_keys=False, allow_unicode=True)
+    text = yaml_text(raw, 80)
     return text

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import yaml
 
 from evaluator.deployments import known_gpu, known_model
 from evaluator.experiments import raw_entries
@@ -15,6 +14,7 @@ from evolve.program.loads import CANDIDATES, TARGETS, bases, grid, names
 from evolve.program.probe import print_probe, trusted
 from evolve.program.probe import probe as probe_runs
 from evolve.run.files import cannot_write, check_writable, write_text
+from simulator.documents import yaml_text
 from simulator.errors import InputError
 from simulator.json import JsonObject
 
@@ -74,7 +74,7 @@ def probe(
         targets = [run.experiment for run in panel]
     result = probe_runs(source, trust, targets, offered, budget_runs)
     if out:
-        text = yaml.safe_dump({"version": 1, "experiments": [r.entry for r in result.runs]}, sort_keys=False, width=120)
+        text = yaml_text({"version": 1, "experiments": [r.entry for r in result.runs]})
         try:
             write_text(out, HEADER + text)
         except OSError as e:

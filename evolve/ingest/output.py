@@ -24,7 +24,7 @@ from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.ingest.write.schema import COLUMNS
 from evolve.run.files import digest_of, without_draft, write_json, write_text
-from simulator.documents import read_json
+from simulator.documents import Dumper, read_json
 from simulator.errors import InputError
 from simulator.json import JsonObject
 
@@ -167,7 +167,7 @@ def experiments_yaml(entries: Sequence[Mapping[str, Any]]) -> str:
     return HEADER + yaml.dump(raw, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=LINE_WIDTH)
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(Dumper):
     """Puts mappings of plain values, and lists of them, on one line."""
 
     def ignore_aliases(self, data: Any) -> bool:

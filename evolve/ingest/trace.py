@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
 from evaluator.experiments import hardware_table, known_models
 from evaluator.traces.formats import HASH_TOKENS, HASHES
@@ -23,7 +22,7 @@ from evolve.ingest.read.reports import Report, Reports
 from evolve.ingest.read.sources import shown_path
 from evolve.ingest.recording import assumed, engine_of, observed_trace, overridden
 from evolve.run.files import draft_of, write_text
-from simulator.documents import parse_yaml, read_bytes
+from simulator.documents import parse_yaml, read_bytes, yaml_text
 from simulator.errors import InputError, shown
 from simulator.experiment.experiment import OVERLOADED, Experiment, Observation
 from simulator.experiment.file import BEGIN, experiment_from_mapping
@@ -265,7 +264,7 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
         if entries:
             every = {**earlier, **{e["id"]: e for e in entries}}
             raw = {"version": 1, "experiments": list(every.values())}
-            text = yaml.safe_dump(raw, sort_keys=False, allow_unicode=True, width=LINE_WIDTH)
+            text = yaml_text(raw, LINE_WIDTH)
             write_text(out / EXPERIMENTS, _header(out / EXPERIMENTS, entered) + text)
     except OSError as e:
         raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
@@ -304,6 +303,9 @@ def _earlier(out: Path) -> dict[str, JsonObject]:
         return {}
     raw = parse_yaml(read_bytes(path), shown_path(path), BEGIN)
     try:
+        for e in raw["experiments"]:
+            if not isinstance(e["id"], str):  # as 1e3, which releases before wrote without quotes
+                raise TypeError
         return {e["id"]: e for e in raw["experiments"] if (out / e["workload"]["trace"]).exists()}
     except (KeyError, TypeError):
         text = "is no longer as it was written: move it away, or choose another --out"

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-import yaml
-
 from archive.archive import Archive
 from archive.elite import Elite
 from archive.grid import Grid
@@ -25,7 +23,7 @@ from evolve.run.files import write_json, write_text
 from evolve.run.lock import lock
 from evolve.run.ranges import Ranges, read_ranges
 from evolve.terminal import command
-from simulator.documents import parse_yaml, read_bytes, read_json
+from simulator.documents import parse_yaml, read_bytes, read_json, yaml_text
 from simulator.errors import InputError, Section, reason, shown
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
@@ -226,7 +224,7 @@ def rewrite(run: Run, config: Config) -> Run:
 
 
 def _write_config(path: Path, config: Config) -> None:
-    write_text(path / CONFIG, yaml.safe_dump(to_mapping(config), sort_keys=False))
+    write_text(path / CONFIG, yaml_text(to_mapping(config), 80))
 
 
 def is_run(path: Path) -> bool:
