@@ -36,10 +36,12 @@ def add(config: str, ident: str | None, generation: Path | None, replace: bool) 
     """Keep the model of a config.json under a name.
 
     CONFIG is a Hugging Face config.json as it was published, or the folder of a checkpoint. Experiments files may then
-    say `model: NAME`, and --model and --deployment know it.
+    say `model: NAME`, and --model and --deployment know it. So does the Go of `evolve emit`, which also takes the
+    Hugging Face name that the config.json has (`_name_or_path`). If it has none, give that as --id.
 
     \b
     evolve model add my-model/
+    evolve model add my-model/ --id my-org/my-model
     evolve model add config.json --id my-model --generation-config generation_config.json
     """
     models.print_model(models.add(config, ident, generation, replace))

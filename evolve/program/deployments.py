@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from evaluator.deployments import KnownDeployment, known_model, measured_deployments, named_deployment
 from evaluator.experiments import hardware_table, known_models, model_table
+from evaluator.own_models import own_models
 from simulator.errors import InputError
 from simulator.experiment.deployment import sampling_of
 from simulator.experiment.experiment import Experiment
 from translate_go import Deployment
 from translate_go.generic.known import Host, KnownGpu, KnownModel, host_config
+
+HUGGING_FACE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)  # a name there: ORGANISATION/MODEL
 
 
 def of_experiment(experiment: Experiment) -> Deployment:
@@ -21,7 +25,7 @@ def of_experiment(experiment: Experiment) -> Deployment:
     return Deployment(
         experiment.id, experiment.facts, experiment.model, experiment.hardware,
         engine.version or "", engine.long_prefill_token_threshold,
-        model_names=_names(known_models(), experiment.model),
+        model_names=model_names(experiment.model),
         gpu_names=_names(hardware_table(), experiment.hardware),
     )  # fmt: skip
 
@@ -33,7 +37,7 @@ def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment
 
 def of_known(known: KnownDeployment) -> Deployment:
     """A known deployment with every name of its model and GPU."""
-    models, gpus = _names(known_models(), known.model), _names(hardware_table(), known.hardware)
+    models, gpus = model_names(known.model), _names(hardware_table(), known.hardware)
     return Deployment(known.name, known.facts, known.model, known.hardware, model_names=models, gpu_names=gpus)
 
 
@@ -44,6 +48,20 @@ def of_text(text: str) -> Deployment:
     if len(parts) not in (2, 3) or not all(parts) or not (tp.isascii() and tp.isdigit() and int(tp) > 0):
         raise InputError(f"--deployment {text}: is not MODEL,HARDWARE[,TP]: for example llama-2-7b,H100-SXM-80GB,1")
     return of_names(parts[0], parts[1], int(tp), f"--deployment {text}")
+
+
+def model_names(model: str) -> tuple[str, ...]:
+    """The other names of a known model: its aliases.
+
+    Of one of the user's own, the Hugging Face name that its config.json has, unless another model is known by it.
+    """
+    models = known_models()
+    if model not in own_models():
+        return _names(models, model)
+    published = models[model]["config"].get("_name_or_path")
+    if not isinstance(published, str) or not HUGGING_FACE.fullmatch(published) or published in models:
+        return ()
+    return (published,)
 
 
 def _names(table: Mapping[str, Mapping[str, Any]], name: str) -> tuple[str, ...]:

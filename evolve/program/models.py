@@ -14,6 +14,7 @@ from evaluator.deployments import GPU, known_gpu, known_model, read_config
 from evaluator.experiments import known_models, model_table
 from evaluator.own_models import VARIABLE, file_of, folder, forget, own_models, own_names
 from evolve import __version__
+from evolve.program.deployments import HUGGING_FACE, model_names
 from evolve.report.printing import prose
 from evolve.run.files import write_json
 from simulator.documents import read_json
@@ -172,11 +173,22 @@ def print_model(model: Model) -> None:
         f"weights of {a.weight_bits} bits" + (", fp8" if a.is_fp8 else ""),
         f"sampling {_sampled(model.generation_config)}" if model.generation_config is not None else
         "sampling unknown: taken as without top_p, top_k and repetition penalty: --generation-config FILE --replace",
+        _named_in_go(model.ident) if model.path else "",
     ]  # fmt: skip
     for line in filter(None, lines):
         prose(f"  {line}")
     for text in model.warnings:
         prose(f"  note: {text}")
+
+
+def _named_in_go(ident: str) -> str:
+    """Under which names emitted Go knows a model of the user's own: the host calls a model as Hugging Face does."""
+    if others := model_names(ident):
+        return f"in emitted Go also {', '.join(others)}, as its config.json says"
+    if HUGGING_FACE.fullmatch(ident):
+        return ""
+    name = f"in emitted Go {ident} alone: if the host calls it by its Hugging Face name, keep it under that"
+    return f"{name}, --id ORGANISATION/{ident}"
 
 
 def _sampled(terms: Mapping[str, Any]) -> str:

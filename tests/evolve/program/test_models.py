@@ -234,6 +234,26 @@ def done_or_refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     return capsys.readouterr().out
 
 
+def test_emitted_go_knows_a_model_by_its_hugging_face_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where its config.json has one, which is no folder and no other model's; else `model add` says how to give it."""
+
+    def added(name: str, *options: str, **changes: Any) -> tuple[str, str]:
+        out = " ".join(done(capsys, "model", "add", write(name, **changes), *options, "--replace").split())
+        ident = options[-1] if options else name
+        done(capsys, "emit", "floor", "--out", "go", "--model", ident, "--hardware", "H100")
+        return out, Path("go/fitted.go").read_text()
+
+    out, go = added("mine", _name_or_path="my-org/My-Model-8B")
+    assert "in emitted Go also my-org/My-Model-8B, as its config.json says" in out
+    assert '{"my-org/my-model-8b", "mine"}' in go  # the host's names are compared in lower case
+    for changes in {}, {"_name_or_path": "/home/me/mine"}, {"_name_or_path": "meta-llama/Llama-3.1-8B-Instruct"}:
+        out, go = added("mine", **changes)
+        assert "in emitted Go mine alone" in out and "--id ORGANISATION/mine" in out
+        assert ', "mine"}' not in go
+    out, go = added("mine", "--id", "my-org/mine")
+    assert "in emitted Go" not in out and '"my-org/mine"' in go
+
+
 def test_every_command_of_the_recipe_for_a_model_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     """docs/experiments.md, to the letter, on a machine without Go less --check."""
     page = (ROOT / "docs" / "experiments.md").read_text("utf-8")
