@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
+
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.metrics import LATENCIES, mean_abs
+from evaluator.requests import predicted_ms
 from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, error_rows, predictions, score_set
 from evolve.dimensions.evidence import Evidence
 from evolve.pool.process import Call
@@ -19,7 +22,10 @@ from evolve.run.selectors import positions
 from simulator.clock.run import HostileStep
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
+from simulator.experiment.observations import measured
+from simulator.experiment.trace import Recorded, Trace
 from simulator.language.ir import Expr, Field, Number, Op, Program, rebuilt, with_step_times
+from simulator.replay import replay
 from simulator.schema import KERNELS
 
 ALL = "all"
@@ -86,13 +92,52 @@ def under(experiments: Sequence[Experiment], program: Program, changed: Program)
     """The experiments as they would have been measured under another engine.
 
     Each observed figure is multiplied by the ratio of what `changed`, the program with the engine's change, predicts to
-    what `program` does.
+    what `program` does; where a trace recorded its requests, so is each of these.
     """
-    data = score_set(experiments)
+    moved = [_retimed(e, program, changed) for e in experiments]
+    data = score_set(moved)
     return [
-        replace(e, observed=_times(e.observed, after.predicted, before.predicted)) if e.observed else e
-        for e, before, after in zip(experiments, predictions(program, data), predictions(changed, data), strict=True)
+        replace(e, observed=_times(e.observed, after.predicted, before.predicted))
+        if e.observed and not _of_requests(e)
+        else e
+        for e, before, after in zip(moved, predictions(program, data), predictions(changed, data), strict=True)
     ]
+
+
+def _of_requests(experiment: Experiment) -> bool:
+    """Whether its observed figures are those of the recorded requests of a trace, not written in a file."""
+    source = experiment.workload.source
+    return isinstance(source, Trace) and experiment.observed == measured(source, len(experiment.workload.stages))
+
+
+def _retimed(experiment: Experiment, program: Program, changed: Program) -> Experiment:
+    """The experiment with the recorded requests of its trace as under another engine, which fits read, and with their
+    figures, if it has these; the experiment itself without a trace that recorded any.
+
+    A request's TTFT and the rest of its E2E are each multiplied by their own ratio, so that neither exceeds the E2E.
+    What does not complete under one of the two programs is left as it is.
+    """
+    source = experiment.workload.source
+    if not isinstance(source, Trace) or source.recorded is None:
+        return experiment
+    before, after = (predicted_ms(replay(experiment, p, SCORE_SEEDS[0])) for p in (program, changed))
+    e2e_ms, ttft_ms = source.recorded.e2e_ms, source.recorded.ttft_ms
+    whole, first = (_ratio(after[i], before[i]) for i in range(2))
+    rest = _ratio(after[0] - after[1], before[0] - before[1])
+    later_ms = ttft_ms * first
+    recorded = Recorded(np.where(np.isnan(ttft_ms), e2e_ms * whole, later_ms + (e2e_ms - ttft_ms) * rest), later_ms)
+    trace = replace(source, recorded=recorded, digest=f"{source.digest}:changed")
+    observed = experiment.observed
+    if _of_requests(experiment):
+        observed = measured(trace, len(experiment.workload.stages))
+    return replace(experiment, workload=replace(experiment.workload, source=trace), observed=observed)
+
+
+def _ratio(after: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """after / before, 1 where either is unknown or 0."""
+    ratio, known = np.ones_like(after), (after > 0.0) & (before > 0.0)
+    ratio[known] = after[known] / before[known]
+    return ratio
 
 
 def _times(observed: Observed, after: Observed, before: Observed) -> Observed:
