@@ -23,6 +23,7 @@ from evolve.dimensions.evidence import Evidence
 from evolve.dimensions.subject import Subject
 from evolve.pool.pool import Pool
 from evolve.report.table import counted
+from evolve.terminal import command
 from simulator.json import JsonObject
 from simulator.language.key import key
 
@@ -95,7 +96,7 @@ def report(subject: Subject, names: Sequence[str], pool: Pool) -> Report:
         key=key(subject.source.complete),
         data=subject.data,
         seeds=subject.seeds,
-        about=_about(subject),
+        about=" ".join(filter(None, (_about(subject), _unsound(subject)))),
         missing=tuple(_missing(subject)),
         dimensions=tuple(made),
     )
@@ -120,6 +121,15 @@ def _about(subject: Subject) -> str:
     count = len({e.model for e in fitted})
     runs, models_ = counted(len(fitted), "run"), counted(count, "model")
     return f"{subject.source.name} was fitted on {runs} of {models_} on {gpus}.{judged}"
+
+
+def _unsound(subject: Subject) -> str:
+    """That the program is not sound, a sentence; "" where nothing says so."""
+    record = subject.source.record
+    if record is None or record.sound:
+        return ""
+    check = command("check", subject.source.name, "--physics")
+    return f"It is not sound: it contradicts a datasheet or measured kernels (`{check}`)."
 
 
 def _missing(subject: Subject) -> list[str]:

@@ -17,6 +17,7 @@ from evolve.report.run import (
     rule_text,
     thinned,
     transfer_text,
+    unsound_text,
 )
 from evolve.report.table import Table, counted
 from evolve.run.files import write_text
@@ -44,6 +45,7 @@ def page(run: Run, report: RunReport, validations: int, sources: str) -> str:
     parts += [
         "## Champion",
         f"Proposal {best.id}, {best.operations} operations, {best.constants} constants, key `{best.key}`.",
+        f"**{text}**" if (text := unsound_text(report)) else "",
         f"```python\n{best.text.strip()}\n```",
         "\n".join(f"- {text}" for text in bounds_texts(best)),
         _choice(report, best, validations, sources),
@@ -82,8 +84,8 @@ def _facts(run: Run, report: RunReport) -> Table:
 def _choice(report: RunReport, best: Elite, validations: int, sources: str) -> str:
     seed = report.best_seed
     text = (
-        f"How it was chosen: {rule_text(report.rule)}. **In sample**: the errors on the fitted experiments are "
-        "those of a fit on these very runs, and program "
+        f"How it was chosen: {rule_text(report.rule, best.sound)}. **In sample**: the errors on the fitted experiments "
+        "are those of a fit on these very runs, and program "
         f"and constants were **chosen with hindsight** among {report.candidates} candidates. Only what is marked "
         "fitted was fitted."
     )

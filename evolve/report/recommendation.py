@@ -144,7 +144,7 @@ def _recommendation(
     ]
     return [
         f"**Program {best.id}**: {_origin(best, by_id)}, with {_size(best)}. {_descent(best, by_id)}".rstrip(),
-        f"Why: the champion is {rule_text(rule)}. Of {counted(kept, 'program')} in the archive {len(near)} "
+        f"Why: the champion is {rule_text(rule, best.sound)}. Of {counted(kept, 'program')} in the archive {len(near)} "
         f"{'is' if len(near) == 1 else 'are'} that near the lowest, {competing} of them "
         f"{'competes' if competing == 1 else 'compete'}, and none of these is smaller. {price}",
         "These errors are in sample: program and constants were chosen with these runs in sight.",

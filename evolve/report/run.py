@@ -63,6 +63,8 @@ def print_run(report: RunReport, known: bool = False) -> None:
     say("\nChampion", "bold", end="")
     say(f" (proposal {best.id}, {counts})\n")
     say(best.text)
+    if text := unsound_text(report):
+        prose(text, "bold")
     for text in bounds_texts(best):
         prose(f"- {text}")
     seeds = ERRORS_LEGEND.format(seeds=arrival_seeds(report.seeds))
@@ -198,7 +200,7 @@ def _print_gain(report: RunReport, best: Elite) -> None:
         f"Best seed ({seed.operator.removeprefix(SEED)}, fitted), by the arrival seeds of the search: joint error "
         f"{seed.joint:.2f} %, worst 3 {seed.worst3:.2f} %.\n"
         f"The champion compared with it: joint {best.joint:.2f} % ({change}), worst 3 {best.worst3:.2f} %.\n"
-        f"The champion is {rule_text(report.rule)}.\n"
+        f"The champion is {rule_text(report.rule, best.sound)}.\n"
     )
     if lowest := unsound(report, best):
         prose(
@@ -209,20 +211,39 @@ def _print_gain(report: RunReport, best: Elite) -> None:
 
 
 def unsound(report: RunReport, best: Elite) -> Elite | None:
-    """The program with the lowest joint error, if it is not the champion because it is not sound; else None."""
+    """The program with the lowest joint error, if it is not the champion because it is not sound; else None.
+
+    Where the champion is not sound either, the rule told them apart by something else.
+    """
+    if not best.sound:
+        return None
     seeds = [report.best_seed] if report.best_seed else []
     lowest = min([*seeds, *report.front], key=lambda e: e.joint, default=best)
     return None if lowest.sound or lowest.joint >= best.joint else lowest
 
 
-def rule_text(rule: Rule) -> str:
-    """How a champion is chosen, in words."""
+def unsound_text(report: RunReport) -> str:
+    """That the champion is not sound, and why it is the champion all the same; "" if it is sound, or there is none."""
+    best = report.champion
+    if best is None or best.sound:
+        return ""
+    check = command("check", f"{report.run}:{best.id}", "--physics")
+    return (
+        "The champion is not sound: it contradicts a datasheet or measured kernels, as every program does that this "
+        "run scored, so what it predicts beyond the fitted experiments cannot be right. "
+        f"`{check}` lists what it contradicts."
+    )
+
+
+def rule_text(rule: Rule, sound: bool = True) -> str:
+    """How a champion is chosen, in words. sound: whether any program that was scored is sound, else all compete."""
     least = {"joint": "joint error", "transfer": "mean of joint and transfer error"}[rule.by]
     nearest = f", in the {100 * rule.nearer:g} % of these nearest to the median of near-optimal programs,"
     nearer = nearest if rule.nearer < 1.0 else ""
+    which = " that contradict no datasheet" if sound else ", all of which contradict a datasheet or measured kernels"
     return (
         f"the simplest program within {100 * rule.within:g} % of the lowest {least}{nearer} among those with no "
-        f"experiment above {rule.worst_pct:g} % E2E that contradict no datasheet; where none "
+        f"experiment above {rule.worst_pct:g} % E2E{which}; where none "
         "is that good, that limit is dropped"
     )
 

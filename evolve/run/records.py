@@ -23,6 +23,10 @@ from simulator.experiment.experiment import NOT_MEASURED, Experiment, Observatio
 
 # Mean absolute E2E error on the fitted runs. The roofline, with nothing fitted, is 38 % off on the shipped ones.
 USELESS_PCT = 25.0
+UNSOUND = (
+    "the program contradicts a datasheet or measured kernels, so what it predicts beyond the fitted runs cannot be "
+    "right (`evolve check PROGRAM --physics` lists what)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,8 @@ class Record:
     as `measured`, of the experiments that these were fitted on; constants: by `method.name`; fitted_with: all
     experiments of a fit per model; simulated: ids of experiments, among these and those fitted before, whose times are
     a simulation's; steps: what was fitted first; found: of the shipped champion; run: path of the run
-    that the program is from; proposal: its proposal there.
+    that the program is from; proposal: its proposal there; sound: False if the run found that it contradicts a
+    datasheet or a measured kernel.
     """
 
     engine: str
@@ -102,6 +107,7 @@ class Record:
     found: FoundBy | None = None
     run: str | None = None
     proposal: Proposal | None = None
+    sound: bool = True
 
     @property
     def all_ranges(self) -> tuple[Ranges, ...]:
@@ -122,7 +128,7 @@ class Record:
     @property
     def cautions(self) -> tuple[str, ...]:
         """Reasons not to rely on the program, a line each: what it was fitted to, and how far off it is even there."""
-        lines = []
+        lines = [UNSOUND] if not self.sound else []
         if own := [name for name in self.simulated if name in self.fitted]:
             lines.append(
                 f"the constants are fitted to times of {', '.join(own)}, which {NOT_MEASURED}: they say nothing about "
@@ -165,6 +171,7 @@ class Record:
             "steps": asdict(self.steps) if self.steps else None,
             "found": asdict(self.found) if self.found else None,
             "run": self.run,
+            "sound": None if self.sound else False,
         }
         p = self.proposal
         if p:
@@ -232,6 +239,7 @@ def record_of(run: Run, elite: Elite, proposal: Proposal) -> Record:
         simulated=run.about.simulated,
         run=str(run.path),
         proposal=proposal,
+        sound=elite.sound,
     )
 
 
@@ -278,6 +286,7 @@ def read_record(value: object, where: str) -> Record | None:
         steps=_steps(top.section("steps", REMEDY)) if top.has("steps") else None,
         found=_found(top.section("found", REMEDY)) if top.has("found") else None,
         run=top.text("run", REMEDY) if top.has("run") else None,
+        sound=top.flag("sound", True),
     )
 
 

@@ -35,7 +35,8 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
     config, archive = run.config, story.population.archive
     names, fitted = names_of(story), followed.data.fitted
     ids = [e.id for e in fitted] or list(run.about.fitted)
-    _, rule = contenders(archive.members(), config.score.rule)
+    members = archive.members()
+    _, rule = contenders(members, config.score.rule)
     stages = story.population.stages
     return {
         "name": followed.name,
@@ -45,7 +46,7 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
         "seed": config.seed,
         "arrival_seeds": list(config.score.arrival_seeds),
         "islands": config.search.islands,
-        "rule": rule_text(config.score.rule),
+        "rule": rule_text(config.score.rule, not members or any(e.sound for e in members)),
         "grid": dict(zip(("operations", "features"), archive.grid.spans("–"), strict=True)),
         "experiments": experiments_json(followed.data, ids),
         "operators": list(names.operators),

@@ -74,6 +74,41 @@ def test_a_search_on_simulated_times_says_so_of_its_programs(run: Run) -> None:
     assert any(TOY in text for text in load(f"searched:{kept}").cautions)
 
 
+def test_a_champion_that_is_not_sound_says_so_wherever_it_goes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.assess.contradictions", lambda *_: ("kernels: decode: too fast",))
+    Path("own.config.yaml").write_text("data: {files: [data.yaml], predict_files: []}\nsearch: {finalists: 0}\n")
+    out, _ = run("run", "--config", "own.config.yaml", "--budget", "2", "--workers", "1", "--quiet", "--out", "searched")
+    front = json.loads(run("archive", "searched", "--json")[0])["front"]
+    assert not any(e["sound"] for e in front)
+    best = "searched:" + str(json.loads(Path("searched/report.json").read_text())["champion"]["id"])
+    of_run = "The champion is not sound: it contradicts a datasheet or measured kernels, as every program does that this"
+    chosen = "all of which contradict a datasheet or measured kernels; where none is that good"
+    page = " ".join(Path("searched/summary.md").read_text().split())
+    for text in (out, page):
+        assert of_run in text and f"evolve check {best} --physics" in text and chosen in text
+        assert "that contradict no datasheet" not in text and "cannot be the champion" not in text
+    said = "the program contradicts a datasheet or measured kernels"
+    of_data = "--experiments", "data.yaml", "--id", "dense-chat"
+    assert said in run("show", best)[0]
+    assert said in run("predict", best, *of_data)[0]
+    assert said in run("emit", best, *of_data, "--out", "go")[1]
+    assert f"**Before you use it**: {said}" in " ".join(Path("go/INTEGRATION.md").read_text().split())
+    assert f"It is not sound: it contradicts a datasheet or measured kernels (`evolve check {best} --physics`)" in (
+        run("report", "searched", "--only", "ease")[0]
+    )
+
+
+def test_a_sound_champion_has_no_such_caution(run: Run) -> None:
+    Path("own.config.yaml").write_text(
+        "data: {files: [data.yaml], predict_files: []}\nsearch: {finalists: 0}\nscore: {physics: false}\n"
+    )
+    out, _ = run("run", "--config", "own.config.yaml", "--budget", "2", "--workers", "1", "--quiet", "--out", "searched")
+    kept = json.loads(run("archive", "searched", "--json")[0])["front"][0]["id"]
+    record = load(f"searched:{kept}").record
+    assert record and record.sound and "sound" not in record.to_json()
+    assert "not sound:" not in out and "that contradict no datasheet" in out
+
+
 @pytest.mark.parametrize(
     ("e2e_pct", "useless"), [(USELESS_PCT, False), (-USELESS_PCT, False), (-USELESS_PCT - 0.1, True)]
 )
