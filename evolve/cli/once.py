@@ -1,20 +1,31 @@
-"""Options that take one value are given once: of two values, neither is dropped without a word."""
+"""What holds of every option, before a command runs: one that takes one value is given once, and with a value.
+
+Of two values, neither is dropped without a word; and an empty one, as of a shell variable that is not set, is not taken
+for an option that was left out.
+"""
 
 from __future__ import annotations
 
 import click
 
+from simulator.errors import InputError
+
+NAMING = (click.types.StringParamType, click.Path)  # of values that name something
+
 
 class OnceGroup(click.Group):
-    """A group whose commands refuse a second value for an option that takes one."""
+    """A group whose commands refuse a second value for an option that takes one, and values that name nothing."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that `args` name, and its own arguments. Raises UsageError for an option that is given twice."""
+        """The command that `args` name, and its own arguments. Raises UsageError for an option that is given twice, and
+        InputError for an empty value."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None:
-            check_once(click.Context(command, ctx, name, **command.context_settings), rest)
+            context = click.Context(command, ctx, name, **command.context_settings)
+            check_once(context, rest)
+            check_named(context, rest)
         return name, command, rest
 
 
@@ -31,3 +42,28 @@ def check_once(context: click.Context, args: list[str]) -> None:
         if parameter.name in seen:
             raise click.UsageError(f"{parameter.opts[0]} is given twice: it takes one value, give it once", context)
         seen.add(str(parameter.name))
+
+
+def check_named(context: click.Context, args: list[str]) -> None:
+    """Raises InputError if `args` of the context's command give a name, or a file, that is empty.
+
+    Options that check their own values say more than this.
+    """
+    given, _, order = context.command.make_parser(context).parse_args(list(args))
+    for parameter in order:
+        if not isinstance(parameter.type, NAMING) or (parameter.callback and parameter.nargs == 1):
+            continue
+        if any(not text.strip() for text in _texts(given.get(str(parameter.name)))):
+            what = parameter.metavar or "a value"
+            if isinstance(parameter, click.Option):
+                name, remedy = parameter.opts[0], f"give {what}{'' if parameter.required else ', or leave it out'}"
+            else:
+                name, remedy = what, "give a name"
+            raise InputError(f"{name} '': names nothing: {remedy}")
+
+
+def _texts(value: object) -> list[str]:
+    """The texts of a parsed value, of an option that may be repeated or takes several, too."""
+    if isinstance(value, list | tuple):
+        return [text for part in value for text in _texts(part)]
+    return [value] if isinstance(value, str) else []

@@ -15,6 +15,7 @@ import click
 import doc_tables
 import pytest
 import yaml
+from commands import commands
 from paths import ROOT
 
 from evaluator.experiments import hardware_table, model_table
@@ -283,3 +284,10 @@ def test_the_known_answers_of_the_results_are_those_of_the_report(row: str, cons
     (line,) = re.findall(rf"^\| {name} \|[^|]*\| 20 \|(.*)\|$", report, re.MULTILINE)
     expected = [float(cell) for cell in line.split("|")[:3]]
     assert [float(cell) for cell in shown.split("|")] == pytest.approx(expected, rel=2e-3, abs=0.06)
+
+
+def test_the_page_on_clusters_names_every_command_that_has_the_option() -> None:
+    sentence = (ROOT / "docs" / "cluster.md").read_text().split(", and changes nothing")[0].partition("option of")[2]
+    assert set(SPAN.findall(sentence)) == {
+        name for name, command in commands() if any("--cluster" in p.opts for p in command.params)
+    }

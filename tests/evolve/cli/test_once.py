@@ -7,11 +7,12 @@ import pytest
 from commands import commands, refused
 
 from evolve.cli import cli
-from evolve.cli.once import check_once
+from evolve.cli.once import NAMING, check_once
 
 OPTIONS = [(name, command, p) for name, command in commands() for p in command.params if isinstance(p, click.Option)]
 FLAGS = [each for each in OPTIONS if each[2].is_flag]
 LISTS = [each for each in OPTIONS if each[2].multiple]
+NAMED = [each for each in OPTIONS if isinstance(each[2].type, NAMING) and not each[2].is_flag and not each[2].callback]
 SINGLE = [each for each in OPTIONS if not each[2].is_flag and not each[2].multiple]
 
 
@@ -34,6 +35,27 @@ def test_an_option_of_one_value_is_given_once(
     problem = f"{option.opts[0]} is given twice: it takes one value, give it once: see `evolve {name} --help`"
     assert problem in refused(capsys, *name.split(), *given, *given)
     check_once(click.Context(command), given)
+
+
+@of(NAMED)
+def test_an_empty_name_is_not_taken_for_an_option_that_was_left_out(
+    name: str, command: click.Command, option: click.Option, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a shell variable that is not set."""
+    said = refused(capsys, *name.split(), option.opts[0], *[""] * option.nargs)
+    assert f"evolve: {option.opts[0]} '': names nothing: give " in said
+    assert ("leave it out" in said) != option.required
+
+
+def test_the_options_that_name_something_are_found() -> None:
+    found = {f"{name} {option.opts[0]}" for name, _, option in NAMED}
+    assert len(found) >= 80
+    assert {"drift --experiments", "predict --against", "fit --out", "emit --out", "report --experiments"} <= found
+
+
+@pytest.mark.parametrize("args", [("ingest", "", "--out", "o"), ("view", " "), ("predict", "")])
+def test_an_empty_argument_names_nothing_either(args: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert " '': names nothing: give a name" in refused(capsys, *args)
 
 
 @of([*FLAGS, *LISTS])

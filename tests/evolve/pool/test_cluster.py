@@ -245,7 +245,7 @@ def test_linear_algebra_has_a_digest_of_its_kernels() -> None:
         (["--cluster", "soup://here:1"], "--cluster soup://here:1: no scheduler answers (ValueError)"),
         (["--cluster", "tcp://here"], "--cluster tcp://here: has no port: write it like tcp://HOST:8786"),
         (["--cluster", "here:8786"], "--cluster here:8786: is not an address: write tcp://here:8786"),
-        (["--cluster", ""], "--cluster '': no such scheduler file: name one"),
+        (["--cluster", ""], "--cluster '': names nothing: give ADDRESS, or leave it out"),
         (["--cluster", str(ROOT / "README.md")], "README.md: line 1: not valid JSON"),
         (["--cluster", str(ROOT / "seeds" / "champion" / "run.json")], "run.json: names no address: it is not a file of"),
         (["--cluster", "local:2", "--workers", "2"], "--workers is for this machine, --cluster for others: give one"),

@@ -221,7 +221,7 @@ def test_a_bad_trace_is_one_line(files: Path, capsys: pytest.CaptureFixture[str]
         ((*BOTH, "--out", "no/such/folder.csv"), "no/such/folder.csv: cannot be written"),
         ((*BOTH, "--out", "case.json/x"), "case.json/x: cannot be written"),
         ((*BOTH, "--out", "."), ".: is a folder"),
-        ((*BOTH, "--out", ""), ".: is a folder"),
+        ((*BOTH, "--out", ""), "--out '': names nothing"),
         ((*BOTH, "--out", "trace.csv"), "trace.csv: is what is read"),
         ((*BOTH, "--model", "llama-2-7b", "--hardware", "H100-SXM-80GB"), "--model goes with --program"),
         ((*BOTH, "--program", "case.json", "--tp", "2"), "--tp needs --model and --hardware: a case names no model"),
