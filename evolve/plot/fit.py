@@ -43,8 +43,11 @@ class Point:
 
 @styled()
 def draw(forecasts: Forecasts) -> Figure:
-    """A panel for each latency. Raises InputError if nothing was observed."""
+    """A panel for each latency. Raises InputError if nothing was observed, or nothing that was is predicted."""
     if not any(points(forecasts.experiments, name) for name in MEANS):
+        if lost := [e.id for e in forecasts.experiments if e.empty and e.summary.observed]:
+            raise InputError(f"nothing to compare: no request of {lost[0]} completes in the replay: `evolve predict` "
+                             "says why: correct the engine's settings or the load")  # fmt: skip
         raise InputError("nothing to compare: no experiment has observed means: add measurements, or choose others")
     figure = Figure(figsize=(PAGE, 2.9))
     entries: dict[str, Artist] = {}

@@ -105,6 +105,14 @@ def _bounded(experiment: Experiment, bound: Prediction) -> Iterator[tuple[str, f
             yield name, mean, least
 
 
+def why_none_completes(prediction: Prediction) -> str:
+    """Why no request of a run completes in its replay, in a few words; "" if one does."""
+    if figure_of(prediction.predicted.summary, "e2e") is not None:
+        return ""
+    refused = prediction.refused >= prediction.gave_up
+    return "all are longer than max_model_len and were refused" if refused else "every client gives up"
+
+
 def refuse_absurd(experiments: Sequence[Experiment]) -> list[Prediction]:
     """What the datasheet allows at best for each experiment, under one arrival seed.
 

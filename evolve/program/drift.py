@@ -31,7 +31,7 @@ from evaluator.intervals import WAITING, Disagreement, Residual, disagreements, 
 from evaluator.metrics import LATENCIES
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
 from evolve import __version__
-from evolve.program.beware import refuse_absurd
+from evolve.program.beware import refuse_absurd, why_none_completes
 from evolve.program.drift_tests import (
     FIRST,
     LEVEL,
@@ -43,7 +43,7 @@ from evolve.program.drift_tests import (
     least_shifts_pct,
 )
 from evolve.program.prediction_intervals import class_of
-from evolve.run.data import fittable, nothing_to_fit, why_not_fitted
+from evolve.run.data import fittable, why_not_fitted
 from evolve.run.program import Source
 from evolve.run.records import Record
 from evolve.run.selectors import positions
@@ -62,6 +62,7 @@ NONE, ALPHA, BETA, BOTH, FORM, CANNOT_TELL = VERDICTS = (
     "cannot tell",
 )  # fmt: skip
 REFITS: dict[str, tuple[str, ...]] = {ALPHA: ("alpha",), BETA: ("beta",), BOTH: ("alpha", "beta")}  # words of --only
+FEW = 3  # ids that a message lists
 HELD_OUT, IN_SAMPLE = "held-out errors", "errors in sample"
 
 
@@ -155,13 +156,13 @@ class _Yardstick:
 def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     """Whether the program still predicts these runs as it predicts others, and what brings them back if not.
 
-    Overloaded runs, and those in which a queue may grow, are left out. Raises InputError if no run is left, or if
-    nothing says how far off the program may be.
+    Overloaded runs, those in which a queue may grow, and those of which no request completes in the replay are left
+    out. Raises InputError if no run is left, or if nothing says how far off the program may be.
     """
     offered = fittable(experiments)
     left_out = {e.id: why_not_fitted(e) for e in experiments if e not in offered}
     if not offered:
-        raise InputError(nothing_to_fit(experiments))
+        raise _none_left(left_out)
     if source.record is None:
         raise InputError(f"{source.name}: has no record of how far off it was where it was fitted: fit it first, "
                          f"`{command('fit', source.name, '--out', 'mine.py')}`")  # fmt: skip
@@ -171,12 +172,14 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     doubts = disagreements(program, trust.programs if trust else (), offered, SCORE_SEEDS[0])
     kept = []
     for i, (e, p, doubt) in enumerate(zip(offered, predicted, doubts, strict=True)):
-        if doubt.saturated > 0.0 or waiting_share(p) > WAITING:
+        if why := why_none_completes(p):
+            left_out[e.id] = f"no request of it completes in the replay: {why}"
+        elif doubt.saturated > 0.0 or waiting_share(p) > WAITING:
             left_out[e.id] = "a queue may grow in it, and then latencies depend on how long the load lasts"
         else:
             kept.append(i)
     if not kept:
-        raise InputError("in each of these runs a queue may grow, which shows no drift: measure at a lower rate")
+        raise _none_left(left_out)
     runs = [offered[i] for i in kept]
     measure = _yardstick(source.record, trust, runs, [predicted[i] for i in kept], [doubts[i] for i in kept])
     check = _Check(fit_set(runs), score_set(runs), measure)
@@ -195,9 +198,22 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
         residuals=residuals,
         tests=tests,
         refits=refits,
-        verdict=CANNOT_TELL if found == NONE and blind(residuals, tests) else found,
+        verdict=CANNOT_TELL if found == NONE and (not tests or blind(residuals, tests)) else found,
         undecided=tuple(_undecided(residuals, tests)),
     )
+
+
+def _none_left(left_out: Mapping[str, str]) -> InputError:
+    """The error that no run is left to compare with, by id of a run why it was left out."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in left_out.items():
+        by_reason.setdefault(why, []).append(name)
+    reasons = [
+        f"{', '.join(names[:FEW])}{f' and {len(names) - FEW} more' * (len(names) > FEW)}: {why}"
+        for why, names in by_reason.items()
+    ]
+    return InputError(f"no run can show drift ({'; '.join(reasons)}): give clean runs with observed means, whose rate "
+                      "the engine keeps up with, under the settings that it had")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -297,9 +313,9 @@ def _undecided(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest])
     channels = {t.channel for t in tests}
     lines = []
     if FIRST not in channels:
-        lines.append("no TTFT was measured: whether alpha holds is undecided")
+        lines.append("no TTFT could be compared: whether alpha holds is undecided")
     if PACE not in channels:
-        lines.append("neither ITL nor E2E was measured: whether beta holds is undecided")
+        lines.append("neither ITL nor E2E could be compared: whether beta holds is undecided")
     if unseen := blind(residuals, tests):
         lines.append(f"{' and '.join(unseen)}: not even times that double would be seen, so little is known of how far "
                      "off the program is: fit it on more runs, or from the shipped champion")  # fmt: skip

@@ -13,8 +13,9 @@ from evolve.terminal import suggest
 
 MOST_PCT = 1000  # a larger shift is only called so
 LEGEND = f"""\
-Residuals of load stages: log(observed / predicted) in percent, and in brackets divided by how far off they may be: the
-program's {{scale}}, and what one draw of arrivals changes. The tests share a level of {100 * LEVEL:g} %, so that of a
+Residuals of load stages: log(observed / predicted) in percent, above 0 where the engine took longer than predicted (the
+errors of `evolve predict` have the other sign), and in brackets divided by how far off they may be: the program's
+{{scale}}, and what one draw of arrivals changes. The tests share a level of {100 * LEVEL:g} %, so that of a
 hundred checks without drift about one is a false alarm. shift: the mean over models (Student's t). spread: how models
 and load stages differ from it (Fisher's F). pace: ITL, or E2E where none was measured."""
 
@@ -34,7 +35,8 @@ def print_drift(result: Drift, file: str) -> None:
     found = [
         f"{_percent(pct)} in {NAMES[channel]}" for channel, pct in result.least_shift_pct.items() if pct is not None
     ]
-    prose(f"- These runs would show a shift of the mean from {' or '.join(found)} on, no smaller one.")
+    if found:
+        prose(f"- These runs would show a shift of the mean from {' or '.join(found)} on, no smaller one.")
     if result.verdict == BOTH:
         prose("- Constants before the queue are named even if TTFT is as predicted: it contains steps, and with the "
               "recalibrated ones it would be off.")  # fmt: skip

@@ -35,7 +35,7 @@ USES = {
     BEFORE: "before, only a program that it was fitted from was fitted on this experiment",
     PARTLY: "% fitted, on so much of it, so errors are partly in sample (of traces, --part test has the rest)",
 }
-ERROR_LEGEND = "error: of the mean, percent of what was observed"
+ERROR_LEGEND = "error: (predicted - observed)/observed of the mean, in percent, so above 0 what was predicted too long"
 INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft_p99": "TTFT p99", "itl": "ITL mean"}
 INTERVALS_LEGEND = """\
 80 % intervals of a new measurement (--json has those of 95 % and of p90, too): by the errors on held-out runs, wider

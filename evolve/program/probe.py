@@ -29,6 +29,7 @@ from evaluator.intervals import (
 )
 from evaluator.score import MEANS, Prediction, predictions, score_set
 from evolve import __version__
+from evolve.program.beware import why_none_completes
 from evolve.program.loads import SEED, Planned
 from evolve.program.prior import Prior, logs, moved, sizes
 from evolve.report.printing import note, prose, show
@@ -40,6 +41,7 @@ from evolve.terminal import command, say, suggest
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
+from simulator.language.ir import Program
 
 LEGEND = """\
 The runs that are expected to leave the mean variance of the targets smallest, by a Gaussian of all runs together: how
@@ -67,7 +69,8 @@ class Target:
 class Probe:
     """What to measure, in this order, and what that is expected to do to the targets.
 
-    saturated: ids of targets in which a queue may grow: no run of these narrows them. width_pct: the mean width over
+    saturated: ids of targets in which a queue may grow: no run of these narrows them. lost: by id of a target of which
+    no request completes, why: it has no figures. width_pct: the mean width over
     targets and figures before, and after each run. missing: what the covariance lacks.
     """
 
@@ -78,6 +81,7 @@ class Probe:
     targets: tuple[Target, ...]
     saturated: tuple[str, ...]
     missing: tuple[str, ...]
+    lost: Mapping[str, str]
 
     @property
     def width_pct(self) -> list[float]:
@@ -104,6 +108,7 @@ class Probe:
                 for t in self.targets
             ],
             "saturated": list(self.saturated),
+            "lost": dict(self.lost),
             "width_80_pct": self.width_pct,
             "helps": self.helps,
             "missing": list(self.missing),
@@ -122,12 +127,18 @@ def trusted(source: Source) -> Trust:
 def probe(source: Source, trust: Trust, targets: Sequence[Experiment], offered: Sequence[Planned], count: int) -> Probe:
     """Up to `count` runs of those offered. Runs in which a queue may grow are not chosen.
 
-    Raises InputError if none is left, or if a queue may grow in every target.
+    Targets of which no request completes are none. Raises InputError if none is left, or if a queue may grow in every
+    target.
     """
     program, members = source.complete, trust.programs
     doubts = disagreements(program, members, [*targets, *(c.experiment for c in offered)], SEED)
-    aims = [e for e, d in zip(targets, doubts, strict=False) if d.saturated == 0.0]
+    lost = _without_figures(program, targets)
+    aims = [e for e, d in zip(targets, doubts, strict=False) if d.saturated == 0.0 and e.id not in lost]
     runs = [c for c, d in zip(offered, doubts[len(targets) :], strict=True) if d.saturated == 0.0]
+    if len(lost) == len(targets):
+        ident, why = next(iter(lost.items()))
+        raise InputError(f"no request of any target completes in the replay, as of {ident}: {why}: there is nothing to "
+                         "narrow: correct the engine's settings or the load")  # fmt: skip
     if not aims:
         raise InputError("a queue may grow in every target, and no calm run narrows that: give targets of lower rates")
     if not runs:
@@ -155,10 +166,17 @@ def probe(source: Source, trust: Trust, targets: Sequence[Experiment], offered: 
                 )
         widths = [_widths(trust.residuals(then if n else now), p, spread) for n, spread in enumerate(spreads)]
         found.append(Target(e.id, widths[0], tuple(widths[1:])))
-    queued = tuple(e.id for e in targets if e not in aims)
+    queued = tuple(e.id for e in targets if e not in aims and e.id not in lost)
     return Probe(
-        source.name, data_hash(targets), len(runs), tuple(runs[i] for i in chosen), tuple(found), queued, missing
+        source.name, data_hash(targets), len(runs), tuple(runs[i] for i in chosen), tuple(found), queued, missing,
+        lost,
     )
+
+
+def _without_figures(program: Program, targets: Sequence[Experiment]) -> dict[str, str]:
+    """By id, why no request of a target completes; those of which one does are left out."""
+    every = predictions(program, score_set(targets, [SEED]))
+    return {e.id: why for e, p in zip(targets, every, strict=True) if (why := why_none_completes(p))}
 
 
 def _widths(residuals: Sequence[Residual], prediction: Prediction, spread: np.ndarray) -> Widths:
@@ -188,6 +206,8 @@ def print_probe(result: Probe, out: Path | None) -> None:
     )
     for text in result.saturated:
         prose(f"- {text}: a queue may grow in it, which no run without a queue tells: not a target")
+    for text, why in result.lost.items():
+        prose(f"- {text}: no request of it completes in the replay, {why}: not a target")
     for text in result.missing:
         prose(f"- not counted: {text}")
     if out:

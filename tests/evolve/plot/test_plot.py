@@ -410,6 +410,13 @@ def test_experiments_without_observations_have_no_fit(tmp_path: Path, capsys: py
     assert line == "nothing to compare: no experiment has observed means: add measurements, or choose others"
 
 
+def test_observations_of_which_nothing_is_predicted_have_no_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data.yaml").write_text(tiny_world.DATA.replace("{name: code,", "{name: code, timeout_s: 0.001,"))
+    files = "--experiments", tmp_path / "data.yaml", "--out", tmp_path / "x.svg"
+    line = refused(capsys, "floor", "--kind", "fit", "--id", "dense-code", *files)
+    assert line.startswith("nothing to compare: no request of dense-code completes in the replay")
+
+
 def test_without_the_extra_it_says_what_to_install(
     tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -190,7 +190,7 @@ def test_what_cannot_be_compared_is_refused_in_a_line(tmp_path: Path, capsys: py
     data = tmp_path / "data.yaml"
     data.write_text(tiny_world.DATA)
     for args, words in (
-        (("champion", "--id", "dense-overloaded"), "quality is clean"),
+        (("champion", "--id", "dense-overloaded"), "no run can show drift (dense-overloaded: overloaded): give clean"),
         (("floor",), "has no record of how far off it was"),
         (("champion", "--id", "dense"), "no such experiment"),
     ):
@@ -207,6 +207,46 @@ def test_a_run_in_which_a_queue_may_grow_is_left_out_with_the_reason() -> None:
     full = replace(known["llama-2-7b-tp1-reasoning"], quality="clean")
     found = drift(load("champion"), [full, known["llama-2-7b-tp1-roleplay"]])
     assert found.used == ("llama-2-7b-tp1-roleplay",) and "a queue may grow" in found.left_out[full.id]
+
+
+NEVER = """
+- id: never
+  model: llama-2-7b
+  hardware: H100
+  engine: {max_model_len: 128}
+  workload: {name: chat, stages: [{rate: 5.0, duration_s: 15}], prompt_len: 300, output_len: 50}
+  observed: {summary: {e2e_ms: {mean: 330.2}, ttft_ms: {mean: 26.1}}}
+"""
+
+
+def test_a_run_of_which_no_request_completes_in_the_replay_is_left_out_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Clients of the second give up after 0.22 s: sooner than by the champion's times, not than by the datasheet's."""
+    data = tmp_path / "data.yaml"
+    impatient = NEVER.replace("engine: {max_model_len: 128}", "engine: {}").replace("{name:", "{timeout_s: 0.22, name:")
+    data.write_text(tiny_world.DATA.rstrip() + impatient)
+    command = ["drift", "champion", "--experiments", str(data), "--id"]
+    run_command([*command, "dense-code,never", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    why = "no request of it completes in the replay: every client gives up"
+    assert found["used"] == ["dense-code"] and found["left_out"] == {"never": why}
+    assert run_command([*command, "never"]) == 2
+    assert f"no run can show drift (never: {why})" in capsys.readouterr().err
+
+
+def test_without_anything_to_compare_nobody_can_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the second stage was observed, and its prompts are longer than the engine takes."""
+    load = "{name: chat, prompt_len: 30, output_len: 50, stages: [{rate: 5.0, duration_s: 15}, "
+    load += "{rate: 5.0, duration_s: 15, prompt_len: 300}]}"
+    text = NEVER.replace("{name: chat, stages: [{rate: 5.0, duration_s: 15}], prompt_len: 300, output_len: 50}", load)
+    seen = "{stages: [{}, {e2e_ms: {mean: 330.2}, ttft_ms: {mean: 26.1}}]}"
+    text = text.replace("{summary: {e2e_ms: {mean: 330.2}, ttft_ms: {mean: 26.1}}}", seen)
+    (tmp_path / "data.yaml").write_text("version: 1\nexperiments:" + text)
+    assert run_command(["drift", "champion", "--experiments", str(tmp_path / "data.yaml")]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "champion: cannot tell (1 run, 2 load stages)" in out and "would show a shift" not in out
+    assert "no TTFT could be compared" in out and "neither ITL nor E2E could be compared" in out
 
 
 def test_the_smallest_shift_that_is_found_is_found_and_a_smaller_one_is_not() -> None:

@@ -144,6 +144,20 @@ def test_the_command_writes_runs_that_predict_reads(capsys: pytest.CaptureFixtur
     assert "Nothing here would help" in shown and "Widths of 80 % intervals in percent of the prediction" in shown
 
 
+def test_a_target_of_which_no_request_completes_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lost = PLAN.partition("experiments:\n")[2].replace("id: plan", "id: lost").replace("{name: chat,", "{name: chat, timeout_s: 0.001,")
+    both, alone = tmp_path / "both.yaml", tmp_path / "lost.yaml"
+    both.write_text(PLAN.rstrip() + "\n" + lost)
+    alone.write_text("version: 1\nexperiments:\n" + lost)
+    result = probed(capsys, "--experiments", str(both), "--tp", "1", "--budget-runs", "1")
+    assert [t["id"] for t in result["targets"]] == ["plan"] and result["lost"] == {"lost": "every client gives up"}
+    assert all(math.isfinite(width) for width in result["width_80_pct"]) and not result["saturated"]
+    assert run_command(["probe", "--experiments", str(both), "--tp", "1", "--budget-runs", "1"]) == 0
+    assert "lost: no request of it completes in the replay, every client gives up" in " ".join(capsys.readouterr().out.split())
+    assert run_command(["probe", "--experiments", str(alone), "--tp", "1", "--budget-runs", "1", "--json"]) == 2
+    assert "no request of any target completes in the replay, as of lost: every client gives up" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
