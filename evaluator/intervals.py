@@ -36,6 +36,8 @@ PACES = (0.97, 1.03)
 # Share of the mean E2E spent in the queue, beyond which a queue grows: twice that of the fullest calm run shipped.
 WAITING = 0.05
 
+LONGER = 1.5  # times as long as the first half waits the second half of the requests, from which on the queue grows
+
 Interval = tuple[float, float]
 
 
@@ -112,6 +114,12 @@ def waiting_share(prediction: Prediction) -> float:
     """The share of the mean E2E that requests spend in the queue; 0 if none completes."""
     mean = figure_of(prediction.predicted.summary, "e2e")
     return prediction.components["waiting"] / mean if mean else 0.0
+
+
+def lengthens(prediction: Prediction) -> bool:
+    """Whether later requests wait longer than earlier ones: in a queue that grows steadily from an empty one the second
+    half of them waits three times as long as the first, in one that is merely long as long."""
+    return prediction.later_wait > LONGER
 
 
 def slowed(program: Program, factor: float) -> Program:

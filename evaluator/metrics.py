@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -98,6 +99,16 @@ def components_ms(replay: Replay) -> dict[str, float]:
         replay.completion_us * done.sum(),
     )
     return {part: float(total) / n / 1e3 for part, total in zip(PARTS, totals, strict=True)}
+
+
+def later_wait(replays: Sequence[Replay]) -> float:
+    """How many times as long the second half of the completed requests waits as the first; 1 if nobody waits."""
+    halves = [np.array_split(replay.waiting_us[replay.completed], 2) for replay in replays]
+    first_us, second_us = map(np.concatenate, zip(*halves, strict=True))
+    earlier, later = (float(part.mean()) if len(part) else 0.0 for part in (first_us, second_us))
+    if earlier == 0.0:
+        return math.inf if later else 1.0
+    return later / earlier
 
 
 def new_tokens(replay: Replay) -> np.ndarray:

@@ -13,6 +13,7 @@ from evaluator.metrics import (
     components_ms,
     error_pct,
     evicted,
+    later_wait,
     mean,
     mean_abs,
     observe_all,
@@ -57,7 +58,8 @@ class Prediction:
     The others are counts, the mean over seeds rounded up: times clamped, preemptions, requests refused (longer than
     max_model_len or than the KV cache), requests whose client gave up, turns of conversations that are `late`
     (workload.late_requests), `uncached` tokens (metrics.step_tokens) and
-    requests whose prompt was `evicted` from the cache and computed again. singles: the errors of single
+    requests whose prompt was `evicted` from the cache and computed again. later_wait:
+    how many times as long the second half of the requests waits as the first. singles: the errors of single
     requests, for a trace that has their latencies.
     """
 
@@ -71,6 +73,7 @@ class Prediction:
     late: int = 0
     uncached: int = 0
     evicted: int = 0
+    later_wait: float = 1.0
     singles: Singles | None = None
 
 
@@ -142,6 +145,7 @@ def prediction_of(experiment: Experiment, replays: Sequence[Replay], of_requests
         late=_mean_count(late_requests(experiment.workload, r.requests) for r in replays),
         uncached=_mean_count(map(step_tokens, replays)),
         evicted=_mean_count(map(evicted, replays)),
+        later_wait=later_wait(replays),
         singles=_singles(experiment, replays) if of_requests else None,
     )
 

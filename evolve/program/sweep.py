@@ -26,6 +26,7 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Workload
 from simulator.experiment.file import experiment_under
 from simulator.experiment.load import limits_of, load_of
+from simulator.experiment.trace import Trace
 from simulator.experiment.workload import at_rate, is_recorded, mean_rate, seeds_of, share_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
@@ -124,8 +125,10 @@ def sweep(
     """Replay every experiment at every combination under every arrival seed.
 
     load_rps: a load that replicas share equally, if the axes have no rates: the rates are the shares of one, two, three
-    ... replicas, as many as it takes to find the fewest.
+    ... replicas, as many as it takes to find the fewest. Raises InputError for a trace that has no rate.
     """
+    if axes.rate or load_rps is not None:
+        _refuse_at_once(written)
     program, trust = source.complete, trust_of(source)
     committee = trust.programs if trust else ()
     question = _Question(source, program, assemble(program), seeds, axes, limits, load_rps, trust, committee)
@@ -158,6 +161,16 @@ def sweep(
         intervals=trust is not None,
         uneven=uneven,
     )
+
+
+def _refuse_at_once(written: Sequence[Written]) -> None:
+    """Raises InputError for a trace whose requests all arrive at once: played slower or faster, it is the same."""
+    for w in written:
+        source = w.experiment.workload.source
+        if isinstance(source, Trace) and not source.requests.arrival_us.any():
+            text = "all requests of its trace arrive at once, so it has no rate that could be another"
+            raise InputError(f"experiment {w.experiment.id!r}: {text}: leave out rates and --load, or choose others "
+                             "with --id")  # fmt: skip
 
 
 def _tick(line: Line, experiment: str, done: Iterator[int]) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evaluator.intervals import WAITING, waiting_share
+from evaluator.intervals import WAITING, lengthens, waiting_share
 from evaluator.score import Prediction, prediction_of
 from evolve.program.beware import warnings
 from evolve.program.slo import Limit, meeting
-from evolve.program.sweep_result import LONGER, LOST, MOST_LOST, NOTHING, QUEUE, Figures
+from evolve.program.sweep_result import LOST, MOST_LOST, NOTHING, QUEUE, Figures
 from evolve.run.records import Record
 from simulator.experiment.experiment import Experiment, Workload
 from simulator.experiment.workload import duration_s, late_requests
@@ -40,9 +40,9 @@ def figures_of(
         goodput_rps=goodput,
         most_running=most_running,
         holds={limit.name: limit.holds(prediction.predicted.summary) for limit in limits},
-        fails=_fails(prediction, replays, limits),
+        fails=_fails(prediction, limits),
         seeds=len(replays),
-        seeds_holding=sum(not _fails(prediction_of(e, [r]), [r], limits) for r in replays),
+        seeds_holding=sum(not _fails(prediction_of(e, [r]), limits) for r in replays),
         warnings=(
             *warnings(record, e, prediction),
             *full * (most_running == e.engine.max_num_seqs),
@@ -65,24 +65,16 @@ def _in_stages(prediction: Prediction, limits: Sequence[Limit]) -> list[str]:
     return lines
 
 
-def _fails(prediction: Prediction, replays: Sequence[Replay], limits: Sequence[Limit]) -> tuple[str, ...]:
-    """The limits that do not hold, and QUEUE, LOST or NOTHING. `prediction`: of these replays."""
+def _fails(prediction: Prediction, limits: Sequence[Limit]) -> tuple[str, ...]:
+    """The limits that do not hold, and QUEUE, LOST or NOTHING."""
     run = prediction.predicted.summary
     missed = tuple(limit.name for limit in limits if limit.holds(run) is False)
     if run is None or run.e2e_ms.mean is None:
         return (*missed, NOTHING)
     completed, failed = run.completed or 0, run.failed or 0
-    grows = waiting_share(prediction) > WAITING and _waits_longer(replays)
+    grows = waiting_share(prediction) > WAITING and lengthens(prediction)
     lost = failed > MOST_LOST * (completed + failed)
     return (*missed, *[QUEUE] * grows, *[LOST] * lost)
-
-
-def _waits_longer(replays: Sequence[Replay]) -> bool:
-    """Whether the second half of the requests waits longer than the first: in a queue that grows steadily from an empty
-    one it waits three times as long, in one that is merely long as long."""
-    halves = [np.array_split(replay.waiting_us[replay.completed], 2) for replay in replays]
-    first, second = map(np.concatenate, zip(*halves, strict=True))
-    return bool(len(second) and second.mean() > LONGER * first.mean())
 
 
 def _most_running(replay: Replay) -> int:

@@ -27,7 +27,6 @@ RATES = (
     *("most_running", "seeds_holding"),
 )
 COUNTS = ("preemptions", "refused", "gave_up")  # of a prediction
-LONGER = 1.5  # times as long as the first half waits the second one, from which on a queue grows
 MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies would be beyond any p99
 
 

@@ -6,12 +6,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from evaluator.intervals import STATISTICS, WAITING
+from evaluator.intervals import LONGER, STATISTICS, WAITING
 from evolve.program.axes import Setting, figure, rate_figure
 from evolve.program.slo import Limit
 from evolve.program.sweep_result import (
     COUNTS,
-    LONGER,
     LOST,
     MOST_LOST,
     NOTHING,
@@ -30,7 +29,8 @@ UNITS = "requests/s; TTFT, E2E and ITL: ms; tokens/s: of answers"
 ITL_LEGEND = "ITL: a request's mean time per token after the first, so its p99 is over requests, not over tokens"
 WAITING_LEGEND = (
     f"waiting: share of the mean E2E spent in the queue; queue: beyond {100 * WAITING:.0f} %, and the second half of "
-    f"the requests waits {LONGER:g} times as long as the first, so the queue grows. running: most requests in a batch"
+    f"the requests waits {LONGER:g} times as long as the first, so the queue grows, or in a load of a minute or two "
+    "may only begin so. running: most requests in a batch"
 )
 CAPACITY = "Each deployment is one replica: L requests/s need L / (holds up to) of them, rounded up (--load L)"
 SHARES = "Replicas share the load equally, each with arrivals and stages as in the experiments file"

@@ -340,6 +340,42 @@ def test_a_rate_at_which_requests_are_lost_does_not_hold(tmp_path: Path, capsys:
     assert "arrival seeds" not in out and "requests fail: more than 1 % are refused" in out
 
 
+def test_a_trace_whose_requests_arrive_at_once_has_no_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text("arrival_s,input_len,output_len\n" + "0,300,50\n" * 40)
+    entry = {"id": "burst", "model": "llama-2-7b", "hardware": "H100", "workload": {"name": "t", "trace": "t.csv"}}
+    file = tmp_path / "trace.yaml"
+    file.write_text(yaml.safe_dump({"version": 1, "experiments": [entry]}))
+    for asked in (("--sweep", "rate=1,2"), ("--load", "5")):
+        said = refused(capsys, "predict", "champion", "--experiments", file, *asked)
+        assert "experiment 'burst': all requests of its trace arrive at once, so it has no rate" in said
+    assert len(printed(capsys, "--experiments", file, "--sweep", "max_num_seqs=16,32")["rows"]) == 2
+
+
+def test_a_queue_that_is_long_in_every_burst_does_not_grow_in_words_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bursts of 60 wait for 4 places, most of their time, and the last burst as long as the first: no knee."""
+    load = {"arrival": {"burst": {"size": 60}}, "stages": [{"rate": 2.0, "duration_s": 600}]}
+    file = plan(tmp_path, "dense-chat", {"max_num_seqs": 4}, **load)
+    [row] = printed(capsys, "--experiments", file, "--sweep", "rate=2")["rows"]
+    assert row["waiting_share"] > 0.5 and row["fails"] == []
+    for warnings in (row["warnings"], single(capsys, file)["warnings"]):
+        [text] = [text for text in warnings if " queue: " in text]
+        assert text.startswith("the program predicts a long queue: requests wait longer than they are served, later ones")
+
+
+def test_where_a_growing_queue_is_predicted_the_table_says_that_the_queue_grows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = plan(tmp_path, "dense-chat", {"max_num_seqs": 4}, stages=[{"rate": 2.0, "duration_s": 120}])
+    growing = 0
+    for row in printed(capsys, "--experiments", file, "--sweep", "rate=4:40:4")["rows"]:
+        said = any("predicts a growing queue" in text for text in row["warnings"])
+        assert "queue grows" in row["fails"] or not said
+        growing += said
+    assert growing
+
+
 def test_later_turns_after_the_last_stage_are_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Eight turns, 20 s of thought before each but the first: conversations last 140 s, stages 30 s."""
     load = {"session": {"turns": 8, "think_time_s": 20}, "shared_prefix": None, "prompt_len": 50}
