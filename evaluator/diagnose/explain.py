@@ -76,6 +76,14 @@ def costs(problem: Problem) -> np.ndarray:
     return share
 
 
+def without_effect(problem: Problem) -> np.ndarray:
+    """bool[theta]: whether a constant moves no figure that was observed, so that only the prior decides it."""
+    slope, _ = _residual_matrix(problem)
+    seen = int((~np.isnan(problem.data.stages.observed_ms)).sum())  # rows below are the prior's
+    idle: np.ndarray = np.all(slope[:seen] == 0.0, axis=0)
+    return idle
+
+
 def _residual_matrix(
     problem: Problem, extended: Program | None = None, new: slice = slice(0)
 ) -> tuple[np.ndarray, np.ndarray]:

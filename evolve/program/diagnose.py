@@ -16,7 +16,7 @@ import numpy as np
 from evaluator.assess import prepare
 from evaluator.diagnose.diagnose import Diagnosis
 from evaluator.diagnose.diagnose import diagnose as diagnosis_of
-from evaluator.diagnose.explain import costs, gains
+from evaluator.diagnose.explain import costs, gains, without_effect
 from evaluator.experiments import data_hash
 from evaluator.fit.problem import Problem, problem_of
 from evaluator.score import SCORE_SEEDS
@@ -71,7 +71,7 @@ class Findings:
     fitted_share: by experiment, the share that the program was fitted on, so that its errors are in sample; None if
     unknown. fitted_by_predecessor: the ids of those that a program was fitted on from which this one was fitted.
     add: the terms with the largest gains, first the largest. drop: the constants with the smallest costs, first the
-    smallest.
+    smallest; without_effect: those that change nothing on these runs, by `method.name`, which have no cost.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Findings:
     diagnosis: Diagnosis
     add: tuple[Addition, ...]
     drop: tuple[Removal, ...]
+    without_effect: tuple[str, ...]
 
     def to_json(self) -> JsonObject:
         d = self.diagnosis
@@ -103,6 +104,7 @@ class Findings:
             "worst": [asdict(b) for b in d.worst],
             "add": [asdict(a) | {"alike": list(a.alike)} for a in self.add],
             "drop": [asdict(r) for r in self.drop],
+            "without_effect": list(self.without_effect),
         }
 
 
@@ -140,7 +142,7 @@ def diagnose(
         [e.id for e in experiments if fitted_by_predecessor(source.record, e)],
         diagnosis_of(program, data),
         _additions(problem, words),
-        _removals(problem),
+        *_removals(problem),
     )
 
 
@@ -163,13 +165,17 @@ def _spelled(factors: Sequence[Expr]) -> str:
     return " * ".join(map(spell, factors)) or "a constant"
 
 
-def _removals(problem: Problem) -> tuple[Removal, ...]:
+def _removals(problem: Problem) -> tuple[tuple[Removal, ...], tuple[str, ...]]:
+    """The constants that these runs would miss least, and those that change nothing on them."""
     functions = problem.program.functions
     names = [(f.name, c) for f in functions for c in f.constants]
     linear = {(f.name, name) for f in functions for name in affine(f).linear}
-    found = [
-        Removal(method, c.name, c.value, float(cost))
-        for (method, c), cost in zip(names, costs(problem), strict=True)
-        if c.value and (method, c.name) in linear
-    ]
-    return tuple(sorted(found, key=lambda r: r.cost)[:MOST])
+    found, idle = list[Removal](), list[str]()
+    for (method, c), cost, none in zip(names, costs(problem), without_effect(problem), strict=True):
+        if not c.value or (method, c.name) not in linear:
+            continue
+        if none:
+            idle.append(f"{method}.{c.name}")
+        else:
+            found.append(Removal(method, c.name, c.value, float(cost)))
+    return tuple(sorted(found, key=lambda r: r.cost)[:MOST]), tuple(idle)

@@ -51,6 +51,8 @@ def print_findings(f: Findings) -> None:
     else:
         prose("No term would remove any of the residuals.")
     show(_removals_table(f))
+    for name in f.without_effect:
+        prose(f"- {name} has no effect on these runs: they say nothing about it")
 
 
 def _errors_table(f: Findings) -> Table:

@@ -61,6 +61,18 @@ def test_a_true_law_asks_for_little_and_would_miss_all_of_its_terms(runs: list) 
     assert (found.drop[0].constant, found.drop[1].cost > 1.0) == ("r", True) and found.drop[0].cost < 0.1
 
 
+def test_a_constant_that_these_runs_do_not_read_has_no_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    """The champion's factor of quantized experts, on a dense model with weights of 16 bits."""
+    args = ["diagnose", "champion", "--id", "llama-2-7b-tp1-general"]
+    assert run_command([*args, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["without_effect"] and {"step_time.kernel_moe_quantized"} <= {*found["without_effect"]}
+    assert not {f"{r['method']}.{r['constant']}" for r in found["drop"]} & {*found["without_effect"]}
+    assert run_command(args) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "step_time.kernel_moe_quantized has no effect on these runs: they say nothing about it" in out
+
+
 def test_terms_that_do_the_same_on_these_runs_are_one(runs: list) -> None:  # type: ignore[type-arg]
     same = findings(NO_LAYERS, runs[:1]).add  # of a single deployment the size of a layer is a constant
     batch = next(a for a in same if a.term == "b.graph_batch")
