@@ -148,10 +148,14 @@ def _entry(path: Path, number: int, line: _Line) -> JsonObject:
 
 
 def _parted(line: bytes) -> tuple[bytes, bytes | None]:
-    """A line without its check, and the check, None if it has none."""
-    suffix = line[-_SUFFIX:]
+    """A line without its check, and the check, None if it has none.
+
+    A carriage return after a check does not count: an editor or a tool for texts may have put it there.
+    """
+    written = line.removesuffix(b"\r")
+    suffix = written[-_SUFFIX:]
     if suffix.startswith(_CHECK) and suffix.endswith(_END):
-        return line[:-_SUFFIX] + b"}", suffix[len(_CHECK) : -len(_END)]
+        return written[:-_SUFFIX] + b"}", suffix[len(_CHECK) : -len(_END)]
     return line, None
 
 

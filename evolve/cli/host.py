@@ -117,7 +117,7 @@ def emit(program: str | None, target: str, out: Path | None, into: Path | None, 
         emitted = emitting.emit_for_host(source, target, out, backend, again)
     else:
         emitted = emitting.emit_to(source, target, out, deployments, backend, again)
-    notes = emitting.unlike_host(named_by_id)
+    notes = (*emitting.alike(deployments), *emitting.unlike_host(named_by_id))
     if clone and not source.fitted_before:
         notes += (f"{source.name}: has no record of a fit: `{command('fit', program, '--out', 'mine.py')}` fits it",)
     if clone is None:

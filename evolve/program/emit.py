@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evaluator.deployments import GPU, measured_deployments
@@ -174,6 +174,19 @@ def _emitted(
     own = Deployments({d.name: d.facts for d in deployments})
     refused = tuple(complaints(program, own if deployments else deployments_of(bundled_experiments())))
     return Emitted(program, target, name, out, files, tuple(deployments), refused, cautions, tuple(recorded), host)
+
+
+def alike(deployments: Sequence[Deployment]) -> tuple[str, ...]:
+    """A line for each deployment that is the same as one before it, under another name."""
+    first: list[Deployment] = []
+    lines = []
+    for d in deployments:
+        same = next((one.name for one in first if replace(one, name=d.name) == d), None)
+        if same is None:
+            first.append(d)
+        else:
+            lines.append(f"{d.name} is the same deployment as {same}, so the Go has it twice: leave one of the two out")
+    return tuple(lines)
 
 
 def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:

@@ -208,7 +208,18 @@ def test_deployments_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
     same = emitted("--model", "llama-2-7b", "--hardware", "H100")
     assert same == emitted("--deployment", "llama-2-7b,H100") == emitted("--deployment", "llama-2-7b, H100, 1")
     assert emitted("--id", "llama-2-7b-tp1-general", "--id", "llama-2-7b-tp1-general").count("func NewFittedFor") == 1
-    assert f"{tmp_path}/go: INTEGRATION.md, fitted.go, {DEFAULT.deployments_file}" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert (
+        f"{tmp_path}/go: INTEGRATION.md, fitted.go, {DEFAULT.deployments_file}" in out and "same deployment" not in err
+    )
+
+
+def test_one_deployment_under_two_names_has_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = "llama-2-7b-tp1-general,mixtral-8x7b-tp2-general,llama-2-7b-tp1-codegen"
+    assert run_command(["emit", "kernels", "--out", str(tmp_path / "go"), "--id", ids]) == 0
+    note = "llama-2-7b-tp1-codegen is the same deployment as llama-2-7b-tp1-general, so the Go has it twice"
+    err = capsys.readouterr().err
+    assert note in err and err.count("is the same deployment as") == 1
 
 
 @pytest.mark.parametrize(

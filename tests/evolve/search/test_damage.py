@@ -53,6 +53,24 @@ def test_a_missing_journal_is_said_to_be_missing(
         assert f"{run}/journal.jsonl: is missing: restore it from a copy" in capsys.readouterr().err
 
 
+def test_a_journal_whose_lines_end_like_those_of_windows_is_checked(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tiny_world.copy(finished, tmp_path)
+    whole = (run / "journal.jsonl").read_bytes()
+    (run / "journal.jsonl").write_bytes(whole.replace(b"\n", b"\r\n"))
+    assert run_command(["archive", str(run)]) == 0
+    assert "older release" not in capsys.readouterr().out
+    damaged = whole.replace(b"\n", b"\r\n").replace(b'"id":7', b'"id":8', 1)
+    (run / "journal.jsonl").write_bytes(damaged)
+    assert run_command(["archive", str(run)]) == 2
+    assert "not the line that was written here" in capsys.readouterr().err
+    lines = whole.splitlines(keepends=True)
+    (run / "journal.jsonl").write_bytes(b"".join(lines[:9]).replace(b"\n", b"\r\n"))
+    assert resume(run) == 0  # and goes on as if it had never been converted
+    assert (run / "journal.jsonl").read_bytes().replace(b"\r\n", b"\n") == whole
+
+
 def test_a_journal_of_an_older_release_is_said_to_be_unchecked(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
