@@ -109,6 +109,8 @@ def why_none_completes(prediction: Prediction) -> str:
     """Why no request of a run completes in its replay, in a few words; "" if one does."""
     if figure_of(prediction.predicted.summary, "e2e") is not None:
         return ""
+    if not _requests(prediction):
+        return "none arrives"
     refused = prediction.refused >= prediction.gave_up
     return "all are longer than max_model_len and were refused" if refused else "every client gives up"
 
@@ -121,24 +123,16 @@ def refuse_absurd(experiments: Sequence[Experiment]) -> list[Prediction]:
     """
     bounds = predictions(datasheet(), score_set(experiments, SCORE_SEEDS[:1]))
     for e, bound in zip(experiments, bounds, strict=True):
-        if lines := (*_never(e, bound), *too_fast(e, bound, ABSURD), *too_slow(e, bound)):
+        if lines := (*_never(bound), *too_fast(e, bound, ABSURD), *too_slow(e, bound)):
             raise InputError(f"experiment {e.id!r}: {lines[0]}")
     return bounds
 
 
-def _never(experiment: Experiment, bound: Prediction) -> list[str]:
-    """A line if no request completes, although latencies were observed."""
-    summary = bound.predicted.summary
-    if summary and summary.completed:
-        return []
-    latencies = "but latencies were observed"
-    if not _requests(bound):
-        return [f"no request arrives, {latencies}: correct the rates, or duration_s"]
-    if not bound.gave_up:
-        longest = f"max_model_len {experiment.facts['max_model_len']:.0f}, or than the KV cache"
-        return [f"every request is longer than {longest}, so none completes, {latencies}: correct `engine`"]
-    gives_up = f"every client gives up after {experiment.workload.timeout_s:g} s"
-    return [f"{gives_up}, so no request completes at what the datasheet allows, {latencies}: correct timeout_s"]
+def _never(bound: Prediction) -> list[str]:
+    """A line if no request completes at what the datasheet allows, although latencies were observed."""
+    why = why_none_completes(bound)
+    text = f"latencies were observed, but no request completes at what the datasheet allows ({why})"
+    return [f"{text}: correct max_model_len, timeout_s or the load"] if why else []
 
 
 def counted_twice(experiments: Sequence[Experiment]) -> dict[str, tuple[str, ...]]:

@@ -551,8 +551,10 @@ experiments:
     assert "nothing completes" in out and "long: no request completes, for the reasons below" in out
     assert "75 of 75 requests are longer than max_model_len and were refused" in out
     args = ("run", "--experiments", str(files / "long.yaml"), "--budget", "8", "--workers", "1", "--quiet")
-    status, out, _ = run(capsys, *args, "--out", str(files / "run"))
-    assert status == 1 and "no request of long completes: all are longer than max_model_len and were refused" in out
+    status, _, err = run(capsys, *args, "--out", str(files / "run"))
+    assert status == 2 and "experiment 'long': latencies were observed, but no request completes" in err
+    assert "(all are longer than max_model_len and were refused): correct max_model_len" in err
+    assert not (files / "run").exists()
 
 
 def test_predict_warns_where_the_datasheet_is_beaten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
