@@ -103,7 +103,7 @@ def calibrate(
     tries = _tries(source, problem, settings.methods, score, pool)
     best = min(tries, key=lambda t: t.fit.loss)
     best, start = _from_elsewhere(source, problem, best, score, pool)
-    trust, no_trust = _trust(source, data, best, settings)
+    trust, no_trust = _trust(source, data, best, settings, pool)
     certainty = certainties(best.fit.problem, best.fit.phi)
     old = known_constants(source.record, source.complete)
     kept = old if settings.loss.is_mean else {n: c for n, c in (old or {}).items() if not n.startswith("step_time.")}
@@ -178,7 +178,9 @@ def _problem(
     return problem_of(program, data, held, fitted_before, in_steps), first
 
 
-def _trust(source: Source, data: FitSet, best: Try, settings: Settings) -> tuple[Trust | None, str | None]:
+def _trust(
+    source: Source, data: FitSet, best: Try, settings: Settings, pool: Pool
+) -> tuple[Trust | None, str | None]:
     """What intervals of the fitted program are made of, and why not, if those of the source have something.
 
     The committee is fitted as the program is: from its own constants, on the same runs. A member that cannot be is left
@@ -192,19 +194,25 @@ def _trust(source: Source, data: FitSet, best: Try, settings: Settings) -> tuple
     if not settings.shared:
         return None, "near-optimal programs are fitted with constants for all models: leave --scope and --per-model out"
     measured = all(has_curves(e.facts) for e in data.experiments)
-    fitted = []
-    for member in map(complete, trust.programs):
-        if not measured and assemble(member).curves:
-            continue
-        try:
-            problem, _ = _problem(member, data, True, settings)
-        except InputError:
-            return None, "--only names constants that near-optimal programs lack: name alpha, beta or methods"
-        with suppress(HostileStep):
-            fitted.append(fit_scoped(problem, best.method).programs[0])
-    texts = tuple(unparse(brief(program)) for program in fitted)
+    members = [m for m in map(complete, trust.programs) if measured or not assemble(m).curves]
+    prepared = parcel_of(data, settings, best.method)
+    calls = [Call(_fitted_member, (member,), parcel=prepared) for member in members]
+    try:
+        fitted = pool.all_of(calls, "near-optimal programs fitted, for intervals")
+    except InputError:
+        return None, "--only names constants that near-optimal programs lack: name alpha, beta or methods"
+    texts = tuple(unparse(brief(program)) for program in fitted if program)
     own = data_hash(data.experiments)
     return replace(trust, key=key(best.fit.programs[0]), committee=texts, data=own), None
+
+
+def _fitted_member(data: tuple[FitSet, Settings, str], member: Program) -> Program | None:
+    """A program of the committee, fitted; None if it meets step times out of range."""
+    fitted, settings, method = data
+    problem, _ = _problem(member, fitted, True, settings)
+    with suppress(HostileStep):
+        return fit_scoped(problem, method).programs[0]
+    return None
 
 
 def _tries(
