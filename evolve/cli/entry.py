@@ -18,7 +18,7 @@ import click
 
 from evolve import __version__, processes
 from evolve.cli.endings import Ended, fail
-from evolve.cli.once import OnceGroup
+from evolve.cli.values import StrictGroup
 from evolve.processes import WorkStopped
 from evolve.terminal import say
 from simulator.errors import InputError
@@ -122,7 +122,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(OnceGroup):
+class LazyGroup(StrictGroup):
     """A group that imports a command's module when the command is named, so that `evolve --help` answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

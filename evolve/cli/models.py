@@ -8,12 +8,12 @@ import click
 
 from evaluator.own_models import file_of, own_models
 from evolve.cli.endings import print_json
-from evolve.cli.once import OnceGroup
+from evolve.cli.values import StrictGroup
 from evolve.program import models
 from evolve.terminal import say
 
 
-@click.group(cls=OnceGroup)
+@click.group(cls=StrictGroup)
 def model() -> None:
     """Keep models of your own, so that every command knows them by name.
 

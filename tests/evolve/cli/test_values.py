@@ -7,7 +7,7 @@ import pytest
 from commands import commands, refused
 
 from evolve.cli import cli
-from evolve.cli.once import NAMING, check_once
+from evolve.cli.values import NAMING, check_once
 
 OPTIONS = [(name, command, p) for name, command in commands() for p in command.params if isinstance(p, click.Option)]
 FLAGS = [each for each in OPTIONS if each[2].is_flag]

@@ -1,4 +1,4 @@
-"""What holds of every option, before a command runs: one that takes one value is given once, and with a value.
+"""The values of options as they are given: one that takes one value has one, and none is empty.
 
 Of two values, neither is dropped without a word; and an empty one, as of a shell variable that is not set, is not taken
 for an option that was left out.
@@ -13,7 +13,7 @@ from simulator.errors import InputError
 NAMING = (click.types.StringParamType, click.Path)  # of values that name something
 
 
-class OnceGroup(click.Group):
+class StrictGroup(click.Group):
     """A group whose commands refuse a second value for an option that takes one, and values that name nothing."""
 
     def resolve_command(
