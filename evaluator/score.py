@@ -58,9 +58,9 @@ class Prediction:
     The others are counts, the mean over seeds rounded up: times clamped, preemptions, requests refused (longer than
     max_model_len or than the KV cache), requests whose client gave up, turns of conversations that are `late`
     (workload.late_requests), `uncached` tokens (metrics.step_tokens) and
-    requests whose prompt was `evicted` from the cache and computed again. later_wait:
-    how many times as long the second half of the requests waits as the first. singles: the errors of single
-    requests, for a trace that has their latencies.
+    requests whose prompt was `evicted` from the cache and computed again. later_wait: how many times as long the second
+    half of the requests waits as the first. singles: the errors of single requests, for a trace that has their
+    latencies.
     """
 
     experiment: str

@@ -53,7 +53,8 @@ def corrected(
     scales = problem.scales(phi)
     for i in range(corrections):
         phi = problem.rounded(method(problem, phi, ratio, scales, i == 0))
-        first = phi if i == 0 else first
+        if i == 0:
+            first = phi
         if i == 0 and most < math.inf and (joint := data.joint(problem.predict(phi) * ratio)) > most:
             raise Hopeless(joint, most)
         # Under this ratio the mean field's loss at the previous phi was the loss of the previous replay.

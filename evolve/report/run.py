@@ -230,7 +230,7 @@ def unsound_text(report: RunReport) -> str:
     check = command("check", f"{report.run}:{best.id}", "--physics")
     return (
         "The champion is not sound: it contradicts a datasheet or measured kernels, as every program does that this "
-        "run scored, so what it predicts beyond the fitted experiments cannot be right. "
+        "run scored, so beyond the fitted experiments it may predict what no GPU can do. "
         f"`{check}` lists what it contradicts."
     )
 

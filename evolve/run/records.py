@@ -24,8 +24,8 @@ from simulator.experiment.experiment import NOT_MEASURED, Experiment, Observatio
 # Mean absolute E2E error on the fitted runs. The roofline, with nothing fitted, is 38 % off on the shipped ones.
 USELESS_PCT = 25.0
 UNSOUND = (
-    "the program contradicts a datasheet or measured kernels, so what it predicts beyond the fitted runs cannot be "
-    "right (`evolve check PROGRAM --physics` lists what)"
+    "the program contradicts a datasheet or measured kernels, so beyond the fitted runs it may predict what no GPU can "
+    "do (`evolve check PROGRAM --physics` lists what)"
 )
 
 
