@@ -109,7 +109,7 @@ def step_us(rows, static, step, raw, slot, v, n, k, chunk, earlier, prompt, shor
     v[raw + PROMPT_PAIRS] = k * chunk * (2.0 * prompt + chunk)
     v[raw + KV_SUM] = n * context + k * earlier
     v[raw + KV_MAX] = max(longest, earlier) if k > 0 else longest
-    v[raw + KV_VAR] = span * span / 12.0 if n > 0 else 0.0  # of the uniform distribution
+    v[raw + KV_VAR] = span * span / 12.0 if n > 1 else 0.0  # of the uniform distribution; one context does not vary
     v[raw + KV_DECODE_SUM] = n * context
     v[raw + KV_DECODE_MAX] = longest
     run(rows, static, step, v)

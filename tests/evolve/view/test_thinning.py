@@ -95,5 +95,5 @@ def test_a_page_that_follows_a_huge_run_gets_it_thinned(
 ) -> None:
     assert live(run, ids) == run
     monkeypatch.setattr(thinning, "LIVE", 17)
-    assert live(run, ids)["thinned"]["of"] == 34 and set(by_id(live(run, ids))) >= ids
+    assert live(run, ids)["thinned"]["of"] == len(by_id(run)) and set(by_id(live(run, ids))) >= ids
     assert exporting.MOST_BYTES == 8_000_000 and len(pack(live(run, ids))) < len(pack(run))
