@@ -31,6 +31,7 @@ from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import Replay, replay_all
 
+ALL_GIVE_UP, ALL_REFUSED = "every client gives up", "all are longer than max_model_len and were refused"
 SCORE_SEEDS = (1, 2, 3)  # arrival seeds of reported figures; a fit uses other seeds
 
 
@@ -189,7 +190,7 @@ def score(code: Code, theta: Sequence[float], data: ScoreSet, moe_weight: float 
         summary = e.observed.summary if e.observed else None
         if summary is not None and _lacking(row, summary):
             accepted = any(load.accepted.any() for load in loads)
-            why = "every client gives up" if accepted else "all are longer than max_model_len and were refused"
+            why = ALL_GIVE_UP if accepted else ALL_REFUSED
             raise NothingCompletes(f"no request of {e.id} completes: {why}")
     return summarise(rows, {e.id: moe_weight for e in data.experiments if e.facts["is_moe"]})
 

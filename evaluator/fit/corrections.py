@@ -55,8 +55,8 @@ def corrected(
         phi = problem.rounded(method(problem, phi, ratio, scales, i == 0))
         if i == 0:
             first = phi
-        if i == 0 and most < math.inf and (joint := data.joint(problem.predict(phi) * ratio)) > most:
-            raise Hopeless(joint, most)
+            if most < math.inf and (joint := data.joint(problem.predict(phi) * ratio)) > most:
+                raise Hopeless(joint, most)
         # Under this ratio the mean field's loss at the previous phi was the loss of the previous replay.
         if i > 0 and not last - problem.loss(phi, ratio) > GAIN * last:
             break

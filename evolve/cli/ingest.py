@@ -14,7 +14,8 @@ from evolve.ingest.options import Given, check_hardware, parse_models, parse_ove
 from evolve.ingest.output import data_of
 from evolve.ingest.read.sources import find
 from evolve.ingest.read.values import plain
-from evolve.ingest.trace import convert, of_files, of_recordings
+from evolve.ingest.trace import convert
+from evolve.ingest.trace_source import of_files, of_recordings
 from evolve.ingest.view import print_converted, print_runs, watching
 from evolve.processes import available_cores
 from simulator.errors import InputError

@@ -6,6 +6,8 @@ for an option that was left out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import click
 
 from simulator.errors import InputError
@@ -23,18 +25,20 @@ class StrictGroup(click.Group):
         InputError for an empty value."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None:
-            context = click.Context(command, ctx, name, **command.context_settings)
-            check_once(context, rest)
-            check_named(context, rest)
+            check_values(click.Context(command, ctx, name, **command.context_settings), rest)
         return name, command, rest
 
 
-def check_once(context: click.Context, args: list[str]) -> None:
-    """Raises UsageError if `args` of the context's command give an option twice that takes one value.
+def check_values(context: click.Context, args: list[str]) -> None:
+    """Raises UsageError if `args` of the context's command give an option twice that takes one value, and InputError if
+    they give a name, or a file, that is empty."""
+    given, _, order = context.command.make_parser(context).parse_args(list(args))
+    _check_once(context, order)
+    _check_named(given, order)
 
-    Flags may be repeated, because that changes nothing.
-    """
-    _, _, order = context.command.make_parser(context).parse_args(list(args))
+
+def _check_once(context: click.Context, order: Sequence[click.Parameter]) -> None:
+    """Flags may be repeated, because that changes nothing."""
     seen = set[str]()
     for parameter in order:
         if not isinstance(parameter, click.Option) or parameter.multiple or parameter.is_flag or parameter.count:
@@ -44,12 +48,8 @@ def check_once(context: click.Context, args: list[str]) -> None:
         seen.add(str(parameter.name))
 
 
-def check_named(context: click.Context, args: list[str]) -> None:
-    """Raises InputError if `args` of the context's command give a name, or a file, that is empty.
-
-    Options that check their own values say more than this.
-    """
-    given, _, order = context.command.make_parser(context).parse_args(list(args))
+def _check_named(given: Mapping[str, object], order: Sequence[click.Parameter]) -> None:
+    """Options that check their own values say more than this."""
     for parameter in order:
         if not isinstance(parameter.type, NAMING) or (parameter.callback and parameter.nargs == 1):
             continue

@@ -95,13 +95,14 @@ def under(experiments: Sequence[Experiment], program: Program, changed: Program)
     what `program` does; where a trace recorded its requests, so is each of these.
     """
     moved = [_retimed(e, program, changed) for e in experiments]
-    data = score_set(moved)
-    return [
-        replace(e, observed=_times(e.observed, after.predicted, before.predicted))
-        if e.observed and not _of_requests(e)
-        else e
-        for e, before, after in zip(moved, predictions(program, data), predictions(changed, data), strict=True)
-    ]
+    written = [e for e in moved if e.observed and not _of_requests(e)]
+    before, after = (predictions(p, score_set(written)) for p in (program, changed))
+    times = {
+        e.id: replace(e, observed=_times(e.observed, a.predicted, b.predicted))
+        for e, b, a in zip(written, before, after, strict=True)
+        if e.observed
+    }
+    return [times.get(e.id, e) for e in moved]
 
 
 def _of_requests(experiment: Experiment) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,26 +14,22 @@ import pyarrow.parquet as pq
 
 from evaluator.experiments import hardware_table, known_models
 from evaluator.traces.formats import HASH_TOKENS, HASHES
-from evaluator.traces.read import read_trace
-from evolve.ingest.options import Given, Setting
+from evolve.ingest.options import Given
 from evolve.ingest.output import LINE_WIDTH, create
-from evolve.ingest.quality import judge
-from evolve.ingest.read.reports import Report, Reports
 from evolve.ingest.read.sources import shown_path
-from evolve.ingest.recording import assumed, engine_of, observed_trace, overridden
+from evolve.ingest.recording import assumed
+from evolve.ingest.trace_source import Source
 from evolve.run.files import draft_of, write_text
 from simulator.documents import parse_yaml, read_bytes, yaml_text
 from simulator.errors import InputError, shown
-from simulator.experiment.experiment import OVERLOADED, Experiment, Observation
+from simulator.experiment.experiment import OVERLOADED, Experiment
 from simulator.experiment.file import BEGIN, experiment_from_mapping
-from simulator.experiment.observations import measured
-from simulator.experiment.trace import NOT_COUNTED, Trace, latencies_ms, repeated_share, rows_by_stage, windows
+from simulator.experiment.trace import NOT_COUNTED, Trace, repeated_share, windows
 from simulator.experiment.workload_entry import NO_FILES
 from simulator.json import JsonObject
-from simulator.model.names import known_name, note_on_model
+from simulator.model.names import note_on_model
 
 EXPERIMENTS, TABLES = "traces.yaml", ".parquet"
-ENDINGS = (".json", ".csv", ".parquet", ".jsonl", ".ndjson")  # of files that are traces
 MARK = "# Written by evolve ingest --trace"  # how our experiments file begins, that of --tracev2 too
 HEADER = """\
 # Written by evolve ingest {}: each experiment replays the table that its workload names.
@@ -41,30 +37,6 @@ HEADER = """\
 """
 OPTION = re.compile(r"--\w+")
 ROWS = 1 << 17  # rows encoded at a time
-
-
-@dataclass(frozen=True)
-class Source:
-    """A trace that was read: the name of its table and experiment, and its requests.
-
-    option: the one that names it on the command line. model: what serves it, if that is known. engine: its settings.
-    overloaded: why its latencies are those of a queue. simulated: whether they are a simulation's. beside: where to
-    find settings that are not in `engine`, or "".
-    """
-
-    name: str
-    option: str
-    trace: Trace
-    model: str | None
-    engine: Mapping[str, Setting]
-    overloaded: tuple[str, ...] = ()
-    simulated: bool = False
-    beside: str = ""
-
-    @property
-    def where(self) -> str:
-        """How messages name it."""
-        return f"{self.option} {self.trace.file}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +51,7 @@ class Converted:
     source: Source
     table: Path
     experiment: Experiment | None
-    replaced: bool
+    replaced: bool = False
     assumed: str = ""
     measured_on: str = ""
     twice: str = ""
@@ -127,96 +99,6 @@ class Converted:
         }
 
 
-def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Source]:
-    """The traces in files of any of the formats.
-
-    Raises InputError for a file that is no trace, and for a model or a GPU without the other.
-    """
-    if model is not None and given.hardware is None:
-        raise InputError("--model and --hardware together make an experiment of a trace: give both, or neither")
-    traces = [(path.stem, _read(path, len(files) > 1)) for path in files]
-    return [
-        Source(name, "--trace", trace, _model_of(trace, model, given), given.engine, _overload(trace))
-        for name, trace in traces
-    ]
-
-
-def _read(path: Path, several: bool) -> Trace:
-    """The trace in a file, one of `several`. Raises InputError for a folder, and for a file that is no trace."""
-    if path.is_dir():
-        endings = {file.suffix for file in path.iterdir()}
-        ending = next((each for each in ENDINGS if each in endings), ENDINGS[0])
-        every = shown_path(path / f"*{ending}")
-        raise InputError(f"{shown_path(path)}: is a folder: name the files in it, as in --trace {every}")
-    try:
-        return read_trace(path, path.name)
-    except InputError as e:
-        raise InputError(f"{e}, or leave this file out to read the others" if several else str(e)) from None
-
-
-def _model_of(trace: Trace, model: str | None, given: Given) -> str | None:
-    """The model that serves a trace: the one that is named, else the file's, if that is known; None without a GPU.
-
-    Raises InputError if there is a GPU but no model.
-    """
-    if model is not None or given.hardware is None:
-        return model
-    if trace.model in given.models:
-        return trace.model
-    if found := known_name(trace.model, known_models()):
-        return found
-    says = f"was measured on {shown(trace.model)}, which is not known" if trace.model else "names no model"
-    raise InputError(f"{shown_path(Path(trace.file))}: {says}: give --model, or neither --model nor --hardware")
-
-
-def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: Given) -> list[Source]:
-    """The traces in TraceV2, each a header and its data. Raises InputError for a file that is none."""
-    sources = []
-    for header, data in pairs:
-        observed = observed_trace(header, data)
-        trace, server = observed.trace, observed.server
-        served = model or server.model
-        if given.hardware and served is None:
-            raise InputError(f"{shown_path(header)}: names no model: give --model")
-        engine = engine_of(server, given.engine)
-        if changed := overridden(server, given.engine):
-            trace = replace(trace, notes=(*trace.notes, changed))
-        about = _overload(trace), observed.simulated, observed.beside
-        # Traces of several folders often have the same name.
-        alike = sum(other.stem == data.stem for _, other in pairs) > 1
-        name = f"{data.resolve().parent.name}-{data.stem}" if alike else data.stem
-        sources.append(Source(name, "--tracev2", trace, served, engine, *about))
-    return sources
-
-
-def _overload(trace: Trace) -> tuple[str, ...]:
-    """Why the latencies of a trace are those of a queue, and of the requests that got through; nothing if clean."""
-    figures = measured(trace, int(trace.requests.stage.max()) + 1)
-    if figures is None or trace.recorded is None or figures.summary is None:
-        return ()
-    _, ttft, _ = latencies_ms(trace.requests, trace.recorded.e2e_ms, trace.recorded.ttft_ms)
-    stages = rows_by_stage(trace.requests.stage, len(figures.stages))
-    each = {
-        k: _report(stage, ttft[rows], trace.file)
-        for k, (stage, rows) in enumerate(zip(figures.stages, stages, strict=True))
-    }
-    run = _report(figures.summary, ttft[trace.requests.stage >= 0], trace.file)
-    failed = (run.failed or 0) + trace.failed
-    run = replace(run, requests=(run.completed or 0) + failed, failed=failed)
-    return judge(Reports(run, each), None).reasons
-
-
-def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> Report:
-    """The report of requests with these figures."""
-    quickest = np.nanmin(ttft_ms) if (~np.isnan(ttft_ms)).any() else None
-    e2e, ttft = (
-        {name: value / 1e3 for name, value in pairs if value is not None}
-        for pairs in ((("mean", o.e2e_ms.mean),), (("mean", o.ttft_ms.mean), ("min", quickest)))
-    )
-    sent = (o.completed or 0) + (o.failed or 0)
-    return Report(source, sent, o.completed, o.failed, e2e, ttft, {}, {}, {}, {})
-
-
 def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converted]:
     """The traces, each written to `out` as a table in our columns; with a model and a GPU also as an experiment.
 
@@ -229,7 +111,7 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
     create(out, EXPERIMENTS, MARK)
     entries: list[JsonObject] = []
     entered = set[str]()  # the options that name traces with an experiment
-    described: list[tuple[Source, Experiment | None, str, str]] = []
+    described: list[Converted] = []
     for source in sources:
         experiment, lacking, on = None, "", ""
         if source.model is not None and given.hardware is not None:
@@ -246,21 +128,20 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
             entered.add(source.option)
         elif source.trace.model:
             on = f"was measured on {shown(source.trace.model)}, as it says"
-        described.append((source, experiment, lacking, on))
+        described.append(Converted(source, out / f"{source.name}{TABLES}", experiment, assumed=lacking, measured_on=on))
     earlier = _earlier(out) if entries else {}
     changed = {e["id"] for e in entries if e["id"] in earlier and earlier[e["id"]] != e}
     converted: list[Converted] = []
     try:
         written = [out / e["workload"]["trace"] for e in earlier.values()]
-        for source, experiment, lacking, on in described:
-            table = out / f"{source.name}{TABLES}"
-            with draft_of(table) as draft:
-                write_table(source.trace, draft)
-                other = table.exists() and not filecmp.cmp(draft, table, shallow=False)
-            replaced = other or (experiment is not None and experiment.id in changed)
-            others = [c.table for c in converted] + [path for path in written if path.stem not in names]
-            twice = _same(table, others) if source.trace.recorded else ""
-            converted.append(Converted(source, table, experiment, replaced, lacking, on, twice))
+        for c in described:
+            with draft_of(c.table) as draft:
+                write_table(c.trace, draft)
+                other = c.table.exists() and not filecmp.cmp(draft, c.table, shallow=False)
+            replaced = other or (c.experiment is not None and c.experiment.id in changed)
+            others = [before.table for before in converted] + [path for path in written if path.stem not in names]
+            twice = _same(c.table, others) if c.trace.recorded else ""
+            converted.append(replace(c, replaced=replaced, twice=twice))
         if entries:
             every = {**earlier, **{e["id"]: e for e in entries}}
             raw = {"version": 1, "experiments": list(every.values())}

@@ -9,7 +9,15 @@ from evaluator.intervals import LEVELS, figure_of, lengthens, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.judge.physics import LEAST_OF_ROOFLINE
 from evaluator.known import datasheet
-from evaluator.score import MEANS, SCORE_SEEDS, Prediction, predictions, score_set
+from evaluator.score import (
+    ALL_GIVE_UP,
+    ALL_REFUSED,
+    MEANS,
+    SCORE_SEEDS,
+    Prediction,
+    predictions,
+    score_set,
+)
 from evolve.program.forecast import Intervals
 from evolve.report.table import counted
 from evolve.run.beyond import outside
@@ -111,8 +119,7 @@ def why_none_completes(prediction: Prediction) -> str:
         return ""
     if not _requests(prediction):
         return "none arrives"
-    refused = prediction.refused >= prediction.gave_up
-    return "all are longer than max_model_len and were refused" if refused else "every client gives up"
+    return ALL_REFUSED if prediction.refused >= prediction.gave_up else ALL_GIVE_UP
 
 
 def refuse_absurd(experiments: Sequence[Experiment]) -> list[Prediction]:

@@ -7,7 +7,7 @@ import pytest
 from commands import commands, refused
 
 from evolve.cli import cli
-from evolve.cli.values import NAMING, check_once
+from evolve.cli.values import NAMING, check_values
 
 OPTIONS = [(name, command, p) for name, command in commands() for p in command.params if isinstance(p, click.Option)]
 FLAGS = [each for each in OPTIONS if each[2].is_flag]
@@ -34,7 +34,7 @@ def test_an_option_of_one_value_is_given_once(
     given = [option.opts[0], *["1"] * option.nargs]
     problem = f"{option.opts[0]} is given twice: it takes one value, give it once: see `evolve {name} --help`"
     assert problem in refused(capsys, *name.split(), *given, *given)
-    check_once(click.Context(command), given)
+    check_values(click.Context(command), given)
 
 
 @of(NAMED)
@@ -61,7 +61,7 @@ def test_an_empty_argument_names_nothing_either(args: tuple[str, ...], capsys: p
 @of([*FLAGS, *LISTS])
 def test_flags_and_lists_may_be_repeated(name: str, command: click.Command, option: click.Option) -> None:
     given = [option.opts[0], *([] if option.is_flag else ["1"] * option.nargs)]
-    check_once(click.Context(command, click.Context(cli), name), [*given, *given])
+    check_values(click.Context(command, click.Context(cli), name), [*given, *given])
 
 
 def test_both_ways_to_write_a_value_are_the_same_option(capsys: pytest.CaptureFixture[str]) -> None:
