@@ -15,11 +15,13 @@ from functools import cache
 
 import numpy as np
 
-from evaluator.deployments import kernel_deployments
+from evaluator.deployments import datasheet_deployments, kernel_deployments
 from evaluator.judge.gates import FactsByDeployment, Gate, Theta, extreme, verdict
+from evaluator.judge.physics import hardware_of, physics
 from evaluator.judge.sweep import Batch, decode_batch, table_of
 from simulator.bind import Deployments
 from simulator.fields import Active
+from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.language.parse import parse
 
@@ -79,6 +81,14 @@ def kernel_checks(code: Code, theta: Theta, sums: KernelSums) -> list[Gate]:
         _gate("kernels: decode", decode_ratios, decode, decode_rule),
         _gate("kernels: prefill", prefill_ratios, prefill, prefill_rule),
     ]
+
+
+def consistent(program: Program) -> bool:
+    """Whether no datasheet and no measured kernel of the shipped models contradicts a complete program."""
+    code, theta = assemble(program), program.theta
+    datasheets = hardware_of(datasheet_deployments())
+    checks = *physics(code, theta, datasheets), *kernel_checks(code, theta, known_kernel_sums())
+    return all(gate.passes for gate in checks)
 
 
 def _ratios(low: np.ndarray, x: np.ndarray, high: np.ndarray) -> np.ndarray:

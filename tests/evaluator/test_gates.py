@@ -11,7 +11,7 @@ import pytest
 from evaluator.deployments import datasheet_deployments, kernel_deployments
 from evaluator.experiments import bundled_experiments
 from evaluator.judge import gates, sweep
-from evaluator.judge.kernel_sums import DECODES, PROMPTS, kernel_checks, kernel_sums
+from evaluator.judge.kernel_sums import DECODES, PROMPTS, consistent, kernel_checks, kernel_sums
 from evaluator.judge.physics import _STEPS, hardware_of, physics, roofline_us
 from evolve.run.program import load
 from simulator.bind import Deployments, bind
@@ -34,7 +34,7 @@ def judged(program: Program, deployments: Deployments) -> list[gates.Gate]:
     return gates.judge(assemble(program), program.theta, deployments)
 
 
-def consistent(program: Program) -> list[gates.Gate]:
+def by_physics(program: Program) -> list[gates.Gate]:
     return physics(assemble(program), program.theta, HARDWARE)
 
 
@@ -135,7 +135,7 @@ def test_known_deployments_fit_their_gpus() -> None:
 
 def test_the_datasheet_itself_is_consistent() -> None:
     program = step("1 + max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us)")
-    assert {g.name: g.passes for g in consistent(program)} == dict.fromkeys(
+    assert {g.name: g.passes for g in by_physics(program)} == dict.fromkeys(
         ("roofline", "efficiency", "parallel", "sublinear", "size", "sampling"), True
     )
 
@@ -159,7 +159,7 @@ def test_the_datasheet_itself_is_consistent() -> None:
     ],
 )  # fmt: skip
 def test_what_is_inconsistent(formula: str, failing: set[str]) -> None:
-    found = consistent(step(formula))
+    found = by_physics(step(formula))
     assert {g.name for g in found if not g.passes} == failing, found
     assert all(bool(g.complaint) != g.passes for g in found)
 
@@ -167,7 +167,7 @@ def test_what_is_inconsistent(formula: str, failing: set[str]) -> None:
 def test_a_step_that_is_proportional_to_its_decodes_is_sublinear() -> None:
     """Twice as long for twice the decodes, up to rounding: 7.3 * 2 n is not always 2 * (7.3 * n)."""
     for formula in ("2 * b.decode_reqs", "7.3 * b.decode_reqs + 0.1 * b.tokens"):
-        assert {g.name: g.passes for g in consistent(step(formula))}["sublinear"], formula
+        assert {g.name: g.passes for g in by_physics(step(formula))}["sublinear"], formula
 
 
 def test_the_roofline_by_hand() -> None:
@@ -186,7 +186,7 @@ def test_the_roofline_by_hand() -> None:
 
 
 def test_a_step_of_no_time_contradicts_datasheets_and_breaks_nothing() -> None:
-    found = consistent(step("0 * b.tokens"))
+    found = by_physics(step("0 * b.tokens"))
     assert {g.name for g in found if not g.passes} >= {"roofline"}
 
 
@@ -217,7 +217,7 @@ def test_the_roofline_shows_the_worst_case(program: Program) -> None:
             cases.append((us / least, f"{name}: {label}: {us:,.0f} us, the datasheet allows {least:,.0f} us"))
     ratio, worst = min(cases)  # of equal ratios the first by text
     low = sum(r < 0.8 for r, _ in cases)
-    assert next(g.measured for g in consistent(program) if g.name == "roofline") == (
+    assert next(g.measured for g in by_physics(program) if g.name == "roofline") == (
         f"{ratio:.2f} of the datasheet's time at least ({low} of {len(cases)} steps below 0.8): {worst}"
     )
 
@@ -243,6 +243,15 @@ def test_the_kernel_checks_show_the_worst_case(program: Program) -> None:
         which = "farthest beyond" if beyond else "closest to a limit"
         expected = f"{len(cases) - beyond} of {len(cases)} within bounds, {which}: {max(cases)[1]}"
         assert (gate.measured, gate.passes) == (expected, not beyond)
+
+
+@pytest.mark.parametrize(
+    ("program", "is_so"), [(load("champion").complete, True), (step("0 * b.tokens"), False), (SLOW, False)]
+)
+def test_datasheets_and_kernels_both_decide_whether_a_program_is_consistent(program: Program, is_so: bool) -> None:
+    datasheets = all(g.passes for g in by_physics(program))
+    assert datasheets is (is_so or program is SLOW)  # only kernels contradict a step that is slow everywhere
+    assert consistent(program) is is_so
 
 
 def test_the_first_time_out_of_range_is_shown() -> None:

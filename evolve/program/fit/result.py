@@ -12,6 +12,7 @@ from evaluator.experiments import model_table
 from evaluator.fit.loss import FitSet
 from evaluator.fit.per_model import ScopedFit
 from evaluator.fit.uncertainty import Certainty
+from evaluator.judge.kernel_sums import consistent
 from evaluator.score import SCORE_SEEDS, Errors, summarise
 from evolve import __version__
 from evolve.program.fit.first_stage import FirstStage, StageFigures
@@ -236,6 +237,7 @@ def save(
             constants=_constants([certainties[j] for j in group.index], old),
             fitted_with=None if shared else tuple(e.id for e in data.experiments),
             steps=first.record() if first else None,
+            sound=source.record is None or source.record.sound or consistent(best.fit.programs[i]),
         )
         if path is not None:
             try:

@@ -96,6 +96,13 @@ def test_a_champion_that_is_not_sound_says_so_wherever_it_goes(run: Run, monkeyp
     assert f"It is not sound: it contradicts a datasheet or measured kernels (`evolve check {best} --physics`)" in (
         run("report", "searched", "--only", "ease")[0]
     )
+    # The constants of a fit are others: what is found of them decides.
+    for name, sound in (("sound.py", True), ("unsound.py", False)):
+        monkeypatch.setattr("evolve.program.fit.result.consistent", lambda _, sound=sound: sound)
+        assert (said in run("fit", best, *of_data, "--out", name)[0]) is not sound
+    assert said in run("predict", "unsound.py", *of_data)[0] and said not in run("predict", "sound.py", *of_data)[0]
+    # Nobody has judged a form by hand, and a fit does not either.
+    assert said not in run("fit", "linear", *of_data, "--out", "by_hand.py")[0]
 
 
 def test_a_sound_champion_has_no_such_caution(run: Run) -> None:
