@@ -30,13 +30,18 @@ class InputError(ValueError):
 
 
 def reason(error: OSError) -> str:
-    """Why a file cannot be read or written, as the system says it; the kind of error where it does not say."""
-    return error.strerror or type(error).__name__
+    """Why a file cannot be read or written, as the system or a library says it, else the kind of error."""
+    return error.strerror or " ".join(str(error).split()) or type(error).__name__
 
 
 def unreadable(place: object, error: OSError, remedy: str) -> InputError:
     """The error about a file that cannot be read, to be raised."""
     return InputError(f"{place}: cannot be read ({reason(error)}): {remedy}")
+
+
+def unwritable(place: object, error: OSError, remedy: str) -> InputError:
+    """The error about a file that cannot be written, to be raised."""
+    return InputError(f"{place}: cannot be written ({reason(error)}): {remedy}")
 
 
 def shown(value: object) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from simulator.errors import InputError, reason
+from simulator.errors import InputError, unwritable
 from simulator.language.ir import Program
 from simulator.text import visible
 from translate_go.coefficients import DEFAULTS, defaults_yaml
@@ -111,7 +111,7 @@ def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
             if _may_replace(out / file):
                 (out / file).unlink(missing_ok=True)
     except OSError as e:
-        raise InputError(f"{out}: cannot be written ({reason(e)}): choose another --out") from None
+        raise unwritable(out, e, "choose another --out") from None
 
 
 def _other_backend(out: Path, name: Name) -> str:

@@ -16,10 +16,10 @@ from evolve.export.snippet import program_snippet, run_snippet
 from evolve.export.source import entries, program_entry
 from evolve.report.printing import prose
 from evolve.report.searched import searched
-from evolve.run.files import cannot_write, check_writable, write_text
+from evolve.run.files import check_writable, write_text
 from evolve.run.folder import is_run
 from evolve.terminal import say
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 from simulator.language.measure import Caps
 
 KINDS = ("openevolve", "sympy", "latex", "json")
@@ -63,7 +63,7 @@ def export(spec: str, kind: str, out: Path | None, as_json: bool, caps: dict[str
     try:
         write_text(out, text)
     except OSError as e:
-        raise cannot_write(out, e, "--out") from None
+        raise unwritable(out, e, "choose another --out") from None
     prose(f"{out}: {len(text.encode()) / 1e3:.1f} kB")
     return 0
 

@@ -13,9 +13,9 @@ from evolve.cli.options import caps_options, ids_option, list_option, load, name
 from evolve.program.loads import CANDIDATES, TARGETS, bases, grid, names
 from evolve.program.probe import print_probe, trusted
 from evolve.program.probe import probe as probe_runs
-from evolve.run.files import cannot_write, check_writable, write_text
+from evolve.run.files import check_writable, write_text
 from simulator.documents import yaml_text
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 from simulator.json import JsonObject
 
 HEADER = "# Runs to measure, written by evolve probe: put what was measured under `observed`, then `evolve fit`.\n"
@@ -78,7 +78,7 @@ def probe(
         try:
             write_text(out, HEADER + text)
         except OSError as e:
-            raise cannot_write(out, e, "--out") from None
+            raise unwritable(out, e, "choose another --out") from None
     if as_json:
         print_json(result.to_json())
     else:

@@ -16,9 +16,9 @@ from evolve.dimensions.report import report as make
 from evolve.dimensions.subject import subject_of
 from evolve.dimensions.view import page, print_report
 from evolve.report.table import counted
-from evolve.run.files import cannot_write, check_writable, write_text
+from evolve.run.files import check_writable, write_text
 from evolve.terminal import say
-from simulator.errors import InputError, nearest
+from simulator.errors import InputError, nearest, unwritable
 from simulator.language.measure import Caps
 
 
@@ -87,5 +87,5 @@ def _write(made: Report, to_html: str | None) -> None:
         try:
             write_text(Path(to_html), html(made))
         except OSError as e:
-            raise cannot_write(Path(to_html), e, "--html") from None
+            raise unwritable(Path(to_html), e, "choose another --html") from None
         say(f"{to_html}: {counted(len(made.dimensions), 'dimension')}", err=True)

@@ -25,9 +25,8 @@ from archive.grid import Grid
 from archive.proposal import Outcome
 from evolve.report.searched import Searched
 from evolve.run.config import Config
-from evolve.run.files import cannot_write
 from evolve.run.folder import empty_archive
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 from simulator.json import JsonObject
 
 DIMENSIONS = ("operations", "features_in_grid")
@@ -69,7 +68,7 @@ def write_checkpoint(found: Searched, out: Path) -> Checkpoint:
             for name, text in files.items():
                 (draft / name).write_text(text, "utf-8")
     except OSError as e:
-        raise cannot_write(path, e, "--out") from None
+        raise unwritable(path, e, "choose another --out") from None
     programs = len(found.archive.by_id)
     size = sum(len(text.encode()) for text in files.values())
     return Checkpoint(path, programs, len(found.outcomes) - programs, size, found.champion.id)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pandas as pd
 
 from evolve.frames.columns import Column
-from evolve.run.files import cannot_write, draft_of
+from evolve.run.files import draft_of
 from evolve.terminal import say
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 
 STDOUT = "-"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet lets a formula begin
@@ -49,7 +49,7 @@ def write_parquet(frame: pd.DataFrame, columns: Sequence[Column], file: str) -> 
         with draft_of(path) as draft:
             safe.to_parquet(draft, index=False)
     except OSError as e:
-        raise cannot_write(path, e, "--parquet") from None
+        raise unwritable(path, e, "choose another --parquet") from None
 
 
 def csv(frame: pd.DataFrame, columns: Sequence[Column]) -> str:
@@ -139,4 +139,4 @@ def _write(text: str, file: str, option: str) -> None:
         with draft_of(path) as draft:
             draft.write_text(text, "utf-8", newline="")
     except OSError as e:
-        raise cannot_write(path, e, option) from None
+        raise unwritable(path, e, f"choose another {option}") from None

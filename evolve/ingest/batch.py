@@ -25,7 +25,7 @@ from evolve.pool.local import Local
 from evolve.pool.process import Call
 from evolve.report.progress import Line
 from evolve.run.files import write_json
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 from simulator.json import JsonObject
 
 OnRead = Callable[[str, int], None]
@@ -149,7 +149,7 @@ def ingest_folder(task: Task, on_read: Callable[[int], None]) -> None:
         part.rename(home)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as e:
-        raise InputError(f"{shown_path(home)}: cannot be written ({e.strerror or e}): choose another --out") from None
+        raise unwritable(shown_path(home), e, "choose another --out") from None
     finally:
         if collecting:
             gc.enable()

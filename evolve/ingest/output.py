@@ -25,7 +25,7 @@ from evolve.ingest.report import QualityReport
 from evolve.ingest.write.schema import COLUMNS
 from evolve.run.files import digest_of, without_draft, write_json, write_text
 from simulator.documents import Dumper, read_json
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 from simulator.json import JsonObject
 
 EXPERIMENTS, QUALITY, STATE = "experiments.yaml", "quality.json", "ingest.json"
@@ -91,7 +91,7 @@ def create(out: Path, experiments: str, mark: str) -> None:
         out.mkdir(parents=True, exist_ok=True)
         text = (out / experiments).read_text("utf-8", "replace") if (out / experiments).exists() else mark
     except OSError as e:
-        raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
+        raise unwritable(shown_path(out), e, "choose another --out") from None
     if not text.startswith(mark):
         raise InputError(f"{shown_path(out / experiments)}: exists and is not an output of ours: choose another --out")
     if not os.access(out, os.W_OK | os.X_OK):
@@ -152,8 +152,7 @@ def write_experiments(out: Path) -> None:
             return
         write_text(target, experiments_yaml([{**entry, "id": ids[name]} for name, entry in entries.items()]))
     except OSError as e:
-        text = f"{shown_path(target)}: cannot be written ({e.strerror or e}): run the same command again"
-        raise InputError(text) from None
+        raise unwritable(shown_path(target), e, "run the same command again") from None
 
 
 def experiments_yaml(entries: Sequence[Mapping[str, Any]]) -> str:

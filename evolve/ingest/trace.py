@@ -21,7 +21,7 @@ from evolve.ingest.recording import assumed
 from evolve.ingest.trace_source import Source
 from evolve.run.files import draft_of, write_text
 from simulator.documents import parse_yaml, read_bytes, yaml_text
-from simulator.errors import InputError, shown
+from simulator.errors import InputError, shown, unwritable
 from simulator.experiment.experiment import OVERLOADED, Experiment
 from simulator.experiment.file import BEGIN, experiment_from_mapping
 from simulator.experiment.trace import NOT_COUNTED, Trace, repeated_share, windows
@@ -148,7 +148,7 @@ def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converte
             text = yaml_text(raw, LINE_WIDTH)
             write_text(out / EXPERIMENTS, _header(out / EXPERIMENTS, entered) + text)
     except OSError as e:
-        raise InputError(f"{shown_path(out)}: cannot be written ({e.strerror or e}): choose another --out") from None
+        raise unwritable(shown_path(out), e, "choose another --out") from None
     return converted
 
 

@@ -35,7 +35,7 @@ from evolve.run.program import write_program
 from evolve.run.records import record, today
 from evolve.study.study import read_about
 from evolve.terminal import warn
-from simulator.errors import InputError, reason
+from simulator.errors import InputError, unwritable
 from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.forest_file import forest_of
@@ -225,7 +225,7 @@ def _begin(bench: Bench, fitted: Sequence[Experiment]) -> str:
         date = today()
         write_json(file, {**about, DATE: date})
     except OSError as e:
-        raise InputError(f"{bench.path}: cannot be written ({reason(e)}): choose another --out") from None
+        raise unwritable(bench.path, e, "choose another --out") from None
     return date
 
 

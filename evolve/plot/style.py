@@ -25,7 +25,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from evolve.run.files import cannot_write, draft_of
+from evolve.run.files import draft_of
+from simulator.errors import unwritable
 from simulator.text import visible
 
 COLUMN, PAGE = 3.5, 7.0  # widths in inches
@@ -104,7 +105,7 @@ def write(figure: Figure, path: Path, kind: str, title: str) -> None:
             warnings.filterwarnings("ignore", NO_GLYPH, UserWarning)
             figure.savefig(draft, format=kind, metadata={**stamps[kind], "Title": visible(title)})
     except OSError as e:
-        raise cannot_write(path, e, "--out") from None
+        raise unwritable(path, e, "choose another --out") from None
 
 
 def label(text: str, room: float = ROOM) -> str:

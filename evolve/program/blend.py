@@ -16,13 +16,12 @@ from evolve.program.fit.result import files_for
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Row, Table, arrival_seeds, counted, number, row, section
 from evolve.report.terms import legend
-from evolve.run.files import cannot_write
 from evolve.run.folder import Run, check_data
 from evolve.run.program import Source, write_program
 from evolve.run.records import record, today
 from evolve.run.trust import trust_file
 from evolve.terminal import command, say, suggest
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 from simulator.language.blend import blend
@@ -214,7 +213,7 @@ def _write(path: Path, run: Run, source: Source, fitted: Sequence[Experiment], e
         trust_file(path).unlink(missing_ok=True)  # of a program that was there before
         write_program(path, source.text, source.program.forest, kept)
     except OSError as e:
-        raise cannot_write(path, e, "--out") from None
+        raise unwritable(path, e, "choose another --out") from None
 
 
 def print_blend(result: Blend) -> None:

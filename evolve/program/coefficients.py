@@ -11,10 +11,10 @@ from evaluator.experiments import bundled_experiments
 from evolve import __version__
 from evolve.report.table import counted
 from evolve.run.data import fittable
-from evolve.run.files import cannot_write, check_writable, write_text
+from evolve.run.files import check_writable, write_text
 from evolve.run.program import TRAINED_PHYSICS, Source, load
 from evolve.terminal import command, say, warn
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 from simulator.language.ir import Function, Program
 from translate_go.coefficients import NotAffine
 from translate_go.coefficients import coefficients as weights_of
@@ -219,5 +219,5 @@ def emit_coefficients(source: Source, out: Path | None) -> None:
     try:
         write_text(out, text)
     except OSError as e:
-        raise cannot_write(out, e, "--out") from None
+        raise unwritable(out, e, "choose another --out") from None
     say(f"{out}: written; paste it into the host's defaults.yaml, in place of the block of that name")

@@ -30,11 +30,11 @@ from evolve.program.cases import ALPHA, Case, engine_of, limits_from, read_case
 from evolve.program.coefficients import has_coefficients
 from evolve.program.simulate import check_output, mean_gap, save
 from evolve.program.work import Names, Work, bound_to
-from evolve.run.files import cannot_write, digest_of
+from evolve.run.files import digest_of
 from evolve.run.program import Source
 from evolve.terminal import command
 from simulator.clock.run import NeverEnds
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.limits import HOST_ENGINE
 from simulator.experiment.load import Limits, Load
@@ -178,7 +178,7 @@ class TraceFolder:
         except FileExistsError:
             raise InputError(f"{self.path}: is a file: with --export, --out names a folder") from None
         except OSError as e:
-            raise cannot_write(self.path, e, EXPORT) from None
+            raise unwritable(self.path, e, f"choose another {EXPORT}") from None
         for name in self.files:
             check_output(self.path / name, inputs, EXPORT)
 

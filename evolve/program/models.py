@@ -18,7 +18,7 @@ from evolve.program.deployments import HUGGING_FACE, model_names
 from evolve.report.printing import prose
 from evolve.run.files import write_json
 from simulator.documents import read_json
-from simulator.errors import InputError, nearest, reason, unreadable
+from simulator.errors import InputError, nearest, reason, unreadable, unwritable
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
 from simulator.experiment.observations import FREE
@@ -98,8 +98,7 @@ def add(source: str, ident: str | None, generation: Path | None, replace: bool) 
         folder().mkdir(parents=True, exist_ok=True)
         write_json(file_of(name), entry)
     except OSError as e:
-        why = f"cannot be written ({e.strerror or e})"
-        raise InputError(f"{folder()}: {why}: set {VARIABLE} to another folder") from None
+        raise unwritable(folder(), e, f"set {VARIABLE} to another folder") from None
     forget()
     return show(name)
 

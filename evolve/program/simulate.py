@@ -17,10 +17,10 @@ from evaluator.host_summary import aggregate
 from evolve import __version__
 from evolve.program.work import Work
 from evolve.report.progress import Line
-from evolve.run.files import cannot_write, check_writable, draft_of
+from evolve.run.files import check_writable, draft_of
 from evolve.terminal import say, warn
 from simulator.clock.run import NeverEnds
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 from simulator.json import JsonObject
 from simulator.replay import Replay, replay_bound
 
@@ -115,7 +115,7 @@ def save(path: Path, option: str, write: Callable[[BinaryIO], None]) -> None:
         with draft_of(path) as draft, draft.open("wb") as file:
             write(file)
     except OSError as e:
-        raise cannot_write(path, e, option) from None
+        raise unwritable(path, e, f"choose another {option}") from None
 
 
 def write_results(replay: Replay, number: np.ndarray, out: BinaryIO) -> None:

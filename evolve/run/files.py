@@ -14,7 +14,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 
 _DRAFT = re.compile(r"\.[0-9]+\.new$")  # what the name of a draft ends with
 
@@ -86,12 +86,7 @@ def check_writable(path: Path, option: str, *suffixes: str) -> None:
         with target.open("ab"):
             pass
     except OSError as e:
-        raise cannot_write(path, e, option) from None
+        raise unwritable(path, e, f"choose another {option}") from None
     finally:
         if not existed and target.is_file():
             target.unlink()
-
-
-def cannot_write(path: Path, error: OSError, option: str) -> InputError:
-    """The one line for a file that cannot be written, ready to be raised."""
-    return InputError(f"{path}: cannot be written ({error.strerror or error}): choose another {option}")

@@ -24,7 +24,7 @@ from evolve.run.lock import lock
 from evolve.run.ranges import Ranges, read_ranges
 from evolve.terminal import command
 from simulator.documents import parse_yaml, read_bytes, read_json, yaml_text
-from simulator.errors import InputError, Section, reason, shown
+from simulator.errors import InputError, Section, shown, unwritable
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
 
@@ -206,7 +206,7 @@ def create(path: Path, config: Config, about: About) -> Run:
     except FileExistsError:
         raise taken(path, is_run(path)) from None
     except OSError as e:
-        raise InputError(f"{path}: cannot be written ({reason(e)}): choose another --out") from None
+        raise unwritable(path, e, "choose another --out") from None
     return Run(path, config, about)
 
 

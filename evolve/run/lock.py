@@ -6,7 +6,7 @@ import fcntl
 from pathlib import Path
 from typing import IO
 
-from simulator.errors import InputError, reason
+from simulator.errors import InputError, unwritable
 
 
 def lock(path: Path) -> IO[str]:
@@ -17,7 +17,7 @@ def lock(path: Path) -> IO[str]:
     try:
         handle = (path / ".lock").open("w")
     except OSError as e:
-        raise InputError(f"{path}: cannot be written ({reason(e)}): check the folder's permissions") from None
+        raise unwritable(path, e, "check the folder's permissions") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

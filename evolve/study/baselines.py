@@ -47,7 +47,7 @@ from evolve.study.engines.bench import Bench
 from evolve.study.engines.engines import ENGINES
 from evolve.study.shares import check_spent, no_models, with_totals, without_limits
 from evolve.study.study import read_about
-from simulator.errors import InputError, reason
+from simulator.errors import InputError, unwritable
 from simulator.json import JsonObject
 
 FILE = "baselines.json"
@@ -88,7 +88,7 @@ def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Co
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / FILE, about | {"engines": every, "searches": most})
     except OSError as e:
-        raise InputError(f"{path}: cannot be written ({reason(e)}): choose another --out") from None
+        raise unwritable(path, e, "choose another --out") from None
     return Comparison(path, config, tuple(engines), seeds, count)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from evolve.run.files import cannot_write, check_writable, write_text
+from evolve.run.files import check_writable, write_text
 from evolve.view.candidates import marked
 from evolve.view.detail import Details
 from evolve.view.document import document, run_json
 from evolve.view.followed import Followed
 from evolve.view.html import GENERATOR, Page, pack, packed_size
 from evolve.view.thinning import thinned
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 from simulator.json import JsonObject
 
 MOST_BYTES = 8_000_000  # of an export
@@ -35,7 +35,7 @@ def export(folders: Sequence[Path], page: Page, path: Path, show: Callable[[str]
     try:
         write_text(path, text)
     except OSError as e:
-        raise cannot_write(path, e, "--export") from None
+        raise unwritable(path, e, "choose another --export") from None
     return len(text.encode())
 
 

@@ -16,12 +16,12 @@ from evaluator.judge.kernel_sums import consistent
 from evaluator.score import SCORE_SEEDS, Errors, summarise
 from evolve import __version__
 from evolve.program.fit.first_stage import FirstStage, StageFigures
-from evolve.run.files import cannot_write, check_writable, write_json
+from evolve.run.files import check_writable, write_json
 from evolve.run.folder import is_run
 from evolve.run.program import Source, has_record, write_program
 from evolve.run.records import ConstantRecord, constant_records, record, today
 from evolve.run.trust import Trust, trust_file
-from simulator.errors import InputError
+from simulator.errors import InputError, unwritable
 from simulator.experiment.experiment import NOT_MEASURED, Experiment, simulated
 from simulator.experiment.splits import SHARES, TRAIN
 from simulator.json import JsonObject
@@ -246,7 +246,7 @@ def save(
                 if trust:
                     write_json(trust_file(path), trust.to_json())
             except OSError as e:
-                raise cannot_write(path, e, "--out") from None
+                raise unwritable(path, e, "choose another --out") from None
         model, ids = None if shared else best.fit.models[i], tuple(e.id for e in members)
         programs.append(FittedProgram(model, ids, text, str(path) if path else None, kept.cautions))
     return tuple(programs)

@@ -10,7 +10,7 @@ from pathlib import Path
 from evolve.propose.llm.calls import Answered, Call, unpack
 from evolve.run.files import write_text
 from simulator.documents import read_json
-from simulator.errors import InputError, reason
+from simulator.errors import unwritable
 
 KEPT = ("model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd", "seconds", "finish", "answer")
 
@@ -35,7 +35,7 @@ def keep(folder: str, call: Call, answered: Answered) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps({name: getattr(answered, name) for name in KEPT}))
     except OSError as e:
-        raise InputError(f"--cache {folder}: cannot be written ({reason(e)}): choose another folder") from None
+        raise unwritable(f"--cache {folder}", e, "choose another folder") from None
 
 
 def _path(folder: str, call: Call) -> Path:
