@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.fit.corrections import CORRECTIONS, corrected
-from evaluator.fit.loss import FitSet
+from evaluator.fit.corrections import CORRECTIONS, corrected, ratio_of
+from evaluator.fit.loss import MODEL_ERROR, FitSet
 from evaluator.fit.methods import METHODS
 from evaluator.fit.problem import Problem, grouped_problem
+from evaluator.fit.replayed import irregularity, refined
 from simulator.clock.run import HostileStep
 from simulator.language.ir import Program
+
+KEPT = 0.9  # share of the loss that the mean field may promise to leave before a fit goes on with replays
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,24 @@ def scoped(
 def fit_scoped(problem: Problem, method: str = "auto") -> ScopedFit:
     """The fit of a problem of `scoped` by `method`, a key of METHODS. Raises HostileStep like `fit.fit`.
 
-    Never worse than the start. Far from saturation the mean field is close to a replay; near it a fit may end where the
-    replay is far off, and replays correct it too late.
+    Never worse than the start. Far from saturation the mean field is close to a replay. Near it corrections may lead to
+    and fro between a run that is saturated and one that is not: such a fit ends with Gauss-Newton on replays.
     """
-    phi, loss, _ = corrected(problem, METHODS[method], CORRECTIONS, False, irregular=0.0)
+    data = problem.data
+    phi, loss, ratio = corrected(problem, METHODS[method], CORRECTIONS, False, irregular=0.0)
     with suppress(HostileStep):
-        before = problem.data.loss(problem.replay(problem.start, False))
-        if before < loss:
-            phi, loss = problem.start, before
+        means_ms = problem.replay(problem.start, False)
+        if data.loss(means_ms) < loss:
+            phi, loss, ratio = problem.start, data.loss(means_ms), ratio_of(problem, problem.start, means_ms)
+    # Below the error of the model replays would fit the noise of arrivals; irregular loads they have fitted already.
+    if problem.free.size and loss > MODEL_ERROR**2 and irregularity(problem, ratio) == 0.0:
+        scales = problem.scales(phi)
+        promised = METHODS[method](problem, phi, ratio, scales, False)
+        if problem.loss(promised, ratio) < KEPT * loss:
+            near = refined(problem, phi, scales, False)
+            with suppress(HostileStep):
+                reached = data.loss(problem.replay(near, False))
+                if reached < loss:
+                    phi, loss = near, reached
     programs = tuple(problem.program.with_theta(tuple(phi[g.index])) for g in problem.groups)
     return ScopedFit(models_of(problem.data), programs, problem, phi, loss)

@@ -34,6 +34,7 @@ from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
 from simulator.replay import replay
 
+MEANS = ("e2e_ms", "ttft_ms", "itl_ms")
 RUNS = {e.id: e for e in bundled_experiments()}
 SOME = [
     RUNS[f"{m}-{w}"] for m in ("llama-2-7b-tp1", "llama-2-70b-tp4", "mixtral-8x7b-tp2") for w in ("codegen", "roleplay")
@@ -499,6 +500,30 @@ def test_assess_scores_the_very_text_it_returns() -> None:
     assert isinstance(verdict, Scored)
     again = [errors(p, e) for p, e in zip(predictions(parse(verdict.text), data.score), SOME[:2], strict=True)]
     assert tuple(again) == verdict.score.rows
+
+
+def test_a_fit_to_and_fro_across_saturation_ends_with_replays() -> None:
+    """Latencies of an engine a third slower, which the form cannot have at both rates: at the mean field's optimum the
+    higher one is saturated in a replay, and what corrects that is far from saturation. More constants explain more."""
+    program = law(
+        "def step_time(b, s, *, dense: one = 1.0, moe: one = 1.0):"
+        " return dense * (b.kernel_us - b.kernel_moe_us) + moe * b.kernel_moe_us\n"
+    )
+    runs = [slower(RUNS[f"{name}-general"], 1.3) for name in ("llama-2-7b-tp1", "mixtral-8x7b-tp2")]
+    data = fit_set(runs)
+    both, dense = (fit_scoped(problem_of(program, data, held, True)) for held in ((), (1,)))
+    assert both.loss < dense.loss < data.loss(both.problem.replay(both.problem.start, False))
+    assert both.programs[0].theta[0] > 1.0 and both.programs[0].theta[1] > 1.0
+
+
+def slower(e: Experiment, factor: float) -> Experiment:
+    """The experiment with means that are so many times as long."""
+    assert e.observed
+    summary, *stages = (
+        replace(o, **{name: replace(one, mean=factor * one.mean) for name in MEANS if (one := getattr(o, name)).mean})
+        for o in (e.observed.summary, *e.observed.stages)
+    )
+    return replace(e, observed=replace(e.observed, summary=summary, stages=tuple(stages)))
 
 
 def test_a_fit_that_ends_worse_than_it_began_keeps_its_start() -> None:
