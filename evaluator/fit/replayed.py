@@ -152,6 +152,13 @@ def observations(data: FitSet) -> int:
     return sum(int((~np.isnan(_observed(data, i)[0])).sum()) for i in range(len(data.experiments)))
 
 
+def independent(data: FitSet) -> int:
+    """How many of these are independent: E2E is TTFT and the gaps after it, so the third mean of a cell says nothing
+    new."""
+    known = (~np.isnan(_observed(data, i)[0]) for i in range(len(data.experiments)))
+    return sum(int(np.minimum(of_cells.sum(axis=1), 2).sum()) for of_cells in known)
+
+
 def _observed(data: FitSet, experiment: int) -> tuple[np.ndarray, np.ndarray]:
     """(means in ms, weights) of an experiment's cells, or without cells of its load stages: float64[..., 3] each."""
     cells = data.cells[experiment]

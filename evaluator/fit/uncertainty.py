@@ -10,14 +10,15 @@ import numpy as np
 
 from evaluator.fit.loss import MODEL_ERROR, FitSet, huber_weights
 from evaluator.fit.problem import Problem, Scales, problem_of, with_slopes
-from evaluator.fit.replayed import clusters_of, residuals, slopes_near
+from evaluator.fit.replayed import clusters_of, independent, residuals, slopes_near
 from simulator.language.ir import Program
 
-LEAST_CLUSTERS = 5  # experiments needed for a cluster-robust standard error
+LEAST_CLUSTERS = 5  # experiments whose errors are taken as wholes in a standard error; of fewer, parts of them
 # The least share of a constant's information that must come from the data. Of two constants with the same effect each
 # gets half.
 IDENTIFIED = 0.9
 FURTHER = 3.0  # times as far as in a search go the slopes for standard errors, which noise in them would shrink
+_LEAST_LEFT = 0.1  # share of a residual that those of other clusters must leave open for a jackknife to count it
 _NEAR = 1e-6  # sizes of a constant within which it counts as at a bound
 _CORRELATED = 0.1  # smallest correlation that is kept
 _NO_EFFECT = 1e-9  # relative error below which a constant of its present size does nothing
@@ -52,12 +53,12 @@ def uncertainty(program: Program, data: FitSet) -> tuple[Certainty, ...]:
     One replay of the experiments gives the residuals; the mean field gives their slopes J, weighted as in the fit. With
     the prior's weights W the information is H = J'J + W^2, and determined is 1 - (W^2 inv(H))_jj. Constants at a bound
     count as known. The residual variance divides by what the effective degrees of freedom (the sum of determined)
-    leave, and adds one residual of MODEL_ERROR, because a fit may meet few stages by chance. From LEAST_CLUSTERS
-    experiments on, the standard error is the larger of this classical one and a cluster-robust one (CR1 sandwich, which
-    lets the residuals of an experiment correlate: Liang and Zeger 1986); few experiments understate the latter. With
-    fewer experiments, the windows of traces are the clusters, or else the cells.
-    Ignored: that the form was chosen on the same data, that bounds truncate the distribution, curvature, and, with
-    fewer experiments, that E2E and ITL of a stage correlate.
+    leave of what was observed independently, at most two of a stage's E2E, TTFT and ITL, and adds one residual of
+    MODEL_ERROR, because a fit may meet few stages by chance. The standard error is the larger of this classical one and
+    a jackknife of clusters, whose residuals may correlate (CR3: Bell and McCaffrey 2002, Survey Methodology 28): how
+    far the constants move without each cluster. What a cluster alone decides, it cannot tell. Clusters are the
+    experiments; of fewer than LEAST_CLUSTERS, their windows or load stages; of fewer still, the cells of traces.
+    Ignored: that the form was chosen on the same data, that bounds truncate the distribution, and curvature.
     """
     return certainties(problem_of(program, data), np.array(program.theta, dtype=float))
 
@@ -141,7 +142,7 @@ def linearised(
     slopes = slopes_ms[problem.free[np.isin(problem.free, of)]] * units * size[of][:, None, None]
     observed = data.weights > 0
     r = data.residuals(means_ms)[observed]
-    return slopes[:, observed].T, r, huber_weights(r), data.experiment_of[np.nonzero(observed)[0]]
+    return slopes[:, observed].T, r, huber_weights(r), clusters_of(data, LEAST_CLUSTERS)
 
 
 def _inverse(information: np.ndarray) -> np.ndarray:
@@ -173,18 +174,27 @@ def _errors(
     a, prior = a[:, acts], prior[acts]
     inverse = _inverse((a.T * w) @ a + np.diag(np.square(prior) + 1e-18))
     determined[acts] = np.clip(1.0 - np.square(prior) * np.diag(inverse), 0.0, 1.0)
-    freedom = len(w) - determined.sum()
-    variance = residual_variance(r, w, freedom)
-    squared = variance * np.diag(inverse)  # standard errors, in sizes
-    cluster = np.unique(clusters, return_inverse=True)[1]
-    count = int(cluster.max()) + 1
-    if count >= LEAST_CLUSTERS:
-        scores = np.zeros((count, a.shape[1]))
-        np.add.at(scores, cluster, a * (w * r)[:, None])
-        small_sample = count / (count - 1) * (len(w) - 1) / max(freedom, 1.0)  # the correction that makes it CR1
-        middle = small_sample * scores.T @ scores + variance * np.diag(np.square(prior))
-        squared = np.maximum(squared, np.diag(inverse @ middle @ inverse))
+    variance = residual_variance(r, w, independent(problem.data) - determined.sum())
+    root, of_prior = np.sqrt(w), np.diag(np.square(prior))
+    middle = _left_out(a * root[:, None], r * root, inverse, clusters) + variance * of_prior
+    squared = np.maximum(variance * np.diag(inverse), np.diag(inverse @ middle @ inverse))  # standard errors, in sizes
     errors[acts] = np.sqrt(squared) * size[of][acts]
     lengths = np.sqrt(np.diag(inverse))
     correlation[np.ix_(acts, acts)] = inverse / lengths[:, None] / lengths
     return errors, determined, correlation
+
+
+def _left_out(a: np.ndarray, r: np.ndarray, inverse: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """The sum over clusters of the squared scores that each would have if the others alone had been fitted, float64[of,
+    of]; `a`, `r`: weighted slopes and residuals. 0 for a single cluster."""
+    names = np.unique(clusters)
+    total = np.zeros_like(inverse)
+    for name in names:
+        own, residual = a[clusters == name], r[clusters == name]
+        left, directions = np.linalg.eigh(np.eye(len(residual)) - own @ inverse @ own.T)
+        told = left > _LEAST_LEFT
+        without = directions[:, told] @ ((directions[:, told].T @ residual) / left[told])
+        score = own.T @ without
+        total += np.outer(score, score)
+    scaled: np.ndarray = total * (len(names) - 1) / len(names)
+    return scaled

@@ -314,10 +314,24 @@ def test_the_standard_error_of_a_single_constant_by_hand() -> None:
         * means
         / problem_of(found, data).predict(np.array(found.theta))
     )
-    variance = ((w * r**2).sum() + MODEL_ERROR**2) / r.size  # one constant, one residual more
+    independent = 2 * len(observed)  # of E2E, TTFT and ITL any two give the third
+    variance = ((w * r**2).sum() + MODEL_ERROR**2) / independent  # one constant, one residual more
     assert base.standard_error == pytest.approx((variance / (w * slopes**2).sum()) ** 0.5, rel=0.01)
     assert base.identified and base.determined > 0.99 and base.bound is None
     assert effective([*others, base]) == pytest.approx(1.0, abs=0.01)
+
+
+def test_standard_errors_are_how_far_constants_move_without_each_run() -> None:
+    """The jackknife by refits, where the model is off by 3 % of each run, in all its stages alike."""
+    rng = np.random.default_rng(5)
+    off = [slower(e, factor) for e, factor in zip(simulated(), np.exp(0.03 * rng.standard_normal(6)), strict=True)]
+    data = fit_set(off)
+    whole = fit(TRUTH, data)
+    without = [fit(TRUTH, data.subset([k for k in range(6) if k != i])).program.theta for i in range(6)]
+    jackknife = np.sqrt(5.0 / 6.0 * np.square(np.array(without) - whole.program.theta).sum(axis=0))
+    found = np.array([c.standard_error for c in uncertainty(whole.program, data)])
+    np.testing.assert_allclose(found[:3], jackknife[:3], rtol=0.05)  # the constants of the steps
+    assert (found > 0.95 * jackknife).all()  # those of the queue are too uncertain already by what is off in each stage
 
 
 def test_standard_errors_cover_the_truth_about_as_often_as_they_say() -> None:
