@@ -25,7 +25,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import left_out
 from simulator.fields import Active, raw_row
 from simulator.json import JsonObject
-from simulator.language.bounds import at_bounds
+from simulator.language.bounds import at_bounds, outside_bounds
 from simulator.language.opcodes import Code, assemble
 from simulator.schema import READABLE
 from translate_go.fields import go_field
@@ -143,12 +143,10 @@ def print_check(verdict: Verdict) -> None:
     ]
     table = Table.of("Gates, at the program's constants", "gate|invariant||~measured", rows)
     show(table)
-    for c in description.constants:
-        if c.outside:
-            prose(f"- note: {c.name} = {c.value:g} lies outside {c.limits}: a fit moves it in")
-    for text in at_bounds(description.source.program, description.held).values():
+    program = description.source.program
+    for text in (*outside_bounds(program), *at_bounds(program, description.held).values()):
         prose(f"- note: {text}")
-    if refused := foreknown(description.source.program):
+    if refused := foreknown(program):
         prose(f"- note: a search refuses it: {refused.why}")
     for text in (*verdict.shorter, *verdict.left_out):
         prose(f"- note: {text}")

@@ -21,7 +21,7 @@ from evolve.terminal import say
 from simulator.json import JsonObject
 from simulator.language import measure
 from simulator.language.affine import Affine, affine, thresholds
-from simulator.language.bounds import KERNEL_DEVIATION, at_bounds, bounds, kernel_factors
+from simulator.language.bounds import KERNEL_DEVIATION, at_bounds, bounds, kernel_factors, outside_bounds
 from simulator.language.infer import infer
 from simulator.language.key import key
 from simulator.language.unparse import spell, unparse
@@ -153,7 +153,8 @@ def print_show(description: Description) -> None:
         legend("standard error", "identified", also=LEGEND)
     show(_constants_table(description))
     together = hard_to_tell_apart({name: c.correlated for name, c in (description.certainty or {}).items()})
-    for text in (*at_bounds(program, description.held).values(), *_doubts(description.constants), *together):
+    at = at_bounds(program, description.held).values()
+    for text in (*outside_bounds(program), *at, *_doubts(description.constants), *together):
         prose(f"- {text}")
     show(_products_table(description.products))
     record = description.source.record
@@ -173,7 +174,7 @@ def _constants_table(description: Description) -> Table:
 
     def cells(c: ShownConstant) -> list[str]:
         at_bound = " (at the bound)" if c.value in (c.low, c.high) else ""
-        where = " (OUTSIDE; a fit moves it in)" if c.outside else at_bound
+        where = " (OUTSIDE)" if c.outside else at_bound
         unit = (c.unit or "any") + ("" if c.annotated else " (found)")
         row = [
             f"{c.method}.{c.name}",

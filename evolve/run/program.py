@@ -20,6 +20,7 @@ from evolve.terminal import command
 from simulator.documents import parse_json, read_bytes
 from simulator.errors import InputError, nearest, unreadable
 from simulator.forest import Forest
+from simulator.language.bounds import outside_bounds
 from simulator.language.complete import DEFAULTS, complete
 from simulator.language.forest_file import forest_file, with_forest
 from simulator.language.infer import check_units
@@ -63,10 +64,11 @@ class Source:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Reasons not to rely on the program, a line each: those of its record or, without one, what it leaves out."""
+        """Reasons not to rely on the program, a line each: constants outside their bounds, and those of its record or,
+        without one, what it leaves out."""
+        lines = outside_bounds(self.program)
         if self.record is not None:
-            return self.record.cautions
-        lines = []
+            return (*lines, *self.record.cautions)
         if self.foreign:
             lines.append(f"{self.foreign} is the record of another program, so nothing in it counts: fit this one")
         if not self.program.function("queueing_time"):

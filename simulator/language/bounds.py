@@ -96,6 +96,20 @@ def at_bounds(program: Program, held: Container[str] | None = ()) -> dict[str, s
     return sentences
 
 
+def outside_bounds(program: Program) -> list[str]:
+    """A sentence for each constant whose value lies outside its bounds.
+
+    >>> outside_bounds(parse("def step_time(b, s, *, c: us[0, 9] = 10, d: us = 3): return c + d"))
+    ['c = 10 lies outside 0 to 9: a fit moves it in']
+    """
+    constants = (c for f in program.functions for c in f.constants)
+    return [
+        f"{c.name} = {c.value:g} lies outside {low:g} to {high:g}: a fit moves it in"
+        for c, (low, high) in zip(constants, bounds(program), strict=True)
+        if not low <= c.value <= high
+    ]
+
+
 def too_narrow(program: Program) -> list[str]:
     """One line for each constant whose bounds in the text give its sign and, within a factor of 10, its size.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,24 @@ def test_show_has_no_empty_column_and_no_coined_word(tmp_path: Path, capsys: pyt
     path.write_text("def step_time(b, s, *, base: us = 3000.0):\n    return base if b.tokens < 9 else 2 * base\n")
     out = printed(capsys, "show", str(path))
     assert "1 conditional, 2 constants, 1 feature," in out and " where " in out
+
+
+def test_a_value_outside_its_bounds_is_said_to_be_wherever_it_is_used(
+    tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, data = tmp_path / "mine.py", str(tiny.parent / "data.yaml")
+    path.write_text("def step_time(b, s, *, a: us[0, 1000] = 3000.0):\n    return a + b.weight_read_us\n")
+    said = "a = 3000 lies outside 0 to 1000: a fit moves it in"
+    of_data = "--experiments", data, "--id", "dense-chat"
+    assert f"- note: {said}" in printed(capsys, "check", str(path)).splitlines()
+    assert f"- {said}" in printed(capsys, "show", str(path)).splitlines()
+    assert said in printed(capsys, "predict", str(path), *of_data)
+    assert run_command(["emit", str(path), *of_data, "--out", str(tmp_path / "go")]) == 0
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert said in " ".join((tmp_path / "go" / "INTEGRATION.md").read_text().split())
+    printed(capsys, "fit", str(path), *of_data, "--out", str(tmp_path / "fitted.py"))
+    assert "lies outside" not in printed(capsys, "predict", str(tmp_path / "fitted.py"), *of_data)
+    # A record says of a form what it was fitted on, and nothing of values that were written afterwards.
+    fitted = (tmp_path / "fitted.py").read_text()
+    (tmp_path / "fitted.py").write_text(re.sub(r"(us\[0(?:\.0)?, 1000(?:\.0)?\]) = [\d.]+", r"\1 = 3000.0", fitted))
+    assert said in printed(capsys, "predict", str(tmp_path / "fitted.py"), *of_data)
