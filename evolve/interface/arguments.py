@@ -25,12 +25,12 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
 
 
 def path(name: str, value: object, what: str) -> Path:
-    """The path that an argument is, of `what`. Raises InputError for another type.
+    """The path that an argument is, of `what`. Raises InputError for another type, and for an empty text.
 
     >>> path("path", "runs/0001", "a run's folder").name
     '0001'
     """
-    if not isinstance(value, str | Path):
+    if not isinstance(value, str | Path) or value == "":
         raise InputError(f"{name}: {spelled(value)}: give {what}")
     return Path(value)
 

@@ -19,6 +19,7 @@ from evolve.interface import arguments
 from evolve.interface.program import Program
 from evolve.program.axes import parse_axes
 from evolve.program.fit.calibrate import Settings, calibrate
+from evolve.program.fit.result import files_for
 from evolve.program.plan import Plan, written
 from evolve.program.predict import predict as predict_all
 from evolve.program.slo import parse_slo
@@ -26,10 +27,12 @@ from evolve.program.sweep import sweep as predict_sweep
 from evolve.report.progress import Line
 from evolve.run.data import experiments_of, known_experiment
 from evolve.run.program import load
+from evolve.run.selectors import positions
 from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Experiment
 
 MOST_SEEDS = 100
+FORMS = 'give values, such as {"rate": [5, 10], "tp": [1, 2]}, or a text FIRST:LAST:STEP'
 Experiments = str | Path | Experiment | Plan | Sequence[str | Path | Experiment | Plan]
 Loads = str | Path | Plan | Sequence[str | Path | Plan]
 
@@ -110,16 +113,16 @@ def sweep(
     *,
     ids: str | Sequence[str] = (),
     vary: Mapping[str, str | Sequence[float | str]] | None = None,
-    slo: str | Sequence[str] = (),
+    slo: str | Sequence[str] | Mapping[str, str] = (),
     load_rps: float | None = None,
     seeds: int = 3,
 ) -> pd.DataFrame:
     """What a program predicts at every combination of the values in `vary`, a row for each.
 
     loads: plans or YAML files, of which `ids` name experiments. vary: by `rate` (requests/s), `hardware`, `tp`,
-    `max_num_seqs` or `max_num_batched_tokens`, values or FIRST:LAST:STEP. slo: limits such as `ttft_p99=500ms`.
-    load_rps: how many replicas does it take to serve so many requests/s? Then no rates are given. seeds: how many
-    arrival seeds. Raises InputError for anything that `evolve predict --sweep` refuses.
+    `max_num_seqs` or `max_num_batched_tokens`, values or FIRST:LAST:STEP. slo: limits such as `ttft_p99=500ms`, or
+    `{"ttft_p99": "500ms"}`. load_rps: how many replicas does it take to serve so many requests/s? Then no rates are
+    given. seeds: how many arrival seeds. Raises InputError for anything that `evolve predict --sweep` refuses.
 
     >>> chat = evolve.Plan("llama-3.1-8b", "H100", rate_rps=1, prompt_len=1000, output_len=300)
     >>> rates = evolve.sweep("champion", chat, vary={"rate": [5, 20]}, slo="ttft_p99=500ms")
@@ -130,12 +133,13 @@ def sweep(
     """
     if vary is not None and not isinstance(vary, Mapping):
         raise InputError(f'vary: {shown(vary)}: names no values: give a mapping such as {{"rate": [5, 10]}}')
-    axes = parse_axes([f"{key}={_values(values)}" for key, values in (vary or {}).items()])
+    axes = parse_axes([f"{key}={_values(values)}" for key, values in (vary or {}).items()], "vary:", FORMS)
     if axes.rate and load_rps is not None:
         raise InputError("load_rps tries the rates of one, two, three ... replicas: leave rate out of vary")
     if load_rps is not None and not load_rps > 0.0:
         raise InputError(f"load_rps: {shown(load_rps)}: must be requests/s above 0: give another number")
-    limits = parse_slo([word for text in _several(slo) for word in str(text).split(",")])
+    limited = [f"{name}={most}" for name, most in slo.items()] if isinstance(slo, Mapping) else _several(slo)
+    limits = parse_slo([word for text in limited for word in str(text).split(",")], "slo:")
     every = _written(loads)
     names = _several(ids)
     for name in names:
@@ -169,9 +173,10 @@ def fit(
     if not all(isinstance(name, str) for name in names):
         raise InputError(f"only: {shown(only)}: names no constants: give alpha, beta, a method, or names")
     source, settings = _program(program).source, Settings((method,), only=names)
+    positions(source.complete, names, "only:")
     with TemporaryDirectory() as folder:
         # The program and its record are read back from the file, so that they are those of `evolve fit`.
-        file = Path(folder) / "fitted.py" if out is None else arguments.path("out", out, "a file to write")
+        file = Path(folder) / "fitted.py" if out is None else _free(out, source.name)
         result = calibrate(source, load_experiments(experiments), file, settings)
         [name] = result.out
         fitted = load(name)
@@ -182,6 +187,13 @@ def fit(
         left_out=tuple(result.left_out),
         warnings=tuple(dict.fromkeys(text for texts in result.warnings.values() for text in texts)),
     )
+
+
+def _free(out: str | Path, name: str) -> Path:
+    """The file for a fit of the program of this name. Raises InputError before any work if it cannot be written."""
+    file = arguments.path("out", out, "a file to write")
+    files_for(file, name, None, "`out`")
+    return file
 
 
 def _arrival_seeds(count: int) -> range:

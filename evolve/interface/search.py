@@ -83,6 +83,8 @@ def search(
     changed |= {name: value for name, value in (("budget", budget), ("seed", seed)) if value is not None}
     settings = _starting_from(config_from(changed, where), start)
     folder_of_run = None if out is None else arguments.path("out", out, "a folder to create")
+    if folder_of_run and folder_of_run.exists():
+        raise folder.taken(folder_of_run, folder.is_run(folder_of_run), "`out`")
     _check(workers, on_progress)  # before there is a folder
     return _work(run_module.start(settings, folder_of_run), workers, on_progress)
 

@@ -97,28 +97,31 @@ def rate_figure(rps: float) -> str:
     return figure(float(f"{rps:.6g}"))
 
 
-def parse_axes(texts: Sequence[str]) -> Axes:
-    """What the values of `--sweep` name, one text for each key. Raises InputError for anything else.
+def parse_axes(texts: Sequence[str], named: str = "--sweep", forms: str = FORMS) -> Axes:
+    """What the values of `--sweep` name, one text for each key.
+
+    Raises InputError for anything else, in which `named` is what the user gave and `forms` how to write it.
 
     >>> parse_axes(["rate=0.5:2:0.5", "tp=4,1"]).values
     {'rate': (0.5, 1.0, 1.5, 2.0), 'tp': (1, 4)}
     """
     given: dict[str, tuple[Any, ...]] = {}
     for text in texts:
-        option = f"--sweep {text}"
+        option = f"{named} {text}"
         key, equals, values = text.partition("=")
         if not equals:
-            raise InputError(f"{option}: has no values: {FORMS}")
+            raise InputError(f"{option}: has no values: {forms}")
         if key not in KEYS:
             raise InputError(f"{option}: {shown(key)} cannot be varied: {nearest(key, KEYS)}")
         if key in given:
             raise InputError(f"{option}: {key} is varied twice: give all its values in one --sweep")
-        given[key] = _gpus(values, option) if key == "hardware" else _values(key, values, option)
+        given[key] = _gpus(values, option) if key == "hardware" else _values(key, values, option, forms)
     tp, seqs, tokens = (tuple(map(int, given.get(key, ()))) for key in ENGINE)
     axes = Axes(given.get("rate", ()), given.get("hardware", ()), tp, seqs, tokens)
     combinations = max(len(axes.rate), 1) * sum(1 for _ in axes.settings("", Engine()))
     if combinations > MOST_COMBINATIONS:
-        raise InputError(f"--sweep: {combinations:,} combinations, at most {MOST_COMBINATIONS:,}: give fewer values")
+        many = f"{combinations:,} combinations, at most {MOST_COMBINATIONS:,}"
+        raise InputError(f"{named.removesuffix(':')}: {many}: give fewer values")
     return axes
 
 
@@ -134,27 +137,27 @@ def _gpus(text: str, option: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _values(key: str, text: str, option: str) -> tuple[float, ...]:
+def _values(key: str, text: str, option: str, forms: str) -> tuple[float, ...]:
     """The distinct values of `FIRST:LAST:STEP` or `A,B,C`, ascending."""
     bounds = text.split(":")
     if len(bounds) == 1:
-        values = [_number(key, part, option) for part in text.split(",")]
+        values = [_number(key, part, option, forms) for part in text.split(",")]
     elif len(bounds) == 3:
-        first, last, step = (_number(key, part, option) for part in bounds)
+        first, last, step = (_number(key, part, option, forms) for part in bounds)
         if last < first:
-            raise InputError(f"{option}: ends below where it begins: {FORMS}")
+            raise InputError(f"{option}: ends below where it begins: {forms}")
         count = int((last - first) / step) + 1
         if count > MOST_VALUES:
             raise InputError(f"{option}: {count:,} values, at most {MOST_VALUES:,}: give a larger step")
         values = [first + i * step for i in range(count)]  # decimal, so that 0.1:0.5:0.1 has 0.3 as a file would
     else:
-        raise InputError(f"{option}: has {len(bounds)} parts: {FORMS}")
+        raise InputError(f"{option}: has {len(bounds)} parts: {forms}")
     if len(values) > MOST_VALUES:
         raise InputError(f"{option}: {len(values):,} values, at most {MOST_VALUES:,}: give fewer")
     return tuple(map(float, sorted(set(values))))
 
 
-def _number(key: str, text: str, option: str) -> Decimal:
+def _number(key: str, text: str, option: str, forms: str) -> Decimal:
     """A value of a key, or a step."""
     most = limits.ENGINE[ENGINE[key]] if key in ENGINE else limits.MOST_RATE
     try:
@@ -164,5 +167,5 @@ def _number(key: str, text: str, option: str) -> Decimal:
         good = False
     if not good:
         kind = f"whole numbers from 1 to {most:,.0f}" if key in ENGINE else f"requests/s above 0 and up to {most:,.0f}"
-        raise InputError(f"{option}: must be {kind}, got {shown(text)}: {FORMS}")
+        raise InputError(f"{option}: must be {kind}, got {shown(text)}: {forms}")
     return value

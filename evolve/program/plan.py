@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ class Plan:
 
     prompt_len, output_len: tokens of every prompt, no two of which are alike, and of every answer. tp: the
     tensor-parallel degree. The engine has the defaults of an experiments file. id: what it is called, by default as the
-    model; plans that are predicted together need different ones.
+    model; plans that are predicted together need different ones. Raises InputError for what cannot be served.
 
     >>> evolve.predict("champion", evolve.Plan("llama-3.1-8b", "H100", rate_rps=5, prompt_len=1000, output_len=300))[
     ...     ["experiment", "ttft_mean_ms", "ttft_mean_80_low_ms", "ttft_mean_80_high_ms"]].round(1)
@@ -37,6 +38,9 @@ class Plan:
     output_len: int
     tp: int = 1
     id: str = ""
+
+    def __post_init__(self) -> None:
+        written(self)
 
     @property
     def entry(self) -> JsonObject:
@@ -61,6 +65,8 @@ def written(plan: Plan) -> Written:
     known_gpu(str(plan.hardware), f"hardware {plan.hardware}")
     where = f"{plan.model} on {plan.hardware}, TP {plan.tp}"
     experiment = experiment_from_mapping(plan.entry, where, known_models(), hardware_table())
+    if isinstance(plan.prompt_len, Mapping) or isinstance(plan.output_len, Mapping):
+        raise InputError(f"{where}: a plan has no distributions: give whole numbers, or a file of experiments")
     tokens, most = plan.prompt_len + plan.output_len, int(experiment.facts["max_model_len"])
     if tokens > most:
         raise InputError(f"{where}: prompt and answer have {tokens:,} tokens, at most {most:,} fit: give shorter ones")

@@ -56,8 +56,8 @@ class Limit:
         return value_ms
 
 
-def parse_slo(words: Sequence[str]) -> tuple[Limit, ...]:
-    """The limits in words like `ttft_p99=500ms`. Raises InputError for anything else.
+def parse_slo(words: Sequence[str], named: str = "--slo") -> tuple[Limit, ...]:
+    """The limits in words like `ttft_p99=500ms`. Raises InputError, naming what the user gave, for anything else.
 
     >>> [(limit.name, limit.most_ms) for limit in parse_slo(["ttft_p99=0.5s", "itl_mean=50ms"])]
     [('ttft_p99', 500.0), ('itl_mean', 50.0)]
@@ -70,14 +70,14 @@ def parse_slo(words: Sequence[str]) -> tuple[Limit, ...]:
             latency = name.partition("_")[0]
             remedy = TPOT if latency == "tpot" else QUANTITY if latency in MEANS else nearest(name, NAMES)
             remedy = FORM if name.endswith(("<", ">")) else remedy
-            raise InputError(f"--slo {text}: {shown(name)} is not a figure: {remedy}")
+            raise InputError(f"{named} {text}: {shown(name)} is not a figure: {remedy}")
         time = _TIME.fullmatch(most)
         most_us = float(Decimal(time[1]) * US[time[2]]) if time else 0.0
         if not 0.0 < most_us <= 1e3 * MOST_MS:
             problem = f"{name} must be a time above 0 with its unit (us, ms, s), got {shown(most)}"
-            raise InputError(f"--slo {text}: {problem}: {FORM}")
+            raise InputError(f"{named} {text}: {problem}: {FORM}")
         if name in limits:
-            raise InputError(f"--slo {text}: {name} is limited twice: give one limit")
+            raise InputError(f"{named} {text}: {name} is limited twice: give one limit")
         latency, quantity = name.split("_")
         limits[name] = Limit(latency, quantity, most_us)
     return tuple(limits.values())

@@ -210,11 +210,12 @@ def create(path: Path, config: Config, about: About) -> Run:
     return Run(path, config, about)
 
 
-def taken(path: Path, whole: bool) -> InputError:
-    """The error that a folder is there already. `whole`: it can be resumed, and was not left by a kill half made."""
+def taken(path: Path, whole: bool, option: str = "--out") -> InputError:
+    """The error that a folder is there already. `whole`: it can be resumed, and was not left by a kill half made.
+    `option`: what the user named it with."""
     if whole:
-        return InputError(f"{path}: exists already: choose another --out, or `{command('resume', path)}`")
-    return InputError(f"{path}: exists already, and nothing in it can be resumed: choose another --out")
+        return InputError(f"{path}: exists already: choose another {option}, or `{command('resume', path)}`")
+    return InputError(f"{path}: exists already, and nothing in it can be resumed: choose another {option}")
 
 
 def rewrite(run: Run, config: Config) -> Run:

@@ -178,29 +178,27 @@ class Calibration:
         }
 
 
-def files_for(out: Path | None, name: str, models: Sequence[str] | None) -> list[Path | None]:
+def files_for(out: Path | None, name: str, models: Sequence[str] | None, option: str = "--out") -> list[Path | None]:
     """The program's file, or one for each of `models`; in a folder, named after the program. None without `out`.
 
     Raises InputError, before any work, for a file that does not end in .py, cannot be written, or is another program
-    that no fit wrote, and for the folder of a run.
+    that no fit wrote, and for the folder of a run. `option`: what the user named it with.
     """
     if out is None:
         return [None] * (1 if models is None else len(models))
     if is_run(out):
-        raise InputError(f"{out}: is the folder of a run: give a file to write, such as --out {out.name}.py")
+        raise InputError(f"{out}: is the folder of a run: give a file to write, such as {option} {out.name}.py")
     if out.is_dir():
         out = out / f"{_plain(Path(name).name.removesuffix('.py'))}.py"
     if out.suffix != ".py":
-        raise InputError(f"{out}: a program's file ends in .py, its record is next to it: write --out {out.stem}.py")
+        raise InputError(f"{out}: a program's file ends in .py, its record is next to it: write {option} {out.stem}.py")
     files = [out] if models is None else [out.with_stem(f"{out.stem}-{alias(m)}") for m in models]
     for file in files:
         in_place = file.resolve() == Path(name).resolve()
         if file.exists() and not has_record(file) and not in_place:
-            raise InputError(f"{file}: exists, and was not written by a fit: give another --out, or remove it")
-        check_writable(file, "--out")
-        check_writable(file.with_suffix(".json"), "--out")
-        check_writable(trust_file(file), "--out")
-        check_writable(forest_file(file), "--out")
+            raise InputError(f"{file}: exists, and was not written by a fit: give another {option}, or remove it")
+        for each in (file, file.with_suffix(".json"), trust_file(file), forest_file(file)):
+            check_writable(each, option)
     return list(files)
 
 
