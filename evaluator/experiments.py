@@ -77,7 +77,8 @@ def _parsed(path: Path) -> Any:
     try:
         data = read_bytes(path)
     except OSError as error:
-        raise unreadable(path, error, "name a YAML file of experiments") from None
+        remedy = "name /dev/stdin to read standard input" if str(path) == "-" else "name a YAML file of experiments"
+        raise unreadable(path, error, remedy) from None
     return parse_yaml(data, str(path), BEGIN)
 
 

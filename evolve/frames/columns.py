@@ -18,6 +18,7 @@ DTYPES = {
     "whole number": "Int64",
     "true or false": "boolean",
     "list": "object",
+    "mapping": "object",
 }
 
 
@@ -74,6 +75,15 @@ def several(name: str, meaning: str) -> Column:
     'list'
     """
     return Column(name, "list", meaning)
+
+
+def mapping(name: str, meaning: str) -> Column:
+    """A column of mappings.
+
+    >>> mapping("correlated", "by name").kind
+    'mapping'
+    """
+    return Column(name, "mapping", meaning)
 
 
 def frame(columns: Sequence[Column], rows: Iterable[Mapping[str, object]]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pandas as pd
 
 from evaluator.score import MEANS, Errors
-from evolve.frames.columns import flag, frame, number, text
+from evolve.frames.columns import flag, frame, mapping, number, text
 from evolve.program.fit.result import ConstantChange
 from evolve.program.show import Description
 
@@ -53,6 +53,7 @@ FITTED = (
     number("determined", "the share of its information that comes from the runs, not from the prior"),
     _IDENTIFIED,
     flag("held", "whether the fit left it as it was"),
+    mapping("correlated", "how its error correlates with those of other constants, by `method.name`, from -1 to 1"),
 )
 
 

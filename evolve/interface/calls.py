@@ -41,8 +41,9 @@ Loads = str | Path | Plan | Sequence[str | Path | Plan]
 class Fit:
     """A fit: the program with the new constants, and what changed.
 
-    constants: a row for each, with its value before and after, and its standard error. errors: a row for each fitted
-    experiment. left_out: ids of experiments that could not be fitted. warnings: what the replays assume and leave out.
+    constants: a row for each, with its value before and after, its standard error, and what that correlates with.
+    errors: a row for each fitted experiment. left_out: ids of experiments that could not be fitted. warnings: what the
+    replays assume and leave out.
 
     >>> fit = evolve.fit("linear", experiments)
     >>> fit.constants[["name", "identified"]].head(2)

@@ -18,13 +18,15 @@ import yaml
 from commands import commands
 from paths import ROOT
 
-from evaluator.experiments import hardware_table, model_table
+from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.traces.read import files_beside
 from evolve.cli import entry
 from evolve.program.cases import read_case
 from evolve.run.config import config_from
+from evolve.run.program import load
 from simulator.errors import InputError
 from simulator.experiment.file import experiments_from_mapping
+from simulator.experiment.workload import output_lengths
 from simulator.language.infer import check_units
 from simulator.language.parse import parse
 
@@ -291,3 +293,15 @@ def test_the_page_on_clusters_names_every_command_that_has_the_option() -> None:
     assert set(SPAN.findall(sentence)) == {
         name for name, command in commands() if any("--cluster" in p.opts for p in command.params)
     }
+
+
+def test_e2e_weighs_about_twice_where_the_itl_follows_from_it() -> None:
+    """As the glossary says of the shipped runs: no other ITL was measured, and its errors are those of E2E."""
+    assert "E2E weighs about twice in the joint error" in prose(ROOT / "docs" / "glossary.md")
+    for e in bundled_experiments():
+        observed = e.observed.summary if e.observed else None
+        assert observed and observed.itl_ms.mean == pytest.approx(
+            (observed.e2e_ms.mean - observed.ttft_ms.mean) / (output_lengths(e.workload).mean() - 1), rel=1e-3
+        ), e.id
+    record = load("champion").record
+    assert record and all(abs(row.e2e - row.itl) < 0.25 for row in record.errors)  # points

@@ -390,6 +390,10 @@ def test_bad_experiments_are_one_line(
             ["run", "--config", "nowhere.yaml"],
             "nowhere.yaml: cannot be read (No such file or directory): name a file, or one of ",
         ),
+        (
+            ["predict", "floor", "--experiments", "-"],
+            "-: cannot be read (No such file or directory): name /dev/stdin to read standard input",
+        ),
         (["resume", "nowhere"], "nowhere: is not a run (no run.json, config.yaml): `evolve list` names the runs"),
         (["archive", "nowhere"], "nowhere: is not a run"),
         (["run", "--budget", "0"], "Invalid value for '--budget': 0 is not in the range x>=1: see `evolve run --help`"),
