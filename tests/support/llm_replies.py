@@ -93,6 +93,22 @@ def no_choices() -> Reply:
     return Reply(lambda request: completion(request, None) | {"choices": []})
 
 
+def parts(text: str) -> Reply:
+    """A whole answer whose content is a list of parts."""
+
+    def answer(request: Request) -> dict[str, Any]:
+        body = completion(request, text)
+        body["choices"][0]["message"]["content"] = [{"type": "text", "text": text}]
+        return body
+
+    return Reply(answer)
+
+
+def no_message() -> Reply:
+    """A whole answer whose only choice is empty."""
+    return Reply(lambda request: completion(request, None) | {"choices": [{"index": 0, "finish_reason": "stop"}]})
+
+
 def no_usage(text: str) -> Reply:
     """A whole answer that does not say what it cost."""
     return Reply(lambda request: {k: v for k, v in completion(request, text).items() if k != "usage"})

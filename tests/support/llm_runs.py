@@ -143,8 +143,8 @@ class Recorder:
         """The requests that were answered in full, and the texts that were sent."""
         for request, reply in zip(seen, self.replies, strict=True):
             content = reply.content(request) if reply.manner == "whole" and reply.code == 200 else ""
-            if isinstance(content, dict):
-                yield request, (content["choices"][0]["message"]["content"] if content["choices"] else None) or ""
+            if isinstance(content, dict) and content["choices"]:
+                yield request, content["choices"][0]["message"]["content"] or ""
 
 
 # what a run left

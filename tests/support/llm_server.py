@@ -95,8 +95,8 @@ class Server(ThreadingTCPServer):
             return request, self.script(request)
 
     def pay(self, model: str, code: int, answer: Content) -> None:
-        """Counts an answer that was sent whole."""
-        if code == 200 and isinstance(answer, dict) and (usage := answer.get("usage")):
+        """Counts an answer that was sent whole, in which there is one."""
+        if code == 200 and isinstance(answer, dict) and answer.get("choices") and (usage := answer.get("usage")):
             more = (1, usage["prompt_tokens"], usage["completion_tokens"])
             self._paid[model] = Paid(*map(sum, zip(self._paid.get(model, Paid()), more, strict=True)))
 

@@ -14,6 +14,7 @@ import os
 import re
 import time
 import urllib.request
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +37,7 @@ NO_KEY = "none"  # the key that is sent to an OpenAI-compatible server without k
 KEY_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # of environment variables
 SHORTEST_KEY = 8  # characters; redacting anything shorter would also hide ordinary words
 REDACTED = "[key]"
+UNREADABLE = "Invalid response object Traceback"  # how litellm begins on an answer that it cannot read
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ def litellm() -> Any:
     library.suppress_debug_info = True
     library.telemetry = False
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
+    # of answers in another form, which are faults
+    warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
     return library
 
 
@@ -193,16 +197,17 @@ def redact(text: str) -> str:
 def _reply(response: Any, model: str, sent_at: float) -> Reply:
     if response is None:  # litellm's result if it sent a refused request again in another form, which was refused too
         raise Fault("bad request", "refused in every form", again=False, unpaid=True)
-    choice = response.choices[0] if response.choices else None
-    usage = getattr(response, "usage", None)
-    text = (choice.message.content if choice else None) or ""
-    called = tools.as_text(call.function.arguments or "" for call in (choice and choice.message.tool_calls) or ())
+    if not response.choices:
+        raise Fault("broken answer", "the answer has no choices", again=True, unpaid=False)
+    choice, usage = response.choices[0], getattr(response, "usage", None)
+    text = choice.message.content or ""
+    called = tools.as_text(call.function.arguments or "" for call in choice.message.tool_calls or ())
     return Reply(
         text=redact("\n\n".join(part for part in (text, called) if part)),
         version=_one_line(response.model or model),
         tokens_in=int(getattr(usage, "prompt_tokens", 0) or 0),
         tokens_out=int(getattr(usage, "completion_tokens", 0) or 0),
-        finish=_one_line(choice.finish_reason if choice else "no choice"),
+        finish=_one_line(choice.finish_reason),
         seconds=time.monotonic() - sent_at,
     )
 
@@ -231,7 +236,7 @@ def _fault(error: Exception, kinds: Any) -> Fault:
     litellm chooses the class of an exception by the text of the error as much as by its status, and reports a broken
     answer as a 500. Only an exception with the server's headers has a status that the server sent.
     """
-    why = _one_line(error)
+    why = _one_line(_reason(error))
     headers = getattr(error, "litellm_response_headers", None)
     status = getattr(error, "status_code", 0) if headers is not None else _status(error, kinds)
     if status == 429:
@@ -251,6 +256,16 @@ def _fault(error: Exception, kinds: Any) -> Fault:
     if "Connection error" in why:
         return Fault("connection lost", why, again=True, unpaid=False)
     return Fault("broken answer", why, again=True, unpaid=False)
+
+
+def _reason(error: Exception) -> str:
+    """The error's text; of an answer that litellm cannot read, what is wrong with it instead of a traceback."""
+    text = str(error)
+    if UNREADABLE not in text:
+        return text
+    if "validation error for Message\ncontent\n" in text:
+        return "the answer's content is not text"
+    return "the answer has not the form of a chat completion"
 
 
 def _status(error: Exception, kinds: Any) -> int:

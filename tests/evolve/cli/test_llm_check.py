@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from llm_replies import Reply, hang, html, no_usage, said, status
+from llm_replies import Reply, hang, html, no_choices, no_usage, parts, said, status
 from llm_runs import KEY, Ran, evolve
 from llm_scripts import CUT, PROSE, UNITS, program, whole
 from llm_server import Server
@@ -118,6 +118,8 @@ def test_the_status_says_whether_a_proposal_parses(answer: str, finish: str, cod
         # what it sent is quoted, and a remedy named
         (status(500), 1, '"the server says no", nothing was charged: see what its server logs'),
         (html(), 1, '"<!doctype html>\\n<html><body><h1>Sign in to continue</h1></body></html>\\n", it may'),
+        (parts(MIXED), 1, 'broken answer, "the answer\'s content is not text", it may have been charged all the same'),
+        (no_choices(), 1, 'broken answer, "the answer has no choices", it may have been charged all the same'),
         (html(), 1, ": see that --api-base is the address of an OpenAI-compatible server"),
         (status(400, "x" * 200), 1, f'"{"x" * 77}...", nothing was charged: see what its server takes'),
     ],

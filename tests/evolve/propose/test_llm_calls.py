@@ -518,7 +518,7 @@ def test_thousands_of_failures_end_too(tmp_path: Path) -> None:
 
 
 ANSWERS = {
-    "said": said(whole(EXAMPLE)), "null": llm_replies.null(), "no_choices": llm_replies.no_choices(),
+    "said": said(whole(EXAMPLE)), "null": llm_replies.null(),
     "no_usage": llm_replies.no_usage("x" * 40), "huge": llm_replies.huge(1_000_000),
     "surrogate": said("a\ud800b\0c"), "negative": said("x" * 40, usage=(-5, -10**12)),
 }  # fmt: skip
@@ -535,6 +535,9 @@ FAULTS: dict[str, tuple[Reply, str, int, bool]] = {
     "error200": (Reply(lambda _: llm_replies.error("broken", 200)), "broken answer", 2, True),
     "list": (Reply(lambda _: "[]"), "broken answer", 2, True),
     "nothing": (Reply(lambda _: ""), "broken answer", 2, True),
+    "no_choices": (llm_replies.no_choices(), "broken answer", 2, True),
+    "no_message": (llm_replies.no_message(), "broken answer", 2, True),
+    "parts": (llm_replies.parts("x"), "broken answer", 2, True),
     "die": (llm_replies.die(), "connection lost", 2, True),
     "closed": (llm_replies.hang(0.0), "connection lost", 2, True),
     "hang": (llm_replies.hang(FOREVER), "timeout", 2, True),
@@ -552,7 +555,13 @@ def test_every_fault_ends_in_an_answer_or_a_give_up(tmp_path: Path) -> None:
     log = dispatch.log
     answered = {name for name, c in calls.items() if c.name in log.answers}
     assert answered == set(ANSWERS)
-    assert log.text(calls["null"].name) == log.text(calls["no_choices"].name) == ""
+    assert log.text(calls["null"].name) == ""
+    said_of = {name: log.given_up[calls[name].name].why for name in ("no_choices", "no_message", "parts")}
+    assert said_of == {
+        "no_choices": "broken answer: the answer has no choices",
+        "no_message": "broken answer: the answer has not the form of a chat completion",
+        "parts": "broken answer: the answer's content is not text",
+    }
     assert log.text(calls["surrogate"].name) == "a?b\0c" and len(log.text(calls["huge"].name)) == 1_000_000
     for name, (_, kind, requests, paid) in FAULTS.items():
         lost = log.given_up[calls[name].name]

@@ -139,9 +139,9 @@ def test_the_frame_of_the_ledger_is_the_ledger(played: Played) -> None:
 
 def test_what_broke_on_the_way_is_possibly_paid_and_what_was_refused_is_not(played: Played) -> None:
     rows = ledger(played(faulty).story.run)
-    # truncated and html; hang and drip; die
+    # truncated, html and no choices; hang and drip; die
     possibly = Counter(row["outcome"] for row in rows if float(row["possibly_usd"]))
-    assert possibly == {"broken answer": 2, "timeout": 2, "connection lost": 1}
+    assert possibly == {"broken answer": 3, "timeout": 2, "connection lost": 1}
     free = Counter(row["outcome"] for row in rows if row["outcome"] != "answered" and not float(row["possibly_usd"]))
     assert free == {"rate limit": 1, "server error": 3}
 
