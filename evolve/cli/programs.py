@@ -31,6 +31,7 @@ from evolve.program.show import describe, print_show
 from evolve.program.steps.sources import sources
 from evolve.run.config import FITS
 from evolve.run.program import Source
+from evolve.terminal import warn
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 
@@ -184,6 +185,8 @@ def fit(
     own = None if scope == "per-model" else per_model
     routes = FIT_METHODS[:-1] if "all" in methods else tuple(dict.fromkeys(methods)) or FIT_METHODS[:1]
     source = load(program, caps)
+    if source.foreign:
+        warn(source.foreign)
     if sync and not steps:
         raise InputError("--sync only applies together with --steps")
     loss = _loss(loss_name, quantile, bool(steps))

@@ -21,6 +21,7 @@ from evolve.propose.terms import named
 from evolve.report.run import rule_text
 from evolve.run.files import write_json, write_text
 from evolve.run.folder import ABOUT, CONFIG, JOURNAL, Run, open_run
+from evolve.run.program import constant_values
 from evolve.run.records import FoundBy, constant_records, record
 from evolve.run.trust import TRUST_FILE
 from evolve.run.validations import LOG
@@ -47,6 +48,7 @@ def ship(path: Path) -> None:
     kept = replace(
         record(key(whole), fitted, error_rows(program, score_set(fitted)), SCORE_SEEDS, run.about.started[:10]),
         constants=constant_records(uncertainty(whole, fit_set(fitted))),
+        values=constant_values(program),
         found=FoundBy(best.id, best.joint, best.transfer),
     )
     write_text(SEEDS / "champion.py", unparse(replace(program, doc=_doc(run, len(fitted)))))

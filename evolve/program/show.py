@@ -160,6 +160,8 @@ def print_show(description: Description) -> None:
     record = description.source.record
     if record is None:
         prose("No record of what it was fitted on.")
+        if description.source.foreign:
+            prose(f"- {description.source.foreign}", "bold")
         return
     show(_errors_table(record))
     prose(bias_label(map(asdict, record.errors)))

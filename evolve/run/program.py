@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -38,8 +38,8 @@ TRAINED_PHYSICS = "trained_physics"
 class Source:
     """A program with its name and text.
 
-    record: what it was fitted on, None if unknown. foreign: the file beside it that is the record of another one, ""
-    without one.
+    record: what it was fitted on, None if unknown. foreign: why the record in the file beside it is not its own, "" if
+    it is, or without such a file.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Source:
         if self.record is not None:
             return (*lines, *self.record.cautions)
         if self.foreign:
-            lines.append(f"{self.foreign} is the record of another program, so nothing in it counts: fit this one")
+            lines.append(self.foreign)
         if not self.program.function("queueing_time"):
             start = DEFAULTS[0].constants[0].value
             lines.append(
@@ -152,9 +152,36 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
     program = with_forest(program, path)
     beside = path.with_suffix(".json")
     record = _record(read_bytes(beside) if path.suffix == ".py" and beside.is_file() else None, str(beside))
-    if record is not None and record.key != key(complete(program)):
-        return Source(spec, raw.decode(), program, foreign=str(beside))
-    return Source(spec, raw.decode(), program, record)
+    foreign = _foreign(record, program, beside) if record is not None else ""
+    return Source(spec, raw.decode(), program, None if foreign else record, foreign)
+
+
+def _foreign(record: Record, program: Program, beside: Path) -> str:
+    """Why this record, in the file `beside`, is not the program's; "" if it is."""
+    if record.key != key(complete(program)):
+        return f"{beside} is the record of another program, so nothing in it counts: fit this one"
+    if edited := _edited(record, program):
+        return (
+            f"constants were changed by hand ({', '.join(edited)}), so nothing in {beside} counts: fit the program, or "
+            "give them back their values"
+        )
+    return ""
+
+
+def _edited(record: Record, program: Program) -> list[str]:
+    """The constants that do not have the values of the record, by `method.name`; none if it keeps no values."""
+    if record.values is None:
+        return []
+    old, new = record.values, constant_values(program)
+    gone, added = [name for name in old if name not in new], [name for name in new if name not in old]
+    if sorted(old[name] for name in gone) == sorted(new[name] for name in added):
+        gone, added = [], []  # names alone change no prediction
+    return [*(name for name in old if name in new and new[name] != old[name]), *gone, *added]
+
+
+def constant_values(program: Program) -> dict[str, float]:
+    """The values of the constants by `method.name`, with every timed method written out."""
+    return {f"{f.name}.{c.name}": c.value for f in complete(program).functions for c in f.constants}
 
 
 def _no_run(path: Path) -> InputError:
@@ -172,7 +199,7 @@ def write_program(path: Path, text: str, forest: Forest | None, kept: Record) ->
     if forest:  # first: without it the program cannot be read
         write_json(forest_file(path), forest.to_json())
     write_text(path, text)
-    write_json(path.with_suffix(".json"), kept.to_json())
+    write_json(path.with_suffix(".json"), replace(kept, values=constant_values(parse(text))).to_json())
 
 
 def has_record(program: Path) -> bool:

@@ -81,7 +81,8 @@ class Record:
 
     fitted_from: the program that `evolve fit` started from, or the run whose programs `evolve blend` averaged;
     ranges_before: the ranges of that program, and of those that it was fitted from, the latest first; measured_before:
-    as `measured`, of the experiments that these were fitted on; constants: by `method.name`; fitted_with: all
+    as `measured`, of the experiments that these were fitted on; constants: by `method.name`; values: those of the
+    constants, by `method.name`, as the program's text was written; fitted_with: all
     experiments of a fit per model; simulated: ids of experiments, among these and those fitted before, whose times are
     a simulation's; steps: what was fitted first; found: of the shipped champion; run: path of the run
     that the program is from; proposal: its proposal there; sound: False if the run found that it contradicts a
@@ -101,6 +102,7 @@ class Record:
     ranges_before: tuple[Ranges, ...] = ()
     measured_before: Mapping[str, str | None] = field(default_factory=dict)
     constants: Mapping[str, ConstantRecord] | None = None
+    values: Mapping[str, float] | None = None
     fitted_with: tuple[str, ...] | None = None
     simulated: tuple[str, ...] = ()
     steps: StepsRecord | None = None
@@ -165,6 +167,7 @@ class Record:
             "ranges_before": [r.to_json() for r in self.ranges_before] or None,
             "measured_before": dict(self.measured_before) or None,
             "constants": constants,
+            "values": dict(self.values) if self.values is not None else None,
             "scope": None if self.fitted_with is None else "per-model",
             "fitted_with": None if self.fitted_with is None else list(self.fitted_with),
             "simulated": list(self.simulated) or None,
@@ -281,6 +284,7 @@ def read_record(value: object, where: str) -> Record | None:
         ranges_before=tuple(map(read_ranges, _sections(top, "ranges_before"))),
         measured_before=_texts(top.section("measured_before", REMEDY)) if top.has("measured_before") else {},
         constants=_constants(top.section("constants", REMEDY)) if top.has("constants") else None,
+        values=_values(top.section("values", REMEDY)) if top.has("values") else None,
         fitted_with=top.names("fitted_with", REMEDY) if top.has("fitted_with") else None,
         simulated=top.names("simulated", REMEDY) if top.has("simulated") else (),
         steps=_steps(top.section("steps", REMEDY)) if top.has("steps") else None,
@@ -299,6 +303,10 @@ def _seeds(section: Section) -> tuple[int, ...]:
 
 def _texts(section: Section) -> dict[str, str | None]:
     return {str(name): section.text(name, REMEDY) if section.has(name) else None for name in section.raw}
+
+
+def _values(section: Section) -> dict[str, float]:
+    return {str(name): section.number(name, REMEDY) for name in section.raw}
 
 
 def _sections(section: Section, key: str) -> tuple[Section, ...]:

@@ -33,7 +33,7 @@ PAGE = ROOT / "docs" / "json.md"
 NAMED = {
     "experiments[].fields": "FIELD", "experiments[].observed_ms": "", "totals.rejected": "STAGE",
     "cpu_s_by_stage": "STAGE",
-    "products": "METHOD", "certainty": "METHOD.NAME", "record.constants": "METHOD.NAME", "record.errors_pct": "ID",
+    "products": "METHOD", "certainty": "METHOD.NAME", "record.constants": "METHOD.NAME", "record.values": "METHOD.NAME", "record.errors_pct": "ID",
     "record.measured": "ID", "known": "NAME", "published": "NAME", "quality": "ID", "observed_ms": "ID",
     "verdicts": "STAGE", "cpu_s": "STAGE", "proposers": "PROPOSER", "models": "NAME", "hardware": "NAME",
     "engines": "ENGINE", "ENGINE.rejected": "STAGE", "shared_fields": "FIELD", "FOLDS.fields": "FIELD", "fields": "FOLDS",

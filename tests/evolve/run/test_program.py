@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from evolve.cli import run_command
 from evolve.run.program import load, write_program
+from evolve.run.trust import TRUST_FILE, trust_file, trust_of
 from simulator.errors import InputError
+
+SEEDS = ROOT / "seeds"
 
 
 def refused(spec: object) -> str:
@@ -49,11 +55,52 @@ def test_the_record_of_another_program_is_ignored_and_said(tmp_path: Path) -> No
     assert shipped.record is not None
     write_program(path, shipped.text, None, shipped.record)
     assert load(str(path)).record == shipped.record
-    path.write_text(shipped.text.replace("gemm: one = 0.962367", "gemm: one = 0.97"), "utf-8")
-    assert load(str(path)).record == shipped.record, "the same form with another constant"
     path.write_text("def step_time(b, s, *, each: us/request = 100.0): return each * b.decode_reqs\n", "utf-8")
     edited = load(str(path))
     assert edited.record is None
     assert edited.cautions[0] == (
         f"{tmp_path / 'mine.json'} is the record of another program, so nothing in it counts: fit this one"
     )
+
+
+def test_the_record_of_constants_that_were_changed_by_hand_is_ignored_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The form is the same, and with it the key; errors and intervals are those of other constants."""
+    text = (SEEDS / "champion.py").read_text()
+    path = tmp_path / "mine.py"
+    path.with_suffix(".json").write_bytes((SEEDS / "champion.json").read_bytes())
+    trust_file(path).write_bytes((SEEDS / "champion" / TRUST_FILE).read_bytes())
+    path.write_text(text)
+    assert (mine := load(str(path))).record == load("champion").record and trust_of(mine)
+    path.write_text(text.replace("gemm", "matrices").replace("kernel_matrices", "kernel_gemm"))
+    assert load(str(path)).record == load("champion").record, "the same constants with other names"
+    path.write_text(text.replace("    kernel_moe: one = 1.0083,\n", "").replace("kernel_moe * b.", "1.5 * b."))
+    assert "changed by hand (step_time.kernel_moe, step_time.k1)" in load(str(path)).cautions[0], "a number in its place"
+    path.write_text(text.replace("one = 0.962367", "one = 1.9").replace("us = 10993.8", "us = 10993.9"))
+    edited = load(str(path))
+    assert edited.record is None and trust_of(edited) is None
+    said = (
+        f"constants were changed by hand (step_time.gemm, queueing_time.base), so nothing in {tmp_path / 'mine.json'} "
+        "counts: fit the program, or give them back their values"
+    )
+    assert edited.cautions == (said,)
+    seven = ["--id", "llama-2-7b-tp1-general"]
+    for args in (
+        ["show"], ["predict", *seven], ["emit", *seven, "--out", str(tmp_path / "go")],
+        ["fit", *seven, "--only", "gemm", "--out", str(tmp_path / "new.py")],
+    ):  # fmt: skip
+        assert run_command([args[0], str(path), *args[1:]]) == 0
+        assert said in " ".join("".join(capsys.readouterr()).split()), args
+    guide = (tmp_path / "go" / "INTEGRATION.md").read_text()
+    assert "in sample" not in guide and "changed by hand" in guide
+    assert load(str(tmp_path / "new.py")).record, "a fit of it has a record of its own"
+
+
+def test_an_older_record_that_keeps_no_values_is_believed(tmp_path: Path) -> None:
+    shipped = load("champion")
+    assert shipped.record
+    path = tmp_path / "mine.py"
+    path.write_text(shipped.text.replace("gemm: one = 0.962367", "gemm: one = 0.97"))
+    path.with_suffix(".json").write_text(json.dumps(replace(shipped.record, values=None).to_json()))
+    assert load(str(path)).record == replace(shipped.record, values=None)
