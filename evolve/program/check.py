@@ -25,7 +25,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import left_out
 from simulator.fields import Active, raw_row
 from simulator.json import JsonObject
-from simulator.language.bounds import at_bounds, outside_bounds
+from simulator.language.bounds import at_bounds, clipped_exponents, outside_bounds
 from simulator.language.opcodes import Code, assemble
 from simulator.schema import READABLE
 from translate_go.fields import go_field
@@ -144,7 +144,8 @@ def print_check(verdict: Verdict) -> None:
     table = Table.of("Gates, at the program's constants", "gate|invariant||~measured", rows)
     show(table)
     program = description.source.program
-    for text in (*outside_bounds(program), *at_bounds(program, description.held).values()):
+    limits = *outside_bounds(program), *at_bounds(program, description.held).values(), *clipped_exponents(program)
+    for text in limits:
         prose(f"- note: {text}")
     if refused := foreknown(program):
         prose(f"- note: a search refuses it: {refused.why}")

@@ -21,7 +21,9 @@ from evolve.terminal import say
 from simulator.json import JsonObject
 from simulator.language import measure
 from simulator.language.affine import Affine, affine, thresholds
-from simulator.language.bounds import KERNEL_DEVIATION, at_bounds, bounds, kernel_factors, outside_bounds
+from simulator.language.bounds import (
+    KERNEL_DEVIATION, at_bounds, bounds, clipped_exponents, kernel_factors, outside_bounds,
+)  # fmt: skip
 from simulator.language.infer import infer
 from simulator.language.key import key
 from simulator.language.unparse import spell, unparse
@@ -153,8 +155,8 @@ def print_show(description: Description) -> None:
         legend("standard error", "identified", also=LEGEND)
     show(_constants_table(description))
     together = hard_to_tell_apart({name: c.correlated for name, c in (description.certainty or {}).items()})
-    at = at_bounds(program, description.held).values()
-    for text in (*outside_bounds(program), *at, *_doubts(description.constants), *together):
+    limits = *outside_bounds(program), *at_bounds(program, description.held).values(), *clipped_exponents(program)
+    for text in (*limits, *_doubts(description.constants), *together):
         prose(f"- {text}")
     show(_products_table(description.products))
     record = description.source.record

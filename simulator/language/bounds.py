@@ -19,8 +19,9 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from simulator.language.guarded import POW_LIMIT
 from simulator.language.infer import infer
-from simulator.language.ir import Function, Program
+from simulator.language.ir import Call, Const, Function, Program, nodes, walk
 from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, unexpanded
 from simulator.schema import KERNELS, PHYSICAL
 
@@ -108,6 +109,25 @@ def outside_bounds(program: Program) -> list[str]:
         for c, (low, high) in zip(constants, bounds(program), strict=True)
         if not low <= c.value <= high
     ]
+
+
+def clipped_exponents(program: Program) -> list[str]:
+    """A sentence for each constant that is an exponent beyond what `pow` takes, of either sign.
+
+    >>> clipped_exponents(parse("def step_time(b, s, *, n=6.0, m=3.0): return pow(b.tokens, -n) + pow(b.tokens, m)"))
+    ['n = 6 (beyond 4, to which pow clips its exponent: any such value gives the same times)']
+    """
+    sentences = []
+    for f in program.functions:
+        exponents = [n.args[1] for n in nodes(f) if isinstance(n, Call) and n.name == "pow"]
+        names = {n.name for exponent in exponents for n in walk(exponent) if isinstance(n, Const)}
+        sentences += [
+            f"{c.name} = {c.value:g} (beyond {math.copysign(POW_LIMIT, c.value):g}, to which pow clips its exponent: any "
+            "such value gives the same times)"
+            for c in f.constants
+            if c.name in names and abs(c.value) > POW_LIMIT
+        ]
+    return sentences
 
 
 def too_narrow(program: Program) -> list[str]:

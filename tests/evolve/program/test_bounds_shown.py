@@ -30,6 +30,19 @@ def test_show_and_check(command: str, mark: str, tmp_path: Path, capsys: pytest.
     assert f"{mark}gemm = 0.5 (at its lower bound: half the measured kernel's time)" in lines
 
 
+@pytest.mark.parametrize("command", ["show", "check", "fit"])
+def test_an_exponent_that_pow_clips_is_said(
+    command: str, tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it acts as is the limit of docs/language.md: 6 gives the same times as 4."""
+    path = tmp_path / "mine.py"
+    path.write_text(PROGRAM.replace("base: us = 3000.0", "base: us = 3000.0, n: one[5, 8] = 6.0")
+                    .replace("b.weight_read_us", "b.weight_read_us * pow(b.decode_reqs / (1 + b.decode_reqs), n)"))  # fmt: skip
+    data = ["--experiments", str(tiny.parent / "data.yaml"), "--id", "dense-chat"] if command == "fit" else []
+    assert run_command([command, str(path), *data]) in (0, 1)  # a gate may refuse it
+    assert "n = 6 (beyond 4, to which pow clips its exponent: any such value gives the same times)" in capsys.readouterr().out
+
+
 def test_fit_says_it_but_not_of_what_is_held(tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, data = tmp_path / "mine.py", str(tiny.parent / "data.yaml")
     path.write_text(PROGRAM)
