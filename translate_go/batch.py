@@ -15,7 +15,6 @@ from translate_go.naming import Name
 from translate_go.spelling import batch_name, columns, comment, curve_name
 from translate_go.trees import declare_trees
 
-VARIANCE = "float64(n*b.kvSquares-b.kvSum*b.kvSum) / float64(n*n)"  # of progress, n requests
 ALL, PREFILL, DECODE = "all", "prefill", "decode"
 
 
@@ -53,6 +52,7 @@ _SUMS = {
         "n prompt",
     ),
 }
+_MOMENTS = "b.prefillReqs+b.decodeReqs", "b.kvSum", "b.kvSquares"  # of progress: number, sum, sum of squares
 # special field -> its Go helper, and the arguments
 _SPECIAL = {
     "graph_batch": ("capturedBatch", (Field("b", "prefill_reqs"), Field("b", "decode_reqs"))),
@@ -181,9 +181,7 @@ def sum_function(use: BatchUse, name: Name, prompt: str) -> list[str]:
 def declare(use: BatchUse, lowering: Lowering) -> None:
     """Declare the batch fields as float64 variables of the step function, operands first."""
     for name in use.fields:
-        if name == "kv_var":
-            _variance(lowering)
-        elif name == TREES.name:
+        if name == TREES.name:
             assert use.forest
             features = [rounded(lowering.lower(feature(text))) for text in use.forest.features]
             lowering.lines += declare_trees(features, lowering.indent, lowering.names.name)
@@ -192,7 +190,9 @@ def declare(use: BatchUse, lowering: Lowering) -> None:
 
 
 def value_of(name: str, lowering: Lowering) -> GoExpr:
-    """The Go expression of a batch field that is neither `kv_var` nor `trees`, from its operands."""
+    """The Go expression of a batch field other than `trees`, from its operands."""
+    if name == "kv_var":
+        return lowering.helper("variance", *map(Atom, _MOMENTS))
     if name in RAW:
         return Atom(f"float64(b.{batch_name(name)})")
     if name in SPECIAL:
@@ -206,12 +206,3 @@ def value_of(name: str, lowering: Lowering) -> GoExpr:
 def sum_update(name: str) -> str:
     """The Go statement by which a request adds to the sum of a raw batch field; of `kv_var`, to its sum of squares."""
     return _SUMS["kvSquares" if name == "kv_var" else batch_name(name)].update
-
-
-def _variance(lowering: Lowering) -> None:
-    lowering.lines += [
-        "\tkvVar := 0.0 // population variance of progress, from integers",
-        "\tif n := b.prefillReqs + b.decodeReqs; n > 0 {",
-        f"\t\tkvVar = {VARIANCE}",
-        "\t}",
-    ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simulator.language.ir import Field
 from simulator.schema import RAW, READABLE, TREES
-from translate_go.batch import VARIANCE, sum_update, value_of, variable
+from translate_go.batch import sum_update, value_of, variable
 from translate_go.deployment import SETTINGS
 from translate_go.goexpr import Atom, GoExpr, show
 from translate_go.lower import Lowering
@@ -51,8 +51,6 @@ def go_field(scope: str, name: str) -> GoField:
         return GoField(read, read, "")
     real = variable(name)  # a second name for a field is that field in Go
     update = sum_update(real) if real in RAW else ""
-    if real == "kv_var":
-        return GoField(read, VARIANCE, update)
     if real == TREES.name:
         return GoField(read, show(call_of_trees(DEFAULT)), "")
     return GoField(read, show(value_of(real, Lowering(Names(DEFAULT), read_as, set()))), update)

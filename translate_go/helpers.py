@@ -106,6 +106,29 @@ func <name>CapturedTokens(tokens, maxSeqs float64) float64 {
 	return size
 }
 """,
+    "variance": """\
+// <name>Variance is the population variance of n numbers from 0 up, with this sum and sum of squares. The integers that
+// it is computed from have 128 bits and are rounded once.
+func <name>Variance(n, sum, squares int64) float64 {
+	if n == 0 {
+		return 0
+	}
+	high, low := bits.Mul64(uint64(n), uint64(squares))
+	sumHigh, sumLow := bits.Mul64(uint64(sum), uint64(sum))
+	low, borrow := bits.Sub64(low, sumLow, 0)
+	high, _ = bits.Sub64(high, sumHigh, borrow)
+	difference := float64(low)
+	if high > 0 {
+		shift := bits.LeadingZeros64(high)
+		top := high<<shift | low>>(64-shift)
+		if low<<shift != 0 {
+			top |= 1 // what is cut off decides ties
+		}
+		difference = math.Ldexp(float64(top), 64-shift)
+	}
+	return difference / float64(n*n)
+}
+""",
     "curveAt": """\
 // <name>CurveAt reads a curve at x. Its knots are eight to an octave, at 1, 1.125, ... 2, 2.25, ... 4, 4.5 and so
 // on, with straight lines between them. Below 1 the curve has its first value; beyond the last knot the last line

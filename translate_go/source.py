@@ -50,7 +50,8 @@ def source(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str,
         *(plan.name.fill(text).rstrip().split("\n") for name, text in HELPERS.items() if name in helpers),
     ]
     body = "\n\n".join("\n".join(part) for part in parts) + "\n"
-    standard = [f'\t"{name}"' for name in ("fmt", "math", "strings") if f"{name}." in body]
+    packages = {"fmt": "fmt.", "math": "math.", "math/bits": "bits.Mul64", "strings": "strings."}
+    standard = [f'\t"{name}"' for name, used in packages.items() if used in body]
     imports = ["import (", *standard, "", f'\t"{MODULE}/sim"', ")"] if standard else [f'import "{MODULE}/sim"']
     return "\n".join([*_header(plan, deployments, provenance), "", "package latency", "", *imports, "", body])
 

@@ -6,14 +6,15 @@ tokens, `progress` tokens done before the step and `new` tokens in it; new = 0 i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from random import Random
 
 from simulator.bind import REFERENCE_DECODES
 from simulator.fields import Active, BatchFields
 from simulator.forest import Forest
 from simulator.language.evaluate import evaluate
-from simulator.language.ir import Call, Program, nodes
+from simulator.language.ir import Call, Compare, Field, Let, Local, Node, Program, nodes, walk
+from simulator.schema import TREES
 from simulator.vm import to_ticks
 
 Row = tuple[int, int, int, int]
@@ -109,3 +110,34 @@ def tolerance(program: Program) -> int:
     """The us by which two maths libraries may differ: 0 without exp, log, log1p, softplus, pow and trees, else 1."""
     calls = (n.name for f in program.functions for n in nodes(f) if isinstance(n, Call))
     return int(program.reads_trees or any(name in LIBRARY for name in calls))
+
+
+def last_bit_decides(program: Program) -> tuple[str, ...]:
+    """A line for each method in which a condition compares a value of `LIBRARY` or of trees.
+
+    Such a value differs in its last bit between maths libraries, and the branches may differ by any time.
+    """
+    known: dict[Node, tuple[str, ...]] = {Field("b", TREES.name): (TREES.name,)}
+    lines = []
+    for f in sorted(program.functions, key=lambda f: f.name != "step_time"):  # the others may read its reference
+        inside = dict(known)
+        for statement in f.body:
+            if isinstance(statement, Let):
+                inside[Local(statement.name)] = _through([statement.value], inside)
+        compared = _through((n for n in nodes(f) if isinstance(n, Compare)), inside)
+        if compared:
+            lines.append(
+                f"{f.name}: a condition compares a value that goes through {', '.join(compared)}: at the threshold Go "
+                "and Python may choose differently"
+            )
+        if f.name == "step_time":
+            known[Field("s", "reference_step_us")] = _through(nodes(f), inside)
+    return tuple(lines)
+
+
+def _through(parts: Iterable[Node], known: Mapping[Node, tuple[str, ...]]) -> tuple[str, ...]:
+    """The calls of `LIBRARY`, and trees, that these parts go through; `known`: those of locals and fields."""
+    found: dict[str, None] = {}
+    for n in (n for part in parts for n in walk(part)):
+        found |= dict.fromkeys((n.name,) if isinstance(n, Call) and n.name in LIBRARY else known.get(n, ()))
+    return tuple(found)

