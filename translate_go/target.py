@@ -62,6 +62,12 @@ BLIS_5_DIFFERS = (
     "after an eviction a batch may hold requests that the step does not reach, with their last token counts",
 )
 
+# functions of the main branch's package latency that emitted files call, with what they take and return
+HOST_FUNCTIONS = {
+    "clampToInt64": "clampToInt64(v float64) int64",
+    "applyAdapterOverhead": "applyAdapterOverhead(us int64, batch []*sim.Request, cost sim.AdapterCost) int64",
+}
+
 THRESHOLD = "--long-prefill-token-threshold"  # the host's flag, of which no program reads the value
 _FLAGS = {
     "kv_blocks": "--total-kv-blocks",

@@ -122,8 +122,8 @@ def clipped_exponents(program: Program) -> list[str]:
         exponents = [n.args[1] for n in nodes(f) if isinstance(n, Call) and n.name == "pow"]
         names = {n.name for exponent in exponents for n in walk(exponent) if isinstance(n, Const)}
         sentences += [
-            f"{c.name} = {c.value:g} (beyond {math.copysign(POW_LIMIT, c.value):g}, to which pow clips its exponent: any "
-            "such value gives the same times)"
+            f"{c.name} = {c.value:g} (beyond {math.copysign(POW_LIMIT, c.value):g}, to which pow clips its exponent: "
+            "any such value gives the same times)"
             for c in f.constants
             if c.name in names and abs(c.value) > POW_LIMIT
         ]

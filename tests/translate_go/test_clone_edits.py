@@ -33,8 +33,6 @@ GUIDE, REFERENCE = "docs/guide/latency-models.md", "docs/reference/configuration
 # what the host has moved -> the file that is named, what was looked for there
 MOVED = {
     "module": ("go.mod", "inference-sim/inference-sim", "example.com/other", "go.mod", "module github.com"),
-    "overhead": (FACTORY, "applyAdapterOverhead", "lengthened", FACTORY, "applyAdapterOverhead"),
-    "conversion": (FACTORY, "clampToInt64", "saturate", FACTORY, "clampToInt64"),
     "factory": (FACTORY, "func NewLatencyModel", "func Build", FACTORY, "function NewLatencyModel"),
     "options": (FACTORY, "latencyOptions", "settings", FACTORY, "struct latencyOptions"),
     "adapters": (FACTORY, "adapterCost sim.AdapterCost\n}\n\n// With", "cost int\n}\n\n// With", FACTORY, "sim.AdapterCost"),
@@ -81,6 +79,18 @@ def test_a_moved_place_is_refused_with_file_and_remedy(host: Path, what: str) ->
     assert named in message and sought in message
     assert "INTEGRATION.md" in message or "give a clone of the host" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("function", ["clampToInt64", "applyAdapterOverhead"])
+def test_a_host_in_which_the_files_would_not_compile_is_refused_without_a_way_by_hand(host: Path, function: str) -> None:
+    swap(host / FACTORY, function, "renamed")
+    with pytest.raises(InputError) as caught:
+        changes(host, FULL, EMITTED)
+    message = str(caught.value)
+    assert message.startswith(f"sim/latency: has no function {function}, without which the emitted files do not compile")
+    assert f"or write {function}(" in message and "INTEGRATION.md" not in message and "\n" not in message
+    (host / "sim/latency/more.go").write_text(f"package latency\n\nfunc {function}() {{}}\n")  # in another file it counts
+    assert FACTORY in changes(host, FULL, EMITTED)
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,18 @@ def program_of(text: str) -> str:
     return str(program)
 
 
+@every
+def test_the_functions_of_the_hosts_package_that_the_code_calls_are_listed(target: str, what: str) -> None:
+    """They are what the stand-in's package has; a host without them does not compile the files."""
+    program, deployments = CASES[what]
+    code = emit(program, target=target, deployments=deployments, name=Name("my-fit"))["myfit.go"]
+    called = {f for f in ("clampToInt64", "applyAdapterOverhead") if f"{f}(" in code}
+    text = " ".join(TEXTS[target, what].split())
+    listed = re.search(r"does not compile in a version of the host without them:([^.]*)\.", text)
+    assert called == (set(re.findall(r"`(\w+)`", listed[1])) if listed else set())
+    assert bool(called) == (target == "blis-4")
+
+
 @needs_go
 @every
 def test_the_program_builds_and_runs(target: str, what: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simulator.errors import InputError
 from translate_go.clone.docs import with_row, with_section
-from translate_go.clone.factory import builds_instances, config_fields, with_case, with_options
+from translate_go.clone.factory import builds_instances, check_functions, config_fields, with_case, with_options
 from translate_go.clone.moved import Backend, moved
 from translate_go.clone.names import (
     has_flag,
@@ -41,6 +41,7 @@ def changes(root: Path, backend: Backend, emitted: Mapping[str, str]) -> dict[st
     if f"module {MODULE}\n" not in host.text("go.mod"):
         raise InputError(f"{root / 'go.mod'}: is not that of module {MODULE}: give a clone of the host")
     host.edit(FACTORY, lambda path, text: with_case(path, text, backend))
+    check_functions(PACKAGE, host.below(PACKAGE))
     known = known_names(NAMES, host.text(NAMES))
     host.edit(NAMES, lambda path, text: with_name(path, text, backend))
     host.edit(NAMES_TEST, lambda path, text: with_counted_name(path, text, backend, known))

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from simulator.errors import InputError
 from translate_go.clone.moved import Backend, already, edited, moved, read
 from translate_go.clone.scan import GoFile, Span
 from translate_go.spelling import fact
-from translate_go.target import CONFIG_FIELDS
+from translate_go.target import CONFIG_FIELDS, HOST_FUNCTIONS
 
 _CALL = ("latency", ".", "NewLatencyModel", "(")
-NEEDED = ("clampToInt64", "applyAdapterOverhead")  # functions of the package that emitted files call
 # field of the options type -> the names of the field of the host's sim.SimConfig that holds it
 SETTINGS = {fact(name): fields for name, fields in CONFIG_FIELDS.items()}
+
+
+def check_functions(package: str, files: Mapping[str, str]) -> None:
+    """Raises InputError, naming one, unless these files of the host's package have the functions that emitted files
+    call."""
+    read_files = [read(path, text) for path, text in files.items()]
+    for function, signature in HOST_FUNCTIONS.items():
+        if not any(go.find(("func", function, "(")) for go in read_files):
+            raise InputError(
+                f"{package}: has no function {function}, without which the emitted files do not compile: "
+                f"give a version of the host that has it, or write {signature} there first"
+            )
 
 
 def with_case(path: str, text: str, backend: Backend) -> str:
@@ -20,9 +32,6 @@ def with_case(path: str, text: str, backend: Backend) -> str:
     go = read(path, text)
     if backend.quoted in go.words(go.whole):
         raise already(path, backend)
-    for function in NEEDED:
-        if not go.find(("func", function, "(")):
-            raise moved(path, f"function {function}, which the emitted files call")
     body = go.body("NewLatencyModel")
     if body is None:
         raise moved(path, "function NewLatencyModel")

@@ -13,7 +13,7 @@ from translate_go.gotypes import host_option
 from translate_go.guide.library import library
 from translate_go.guide.steps import steps
 from translate_go.spelling import clean, fact
-from translate_go.target import CONFIG_FIELDS, Plan
+from translate_go.target import CONFIG_FIELDS, HOST_FUNCTIONS, Plan
 
 _HEAD = """\
 # Adding this latency model to BLIS
@@ -31,6 +31,10 @@ _ABOUT = (
     "{files} of package `latency`. The code needs Go 1.21 or later, imports only `sim` and the standard library, keeps "
     "no state between calls, and does not change batch or requests. It was written for target {target} (branch "
     "`{branch}`)."
+)
+_CALLS = (
+    " It calls two functions of the host's own package `latency`, and does not compile in a version of the host "
+    "without them: {listed}."
 )
 _INTO = """
 This does all of it in a clone of BLIS, CHECKOUT, on a new branch:
@@ -145,7 +149,8 @@ def integration(
     if plan.batch.forest:
         names.append(f"`{name.trees_file}`")
     files = f"{_together(names)} {'are files' if len(names) > 1 else 'is one file'}"
-    about = _paragraph(_ABOUT.format(files=files, target=target.name, branch=target.branch))
+    calls = _CALLS.format(listed=_together([f"`{name}`" for name in HOST_FUNCTIONS])) if target.host_clamp else ""
+    about = _paragraph(_ABOUT.format(files=files, target=target.name, branch=target.branch) + calls)
     copied = f"{', '.join(names)} and `{name.test_file}`"
     possible = target.branch == "main" and has_factory(plan, deployments)
     into = _INTO.format(again=clean(again)) if possible else ""
