@@ -66,7 +66,7 @@ def emit_into(clone: Checkout, emitted: Emitted, about: str, notes: Sequence[str
             return False
         commit(clone, tree, branch, f"Add latency model {backend.registered}\n\n{about}\n")
     prose(f"{root}: is on the new branch {branch} now, one commit after {clone.on}; nothing was pushed")
-    say(f"back: git -C {root} switch {clone.on}")
+    say(f"back: {clone.back}")
     return True
 
 

@@ -23,11 +23,17 @@ _OTHER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJEC
 
 @dataclass(frozen=True)
 class Checkout:
-    """A clone at `root` without uncommitted changes, on the branch `on` (a commit if it is on none). It may have files
-    that git does not track."""
+    """A clone at `root` without uncommitted changes, on the branch `on`, or `detached` at that commit. It may have
+    files that git does not track."""
 
     root: Path
     on: str
+    detached: bool
+
+    @property
+    def back(self) -> str:
+        """The command that returns to where the clone is now."""
+        return f"git -C {quote(str(self.root))} switch {'--detach ' * self.detached}{self.on}"
 
 
 def checkout(root: Path) -> Checkout:
@@ -55,7 +61,7 @@ def checkout(root: Path) -> Checkout:
             f"them (git -C {quote(str(root))} stash)"
         )
     on = _out(root, "branch", "--show-current").strip()
-    return Checkout(root, on or _out(root, "rev-parse", "--short", "HEAD").strip())
+    return Checkout(root, on or _out(root, "rev-parse", "--short", "HEAD").strip(), detached=not on)
 
 
 def check_untracked(clone: Checkout, touched: Iterable[str]) -> None:

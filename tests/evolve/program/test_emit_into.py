@@ -329,6 +329,17 @@ def test_a_folder_that_is_no_clone_of_the_host(clone: Path, tmp_path: Path, caps
 
 
 @needs_go
+def test_the_way_back_works_from_a_commit_that_is_on_no_branch(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git(clone, "switch", "-q", "--detach", "main")
+    before = git(clone, "rev-parse", "HEAD")
+    assert evolve("emit", "linear", "--into", clone) == 0
+    (back,) = re.findall(r"^back: (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert git(clone, "rev-parse", "HEAD") != before
+    subprocess.run(shlex.split(back), check=True, capture_output=True)
+    assert git(clone, "rev-parse", "HEAD") == before and not git(clone, "branch", "--show-current").strip()
+
+
+@needs_go
 def test_a_dry_run_makes_no_branch_and_needs_none(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     git(clone, "branch", "latency-fitted")
     before = state(clone)
