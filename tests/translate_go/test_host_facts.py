@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -148,6 +149,41 @@ def test_every_fact_that_is_no_setting_of_the_engine_has_a_formula() -> None:
 def test_the_hosts_own_form_is_refused() -> None:
     with pytest.raises(InputError, match=r"^--host-facts: the program reads host_gemm_us_per_token, .* --coefficients"):
         emit(load("trained_physics").complete, target="blis-4", host=HOST)
+
+
+# Fused or not, these have the same bits: the products are whole numbers below 2**53, or x times a power of two.
+EXACT = (
+    "attention := hidden*heads*headDim*2 + 2*hidden*kvHeads*headDim",
+    "unrouted := layers*attention + (layers-moeLayers)*matrices*hidden*ffn + shared",
+    "active := unrouted + expert*activeExperts",
+    "kvBytesPerToken := 2 * layers * kvHeadsPerGpu * headDim * 2",
+    "sharedWeightsUs := (unrouted*weightBytes/tp + vocab*hidden*2/tp) / m.bytesPerUs",
+    "allreduceUsPerToken = 2 * layers * hidden * 2 * 2 * (tp - 1) / tp / m.linkBytesPerUs",
+    "(unrouted + routed + vocab*hidden*embeddings) / 1e9,",
+    "(active + vocab*hidden*embeddings) / 1e9,",
+    "2*hidden*vocab/tp/m.flopsPerUs + vocab*4*2/m.bytesPerUs,",
+    "at[i] = math.Ldexp(1+float64(i%8)/8, i/8)",
+    "us[i] = max(tokens*float64(row.scalars)*fittedActivation/m.bytesPerUs, 2)",
+    "us[i] = part.launches*5 + requests*float64(m.vocab)*part.bytes/m.bytesPerUs/0.5",
+    "float64(t*float64(n+k)*fittedActivation)",
+    "float64(t*active*(hidden+ffn)*fittedActivation)",
+    "logs[i] = math.Log(max(us[short+i]-wait, float64(flopsUs*pairs)) / math.Pow(n, 1.05))",
+    "bytes := tokens * float64(m.hidden) * fittedActivation",
+    "us[i] = min(us[i], 30+4*ring)",
+)
+
+
+@needs_go
+def test_no_product_that_is_rounded_is_fused_with_a_sum(tmp_path: Path) -> None:
+    """arm64 has fused instructions, and Go uses them where no conversion is around the product."""
+    files = emit(EVERYTHING, target="blis-4", deployments=SHIPPED[:1], host=ONE_GPU)
+    sources = {name: text for name, text in files.items() if name.endswith(".go") and not name.endswith("_test.go")}
+    write_module(sources, tmp_path, "blis-4")
+    built = go(tmp_path, "build", "-gcflags=-S", "./sim/latency", GOARCH="arm64")
+    assert built.returncode == 0, built.stderr
+    places = set(re.findall(r"/(fitted\w*\.go):(\d+)\)\s+FN?M(?:ADD|SUB)D\s", built.stderr))
+    fused = {sources[name].split("\n")[int(line) - 1].strip() for name, line in places}
+    assert fused and not [line for line in fused if not any(exact in line for exact in EXACT)], fused
 
 
 @needs_go

@@ -140,7 +140,7 @@ func (m *<name>Model) gemm(n, k int64, weightBytes float64) []float64 {
 		total, mean := 0.0, make([]float64, len(at))
 		for _, a := range <name>Bracket(table, n, func(s <name>Gemm) int64 { return s.n }) {
 			for _, b := range <name>Bracket(table, k, func(s <name>Gemm) int64 { return s.k }) {
-				weight := a.weight * b.weight
+				weight := float64(a.weight * b.weight)
 				if !(weight > 0) {
 					continue
 				}
