@@ -50,7 +50,7 @@ from translate_go.naming import DEFAULT, Name
     "verify",
     is_flag=True,
     help="Build, vet, test and time it with the Go toolchain, and compare 10,000 random batches with Python; "
-    "exit status 1 if anything fails.",
+    "exit status 1 if anything fails, or a gate refuses the program.",
 )
 @caps_options
 def emit(program: str | None, target: str, out: Path | None, into: Path | None, dry_run: bool, coefficients: bool,
