@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,6 +27,7 @@ from translate_go.table import deployments_file
 from translate_go.target import TARGETS, Plan, plan
 from translate_go.trees import trees_file
 
+_DIGEST = "Digest of what follows: "  # in the second line of a written file, so that a change by hand is noticed
 _HEAD = 200  # bytes at the start of a file in which the mark is looked for
 
 
@@ -90,8 +92,9 @@ def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
     """Write the files, name -> text, into the folder `out`, which is created if necessary.
 
     On a full disk none is replaced. Any other emitted file of this backend is removed. Raises InputError, before
-    anything is written, if `out` is a file, if a file of one of these names lacks the mark, and if another backend was
-    emitted there, whose INTEGRATION.md and coefficients have the same names; and if something cannot be written.
+    anything is written, if `out` is a file, if a file of one of these names lacks the mark or was changed by hand, and
+    if another backend was emitted there, whose INTEGRATION.md and coefficients have the same names; and if something
+    cannot be written.
     """
     try:
         if out.exists() and not out.is_dir():
@@ -101,17 +104,39 @@ def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
         for file in files:
             if not _may_replace(out / file):
                 raise InputError(f"{out / file}: was not written by evolve emit: move it away, or choose another --out")
+        left = [file for file in (DEFAULTS, *name.some_files) if file not in files and _may_replace(out / file)]
+        for file in (*files, *left):
+            if _edited(out / file):
+                changed = "was changed by hand since evolve emit wrote it"
+                raise InputError(f"{out / file}: {changed}: move it away, or choose another --out")
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=out, prefix=".new-", ignore_cleanup_errors=True) as drafts:
             for file, text in files.items():
-                (Path(drafts) / file).write_text(text, encoding="utf-8", newline="\n")
+                (Path(drafts) / file).write_text(_with_digest(text), encoding="utf-8", newline="\n")
             for file in files:
                 os.replace(Path(drafts) / file, (out / file).resolve())
-        for file in {DEFAULTS, *name.some_files} - files.keys():
-            if _may_replace(out / file):
-                (out / file).unlink(missing_ok=True)
+        for file in left:
+            (out / file).unlink(missing_ok=True)
     except OSError as e:
         raise unwritable(out, e, "choose another --out") from None
+
+
+def _with_digest(text: str) -> str:
+    """The text with the digest of what follows its first line, as a line of the same kind."""
+    mark, rest = text.split("\n", 1)
+    return f"{mark}\n{mark.replace(MARK, _DIGEST + _digest(rest))}\n{rest}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _edited(path: Path) -> bool:
+    """Whether an emitted file is not as it was written. False where that is not known, as of older releases."""
+    if not path.exists():
+        return False
+    _, line, rest = [*path.read_text("utf-8", errors="replace").split("\n", 2), "", ""][:3]  # with any line ends
+    return _DIGEST in line and _DIGEST + _digest(rest) not in line
 
 
 def _other_backend(out: Path, name: Name) -> str:

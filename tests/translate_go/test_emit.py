@@ -295,8 +295,7 @@ STEP = "def step_time(b, s, *, c=2.0, d=3.0): "
         (STEP + "return c if log(b.tokens) > d else b.tokens", {"step_time": "log"}),
         (STEP + "x = pow(b.tokens, c); y = x + exp(d); return d if b.kv_sum > y else x", {"step_time": "pow, exp"}),
         (
-            STEP
-            + "return c * log1p(d)\ndef queueing_time(r, s, *, e=1.0): return 2 if s.reference_step_us < e else 1",
+            STEP + "return c * log1p(d)\ndef queueing_time(r, s, *, e=1.0): return 2 if s.reference_step_us < e else 1",
             {"queueing_time": "log1p"},
         ),
         (STEP + "return log(b.tokens) if sqrt(b.tokens) > c else exp(d)", {}),
@@ -382,6 +381,30 @@ def test_emitted_files_replace_each_other_and_nothing_else(tmp_path: Path, capsy
         (out / name).write_text(second[name])
     assert run_command(["emit", "floor", "--target", "blis-4", "--out", str(out)]) == 0
     assert {path.name for path in out.iterdir()} == set(EMITTED) - {"defaults.yaml"}  # of the other target
+
+
+def test_what_was_changed_by_hand_is_neither_replaced_nor_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "go"
+    again = ["emit", "linear", "--target", "blis-5", "--out", str(out)]
+    assert run_command(again) == 0
+    for name in EMITTED:
+        written = (out / name).read_bytes()
+        (out / name).write_bytes(written.replace(b"\n", b"\r\n"))  # as an editor or git saves it: nothing is lost
+        assert run_command(again) == 0 and (out / name).read_bytes() == written
+        edited = written + b"// mine\n"
+        (out / name).write_bytes(edited)
+        for target in ("blis-5", "blis-4"):  # which has no defaults.yaml, so that it would be removed
+            capsys.readouterr()
+            assert run_command([*again[:3], target, *again[4:]]) == 2
+            told = (
+                f"{out / name}: was changed by hand since evolve emit wrote it: move it away, or choose another --out"
+            )
+            assert capsys.readouterr().err == f"evolve: {told}\n" and (out / name).read_bytes() == edited
+        mark, _, rest = written.decode().split("\n", 2)
+        (out / name).write_text(f"{mark}\n{rest}// mine\n")  # of an older release, which wrote no digest
+        assert run_command(again) == 0 and (out / name).read_bytes() == written
 
 
 def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
