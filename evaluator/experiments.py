@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,9 +15,10 @@ from typing import Any
 from evaluator.own_models import own_models
 from evaluator.traces.read import files_beside
 from simulator.documents import parse_yaml, read_bytes, shipped
-from simulator.errors import InputError, unreadable
+from simulator.errors import InputError, Section, unreadable
+from simulator.experiment import limits
 from simulator.experiment.experiment import Arrival, Experiment, Mfu
-from simulator.experiment.file import BEGIN, experiments_from_mapping
+from simulator.experiment.file import BEGIN, Reader, Table, engine_of, experiment_from_mapping, experiments_from_mapping
 from simulator.experiment.trace import Trace
 from simulator.experiment.workload_entry import Files
 from simulator.json import JsonObject
@@ -25,6 +26,13 @@ from simulator.schema import HOST
 
 BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
 STEPS = "steps_h100.parquet"  # measured scheduler steps of three bundled runs
+# An engine with these settings has room for any load on any GPU.
+ROOMY = {
+    "tensor_parallel": 1,
+    "max_num_seqs": 1,
+    "chunked_prefill": True,
+    "total_kv_blocks": limits.ENGINE["total_kv_blocks"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +63,35 @@ def load_experiments(path: Path) -> list[Experiment]:
     return experiments_from_mapping(_parsed(path), str(path), known_models(), hardware_table(), files_beside(path))
 
 
-def written_experiments(name: str) -> list[Written]:
+def written_experiments(name: str, read: Reader | None = None) -> list[Written]:
     """The experiments of a bundled file (a name of BUNDLED) or another one, with their entries.
 
-    Raises InputError for anything wrong with the file or in it.
+    `read` reads an entry, by default as `experiment_from_mapping`. Raises InputError for anything wrong with the file
+    or in it.
     """
     raw, files = _document(name), files_beside(Path(name))
-    experiments = experiments_from_mapping(raw, name, known_models(), hardware_table(), files)
+    experiments = experiments_from_mapping(raw, name, known_models(), hardware_table(), files, read)
     return [Written(e, entry, files) for e, entry in zip(experiments, raw["experiments"], strict=True)]
+
+
+def as_planned(raw: Mapping[str, Any], where: str, models: Table, hardware: Table, files: Files) -> Experiment:
+    """The experiment of an entry, for a sweep, which builds the deployments itself and says there what is impossible.
+
+    If no engine runs it as it is written, its facts are those of an engine with room for it. Raises InputError for
+    anything else that is wrong.
+    """
+    try:
+        return experiment_from_mapping(raw, where, models, hardware, files)
+    except InputError as error:
+        given = raw.get("engine") or {}
+        if not isinstance(given, Mapping):
+            raise
+        engine = engine_of(Section(where, "engine", given))
+        try:
+            roomy = experiment_from_mapping({**raw, "engine": {**given, **ROOMY}}, where, models, hardware, files)
+        except InputError:
+            raise error from None
+        return replace(roomy, engine=engine)
 
 
 def _document(name: str) -> Any:

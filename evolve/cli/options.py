@@ -23,6 +23,7 @@ from evolve.run.program import Source
 from evolve.terminal import say, warn
 from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.file import Reader
 from simulator.language.measure import Caps
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -236,10 +237,10 @@ def experiments_in(run: Run, ids: Sequence[str]) -> list[Experiment]:
     return only_named([*fitted, *others], ids, (*run.config.data.files, *run.config.data.predict_files))
 
 
-def written_and_named(file: str | None, ids: Sequence[str]) -> list[Written]:
-    """`named_experiments` with their entries in the file."""
+def written_and_named(file: str | None, ids: Sequence[str], read: Reader | None = None) -> list[Written]:
+    """`named_experiments` with their entries in the file, each read by `read`."""
     files: Sequence[str] = [file] if file else BUNDLED
-    written = {w.experiment.id: w for name in files for w in written_experiments(name)}
+    written = {w.experiment.id: w for name in files for w in written_experiments(name, read)}
     return [written[e.id] for e in only_named([w.experiment for w in written.values()], ids, files)]
 
 

@@ -6,7 +6,7 @@ import math
 
 import click
 
-from evaluator.experiments import Written
+from evaluator.experiments import Written, as_planned
 from evolve.cli.endings import print_json
 from evolve.cli.options import (
     Tables,
@@ -110,8 +110,8 @@ def predict(
     With --against another program predicts the same requests: which one is closer to what was observed, and by how
     much? --csv has the first program's rows.
 
-    Exit status 1 if no request of any experiment completes, if no combination is possible, and with --slo alone if an
-    experiment does not keep the limits.
+    Exit status 1 if no request of any experiment completes, if no combination is possible, with --slo if an experiment
+    keeps the limits at no combination, and with --load if no number of replicas of any deployment is enough for it.
 
     \b
     evolve predict champion --model llama-3.1-8b --hardware H100 --rate 5 --prompt-len 1000 --output-len 300
@@ -142,15 +142,16 @@ def predict(
     if plans:
         if axes.rate and load_rps is not None:
             raise InputError("--load tries the rates of one, two, three ... replicas: leave --sweep rate=... out")
-        loads = [planned] if planned else written_and_named(experiments, ids)
+        varied = sweeps or load_rps is not None
+        loads = [planned] if planned else written_and_named(experiments, ids, as_planned if varied else None)
         swept = predict_sweep(source, loads, arrival_seeds, axes, limits, Line(), load_rps)
         tables.write("sweep", "sweep", swept)
         if as_json and not tables.on_stdout:
             print_json(swept.to_json())
         elif not tables.on_stdout:
             print_sweep(swept)
-        as_they_are = not sweeps and load_rps is None
-        return 1 if swept.all_impossible or (as_they_are and swept.any_fails) else 0
+        limited = slo or load_rps is not None
+        return 1 if swept.all_impossible or (limited and swept.any_hopeless) else 0
     named = [planned.experiment] if planned else named_experiments(experiments, ids)
     parts = [part(e, named_part) for e in named] if named_part else named
     forecasts = predict_all(source, parts, arrival_seeds, named)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from evaluator.experiments import BUNDLED, Written, written_experiments
+from evaluator.experiments import BUNDLED, Written, as_planned, written_experiments
 from evaluator.fit.methods import METHODS
 from evolve.frames import constants as constant_frames
 from evolve.frames.predictions import predictions as prediction_frame
@@ -219,7 +219,7 @@ def _written(loads: Loads) -> dict[str, Written]:
         if not isinstance(item, str | Path | Plan):
             raise InputError(f"loads: {arguments.spelled(item)} is no load: give files or plans, which can be varied")
         of_item = [written(item)] if isinstance(item, Plan) else [
-            w for name in _files(str(item)) for w in written_experiments(name)
+            w for name in _files(str(item)) for w in written_experiments(name, as_planned)
         ]  # fmt: skip
         for w in of_item:
             if w.experiment.id in found:

@@ -17,7 +17,7 @@ Elasticity: d log(latency) / d log(setting) between the lowest and the highest p
 setting makes the latency 29 % shorter. Of a switch: the change of the latency in percent. also: the other values that
 were replayed. ±: how far the mean over arrival seeds may be off, one standard deviation. E2E, TTFT, ITL: means. beware:
 where the queue grows or requests fail, so that the figures depend on how long the load lasts; where a value lies
-outside what the program was fitted on."""
+outside what the program was fitted on, for a reason that the experiment as it is does not have."""
 SPREAD_LEGEND = "Over experiments: the median, and in brackets the lowest and the highest."
 DETAILED = 3  # experiments, at most, that have a table each beside the summary
 
@@ -93,15 +93,18 @@ def _beware_of(fails: Sequence[str], outside: Sequence[str] | None) -> str:
 
 def _summary(every: Sequence[Sensitivity]) -> Table:
     heads = ["setting", *(f">{NAMES[name]}" for name in FIGURES), ">impossible", ">fails", ">outside"]
-    title = f"{len(every)} experiments; values that are impossible, fail, or lie outside the fit"
-    of_settings = zip(*(of_one.effects for of_one in every), strict=True)
-    return Table.of(title, "|".join(heads), map(_summary_row, of_settings))
+    outside = [of_one.experiment for of_one in every if of_one.outside]
+    as_they_are = f"; {len(outside)} of the experiments lie outside it as they are" * bool(outside)
+    title = f"{len(every)} experiments; values that are impossible, fail, or lie outside the fit{as_they_are}"
+    return Table.of(title, "|".join(heads), (_summary_row(every, i) for i in range(len(every[0].effects))))
 
 
-def _summary_row(effects: Sequence[Effect]) -> Row:
-    points = [p for effect in effects for p in effect.points]
+def _summary_row(every: Sequence[Sensitivity], setting: int) -> Row:
+    """The row of the setting of this number."""
+    effects = [of_one.effects[setting] for of_one in every]
+    points = [(p, of_one) for of_one in every for p in of_one.effects[setting].points]
     counts = (sum(map(bool, of_points)) for of_points in (
-        [p.impossible for p in points], [p.fails for p in points], [p.outside for p in points],
+        [p.impossible for p, _ in points], [p.fails for p, _ in points], [_further(p, of_one) for p, of_one in points],
     ))  # fmt: skip
     return row(
         effects[0].setting,

@@ -171,9 +171,11 @@ class Sweep:
         return not any(block.predicted for block in self.blocks)
 
     @property
-    def any_fails(self) -> bool:
-        """Whether a limit fails, or a queue grows, or requests fail, at any combination."""
-        return any(figures.fails for block in self.blocks for _, figures in block.predicted)
+    def any_hopeless(self) -> bool:
+        """Whether there is an experiment of which no combination keeps the limits, without a queue that grows and
+        without requests that fail."""
+        kept = {block.experiment for block in self.blocks for _, figures in block.predicted if not figures.fails}
+        return any(block.experiment not in kept for block in self.blocks)
 
     def replicas(self, rate_rps: float | None) -> int | None:
         """How many replicas share the load if each serves this rate; None without a load or a rate."""

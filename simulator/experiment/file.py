@@ -7,7 +7,7 @@ of texts) goes into the experiment's notes, `x_components_ms` into its component
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any
@@ -50,12 +50,14 @@ BEGIN = "begin with `version: 1` and `experiments:`"
 
 Table = Mapping[str, Mapping[str, Any]]
 """Entries of configs/models.yaml or configs/hardware.yaml, by id or name and by every alias."""
+Reader = Callable[[Mapping[str, Any], str, Table, Table, Files], Experiment]
 
 
 def experiments_from_mapping(
-    raw: object, file: str, models: Table, hardware: Table, files: Files = NO_FILES
+    raw: object, file: str, models: Table, hardware: Table, files: Files = NO_FILES, read: Reader | None = None
 ) -> list[Experiment]:
-    """All experiments of a file; `file` is its name in messages. Ids must be unique. `files` reads what it names."""
+    """All experiments of a file; `file` is its name in messages. Ids must be unique. `files` reads what it names,
+    `read` an entry, by default `experiment_from_mapping`."""
     if not isinstance(raw, Mapping):
         raise InputError(f"{file}: must be a mapping, got {shown(raw)}: {BEGIN}")
     top = Section(file, "", raw)
@@ -68,7 +70,7 @@ def experiments_from_mapping(
         ident = entry.raw.get("id")
         named = isinstance(ident, str) and bool(ident.strip())
         where = f"{file}: experiment {shown(ident)}" if named else f"{file}: experiments[{i}]"
-        experiment = experiment_from_mapping(entry.raw, where, models, hardware, files)
+        experiment = (read or experiment_from_mapping)(entry.raw, where, models, hardware, files)
         if experiment.id in seen:
             raise InputError(f"{where}: id is used twice: give every experiment a different id")
         seen.add(experiment.id)

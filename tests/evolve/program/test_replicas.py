@@ -29,10 +29,12 @@ def plan(path: Path, *stages: tuple[float, float], **workload: Any) -> Path:
     return path
 
 
-def printed(capsys: pytest.CaptureFixture[str], *args: object, program: str = "champion") -> dict[str, Any]:
-    """The JSON of `evolve predict PROGRAM ARGS`."""
+def printed(
+    capsys: pytest.CaptureFixture[str], *args: object, program: str = "champion", status: int = 0
+) -> dict[str, Any]:
+    """The JSON of `evolve predict PROGRAM ARGS`, which ends with this exit status."""
     capsys.readouterr()
-    assert evolve("predict", program, *args, "--json") == 0, capsys.readouterr().err
+    assert evolve("predict", program, *args, "--json") == status, capsys.readouterr().err
     value: dict[str, Any] = json.loads(capsys.readouterr().out)
     return value
 
@@ -193,9 +195,9 @@ def test_one_replica_may_be_enough(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_limits_that_no_rate_keeps_end_in_no_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0)), "--load", LOAD, "--slo", "ttft_p99=1us"
-    [knee] = printed(capsys, *args)["knees"]
+    [knee] = printed(capsys, *args, status=1)["knees"]
     assert knee["holds_up_to_rps"] is None and knee["replicas"] is None and knee["replicas_likely"] is None
-    lines = needed(capsys, *args)
+    lines = needed(capsys, *args, status=1)
     assert lines[0].split() == ["dense-chat", "1", "none", "-", "none", "none", "-", "-", "-"]
     assert any(line.startswith("dense-chat: no number of replicas is enough: even at ") for line in lines)
 
@@ -206,7 +208,7 @@ def test_conversations_that_overlap_with_themselves_end_the_search_too(
     """Turns that do not wait for answers are two in a batch however many replicas there are."""
     talk: dict[str, Any] = {"session": {"turns": 3, "think_time_s": 0.05}, "prompt_len": 100}
     file = plan(tmp_path / "own.yaml", (70.0, 30.0), **talk)
-    result = printed(capsys, "--experiments", file, "--load", LOAD, "--slo", "itl_mean=1us")
+    result = printed(capsys, "--experiments", file, "--load", LOAD, "--slo", "itl_mean=1us", status=1)
     assert result["knees"][0]["replicas"] is None
     assert len(result["rows"]) < 20 and not any(row.get("impossible") for row in result["rows"])
 

@@ -18,6 +18,7 @@ from commands import evolve, refused
 from evaluator.experiments import Written, written_experiments
 from evaluator.fit.meanfield import shape
 from evaluator.fit.stages import stages_of
+from evolve.program import sensitivity_view
 from evolve.program.sensitivity import NUMBERS, SWITCHES, sensitivities
 from evolve.program.sensitivity_result import Effect, Sensitivity
 from evolve.run.program import Source, load
@@ -163,6 +164,22 @@ def test_queues_and_values_outside_the_fit_are_named(tmp_path: Path) -> None:
     assert "max_num_batched_tokens 4096: the fitted runs have at most 2048" in double.outside
     unknown = of(f"def step_time(b, s, *, a=8192.0): return a\n{NO_OVERHEADS}", world(tmp_path, "dense-chat"))
     assert unknown.outside is None and all(p.outside is None for e in unknown.effects for p in e.points)
+
+
+def test_the_overview_counts_what_the_tables_name(tmp_path: Path) -> None:
+    """The fitted runs have at most 2048 tokens in a step: at 4096 the first one lies outside as it is, whatever else is
+    changed, and of the second only twice its budget does."""
+    champion = load("champion")
+    found = [of(champion, world(tmp_path, "dense-chat", max_num_batched_tokens=tokens)) for tokens in (4096, 2048)]
+    assert found[0].outside and all(p.outside for e in found[0].effects for p in e.points if not p.impossible)
+    named = {
+        setting: sum(row.cells[-1].count("outside the fit") for one in found for row in sensitivity_view._table(one).rows
+                     if row.cells[0] == setting)
+        for setting in NUMBERS
+    }  # fmt: skip
+    overview = {row.cells[0]: row.cells[-1] for row in sensitivity_view._summary(found).rows}
+    assert {setting: overview[setting].split(" of ")[0] for setting in NUMBERS} == {s: str(n) for s, n in named.items()}
+    assert named["max_num_seqs"] == named["max_num_batched_tokens"] - 2
 
 
 def test_the_command_prints_tables_json_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

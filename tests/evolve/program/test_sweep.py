@@ -122,7 +122,7 @@ def test_goodput_and_throughput_are_counts_over_replays(
 ) -> None:
     """Counted request by request. In the second one, clients give up after 5 s."""
     limits = "ttft_p99=60ms,e2e_mean=1s,itl_p50=20000us"
-    found = printed(capsys, "--experiments", data, "--id", ident, "--sweep", f"rate={rate}", "--slo", limits)
+    found = printed(capsys, "--experiments", data, "--id", ident, "--sweep", f"rate={rate}", "--slo", limits, status=1)
     [row] = found["rows"]
     assert found["slo_ms"] == {"ttft_p99": 60.0, "e2e_mean": 1000.0, "itl_p50": 20.0}
     e, replays = at_rates(ident, rate, data)
@@ -169,7 +169,7 @@ def test_a_knee_may_be_the_lowest_rate_or_none(data: Path, capsys: pytest.Captur
     assert "Knee of dense-chat, max_num_seqs 4: rate 300: queue grows; holds up to 5\n" in out
     assert evolve("predict", "champion", *at, "rate=5") == 0
     assert "Knee of dense-chat: none up to 5\n" in capsys.readouterr().out
-    assert evolve("predict", "champion", *at, "rate=300", "--slo", "ttft_p99=1s") == 0
+    assert evolve("predict", "champion", *at, "rate=300", "--slo", "ttft_p99=1s") == 1  # no rate keeps the limit
     assert "Knee of dense-chat: rate 300, the lowest: TTFT p99 fails, queue grows\n" in capsys.readouterr().out
 
 
@@ -194,6 +194,49 @@ def test_what_cannot_exist_is_a_row_that_says_why(
     assert f"Impossible: {why[1, 4.0]}\n" in capsys.readouterr().out
     written = list(csv.DictReader(io.StringIO((tmp_path / "s.csv").read_text())))
     assert [row["impossible"] for row in written] == [row["impossible"] or "" for row in result["rows"]]
+
+
+def test_a_deployment_that_cannot_exist_as_written_leaves_the_others_their_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mixtral has no room on one H100. What it is written with does not count where a sweep replaces it."""
+    big, small = plan(tmp_path, "sparse-chat", {"tensor_parallel": 1}), plan(tmp_path, "dense-chat", {})
+    both = tmp_path / "both.yaml"
+    entries = [yaml.safe_load(file.read_text())["experiments"][0] for file in (big, small)]
+    both.write_text(yaml.safe_dump({"version": 1, "experiments": entries}))
+    every = printed(capsys, "--experiments", both, "--sweep", "tp=1,2", "--sweep", "rate=5")["rows"]
+    why = {(row["experiment"], row["tp"]): row["impossible"] for row in every}
+    assert [at for at, text in why.items() if text] == [("sparse-chat", 1)]
+    assert why["sparse-chat", 1].startswith("sparse-chat, tp 1: engine.tensor_parallel leaves no room for KV cache")
+    two = plan(tmp_path, "sparse-chat", {"tensor_parallel": 2})
+    [alone] = printed(capsys, "--experiments", two, "--sweep", "tp=2", "--sweep", "rate=5")["rows"]
+    assert alone in every
+    [row] = [row for row in every if (row["experiment"], row["tp"]) == ("dense-chat", 1)]
+    [alone] = printed(capsys, "--experiments", small, "--sweep", "tp=1", "--sweep", "rate=5")["rows"]
+    assert row == alone
+    found = printed(capsys, "--experiments", both, "--load", "5", status=1)  # nothing is enough for the big one
+    loaded = {row["experiment"]: row["impossible"] for row in found["rows"]}
+    assert loaded["dense-chat"] is None and loaded["sparse-chat"].startswith("sparse-chat: engine.tensor_parallel leaves")
+    assert "leaves no room for KV cache" in refused(capsys, "predict", "--experiments", both, "--slo", "ttft_p99=1s")
+    wrong = entries[0] | {"engine": {"tensor_parallel": "one"}}
+    both.write_text(yaml.safe_dump({"version": 1, "experiments": [wrong, entries[1]]}))
+    assert "engine.tensor_parallel must be" in refused(capsys, "predict", "--experiments", both, "--sweep", "tp=2")
+
+
+def test_the_status_says_whether_every_experiment_keeps_the_limits_somewhere(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The dense deployment serves about 100 requests/s. No TTFT is below 1 us."""
+    at = "predict", "champion", "--experiments", data, "--id", "dense-chat", "--sweep"
+    both = "predict", "champion", "--experiments", data, "--id", "dense-chat,sparse-chat", "--sweep"
+    assert evolve(*at, "rate=5,300", "--slo", "ttft_p99=1s") == 0  # one of the rates
+    assert evolve(*at, "rate=300", "--slo", "ttft_p99=1s") == 1
+    assert evolve(*at, "rate=300") == 0  # nobody asked for limits
+    assert evolve(*at, "tp=1,2", "--slo", "ttft_p99=1us") == 1
+    # Mixtral has no room on one GPU, so of it no combination keeps anything
+    assert evolve(*both, "tp=1", "--sweep", "rate=5", "--slo", "ttft_p99=1s") == 1
+    assert evolve(*both, "tp=2", "--sweep", "rate=5", "--slo", "ttft_p99=1s") == 0
+    capsys.readouterr()
 
 
 def test_with_another_tp_degree_measured_blocks_are_computed_from_memory(
@@ -310,7 +353,7 @@ def test_without_a_rate_the_load_is_the_experiments_own_and_there_is_no_knee(
 
 def test_where_nothing_completes_nothing_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = plan(tmp_path, "dense-chat", {"max_model_len": 200})  # a prompt has 300 tokens
-    result = printed(capsys, "--experiments", file, "--sweep", "rate=2,4", "--slo", "ttft_p99=1s")
+    result = printed(capsys, "--experiments", file, "--sweep", "rate=2,4", "--slo", "ttft_p99=1s", status=1)
     assert all(row["refused"] and row["fails"] == ["nothing completes"] for row in result["rows"])
     assert result["rows"][0]["holds"] == {"ttft_p99": None} and result["rows"][0]["goodput_rps"] == 0.0
     assert result["knees"][0]["rate_rps"] == 2.0
