@@ -116,10 +116,10 @@ def waiting_share(prediction: Prediction) -> float:
     return prediction.components["waiting"] / mean if mean else 0.0
 
 
-def lengthens(prediction: Prediction) -> bool:
-    """Whether later requests wait longer than earlier ones: in a queue that grows steadily from an empty one the second
-    half of them waits three times as long as the first, in one that is merely long as long."""
-    return prediction.later_wait > LONGER
+def queue_grows(prediction: Prediction) -> bool:
+    """Whether requests wait, and later ones longer than earlier ones: in a queue that grows steadily from an empty one
+    the second half of them waits three times as long as the first, in one that is merely long as long."""
+    return waiting_share(prediction) > WAITING and prediction.later_wait > LONGER
 
 
 def slowed(program: Program, factor: float) -> Program:

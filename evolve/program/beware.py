@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from evaluator.intervals import LEVELS, figure_of, lengthens, waiting_share
+from evaluator.intervals import LEVELS, figure_of, queue_grows, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.judge.physics import LEAST_OF_ROOFLINE
 from evaluator.known import datasheet
@@ -171,12 +171,13 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
                      f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
     lines += [*too_late(prediction), *_too_soon(experiment, prediction)]
-    if waiting_share(prediction) > MOSTLY_WAITING:
-        queue, later = "a long", "later ones not much longer than earlier ones"
-        if lengthens(prediction):
-            queue, later = "a growing", "and later ones longer than earlier ones"
-        lines.append(f"the program predicts {queue} queue: requests wait longer than they are served, {later}; "
-                     "`--sweep rate=...` says what one replica serves")  # fmt: skip
+    remedy = "`--sweep rate=...` says what one replica serves"
+    if queue_grows(prediction):
+        lines.append(f"the program predicts a growing queue: requests spend {100.0 * waiting_share(prediction):.0f} % of "
+                     f"their time in it, and later ones more than earlier ones; {remedy}")  # fmt: skip
+    elif waiting_share(prediction) > MOSTLY_WAITING:
+        lines.append("the program predicts a long queue: requests wait longer than they are served, later ones not much "
+                     f"longer than earlier ones; {remedy}")  # fmt: skip
     lines += _too_long(experiment.facts)
     if (deployed := experiment.facts.deployed) and deployed.gpu.timed_on:
         kernels = f"its kernels are those of {deployed.gpu.tables}, scaled to the peaks of {experiment.hardware}"

@@ -44,7 +44,7 @@ from evolve.program.drift_tests import (
 )
 from evolve.program.prediction_intervals import class_of
 from evolve.run.data import fittable, why_not_fitted
-from evolve.run.program import Source
+from evolve.run.program import CHAMPION, Source
 from evolve.run.records import Record
 from evolve.run.selectors import positions
 from evolve.run.trust import CLASSES, SATURATED, Trust, trust_of
@@ -199,7 +199,7 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
         tests=tests,
         refits=refits,
         verdict=CANNOT_TELL if found == NONE and (not tests or blind(residuals, tests)) else found,
-        undecided=tuple(_undecided(residuals, tests)),
+        undecided=tuple(_undecided(residuals, tests, CHAMPION in (source.name, source.record.fitted_from))),
     )
 
 
@@ -308,8 +308,8 @@ def _moved(before: Program, after: Program) -> dict[str, tuple[float, float]]:
     return {name: (old, new) for name, old, new in pairs if old != new}
 
 
-def _undecided(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest]) -> list[str]:
-    """What these runs cannot show, a line each."""
+def _undecided(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest], of_champion: bool) -> list[str]:
+    """What these runs cannot show, a line each. of_champion: whether the program is the champion or fitted from it."""
     channels = {t.channel for t in tests}
     lines = []
     if FIRST not in channels:
@@ -317,8 +317,9 @@ def _undecided(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest])
     if PACE not in channels:
         lines.append("neither ITL nor E2E could be compared: whether beta holds is undecided")
     if unseen := blind(residuals, tests):
+        elsewhere = "" if of_champion else ", or from the shipped champion"
         lines.append(f"{' and '.join(unseen)}: not even times that double would be seen, so little is known of how far "
-                     "off the program is: fit it on more runs, or from the shipped champion")  # fmt: skip
+                     f"off the program is: fit it on more runs{elsewhere}")  # fmt: skip
     if len({r.model for r in residuals}) == 1:
         lines.append("one model: an error of this model alone cannot be told from a drift of its size or less")
     if max(r.stage for r in residuals) == 0:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evaluator.intervals import WAITING, lengthens, waiting_share
+from evaluator.intervals import queue_grows
 from evaluator.score import Prediction, prediction_of
 from evolve.program.beware import warnings
 from evolve.program.slo import Limit, meeting
@@ -72,9 +72,8 @@ def _fails(prediction: Prediction, limits: Sequence[Limit]) -> tuple[str, ...]:
     if run is None or run.e2e_ms.mean is None:
         return (*missed, NOTHING)
     completed, failed = run.completed or 0, run.failed or 0
-    grows = waiting_share(prediction) > WAITING and lengthens(prediction)
     lost = failed > MOST_LOST * (completed + failed)
-    return (*missed, *[QUEUE] * grows, *[LOST] * lost)
+    return (*missed, *[QUEUE] * queue_grows(prediction), *[LOST] * lost)
 
 
 def _most_running(replay: Replay) -> int:

@@ -231,6 +231,7 @@ def _knee_json(result: Sweep, block: Block, knee: Knee) -> JsonObject:
         "holds_up_to_rps": knee.holds_up_to,
         "holds_under_every_seed_up_to_rps": knee.sure,
         "likely_holds_up_to_rps": knee.likely,
+        "narrow": knee.narrow,
         "last_rps": knee.last,
         "replicas": result.replicas(knee.holds_up_to),
         "gpus": result.gpus(block, knee.holds_up_to),

@@ -33,7 +33,10 @@ WAITING_LEGEND = (
     "may only begin so. running: most requests in a batch"
 )
 CAPACITY = "Each deployment is one replica: L requests/s need L / (holds up to) of them, rounded up (--load L)"
-SHARES = "Replicas share the load equally, each with arrivals and stages as in the experiments file"
+SHARES = (
+    "Replicas share the load equally, each with arrivals and stages as in the experiments file. At least: only load / n "
+    "for whole n was tried"
+)
 SEVERAL = "Each experiment is a service of its own with this load"
 BUSIEST = "The load is the mean over the stages, of which the busiest may have more"
 BY_SEED = "By seed: up to where all holds under each arrival seed alone"
@@ -106,7 +109,11 @@ def _capacity(result: Sweep) -> Table:
     if not result.load_rps:
         rows = [_served(result, block) for block in blocks]
         return Table.of("What each deployment serves, in requests/s", heads, rows)
-    heads = heads.replace("GPUs", "GPUs each", 1) + "|>replicas|>GPUs" + "|>GPUs, 80 % sure" * result.intervals
+    heads = (
+        heads.replace("GPUs", "GPUs each", 1).replace("up to", "at least")
+        + "|>replicas|>GPUs"
+        + "|>GPUs, 80 % sure" * result.intervals
+    )
     rows = [[*_served(result, block), *_needed(result, block)] for block in blocks]
     return Table.of(f"What {rate_figure(result.load_rps)} requests/s need", heads, rows)
 
@@ -118,7 +125,8 @@ def _served(result: Sweep, block: Block) -> list[str]:
     if knee is None:
         return [*cells, "impossible"]
     rates = [knee.holds_up_to, knee.sure, *([knee.likely] if result.intervals else [])]
-    more = [" or more" * (rate == knee.last) for rate in rates]  # all holds at the highest rate, too
+    # all holds at the highest rate, too; with a load every rate is one that holds at least
+    more = [" or more" * (rate == knee.last and not result.load_rps) for rate in rates]
     shown = _short if result.load_rps else rate_figure  # given rates are shown as they were given
     holds, *surer = (f"{shown(rate)}{m}" if rate else "none" for rate, m in zip(rates, more, strict=True))
     per_gpu = f"{_short(knee.holds_up_to / tp)}{more[0]}" if knee.holds_up_to else "-"

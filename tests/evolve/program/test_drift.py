@@ -146,6 +146,11 @@ def test_without_held_out_errors_those_in_sample_are_taken_and_the_output_says_s
     assert "errors in sample stand for them" in out
     # Student's t of 2 degrees of freedom at 0.0025: of the TTFT, unlike the pace, nothing below 400 % would be seen
     assert "TTFT: not even times that double would be seen" in out and "pace and TTFT" not in out
+    source = load(str(tmp_path / "mine.py"))
+    assert source.record
+    for origin, advised in (("floor", True), ("champion", False)):
+        found = drift(replace(source, record=replace(source.record, fitted_from=origin)), load_experiments(data))
+        assert any(line.endswith("or from the shipped champion") for line in found.undecided) == advised
     assert "mine.py: cannot tell (3 runs, 5 load stages)" in out
     assert "dense-overloaded is left out: overloaded" in out
 

@@ -185,6 +185,21 @@ def test_intervals_that_may_be_too_narrow_are_marked(tmp_path: Path, capsys: pyt
     h100, h200 = (next(line for line in lines if f"dense-chat, {gpu}" in line) for gpu in ("H100", "H200"))
     assert h200.count("?") == 2 and h100.count("?") in (0, 2)
     assert any(line.startswith("- no run on another GPU was held out") for line in lines)
+    knees = {knee["hardware"]: knee["narrow"] for knee in printed(capsys, *args)["knees"]}
+    assert knees == {"H100-SXM-80GB": h100.count("?") == 2, "H200-SXM-141GB": True}
+    assert evolve("predict", "champion", *args, "--csv", "-") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["hardware"]: row["narrow"] for row in rows} == {gpu: str(narrow) for gpu, narrow in knees.items()}
+
+
+def test_a_share_is_the_least_that_holds_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 7 requests/s one replica serves all: what it could serve beyond is not looked at."""
+    args = "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0)), "--load", 7
+    lines = needed(capsys, *args)
+    assert lines[0].split()[:4] == ["dense-chat", "1", "7.00", "7.00"]
+    assert "At least: only load / n for whole n was tried." in " ".join(lines)
+    assert evolve("predict", "champion", *args) == 0
+    assert "holds at least  per GPU" in capsys.readouterr().out
 
 
 def test_one_replica_may_be_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -410,13 +410,16 @@ def test_a_queue_that_is_long_in_every_burst_does_not_grow_in_words_either(
 def test_where_a_growing_queue_is_predicted_the_table_says_that_the_queue_grows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = plan(tmp_path, "dense-chat", {"max_num_seqs": 4}, stages=[{"rate": 2.0, "duration_s": 120}])
-    growing = 0
-    for row in printed(capsys, "--experiments", file, "--sweep", "rate=4:40:4")["rows"]:
-        said = any("predicts a growing queue" in text for text in row["warnings"])
-        assert "queue grows" in row["fails"] or not said
-        growing += said
-    assert growing
+    """From a rate on at which requests still spend most of their time elsewhere: a load of 30 s that is barely too much."""
+    four = plan(tmp_path, "dense-chat", {"max_num_seqs": 4}, stages=[{"rate": 2.0, "duration_s": 120}])
+    growing, some = 0, 0
+    for file, rates in ((four, "4:40:4"), (plan(tmp_path, "dense-chat", {}, rate=2), "90,100")):
+        for row in printed(capsys, "--experiments", file, "--sweep", f"rate={rates}")["rows"]:
+            some += row["queue_grows"] and row["waiting_share"] < 0.5
+            said = any("predicts a growing queue" in text for text in row["warnings"])
+            assert ("queue grows" in row["fails"]) == said
+            growing += said
+    assert growing > some > 0  # also where most of the time is not spent in it
 
 
 def test_later_turns_after_the_last_stage_are_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
