@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -206,7 +207,7 @@ def run_command(args: list[str]) -> int:
         return 0
     except click.UsageError as e:
         command = e.ctx.command_path if e.ctx else "evolve"
-        return fail(f"{e.format_message().rstrip('.')}: see `{command} --help`", 2)
+        return fail(f"{_in_plain_words(e)}: see `{command} --help`", 2)
     except click.ClickException as e:
         return fail(e.format_message(), 2)
     except InputError as e:
@@ -223,6 +224,21 @@ def run_command(args: list[str]) -> int:
         return fail("interrupted", 130)
     except OSError as e:
         return _failed(e)
+
+
+def _in_plain_words(error: click.UsageError) -> str:
+    """What click says of a command line, without options that only their dashes have in common with a wrong one, and
+    without the names of its types."""
+    if isinstance(error, click.NoSuchOption):
+        name = error.option_name.lstrip("-")
+        near = [o for o in error.possibilities or () if get_close_matches(name, [o.lstrip("-")])]
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
+    text = error.format_message().rstrip(".")
+    if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.IntRange):
+        least = error.param.type.min
+        whole = "is not a whole number" + f" of at least {least}" * (least is not None)
+        return text.replace("is not a valid integer range", whole)
+    return text.replace("is not a valid float range", "is not a number").replace("a valid integer", "a whole number")
 
 
 def _failed(error: OSError) -> int:

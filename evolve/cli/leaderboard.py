@@ -130,7 +130,9 @@ def _entries(
         name = word if word in known else _spelled(word)
         found = [name] if name in known else [k for k in known if k.startswith(name)]
         if not found:
-            raise InputError(f"{shown(name)}: no such method: {nearest(name, list(known))}")
+            near = nearest(name, [*dict.fromkeys(map(_spelled, known))])
+            more = " Or compare" if near.endswith("?") else "; or compare"
+            raise InputError(f"{shown(word)}: no such method: {near}{more} a program by --add PROGRAM")
         named.update(known[k] for k in found)
     chosen = [entry for entry in every if not names or entry.name in named]
     lacking = without_extra(chosen)

@@ -132,7 +132,8 @@ def predict(
     if plans and named_part:
         raise InputError(f"--part compares with what was measured, {of_limits} does not: give one of the two")
     if plans and against:
-        raise InputError(f"--against compares with what was measured, {of_limits} does not: give one of the two")
+        raise InputError(f"--against compares two programs on experiments as they are, {of_limits} predicts others: "
+                         "give one of the two")  # fmt: skip
     axes, limits = parse_axes(sweeps), parse_slo(slo)
     described = (model, hardware, tp, rate_rps, prompt_len, output_len)
     if (experiments or ids) and any(value is not None for value in described):

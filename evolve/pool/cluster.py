@@ -95,8 +95,8 @@ class Cluster(Pool):
                 priority=-task.number,
                 resources={self._resource: 1},
             )
-        except Exception as e:  # whatever dask raises where the scheduler is gone
-            self._lost(e)
+        except Exception:  # whatever dask raises where the scheduler is gone
+            self._lost()
             return
         with self._lock:
             if key in self._running:  # or it has been told already, and dask may forget it
@@ -155,12 +155,12 @@ class Cluster(Pool):
             future.result()
         except Exception as e:
             if future.status != "error":
-                self._lost(e)
+                self._lost()
             else:
                 self._raised(task, Died() if type(e).__name__ == "KilledWorker" else e)
 
-    def _lost(self, error: Exception) -> None:
-        self._end(WorkStopped(f"the scheduler {self._where} is lost ({type(error).__name__}): start it again"))
+    def _lost(self) -> None:
+        self._end(WorkStopped(f"the scheduler {self._where} is lost, it has ended or does not answer: start it again"))
 
     def _watch(self) -> None:
         """Look which workers there are, and ask new ones what they are, until the pool is closed."""
@@ -175,9 +175,9 @@ class Cluster(Pool):
                 if self._open and not listed:
                     self._wanted = self._client.submit(int, key=f"{self._name}-wanted")  # so that a cluster scales up
                 seen = time.monotonic()
-            except Exception as e:  # tasks that were sent tell at once that the scheduler is gone, waiting ones do not
+            except Exception:  # tasks that were sent tell at once that the scheduler is gone, waiting ones do not
                 if time.monotonic() - seen > CONNECT_S:
-                    self._lost(e)
+                    self._lost()
                 continue
             stale: list[Any] = []
             accepted = {a: w["nthreads"] for a, w in listed.items() if self._resource in w["resources"]}

@@ -57,6 +57,11 @@ def connected(where: str) -> tuple[Any, Any]:
 def _address(where: str) -> str:
     """The address of a scheduler, which may be in its scheduler file. Raises InputError."""
     if "://" in where:
+        if where.startswith(("http://", "https://")):
+            scheme = where.partition("://")[0]
+            raise InputError(
+                f"--cluster {where}: {scheme} is not a scheme of schedulers: write it like tcp://HOST:8786"
+            )
         if not re.search(r":\d+/?$", where):
             raise InputError(f"--cluster {where}: has no port: write it like tcp://HOST:8786")
         return where

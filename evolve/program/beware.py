@@ -171,13 +171,13 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
                      f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
     lines += [*too_late(prediction), *_too_soon(experiment, prediction)]
-    remedy = "`--sweep rate=...` says what one replica serves"
+    share, queue = waiting_share(prediction), ""
     if queue_grows(prediction):
-        lines.append(f"the program predicts a growing queue: requests spend {100.0 * waiting_share(prediction):.0f} % of "
-                     f"their time in it, and later ones more than earlier ones; {remedy}")  # fmt: skip
-    elif waiting_share(prediction) > MOSTLY_WAITING:
-        lines.append("the program predicts a long queue: requests wait longer than they are served, later ones not much "
-                     f"longer than earlier ones; {remedy}")  # fmt: skip
+        queue = f"growing queue: requests wait {100.0 * share:.0f} % of their time, later ones longer than earlier ones"
+    elif share > MOSTLY_WAITING:
+        queue = "long queue: requests wait longer than they are served, later ones not much longer than earlier ones"
+    if queue:
+        lines.append(f"the program predicts a {queue}; `--sweep rate=...` says what one replica serves")
     lines += _too_long(experiment.facts)
     if (deployed := experiment.facts.deployed) and deployed.gpu.timed_on:
         kernels = f"its kernels are those of {deployed.gpu.tables}, scaled to the peaks of {experiment.hardware}"

@@ -18,6 +18,7 @@ from evolve.program.slo import Limit, few_requests
 from evolve.program.sweep_figures import figures_of
 from evolve.program.sweep_result import Block, Row, Sweep, replicas
 from evolve.report.progress import Line
+from evolve.report.table import counted
 from evolve.run.program import Source
 from evolve.run.trust import Trust, trust_of
 from simulator.bind import Bound, bind
@@ -174,7 +175,8 @@ def _refuse_at_once(written: Sequence[Written]) -> None:
 
 
 def _tick(line: Line, experiment: str, done: Iterator[int]) -> None:
-    line.update(partial("{}: {} combinations".format, experiment, next(done)))
+    number = next(done)
+    line.update(lambda: f"{experiment}: {counted(number, 'combination')}")
 
 
 def _deployment(question: _Question, written: Written, setting: Setting) -> _Deployment | str:

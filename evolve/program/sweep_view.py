@@ -34,8 +34,8 @@ WAITING_LEGEND = (
 )
 CAPACITY = "Each deployment is one replica: L requests/s need L / (holds up to) of them, rounded up (--load L)"
 SHARES = (
-    "Replicas share the load equally, each with arrivals and stages as in the experiments file. At least: only load / n "
-    "for whole n was tried"
+    "Replicas share the load equally, each with arrivals and stages as in the experiments file. At least: only load / "
+    "n for whole n was tried"
 )
 SEVERAL = "Each experiment is a service of its own with this load"
 BUSIEST = "The load is the mean over the stages, of which the busiest may have more"
@@ -109,11 +109,8 @@ def _capacity(result: Sweep) -> Table:
     if not result.load_rps:
         rows = [_served(result, block) for block in blocks]
         return Table.of("What each deployment serves, in requests/s", heads, rows)
-    heads = (
-        heads.replace("GPUs", "GPUs each", 1).replace("up to", "at least")
-        + "|>replicas|>GPUs"
-        + "|>GPUs, 80 % sure" * result.intervals
-    )
+    heads = heads.replace("GPUs", "GPUs each", 1).replace("up to", "at least")
+    heads += "|>replicas|>GPUs" + "|>GPUs, 80 % sure" * result.intervals
     rows = [[*_served(result, block), *_needed(result, block)] for block in blocks]
     return Table.of(f"What {rate_figure(result.load_rps)} requests/s need", heads, rows)
 

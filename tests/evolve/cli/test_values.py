@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import pytest
 from commands import commands, refused
@@ -66,3 +68,25 @@ def test_flags_and_lists_may_be_repeated(name: str, command: click.Command, opti
 
 def test_both_ways_to_write_a_value_are_the_same_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--id is given twice" in refused(capsys, "simulate", "--id=a", "--seed", "1", "--id", "b")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["predict", "--cluster", "x"], "No such option '--cluster': see `evolve predict --help`"),  # not --latex
+        (["predict", "--experiment", "x"], "No such option '--experiment'. Did you mean '--experiments'?: see"),
+        (["predict", "--prompt-len", "1k"], "Invalid value for '--prompt-len': '1k' is not a whole number of at least 1: see"),
+        (["predict", "--load", "1k"], "Invalid value for '--load': '1k' is not a number: see"),
+        (["leaderboard", "linear"], "'linear': no such method: known are bayesian, "),
+        (["leaderboard", "linear"], "; or compare a program by --add PROGRAM\n"),
+        (["leaderboard", "componets_12"], "'componets_12': no such method: did you mean 'components-12'? Or compare a pr"),
+        (["run", "--cluster", "http://127.0.0.1:8787"], "http is not a scheme of schedulers: write it like tcp://HOST:8786"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_said_in_plain_words(
+    args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "http" in said:
+        pytest.importorskip("distributed")
+    assert said in refused(capsys, *args)

@@ -180,7 +180,7 @@ def test_a_search_whose_scheduler_is_lost_is_resumed(dask: DaskCluster, tiny: Pa
     dask.scheduler.kill()
     _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 1 and err.count("\n") == 1
-    assert err.startswith(f"evolve: the scheduler {dask.file} is lost")
+    assert err.startswith(f"evolve: the scheduler {dask.file} is lost, it has ended or does not answer: ")
     assert err.endswith(f"start it again; nothing is lost: `evolve resume {run}` goes on\n")
     assert run_command(["resume", str(run), "--workers", "1", "--quiet"]) == 0
     assert (run / "journal.jsonl").read_bytes() == (tiny_run / "journal.jsonl").read_bytes()

@@ -90,5 +90,5 @@ def test_without_observations_only_predictions_are_compared(tmp_path: Path, caps
 
 def test_a_sweep_is_of_one_program(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = "predict", "champion", "--experiments", data, "--against", "floor", "--sweep", "tp=1,2"
-    assert "--against compares with what was measured, --sweep does not: give one" in refused(capsys, *args)
+    assert "--against compares two programs on experiments as they are, --sweep predicts others: give" in refused(capsys, *args)
     assert "nothing.py" in refused(capsys, "predict", "champion", "--experiments", data, "--against", "nothing.py")
