@@ -44,6 +44,7 @@ MEASURED = "and the GPU, model and lengths that were measured"
 HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
 MIXED = (*[Active(0, 1000, 1)] * 8, Active(0, 0, 500))  # a step of eight decodes and a prompt
 SOON = 0.05  # share of turns before the answer to the one before from which on it is mentioned
+SERVER = 8  # GPUs that the largest common servers have
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 
 # What the ranges of evolve.run.beyond.factors are called in a sentence.
@@ -179,6 +180,9 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if queue:
         lines.append(f"the program predicts a {queue}; `--sweep rate=...` says what one replica serves")
     lines += _too_long(experiment.facts)
+    if (tp := experiment.engine.tensor_parallel) > SERVER:
+        link = "the slower link between servers is not modelled"
+        lines.append(f"tp {tp}: most servers have at most {SERVER} GPUs, and {link}")
     if (deployed := experiment.facts.deployed) and deployed.gpu.timed_on:
         kernels = f"its kernels are those of {deployed.gpu.tables}, scaled to the peaks of {experiment.hardware}"
         lines.append(f"{kernels}: where that could be compared, steps were up to 24 % off (docs/kernels.md)")

@@ -55,6 +55,13 @@ def test_a_sweep_replaces_what_a_plan_lacks(capsys: pytest.CaptureFixture[str]) 
     assert alone["experiments"][0]["predicted"]["e2e_ms"]["mean"] == four["e2e_ms"]["mean"]
 
 
+def test_more_gpus_than_a_server_has_are_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
+    """An HGX board has eight GPUs."""
+    asked = ["--model", "llama-3.1-8b", "--hardware", "H100", *LENGTHS, "--sweep", "rate=2", "--sweep", "tp=8,16"]
+    for row in figures(capsys, *asked, "--seeds", "1")["rows"]:
+        assert any("the slower link between servers" in text for text in row["warnings"]) == (row["tp"] == 16)
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
