@@ -256,4 +256,4 @@ def test_bad_loads_are_refused_in_one_line(tmp_path: Path, capsys: pytest.Captur
     assert "--load must be requests/s above 0" in refused(capsys, *at, "--load", "nan")
     assert "leave --sweep rate=... out" in refused(capsys, *at, "--load", "7", "--sweep", "rate=7")
     assert "--load does not: give one of the two" in refused(capsys, *at, "--load", "7", "--part", "test")
-    assert "--load does not: give one of the two" in refused(capsys, *at, "--load", "7", "--against", "floor")
+    assert "as they are, --load predicts others: give one of the two" in refused(capsys, *at, "--load", "7", "--against", "floor")
