@@ -22,7 +22,12 @@ from simulator.json import JsonObject
 from simulator.language import measure
 from simulator.language.affine import Affine, affine, thresholds
 from simulator.language.bounds import (
-    KERNEL_DEVIATION, at_bounds, bounds, clipped_exponents, kernel_factors, outside_bounds,
+    KERNEL_DEVIATION,
+    at_bounds,
+    bounds,
+    clipped_exponents,
+    kernel_factors,
+    outside_bounds,
 )  # fmt: skip
 from simulator.language.infer import infer
 from simulator.language.key import key
