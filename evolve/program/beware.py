@@ -154,6 +154,13 @@ def counted_twice(experiments: Sequence[Experiment]) -> dict[str, tuple[str, ...
     return lines
 
 
+def counted_before(record: Record | None, experiments: Sequence[Experiment]) -> dict[str, tuple[str, ...]]:
+    """By id, a line for each experiment that the program of this record was fitted on before."""
+    known = set(record.all_measured.values()) if record else set()
+    line = "the program was fitted on it before, so it counts twice; standard errors are too small: fit new runs alone"
+    return {e.id: (line,) for e in experiments if (digest := measurement_digest(e)) is not None and digest in known}
+
+
 def warnings(record: Record | None, experiment: Experiment, prediction: Prediction) -> list[str]:
     """What to know before using a prediction: events that the replay met or leaves out, and ranges beyond the fit."""
     lines = list(experiment.notes)

@@ -23,7 +23,7 @@ from evaluator.score import Errors, ScoreSet, error_rows, score_set
 from evolve.pool.local import Here
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel_of
-from evolve.program.beware import counted_twice, refuse_absurd, too_fast
+from evolve.program.beware import counted_before, counted_twice, refuse_absurd, too_fast
 from evolve.program.fit.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
 from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_for, save
 from evolve.program.fit.starts import GAIN, METHOD, other_starts
@@ -88,7 +88,7 @@ def calibrate(
     fitted = fittable(experiments)
     if not fitted:
         raise InputError(nothing_to_fit(experiments))
-    bounds, twice = refuse_absurd(fitted), counted_twice(fitted)
+    bounds, twice, before = refuse_absurd(fitted), counted_twice(fitted), counted_before(source.record, fitted)
     if settings.steps and not settings.shared:
         raise InputError("--steps fits one value for all models: leave --scope per-model and --per-model out")
     program, fitted_before = source.complete, source.fitted_before
@@ -127,7 +127,8 @@ def calibrate(
         before=tuple(error_rows(program, score)),
         simulated=bool(simulated(fitted)),
         warnings={
-            e.id: (*e.notes, *too_fast(e, bound), *twice.get(e.id, ())) for e, bound in zip(fitted, bounds, strict=True)
+            e.id: (*e.notes, *too_fast(e, bound), *twice.get(e.id, ()), *before.get(e.id, ()))
+            for e, bound in zip(fitted, bounds, strict=True)
         },
         trust=trust,
         no_trust=no_trust,

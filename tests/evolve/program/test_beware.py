@@ -130,7 +130,12 @@ def test_a_fit_says_which_measurements_it_counts_twice(tmp_path: Path, capsys: p
     assert twice == ["has the same measurements as first: they are counted twice: leave one of the two out"]
     assert evolve("fit", "floor", "--experiments", plan, "--out", tmp_path / "mine.py") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert f"- {twice[0]} (copy)" in said
+    assert f"- {twice[0]} (copy)" in said and "fitted on it before" not in said
+    # The same again, from what they were fitted to, and one with other figures.
+    plan.write_text(first + other.split("experiments:\n")[1].replace("421", "500"))
+    assert evolve("fit", tmp_path / "mine.py", "--experiments", plan) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "fitted on it before, so it counts twice; standard errors are too small: fit new runs alone (first)" in said
 
 
 def test_each_latency_has_its_own_bound_and_nothing_is_learned_from_an_absurd_one(
