@@ -232,7 +232,7 @@ def test_experiments_are_files_values_or_bundled(tmp_path: Path) -> None:
     for wrong in ({"id": "x"}, [{"id": "x"}]):
         with pytest.raises(evolve.InputError, match=r"experiments: .*x.* is no experiment: give files"):
             evolve.predict("linear", wrong)  # type: ignore[arg-type]
-    with pytest.raises(evolve.InputError, match="--only alfa: no such constant"):
+    with pytest.raises(evolve.InputError, match="only: alfa: no such constant"):
         evolve.fit("linear", mine, only="alfa")
     with pytest.raises(evolve.InputError, match="method: 'best': is not a method"):
         evolve.fit("linear", mine, method="best")
