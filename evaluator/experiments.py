@@ -82,16 +82,14 @@ def as_planned(raw: Mapping[str, Any], where: str, models: Table, hardware: Tabl
     """
     try:
         return experiment_from_mapping(raw, where, models, hardware, files)
-    except InputError as error:
+    except InputError:
         given = raw.get("engine") or {}
         if not isinstance(given, Mapping):
             raise
-        engine = engine_of(Section(where, "engine", given))
-        try:
-            roomy = experiment_from_mapping({**raw, "engine": {**given, **ROOMY}}, where, models, hardware, files)
-        except InputError:
-            raise error from None
-        return replace(roomy, engine=engine)
+    engine = engine_of(Section(where, "engine", given))
+    # What is wrong with this one is a mistake, not that there is no room.
+    roomy = experiment_from_mapping({**raw, "engine": {**given, **ROOMY}}, where, models, hardware, files)
+    return replace(roomy, engine=engine)
 
 
 def _document(name: str) -> Any:

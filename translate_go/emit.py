@@ -135,8 +135,11 @@ def _edited(path: Path) -> bool:
     """Whether an emitted file is not as it was written. False where that is not known, as of older releases."""
     if not path.exists():
         return False
-    _, line, rest = [*path.read_text("utf-8", errors="replace").split("\n", 2), "", ""][:3]  # with any line ends
-    return _DIGEST in line and _DIGEST + _digest(rest) not in line
+    text = path.read_text("utf-8", errors="replace")  # with any line ends
+    _, line, rest = [*text.split("\n", 2), "", ""][:3]
+    if _DIGEST in line:
+        return _DIGEST + _digest(rest) not in line
+    return _DIGEST in text  # the line has moved
 
 
 def _other_backend(out: Path, name: Name) -> str:

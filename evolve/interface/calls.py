@@ -30,6 +30,7 @@ from evolve.run.program import load
 from evolve.run.selectors import positions
 from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Experiment
+from simulator.experiment.limits import MOST_RATE
 
 MOST_SEEDS = 100
 FORMS = 'give values, such as {"rate": [5, 10], "tp": [1, 2]}, or a text FIRST:LAST:STEP'
@@ -137,8 +138,7 @@ def sweep(
     axes = parse_axes([f"{key}={_values(values)}" for key, values in (vary or {}).items()], "vary:", FORMS)
     if axes.rate and load_rps is not None:
         raise InputError("load_rps tries the rates of one, two, three ... replicas: leave rate out of vary")
-    if load_rps is not None and not load_rps > 0.0:
-        raise InputError(f"load_rps: {shown(load_rps)}: must be requests/s above 0: give another number")
+    load = None if load_rps is None else arguments.positive("load_rps", load_rps, MOST_RATE, "requests/s")
     limited = [f"{name}={most}" for name, most in slo.items()] if isinstance(slo, Mapping) else _several(slo)
     limits = parse_slo([word for text in limited for word in str(text).split(",")], "slo:")
     every = _written(loads)
@@ -146,7 +146,7 @@ def sweep(
     for name in names:
         known_experiment("ids:", name, every)
     chosen = [w for ident, w in every.items() if ident in names or not names]
-    swept = predict_sweep(_program(program).source, chosen, _arrival_seeds(seeds), axes, limits, Line(True), load_rps)
+    swept = predict_sweep(_program(program).source, chosen, _arrival_seeds(seeds), axes, limits, Line(True), load)
     return sweep_frame(swept)
 
 
@@ -218,7 +218,7 @@ def _written(loads: Loads) -> dict[str, Written]:
     for item in _several(loads):
         if not isinstance(item, str | Path | Plan):
             raise InputError(f"loads: {arguments.spelled(item)} is no load: give files or plans, which can be varied")
-        of_item = [written(item)] if isinstance(item, Plan) else [
+        of_item = [written(item, as_planned)] if isinstance(item, Plan) else [
             w for name in _files(str(item)) for w in written_experiments(name, as_planned)
         ]  # fmt: skip
         for w in of_item:

@@ -103,7 +103,7 @@ def resume(path: str | Path, *, workers: int | None = None, on_progress: Watcher
 
 def _starting_from(config: Config, start: Start | Sequence[Start]) -> Config:
     """The configuration with these programs to start from besides its own."""
-    listed: Sequence[Start] = [start] if isinstance(start, str | Path | Program) else start
+    listed = start if isinstance(start, Sequence) and not isinstance(start, str) else [start]
     for program in listed:
         if not isinstance(program, Program):
             arguments.path("start", program, "programs by name or file, or evolve.Program")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from evaluator.intervals import LEVELS, figure_of, queue_grows, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
@@ -154,9 +154,13 @@ def counted_twice(experiments: Sequence[Experiment]) -> dict[str, tuple[str, ...
     return lines
 
 
-def counted_before(record: Record | None, experiments: Sequence[Experiment]) -> dict[str, tuple[str, ...]]:
-    """By id, a line for each experiment that the program of this record was fitted on before."""
-    known = set(record.all_measured.values()) if record else set()
+def counted_before(
+    record: Record | None, experiments: Sequence[Experiment], fitted: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """By id, a line for each experiment that the program of this record was fitted on before, unless the constants that
+    are `fitted` now, by `method.name`, were all held then."""
+    held = {name for name, c in ((record and record.constants) or {}).items() if c.held}
+    known = set(record.all_measured.values()) if record and not held.issuperset(fitted) else set()
     line = "the program was fitted on it before, so it counts twice; standard errors are too small: fit new runs alone"
     return {e.id: (line,) for e in experiments if (digest := measurement_digest(e)) is not None and digest in known}
 

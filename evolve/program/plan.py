@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
 from evaluator.deployments import known_gpu, known_model
-from evaluator.experiments import Written, hardware_table, known_models
-from simulator.errors import InputError
-from simulator.experiment.file import experiment_from_mapping
+from evaluator.experiments import Written, as_planned, hardware_table, known_models
+from simulator.errors import InputError, shown
+from simulator.experiment.file import Reader, experiment_from_mapping
 from simulator.experiment.workload_entry import NO_FILES
 from simulator.json import JsonObject
 
@@ -23,7 +23,8 @@ class Plan:
 
     prompt_len, output_len: tokens of every prompt, no two of which are alike, and of every answer. tp: the
     tensor-parallel degree. The engine has the defaults of an experiments file. id: what it is called, by default as the
-    model; plans that are predicted together need different ones. Raises InputError for what cannot be served.
+    model; plans that are predicted together need different ones. Raises InputError for what cannot be meant; what its
+    engine cannot serve is said where it is predicted.
 
     >>> evolve.predict("champion", evolve.Plan("llama-3.1-8b", "H100", rate_rps=5, prompt_len=1000, output_len=300))[
     ...     ["experiment", "ttft_mean_ms", "ttft_mean_80_low_ms", "ttft_mean_80_high_ms"]].round(1)
@@ -40,7 +41,7 @@ class Plan:
     id: str = ""
 
     def __post_init__(self) -> None:
-        written(self)
+        written(self, as_planned)
 
     @property
     def entry(self) -> JsonObject:
@@ -59,14 +60,16 @@ class Plan:
         }
 
 
-def written(plan: Plan) -> Written:
-    """The plan as an experiment of a file. Raises InputError for an unknown name, and for what cannot be served."""
+def written(plan: Plan, read: Reader = experiment_from_mapping) -> Written:
+    """The plan as an experiment of a file, read by `read`. Raises InputError for what cannot be meant or served."""
     known_model(str(plan.model), f"model {plan.model}")
     known_gpu(str(plan.hardware), f"hardware {plan.hardware}")
     where = f"{plan.model} on {plan.hardware}, TP {plan.tp}"
-    experiment = experiment_from_mapping(plan.entry, where, known_models(), hardware_table())
-    if isinstance(plan.prompt_len, Mapping) or isinstance(plan.output_len, Mapping):
-        raise InputError(f"{where}: a plan has no distributions: give whole numbers, or a file of experiments")
+    for name, value in (("prompt_len", plan.prompt_len), ("output_len", plan.output_len)):
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            must = f"{name} must be a whole number of tokens, got {shown(value)}"
+            raise InputError(f"{where}: {must}: give one, or a file of experiments for a distribution")
+    experiment = read(plan.entry, where, known_models(), hardware_table(), NO_FILES)
     tokens, most = plan.prompt_len + plan.output_len, int(experiment.facts["max_model_len"])
     if tokens > most:
         raise InputError(f"{where}: prompt and answer have {tokens:,} tokens, at most {most:,} fit: give shorter ones")

@@ -101,11 +101,11 @@ def outside_bounds(program: Program) -> list[str]:
     """A sentence for each constant whose value lies outside its bounds.
 
     >>> outside_bounds(parse("def step_time(b, s, *, c: us[0, 9] = 10, d: us = 3): return c + d"))
-    ['c = 10 lies outside 0 to 9: a fit moves it in']
+    ['c = 10 lies outside 0 to 9: a fit of it moves it in']
     """
     constants = (c for f in program.functions for c in f.constants)
     return [
-        f"{c.name} = {c.value:g} lies outside {low:g} to {high:g}: a fit moves it in"
+        f"{c.name} = {c.value:g} lies outside {low:g} to {high:g}: a fit of it moves it in"
         for c, (low, high) in zip(constants, bounds(program), strict=True)
         if not low <= c.value <= high
     ]

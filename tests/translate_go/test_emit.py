@@ -402,6 +402,8 @@ def test_what_was_changed_by_hand_is_neither_replaced_nor_removed(
                 f"{out / name}: was changed by hand since evolve emit wrote it: move it away, or choose another --out"
             )
             assert capsys.readouterr().err == f"evolve: {told}\n" and (out / name).read_bytes() == edited
+        (out / name).write_bytes(b"// Copyright me\n" + written)
+        assert run_command(again) == 2 and (out / name).read_bytes() == b"// Copyright me\n" + written
         mark, _, rest = written.decode().split("\n", 2)
         (out / name).write_text(f"{mark}\n{rest}// mine\n")  # of an older release, which wrote no digest
         assert run_command(again) == 0 and (out / name).read_bytes() == written

@@ -88,7 +88,7 @@ def calibrate(
     fitted = fittable(experiments)
     if not fitted:
         raise InputError(nothing_to_fit(experiments))
-    bounds, twice, before = refuse_absurd(fitted), counted_twice(fitted), counted_before(source.record, fitted)
+    bounds, twice = refuse_absurd(fitted), counted_twice(fitted)
     if settings.steps and not settings.shared:
         raise InputError("--steps fits one value for all models: leave --scope per-model and --per-model out")
     program, fitted_before = source.complete, source.fitted_before
@@ -108,6 +108,7 @@ def calibrate(
     old = known_constants(source.record, source.complete)
     kept = old if settings.loss.is_mean else {n: c for n, c in (old or {}).items() if not n.startswith("step_time.")}
     ids = tuple(e.id for e in fitted)
+    before = counted_before(source.record, fitted, [f"{c.method}.{c.name}" for c in certainty if not c.held])
     return Calibration(
         name=source.name,
         key=key(program),

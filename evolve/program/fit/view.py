@@ -19,7 +19,7 @@ from evolve.run.records import ConstantRecord
 from evolve.run.trust import trust_file
 from evolve.terminal import command, say, suggest
 from simulator.language.affine import thresholds
-from simulator.language.bounds import at_bounds, clipped_exponents
+from simulator.language.bounds import at_bounds, clipped_exponents, outside_bounds
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 
@@ -45,7 +45,7 @@ def print_fit(result: Calibration, file: str | None) -> None:
     own = [c for c in result.constants if c.model]
     if own:
         show(_models_table(own))
-    for text in (*_at_bounds(result), *_clipped(result), *_together(result), *_dropped(result)):
+    for text in (*_at_bounds(result), *_beyond_limits(result), *_together(result), *_dropped(result)):
         prose(f"- {text}")
     show(_errors_table(result))
     worse = _most_worse(result)
@@ -157,9 +157,10 @@ def _at_bounds(result: Calibration) -> list[str]:
     return list(texts)
 
 
-def _clipped(result: Calibration) -> list[str]:
-    """A sentence for each constant that is an exponent beyond what `pow` takes."""
-    return list(dict.fromkeys(text for fitted in result.programs for text in clipped_exponents(parse(fitted.program))))
+def _beyond_limits(result: Calibration) -> list[str]:
+    """A sentence for each constant that was held outside its bounds, or is an exponent beyond what `pow` takes."""
+    programs = [parse(fitted.program) for fitted in result.programs]
+    return list(dict.fromkeys(text for p in programs for text in (*outside_bounds(p), *clipped_exponents(p))))
 
 
 def _together(result: Calibration) -> list[str]:

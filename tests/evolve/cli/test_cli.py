@@ -623,7 +623,7 @@ def test_what_a_gate_refuses_is_said_wherever_the_program_is_used(
 def test_check_lists_gates_units_and_what_a_fit_would_move(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (files / "p.py").write_text("def step_time(b, s, *, e=1.3, c=90.0): return b.weight_read_us / e + c * s.layers")
     status, out, _ = run(capsys, "check", str(files / "p.py"), "--physics")
-    assert "e = 1.3 lies outside 0.01 to 1: a fit moves it in" in out
+    assert "e = 1.3 lies outside 0.01 to 1: a fit of it moves it in" in out
     for name in (
         "finite",
         "deterministic",

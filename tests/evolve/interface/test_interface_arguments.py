@@ -53,6 +53,10 @@ SEVEN = "llama-2-7b", "H100", 1
         (lambda e: e.Program(""), "program: '': give a shipped name, a file, RUN:ID, a text, or a run's champion"),
         (lambda e: e.sweep("champion", vary={"rate": [5]}, load_rps=9.0), "load_rps tries the rates of one, two, three"),
         (lambda e: e.sweep("champion", load_rps=-1.0), "load_rps: -1.0: must be requests/s above 0"),
+        (lambda e: e.sweep("champion", load_rps="5"), "load_rps: '5': must be requests/s above 0, up to 1,000,000"),
+        (lambda e: e.sweep("champion", load_rps=True), "load_rps: true: must be requests/s above 0"),
+        (lambda e: e.sweep("champion", load_rps=float("inf")), "load_rps: inf: must be requests/s above 0"),
+        (lambda e: e.search("smoke", start=5), "start: 5: give programs by name or file, or evolve.Program"),
         (lambda e: e.sweep("champion", ids="x"), "ids: x: no such experiment: the closest of 24 are "),
         (lambda e: e.sweep("champion", e.load_experiments()), "loads: an Experiment is no load: give files or plans, which"),
         (lambda e: e.sweep("champion", []), "loads: there are none: give files or plans"),
@@ -74,10 +78,11 @@ def test_what_cannot_be_meant_is_one_line(
         ({"rate_rps": float("nan")}, "llama-3.1-8b on H100, TP 1: workload.stages[0].rate must be finite, got nan"),
         ({"rate_rps": -5}, "llama-3.1-8b on H100, TP 1: workload.stages[0].rate must be > 0, got -5"),
         ({"rate_rps": "5"}, "llama-3.1-8b on H100, TP 1: workload.stages[0].rate must be a number, got '5'"),
-        ({"prompt_len": 1000.5}, "llama-3.1-8b on H100, TP 1: workload.prompt_len must be a whole number, got 1000.5"),
+        ({"prompt_len": 1000.5}, "llama-3.1-8b on H100, TP 1: prompt_len must be a whole number of tokens, got 1000.5"),
+        ({"prompt_len": "100"}, "llama-3.1-8b on H100, TP 1: prompt_len must be a whole number of tokens, got '100'"),
         (
             {"output_len": {"constant": 3}},
-            "llama-3.1-8b on H100, TP 1: a plan has no distributions: give whole numbers",
+            "llama-3.1-8b on H100, TP 1: output_len must be a whole number of tokens, got {'constant': 3}: give",
         ),
         ({"model": "nomodel"}, "model nomodel: is not a known model"),
         ({"hardware": "H1000"}, "hardware H1000: is not a known GPU: did you mean 'H100'?"),
@@ -88,6 +93,14 @@ def test_a_plan_that_cannot_be_is_refused_when_it_is_made(given: dict[str, Any],
     with pytest.raises(evolve.InputError) as caught:
         evolve.Plan(**(plan | given))
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+def test_a_plan_without_room_is_refused_where_it_is_predicted_unless_a_sweep_gives_it_room() -> None:
+    large = evolve.Plan("llama-3.1-70b", "H100", rate_rps=1, prompt_len=100, output_len=10)
+    with pytest.raises(evolve.InputError, match="leaves no room for KV cache"):
+        evolve.predict("floor", large)
+    rows = evolve.sweep("floor", large, vary={"tp": [1, 4]}, seeds=1)
+    assert "no room" in rows["impossible"][0] and rows["e2e_mean_ms"].notna().tolist() == [False, True]
 
 
 def test_limits_are_texts_or_a_mapping() -> None:

@@ -136,6 +136,12 @@ def test_a_fit_says_which_measurements_it_counts_twice(tmp_path: Path, capsys: p
     assert evolve("fit", tmp_path / "mine.py", "--experiments", plan) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "fitted on it before, so it counts twice; standard errors are too small: fit new runs alone (first)" in said
+    # What was held then counts it once.
+    assert evolve("fit", "floor", "--experiments", plan, "--only", "alpha", "--out", tmp_path / "alpha.py") == 0
+    for only, told in (("beta", False), ("alpha", True)):
+        capsys.readouterr()
+        assert evolve("fit", tmp_path / "alpha.py", "--experiments", plan, "--only", only) == 0
+        assert ("fitted on it before" in capsys.readouterr().out) == told
 
 
 def test_each_latency_has_its_own_bound_and_nothing_is_learned_from_an_absurd_one(

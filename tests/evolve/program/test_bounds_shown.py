@@ -92,7 +92,7 @@ def test_a_value_outside_its_bounds_is_said_to_be_wherever_it_is_used(
 ) -> None:
     path, data = tmp_path / "mine.py", str(tiny.parent / "data.yaml")
     path.write_text("def step_time(b, s, *, a: us[0, 1000] = 3000.0):\n    return a + b.weight_read_us\n")
-    said = "a = 3000 lies outside 0 to 1000: a fit moves it in"
+    said = "a = 3000 lies outside 0 to 1000: a fit of it moves it in"
     of_data = "--experiments", data, "--id", "dense-chat"
     assert f"- note: {said}" in printed(capsys, "check", str(path)).splitlines()
     assert f"- {said}" in printed(capsys, "show", str(path)).splitlines()
@@ -100,6 +100,7 @@ def test_a_value_outside_its_bounds_is_said_to_be_wherever_it_is_used(
     assert run_command(["emit", str(path), *of_data, "--out", str(tmp_path / "go")]) == 0
     assert said in " ".join(capsys.readouterr().err.split())
     assert said in " ".join((tmp_path / "go" / "INTEGRATION.md").read_text().split())
+    assert f"- {said}" in printed(capsys, "fit", str(path), *of_data, "--only", "alpha").splitlines()
     printed(capsys, "fit", str(path), *of_data, "--out", str(tmp_path / "fitted.py"))
     assert "lies outside" not in printed(capsys, "predict", str(tmp_path / "fitted.py"), *of_data)
     # A record says of a form what it was fitted on, and nothing of values that were written afterwards.

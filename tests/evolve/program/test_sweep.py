@@ -221,6 +221,10 @@ def test_a_deployment_that_cannot_exist_as_written_leaves_the_others_their_rows(
     wrong = entries[0] | {"engine": {"tensor_parallel": "one"}}
     both.write_text(yaml.safe_dump({"version": 1, "experiments": [wrong, entries[1]]}))
     assert "engine.tensor_parallel must be" in refused(capsys, "predict", "--experiments", both, "--sweep", "tp=2")
+    # Without room and with a mistake: that is named.
+    wrong = entries[0] | {"workload": entries[0]["workload"] | {"output_len": "fifty"}}
+    both.write_text(yaml.safe_dump({"version": 1, "experiments": [wrong, entries[1]]}))
+    assert "workload.output_len must be" in refused(capsys, "predict", "--experiments", both, "--sweep", "tp=2")
 
 
 def test_the_status_says_whether_every_experiment_keeps_the_limits_somewhere(
