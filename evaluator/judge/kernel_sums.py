@@ -83,12 +83,15 @@ def kernel_checks(code: Code, theta: Theta, sums: KernelSums) -> list[Gate]:
     ]
 
 
+def hardware_checks(code: Code, theta: Theta) -> list[Gate]:
+    """What the datasheets and the measured kernels of the shipped models say of a program at the constants `theta`."""
+    physical = physics(code, theta, hardware_of(datasheet_deployments()))
+    return [*physical, *kernel_checks(code, theta, known_kernel_sums())]
+
+
 def consistent(program: Program) -> bool:
-    """Whether no datasheet and no measured kernel of the shipped models contradicts a complete program."""
-    code, theta = assemble(program), program.theta
-    datasheets = hardware_of(datasheet_deployments())
-    checks = *physics(code, theta, datasheets), *kernel_checks(code, theta, known_kernel_sums())
-    return all(gate.passes for gate in checks)
+    """Whether none of the `hardware_checks` contradicts a complete program."""
+    return all(gate.passes for gate in hardware_checks(assemble(program), program.theta))
 
 
 def _ratios(low: np.ndarray, x: np.ndarray, high: np.ndarray) -> np.ndarray:

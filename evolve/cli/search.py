@@ -14,7 +14,7 @@ from evolve.cli.llm_options import limit_options, llm_config, llm_options
 from evolve.cli.options import list_option, run_options
 from evolve.cli.pools import Where, carry_out, pool_options
 from evolve.pool.pool import Pool
-from evolve.program.beware import refuse_absurd
+from evolve.program.measurements import refuse_absurd
 from evolve.propose.llm.setup import replay, with_limits
 from evolve.report.llm import NO_ANSWER, unanswered
 from evolve.report.result import RunReport

@@ -25,7 +25,7 @@ from evaluator.transfer import KINDS, MOST_PCT, capped, fitted_without, groups
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel_of
-from evolve.program.beware import refuse_absurd
+from evolve.program.measurements import refuse_absurd
 from evolve.report.table import counted
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source

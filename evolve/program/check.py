@@ -12,11 +12,10 @@ import numpy as np
 from evaluator.assess import foreknown
 from evaluator.deployments import datasheet_deployments
 from evaluator.judge.gates import Gate, Theta, deployments_of, judge
-from evaluator.judge.kernel_sums import kernel_checks, known_kernel_sums
-from evaluator.judge.physics import hardware_of, physics
+from evaluator.judge.kernel_sums import hardware_checks, known_kernel_sums
 from evaluator.judge.sweep import decode_batch
 from evolve import __version__
-from evolve.program.show import Description, describe
+from evolve.program.show import Description, at_limits, describe
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted
 from evolve.run.program import Source
@@ -25,7 +24,6 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import left_out
 from simulator.fields import Active, raw_row
 from simulator.json import JsonObject
-from simulator.language.bounds import at_bounds, clipped_exponents, outside_bounds
 from simulator.language.opcodes import Code, assemble
 from simulator.schema import READABLE
 from translate_go.fields import go_field
@@ -81,10 +79,8 @@ def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> 
     gates = [finite, *_language(code, theta, next(iter(deployments.facts.values()))), *others]
     judged_on = [deployments.facts]
     if hardware and finite.passes:
-        datasheets, sums = datasheet_deployments(), known_kernel_sums()
-        gates += physics(code, theta, hardware_of(datasheets))
-        gates += kernel_checks(code, theta, sums)
-        judged_on += [datasheets, sums.deployments.facts]
+        gates += hardware_checks(code, theta)
+        judged_on += [datasheet_deployments(), known_kernel_sums().deployments.facts]
     notes = left_out(named for each in judged_on for named in each.items())
     shorter = _shorter(code, theta, deployments) if finite.passes else ()
     return Verdict(describe(source), tuple(gates), notes, shorter)
@@ -143,11 +139,9 @@ def print_check(verdict: Verdict) -> None:
     ]
     table = Table.of("Gates, at the program's constants", "gate|invariant||~measured", rows)
     show(table)
-    program = description.source.program
-    limits = *outside_bounds(program), *at_bounds(program, description.held).values(), *clipped_exponents(program)
-    for text in limits:
+    for text in at_limits(description):
         prose(f"- note: {text}")
-    if refused := foreknown(program):
+    if refused := foreknown(description.source.program):
         prose(f"- note: a search refuses it: {refused.why}")
     for text in (*verdict.shorter, *verdict.left_out):
         prose(f"- note: {text}")

@@ -21,7 +21,7 @@ from evaluator.experiments import data_hash
 from evaluator.fit.problem import Problem, problem_of
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__
-from evolve.program.beware import refuse_absurd
+from evolve.program.measurements import refuse_absurd
 from evolve.propose.vocabulary import Vocabulary, vocabulary
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source

@@ -31,7 +31,6 @@ from evaluator.intervals import WAITING, Disagreement, Residual, disagreements, 
 from evaluator.metrics import LATENCIES
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
 from evolve import __version__
-from evolve.program.beware import refuse_absurd, why_none_completes
 from evolve.program.drift_tests import (
     FIRST,
     LEVEL,
@@ -42,6 +41,7 @@ from evolve.program.drift_tests import (
     channel_tests,
     least_shifts_pct,
 )
+from evolve.program.measurements import refuse_absurd, why_none_completes
 from evolve.program.prediction_intervals import class_of
 from evolve.run.data import fittable, why_not_fitted
 from evolve.run.program import CHAMPION, Source

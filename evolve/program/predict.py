@@ -21,8 +21,9 @@ from evaluator.sensitivity import (
     traffic_of,
 )
 from evolve.program.axes import setting_of
-from evolve.program.beware import about, contradicted, impossible, too_fast, too_slow, warnings
+from evolve.program.beware import about, contradicted, impossible, warnings
 from evolve.program.forecast import Comparison, Forecast, Forecasts
+from evolve.program.measurements import too_fast, too_slow
 from evolve.program.prediction_intervals import class_of, prediction_intervals, too_narrow
 from evolve.run.program import Source
 from evolve.run.records import Record

@@ -29,8 +29,8 @@ from evaluator.intervals import (
 )
 from evaluator.score import MEANS, Prediction, predictions, score_set
 from evolve import __version__
-from evolve.program.beware import why_none_completes
 from evolve.program.loads import SEED, Planned
+from evolve.program.measurements import why_none_completes
 from evolve.program.prior import Prior, logs, moved, sizes
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number

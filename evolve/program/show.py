@@ -160,8 +160,7 @@ def print_show(description: Description) -> None:
         legend("standard error", "identified", also=LEGEND)
     show(_constants_table(description))
     together = hard_to_tell_apart({name: c.correlated for name, c in (description.certainty or {}).items()})
-    limits = *outside_bounds(program), *at_bounds(program, description.held).values(), *clipped_exponents(program)
-    for text in (*limits, *_doubts(description.constants), *together):
+    for text in (*at_limits(description), *_doubts(description.constants), *together):
         prose(f"- {text}")
     show(_products_table(description.products))
     record = description.source.record
@@ -176,6 +175,12 @@ def print_show(description: Description) -> None:
         prose(f"- {text}", "bold")
     if record.proposal and record.proposal.call:
         _print_proposal(record.proposal)
+
+
+def at_limits(description: Description) -> tuple[str, ...]:
+    """A sentence for each constant that is outside its bounds, at one of them, or an exponent that `pow` clips."""
+    program = description.source.program
+    return (*outside_bounds(program), *at_bounds(program, description.held).values(), *clipped_exponents(program))
 
 
 def _constants_table(description: Description) -> Table:

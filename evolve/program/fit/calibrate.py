@@ -23,10 +23,10 @@ from evaluator.score import Errors, ScoreSet, error_rows, score_set
 from evolve.pool.local import Here
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel_of
-from evolve.program.beware import counted_before, counted_twice, refuse_absurd, too_fast
 from evolve.program.fit.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
 from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_for, save
 from evolve.program.fit.starts import GAIN, METHOD, other_starts
+from evolve.program.measurements import counted_before, counted_twice, refuse_absurd, too_fast
 from evolve.program.steps.sources import Run
 from evolve.report.progress import Line
 from evolve.run.data import fittable, nothing_to_fit, part, why_not_fitted

@@ -24,7 +24,7 @@ from evaluator.transfer import fitted_without, left_out
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel_of
-from evolve.program.beware import refuse_absurd
+from evolve.program.measurements import refuse_absurd
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number, row
 from evolve.run.data import fittable, nothing_to_fit
