@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -17,12 +15,9 @@ from evaluator.traces.read import files_beside
 from simulator.documents import parse_yaml, read_bytes, shipped
 from simulator.errors import InputError, Section, unreadable
 from simulator.experiment import limits
-from simulator.experiment.experiment import Arrival, Experiment, Mfu
+from simulator.experiment.experiment import Experiment
 from simulator.experiment.file import BEGIN, Reader, Table, engine_of, experiment_from_mapping, experiments_from_mapping
-from simulator.experiment.trace import Trace
 from simulator.experiment.workload_entry import Files
-from simulator.json import JsonObject
-from simulator.schema import HOST
 
 BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
 STEPS = "steps_h100.parquet"  # measured scheduler steps of three bundled runs
@@ -160,42 +155,6 @@ def known_models() -> Mapping[str, Mapping[str, Any]]:
 def hardware_table() -> dict[str, Mapping[str, Any]]:
     """Entries of configs/hardware.yaml under their name and every alias."""
     return _by_name(shipped("hardware.yaml")["hardware"], "name")
-
-
-def data_hash(experiments: Sequence[Experiment]) -> str:
-    """16 hex digits that change with any figure, setting or fact of the experiments, but not with their order."""
-    values = sorted(map(_values, experiments), key=lambda e: str(e["id"]))
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _values(e: Experiment) -> JsonObject:
-    """All that an experiment says. Later fields at their defaults are left out, so that hashes of earlier releases stay
-    valid."""
-    workload = e.workload
-    values = {f.name: getattr(e, f.name) for f in fields(e) if f.name not in ("workload", "weight_bits")}
-    values |= {name: asdict(values[name]) for name in ("engine", "observed", "components", "mfu") if values[name]}
-    values["facts"] = {name: value for name, value in e.facts.items() if ("s", name) not in HOST}
-    if e.components is None:
-        del values["components"]
-    if e.mfu == Mfu():
-        del values["mfu"]
-    load: JsonObject = {name: getattr(workload, name) for name in ("name", "ignore_eos", "timeout_s")}
-    load["stages"] = [_given(asdict(stage)) for stage in workload.stages]
-    if isinstance(workload.source, Trace):
-        load["trace"] = workload.source.digest
-    else:
-        profile = workload.source
-        load |= {"prompt_len_mean": None} | _given(asdict(profile))
-        load["arrival"] = profile.arrival.kind if profile.arrival == Arrival(profile.arrival.kind) else load["arrival"]
-        for name in ("question_len", "output_len"):
-            fixed = getattr(profile, name).fixed
-            load[name] = load[name] if fixed is None else int(fixed)
-    return {**values, "workload": load}
-
-
-def _given(values: JsonObject) -> JsonObject:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def bundled_steps() -> Path:

@@ -26,7 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("simulator.clock", "translate_go"),
     ("simulator.replay",),
     ("evaluator.host_summary", "evaluator.metrics", "evaluator.own_models", "evaluator.traces"),
-    ("evaluator.experiments", "evaluator.requests"),
+    ("evaluator.digests", "evaluator.experiments", "evaluator.requests"),
     ("evaluator.deployments", "evaluator.design", "evaluator.fit", "evaluator.statistics"),
     ("evaluator.factors", "evaluator.judge", "evaluator.score"),
     (

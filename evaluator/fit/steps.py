@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import scipy
 
+from evaluator.fit.differences import slopes_by_differences, solved_within
 from evaluator.fit.loss import MODEL_ERROR, huber, huber_weights
 from evaluator.fit.problem import PRIOR, SMALL, believed_weight, limits, rounded
+from evaluator.fit.smearing import smeared
 from simulator.bind import bind
 from simulator.errors import InputError
-from simulator.language.ir import Const, Constant, Expr, Function, Let, Op, Program, with_returns
+from simulator.language.ir import Program
 from simulator.language.measure import operations
 from simulator.language.opcodes import Code, assemble
-from simulator.language.units import read
 from simulator.schema import PROMPT_PAIRS
 
 LOSSES = ("relative", "ridge", "log", "quantile")
@@ -29,8 +28,6 @@ EVALUATIONS = 200  # of the residuals and their differences, at most
 WORST = 1e3  # the relative error of a step time that is not finite; its reciprocal stands in for times not above 0
 FOLDS = 5  # of the cross-validation of ridge
 STRENGTHS = tuple(10.0 ** (k / 2.0) for k in range(-8, 5))  # of ridge's penalty, tried in turn
-SMEARING = "smearing"
-SMEARING_BOUNDS = (0.1, 10.0)
 LEAST_RESIDUAL = 1e-3  # below which the quantile's loss is a parabola
 REWEIGHTINGS = 200  # at most
 STILL = 1e-5  # relative change of every step time below which reweighting ends
@@ -133,43 +130,6 @@ def share_within(program: Program, runs: Sequence[StepRun]) -> float | None:
     code = assemble(program)
     below = [r.observed_us <= bind(code, program.theta, r.facts).steps_us(r.raw) for r in runs]
     return float(np.concatenate(below).mean()) if sum(map(len, below)) else None
-
-
-def smeared(program: Program, factor: float) -> Program:
-    """The program with its step times multiplied by `factor`, as a constant around every return of step_time.
-
-    A program that has such a constant already keeps its form.
-    """
-    (function,) = (f for f in program.functions if f.name == "step_time")
-    name = _smearing_of(function)
-    constants = function.constants
-    if name is None:
-        taken = {c.name for c in constants} | {s.name for s in function.body if isinstance(s, Let)}
-        name = next(n for n in (SMEARING, *(f"{SMEARING}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
-        constants = (*constants, Constant(name, 1.0, read("one"), SMEARING_BOUNDS))
-        factor_of_all = Const(name)
-        function = with_returns(function, lambda value: Op("*", factor_of_all, value))
-    low, high = SMEARING_BOUNDS
-
-    def scaled(c: Constant) -> Constant:
-        return replace(c, value=float(f"{min(max(c.value * factor, low), high):.6g}")) if c.name == name else c
-
-    function = replace(function, constants=tuple(map(scaled, constants)))
-    return replace(program, functions=tuple(function if f.name == "step_time" else f for f in program.functions))
-
-
-def _smearing_of(function: Function) -> str | None:
-    """The name of the constant that multiplies every return of a smeared function, None if there is none."""
-    names: set[str] = set()
-
-    def note(value: Expr) -> Expr:
-        first = value.left if isinstance(value, Op) and value.op == "*" else None
-        names.add(first.name if isinstance(first, Const) else "")
-        return value
-
-    with_returns(function, note)
-    name = names.pop() if len(names) == 1 else ""
-    return name if name.startswith(SMEARING) else None
 
 
 @dataclass(frozen=True)
@@ -306,30 +266,8 @@ def _quantile(steps: _Steps, origin: np.ndarray, quantile: float, fitted_before:
 
 def _effects(residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """float64[free]: the root of the weighted squares of what a unit of each constant changes."""
-    effect: np.ndarray = np.sqrt((weights[:, None] * np.square(step_slopes(residuals, start))).sum(axis=0))
+    effect: np.ndarray = np.sqrt((weights[:, None] * np.square(slopes_by_differences(residuals, start))).sum(axis=0))
     return effect
-
-
-def step_slopes(residuals: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
-    """float64[residuals, constants]: forward differences of the residuals at these constants."""
-    base = residuals(at)
-    slopes = np.empty((base.size, at.size))
-    for j, value in enumerate(at):
-        step = 1e-6 * max(abs(value), SMALL)
-        moved = at.copy()
-        moved[j] += step
-        slopes[:, j] = (residuals(moved) - base) / step
-    return slopes
-
-
-def solved_within(
-    residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, low: np.ndarray, high: np.ndarray, **options: Any
-) -> np.ndarray:
-    """float64[constants]: where the losses of the residuals are least within the bounds; `options` as SciPy's."""
-    result = scipy.optimize.least_squares(residuals, start, bounds=(low, high), x_scale="jac", **options)
-    # Iterates stay strictly inside the bounds that they tend to: put them on the bounds.
-    ends: np.ndarray = np.where(result.active_mask < 0, low, np.where(result.active_mask > 0, high, result.x))
-    return ends
 
 
 def _prior(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from evaluator.digests import data_hash
 from evaluator.experiments import STEPS as SHIPPED
-from evaluator.experiments import data_hash
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__
 from evolve.cli.endings import print_json, resumable

@@ -12,7 +12,7 @@ from archive.elite import Elite
 from archive.population import Population
 from archive.proposal import SEED, Proposal
 from evaluator.assess import NO_LIMITS
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evolve import __version__
 from evolve.cli.endings import Ended, print_json
 from evolve.cli.llm_options import two_prices

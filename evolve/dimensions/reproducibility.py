@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from archive.proposal import Outcome
 from evaluator.committee import final_champion
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.score import MEANS, error_rows, score_set
 from evolve import __version__
 from evolve.dimensions.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict

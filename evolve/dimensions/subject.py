@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from evaluator.committee import final_champion
-from evaluator.experiments import BUNDLED, data_hash
+from evaluator.digests import data_hash
+from evaluator.experiments import BUNDLED
 from evaluator.score import SCORE_SEEDS
 from evolve.report.result import RunReport, read_report
 from evolve.run.data import experiments_of, fittable

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from archive.journal import Journal
-from evaluator.experiments import Written, data_hash
+from evaluator.digests import data_hash
+from evaluator.experiments import Written
 from evaluator.score import MEANS, SCORE_SEEDS, Errors
 from evaluator.transfer import groups
 from evolve import __version__

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from evaluator import known
-from evaluator.experiments import data_hash, published_errors
+from evaluator.digests import data_hash, measurement_digest
+from evaluator.experiments import published_errors
 from evaluator.intervals import FIGURES
 from evolve.methods.catalog import METHODS, OURS_WORDS, Method
 from evolve.methods.protocol import HELD_OUT
 from evolve.report.searched import searched
 from evolve.run.folder import is_run
 from evolve.run.program import CHAMPION, Source, load
-from evolve.run.records import measurement_digest
 from evolve.run.trust import INSIDE, OUTSIDE, SATURATED, trust_of
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evaluator.fit.differences import slopes_by_differences
 from evaluator.fit.problem import limits
-from evaluator.fit.steps import StepRun, step_positions, step_slopes
+from evaluator.fit.steps import StepRun, step_positions
 from evaluator.fit.trees import TreeFeature, feature_values
 from evolve.methods.samples import Sample
 from simulator.bind import bind
@@ -40,7 +41,7 @@ def slopes(form: Program) -> Basis:
 
         if not free:
             return times_us(theta[free])[:, None]
-        return step_slopes(times_us, theta[free])
+        return slopes_by_differences(times_us, theta[free])
 
     return basis
 

@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 import scipy
 
+from evaluator.fit.differences import slopes_by_differences, solved_within
 from evaluator.fit.problem import limits, rounded
-from evaluator.fit.steps import solved_within, step_positions, step_slopes
+from evaluator.fit.steps import step_positions
 from evolve.methods.samples import Sample
 from simulator.bind import Deployments, settled
 from simulator.experiment.splits import TRAIN, VALID
@@ -220,7 +221,7 @@ class _Fit:
         unit = np.where(unpenalised, 0.0, 1.0)
         if self.recipe.ridge == "standardised":
             start = np.clip(self.theta[self.free], self.low[self.free], self.high[self.free])
-            slopes = step_slopes(self.residuals(samples), start)
+            slopes = slopes_by_differences(self.residuals(samples), start)
             unit *= np.square(slopes).sum(axis=0) / _weights(samples).sum()
         total = _weights(samples).sum()
         folds, strengths = _folds(samples, self.recipe.over_runs), STRENGTHS[self.recipe.ridge]
@@ -269,12 +270,12 @@ def _lbfgsb(
     value: Callable[[np.ndarray], np.ndarray], start: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
     """The constants of least squares by L-BFGS-B, in units in which a constant's effect is 1."""
-    effect = np.sqrt(np.square(step_slopes(value, start)).sum(axis=0))
+    effect = np.sqrt(np.square(slopes_by_differences(value, start)).sum(axis=0))
     unit = np.divide(1.0, effect, out=np.ones(len(start)), where=effect > 0)
 
     def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
         residuals = value(z * unit)
-        return 0.5 * float(residuals @ residuals), (residuals @ step_slopes(value, z * unit)) * unit
+        return 0.5 * float(residuals @ residuals), (residuals @ slopes_by_differences(value, z * unit)) * unit
 
     bounds = list(zip(low / unit, high / unit, strict=True))
     result = scipy.optimize.minimize(

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from evaluator.digests import data_hash
 from evaluator.dropped import Dropped, dropped_parts
-from evaluator.experiments import data_hash
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.fit.uncertainty import LEAST_CLUSTERS

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.experiments import bundled_experiments, data_hash
+from evaluator.digests import data_hash
+from evaluator.experiments import bundled_experiments
 from evolve import __version__
 from evolve.program.candidates import CandidateCost, candidate_cost, print_candidate
 from evolve.report.printing import prose, show

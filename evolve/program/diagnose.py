@@ -17,7 +17,7 @@ from evaluator.assess import prepare
 from evaluator.diagnose.diagnose import Diagnosis
 from evaluator.diagnose.diagnose import diagnose as diagnosis_of
 from evaluator.diagnose.explain import costs, gains, without_effect
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.fit.problem import Problem, problem_of
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__

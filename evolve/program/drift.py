@@ -22,12 +22,12 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.fit.per_model import fit_scoped
 from evaluator.fit.problem import problem_of
-from evaluator.intervals import WAITING, Disagreement, Residual, disagreements, scales, waiting_share
+from evaluator.intervals import WAITING, disagreements, waiting_share
 from evaluator.metrics import LATENCIES
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
 from evolve import __version__
@@ -42,12 +42,11 @@ from evolve.program.drift_tests import (
     least_shifts_pct,
 )
 from evolve.program.measurements import refuse_absurd, why_none_completes
-from evolve.program.prediction_intervals import class_of
+from evolve.program.yardstick import Yardstick, yardstick
 from evolve.run.data import fittable, why_not_fitted
 from evolve.run.program import CHAMPION, Source
-from evolve.run.records import Record
 from evolve.run.selectors import positions
-from evolve.run.trust import CLASSES, SATURATED, Trust, trust_of
+from evolve.run.trust import trust_of
 from evolve.terminal import command
 from simulator.clock.run import HostileStep
 from simulator.errors import InputError
@@ -63,7 +62,6 @@ NONE, ALPHA, BETA, BOTH, FORM, CANNOT_TELL = VERDICTS = (
 )  # fmt: skip
 REFITS: dict[str, tuple[str, ...]] = {ALPHA: ("alpha",), BETA: ("beta",), BOTH: ("alpha", "beta")}  # words of --only
 FEW = 3  # ids that a message lists
-HELD_OUT, IN_SAMPLE = "held-out errors", "errors in sample"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class Refit:
 class Drift:
     """Whether a program of this name and key drifted from the runs `used`.
 
-    left_out: by id of a run, why it was not used. scale: HELD_OUT or IN_SAMPLE, what residuals are divided by;
+    left_out: by id of a run, why it was not used. scale: of a Yardstick, what residuals are divided by;
     freedom: its degrees of freedom. refits: none if there is no drift. undecided: what these runs cannot show.
     """
 
@@ -143,16 +141,6 @@ class Drift:
         }
 
 
-@dataclass(frozen=True)
-class _Yardstick:
-    """How far off predictions of the runs may be: float64[runs, 3], standard deviations of the logarithm of E2E, TTFT
-    and ITL, of `freedom` degrees of freedom; NaN where nothing says so."""
-
-    of: str
-    sizes: np.ndarray
-    freedom: int
-
-
 def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     """Whether the program still predicts these runs as it predicts others, and what brings them back if not.
 
@@ -181,7 +169,7 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     if not kept:
         raise _none_left(left_out)
     runs = [offered[i] for i in kept]
-    measure = _yardstick(source.record, trust, runs, [predicted[i] for i in kept], [doubts[i] for i in kept])
+    measure = yardstick(source.record, trust, runs, [predicted[i] for i in kept], [doubts[i] for i in kept])
     check = _Check(fit_set(runs), score_set(runs), measure)
     residuals = check.residuals([predicted[i] for i in kept])
     tests = channel_tests(residuals, measure.freedom)
@@ -222,7 +210,7 @@ class _Check:
 
     fit: FitSet
     score: ScoreSet
-    measure: _Yardstick
+    measure: Yardstick
 
     def residuals(self, predicted: Sequence[Prediction]) -> tuple[StageResidual, ...]:
         """The residuals of every load stage. A latency that is not predicted, as nothing completes, has none."""
@@ -242,33 +230,6 @@ class _Check:
 
 def _known(values: np.ndarray) -> dict[str, float | None]:
     return {name: float(x) if math.isfinite(x) else None for name, x in zip(MEANS, values, strict=True)}
-
-
-def _yardstick(
-    record: Record, trust: Trust | None, runs: Sequence[Experiment], predicted: Sequence[Prediction],
-    doubts: Sequence[Disagreement],
-) -> _Yardstick:  # fmt: skip
-    """How far off the program may be on these runs: as held-out runs of their class were, or else as in sample."""
-    if trust is None or not any(trust.residuals(name) for name in CLASSES if name != SATURATED):
-        errors = [[getattr(r, name) for name in MEANS] for r in record.errors]
-        logs = np.log1p(np.array(errors, dtype=float).reshape(-1, len(MEANS)) / 100.0)
-        with np.errstate(invalid="ignore"):
-            sizes = np.sqrt(np.nansum(np.square(logs), axis=0) / np.sum(~np.isnan(logs), axis=0))
-        return _Yardstick(IN_SAMPLE, np.tile(sizes, (len(runs), 1)), max(len(logs) - 1, 1))
-    sizes, freedom = np.full((len(runs), len(MEANS)), np.nan), list[int]()
-    for i, (e, prediction, doubt) in enumerate(zip(runs, predicted, doubts, strict=True)):
-        residuals = _residuals(trust, class_of(trust, record, e, prediction, doubt))
-        freedom.append(len({r.experiment for r in residuals}) - 1)
-        of_figure = scales(residuals)
-        for j, name in enumerate(MEANS):
-            if name in of_figure:
-                sizes[i, j] = of_figure[name].deviation(doubt.spread[name] or 0.0)
-    return _Yardstick(HELD_OUT, sizes, max(min(freedom), 1))
-
-
-def _residuals(trust: Trust, which: str) -> tuple[Residual, ...]:
-    """The held-out residuals of the class, of another one if it has none."""
-    return next(r for name in (which, *reversed(CLASSES[:2])) if (r := trust.residuals(name)))
 
 
 def verdict(tests: Sequence[ChannelTest], refits: Sequence[Refit]) -> str:

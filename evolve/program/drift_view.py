@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evaluator.score import MEANS
-from evolve.program.drift import BOTH, IN_SAMPLE, Drift
+from evolve.program.drift import BOTH, Drift
 from evolve.program.drift_tests import LEVEL, NAMES, ChannelTest
+from evolve.program.yardstick import IN_SAMPLE
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number, row
 from evolve.terminal import suggest

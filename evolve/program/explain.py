@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from evaluator.diagnose.stage_steps import StageSteps, stage_steps
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.factors import Part
 from evaluator.score import SCORE_SEEDS, Prediction, predictions, score_set
 from evaluator.sensitivity import Traffic, term_contributions, traffic_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from evaluator.digests import measurement_digest
 from evaluator.intervals import figure_of, waiting_share
 from evaluator.known import datasheet
 from evaluator.score import ALL_GIVE_UP, ALL_REFUSED, MEANS, SCORE_SEEDS, Prediction, predictions, score_set
-from evolve.run.records import Record, measurement_digest
+from evolve.run.records import Record
 from simulator.errors import InputError
 from simulator.experiment.experiment import CLEAN, Experiment
 from simulator.experiment.workload import output_lengths

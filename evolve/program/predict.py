@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.intervals import Disagreement, able, disagreements, scales
 from evaluator.known import datasheet
 from evaluator.score import Prediction, errors, predictions, score_set, summarise

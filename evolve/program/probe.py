@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 
 from evaluator.design import choose
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.intervals import (
     LEVELS,
     PACES,

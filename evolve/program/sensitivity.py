@@ -14,7 +14,8 @@ from itertools import islice
 
 import numpy as np
 
-from evaluator.experiments import Written, data_hash
+from evaluator.digests import data_hash
+from evaluator.experiments import Written
 from evaluator.intervals import FIGURES, figure_of
 from evaluator.score import Prediction, prediction_of
 from evolve.program.axes import ENGINE

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
 
-from evaluator.experiments import Written, data_hash
+from evaluator.digests import data_hash
+from evaluator.experiments import Written
 from evaluator.intervals import LEVELS, WAITING, disagreements, scales
 from evolve.program.axes import ENGINE, Axes, Setting
 from evolve.program.beware import about, hurried, too_late

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from evaluator.deployments import facts_of, named_deployment
-from evaluator.experiments import data_hash, hardware_table
+from evaluator.digests import data_hash
+from evaluator.experiments import hardware_table
 from evolve.program.cases import Case, program_text, read_case, read_trace
 from evolve.program.emit import beyond_fit, unlike_host
 from evolve.run.files import digest_of

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from evaluator.experiments import STEPS, data_hash
+from evaluator.digests import data_hash
+from evaluator.experiments import STEPS
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__
 from evolve.pool.local import local

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from archive.grid import Grid
-from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
+from evaluator.digests import data_hash
+from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.own_models import own_models
 from evolve import __version__
 from evolve.report.printing import prose, show

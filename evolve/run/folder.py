@@ -15,7 +15,8 @@ from archive.grid import Grid
 from archive.journal import Damaged, cut, entries, unchecked
 from archive.population import Island, Population
 from archive.proposal import Outcome, is_outcome
-from evaluator.experiments import BUNDLED, data_hash
+from evaluator.digests import data_hash
+from evaluator.experiments import BUNDLED
 from evolve import __version__
 from evolve.run.config import Config, config_from, to_mapping
 from evolve.run.data import chosen

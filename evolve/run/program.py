@@ -15,7 +15,8 @@ from archive.proposal import Outcome
 from evolve.run.beyond import kinds_beyond
 from evolve.run.files import write_json, write_text
 from evolve.run.folder import Run, is_run, open_run
-from evolve.run.records import Record, read_record, record_of
+from evolve.run.record_file import read_record
+from evolve.run.records import Record, record_of
 from evolve.terminal import command
 from simulator.documents import parse_json, read_bytes
 from simulator.errors import InputError, nearest, unreadable

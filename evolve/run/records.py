@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import datetime
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
 from typing import Any
 
 from archive.elite import Elite
 from archive.proposal import Proposal
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash, measurement_digest
 from evaluator.fit.uncertainty import Certainty
-from evaluator.score import MEANS, Errors, summarise
+from evaluator.score import Errors, summarise
 from evolve import __version__
 from evolve.run.folder import Run
-from evolve.run.ranges import REMEDY, Ranges, ranges_of, read_ranges
-from simulator.errors import Section, shown
-from simulator.experiment.experiment import NOT_MEASURED, Experiment, Observation, simulated
+from evolve.run.ranges import Ranges, ranges_of
+from simulator.experiment.experiment import NOT_MEASURED, Experiment, simulated
 
 # Mean absolute E2E error on the fitted runs. The roofline, with nothing fitted, is 38 % off on the shipped ones.
 USELESS_PCT = 25.0
@@ -151,7 +148,7 @@ class Record:
         return tuple(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON values; `read_record` reads them back."""
+        """The record as JSON values; `record_file.read_record` reads them back."""
         constants = {name: asdict(c) for name, c in self.constants.items()} if self.constants is not None else None
         values: dict[str, Any] = {
             "engine": self.engine,
@@ -187,21 +184,6 @@ class Record:
 def today() -> str:
     """The date of a record that is made now (ISO, UTC)."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
-
-
-def measurement_digest(e: Experiment) -> str | None:
-    """16 hex digits that identify the measurements of an experiment, whatever its name; None if it has none."""
-    if e.observed is None:
-        return None
-    parts = [o for o in (e.observed.summary, *e.observed.stages) if o is not None]
-    figures = [[*_means(o), o.completed, o.failed] for o in parts]
-    return sha256(json.dumps(figures).encode()).hexdigest()[:16]
-
-
-def _means(o: Observation) -> list[float | None]:
-    """The observed mean E2E and TTFT in ms. That of ITL only where it is alone: so older digests remain valid."""
-    means = [o.e2e_ms.mean, o.ttft_ms.mean]
-    return [*means, o.itl_ms.mean] if means == [None, None] else means
 
 
 def record(
@@ -259,97 +241,3 @@ def constant_records(certainties: Iterable[Certainty]) -> dict[str, ConstantReco
         )
         for c in certainties
     }
-
-
-def read_record(value: object, where: str) -> Record | None:
-    """A record from the JSON values of the file `where`; None for JSON that is not a record, without `fitted`.
-
-    Raises InputError naming the key for a record that is incomplete or damaged.
-    """
-    if not isinstance(value, Mapping) or "fitted" not in value:
-        return None
-    top = Section(where, "", value)
-    errors = top.section("errors_pct", REMEDY)
-    return Record(
-        engine=top.text("engine", REMEDY),
-        data=top.text("data", REMEDY),
-        key=top.text("key", REMEDY),
-        date=top.text("date", REMEDY),
-        fitted=top.names("fitted", REMEDY),
-        errors=tuple(_errors(errors, name) for name in errors.raw),
-        seeds=_seeds(top),
-        measured=_texts(top.section("measured", REMEDY)) if top.has("measured") else None,
-        ranges=read_ranges(top.section("ranges", REMEDY)) if top.has("ranges") else None,
-        fitted_from=top.text("fitted_from", REMEDY) if top.has("fitted_from") else None,
-        ranges_before=tuple(map(read_ranges, _sections(top, "ranges_before"))),
-        measured_before=_texts(top.section("measured_before", REMEDY)) if top.has("measured_before") else {},
-        constants=_constants(top.section("constants", REMEDY)) if top.has("constants") else None,
-        values=_values(top.section("values", REMEDY)) if top.has("values") else None,
-        fitted_with=top.names("fitted_with", REMEDY) if top.has("fitted_with") else None,
-        simulated=top.names("simulated", REMEDY) if top.has("simulated") else (),
-        steps=_steps(top.section("steps", REMEDY)) if top.has("steps") else None,
-        found=_found(top.section("found", REMEDY)) if top.has("found") else None,
-        run=top.text("run", REMEDY) if top.has("run") else None,
-        sound=top.flag("sound", True),
-    )
-
-
-def _seeds(section: Section) -> tuple[int, ...]:
-    values = section.raw.get("seeds", [])
-    if not isinstance(values, list) or not all(isinstance(seed, int) for seed in values):
-        raise section.error("seeds", f"must be a list of whole numbers, got {shown(values)}", REMEDY)
-    return tuple(values)
-
-
-def _texts(section: Section) -> dict[str, str | None]:
-    return {str(name): section.text(name, REMEDY) if section.has(name) else None for name in section.raw}
-
-
-def _values(section: Section) -> dict[str, float]:
-    return {str(name): section.number(name, REMEDY) for name in section.raw}
-
-
-def _sections(section: Section, key: str) -> tuple[Section, ...]:
-    return section.sections(key, REMEDY) if section.has(key) else ()
-
-
-def _number(section: Section, key: str) -> float | None:
-    return section.number(key, REMEDY) if section.has(key) else None
-
-
-def _errors(section: Section, name: str) -> Errors:
-    row = section.section(name, REMEDY)
-    return Errors(name, *(_number(row, latency) for latency in MEANS))
-
-
-def _constants(section: Section) -> dict[str, ConstantRecord]:
-    constants = {}
-    for name in section.raw:
-        row = section.section(name, REMEDY)
-        bound = row.text("bound", REMEDY) if row.has("bound") else None
-        others = row.section("correlated", REMEDY) if row.has("correlated") else None
-        correlated = {other: others.number(other, REMEDY, least=-1, most=1) for other in others.raw} if others else {}
-        identified = row.flag("identified", False)
-        error, determined = _number(row, "standard_error"), _number(row, "determined")
-        constants[name] = ConstantRecord(
-            error, bound, identified, correlated, determined, row.flag("held", False)
-        )
-    return constants
-
-
-def _steps(section: Section) -> StepsRecord:
-    runs = section.section("runs", REMEDY)
-    coverage = section.section("coverage", REMEDY) if section.has("coverage") else None
-    return StepsRecord(
-        section.text("split", REMEDY),
-        {name: runs.text(name, REMEDY) for name in runs.raw},
-        section.text("loss", REMEDY) if section.has("loss") else "relative",
-        _number(section, "quantile"),
-        _number(section, "strength"),
-        _number(section, "smearing"),
-        {split: _number(coverage, split) for split in coverage.raw} if coverage else {},
-    )
-
-
-def _found(section: Section) -> FoundBy:
-    return FoundBy(section.whole("proposal", REMEDY), section.number("joint", REMEDY), _number(section, "transfer"))

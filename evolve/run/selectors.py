@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from evaluator.experiments import bundled_experiments, data_hash
+from evaluator.digests import data_hash
+from evaluator.experiments import bundled_experiments
 from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
 from evolve.run.folder import open_run

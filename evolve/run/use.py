@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from evaluator.digests import measurement_digest
 from evolve.run.data import but_last, training_part
-from evolve.run.records import Record, measurement_digest
+from evolve.run.records import Record
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.splits import SHARES, TRAIN
 from simulator.experiment.trace import Trace

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from evaluator import known
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.score import Errors
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call

@@ -15,7 +15,7 @@ from archive.proposal import MODEL, POLISH, SEED, Outcome, is_outcome
 from evaluator import known
 from evaluator.assess import foreknown
 from evaluator.committee import apart_pct
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.pool.pool import Pool

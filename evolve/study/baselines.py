@@ -17,7 +17,7 @@ from typing import Any
 
 from archive.journal import Journal, read_journal
 from archive.proposal import Outcome, is_outcome
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, Parcel

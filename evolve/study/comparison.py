@@ -13,7 +13,7 @@ from typing import Any
 from archive.journal import read_journal
 from archive.population import Population
 from archive.proposal import DUPLICATE, SCORED
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evolve import __version__
 from evolve.run.config import Config
 from evolve.run.files import draft_of

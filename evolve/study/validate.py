@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from archive.elite import Elite
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.intervals import Residual, coverage, disagreements
 from evaluator.score import SCORE_SEEDS
 from evolve.pool.pool import Pool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.intervals import figure_of
 from evolve.run.folder import Run
 from simulator.errors import InputError

@@ -11,7 +11,8 @@ from scipy.optimize import linprog, lsq_linear
 
 from evaluator.experiments import bundled_experiments
 from evaluator.fit.problem import limits
-from evaluator.fit.steps import LOSSES, STRENGTHS, StepRun, fit_steps, share_within, smeared
+from evaluator.fit.smearing import smeared
+from evaluator.fit.steps import LOSSES, STRENGTHS, StepRun, fit_steps, share_within
 from evaluator.judge.sweep import decode_batch, table_of
 from simulator.bind import bind
 from simulator.errors import InputError

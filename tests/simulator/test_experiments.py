@@ -15,14 +15,8 @@ import yaml
 from loads import workload
 from paths import ROOT, SHARED
 
-from evaluator.experiments import (
-    bundled_experiments,
-    data_hash,
-    hardware_table,
-    load_experiments,
-    model_table,
-    published_errors,
-)
+from evaluator.digests import data_hash
+from evaluator.experiments import bundled_experiments, hardware_table, load_experiments, model_table, published_errors
 from simulator.errors import InputError
 from simulator.experiment.distribution import constant
 from simulator.experiment.experiment import (

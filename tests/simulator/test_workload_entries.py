@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from trace_tables import HEAD, experiment, written
 
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from simulator.errors import InputError
 from simulator.experiment.distribution import Distribution, constant
 from simulator.experiment.experiment import Arrival, Profile, Session, Stage

@@ -11,7 +11,8 @@ import pytest
 from plain_clock import host, step_function
 from trace_tables import experiment, written
 
-from evaluator.experiments import bundled_experiments, data_hash
+from evaluator.digests import data_hash
+from evaluator.experiments import bundled_experiments
 from simulator.experiment.distribution import GRID, Distribution, constant
 from simulator.experiment.experiment import Experiment, Profile
 from simulator.experiment.load import load_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.fit.per_model import ScopedFit, fit_scoped, models_of, scoped

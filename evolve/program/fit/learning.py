@@ -15,7 +15,7 @@ from statistics import median
 
 import numpy as np
 
-from evaluator.experiments import data_hash
+from evaluator.digests import data_hash
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.metrics import mean_abs, present

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from evaluator.experiments import BUNDLED, data_hash
+from evaluator.digests import data_hash, measurement_digest
+from evaluator.experiments import BUNDLED
 from evaluator.fit.steps import check_recorded
 from evolve import __version__
 from evolve.program.steps.estimate import ASSUMED
@@ -27,7 +28,6 @@ from evolve.report.table import Row, Table, number, row, section
 from evolve.report.terms import legend
 from evolve.run.data import experiments_of
 from evolve.run.program import Source
-from evolve.run.records import measurement_digest
 from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.experiment.splits import SPLITS

@@ -16,6 +16,7 @@ from doc_tables import LEAST
 from trace_tables import HEAD, experiment, lines, written
 
 from archive.journal import read_journal
+from evaluator.digests import measurement_digest
 from evaluator.experiments import bundled_experiments
 from evaluator.intervals import Residual
 from evaluator.metrics import mean_abs
@@ -44,7 +45,6 @@ from evolve.pool.local import Here
 from evolve.program.fit.learning import LearningCurve, Point
 from evolve.report.progress import Line
 from evolve.run.data import fittable
-from evolve.run.records import measurement_digest
 from evolve.run.trust import Trust
 from simulator.bind import deployments_in_order
 from simulator.experiment.experiment import Statistic

@@ -15,7 +15,8 @@ from console import EVOLVE
 from archive.proposal import SEED
 from evaluator.committee import final_champion
 from evaluator.deployments import datasheet_deployments
-from evaluator.experiments import bundled_experiments, data_hash
+from evaluator.digests import data_hash
+from evaluator.experiments import bundled_experiments
 from evaluator.judge.physics import hardware_of, physics
 from evaluator.score import errors, predictions, score_set
 from evolve.processes import has_avx2

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from step_tables import PROGRAM, experiment, experiments_file
 
-from evaluator.experiments import data_hash, load_experiments
+from evaluator.digests import data_hash
+from evaluator.experiments import load_experiments
 from evolve.cli import run_command
 from simulator.errors import InputError
 from simulator.experiment.experiment import Components

@@ -13,7 +13,8 @@ from paths import ROOT
 
 from evaluator import own_models
 from evaluator.deployments import datasheet_deployments, facts_of, measured_deployments
-from evaluator.experiments import data_hash, load_experiments, model_table
+from evaluator.digests import data_hash
+from evaluator.experiments import load_experiments, model_table
 from evolve.cli import run_command
 from simulator.experiment.experiment import Engine
 from translate_go import find_go

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluator.experiments import bundled_experiments, data_hash, hardware_table, model_table
+from evaluator.digests import data_hash
+from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.fit.fit import FIT_SEED
 from evaluator.fit.stages import paced
 from evaluator.metrics import evicted, new_tokens, step_tokens

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from evaluator.digests import measurement_digest
 from evaluator.experiments import bundled_experiments
 from evaluator.score import Errors
 from evolve.run.program import load
-from evolve.run.records import ConstantRecord, FoundBy, Record, StepsRecord, measurement_digest, read_record
+from evolve.run.record_file import read_record
+from evolve.run.records import ConstantRecord, FoundBy, Record, StepsRecord
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Observed, Statistic
 
