@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from evaluator.fit.steps import StepRun
+from evaluator.fit.tree_features import FEATURES, TreeFeature, feature_values
 from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.experiment.splits import SPLITS, TRAIN, VALID
 from simulator.forest import LEAF, Corrections, Forest, Tree
-from simulator.language.ir import Field, Function, Op, Program, with_step_times
-from simulator.language.opcodes import assemble, feature
+from simulator.language.ir import Field, Op, Program, with_step_times
+from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.schema import DECODE_REQS, PREFILL_REQS, TREES
 
@@ -41,54 +42,6 @@ class NoRows(InputError):
     def __init__(self, split: str) -> None:
         super().__init__(f"trees: no row is in the split '{split}': put some there")
         self.split = split
-
-
-@dataclass(frozen=True, slots=True)
-class TreeFeature:
-    """A feature by its name, and its formula, whose units need not fit. rises: more of it never takes less time."""
-
-    name: str
-    formula: str
-    rises: bool = False
-
-
-OWN = (
-    TreeFeature("prefill tokens", "b.prefill_tokens", True),
-    TreeFeature("decode tokens", "b.decode_reqs", True),
-    TreeFeature("tokens", "b.tokens", True),
-    TreeFeature("prefill requests", "b.prefill_reqs"),
-    TreeFeature("requests", "b.batch_size"),
-    TreeFeature("mixed", "min(b.prefill_reqs, 1) * min(b.decode_reqs, 1)"),
-    TreeFeature("largest chunk", "b.max_prefill_chunk", True),
-    TreeFeature("KV sum", "b.kv_sum", True),
-    TreeFeature("KV mean", "b.kv_mean", True),
-    TreeFeature("KV max", "b.kv_max", True),
-    TreeFeature("KV variance", "b.kv_var"),
-    TreeFeature("KV mean of decodes", "b.kv_decode_mean", True),
-    TreeFeature("KV max of decodes", "b.kv_decode_max", True),
-    TreeFeature("FLOPs of prefill products", "b.prefill_gemm_us * s.flops_per_us", True),
-    TreeFeature("FLOPs of decode products", "b.decode_gemm_us * s.flops_per_us", True),
-    TreeFeature("FLOPs of attention", "b.attention_flops", True),
-    TreeFeature("FLOPs", "b.total_flops", True),
-    TreeFeature("arithmetic intensity", "b.total_flops / b.total_bytes"),
-    TreeFeature("attention's share of FLOPs", "b.attention_flops / b.total_flops"),
-    TreeFeature("weights' share of bytes", "b.weight_read_us * s.bytes_per_us / b.total_bytes"),
-    TreeFeature("tokens per active parameter", "b.tokens / s.active_params_b"),
-    TreeFeature("tensor parallelism", "s.tp"),
-    TreeFeature("experts", "s.is_moe"),
-    TreeFeature("active share of parameters", "s.active_params_b / s.model_params_b"),
-    TreeFeature("parameters", "s.model_params_b"),
-    TreeFeature("active parameters", "s.active_params_b"),
-    TreeFeature("layers", "s.layers"),
-    TreeFeature("KV bytes of a token", "s.kv_bytes_per_token"),
-)
-# The six analytic components (schema.PHASES): matrix products, attention and bytes of either phase.
-COMPONENTS = tuple(
-    TreeFeature(f"{phase} {what} us", f"b.{phase}_{what}_us", True)
-    for phase in ("prefill", "decode")
-    for what in ("gemm", "attention", "bytes")
-)
-FEATURES: Mapping[str, tuple[TreeFeature, ...]] = {"own": OWN, "with components": (*OWN, *COMPONENTS)}
 
 
 @dataclass(frozen=True)
@@ -241,15 +194,6 @@ def _splits(
         if not (named == name).any():
             raise NoRows(name)
     return {name: _Split(x[named == name], y[named == name], phase[named == name]) for name in SPLITS}
-
-
-def feature_values(features: Sequence[TreeFeature], steps: StepRun) -> np.ndarray:
-    """float64[steps, features]: the features of every batch, as a program's opcodes compute them."""
-    values = np.empty((len(steps.raw), len(features)))
-    for i, f in enumerate(features):
-        code = assemble(Program((Function("step_time", (), (), feature(f.formula)),)))
-        values[:, i] = bind(code, (), steps.facts).steps_us(steps.raw)
-    return values
 
 
 def _tuned(train: _Split, valid: _Split, features: Sequence[TreeFeature], trials: int, seed: int) -> Settings:

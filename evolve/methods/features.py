@@ -13,7 +13,7 @@ import numpy as np
 from evaluator.fit.differences import slopes_by_differences
 from evaluator.fit.problem import limits
 from evaluator.fit.steps import StepRun, step_positions
-from evaluator.fit.trees import TreeFeature, feature_values
+from evaluator.fit.tree_features import TreeFeature, feature_values
 from evolve.methods.samples import Sample
 from simulator.bind import bind
 from simulator.experiment.splits import TEST, TRAIN, VALID

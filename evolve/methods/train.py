@@ -14,7 +14,8 @@ from evaluator.fit.methods import METHODS as SOLVERS
 from evaluator.fit.per_model import models_of
 from evaluator.fit.problem import forgetful, limits, problem_of
 from evaluator.fit.steps import StepRun, step_positions
-from evaluator.fit.trees import FEATURES, NoRows, SplitRun, train_ratio
+from evaluator.fit.tree_features import FEATURES
+from evaluator.fit.trees import NoRows, SplitRun, train_ratio
 from evaluator.fit.trees import train as train_trees
 from evolve.methods.catalog import TREES, Method
 from evolve.methods.closed_form import Means, direct, true_means

@@ -18,17 +18,14 @@ from evaluator.assess import read
 from evaluator.experiments import STEPS, bundled_experiments
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.steps import StepRun, fit_steps
+from evaluator.fit.tree_features import COMPONENTS, FEATURES, OWN, feature_values
 from evaluator.fit.trees import (
-    COMPONENTS,
-    FEATURES,
-    OWN,
     PROGRAM,
     Settings,
     SplitRun,
     Trained,
     _forest,
     _model,
-    feature_values,
     times_trees,
     train,
     train_ratio,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from forests import TREES_TEXT, random_forest
 
-from evaluator.fit.trees import OWN
+from evaluator.fit.tree_features import OWN
 from evolve.program.deployments import of_names
 from simulator.errors import InputError
 from simulator.forest import Forest

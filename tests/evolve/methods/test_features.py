@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evaluator.experiments import bundled_experiments
-from evaluator.fit.trees import FEATURES
+from evaluator.fit.tree_features import FEATURES
 from evolve.methods.features import mape_by_run, of_trees, raw_counts, slopes
 from evolve.methods.samples import Sample
 from simulator.experiment.splits import TEST, TRAIN, VALID
