@@ -12,7 +12,7 @@ from evaluator.statistics import clustered_interval, median_abs
 from evolve.dimensions.dimension import Exhibit, Value
 from evolve.dimensions.subject import Subject
 from evolve.report.table import PASS_PCT
-from evolve.run.folder import REMEDY
+from evolve.run.files import REMEDY
 from evolve.run.trust import INSIDE, OUTSIDE, Trust
 from evolve.run.validations import FILES, SEARCHED
 from evolve.study.held_out import Compared, observed_figures

@@ -19,7 +19,7 @@ from evolve.interface import arguments
 from evolve.interface.program import Program
 from evolve.program.axes import parse_axes
 from evolve.program.fit.calibrate import Settings, calibrate
-from evolve.program.fit.result import files_for
+from evolve.program.fit.files import files_for
 from evolve.program.plan import Plan, written
 from evolve.program.predict import predict as predict_all
 from evolve.program.slo import parse_slo

@@ -21,7 +21,8 @@ from evolve.propose.llm.late import beyond_budget
 from evolve.report.result import observed_means_ms
 from evolve.report.searched import Searched
 from evolve.run import folder
-from evolve.run.folder import REMEDY, check_data, open_run
+from evolve.run.files import REMEDY
+from evolve.run.folder import check_data, open_run
 from evolve.run.program import of_run
 from evolve.run.validations import FILES, SEARCHED
 from simulator.documents import read_json

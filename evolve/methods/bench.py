@@ -26,11 +26,10 @@ from evolve.methods.protocol import protocol
 from evolve.methods.result import IN_SAMPLE, Result, Task, read_results
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, Parcel, parcel
-from evolve.program.fit.result import alias
+from evolve.program.fit.files import alias
 from evolve.program.steps.sources import Run
 from evolve.run.data import fittable
-from evolve.run.files import write_json
-from evolve.run.folder import REMEDY
+from evolve.run.files import REMEDY, write_json
 from evolve.run.lock import lock
 from evolve.run.program import write_program
 from evolve.run.records import record, today

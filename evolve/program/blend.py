@@ -12,7 +12,7 @@ from evaluator.committee import committee, final_champion
 from evaluator.score import SCORE_SEEDS, Errors, Score, ScoreSet, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.program.check import Verdict, check, print_check
-from evolve.program.fit.result import files_for
+from evolve.program.fit.files import files_for
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Row, Table, arrival_seeds, counted, number, row, section
 from evolve.report.terms import legend

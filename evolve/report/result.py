@@ -12,7 +12,8 @@ from archive.champion import Rule
 from archive.elite import Elite
 from archive.population import ChampionErrors
 from evaluator.score import Errors
-from evolve.run.folder import REMEDY, REPORT
+from evolve.run.files import REMEDY
+from evolve.run.folder import REPORT
 from evolve.run.spent import read_spent
 from simulator.documents import read_json
 from simulator.errors import InputError

@@ -17,7 +17,8 @@ from evolve.report.run import FRONT_LEGEND, front_table
 from evolve.report.table import Table, arrival_seeds
 from evolve.report.terms import legend
 from evolve.run.config import bundled_configs
-from evolve.run.folder import REMEDY, REPORT, Run
+from evolve.run.files import REMEDY
+from evolve.run.folder import REPORT, Run
 from evolve.run.program import method_names, seed_names
 from evolve.run.validations import calls_note, sources_note
 from evolve.terminal import command, say

@@ -16,6 +16,7 @@ from typing import Any
 
 from simulator.errors import InputError, unwritable
 
+REMEDY = "restore it from a copy"  # for a damaged file that nothing but a command writes
 _DRAFT = re.compile(r"\.[0-9]+\.new$")  # what the name of a draft ends with
 
 

@@ -33,11 +33,12 @@ from evolve.report.progress import Progress
 from evolve.report.recommendation import conclusions
 from evolve.report.result import Refusals, RunReport, cpu_by_stage, observed_means_ms
 from evolve.run import folder as run_folder
+from evolve.run.about import About
 from evolve.run.checkpoint import best_programs, checkpoints_in, is_checkpoint
 from evolve.run.config import Config
 from evolve.run.data import chosen, located
 from evolve.run.files import write_json
-from evolve.run.folder import About, Run, first_population
+from evolve.run.folder import Run, first_population
 from evolve.run.lock import lock
 from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of

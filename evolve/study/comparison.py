@@ -16,8 +16,7 @@ from archive.proposal import DUPLICATE, SCORED
 from evaluator.digests import data_hash
 from evolve import __version__
 from evolve.run.config import Config
-from evolve.run.files import draft_of
-from evolve.run.folder import REMEDY
+from evolve.run.files import REMEDY, draft_of
 from evolve.search.search import Appended
 from evolve.study.costs import Costs, costs_of
 from evolve.study.engines.engines import ENGINES, OURS

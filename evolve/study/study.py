@@ -14,7 +14,8 @@ from evolve.pool.pool import Closed, Pool
 from evolve.report.progress import Progress, Rate
 from evolve.report.result import RunReport, read_report
 from evolve.run.config import Config
-from evolve.run.folder import REMEDY, REPORT, Run, open_run
+from evolve.run.files import REMEDY
+from evolve.run.folder import REPORT, Run, open_run
 from evolve.search.run import start, work
 from simulator.documents import read_json
 from simulator.errors import InputError

@@ -12,7 +12,8 @@ from archive.proposal import Outcome, is_outcome
 from evolve.report.result import RunReport, read_report
 from evolve.report.searched import champion_of
 from evolve.report.story import Story
-from evolve.run.folder import REMEDY, REPORT, Run, open_run
+from evolve.run.files import REMEDY
+from evolve.run.folder import REPORT, Run, open_run
 from evolve.run.lock import locked
 from evolve.run.spent import FILE as CPU
 from evolve.run.spent import read_spent

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.score import MEANS
-from evolve.run.folder import REMEDY
+from evolve.run.files import REMEDY
 from evolve.run.trust import trust_in
 from evolve.run.validations import RECORDED, SEARCHED, SOURCES, call_of, calls, forms_of
 from simulator.documents import read_json

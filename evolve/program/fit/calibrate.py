@@ -23,8 +23,9 @@ from evaluator.score import Errors, ScoreSet, error_rows, score_set
 from evolve.pool.local import Here
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel_of
+from evolve.program.fit.files import files_for
 from evolve.program.fit.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
-from evolve.program.fit.result import Calibration, Freedom, Try, changes, files_for, save
+from evolve.program.fit.result import Calibration, Freedom, Try, changes, save
 from evolve.program.fit.starts import GAIN, METHOD, other_starts
 from evolve.program.measurements import counted_before, counted_twice, refuse_absurd, too_fast
 from evolve.program.steps.sources import Run

@@ -9,8 +9,9 @@ from statistics import mean, median
 
 from evaluator.score import MEANS
 from evolve.program.coefficients import has_coefficients
+from evolve.program.fit.files import alias
 from evolve.program.fit.first_stage import FITTED, StageFigures
-from evolve.program.fit.result import Calibration, ConstantChange, alias
+from evolve.program.fit.result import Calibration, ConstantChange
 from evolve.program.show import certainty_cells, hard_to_tell_apart
 from evolve.report.printing import prose, say_once, show
 from evolve.report.table import Row, Table, absolute_cells, counted, number, row, section

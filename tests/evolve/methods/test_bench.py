@@ -23,7 +23,7 @@ from evolve.methods.catalog import METHODS
 from evolve.methods.protocol import protocol
 from evolve.methods.result import Result
 from evolve.methods.samples import samples_of
-from evolve.program.fit.result import alias
+from evolve.program.fit.files import alias
 from evolve.run.data import fittable
 from evolve.run.program import load
 from simulator.experiment.splits import TRAIN, VALID

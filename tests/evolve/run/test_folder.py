@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from evolve.run.about import About, read_about
 from evolve.run.config import Config
-from evolve.run.folder import About, create, open_run, read_about
+from evolve.run.folder import create, open_run
 from evolve.run.ranges import Ranges
 from simulator.errors import InputError
 
