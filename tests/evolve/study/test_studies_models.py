@@ -27,7 +27,7 @@ CONFIG = """
 budget: 1000
 score: {physics: false}
 search: {hopeless: 0, generations: 2, islands: 1, finalists: 0}
-llm: {backoff_s: 0.01, attempts: 2, notes_every: 0, max_usd: 100}
+llm: {rounds: 2, backoff_s: 0.01, attempts: 2, notes_every: 0, max_usd: 100}
 """
 SEEDS = ("seed-0", "seed-1")
 FOREVER_S = 3600.0

@@ -23,11 +23,11 @@ from evolve.search.recorded import forms_of
 from evolve.study.folds import Fold, folds_of
 
 CONFIG = """
-budget: 40
+budget: 24
 score: {physics: false}
-search: {hopeless: 0, generations: 2, islands: 2, finalists: 1}
-llm: {summariser: openai/notes, notes_every: 1, backoff_s: 0.01, attempts: 2, max_usd: 100}
-validate: {budget: 24}
+search: {hopeless: 0, generations: 2, islands: 2, finalists: 1, start: [roofline], only_start: true}
+llm: {summariser: openai/notes, notes_every: 1, backoff_s: 0.01, attempts: 2, max_usd: 100, programs: 2}
+validate: {budget: 14}
 """
 IDS = ("dense", "sparse")  # of DATA, each of its own model
 FOLDS = ["--folds", "models", "--workers", 1, "--quiet"]
@@ -112,11 +112,11 @@ def test_where_the_forms_come_from_is_said_everywhere(recorded: Recording) -> No
     words = "forms recorded from a search that saw all data; fitted and chosen inside the fold"
     assert SOURCES[RECORDED] == words
     for title in ("errors of held-out experiments", "folds", "Mean absolute held-out errors in percent"):
-        assert f"{title}; {words}, up to 40 candidates each" in recorded.ran.out
+        assert f"{title}; {words}, up to 24 candidates each" in recorded.ran.out
     assert "form, constants and choice inside the fold" not in recorded.ran.out
     found = result(recorded.run, "validate-recorded.json")
     assert (found["forms"], found["forms_in_words"]) == ("recorded", words)
-    assert found["form_chosen_with_hindsight"] is False and found["budget"] == 40
+    assert found["form_chosen_with_hindsight"] is False and found["budget"] == 24
     with recorded.table.open() as file:
         assert {row["forms"] for row in csv.DictReader(file)} == {"recorded"}
     (line,) = calls(recorded.run)
@@ -179,7 +179,7 @@ class Asked:
 
     def folds(self) -> list[Fold]:
         config = open_run(self.run).config
-        return folds_of(config, ("models", "stages"), 24, chosen(config.data)[0])[0]
+        return folds_of(config, ("models", "stages"), 14, chosen(config.data)[0])[0]
 
 
 @pytest.fixture(scope="module")
@@ -226,8 +226,8 @@ def test_the_search_for_leaks_finds_them(asked_anew: Asked) -> None:
 
 def test_asked_folds_are_validated_as_searched_in_the_fold(asked_anew: Asked) -> None:
     found = asked_anew.found
-    assert found["forms"] == "searched" and found["budget"] == 24
-    assert "form, constants and choice inside the fold, 24 candidates each" in asked_anew.ran.out
+    assert found["forms"] == "searched" and found["budget"] == 14
+    assert "form, constants and choice inside the fold, 14 candidates each" in asked_anew.ran.out
     assert "forms recorded" not in asked_anew.ran.out
     assert (asked_anew.run / "trust.json").exists()
     for fold in found["folds"]:
