@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -34,8 +35,14 @@ def committee(elites: Iterable[Elite], rule: Rule) -> list[Elite]:
     near, rule = within(elites, replace(rule, within=NEAR))
     chosen: dict[tuple[str, ...], Elite] = {}
     for elite in sorted(near, key=lambda e: (rule.merit(e), e.id)):
-        chosen.setdefault(tuple(features(parse(elite.text))), elite)
+        chosen.setdefault(_fields(elite.text), elite)
     return list(chosen.values())[:MEMBERS]
+
+
+@lru_cache(maxsize=1024)  # the champion and the committee are chosen among the same programs
+def _fields(text: str) -> tuple[str, ...]:
+    """The fields that a program reads."""
+    return tuple(features(parse(text)))
 
 
 def final_champion(elites: Iterable[Elite], rule: Rule) -> Elite | None:

@@ -8,7 +8,7 @@ import re
 import threading
 import tokenize
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from simulator.errors import InputError
@@ -97,16 +97,23 @@ def screen(tree: ast.Module, where: str) -> None:
 
     >>> screen(ast.parse("x = 1e400"), "mine.py")
     """
-    parts = (part for node in tree.body for part in getattr(node, "body", [node]))  # not heads: many constants are fine
-    if sum(isinstance(n, ast.expr) for level in _levels([*parts]) for n in level) > MAX_PIECES:
-        why = f"too long, at most {MAX_PIECES} fields, constants, numbers and operations are read: shorten the program"
-        raise ProgramError(where, 1, why)
-    for depth, level in enumerate(_levels([tree])):
+    levels = list(_levels([tree]))
+    if _pieces(levels) > MAX_PIECES:
+        bodies = [part for node in tree.body for part in getattr(node, "body", [node])]
+        if _pieces(_levels(bodies)) > MAX_PIECES:  # without the heads: many constants are fine
+            limit = f"at most {MAX_PIECES} fields, constants, numbers and operations are read"
+            raise ProgramError(where, 1, f"too long, {limit}: shorten the program")
+    for depth, level in enumerate(levels):
         for node in level:
             if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value.bit_length() > MAX_BITS:
                 raise ProgramError(where, node.lineno, TOO_LARGE)
         if depth == MAX_DEPTH:
             raise ProgramError(where, max(getattr(node, "lineno", 1) for node in level), _TOO_DEEP)
+
+
+def _pieces(levels: Iterable[list[ast.AST]]) -> int:
+    """How many expressions these nodes are."""
+    return sum(isinstance(node, ast.expr) for level in levels for node in level)
 
 
 def _levels(level: list[ast.AST]) -> Iterator[list[ast.AST]]:
