@@ -90,10 +90,11 @@ def admissions_of(journeys: Iterable[Journey], budget: int) -> tuple[list[Admiss
             admissions.append(Admission(request, i.start, i.end, journey.prompt, False, whole, i.at_ns, i.until_ns))
         decode = [i for i in journey.intervals if not i.prefill]
         outputs = 1
-        for i in decode:
+        for k, i in enumerate(decode):
             start, held = i.start, journey.prompt + outputs - 1
             if i.resumed:
-                end = start + _recomputing_steps(i, decode, journey, outputs, budget) - 1
+                following = (decode[n] for n in range(k + 1, len(decode)))
+                end = start + _recomputing_steps(i, following, journey, outputs, budget) - 1
                 held += 1
                 admissions.append(Admission(request, start, end, held, True, True, i.at_ns, i.until_ns))
                 start = end + 1
@@ -104,7 +105,7 @@ def admissions_of(journeys: Iterable[Journey], budget: int) -> tuple[list[Admiss
 
 
 def _recomputing_steps(
-    interval: Interval, decode: Sequence[Interval], journey: Journey, outputs: int, budget: int
+    interval: Interval, following: Iterable[Interval], journey: Journey, outputs: int, budget: int
 ) -> int:
     """How many steps a resumed request was recomputed in: those of the interval that gave no token, and one.
 
@@ -112,8 +113,8 @@ def _recomputing_steps(
     arrived by then.
     """
     steps = interval.end - interval.start + 1
-    later = [i.there for i in decode if i.start > interval.end]
-    after = later[0] if later else journey.outputs if journey.usable else NONE
+    at_the_end = journey.outputs if journey.usable else NONE
+    after = next((i.there for i in following if i.start > interval.end), at_the_end)
     if after != NONE:
         return min(max(steps - (after - outputs) + 1, 1), steps)
     return min(max(-(-(journey.prompt + outputs) // max(budget, 1)), 1), steps)
