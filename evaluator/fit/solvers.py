@@ -7,8 +7,11 @@ numpy's global generator.
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from types import ModuleType
 
 import numpy as np
 
@@ -107,11 +110,7 @@ def minimise(
 
     `sigma`: the first step, as a share of the box. `population` 0: 4 + 3 log n. Stops after about `evaluations`.
     """
-    with warnings.catch_warnings():  # pycma warns that it cannot plot
-        warnings.simplefilter("ignore")
-        import cma  # here, because it takes a second to load
-
-    n = start.size
+    cma, n = _pycma(), start.size
     best, lowest = start, finite_or_worst(value(start))
     width = max(n, 2)  # pycma cannot search one dimension: add a second one without effect
     rng = stream(seed, n)
@@ -132,6 +131,23 @@ def minimise(
             if values[i] < lowest:
                 best, lowest = np.array(points[i][:n]), values[i]
     return best, lowest
+
+
+@cache
+def _pycma() -> ModuleType:
+    """pycma without its plots and surrogate models, whose libraries take most of a second to load in every process."""
+    absent = [name for name in ("matplotlib", "scipy.stats") if name not in sys.modules]
+    for name in absent:
+        sys.modules[name] = None  # type: ignore[assignment]  # as if it were not installed: pycma does without
+    try:
+        with warnings.catch_warnings():  # it warns that it cannot plot
+            warnings.simplefilter("ignore")
+            import cma
+    finally:
+        for name in absent:
+            del sys.modules[name]
+    module: ModuleType = cma
+    return module
 
 
 def finite_or_worst(value: float) -> float:
