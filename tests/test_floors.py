@@ -6,11 +6,13 @@ import ast
 import subprocess
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from paths import ROOT
-from tiny_world import ONE, write
+from tiny_world import BRIEF, ONE, write
 
 # The lowest floor first. A module imports its own room and the rooms of lower floors, nothing else of the project.
 # A room is a package, or a single module where it is named here; the longest name that fits counts.
@@ -86,17 +88,42 @@ MODULES = {
 }
 
 
-def imported(path: Path) -> set[str]:
-    """Full names of everything a module imports, wherever in it; of a name in a module of ours, the module's."""
+class Source(NamedTuple):
+    """What a module imports and calls."""
+
+    imported: frozenset[str]  # full names, wherever it imports them; of a name in a module of ours, the module's
+    within: tuple[tuple[int, str], ...]  # line and name of each import inside a function
+    called: tuple[tuple[int, str], ...]  # line and name of each call of a plain name
+
+
+@cache
+def source(path: Path) -> Source:
+    """A module, read once for all tests."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    within: list[tuple[int, str]] = []
+    called: list[tuple[int, str]] = []
+
+    def walk(node: ast.AST, in_function: bool) -> None:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names = [alias.name for alias in node.names]
+            found.update(names)
+            within.extend((node.lineno, name) for name in names if in_function)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide the floor"
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (names & set(MODULES)) or {node.module or ""}
-    return found
+            ours = {f"{node.module}.{alias.name}" for alias in node.names} & set(MODULES)
+            found.update(ours or {node.module or ""})
+            within.extend([(node.lineno, node.module or "")] * in_function)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            called.append((node.lineno, node.func.id))
+        for child in ast.iter_child_nodes(node):
+            walk(child, in_function or isinstance(node, ast.FunctionDef))
+
+    walk(ast.parse(path.read_text()), False)
+    return Source(frozenset(found), tuple(within), tuple(called))
+
+
+def imported(path: Path) -> frozenset[str]:
+    return source(path).imported
 
 
 def room_of(module: str) -> str:
@@ -161,20 +188,15 @@ def test_imports_stand_at_the_top_of_a_module() -> None:
     """But for what a user need not have installed or takes seconds to load, and the door, which must be quick."""
     allowed = {"litellm", "openevolve", "cma", "dask", "distributed", "evolve", "optuna", "sklearn", "threadpoolctl"}
     for module, path in MODULES.items():
-        for function in ast.walk(ast.parse(path.read_text())):
-            if isinstance(function, ast.FunctionDef):
-                for node in ast.walk(function):
-                    if isinstance(node, ast.Import | ast.ImportFrom):
-                        name = (node.module or "") if isinstance(node, ast.ImportFrom) else node.names[0].name
-                        assert name.split(".")[0] in allowed, f"{module}:{node.lineno} imports {name} in a function"
-                        assert not name.startswith("evolve") or module == "evolve.__main__"
+        for line, name in source(path).within:
+            assert name.split(".")[0] in allowed, f"{module}:{line} imports {name} in a function"
+            assert not name.startswith("evolve") or module == "evolve.__main__"
 
 
 def test_nothing_is_executed_outside_tests() -> None:
     for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                assert node.func.id not in ("eval", "exec", "compile", "__import__"), f"{module}:{node.lineno}"
+        for line, name in source(path).called:
+            assert name not in ("eval", "exec", "compile", "__import__"), f"{module}:{line}"
 
 
 def modules_after(code: str) -> set[str]:
@@ -193,7 +215,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_an_offline_run_imports_no_library_of_language_models_and_no_rival(tmp_path: Path) -> None:
     options = [
         "--config",
-        str(write(tmp_path, ONE)),
+        str(write(tmp_path, ONE, **BRIEF)),
         "--budget",
         "9",
         "--workers",
@@ -203,5 +225,16 @@ def test_an_offline_run_imports_no_library_of_language_models_and_no_rival(tmp_p
         str(tmp_path / "run"),
     ]
     loaded = modules_after(f"from evolve.cli import run_command\nassert run_command({['run', *options]}) == 0")
-    assert not loaded & {"litellm", "openevolve", "plotly", "sympy", "jinja2", "dask", "distributed", "sklearn"}
+    assert not loaded & {
+        "litellm",
+        "openevolve",
+        "matplotlib",
+        "plotly",
+        "sympy",
+        "jinja2",
+        "dask",
+        "distributed",
+        "sklearn",
+    }
+    assert "cma" in loaded  # which would load matplotlib
     assert "numba" in loaded  # as it would be of any run

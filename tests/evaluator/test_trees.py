@@ -266,12 +266,15 @@ def test_a_scale_is_fitted_on_steps_and_on_stages() -> None:
     )
 
 
-def test_a_fit_writes_the_ensemble_next_to_its_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fit_writes_the_ensemble_next_to_its_program(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, out = saved(tmp_path), tmp_path / "fitted.py"
-    assert run_command(["fit", str(path), "--id", TWO[1], "--out", str(out)]) == 0, capsys.readouterr().err
+    experiments = ["--experiments", str(tiny.parent / "data.yaml"), "--id", "dense-chat"]
+    assert run_command(["fit", str(path), *experiments, "--out", str(out)]) == 0, capsys.readouterr().err
     capsys.readouterr()
     assert load(str(out)).program.forest == trained().forest
-    assert run_command(["predict", str(out), "--id", TWO[1], "--json"]) == 0
+    assert run_command(["predict", str(out), *experiments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["experiments"][0]["predicted"]["e2e_ms"]["mean"] > 0
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from drawn_programs import FACTS, facts_maps, programs
-from hypothesis import given
+from examples import daily
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.deployments import facts_of
@@ -23,6 +24,7 @@ KERNELS = parse("def step_time(b, s, *, c=3.0): return b.kernel_us + c * s.layer
 BARE = facts_of("llama-3.1-8b", "H100-NVL", Engine())  # a GPU without measured kernels
 
 
+@settings(max_examples=daily(40))
 @given(programs(), st.lists(facts_maps, min_size=1, max_size=3))
 def test_several_deployments_at_once_are_each_alone(program: Program, several: list[Facts]) -> None:
     code, deployments = assemble(program), Deployments({str(i): facts for i, facts in enumerate(several)})

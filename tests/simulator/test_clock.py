@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import daily
 from forests import TREES_TEXT, random_forest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
@@ -150,13 +151,13 @@ def compare(seen: Replay, told: Host) -> None:
     assert dict(zip(*(x.tolist() for x in run.account.gaps), strict=True)) == gaps
 
 
-@settings(derandomize=True)
+@settings(max_examples=daily(40), derandomize=True)
 @given(loads(), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
 def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str) -> None:
     compare_clocks(load, step, queueing)
 
 
-@settings(derandomize=True)
+@settings(max_examples=daily(40), derandomize=True)
 @given(loads(chunked=False), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
 def test_fast_exact_and_plain_are_equal_without_chunked_prefill(load: Load, step: str, queueing: str) -> None:
     compare_clocks(load, step, queueing)
@@ -197,7 +198,7 @@ def compare_clocks(load: Load, step: str, queueing: str) -> None:
         compare(seen, told)
 
 
-@settings(derandomize=True)
+@settings(max_examples=daily(40), derandomize=True)
 @given(loads(), st.integers(0, 20), st.booleans())
 def test_fast_exact_and_plain_are_equal_with_trees(load: Load, seed: int, contexts: bool) -> None:
     """With features of the contexts, which no line can be drawn through, and without, where steps are remembered."""
@@ -212,7 +213,7 @@ def test_fast_exact_and_plain_are_equal_with_trees(load: Load, seed: int, contex
         compare(seen, told)
 
 
-@settings(derandomize=True)
+@settings(max_examples=daily(40), derandomize=True)
 @given(loads(), st.sampled_from(PROGRAMS))
 def test_what_the_fast_clock_takes_on_evicts_nothing_that_matters(load: Load, step: str) -> None:
     """Small caches, prompts that come back: the fast clock either leaves the load or is right."""

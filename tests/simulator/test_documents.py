@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from commands import evolve, refused
-from hypothesis import given
+from examples import daily
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.experiments import load_experiments
@@ -60,6 +61,7 @@ def test_shipped_files_are_read_as_ever(path: Path) -> None:
     assert parse_yaml(path.read_bytes(), path.name, "") == yaml.safe_load(path.read_bytes())
 
 
+@settings(max_examples=daily(40))
 @given(
     st.lists(
         st.from_regex(r"\A[-+]?[0-9.:_exXb]{1,6}\Z")

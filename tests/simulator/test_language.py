@@ -15,7 +15,8 @@ import numpy as np
 import oracle
 import pytest
 from drawn_programs import FACTS, facts_maps, programs
-from hypothesis import given
+from examples import daily
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_programs import PROGRAMS
 
@@ -131,6 +132,7 @@ def test_written_programs_round_trip(text: str) -> None:
     assert unparse(parse(unparse(program))) == unparse(program)
 
 
+@settings(max_examples=daily(40))
 @given(programs())
 def test_any_program_round_trips(program: Program) -> None:
     text = unparse(program)
@@ -286,6 +288,7 @@ def test_written_programs_mean_the_same_everywhere(text: str) -> None:
         three_ways(program, unparse(program), batch, FACTS, 123)
 
 
+@settings(max_examples=daily(40))
 @given(programs(), st.lists(batches(), min_size=2, max_size=2), facts_maps, st.integers(0, 10**6))
 def test_any_program_means_the_same_everywhere(
     program: Program, some: list[list[Active]], facts: Mapping[str, float], input_len: int
@@ -530,6 +533,7 @@ def disguise(program: Program, flips: list[bool]) -> Program:
     return Program(tuple(functions))
 
 
+@settings(max_examples=daily(40))
 @given(programs(), st.lists(st.booleans(), min_size=1, max_size=9))
 def test_key_of_a_disguised_program(program: Program, flips: list[bool]) -> None:
     other = disguise(program, flips)

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from drawn_programs import programs
+from examples import daily
 from grown import grown
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -103,7 +104,7 @@ def some_fields(seed: int) -> dict[tuple[str, str], Fraction]:
     return {field: Fraction(rng.choice((0, 0, 1, 2, 2, 3, 5, 8)), rng.choice((1, 1, 4))) for field in FIELDS}
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=daily(40, 100), derandomize=True)
 @given(programs(), st.integers(0, 10**6), st.booleans())
 def test_the_normal_form_has_the_methods_value_to_the_last_digit(program, seed: int, expand: bool) -> None:  # type: ignore[no-untyped-def]
     for function in map(rational, program.functions):

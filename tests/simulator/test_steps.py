@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from drawn_programs import facts_maps, programs
+from examples import daily
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from plain_clock import FACTS
@@ -63,7 +64,7 @@ def compare(program: Program, facts: dict[str, float], parts: tuple[int, ...], c
     return seen
 
 
-@settings(derandomize=True)
+@settings(max_examples=daily(40), derandomize=True)
 @given(programs(), facts_maps, compositions, st.lists(st.integers(0, 500_000), min_size=1, max_size=8))
 def test_any_program_is_remembered_as_it_is(program, facts, parts, contexts):  # type: ignore[no-untyped-def]
     with np.errstate(all="ignore"):

@@ -18,7 +18,7 @@ from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.stream import stream
 
-BATCHES = 1000
+BATCHES = 400
 Batch = Sequence[Active]
 Facts = Mapping[str, float]
 Constants = Mapping[str, float]

@@ -186,10 +186,10 @@ def test_a_search_whose_scheduler_is_lost_is_resumed(dask: DaskCluster, tiny: Pa
     assert (run / "journal.jsonl").read_bytes() == (tiny_run / "journal.jsonl").read_bytes()
 
 
-def test_an_interrupt_ends_a_local_cluster_in_silence(tiny: Path, tmp_path: Path) -> None:
+def test_an_interrupt_ends_a_local_cluster_in_silence(tmp_path: Path) -> None:
     """Ctrl-C in a terminal reaches the workers too, which are of the same process group."""
-    run = tmp_path / "run"
-    args = ["run", "--config", str(tiny), "--budget", "300", "--cluster", "local:2", "--quiet", "--out", str(run)]
+    run, config = tmp_path / "run", tiny_world.write(tmp_path, ONE, **BRIEF)
+    args = ["run", "--config", str(config), "--budget", "300", "--cluster", "local:2", "--quiet", "--out", str(run)]
     process = subprocess.Popen([*EVOLVE, *args], stderr=subprocess.PIPE, text=True, cwd=ROOT, process_group=0)
     wait_for(lambda: written(run) >= 5)
     os.killpg(process.pid, signal.SIGINT)
@@ -202,8 +202,9 @@ def test_an_interrupt_ends_a_local_cluster_in_silence(tiny: Path, tmp_path: Path
 def test_a_worker_of_another_engine_is_refused_by_name(
     dask: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for package in ("archive", "configs", "evaluator", "evolve", "seeds", "simulator", "translate_go"):
-        shutil.copytree(ROOT / package, tmp_path / "other" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "simulator", tmp_path / "other" / "simulator", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("archive", "configs", "evaluator", "evolve", "seeds", "translate_go"):
+        (tmp_path / "other" / package).symlink_to(ROOT / package)
     with (tmp_path / "other" / "simulator" / "text.py").open("a") as file:
         file.write("# changed\n")
     dask.join(env={"PYTHONPATH": os.pathsep.join([str(tmp_path / "other"), str(ROOT / "tests" / "support")])})

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from console import EVOLVE, kill, wait_for
 from paths import ROOT
 from tiny_world import BRIEF, FITTED, ONE, copy, lines, run, write, written
 
+from evaluator import assess
+from evaluator.fit.polish import polish
 from evolve.cli import run_command
 from evolve.report.result import cpu_by_stage
 from evolve.report.views import archive_json
@@ -36,6 +39,12 @@ def process_of(config: Path, out: Path, workers: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*EVOLVE, *args], cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+@pytest.fixture
+def briefly_polished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finalists are polished by a tenth of the replays. What all of them reach is in tests/evaluator/test_fit.py."""
+    monkeypatch.setattr(assess, "polish", partial(polish, evaluations=30))
 
 
 def test_budget_counts_distinct_candidates_that_reach_fitting(tiny_run: Path) -> None:
@@ -261,6 +270,7 @@ def test_judges_are_of_several_vendors_and_their_keys_are_asked_for(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("briefly_polished")
 @pytest.mark.parametrize("name", [name for name in bundled_configs() if name not in WITH_KEYS])
 def test_every_configuration_runs(name: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run(Path(name), tmp_path / name, "--experiments", tiny.parent / "data.yaml", "--budget", 9, "--json")

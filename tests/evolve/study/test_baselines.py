@@ -332,7 +332,7 @@ def test_where_no_seed_can_be_scored_every_engine_ends(
     """Those that start from elites at once, the others after as many proposals as the limit allows."""
     monkeypatch.setattr(bench, "PROPOSALS", 30)  # which is no multiple of a generation of gp
     config = write(tmp_path, ONE, caps="{constants: 1, operations: 3}")
-    args = ["baselines", "--config", str(config), "--budget", "1", "--seeds", "2", "--workers", "1"]
+    args = ["baselines", "--config", str(config), "--budget", "1", "--seeds", "1", "--workers", "1"]
     assert run_command([*args, "--quiet", "--out", str(tmp_path / "b")]) == 1
     assert "against random -: no verdict, since a search scored nothing" in capsys.readouterr().out
     for engine in INSTALLED:

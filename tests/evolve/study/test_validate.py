@@ -42,6 +42,7 @@ from simulator.experiment.experiment import Observed, Stage
 
 IDS = ("llama-2-7b-tp1-codegen", "llama-2-7b-tp1-roleplay", "codellama-34b-tp2-codegen")
 FOLDS = ["--folds", "models,stages", "--budget", "12", "--workers", "1", "--quiet"]
+HINDSIGHT = ["--hindsight", "--workers", "1", "--quiet"]
 NAMES = ["models-llama-2-7b-hf", "models-mixtral-8x7b-v0.1", "stages-last"]
 
 
@@ -224,7 +225,7 @@ def test_a_changed_rule_or_budget_is_refused_and_said(again: Path, capsys: pytes
     raw = yaml.safe_load((again / "config.yaml").read_text())
     raw["score"]["within"] = 0.2
     (again / "config.yaml").write_text(yaml.safe_dump(raw))
-    hindsight = ["validate", str(again), "--folds", "stages", "--hindsight", "--quiet"]
+    hindsight = ["validate", str(again), "--folds", "stages", *HINDSIGHT]
     assert run_command(hindsight) == 2
     assert "score.within was 0.05, is 0.2" in capsys.readouterr().err
     assert len(validations.calls(again)) == 2
@@ -303,6 +304,8 @@ def test_the_json_is_the_file_and_against_names_its_program(again: Path, capsys:
         "12",
         "--against",
         "linear_kv",
+        "--workers",
+        "1",
         "--quiet",
         "--json",
     ]
@@ -330,7 +333,7 @@ def test_the_json_is_the_file_and_against_names_its_program(again: Path, capsys:
 
 
 def test_what_cannot_be_validated_is_said(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["validate", str(again), "--folds", "files,stages", "--hindsight", "--quiet"]) == 0
+    assert run_command(["validate", str(again), "--folds", "files,stages", *HINDSIGHT]) == 0
     (file,) = open_run(again).config.data.files
     assert f"No files fold: the run fits one experiments file only, {file}." in capsys.readouterr().out
     for args, message in (
@@ -360,7 +363,7 @@ def test_a_run_on_one_gpu_type_has_no_fold_of_hardware(again: Path, capsys: pyte
         "evolve: nothing can be held out (hardware: the run fits one GPU type only, H100-SXM-80GB): name other --folds, "
         "or validate a run on more experiments\n"
     )
-    assert run_command(["validate", str(again), "--folds", "stages,hardware", "--hindsight", "--quiet"]) == 0
+    assert run_command(["validate", str(again), "--folds", "stages,hardware", *HINDSIGHT]) == 0
     assert "No hardware fold: the run fits one GPU type only, H100-SXM-80GB." in capsys.readouterr().out
 
 
