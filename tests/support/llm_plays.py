@@ -57,7 +57,7 @@ from llm_server import Server
 from evolve.propose.llm.client import request
 
 FOREVER_S = 3600.0
-MOST_TOKENS = 90_000
+MOST_TOKENS = 60_000
 MOST_USD = 0.08
 LEAST_USD = 0.0225  # enough for the smallest question that can be, and less than one that shows programs
 # a form of its own below the docstring and the comments of an injection
@@ -65,6 +65,9 @@ INJECTED = INJECTION.replace(
     "return max(floor, weights * b.weight_read_us)", "return floor + weights * (b.weight_read_us + b.logits_us)"
 )
 FAULTS = {
+    # the first two questions are out at the same time, so that both wait for one timeout
+    "hang": hang(FOREVER_S),
+    "drip": drip(FOREVER_S),
     "rate limit": status(429, retry_after=0.1),
     "500": status(500),
     "503": status(503),
@@ -79,8 +82,6 @@ FAULTS = {
     "go": said(GO_CODE),
     "huge": huge(1_000_000),
     "injection": said(INJECTED),
-    "hang": hang(FOREVER_S),
-    "drip": drip(FOREVER_S),
     "die": die(),
     "key in an error": echo_key(500),
     "key in an answer": said(whole(program(Random(-2))) + f"\nThe key is {KEY}.\n"),
@@ -95,15 +96,15 @@ CONFIGS = {
     "faulty": """
         budget: 1000
         score: {physics: false}
-        search: {hopeless: 0, generations: 14, finalists: 1}
-        llm: {summariser: openai/notes, notes_every: 2, backoff_s: 0.02, attempts: 3, max_usd: 100}
+        search: {hopeless: 0, generations: 8, finalists: 1}
+        llm: {summariser: openai/notes, notes_every: 2, backoff_s: 0.02, attempts: 3, max_usd: 100, programs: 2}
     """,
-    # two questions a generation; notes before the third
+    # two questions a generation; notes before the second
     "small": """
         budget: 1000
         score: {physics: false}
-        search: {hopeless: 0, generations: 3, islands: 2, finalists: 1}
-        llm: {summariser: openai/notes, notes_every: 2, max_usd: 100}
+        search: {hopeless: 0, generations: 2, islands: 2, finalists: 1}
+        llm: {summariser: openai/notes, notes_every: 1, max_usd: 100}
     """,
     # two questions a generation, of one island
     "narrow": """
@@ -172,11 +173,11 @@ class Recorded(NamedTuple):
 
 
 def faulty(folder: Path) -> Recorded:
-    """Two of every five questions to a proposer meet a fault, until each has been met once."""
+    """The first two questions to proposers and then every other one meet a fault, until each has been met once."""
     left, number = list(FAULTS.values()), iter(range(10**6))
 
     def script(request: Request) -> Reply:
-        if request.model in ("a", "b") and next(number) % 5 in (1, 3) and left:
+        if request.model in ("a", "b") and ((n := next(number)) == 0 or n % 2) and left:
             return left.pop(0)
         return by_content(request)
 
@@ -276,13 +277,13 @@ class Step(NamedTuple):
 
 
 def limited(folder: Path) -> tuple[Path, list[Step], Recorded]:
-    """A run of five calls that goes on to twelve, and then as far as its tokens go; and its replay."""
+    """A run of three calls that goes on to seven, and then as far as its tokens go; and its replay."""
     run, recorder = folder / "limited", Recorder()
     with Server(recorder) as server:
         steps = []
-        first = search(server, folder / "narrow.yaml", "--quiet", "--out", run, "--max-calls", 5)
+        first = search(server, folder / "narrow.yaml", "--quiet", "--out", run, "--max-calls", 3)
         again = ["resume", run, "--workers", 1, "--quiet"]
-        for args in (first, [*again, "--max-calls", 12], [*again, "--max-calls", 0, "--max-tokens", MOST_TOKENS]):
+        for args in (first, [*again, "--max-calls", 7], [*again, "--max-calls", 0, "--max-tokens", MOST_TOKENS]):
             ran = evolve(folder, *args)
             steps.append(Step(ran, len(server.seen), server.tokens_in + server.tokens_out, verdicts(run)))
     replay = ["run", "--replay", run, "--out", "limited_again", "--workers", 1, "--quiet"]
@@ -364,7 +365,10 @@ def mixed(folder: Path) -> list[Story]:
     return both
 
 
-def offline(folder: Path) -> tuple[Path, Ran]:
+OFFLINE = ["run", "--config", "small.yaml", "--experiments", "data.yaml", "--budget", 12, "--workers", 1, "--quiet"]
+
+
+def offline(folder: Path) -> Path:
     """A run of operators alone."""
-    args = ["run", "--config", "small.yaml", "--experiments", "data.yaml", "--budget", 12, "--workers", 1, "--quiet"]
-    return folder / "offline", evolve_apart(folder, *args, "--out", "offline")
+    assert evolve(folder, *OFFLINE, "--out", "offline", key=None).status == 0
+    return folder / "offline"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,10 +16,12 @@ from llm_runs import KEY, Ran, evolve
 from llm_scripts import CUT, PROSE, UNITS, program, whole
 from llm_server import Server
 
-from archive.population import Population
+from archive.archive import Archive
+from archive.elite import Elite
 from evolve.cli import llm_check as command
+from evolve.propose.llm.calls import Messages
 from evolve.run.config import Config
-from evolve.search.assessor import Live
+from simulator.experiment.experiment import Experiment
 
 BROKEN = "def step_time(b, s):\n    return (\n"
 MIXED = whole(program(Random(1)), program(Random(2)), "def step_time(b, s):\n    return b.tokens\n", BROKEN)
@@ -26,18 +29,20 @@ NO_ONE = "http://127.0.0.1:1/v1"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_start() -> Iterator[None]:
-    """Every question is about the same shipped programs, which are fitted once for all tests here."""
-    populations: dict[str, Population] = {}
+def one_question() -> Iterator[None]:
+    """Every question is about the same shipped programs, which are fitted once for all tests here: it does not depend
+    on the server's address nor on the price."""
+    made: dict[str, tuple[Messages, Elite, Archive]] = {}
 
-    def started(config: Config, assessor: Live) -> Population:
-        if repr(config) not in populations:
-            populations[repr(config)] = fitted(config, assessor)
-        return deepcopy(populations[repr(config)])
+    def question(config: Config, fitted: Sequence[Experiment]) -> tuple[Messages, Elite, Archive]:
+        config = replace(config, llm=replace(config.llm, api_base="", prices={}, max_usd=0.0))
+        if repr(config) not in made:
+            made[repr(config)] = original(config, fitted)
+        return deepcopy(made[repr(config)])
 
     with pytest.MonkeyPatch.context() as patched:
-        fitted = command._shipped
-        patched.setattr(command, "_shipped", started)
+        original = command._question
+        patched.setattr(command, "_question", question)
         yield
 
 

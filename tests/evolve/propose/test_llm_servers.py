@@ -167,7 +167,8 @@ def test_questions_that_cannot_fit_are_refused_to_the_token(listing: Any) -> Non
 
 def run(folder: Path, api_base: str, *more: object) -> tuple[int, str]:
     """The exit status of a run of one generation, and what it said on stderr. No price is given."""
-    small = tiny_world.write(folder, search="{generations: 1, islands: 1, finalists: 0}", **tiny_world.BRIEF)
+    search = "{generations: 1, islands: 1, finalists: 0, start: [roofline], only_start: true}"
+    small = tiny_world.write(folder, search=search, **tiny_world.BRIEF)
     ran = evolve(folder, "run", "--config", small, "--proposer", "llm", "--llm", "openai/a", "--api-base", api_base,
                  "--workers", 1, "--rpm", 0, "--out", folder / "run", *more, key=None)  # fmt: skip
     return ran.status, ran.err

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,10 @@ from llm_replies import Reply, Request, status
 from llm_runs import USD, by_content, entries, evolve, journal, ledger, of_kind, search, verdicts
 from llm_server import Server
 
-ROUNDS = ("--budget", 60)
+ROUNDS = ("--budget", 40)
+BOTH_TO_A = 6  # with this seed both of the first two questions are put to a
+ONE_START = ("--budget", 20, "--start", "roofline", "--only-start")
+LITTLE = (*ONE_START, "--seed", BOTH_TO_A)
 
 
 def a_is_down(request: Request) -> Reply:
@@ -60,6 +67,7 @@ def test_a_model_that_was_replaced_twice_rests(story: Story) -> None:
     assert len(asked) == 2 * len(given_up) >= 4  # two attempts a call
     second = int(given_up[1].split("/")[0])
     assert not [line for line in asked if int(line["call"].split("/")[0]) == second + 1]
+    assert [line for line in of_kind(story.run, "sent") if int(line["call"].split("/")[0]) == second + 1]  # b is asked
 
 
 def test_a_replay_asks_the_same_models_without_knowing_a_price(folder: Path, story: Story) -> None:
@@ -67,33 +75,43 @@ def test_a_replay_asks_the_same_models_without_knowing_a_price(folder: Path, sto
     assert ran.status == 0 and verdicts(folder / "again") == verdicts(story.run)
 
 
+def resumed(whole: Path, run: Path, at: int, script: Callable[[Request], Reply]) -> list[Request]:
+    """The requests of a run that goes on from the first `at` lines of the journal of another one."""
+    shutil.copytree(whole, run)
+    lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "journal.jsonl").write_bytes(b"".join(lines[:at]))
+    (run / "report.json").unlink()
+    with Server(script) as server:
+        config = (run / "config.yaml").read_text()
+        (run / "config.yaml").write_text(re.sub(r"api_base: .*", f"api_base: {server.url}", config))
+        assert evolve(run.parent, "resume", run, "--workers", 1, "--quiet").status == 0
+    return server.seen
+
+
 @pytest.mark.parametrize("part", [pytest.param("given up", marks=pytest.mark.slow), "sent"])
 def test_a_run_that_broke_off_in_between_goes_on_as_if_it_had_not(part: str, folder: Path, story: Story) -> None:
     """Cut after the first model was given up, and after the request to the second was journalled."""
+    at = next(i for i, line in enumerate(journal(story.run))
+              if line["kind"] == part and ("propose-2" in line["call"]) == (part == "sent"))  # fmt: skip
     run = folder / f"cut-{part.replace(' ', '-')}"
-    with Server(a_is_down) as server:
-        assert evolve(folder, *search(server, folder / "narrow.yaml", "--quiet", "--out", run, *ROUNDS)).status == 0
-        lines, before = (run / "journal.jsonl").read_bytes().splitlines(keepends=True), len(server.seen)
-        at = next(i for i, line in enumerate(journal(run))
-                  if line["kind"] == part and ("propose-2" in line["call"]) == (part == "sent"))  # fmt: skip
-        (run / "journal.jsonl").write_bytes(b"".join(lines[: at + 1]))
-        (run / "report.json").unlink()
-        assert evolve(folder, "resume", run, "--workers", 1, "--quiet").status == 0
-        assert len(server.seen) > before
+    assert resumed(story.run, run, at + 1, a_is_down)
     assert verdicts(run) == verdicts(story.run)
 
 
-def test_the_limits_hold_for_the_second_model_too(folder: Path) -> None:
-    for most in range(1, 9):
-        run = whole_run(folder, "narrow", f"limited-{most}", *ROUNDS, "--max-calls", most, script=a_is_down)
-        answered = bool(of_kind(run.run, "answered"))
-        assert run.ran.status == (0 if answered else 1) and len(run.server.seen) <= most
-        assert answered or f" and max_calls {most} is reached: `evolve resume " in run.ran.err
-        assert len(ledger(run.run)) == len(run.server.seen)
+@pytest.mark.parametrize("most", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3)), 4, 5, 6,
+                                  *(pytest.param(n, marks=pytest.mark.slow) for n in (7, 8))])  # fmt: skip
+def test_the_limits_hold_for_the_second_model_too(folder: Path, most: int) -> None:
+    """Both first questions are put to a, twice each. Reached with the first request, with the last one to a, and with
+    the first ones to b."""
+    run = whole_run(folder, "narrow", f"limited-{most}", *LITTLE, "--max-calls", most, script=a_is_down)
+    answered = bool(of_kind(run.run, "answered"))
+    assert run.ran.status == (0 if answered else 1) and len(run.server.seen) <= most
+    assert answered or f" and max_calls {most} is reached: `evolve resume " in run.ran.err
+    assert len(ledger(run.run)) == len(run.server.seen)
 
 
 def test_a_dearer_model_is_not_asked_in_place_of_a_cheaper_one(folder: Path) -> None:
-    alone = whole_run(folder, "narrow", "dearer", *ROUNDS, "--price", "openai/b=30,40", script=a_is_down)
+    alone = whole_run(folder, "narrow", "dearer", *LITTLE, "--price", "openai/b=30,40", script=a_is_down)
     assert alone.ran.status == 0  # b costs 26 times as much as a
     assert not [line for line in of_kind(alone.run, "sent") if "propose-2" in line["call"]]
 
@@ -105,33 +123,43 @@ def a_is_refused(request: Request) -> Reply:
     return status(401) if request.model == "a" else by_content(request)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_refused_key_ends_no_run_whose_other_model_answers(folder: Path, seed: int) -> None:
-    name = f"refused-{seed}"
-    run = whole_run(folder, "narrow", name, "--budget", 40, "--seed", seed, script=a_is_refused)
+@pytest.fixture(scope="module")
+def refused(folder: Path) -> Callable[[int], Story]:
+    """A run with this seed; each is made once."""
+
+    @cache
+    def made(seed: int) -> Story:
+        args = (*ONE_START, "--seed", seed)
+        return whole_run(folder, "narrow", f"refused-{seed}", *args, script=a_is_refused)
+
+    return made
+
+
+@pytest.mark.parametrize("seed", [0, 1, BOTH_TO_A])
+def test_a_refused_key_ends_no_run_whose_other_model_answers(
+    folder: Path, refused: Callable[[int], Story], seed: int
+) -> None:
+    run = refused(seed)
     assert run.ran.status == 0 and run.ran.err == ""
     assert {line["model"] for line in of_kind(run.run, "answered")} == {"openai/b"}
     lost = [line for line in of_kind(run.run, "given up") if line["model"] == "openai/a"]
     assert all(line["why"].startswith("key refused") for line in lost)
-    again = evolve(folder, "run", "--replay", run.run, "--out", f"{name}-again", "--workers", 1, "--quiet", key=None)
-    assert again.status == 0 and verdicts(folder / f"{name}-again") == verdicts(run.run)
+    name = f"refused-{seed}-again"
+    again = evolve(folder, "run", "--replay", run.run, "--out", name, "--workers", 1, "--quiet", key=None)
+    assert again.status == 0 and verdicts(folder / name) == verdicts(run.run)
 
 
-def test_a_run_with_a_refused_key_that_broke_off_goes_on_as_if_it_had_not(folder: Path) -> None:
+def test_a_run_with_a_refused_key_that_broke_off_goes_on_as_if_it_had_not(
+    folder: Path, refused: Callable[[int], Story]
+) -> None:
     """Cut before and after the answer of the second model, when the refusal is not in the journal yet."""
-    whole = whole_run(folder, "narrow", "refused-whole", "--budget", 40, "--seed", 1, script=a_is_refused)
-    lines = (whole.run / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    kinds = [line["kind"] for line in journal(whole.run)]
+    whole = refused(BOTH_TO_A).run
+    kinds = [line["kind"] for line in journal(whole)]
     assert kinds.index("failed") < kinds.index("answered") < kinds.index("given up")
     for at in (kinds.index("failed") + 1, kinds.index("answered") + 1):
         run = folder / f"refused-cut-{at}"
-        with Server(a_is_refused) as server:
-            args = search(server, folder / "narrow.yaml", "--quiet", "--out", run, "--budget", 40, "--seed", 1)
-            assert evolve(folder, *args).status == 0
-            (run / "journal.jsonl").write_bytes(b"".join(lines[:at]))
-            (run / "report.json").unlink()
-            assert evolve(folder, "resume", run, "--workers", 1, "--quiet").status == 0
-        assert verdicts(run) == verdicts(whole.run)
+        assert resumed(whole, run, at, a_is_refused)
+        assert verdicts(run) == verdicts(whole)
 
 
 def test_keys_that_are_all_refused_are_one_line_and_either_may_be_corrected(folder: Path) -> None:
@@ -142,7 +170,7 @@ def test_keys_that_are_all_refused_are_one_line_and_either_may_be_corrected(fold
             return by_content(request) if request.model == name else status(401)
 
         with Server(lambda _: status(401)) as server:
-            ran = evolve(folder, *search(server, folder / "narrow.yaml", "--quiet", "--out", run, "--budget", 40))
+            ran = evolve(folder, *search(server, folder / "narrow.yaml", "--quiet", "--out", run, *LITTLE))
             assert ran.status == 2 and ran.err.count("\n") == 1
             assert {q.model for q in server.seen} == {"a", "b"}
             assert all(f"--llm openai/{name}: key refused" in ran.err for name in ("a", "b"))
@@ -153,6 +181,6 @@ def test_keys_that_are_all_refused_are_one_line_and_either_may_be_corrected(fold
 
 
 def test_a_dearer_model_is_asked_in_the_next_generation_if_the_key_of_the_cheaper_one_is_refused(folder: Path) -> None:
-    args = ("--budget", 40, "--price", "openai/b=30,40", "--max-usd", 20)
+    args = (*LITTLE, "--price", "openai/b=30,40", "--max-usd", 20)
     run = whole_run(folder, "narrow", "refused-dearer", *args, script=a_is_refused)
     assert run.ran.status == 0 and {line["model"] for line in of_kind(run.run, "answered")} == {"openai/b"}

@@ -21,6 +21,7 @@ from llm_plays import (
     LEAST_USD,
     MOST_TOKENS,
     MOST_USD,
+    OFFLINE,
     WRONG,
     broken,
     down,
@@ -95,7 +96,7 @@ def test_a_run_survives_every_fault(played: Played) -> None:
     assert story.ran.status == 0
     assert story.ran.err == ""
     proposals = entries(story.run)
-    assert len(proposals) >= 200
+    assert len(proposals) >= 60
     assert {e["stage"] for e in proposals if e["verdict"] == "rejected"} >= {"answer", "units", "judges"}
     assert json.loads((story.run / "report.json").read_text())["champion"]
 
@@ -282,7 +283,7 @@ def test_a_run_that_died_between_rounds_ends_as_an_uninterrupted_one(
     folder: Path, played: Played, purpose: str
 ) -> None:
     """Its journal ends after the first answer to a call with this purpose in the second generation."""
-    whole, run = played(together).run, folder / f"died-{purpose}"
+    whole, run = played(reference)[0].run, folder / f"died-{purpose}"
     shutil.copytree(whole, run)
     lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
     kinds = [json.loads(line) for line in lines]
@@ -292,7 +293,8 @@ def test_a_run_that_died_between_rounds_ends_as_an_uninterrupted_one(
     (run / "report.json").unlink()
     with Server(Recorder()) as server:
         config = (run / "config.yaml").read_text()
-        (run / "config.yaml").write_text(re.sub(r"api_base: .*", f"api_base: {server.url}", config))
+        config = re.sub(r"api_base: .*", f"api_base: {server.url}", config)
+        (run / "config.yaml").write_text(re.sub(r"cache: .*", "cache: ''", config))  # its answers are to be asked for
         assert evolve(folder, "resume", run, "--workers", 1, "--quiet").status == 0
         answered = {line["call"] for line in kinds[: last + 1] if line["kind"] == "answered"}
         sent = [line["call"] for line in journal(run)[last + 1 :] if line["kind"] == "sent"]
@@ -304,8 +306,9 @@ def test_a_run_that_died_between_rounds_ends_as_an_uninterrupted_one(
 
 
 @pytest.mark.slow
-def test_help_and_an_offline_run_import_no_language_models(folder: Path, played: Played) -> None:
-    helped, (_, ran) = evolve_apart(folder, "--help"), played(offline)
+def test_help_and_an_offline_run_import_no_language_models(folder: Path) -> None:
+    """Of what a run imports, the replay of every fault above says the same daily, and test_entry.py of the help."""
+    helped, ran = evolve_apart(folder, "--help"), evolve_apart(folder, *OFFLINE, "--out", "apart")
     assert helped.status == ran.status == 0
     for err in (helped.err, ran.err):
         packages = {line.rpartition("|")[2].strip().split(".")[0] for line in err.splitlines()}
@@ -316,12 +319,12 @@ def test_help_and_an_offline_run_import_no_language_models(folder: Path, played:
 
 
 def test_calls_end_at_their_limit_and_go_on_with_a_higher_one(played: Played) -> None:
-    run, (five, twelve, _), _ = played(limited)
-    assert (five.ran.status, five.requests) == (0, 5)
-    assert f"max_calls 5 is reached; `evolve resume {run} --max-calls MORE` goes on." in five.ran.out
-    assert (twelve.ran.status, twelve.requests) == (0, 12)
-    assert f"max_calls 12 is reached; `evolve resume {run} --max-calls MORE` goes on." in twelve.ran.out
-    assert twelve.verdicts[: len(five.verdicts)] == five.verdicts != twelve.verdicts
+    run, (three, seven, _), _ = played(limited)
+    assert (three.ran.status, three.requests) == (0, 3)
+    assert f"max_calls 3 is reached; `evolve resume {run} --max-calls MORE` goes on." in three.ran.out
+    assert (seven.ran.status, seven.requests) == (0, 7)
+    assert f"max_calls 7 is reached; `evolve resume {run} --max-calls MORE` goes on." in seven.ran.out
+    assert seven.verdicts[: len(three.verdicts)] == three.verdicts != seven.verdicts
     ids = [e["id"] for e in entries(run)]
     assert ids == sorted(set(ids))
 
@@ -335,11 +338,11 @@ def test_notes_on_the_last_generation_are_taken_once_a_limit_allows_it(played: P
 
 
 def test_tokens_end_at_their_limit(played: Played) -> None:
-    run, (_, twelve, last), recorded = played(limited)
+    run, (_, seven, last), recorded = played(limited)
     assert last.ran.status == 0
     assert f"max_tokens {MOST_TOKENS} leaves " in last.ran.out
     assert f"; `evolve resume {run} --max-tokens MORE` goes on." in last.ran.out
-    assert twelve.tokens < last.tokens <= MOST_TOKENS
+    assert seven.tokens < last.tokens <= MOST_TOKENS
     assert len(ledger(run)) == last.requests == len(recorded.story.server.seen)
 
 
@@ -525,7 +528,7 @@ def test_prompts_and_answers_are_printed_as_they_were(folder: Path, played: Play
 
 
 def test_a_prompt_of_an_offline_run_can_be_read(folder: Path, played: Played) -> None:
-    run = played(offline)[0]
+    run = played(offline)
     ran = evolve(folder, "prompt", run, 3, key=None)
     assert ran.status == 0
     formula = (run / "programs" / "3.py").read_text().split("def step_time")[1].splitlines()[1].strip()
@@ -559,12 +562,12 @@ def test_a_refused_idea_has_no_prompt_but_what_was_sent_for_it(folder: Path, pla
     ],
 )
 def test_what_is_no_id_is_one_line(folder: Path, played: Played, number: str | None, why: str) -> None:
-    ran = evolve(folder, "prompt", played(offline)[0], *([number] if number else []), key=None)
+    ran = evolve(folder, "prompt", played(offline), *([number] if number else []), key=None)
     assert ran.status == 2 and not ran.out and ran.err.count("\n") == 1 and why in ran.err
 
 
 def test_a_prompt_of_nothing_is_one_line(folder: Path, played: Played) -> None:
-    by_models, by_operators = played(reference)[0].run, played(offline)[0]
+    by_models, by_operators = played(reference)[0].run, played(offline)
     for args in ((by_models, 99999), (by_models, 0, "--sent"), (by_operators, 99999), (by_operators, 3, "--answer")):
         ran = evolve(folder, "prompt", *args, key=None)
         assert ran.status == 2 and ran.out == ""
