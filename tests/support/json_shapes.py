@@ -128,7 +128,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
     found["check --fields"] = [printed("check", "--fields", "--json")]
     found["predict"] = [
         printed("predict", program, "--experiments", data, "--json"),
-        printed("predict", "floor", "--json"),
+        printed("predict", "floor", "--id", "llama-2-7b-tp1-codegen,llama-2-7b-tp1-reasoning", "--json"),
         printed("predict", "champion", "--id", "llama-2-7b-tp1-codegen", "--json"),
     ]
     compared = printed("predict", program, "--experiments", data, "--against", "champion", "--json")

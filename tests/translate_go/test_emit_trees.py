@@ -15,7 +15,7 @@ from simulator.forest import Forest
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
-from translate_go import TARGETS, Deployment, benchmark, build_and_test, compare_deployments, emit, find_go
+from translate_go import Deployment, benchmark, build_and_test, compare_deployments, emit, find_go
 from translate_go.agreement import compare_all
 from translate_go.deployment import EXAMPLE
 from translate_go.emit import write
@@ -35,13 +35,16 @@ def program(forest: Forest, text: str = TREES_TEXT) -> Program:
 
 
 @needs_go
-@pytest.mark.parametrize("target", TARGETS)
-def test_ten_thousand_batches_take_the_same_microseconds_in_go(target: str) -> None:
-    """exp is the maths library's, so the last bit may differ; the leaf of every tree may not."""
+@pytest.mark.parametrize(("target", "batches"), [("blis-4", 10_000), ("blis-5", 2000)])
+def test_thousands_of_batches_take_the_same_microseconds_in_go(target: str, batches: int) -> None:
+    """exp is the maths library's, so the last bit may differ; the leaf of every tree may not.
+
+    The Go of the ensemble is the same for both targets.
+    """
     assert tolerance(program(LARGEST)) == 1
-    found = compare_deployments(program(LARGEST), DEPLOYED, 10_000, 1, target=target)
-    assert found.steps > 10_000 and found.within(1) and found.off_by_one <= 5, found
-    assert found.inside == found.steps and found.distinct > 2000
+    found = compare_deployments(program(LARGEST), DEPLOYED, batches, 1, target=target)
+    assert found.steps > batches and found.within(1) and found.off_by_one <= 5, found
+    assert found.inside == found.steps and found.distinct > batches / 5
     assert found.same_bits > 0.8 * found.steps
 
 

@@ -90,7 +90,7 @@ def by_command(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     brief = {"budget": 16, "search": {"finalists": 1}, "score": {"physics": False}}
     config = yaml.safe_load(tiny.read_text()) | brief
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    args = ["run", "--config", str(folder / "config.yaml"), "--workers", "2", "--quiet", "--out", str(folder / "run")]
+    args = ["run", "--config", str(folder / "config.yaml"), "--workers", "1", "--quiet", "--out", str(folder / "run")]
     subprocess.run([sys.executable, "-m", "evolve", *args], capture_output=True, cwd=ROOT, check=True, env=unprepared())
     return folder
 

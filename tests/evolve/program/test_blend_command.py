@@ -17,6 +17,7 @@ from archive.elite import Elite
 from evaluator.judge.gates import Gate
 from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
 from evolve.program import check as checking
+from evolve.program.blend import CAPS, blend_run, print_blend
 from evolve.run.data import chosen
 from evolve.run.folder import open_run
 from evolve.run.program import load
@@ -97,9 +98,9 @@ def test_the_committee_is_averaged_and_the_caps_that_its_mean_needs_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, shipped = tmp_path / "mixed.py", ROOT / "seeds" / "champion"
-    assert evolve("blend", shipped, "--out", out) == 0
-    text = capsys.readouterr().out
-    result = printed(capsys, shipped)
+    blended = blend_run(open_run(shipped), None, CAPS, out)
+    print_blend(blended)
+    text, result = capsys.readouterr().out, blended.to_json()
     options = result["options"]
     assert options == ["--max-operations", str(result["operations"]), "--max-constants", str(len(result["constants"]))]
     assert f"every command that reads it needs {' '.join(options)}." in " ".join(text.split())
