@@ -18,6 +18,7 @@ from evolve.run.trust import INSIDE, OUTSIDE, SATURATED
 from evolve.run.use import BEFORE, FITTED, NEW, PARTLY, UNKNOWN
 from evolve.terminal import command
 
+# What the first table shows of each latency: its mean, with the error, before the limits, and the others after them.
 PRINTED = {"e2e": ("mean", "p90", "p99"), "ttft": ("mean", "p90", "p99"), "itl": ("mean",)}
 # A part of the E2E: its name here, the predicted components that add up to it, and its name among the observed ones.
 E2E_PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -137,8 +138,11 @@ def _figures(means: Mapping[str, float | None]) -> str:
 def _table(forecasts: Forecasts) -> Table:
     compared = any(e.summary.error_pct for e in forecasts.experiments)
     recorded = any(e.fitted_share is not None for e in forecasts.experiments)
-    means = [f">{name} mean" + f"|>{name} error" * compared for name in ("E2E", "TTFT", "ITL")]
-    others = [f">{name} {q}" for name in ("E2E", "TTFT") for q in ("p90", "p99")]
+    means, others = list[str](), list[str]()
+    for latency, (mean, *percentiles) in PRINTED.items():
+        name = latency.upper()
+        means += [f">{name} {mean}", *[f">{name} error"] * compared]
+        others += [f">{name} {q}" for q in percentiles]
     heads = "|".join(["experiment", *["use"] * recorded, *means, *["limits"] * compared, *others])
     averaged = f", mean over arrival seeds {list(forecasts.seeds)}" if forecasts.drawn else ""
     title = f"Predictions of {forecasts.name} in ms{averaged}"

@@ -36,12 +36,21 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: title, columns, rows, and a caption below. `Table.of` makes one from text."""
+    """A table: title, columns, rows, and a caption below. `Table.of` makes one from text.
+
+    Raises AssertionError for a row with more cells than there are columns: heads and cells do not go together.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     caption: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row.cells) > len(self.columns):
+                heads = [column.name for column in self.columns]
+                raise AssertionError(f"table {self.title!r}: {row.cells} has more cells than the columns {heads}")
 
     @classmethod
     def of(cls, title: str, heads: str, rows: Iterable[Row | Sequence[str]], caption: str = "") -> Table:

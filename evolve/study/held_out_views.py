@@ -129,21 +129,26 @@ def rows_table(validation: Validation, kind: str, title: str) -> Table:
     """A row for each held-out experiment, in a section per fold."""
     later = kind != "stages"
     against = validation.summary[kind].against
-    heads = "experiment|>E2E|>TTFT|>ITL|limits|>E2E p90|>E2E p99|>TTFT p90|>TTFT p99"
-    heads += "|>later E2E|>later E2E p99|>later TTFT|>later TTFT p99" * later
-    heads += f"|>E2E of {against.label}" if against else ""
-    names = ["e2e_p90", "e2e_p99", "ttft_p90", "ttft_p99"]
-    names += [name + LATER for name in ("e2e", "e2e_p99", "ttft", "ttft_p99")] * later
+    others = ["e2e_p90", "e2e_p99", "ttft_p90", "ttft_p99"]
+    others += [name + LATER for name in ("e2e", "e2e_p99", "ttft", "ttft_p99")] * later
+    heads = ["experiment", *map(_head, MEANS), "limits", *map(_head, others)]
+    heads += [f">E2E of {against.label}"] if against else []
     folds: dict[str, list[Row]] = {}
     for row in validation.rows:
         if row.kind == kind:
             cells = [row.experiment, *(number(row.errors[x]) for x in MEANS), passes(row.errors)]
-            cells += [number(row.errors[name]) for name in names]
+            cells += [number(row.errors[name]) for name in others]
             if against:
                 theirs = row.against.errors if row.against else row.known[against.label]
                 cells.append(number(theirs["e2e"]))
             folds.setdefault(row.fold, []).append(Row(tuple(cells)))
-    return Table.of(title, heads, [row for rows in folds.values() for row in section(rows)])
+    return Table.of(title, "|".join(heads), [row for rows in folds.values() for row in section(rows)])
+
+
+def _head(figure: str) -> str:
+    """The head of the column of one of FIGURES: `>later TTFT p99` of `ttft_p99_later`."""
+    latency, *quantile = figure.removesuffix(LATER).split("_")
+    return f">{'later ' * figure.endswith(LATER)}{' '.join([latency.upper(), *quantile])}"
 
 
 def folds_table(validation: Validation, kind: str, title: str) -> Table:
@@ -176,8 +181,9 @@ def _fold_cells(result: FoldResult) -> list[str]:
 
 def summary_table(validation: Validation, title: str) -> Table:
     """A row for each kind of fold, and one for the run's champion in sample."""
-    heads = "held out|>over|>E2E|>95 %|>by model|>median|>bias|>worst|>TTFT|>ITL|>E2E p90|>E2E p99|>TTFT p90|>TTFT p99"
-    heads += "|against|>E2E|>better in|>p"
+    others = [name for name in STATISTICS if name != "e2e"]
+    heads = ["held out", ">over", ">E2E", ">95 %", ">by model", ">median", ">bias", ">worst", *map(_head, others)]
+    heads += ["against", ">E2E", ">better in", ">p"]
     rows = []
     for kind, s in validation.summary.items():
         over = str(s.experiments)
@@ -186,7 +192,7 @@ def summary_table(validation: Validation, title: str) -> Table:
         cells = [kind, over, number(s.mean_abs_error_pct["e2e"], 2, signed=False), _range(s.interval_95["e2e"])]
         cells += [_range(s.interval_95_by_model["e2e"]), number(s.median_abs_error_pct["e2e"], 2, signed=False)]
         cells += [number(s.bias_pct["e2e"]), number(s.worst_e2e_pct)]
-        cells += [number(s.mean_abs_error_pct[x], 1, signed=False) for x in STATISTICS if x != "e2e"]
+        cells += [number(s.mean_abs_error_pct[x], 1, signed=False) for x in others]
         test = s.against.test if s.against else None
         cells += [s.against.label, number(s.against.e2e, 2, signed=False)] if s.against else ["-", "-"]
         cells.append(f"{test.better} of {test.pairs}" if test else "-")
@@ -194,7 +200,7 @@ def summary_table(validation: Validation, title: str) -> Table:
         rows.append(Row(tuple(cells), style="bold"))
     in_sample = [number(validation.in_sample[x], 2 if x == "e2e" else 1, signed=False) for x in MEANS]
     cells = ["nothing: run's champion, in sample", "", in_sample[0], *[""] * 5, *in_sample[1:]]
-    return Table.of(title, heads, [*rows, Row(tuple(cells), style="dim")])
+    return Table.of(title, "|".join(heads), [*rows, Row(tuple(cells), style="dim")])
 
 
 def breakdown_table(validation: Validation, title: str) -> Table:

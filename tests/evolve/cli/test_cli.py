@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from evolve.cli import cli, run_command
+from evolve.program import predict_view
+from evolve.report.table import Table
 from simulator.language.measure import operations
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
@@ -496,6 +498,27 @@ def test_an_unknown_model_gets_the_closest_names_only(files: Path, capsys: pytes
         line = refused(capsys, *args)
         assert remedy in line and len(line.split("the closest are ")[1].split(remedy)[0].split(", ")) == 3, line
     assert "did you mean 'llama-3.1-8b'?" in refused(capsys, "kernels", "llama-3.1-9b", "--hardware", "H100")
+
+
+def test_heads_of_predictions_are_those_of_their_figures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the table shows: here another order, and a percentile more."""
+    printed = {"ttft": ("mean", "p99"), "itl": ("mean",), "e2e": ("mean", "p50", "p90")}
+    tables: list[Table] = []
+    monkeypatch.setattr(predict_view, "PRINTED", printed)
+    monkeypatch.setattr(predict_view, "show", tables.append)
+    args = "predict", "floor", "--id", "llama-2-7b-tp1-codegen"
+    assert run(capsys, *args)[0] == 0
+    figures = json.loads(run(capsys, *args, "--json")[1])["experiments"][0]
+    heads = [column.name for column in tables[0].columns]
+    shown = dict(zip(heads, tables[0].rows[0].cells, strict=True))
+    for latency, quantities in printed.items():
+        for q in quantities:
+            ms = figures["predicted"][f"{latency}_ms"][q]
+            assert shown[f"{latency.upper()} {q}"] == f"{ms:.{2 if latency == 'itl' else 1}f}"
+        assert shown[f"{latency.upper()} error"] == f"{figures['error_pct'][f'{latency}_ms']['mean']:+.1f}"
+    assert heads[heads.index("limits") + 1 :] == ["TTFT p99", "E2E p50", "E2E p90"]
 
 
 def test_predict_marks_what_the_program_was_fitted_on(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

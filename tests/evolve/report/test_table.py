@@ -47,6 +47,12 @@ def test_plain_text_is_aligned_and_keeps_least_widths() -> None:
     assert plain(wide) == "      E2E\na       1"
 
 
+def test_a_row_may_be_shorter_than_the_columns_but_not_longer() -> None:
+    assert Table.of("", "a|b", [["1"]]).filled() == [["1", ""]]
+    with pytest.raises(AssertionError, match=r"table 'Errors': \('1', '2', '3'\) has more cells than .*\['a', 'b'\]"):
+        Table.of("Errors", "a|b", [["1", "2"], ["1", "2", "3"]])
+
+
 def test_a_terminal_shows_every_character_as_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,8 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -34,8 +35,10 @@ from evolve.run.program import load
 from evolve.run.trust import read_trust
 from evolve.study.folds import Fold, folds_of
 from evolve.study.held_out import FIGURES, HeldOutRow, held_out_errors
+from evolve.study.held_out_views import rows_table
 from evolve.study.statistics import summary
 from evolve.study.study import Member, MemberProgress, carry_out
+from evolve.study.validation import Validation
 from evolve.terminal import command
 from simulator.errors import InputError
 from simulator.experiment.experiment import Observed, Stage
@@ -469,6 +472,20 @@ def test_statistics_by_hand() -> None:
     low, high = mean_abs_interval(many, 1) or (0.0, 0.0)
     # 14.5 and about 1.96 standard errors: population deviation 8.655 over the root of 30
     assert (low, high) == pytest.approx((14.5 - 1.96 * 1.580, 14.5 + 1.96 * 1.580), abs=0.2)
+
+
+def test_each_figure_of_a_held_out_run_is_below_its_head() -> None:
+    """Every figure has an error that says which it is."""
+    figures = {name: float(i) for i, name in enumerate(FIGURES)}
+    row = HeldOutRow("models", "f", "run", "m", "w", 1, False, "c", True, {}, figures, False, {}, {})
+    validation = cast(Validation, SimpleNamespace(rows=[row], summary={"models": SimpleNamespace(against=None)}))
+    table = rows_table(validation, "models", "")
+    heads = [column.name for column in table.columns]
+    assert heads[:5] == ["experiment", "E2E", "TTFT", "ITL", "limits"]
+    shown = dict(zip(heads, table.rows[0].cells, strict=True))
+    for name in ("E2E", "ITL", "E2E p90", "TTFT p99", "later E2E", "later TTFT p99"):
+        figure = "_".join([*name.lower().removeprefix("later ").split(), *["later"] * name.startswith("later")])
+        assert shown[name] == f"{figures[figure]:+.1f}", name
 
 
 def test_signed_rank_by_hand() -> None:
