@@ -137,8 +137,9 @@ class Agreement:
         return self.equal + self.off_by_one + self.further
 
     def within(self, tolerance_us: int) -> bool:
-        """Whether no time differs by more than `tolerance_us`, which is 0 or 1."""
-        return self.further == 0 and (tolerance_us > 0 or self.off_by_one == 0)
+        """Whether no time differs by more than `tolerance_us`, which is 0 or 1; with 0, whether all steps are equal to
+        the last bit, too: times of whole us hide most differences."""
+        return self.further == 0 and (tolerance_us > 0 or (self.off_by_one == 0 and self.same_bits == self.steps))
 
 
 def compare(

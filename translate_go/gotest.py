@@ -12,7 +12,7 @@ from translate_go.naming import Name
 from translate_go.refusals import refusal_tests
 from translate_go.spelling import MARK, quoted
 from translate_go.target import Plan
-from translate_go.vectors import EDGES, PROMPTS, Batch, batches, overhead_ticks, step_ticks, tolerance
+from translate_go.vectors import EDGES, LIBRARY, PROMPTS, Batch, batches, overhead_ticks, step_ticks, tolerance
 
 RECORDED = 20  # random batches in addition to the edge cases
 OF_MANY = (EDGES[4], *EDGES[-4:])  # batches recorded for each of many deployments: a chunk, decodes, mixtures
@@ -31,7 +31,7 @@ import (
 )
 
 // <name>Tolerance is how far a time may be from the recorded one, in microseconds: 0, or 1 where the program
-// calls exp, log, log1p, softplus or pow, whose last bit differs between maths libraries.
+// calls %(library)s, whose last bit differs between maths libraries.
 const <name>Tolerance = %(tolerance)d
 
 // <name>Rows are count equal requests: prompt length, progress before the step, new tokens of the step.
@@ -192,6 +192,7 @@ def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
         "mark": MARK,
         "imports": "\n".join(f'\t"{package}"' for package in packages),
         "tolerance": tolerance(plan.program),
+        "library": f"{', '.join(LIBRARY[:-1])} or {LIBRARY[-1]}",
         "batches": "\n".join(f"\t{_rows(batch)}," for batch in cases),
         "prompts": ", ".join(map(str, prompts)),
         "records": "\n".join(records),

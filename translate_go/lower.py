@@ -187,7 +187,7 @@ class Lowering:
 
     def helper(self, name: str, *args: GoExpr) -> GoExpr:
         """A call of a helper, one of HELPERS."""
-        assert name in HELPERS, name
+        assert name in HELPERS, f"{name}: add its text to HELPERS in translate_go/helpers.py"
         self.helpers.add(name)
         return CallOf(self.names.name.of(name), args)
 

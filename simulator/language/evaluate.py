@@ -16,7 +16,8 @@ _OPS: dict[str, Callable[[float, float], float]] = {
     "*": operator.mul,
     "/": guarded.div,
 }
-_CALLS: dict[str, Callable[..., float]] = {
+# The functions of the language by name. `max` and `min` of more values are taken of two at a time.
+FUNCTIONS: dict[str, Callable[..., float]] = {
     "max": guarded.maximum,
     "min": guarded.minimum,
     "sqrt": guarded.sqrt,
@@ -81,9 +82,9 @@ def value(node: Expr, names: Mapping[str, float], fields: Fields) -> float:
         case Call(name, args):
             result = value(args[0], names, fields)
             if len(args) == 1:
-                return _CALLS[name](result)
+                return FUNCTIONS[name](result)
             for arg in args[1:]:
-                result = _CALLS[name](result, value(arg, names, fields))
+                result = FUNCTIONS[name](result, value(arg, names, fields))
             return result
         case Choose(condition, then, other):
             return value(then if holds(condition, names, fields) else other, names, fields)

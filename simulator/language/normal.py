@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from simulator.language import guarded
+from simulator.language.evaluate import FUNCTIONS
 from simulator.language.ir import (
     Call,
     Choose,
@@ -45,10 +45,6 @@ Polynomial = tuple[tuple[Monomial, float], ...]  # (monomial, coefficient), by m
 BRANCHES = ("max", "min", "positive", "zero")  # kinds of atoms that take one of several values
 MAX_TERMS = 64  # of a product that is expanded; a larger one is an atom
 ZERO: Polynomial = ()
-
-_UNARY = {
-    "sqrt": guarded.sqrt, "log": guarded.log, "log1p": guarded.log1p, "exp": guarded.exp, "softplus": guarded.softplus,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +235,9 @@ class Normal:
         if name == "pow" and values[1] == 0.5:
             return self._call("sqrt", args[:1])
         if name != "pow" and values[0] is not None:
-            return number(_UNARY[name](values[0]))
+            return number(FUNCTIONS[name](values[0]))
         if name == "pow" and values[0] is not None and values[1] is not None:
-            power = guarded.power(values[0], values[1])
+            power = FUNCTIONS[name](values[0], values[1])
             if math.isfinite(power):
                 return number(power)
         return self._atom(Atom(name, args=args))

@@ -28,7 +28,9 @@ from simulator.errors import InputError
 from simulator.experiment.file import experiments_from_mapping
 from simulator.experiment.workload import output_lengths
 from simulator.language.infer import check_units
+from simulator.language.ir import CALLS
 from simulator.language.parse import parse
+from translate_go.vectors import LIBRARY
 
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "BENCHMARKS.md", *doc_tables.pages()]
@@ -293,6 +295,36 @@ def test_the_page_on_clusters_names_every_command_that_has_the_option() -> None:
     assert set(SPAN.findall(sentence)) == {
         name for name, command in commands() if any("--cluster" in p.opts for p in command.params)
     }
+
+
+def test_lists_of_functions_are_those_of_the_language() -> None:
+    """The functions, those of pure numbers, and those whose last bit depends on the maths library."""
+    prompt = ROOT / "evolve" / "propose" / "llm" / "prompts" / "task.md"
+    language, host, task = (" ".join(path.read_text("utf-8").split())
+                            for path in (ROOT / "docs" / "language.md", ROOT / "docs" / "host.md", prompt))  # fmt: skip
+    unary = [name for name, (_, most) in CALLS.items() if most == 1]
+    pure = [name for name in unary if f"{name} takes a pure number" in refused(f"{name}(b.tokens)")]
+    assert f"`{' '.join(CALLS)}`" in language
+    assert names_in(language, r"Each method returns `us`; (.*?) and exponents take") == set(pure)
+    assert names_in(task, r"Expressions: \+ - \* /, (.*?), `x if") == set(CALLS)
+    assert names_in(task, r"are pure numbers; (.*?) take pure") == set(pure)
+    assert names_in(host, r"equal to the microsecond, unless a program calls (.*?) or reads") == set(LIBRARY)
+
+
+def refused(expression: str) -> str:
+    """The complaint about the units of an expression of the batch; "" if there is none."""
+    try:
+        check_units(parse(f"def step_time(b, s, *, c=1.0): return c * {expression}"), "")
+    except InputError as e:
+        return str(e)
+    return ""
+
+
+def names_in(page: str, pattern: str) -> set[str]:
+    """The names of the list that the pattern marks, without a remark in brackets."""
+    found = re.search(pattern, page)
+    assert found, pattern
+    return set(re.findall(r"\w+", re.sub(r" \(.*\)", "", found[1]))) - {"and", "or"}
 
 
 def test_e2e_weighs_about_twice_where_the_itl_follows_from_it() -> None:

@@ -23,10 +23,10 @@ from written_programs import PROGRAMS
 from simulator.bind import bind
 from simulator.errors import InputError
 from simulator.fields import Active, BatchFields, raw_fields
-from simulator.language import measure, units
+from simulator.language import measure, opcodes, units
 from simulator.language.bounds import at_bounds, bounds, kernel_factors, too_narrow
 from simulator.language.complete import complete
-from simulator.language.evaluate import evaluate
+from simulator.language.evaluate import FUNCTIONS, evaluate
 from simulator.language.ir import (
     CALLS,
     COMPARISONS,
@@ -295,6 +295,18 @@ def test_any_program_means_the_same_everywhere(
 ) -> None:
     for batch in ([], *some):
         three_ways(program, unparse(program), batch, facts, input_len)
+
+
+def test_every_function_has_a_value_and_an_opcode() -> None:
+    assert FUNCTIONS.keys() == CALLS.keys() and CALLS.keys() <= set(opcodes.OPERATIONS)
+
+
+def test_the_constants_of_opcodes_are_the_positions_of_their_names() -> None:
+    """The compiled machine branches on the constants, and `assemble` writes the positions."""
+    signs = {"+": "ADD", "-": "SUB", "*": "MUL", "/": "DIV",
+             "<": "LT", "<=": "LE", ">": "GT", ">=": "GE", "==": "EQ", "!=": "NE"}  # fmt: skip
+    for position, name in enumerate(opcodes.OPERATIONS):
+        assert getattr(opcodes, signs.get(name, name.upper())) == position, name
 
 
 def test_opcodes_run_once_what_can_be_run_once() -> None:

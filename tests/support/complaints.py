@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from written_programs import dialect
 
-from simulator.language.ir import METHODS
+from simulator.language.ir import CALLS, METHODS
 
 HEAD = "def step_time(b, s):\n    return "
-FUNCTIONS = "max, min, sqrt, log, log1p, exp, softplus, pow"
+FUNCTIONS = ", ".join(CALLS)
 USE = f"use fields, constants, + - * / and {FUNCTIONS}"
 STATEMENTS = "use assignments, `if ...: return` and return"
 METHOD_NAMES = ", ".join(METHODS)

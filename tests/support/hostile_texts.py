@@ -17,6 +17,8 @@ from simulator.schema import FIELDS
 
 Text = str | bytes
 
+UNARY = [name for name, (_, most) in CALLS.items() if most == 1]
+
 # what a person, a model or an attacker may write where the language has something else
 CHARACTERS = [
     "ﬁeld", "ﬂoor", "ｍａｘ", "ｂ", "ſ", "b.ﬁll", "b.ｔｏｋｅｎｓ", "𝐛", "𝟙", "１", "²", "é", "ª", "−", "µs", "x" * 65,
@@ -312,7 +314,7 @@ class Growth:
                 rest = [self.expression(depth - 1) for _ in range(rng.choice((1, 1, 2, 5)))]
                 return f"{rng.choice(('max', 'min'))}({', '.join([a, *rest])})"
             case 3:
-                return f"{rng.choice(('sqrt', 'log', 'log1p', 'exp', 'softplus'))}({a})"
+                return f"{rng.choice(UNARY)}({a})"
             case 4:
                 return f"pow({a}, {rng.choice(('2', '-0.5', '3', '--1'))})"
             case _:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from simulator.language.ir import (
+    CALLS,
     COMPARISONS,
     METHODS,
     Call,
@@ -28,11 +29,13 @@ from simulator.schema import FIELDS
 
 BATCH_FIELDS = [f for f in FIELDS if f[0] == "b"]
 STATIC_FIELDS = [f for f in FIELDS if f[0] == "s" and f[1] != "reference_step_us"]
+DRAWN = ("max", "min", "sqrt")  # the functions that every program may have
+OTHERS = tuple(name for name in CALLS if name not in DRAWN)
 REQUEST_FIELDS = [("r", "input_len"), ("s", "reference_step_us")]
 
 
 def random_expression(rng: Random, depth: int, leaves: Sequence[Expr], calls: Sequence[str] = ()) -> Expr:
-    """An expression of the leaves and literals, over every operator, of the calls to the maths library only `calls`."""
+    """An expression of the leaves and literals, over every operator and the functions DRAWN; of OTHERS only `calls`."""
     if depth == 0 or rng.random() < 0.1:
         return rng.choice(leaves) if rng.random() < 0.85 else Number(rng.choice((0.0, 1.0, 2.0, 0.5)))
 
@@ -52,7 +55,7 @@ def random_expression(rng: Random, depth: int, leaves: Sequence[Expr], calls: Se
         return Choose(Compare(rng.choice(COMPARISONS), below(), below()), below(), below())
     name = rng.choice(calls)
     if name != "pow":
-        return Call(name, (below(),))
+        return Call(name, tuple(below() for _ in range(CALLS[name][0])))
     exponent = rng.choice([leaf for leaf in leaves if isinstance(leaf, Const)] or [Number(0.5), Number(2.0)])
     return Call(name, (below(), Neg(exponent) if rng.random() < 0.3 else exponent))
 

