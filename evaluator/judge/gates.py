@@ -1,8 +1,6 @@
 """Gates that a program must pass before it is scored, on synthetic batches; a complaint names the batch that shows it.
 
-    finite    every time is finite, a step within [1, 10^10] us, an overhead within [0, 10^10]               (INV-M-1)
-    monotone  a step gets no shorter with more tokens or context; under 5 % of pairs of steps may violate it (INV-M-5)
-    growth    a step of twice the requests, tokens and context takes at most 4.5 times as long
+GATES says what each of them asks; `finite` is INV-M-1 of docs/language.md, `monotone` INV-M-5.
 
 Programs are deterministic and free of side effects (INV-M-2, INV-M-3) without a gate: the language has neither state
 nor randomness.
@@ -29,6 +27,12 @@ MOST_GROWTH = 4.5  # attention over twice the tokens in twice the context is 4 t
 PROMPTS = (1, 512, 4096, 131072)  # tokens, for queueing_time
 OVERHEADS = (*(f"queueing of a prompt of {n} tokens" for n in PROMPTS), "an output token", "a completion")
 ROUNDING = 1e-9  # relative: rounding in float64 is no violation
+# What each gate asks of a program, in the order in which `judge` applies them.
+GATES = {
+    "finite": "every step takes between 1 and 10^10 us, every other method between 0 and 10^10 us",
+    "monotone": f"more tokens or context never take less time, except in {100 * MOST_VIOLATIONS:g} % of pairs",
+    "growth": f"twice the requests, tokens and context take at most {MOST_GROWTH:g} times as long",
+}
 
 FactsByDeployment = Mapping[str, Mapping[str, float]]  # deployment, as complaints name it -> its s. fields
 Theta = tuple[float, ...]  # the values of a program's constants
@@ -113,11 +117,13 @@ def _complaint(deployments: Sequence[str], names: Sequence[str], times_us: np.nd
         return ""
     d, i = divmod(int(inside.argmin()), len(names))
     x, least = times_us[d, i], least_us[i]
-    what = f"{deployments[d]}, {names[i]}: {'the step would last' if least else 'would take'} {x:g} us"
-    return f"{what}: it must be finite and within {least:g} and 1e10: {_remedy(x)}"
+    took = "gives no number" if np.isnan(x) else f"{'the step would last' if least else 'would take'} {x:g} us"
+    return f"{deployments[d]}, {names[i]}: {took}: it must be finite and within {least:g} and 1e10: {_remedy(x)}"
 
 
 def _remedy(x: float) -> str:
+    if np.isnan(x):
+        return "keep every part finite, since inf - inf, inf / inf and 0 * inf are no numbers"
     if x < 0.0:
         return "subtract less, or take the max with a constant"
     return "add a constant, or take the max with one" if x < 1.0 else "lower a constant, or let it grow more slowly"

@@ -19,6 +19,7 @@ from commands import commands
 from paths import ROOT
 
 from evaluator.experiments import bundled_experiments, hardware_table, model_table
+from evaluator.judge.gates import GATES
 from evaluator.traces.read import files_beside
 from evolve.cli import entry
 from evolve.program.cases import read_case
@@ -309,6 +310,10 @@ def test_lists_of_functions_are_those_of_the_language() -> None:
     assert names_in(task, r"Expressions: \+ - \* /, (.*?), `x if") == set(CALLS)
     assert names_in(task, r"are pure numbers; (.*?) take pure") == set(pure)
     assert names_in(host, r"equal to the microsecond, unless a program calls (.*?) or reads") == set(LIBRARY)
+
+
+def test_the_glossary_names_every_gate() -> None:
+    assert f"before it is scored: {', '.join(GATES)}." in (ROOT / "docs" / "glossary.md").read_text("utf-8")
 
 
 def refused(expression: str) -> str:

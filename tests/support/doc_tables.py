@@ -21,6 +21,7 @@ from evaluator import known
 from evaluator.experiments import hardware_table, model_table
 from evaluator.fit import problem
 from evaluator.fit.steps import step_positions
+from evaluator.judge.gates import GATES
 from evolve.cli import entry
 from evolve.frames import ablation as ablation_frames
 from evolve.frames import constants as constant_frames
@@ -398,6 +399,11 @@ def required_keys() -> list[str]:
     return [*LEAST, *workload, *stage, *prefix, *session]
 
 
+def gates_table() -> str:
+    """The gates, and what each asks."""
+    return table(("gate", "a program passes if"), [(code(name), prose(asked)) for name, asked in GATES.items()])
+
+
 def experiments_table() -> str:
     """The keys of an experiments file."""
     keys, required, example = experiment_keys(), required_keys(), least_experiment()
@@ -588,6 +594,7 @@ TABLES = {
     "experiments file": experiments_table,
     "config.json": config_keys_table,
     "limits": limits_table,
+    "gates": gates_table,
     "methods": methods_table,
     "operators": operators_table,
     "commands": commands_table,

@@ -11,6 +11,7 @@ import click
 import pytest
 import yaml
 
+from evaluator.judge.gates import GATES
 from evolve.cli import cli, run_command
 from evolve.program import predict_view
 from evolve.report.table import Table
@@ -648,12 +649,10 @@ def test_check_lists_gates_units_and_what_a_fit_would_move(files: Path, capsys: 
     status, out, _ = run(capsys, "check", str(files / "p.py"), "--physics")
     assert "e = 1.3 lies outside 0.01 to 1: a fit of it moves it in" in out
     for name in (
-        "finite",
+        *GATES,
         "deterministic",
         "pure",
         "quick",
-        "monotone",
-        "growth",
         "roofline",
         "parallel",
         "sublinear",
