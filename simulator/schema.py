@@ -16,7 +16,10 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
     """A field. `learned_from` names what shows it in a real server: attributes of its traces (evolve.ingest.read), or
-    a file or option; "" for what has a formula or a curve, or is computed from other fields."""
+    a file or option; "" for what has a formula or a curve, or is computed from other fields.
+
+    A batch field whose name begins with `kernel_` is one of measured kernels: it belongs to KERNELS, not to PHYSICAL.
+    """
 
     scope: str
     name: str

@@ -1,6 +1,7 @@
 """The tests compute as the command line does. Finished runs that tests only read are made once a session."""
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -18,6 +19,7 @@ os.environ["EVOLVE_MODELS"] = str(Path(tempfile.gettempdir()) / f"evolve-tests-{
 # Commands are suggested by the name that they are called by: here a shell finds `evolve`, as after activating .venv.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 # Sentences are in lines that fit the terminal; here they have room, except where a test sets another width.
+WIDTH = shutil.get_terminal_size().columns  # of pytest's own lines
 os.environ["COLUMNS"] = "1000"
 # Many tests interrupt a command. Where these tests were started with SIGINT ignored, as `nohup` in a script does, the
 # command would inherit that and never end.
@@ -30,7 +32,10 @@ settings.register_profile("all", max_examples=2000, deadline=None)
 settings.load_profile("daily")
 
 
+@pytest.hookimpl(trylast=True)  # after the reporter is made, which workers lack
 def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.has_plugin("terminalreporter"):
+        config.get_terminal_writer().fullwidth = WIDTH
     if getattr(config.option, "numprocesses", None):  # before the workers start, and not in them
         import compiled  # needs numpy, after `settle`
 

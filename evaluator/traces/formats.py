@@ -38,9 +38,13 @@ AZURE = {"input_len": "ContextTokens", "output_len": "GeneratedTokens"}
 AZURE_TIME = "TIMESTAMP"
 BURSTGPT = {"arrival_s": "Timestamp", "input_len": "Request tokens", "output_len": "Response tokens"}
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+# The published formats, as help and complaints name them: the columns by which a CSV file is known to be of one; none
+# where the ending tells.
 PUBLISHED = {
-    "a trace of Azure": (AZURE_TIME, *AZURE.values()),
-    "a trace of BurstGPT": tuple(BURSTGPT.values()),
+    "Mooncake": (),
+    "Azure": (AZURE_TIME, *AZURE.values()),
+    "BurstGPT": tuple(BURSTGPT.values()),
+    "vLLM's benchmark": (),
 }
 
 
@@ -70,11 +74,11 @@ def _csv(path: Path) -> Rows:
     def line(i: int) -> str:
         return f"{path}:{_line(path, i + 1)}"  # below the header
 
-    if AZURE_TIME in names and set(AZURE.values()) <= set(names):
+    if set(PUBLISHED["Azure"]) <= set(names):
         kinds = {AZURE_TIME: pa.string(), **dict.fromkeys(AZURE.values(), pa.float64())}
         found = read_columns(path, names, kinds, ())
         return Rows({"arrival_s": seconds_of(found[AZURE_TIME], AZURE_TIME, line), **_renamed(found, AZURE)}, line)
-    if set(BURSTGPT.values()) <= set(names):
+    if set(PUBLISHED["BurstGPT"]) <= set(names):
         found = read_columns(path, names, dict.fromkeys(BURSTGPT.values(), pa.float64()), ())
         return Rows(_renamed(found, BURSTGPT), line)
     aliases = OURS if "start_s" in names else {name: name for name in COLUMNS}
@@ -195,9 +199,9 @@ def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> N
             for whose, needed in PUBLISHED.items():
                 if set(needed) & set(names):
                     lost = next(name for name in needed if name not in names)
-                    known = ", ".join(needed)
-                    raise InputError(f"{path}: the column {lost} is missing among {text}: {whose} has {known}")
-            known = "arrival_s, input_len, output_len; or Mooncake, Azure, BurstGPT, vLLM's benchmark"
+                    known = f"a trace of {whose} has {', '.join(needed)}"
+                    raise InputError(f"{path}: the column {lost} is missing among {text}: {known}")
+            known = f"{', '.join(NEEDED)}; or {', '.join(PUBLISHED)}"
             raise InputError(f"{path}: the column {aliases[own]} is missing among {text}: a trace has {known}")
     if twice := [name for name in aliases.values() if list(names).count(name) > 1]:
         raise InputError(f"{path}: has the column {twice[0]} twice: leave one out")

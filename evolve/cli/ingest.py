@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from evaluator.traces.formats import PUBLISHED
 from evolve import __version__
 from evolve.cli.endings import print_json, resumable
 from evolve.cli.options import two_files
@@ -24,8 +25,8 @@ from simulator.errors import InputError
 @click.command()
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="FOLDER...")
 @click.option("--trace", "traces", metavar="FILE", multiple=True, type=click.Path(path_type=Path),
-              help="Instead of folders: recorded requests as CSV, parquet, or of Mooncake, Azure, BurstGPT, vLLM's "
-              "benchmark (repeatable, and several files may follow one).")  # fmt: skip
+              help=f"Instead of folders: recorded requests as CSV, parquet, or of {', '.join(PUBLISHED)} (repeatable, "
+              "and several files may follow one).")  # fmt: skip
 @click.option("--tracev2", "recordings", nargs=2, metavar="HEADER DATA", multiple=True, type=click.Path(path_type=Path),
               callback=two_files,
               help="Instead of folders: a trace that the host observed, YAML and CSV (repeatable).")  # fmt: skip

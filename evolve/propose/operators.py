@@ -54,6 +54,7 @@ T = TypeVar("T")
 
 _KERNELS = frozenset(Field("b", name) for name in KERNELS)
 _THRESHOLDS = ("prefill_reqs", "prefill_tokens", "batch_size", "tokens", "kv_mean", "kv_sum", "decode_reqs")
+_PRESENT = ("prefill_reqs", "prefill_tokens")  # of these: their natural threshold is whether there is any prefill
 _COUNTS = ("batch_size", "tokens", "tp_log2", "layers", "prefill_reqs")
 TYPICAL_STEP_US = 1e4
 NEW_SHARE = 0.03  # start value of a new term, as a share of a typical step
@@ -141,8 +142,8 @@ def threshold(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | No
         return None
     path, field = _pick(paths, rng), counts[rng.integers(len(counts))]
     term = get(d.expr, path)
-    limit: Expr = Number(0.0)  # of prefill fields, whose natural threshold is whether there is any prefill
-    if not field.name.startswith("prefill"):
+    limit: Expr = Number(0.0)
+    if field.name not in _PRESENT:
         name = fresh(d, f"{field.name}_limit")
         size = words.typical[field.scope, field.name] * float(rng.choice([0.25, 0.5, 1.0, 1.5]))
         d = d.with_constant(Constant(name, _round(size), unit_of(field, {})))

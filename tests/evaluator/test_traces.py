@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from trace_tables import AZURE, BENCHMARK, BURSTGPT, HEAD, MOONCAKE, complaint, experiment, lines, trace_of, written
 
+from evaluator.traces import formats
 from evaluator.traces.read import files_beside, read_trace
 from simulator.errors import InputError
 from simulator.experiment.load import load_of
@@ -192,6 +193,16 @@ def test_another_model_than_that_of_the_file_is_noted(model: str, said: str, not
     notes = experiment(tmp_path, {"trace": "b.json"}, model=model).notes
     assert [each for each in notes if each.startswith("b.json was")] == ([ANY] if note else [])
     assert note is None or notes[0].endswith(note)
+
+
+def test_no_csv_format_is_taken_for_another() -> None:
+    """Formats are tried in turn, so none may be known by columns that another one has, too."""
+    ours, written_by_ingest = {*formats.COLUMNS}, {*formats.OURS.values()}
+    known_by = {name: {*columns} for name, columns in formats.PUBLISHED.items() if columns}
+    known_by |= {"ours": {*formats.NEEDED}, "requests": {formats.OURS[name] for name in formats.NEEDED}}
+    for name, columns in known_by.items():
+        for other, theirs in (known_by | {"ours": ours, "requests": written_by_ingest}).items():
+            assert name == other or not columns <= theirs, (name, other)
 
 
 DAMAGED: list[tuple[str, Any, str]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shlex
 from pathlib import Path
 
@@ -15,6 +16,13 @@ from simulator.text import visible
 # ESC, CSI, DEL, bell, a bidi override and an isolate, the separators of lines, a lone surrogate, a zero-width space
 HOSTILE = "a\x1b[31mb\x9b1mc\x7f\x07\u202e\u2066\u2028\u2029\x85\udcff\u200bz"
 SHOWN = r"a\x1b[31mb\x9b1mc\x7f\x07\u202e\u2066\u2028\u2029\x85\udcff\u200bz"
+
+
+def test_pytests_own_lines_are_as_wide_as_its_terminal(request: pytest.FixtureRequest) -> None:
+    """COLUMNS is for the commands under test alone. The workers of pytest-xdist print nothing."""
+    config = request.config
+    if config.pluginmanager.has_plugin("terminalreporter"):
+        assert config.get_terminal_writer().fullwidth < int(os.environ["COLUMNS"])
 
 
 def test_hidden_characters_become_visible_and_all_others_stay() -> None:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from grown import RUNS, SEEDS, WORDS
 
+from evaluator.experiments import bundled_experiments
 from evolve.propose.offline import BENDING, CHANGES, PROBING, propose
 from evolve.propose.restrictions import context_degree
 from evolve.propose.terms import coefficient_unit, draft, function_of, get, join, sites, split, summands
 from evolve.propose.vocabulary import Vocabulary, field_set, vocabulary
-from evolve.run.config import OPERATORS
+from evolve.run.config import FIELD_SETS, OPERATORS
 from simulator.fields import Active, BatchFields
 from simulator.language import units
 from simulator.language.evaluate import evaluate
@@ -71,6 +72,16 @@ def test_beside_kernels_a_program_counts_all_of_them_in_every_step() -> None:
         products = [[normal.atoms[a] for a, _ in product] for product, _ in normal.function(child.functions[0])]
         fields = [[atom.name for atom in atoms if atom.kind == "field"] for atoms in products]
         assert kernels <= {names[0] for names in fields if len(names) == 1}, i
+
+
+def test_every_offered_field_has_a_size_on_the_typical_batch() -> None:
+    """Start values of constants are computed from it: a field of size 0 would get one that says nothing."""
+    unusual = {"b.uncaptured", "b.kernel_moe_quantized_us"}  # a chunk beyond the graphs; weights that few models have
+    for allowed in FIELD_SETS:
+        words = vocabulary(bundled_experiments(), allowed)
+        offered = {*words.step, *words.queueing, *words.norms, *(f for scale in words.scales for f in scale)}
+        without = {f"{f.scope}.{f.name}" for f in offered if not words.typical[f.scope, f.name] > 0.0}
+        assert without <= unusual, allowed
 
 
 def test_every_operator_has_a_weight_and_every_weight_an_operator() -> None:
