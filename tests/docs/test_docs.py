@@ -312,6 +312,17 @@ def test_lists_of_functions_are_those_of_the_language() -> None:
     assert names_in(host, r"equal to the microsecond, unless a program calls (.*?) or reads") == set(LIBRARY)
 
 
+def test_every_recipe_ends_with_tests_that_exist() -> None:
+    recipes = (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("\n## Recipes\n")[1].split("\n### ")[1:]
+    for recipe in recipes:
+        _, *args = shlex.split(recipe.rstrip().rsplit("\n", 1)[-1].strip("`"))
+        assert args[:3] == ["-m", "pytest", "-q"] and args[-2] == "-k", recipe
+        tests = "\n".join((ROOT / path).read_text("utf-8") for path in args[3:-2])
+        names = re.findall(r"^def (test_\w+)", tests, re.MULTILINE)
+        for words in args[-1].split(" or "):
+            assert any(words in name for name in names), (recipe.split("\n")[0], words)
+
+
 def test_the_glossary_names_every_gate() -> None:
     assert f"before it is scored: {', '.join(GATES)}." in (ROOT / "docs" / "glossary.md").read_text("utf-8")
 
