@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from evaluator.traces.arrivals import in_milliseconds
 from evaluator.traces.csv import header, read_columns
 from evaluator.traces.formats import read_rows
 from evaluator.traces.rows import Rows
@@ -56,6 +57,7 @@ def read_trace(path: Path, name: str, window_s: float | None = None, window_requ
     kept = _with_tokens(rows, path)
     number = partial(_column, rows, kept)
     arrival_s = number("arrival_s", -MOST_ABOUT, MOST_ABOUT, "seconds")
+    doubts = in_milliseconds(arrival_s, name) if rows.own else ()
     arrival_s = arrival_s - arrival_s.min()
     if (late := arrival_s > LATEST_S).any():
         place = rows.place(int(kept[int(late.argmax())]))
@@ -89,7 +91,7 @@ def read_trace(path: Path, name: str, window_s: float | None = None, window_requ
         content = file_digest(file, "sha256").hexdigest()
     digest = sha256(f"{content} {window_s} {window_requests}".encode()).hexdigest()[:16]
     recorded = _recorded(optional, lambda i: rows.place(int(kept[i])))
-    notes = (*_notes(rows, kept, name), *_alone(requests, recorded, name))
+    notes = (*_notes(rows, kept, name), *(doubts or _alone(requests, recorded, name)))
     return Trace(name, digest, requests, recorded, notes, len(rows) - len(kept), rows.model)
 
 

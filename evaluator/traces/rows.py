@@ -17,7 +17,7 @@ class Rows:
 
     `place(i)` names row i in messages. hashes: the numbers of each row's pieces, in a flat array, and where each row's
     begin; `hash_tokens` the tokens of a piece. `about`: what a reader of results must know. `model`: what served the
-    requests, "" where the file does not say.
+    requests, "" where the file does not say. `own`: whether it has our columns, which anybody may write.
     """
 
     columns: dict[str, np.ndarray]
@@ -26,6 +26,7 @@ class Rows:
     hash_tokens: int = MOONCAKE_TOKENS
     about: tuple[str, ...] = field(default=())
     model: str = ""
+    own: bool = False
 
     def __len__(self) -> int:
         return len(self.columns["arrival_s"])

@@ -11,6 +11,7 @@ import numpy as np
 from evaluator.deployments import facts_of, named_deployment
 from evaluator.digests import data_hash
 from evaluator.experiments import hardware_table
+from evaluator.traces.arrivals import in_milliseconds
 from evolve.program.cases import Case, program_text, read_case, read_trace
 from evolve.program.emit import beyond_fit, unlike_host
 from evolve.run.files import digest_of
@@ -20,6 +21,7 @@ from simulator.errors import InputError
 from simulator.experiment.experiment import Engine, Experiment
 from simulator.experiment.facts import omitted
 from simulator.experiment.load import Limits, Load, load_of
+from simulator.experiment.trace import Trace
 from simulator.language.complete import DEFAULTS
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
@@ -71,7 +73,7 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Nam
         seeds=(),
         where=str(trace_path),
         files=(case_path, trace_path),
-        warnings=warnings,
+        warnings=(*in_milliseconds(requests.arrival_us / 1e6, trace_path.name), *warnings),
     )
 
 
@@ -151,6 +153,8 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> Work:
     program = source.complete
     load = load_of(experiment, seed)
     bound = bind(assemble(program), program.theta, experiment.facts)
+    source_of_load = experiment.workload.source
+    of_trace = source_of_load.notes if isinstance(source_of_load, Trace) else ()
     return Work(
         load=load,
         bound=bound,
@@ -158,5 +162,5 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> Work:
         data=data_hash([experiment]),
         seeds=(seed,),
         where=experiment.id,
-        warnings=(*source.cautions, *omitted(experiment.facts), *unlike_host([experiment])),
+        warnings=(*of_trace, *source.cautions, *omitted(experiment.facts), *unlike_host([experiment])),
     )

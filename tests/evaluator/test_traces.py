@@ -127,6 +127,32 @@ def test_arrivals_in_milliseconds_are_noted(tmp_path: Path) -> None:
     assert trace_of(tmp_path, "t.csv", "\n".join([HEAD + ",e2e_ms", *seconds])).notes == ()
 
 
+MS = "if they are ms, divide the column by 1,000"
+
+
+@pytest.mark.parametrize(
+    ("first", "gap", "requests", "said"),
+    [
+        (0, 500, 2000, f"arrival_s of t.csv spans 999,500 s, 12 days, and its 2,000 requests come 500 s apart (median): {MS}"),
+        (7, 20_000, 300, f"arrival_s of t.csv spans 5,980,000 s, 69 days, and its 300 requests come 20,000 s apart (median): {MS}"),
+        (1.75e12, 50, 10, f"arrival_s of t.csv begins at 1750000000000, which is no date in seconds since 1970: {MS}"),
+        (0, 1200, 504, None),  # three an hour, for a week
+        (1.75e9, 1200, 2160, None),  # for a month, by the clock
+        (0, 60, 5000, None),
+    ],
+)  # fmt: skip
+def test_arrivals_that_are_hardly_seconds_are_noted_without_latencies(
+    first: float, gap: float, requests: int, said: str | None, tmp_path: Path
+) -> None:
+    rows = [f"{first + gap * i:.0f},100,50" for i in range(requests)]
+    assert trace_of(tmp_path, "t.csv", "\n".join([HEAD, *rows])).notes == ((said,) if said else ())
+
+
+def test_nights_without_requests_are_no_milliseconds(tmp_path: Path) -> None:
+    rows = [f"{86_400 * (i // 100) + 20 * (i % 100)},100,50" for i in range(9000)]
+    assert trace_of(tmp_path, "t.csv", "\n".join([HEAD, *rows])).notes == ()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "notes"),
     [

@@ -396,3 +396,11 @@ def test_the_only_experiment_of_a_file_needs_no_name(tmp_path: Path, capsys: pyt
     at = "--experiments", str(ROOT / "configs" / "experiments_h100.yaml"), "--deployment", "llama-2-7b,H100"
     assert run_command(["emit", "floor", *at, "--out", str(tmp_path / "no")]) == 2
     assert "--experiments needs --id" in capsys.readouterr().err
+
+
+def test_a_trace_that_looks_like_milliseconds_is_said(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{500 * i},20,3" for i in range(1000)]
+    (files / "trace.csv").write_text("\n".join(["arrival_s,input_len,output_len", *rows]))
+    status, _, err = simulate(capsys, *BOTH)
+    assert status == 0
+    assert "evolve: warning: arrival_s of trace.csv spans 499,500 s, 6 days, and its 1,000 requests come 500 s apart" in err
