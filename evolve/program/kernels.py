@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,8 @@ from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts, omitted
 from simulator.fields import Active, BatchFields
 from simulator.json import JsonObject
-from simulator.kernels.curves import Operation, kernels
-from simulator.kernels.roofline import LAUNCH_US
+from simulator.kernels.curves import Deployed, Operation, kernels
+from simulator.kernels.roofline import LAUNCH_US, NEAREST
 from simulator.kernels.tables import names, tables
 from simulator.knots import curve
 from simulator.language.evaluate import value
@@ -140,7 +140,7 @@ def breakdown(model: str, hardware: str, tp: int, context: int) -> Breakdown:
     assert deployed is not None
     rows = tuple(_row(o, steps, facts) for o in kernels(deployed).operations)
     bounds = tuple(roofline_us(step.batch, facts) for step in steps)
-    notes = _notes(steps, facts, "generation_config" in config)
+    notes = (*_notes(steps, facts, "generation_config" in config), *_too_fast(steps, rows))
     return Breakdown(model, str(gpu["name"]), deployed.gpu.tables, tp, steps, rows, bounds, notes)
 
 
@@ -178,6 +178,35 @@ def _notes(steps: tuple[Step, ...], facts: Facts, sampling: bool) -> tuple[str, 
         f"{room // (s.context + 1)} such requests"
         for s in short
     )  # fmt: skip
+
+
+def _too_fast(steps: tuple[Step, ...], rows: tuple[OperationTimes, ...]) -> list[str]:
+    """A line for each operation of the nearest shape that is below the datasheet's bound, at the step where it is so
+    the most."""
+    lines = []
+    for times in rows:
+        shares = [us / least if least else 1.0 for us, least in zip(times.us, times.datasheet_us, strict=True)]
+        i = min(range(len(steps)), key=lambda i: shares[i])
+        if times.operation.timing.kind == NEAREST and shares[i] < 1.0:
+            lines.append(
+                f"{times.name}: {_us(times.us[i])} us at {steps[i].name} are below the {_us(times.datasheet_us[i])} us "
+                "that its bytes or FLOPs take at the GPU's peaks: the nearest measured shape's efficiency is too "
+                "high for this one, which takes longer"
+            )
+    return lines
+
+
+def faster_than_datasheet(deployed: Deployed, curves: Collection[str]) -> dict[str, float]:
+    """By operation of these `curves`, the lowest share of the datasheet's bound, launches left out, of those that have
+    the efficiency of the nearest measured shape and are below it."""
+    shares: dict[str, float] = {}
+    for o in kernels(deployed).operations:
+        bound = o.timing.bound_us - (0.0 if o.curve in _NO_LAUNCH else LAUNCH_US)
+        known = bound > 0.0
+        share = float((o.timing.us[known] / bound[known]).min(initial=1.0))
+        if o.curve in curves and o.timing.kind == NEAREST and share < 1.0:
+            shares[_NAME.get(o.curve, o.name)] = share
+    return shares
 
 
 def print_kernels(breakdown: Breakdown) -> None:

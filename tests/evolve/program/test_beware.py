@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from commands import evolve, refused
 
-from evaluator.experiments import bundled_experiments
+from evaluator.experiments import bundled_experiments, load_experiments
 from evaluator.score import predictions, score_set
-from evolve.program.beware import contradicted, warnings
+from evolve.program.beware import about, contradicted, warnings
 from evolve.run.program import load
 from simulator.experiment.experiment import Observation, Statistic
 
@@ -348,3 +348,19 @@ experiments:
     assert 1900 < found["predicted"]["e2e_ms"]["mean"] < 2400
     said = [line for line in found["warnings"] if "of later turns come before the answer to the turn before" in line]
     assert [re.match(share, line) is not None for line in said] == [True] * bool(share)
+
+
+def test_experts_that_beat_the_datasheet_are_said_of_a_program_that_reads_kernels_alone(tmp_path: Path) -> None:
+    experts = {
+        "model_type": "deepseek_v2", "hidden_size": 2048, "num_hidden_layers": 27, "num_attention_heads": 16,
+        "intermediate_size": 10944, "moe_intermediate_size": 1408, "n_routed_experts": 64, "n_shared_experts": 2,
+        "num_experts_per_tok": 6, "first_k_dense_replace": 1, "vocab_size": 102400, "max_position_embeddings": 4096,
+    }  # fmt: skip
+    load_of_one = {"name": "w", "stages": [{"rate": 1, "duration_s": 60}], "prompt_len": 100, "output_len": 100}
+    entry = {"id": "e", "model": "small", "model_config": experts, "hardware": "H100", "workload": load_of_one}
+    (tmp_path / "e.yaml").write_text(json.dumps({"version": 1, "experiments": [entry]}), "utf-8")
+    experiments = load_experiments(tmp_path / "e.yaml")
+    (tmp_path / "p.py").write_text("def step_time(b, s):\n    return max(1000, 10 * b.decode_reqs)\n", "utf-8")
+    start = "routed experts of small on 1 H100-SXM-80GB are taken as up to 19 % faster than bytes and FLOPs take"
+    assert [line[: len(start)] for line in about(load("champion"), experiments) if "routed" in line] == [start]
+    assert not [line for line in about(load(str(tmp_path / "p.py")), experiments) if "routed" in line]
