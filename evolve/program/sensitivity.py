@@ -199,14 +199,12 @@ def _effect_of_switch(question: _Question, written: Written, setting: str, own: 
     also: dict[str, int] = {}
     longest = int(e.facts["max_model_len"])
     if setting == "chunked_prefill" and on and e.engine.max_num_batched_tokens < longest:
-        # Without chunked prefill vLLM needs this budget. To show the switch alone, the other side has it too.
+        # Without chunked prefill vLLM needs this budget: who switches it off has to raise the budget, too.
         also = {"max_num_batched_tokens": longest}
-    deployed, reference = _changed(written, setting, not on, also), own
+    deployed = _changed(written, setting, not on, also)
     if isinstance(deployed, InputError):
         return Effect(setting, on, (Point(not on, impossible=str(deployed)),), None)
-    if also:
-        reference = _outcome(question, redeployed(written, also, e.id))
-    return Effect(setting, on, (_point(not on, _outcome(question, deployed), reference, also),), None)
+    return Effect(setting, on, (_point(not on, _outcome(question, deployed), own, also),), None)
 
 
 def _point(value: int | bool, outcome: _Outcome, reference: _Outcome, also: Mapping[str, int] = NOTHING_ELSE) -> Point:

@@ -28,8 +28,8 @@ class Point:
     `impossible` says why there can be no such deployment; nothing else is known then. figures_ms and change_pct are by
     intervals.FIGURES: means over arrival seeds, and changes in percent against the setting's own value; None where no
     request completes. fails: why the deployment does not keep up (sweep_result.QUEUE, LOST, NOTHING). outside: where it
-    lies beyond the fitted runs, a line each; None if these are unknown. also: settings that both sides of the
-    comparison have instead of the experiment's own.
+    lies beyond the fitted runs, a line each; None if these are unknown. also: other settings that change with this one,
+    as vLLM does not start without.
     """
 
     value: int | bool

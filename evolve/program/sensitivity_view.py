@@ -126,8 +126,8 @@ def _spread(effects: Sequence[Effect], figure: str) -> str:
 
 
 def _said(of_one: Sensitivity) -> list[str]:
-    """Why values are impossible, what both sides of a comparison have in common, and where values lie outside: what the
-    experiment has in common with them is said first."""
+    """Why values are impossible, which settings change with them, and where values lie outside: what the experiment has
+    in common with them is said first."""
     said = [f"outside as it is: {line}" for line in of_one.outside or ()]
     return [*said, *(line for effect in of_one.effects for p in effect.points for line in _lines(effect, p, of_one))]
 
@@ -137,7 +137,7 @@ def _lines(effect: Effect, point: Point, of_one: Sensitivity) -> Iterable[str]:
     if point.impossible:
         yield f"impossible: {point.impossible}"
     if point.also:
-        yield f"{at}: compared under {_settings(point.also)}, which vLLM needs without chunked prefill"
+        yield f"{at}: with {_settings(point.also)}, which vLLM needs without chunked prefill"
     for line in _further(point, of_one):
         yield f"outside at {at}: {line}"
 
