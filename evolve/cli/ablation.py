@@ -7,7 +7,17 @@ from functools import partial
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import Tables, caps_options, experiments_for, ids_option, load, run_of, tables_options
+from evolve.cli.options import (
+    Tables,
+    caps_options,
+    experiments_for,
+    ids_option,
+    load,
+    quiet,
+    quiet_option,
+    run_of,
+    tables_options,
+)
 from evolve.cli.pools import Where, pool_options
 from evolve.program.ablation import ablate as ablate_parts
 from evolve.program.ablation_view import print_ablation
@@ -21,6 +31,7 @@ from evolve.program.ablation_view import print_ablation
 @tables_options("a row for each part as CSV")
 @partial(pool_options, default=1)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@quiet_option
 @caps_options
 def ablate(
     program: str, experiments: str | None, ids: tuple[str, ...], tables: Tables, where: Where, as_json: bool,
@@ -40,7 +51,7 @@ def ablate(
     source = load(program, caps)
     run = None if experiments or ids else run_of(source)
     chosen = run.experiments()[0] if run else experiments_for(source, experiments, ids)
-    with where.pool(quiet=False) as pool:
+    with where.pool(quiet()) as pool:
         result = ablate_parts(source, chosen, pool)
     tables.write("ablation", "ablation", result)
     if tables.on_stdout:

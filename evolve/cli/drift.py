@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, ids_option, load, named_experiments
+from evolve.cli.options import caps_options, ids_option, load, named_experiments, quiet_option
 from evolve.program.drift import NONE
 from evolve.program.drift import drift as drift_of
 from evolve.program.drift_view import print_drift
@@ -16,6 +16,7 @@ from evolve.program.drift_view import print_drift
 @click.option("--experiments", metavar="FILE", required=True, help="The new runs, with observations.")
 @ids_option()
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@quiet_option
 @caps_options
 def drift(program: str, experiments: str, ids: tuple[str, ...], as_json: bool, caps: dict[str, int]) -> int:
     """Check new runs for drift: do a program's constants, and its form, still hold?

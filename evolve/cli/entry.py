@@ -1,7 +1,7 @@
 """The entry point: the group of all commands, and the one place where errors become a line and an exit status.
 
 Exit status: 0 done; 1 failed, a gate said no, or no language model answered; 2 anything the user supplied was wrong;
-130 interrupted.
+130 interrupted; 141 nobody reads standard output any more, as after `| head`.
 """
 
 from __future__ import annotations
@@ -163,9 +163,15 @@ def main() -> None:
     status = fail("standard output is closed: send it to a file", 1) if closed else run_command(sys.argv[1:])
     try:
         sys.stdout.flush()
+    except Unread:
+        status = _unread()
     except OSError as e:  # what was printed last did not fit
         status = _failed(e)
     sys.exit(status)
+
+
+class Unread(Exception):
+    """Nobody reads standard output any more. It is no OSError: click and rich would end with status 1."""
 
 
 class _Output(io.FileIO):
@@ -174,6 +180,8 @@ class _Output(io.FileIO):
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
+        except BrokenPipeError:
+            raise Unread from None
         except OSError as e:
             raise OSError(e.errno, e.strerror, STDOUT) from None
 
@@ -222,6 +230,8 @@ def run_command(args: list[str]) -> int:
         return fail("something that was read is nested too deeply: flatten it", 1)
     except (KeyboardInterrupt, click.Abort):
         return fail("interrupted", 130)
+    except Unread:
+        return _unread()
     except OSError as e:
         return _failed(e)
 
@@ -244,7 +254,16 @@ def _in_plain_words(error: click.UsageError) -> str:
 def _failed(error: OSError) -> int:
     """The exit status after a file, or standard output, could not be read or written; one line names which."""
     if error.filename == STDOUT:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer goes nowhere
-        if isinstance(error, BrokenPipeError):
-            return 1  # a reader that has seen enough, such as `head`, needs no message
+        _forget_output()
     return fail(f"{error.filename or 'a file could not be written'}: {error.strerror or error}", 1)
+
+
+def _unread() -> int:
+    """The exit status after a reader that has seen enough, such as `head`, which needs no message."""
+    _forget_output()
+    return 128 + signal.SIGPIPE
+
+
+def _forget_output() -> None:
+    """What is left in the buffer of standard output goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -35,13 +35,24 @@ FORMATS = {
 }
 
 
-def _quiet() -> bool:
+def quiet() -> bool:
     """Whether the command that is running was asked to be quiet."""
     context = click.get_current_context(silent=True)
     return bool(context and context.params.get("quiet"))
 
 
-tell_compilation(_quiet)  # all commands that replay import this module
+tell_compilation(quiet)  # all commands that replay import this module
+
+
+def quiet_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --quiet, which `quiet` returns while the command runs."""
+
+    @click.option("--quiet", is_flag=True, help="No progress line.")
+    @wraps(command)
+    def with_quiet(quiet: bool, **options: Any) -> Any:
+        return command(**options)
+
+    return with_quiet
 
 
 def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:

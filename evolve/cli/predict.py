@@ -15,6 +15,8 @@ from evolve.cli.options import (
     list_option,
     load,
     named_experiments,
+    quiet,
+    quiet_option,
     tables_options,
     written_and_named,
 )
@@ -87,6 +89,7 @@ def _planned(
 @click.option("--against", metavar="PROGRAM", help="Compare with this program: predictions and errors side by side.")
 @tables_options("a row for each experiment, or each combination of --sweep, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
+@quiet_option
 @caps_options
 def predict(
     program: str, experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None,
@@ -145,7 +148,7 @@ def predict(
             raise InputError("--load tries the rates of one, two, three ... replicas: leave --sweep rate=... out")
         varied = sweeps or load_rps is not None
         loads = [planned] if planned else written_and_named(experiments, ids, as_planned if varied else None)
-        swept = predict_sweep(source, loads, arrival_seeds, axes, limits, Line(), load_rps)
+        swept = predict_sweep(source, loads, arrival_seeds, axes, limits, Line(quiet()), load_rps)
         tables.write("sweep", "sweep", swept)
         if as_json and not tables.on_stdout:
             print_json(swept.to_json())

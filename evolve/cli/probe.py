@@ -9,7 +9,15 @@ import click
 from evaluator.deployments import known_gpu, known_model
 from evaluator.experiments import raw_entries
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, ids_option, list_option, load, named_experiments, whole_names
+from evolve.cli.options import (
+    caps_options,
+    ids_option,
+    list_option,
+    load,
+    named_experiments,
+    quiet_option,
+    whole_names,
+)
 from evolve.program.loads import CANDIDATES, TARGETS, bases, grid, names
 from evolve.program.probe import print_probe, trusted
 from evolve.program.probe import probe as probe_runs
@@ -33,6 +41,7 @@ HEADER = "# Runs to measure, written by evolve probe: put what was measured unde
 @click.option("--budget-runs", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs to choose.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the chosen runs here, as an experiments file.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@quiet_option
 @caps_options
 def probe(
     program: str, experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None,

@@ -17,6 +17,8 @@ from evolve.cli.options import (
     list_option,
     load,
     named_experiments,
+    quiet,
+    quiet_option,
     tables_options,
 )
 from evolve.cli.pools import Where, pool_options
@@ -142,6 +144,7 @@ def check(
               "it; per model: a file each, NAME-MODEL.py.")  # fmt: skip
 @partial(pool_options, default=1)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@quiet_option
 @caps_options
 def fit(
     program: str, experiments: str | None, ids: tuple[str, ...], only: tuple[str, ...], scope: str | None,
@@ -196,7 +199,7 @@ def fit(
     else:
         runs, fitted = (), named_experiments(experiments, ids)
         files = {e.id: experiments for e in fitted if experiments}
-    with where.pool(quiet=False) as pool:
+    with where.pool(quiet()) as pool:
         result = calibrate(source, fitted, out, Settings(routes, own, only, runs, split, loss), pool)
     if as_json:
         print_json(result.to_json())
@@ -212,7 +215,7 @@ def _learning_curve(
     if useless := next((option for option, value in given.items() if value), None):
         raise InputError(f"--learning-curve fits a program many times in the usual way and writes nothing: leave out "
                          f"{useless}")  # fmt: skip
-    with where.pool(quiet=False) as pool:
+    with where.pool(quiet()) as pool:
         curve = learning_curve(source, experiments, pool)
     if as_json:
         print_json(curve.to_json())

@@ -5,7 +5,16 @@ from __future__ import annotations
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import Tables, caps_options, ids_option, load, tables_options, written_and_named
+from evolve.cli.options import (
+    Tables,
+    caps_options,
+    ids_option,
+    load,
+    quiet,
+    quiet_option,
+    tables_options,
+    written_and_named,
+)
 from evolve.program.sensitivity import sensitivity as measure
 from evolve.program.sensitivity_view import print_sensitivities
 from evolve.report.progress import Line
@@ -20,6 +29,7 @@ from evolve.report.progress import Line
 )
 @tables_options("a row for each value of a setting as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
+@quiet_option
 @caps_options
 def sensitivity(
     program: str, experiments: str | None, ids: tuple[str, ...], seeds: int, tables: Tables, as_json: bool,
@@ -37,7 +47,7 @@ def sensitivity(
     evolve sensitivity champion --experiments plan.yaml
     evolve sensitivity mine.py --experiments plan.yaml --csv sensitivity.csv
     """
-    result = measure(load(program, caps), written_and_named(experiments, ids), range(1, seeds + 1), Line())
+    result = measure(load(program, caps), written_and_named(experiments, ids), range(1, seeds + 1), Line(quiet()))
     tables.write("sensitivity", "sensitivity", result)
     if as_json and not tables.on_stdout:
         print_json(result.to_json())

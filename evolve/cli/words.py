@@ -35,19 +35,19 @@ blend RUN --top=ANY --out=FILE --json --max-operations=ANY --max-conditionals=AN
 fit PROGRAM --experiments=FILE --id=ANY... --only=ANY... --scope=shared|per-model --per-model=ANY...
     --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync
     --loss=relative|ridge|log|quantile --quantile=ANY --split --learning-curve --out=FILE --workers=ANY
-    --cluster=ANY --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+    --cluster=ANY --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 report RUN|PROGRAM --experiments=FILE --id=ANY... --only=ANY... --md --html=FILE --workers=ANY --cluster=ANY
     --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 predict PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --rate=ANY
     --prompt-len=ANY --output-len=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY...
-    --load=ANY --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY
+    --load=ANY --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 ablate PROGRAM --experiments=FILE --id=ANY... --csv=FILE --parquet=FILE --latex=FILE --workers=ANY
-    --cluster=ANY --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-drift PROGRAM --experiments=FILE --id=ANY... --json --max-operations=ANY --max-conditionals=ANY
+    --cluster=ANY --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+drift PROGRAM --experiments=FILE --id=ANY... --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
 sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
-    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 explain PROGRAM --experiments=FILE --id=ANY... --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
 diagnose PROGRAM --experiments=FILE --id=ANY... --json --max-operations=ANY --max-conditionals=ANY
@@ -55,7 +55,7 @@ diagnose PROGRAM --experiments=FILE --id=ANY... --json --max-operations=ANY --ma
 plot ANY... --kind=front|history|grid|fit|terms --out=FILE --experiments=FILE --id=ANY... --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY... --budget-runs=ANY
-    --out=FILE --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+    --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 ingest FOLDER... --trace=FILE... --tracev2=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY...
     --model-config=ANY... --workers=ANY --json --quiet
 leaderboard ANY... --add=ANY... --no-short-circuit --steps=FILE... --sync --experiments=FILE --id=ANY...

@@ -712,3 +712,19 @@ def test_a_search_by_language_models_needs_one(capsys: pytest.CaptureFixture[str
         status, _, err = run(capsys, "run", "--out", str(tmp_path / "run"), *args)
         assert status == 2 and "needs a model: give --llm provider/model" in err and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["predict", "fit", "probe", "sensitivity", "ablate", "drift", "validate", "run"])
+def test_commands_for_the_night_can_be_quiet(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None and any("--quiet" in option.opts for option in command.params)
+
+
+def test_a_quiet_sweep_says_nothing_on_stderr(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evolve.report.progress.EVERY_S", 0.0)
+    args = ["predict", "floor", "--experiments", str(files / "plan.yaml"), "--sweep", "tp=1,2", "--json"]
+    status, out, err = run(capsys, *args)
+    assert status == 0 and "plan: 2 combinations" in err
+    assert run(capsys, *args, "--quiet") == (0, out, "")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import click
 import pytest
+from console import EVOLVE
 
 from evolve.cli import cli, run_command
 from evolve.cli.entry import COMMANDS
@@ -38,3 +40,12 @@ def test_the_group_lists_every_command_in_the_tables_order(capsys: pytest.Captur
     assert [m[1] for m in re.finditer(r"^  (\S+)  ", listed, re.MULTILINE)] == list(COMMANDS)
     assert " ".join(COMMANDS["fit"][2].split()) in " ".join(listed.split())
     assert cli.get_command(click.Context(cli), "frobnicate") is None
+
+
+def test_a_reader_that_has_seen_enough_is_neither_a_failure_nor_a_no() -> None:
+    """As after `| head -1`, the status is that of a program that SIGPIPE ends, and there is no message."""
+    process = subprocess.Popen([*EVOLVE, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None and process.stderr.read() == b""
+    assert process.wait() == 141
