@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
+from math import ceil
 
 from evaluator.digests import data_hash
 from evaluator.experiments import Written
@@ -17,7 +18,7 @@ from evolve.program.loads import redeployed
 from evolve.program.prediction_intervals import class_of, prediction_intervals, too_narrow
 from evolve.program.slo import Limit, few_requests
 from evolve.program.sweep_figures import figures_of
-from evolve.program.sweep_result import Block, Row, Sweep, replicas
+from evolve.program.sweep_result import IDLE, Block, Figures, Row, Sweep, replicas
 from evolve.report.progress import Line
 from evolve.report.table import counted
 from evolve.run.program import Source
@@ -29,7 +30,7 @@ from simulator.experiment.experiment import Experiment, Workload
 from simulator.experiment.file import experiment_under
 from simulator.experiment.load import limits_of, load_of
 from simulator.experiment.trace import Trace
-from simulator.experiment.workload import at_rate, is_recorded, mean_rate, seeds_of, share_of
+from simulator.experiment.workload import ENOUGH, at_rate, is_recorded, mean_rate, seeds_of, share_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import replay_all
@@ -38,8 +39,6 @@ FLAT = (
     "each rate is constant over the whole load, which has no stages then: `--load`, or predict without rates, keeps "
     "the peaks of stages"
 )
-
-IDLE = 0.005  # requests in flight on average, below which even p99 is that of requests that are alone
 
 
 def _loses_stages(workload: Workload, rate: float) -> bool:
@@ -256,13 +255,32 @@ def _shares_tried(
             return True
         return load_rps / count * (f.run.e2e_ms.mean or 0.0) / 1e3 < IDLE
 
-    enough = _fewest(holds, hopeless, 0, replicas(load_rps, start_rps))
+    def never(count: int) -> bool:
+        """Whether a limit fails even on an idle engine: it is tried with so many replicas that each is one."""
+        f = row(count).figures
+        if f is None or f.run is None or not f.run.e2e_ms.mean:
+            return False
+        served_s = (1.0 - f.waiting_share) * f.run.e2e_ms.mean / 1e3
+        many = max(ceil(load_rps * served_s / IDLE), count) + 1
+        idle = at(load_rps / many)
+        alone = idle.figures
+        if alone is None or not alone.fails or 2 * _completed(alone) < min(_completed(f), ENOUGH):
+            return False  # few requests, as of stages that are short, say nothing of percentiles
+        tried[many] = idle
+        return True
+
+    first = replicas(load_rps, start_rps)
+    enough = None if not holds(first) and never(first) else _fewest(holds, hopeless, 0, first)
     if enough is not None:
         _fewest(holds_by_seed, hopeless, enough - 1, enough)
         tried[enough] = judged(row(enough))
         if (f := tried[enough].figures) and f.likely is not None:  # there are intervals
             _fewest(likely_holds, hopeless, enough - 1, enough)
     return [tried[count] for count in sorted(tried, reverse=True)]
+
+
+def _completed(figures: Figures) -> int:
+    return (figures.run.completed or 0) if figures.run else 0
 
 
 def _fewest(holds: Callable[[int], bool], hopeless: Callable[[int], bool], few: int, many: int) -> int | None:

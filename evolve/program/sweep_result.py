@@ -27,6 +27,7 @@ RATES = (
     *("most_running", "seeds_holding"),
 )
 COUNTS = ("preemptions", "refused", "gave_up")  # of a prediction
+IDLE = 0.005  # requests in flight on average, below which even p99 is that of requests that are alone
 MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies would be beyond any p99
 
 

@@ -11,6 +11,7 @@ from evolve.program.axes import Setting, figure, rate_figure
 from evolve.program.slo import Limit
 from evolve.program.sweep_result import (
     COUNTS,
+    IDLE,
     LOST,
     MOST_LOST,
     NOTHING,
@@ -161,10 +162,25 @@ def _hopeless(result: Sweep) -> list[str]:
     for block in result.blocks:
         knee = block.knee
         if result.load_rps and knee and not knee.holds_up_to and knee.rate:
+            if alone := _alone(block, knee):
+                lines.append(f"{_label(result, block)}: even an idle engine takes {alone}: no number of replicas "
+                             "helps. Another GPU, TP degree or limit may.")  # fmt: skip
+                continue
             fails = ", ".join(name if name in SHORT else _words(name) for name in knee.fails)
             lines.append(f"{_label(result, block)}: no number of replicas is enough: even at {rate_figure(knee.rate)} "
                          f"requests/s each, too much: {fails}. Another GPU, TP degree or limit may help.")  # fmt: skip
     return lines
+
+
+def _alone(block: Block, knee: Knee) -> str:
+    """The figures that break limits at the knee, as `2,631 ms for TTFT p99`, if its requests are alone; else ""."""
+    run = next(f for setting, f in block.predicted if setting.rate == knee.rate).run
+    if run is None or not knee.rate or knee.rate * (run.e2e_ms.mean or 0.0) / 1e3 >= IDLE:
+        return ""
+    limits = [name.split("_") for name in knee.fails if name not in SHORT]
+    times = [getattr(getattr(run, f"{latency}_ms"), quantity) for latency, quantity in limits]
+    named = zip(times, (name for name in knee.fails if name not in SHORT), strict=True)
+    return " and ".join(f"{_short(ms)} ms for {_words(name)}" for ms, name in named if ms is not None)
 
 
 def _slo(limits: Sequence[Limit]) -> str:

@@ -44,8 +44,8 @@ def test_the_group_lists_every_command_in_the_tables_order(capsys: pytest.Captur
 
 def test_a_reader_that_has_seen_enough_is_neither_a_failure_nor_a_no() -> None:
     """As after `| head -1`, the status is that of a program that SIGPIPE ends, and there is no message."""
-    process = subprocess.Popen([*EVOLVE, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None and process.stderr.read() == b""
-    assert process.wait() == 141
+    with subprocess.Popen([*EVOLVE, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141

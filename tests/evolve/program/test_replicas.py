@@ -214,7 +214,23 @@ def test_limits_that_no_rate_keeps_end_in_no_count(tmp_path: Path, capsys: pytes
     assert knee["holds_up_to_rps"] is None and knee["replicas"] is None and knee["replicas_likely"] is None
     lines = needed(capsys, *args, status=1)
     assert lines[0].split() == ["dense-chat", "1", "none", "-", "none", "none", "-", "-", "-"]
-    assert any(line.startswith("dense-chat: no number of replicas is enough: even at ") for line in lines)
+    [row] = [row for row in printed(capsys, *args, status=1)["rows"] if row["rate_rps"] == knee["rate_rps"]]
+    alone = f"dense-chat: even an idle engine takes {row['ttft_ms']['p99']:.2f} ms for TTFT p99: no number of replicas helps."
+    assert row["most_running"] <= 2 and any(line.startswith(alone) for line in lines)
+
+
+def test_a_limit_that_an_idle_engine_breaks_is_not_searched_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prompts of 3,500 tokens of which one alone takes longer than the limit: two replays, not a dozen."""
+    file = plan(tmp_path / "own.yaml", (20.0, 30.0), prompt_len=3500)
+    alone = printed(capsys, "--experiments", plan(tmp_path / "one.yaml", (0.01, 1e5), prompt_len=3500))
+    [e] = alone["experiments"]
+    ttft_ms = e["predicted"]["ttft_ms"]["p99"]
+    args = "--experiments", file, "--load", LOAD, "--slo"
+    assert len(printed(capsys, *args, f"ttft_p99={0.9 * ttft_ms:.3f}ms", status=1)["rows"]) == 2
+    [knee] = printed(capsys, *args, f"ttft_p99={1.5 * ttft_ms:.3f}ms")["knees"]
+    assert knee["replicas"]
 
 
 def test_conversations_that_overlap_with_themselves_end_the_search_too(
