@@ -124,10 +124,10 @@ def _parquet(path: Path) -> Rows:
         raise InputError(f"{path}: is not a parquet file with these columns ({why}): write it again") from None
     if server:
         columns = _by_server(columns, server)
-    own = aliases is not OURS
-    about = _not_read(names, HASHES, HASH_TOKENS) if own else ()
+    written = aliases is not OURS
+    about = _not_read(names, HASHES, HASH_TOKENS) if written else ()
     if not hashed:
-        return Rows(columns, row, about=about, own=own)
+        return Rows(columns, row, about=about, own=written)
     if len(hashed) == 1:
         raise InputError(f"{path}: {HASHES} and {HASH_TOKENS} go together: give both columns or neither")
     if len(sizes) and not (sizes == sizes[0]).all():
@@ -139,7 +139,7 @@ def _parquet(path: Path) -> Rows:
     is_list = pa.types.is_list(ids.type) or pa.types.is_large_list(ids.type)
     if not is_list or not pa.types.is_integer(ids.type.value_type):
         raise InputError(f"{path}: {HASHES} must be lists of whole numbers, got {ids.type}: write it again")
-    return Rows(columns, row, _lists(ids, row), int(sizes[0]) if len(sizes) else MOONCAKE_TOKENS, about, own=own)
+    return Rows(columns, row, _lists(ids, row), int(sizes[0]) if len(sizes) else MOONCAKE_TOKENS, about, own=written)
 
 
 def _by_server(columns: dict[str, np.ndarray], server: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import scipy
 
-from simulator.kernels.roofline import LAUNCH_US, MEASURED, NEAREST, Gpu, Timing, isotonic, octaves, rising
+from simulator.kernels.roofline import LAUNCH_US, MEASURED, NEAREST, Gpu, Timing, octaves, rising
 from simulator.kernels.tables import tables
 
 MOST_KV_HEADS = 8  # in the decode tables; for more, the part above the launch is scaled
@@ -88,7 +89,7 @@ def prefill(gpu: Gpu, at: np.ndarray, heads: Heads) -> Timing:
     above = np.maximum(us - np.median(us[short]), flops_us * pairs)[~short]
     lengths, pairs = lengths[~short], pairs[~short]
     grown = rising(above / lengths**STEEPER) * lengths**STEEPER
-    share = np.exp(isotonic(np.log(grown / pairs)[::-1])[::-1]) / flops_us
+    share = np.exp(scipy.optimize.isotonic_regression(np.log(grown / pairs), increasing=False).x) / flops_us
     times_flops = np.exp(np.interp(np.log(at), np.log(lengths), np.log(share)))
     # Prompts shorter than any measured: the time of the shortest, in proportion to the length.
     times_flops = np.where(at < lengths[0], share[0] * (lengths[0] + 1.0) / (at + 1.0), times_flops)
@@ -160,4 +161,4 @@ def decode_lines(name: str, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.nd
         max(float(np.median(time - slope * total)), LAUNCH_US)
         for slope, (_, _, _, total, time) in zip(slopes, lines, strict=True)
     ]
-    return sizes, isotonic(np.array(starts)), slopes
+    return sizes, scipy.optimize.isotonic_regression(starts).x, slopes

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import scipy
 
 LAUNCH_US = 3.0  # the shortest kernels in the tables take 2.5 to 5 us
 BELIEVED = (0.8, 4.0)  # measured latency over the bound
@@ -62,36 +63,8 @@ def bound_us(moved_bytes: np.ndarray, flops: np.ndarray, gpu: Gpu, weight_bytes:
 
 def rising(us: np.ndarray) -> np.ndarray:
     """The closest curve that never falls (isotonic regression of the logarithms), because tables are noisy."""
-    smoothed: np.ndarray = np.exp(isotonic(np.log(us)))
+    smoothed: np.ndarray = np.exp(scipy.optimize.isotonic_regression(np.log(us)).x)
     return smoothed
-
-
-def isotonic(values: np.ndarray) -> np.ndarray:
-    """The nearest values that never fall: neighbours that do are pooled into their mean (Busing 2022).
-
-    To the bit those of scipy.optimize.isotonic_regression, whose import would be a fifth of a short command.
-    """
-    rest = values.tolist()[::-1]
-    means: list[float] = []
-    counts: list[int] = []
-    while rest:
-        mean, count = rest.pop(), 1
-        if means and means[-1] >= mean:
-            total = means[-1] * counts[-1] + mean
-            count += counts.pop()
-            mean = total / count
-            means.pop()
-            while rest and mean >= rest[-1]:
-                total += rest.pop()
-                count += 1
-                mean = total / count
-            while means and means[-1] >= mean:
-                total += means.pop() * counts[-1]
-                count += counts.pop()
-                mean = total / count
-        means.append(mean)
-        counts.append(count)
-    return np.repeat(means, counts)
 
 
 def efficiency(at: np.ndarray, tokens: np.ndarray, us: np.ndarray, bound: np.ndarray) -> np.ndarray | None:
