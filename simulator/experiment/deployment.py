@@ -6,6 +6,7 @@ attention is counted by its four projections even where a model compresses them 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from simulator.documents import shipped
 from simulator.errors import Section
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
+from simulator.experiment.hardware import OWN
 from simulator.experiment.host_form import host_form
 from simulator.experiment.limits import GPU, MOST_BLOCKS, MOST_GIB
 from simulator.experiment.observations import FREE
@@ -115,11 +117,14 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         "allreduce_us_per_token": allreduce_us_per_token,
         **host_form(a, Section(where, "model_config", flat_config(config)), tp, host_peak, bytes_per_us),
     }
-    deployed = None
-    if gpu.has("kernels"):
+    deployed, scaled = None, ""
+    if not gpu.has("kernels"):
+        scaled = _scaled(gpu, bytes_per_us)
+    else:
         deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us), tp, sampling)
     left_out = affecting(omissions(config, where, FREE), longest)
-    return Facts({name: float(value) for name, value in facts.items()}, deployed, left_out, a.mla_width > 0, where)
+    fields = {name: float(value) for name, value in facts.items()}
+    return Facts(fields, deployed, left_out, a.mla_width > 0, where, scaled)
 
 
 def _peaks(gpu: Section, a: Architecture, tp: int) -> tuple[float, float, float]:
@@ -187,6 +192,22 @@ def _kernels_of(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> 
     if not link_bytes_per_us:  # a single GPU, whose link is not given
         timed_on = replace(timed_on, link_bytes=0.0)
     return own if timed_on == own else replace(own, timed_on=timed_on)
+
+
+def _scaled(gpu: Section, bytes_per_us: float) -> str:
+    """A GPU without kernels as a line of an experiments file, with those of the GPU whose peaks are nearest to its; ""
+    without a peak for 16 bits."""
+    if not gpu.has("bf16_tflops"):
+        return ""
+
+    def farness(entry: Mapping[str, Any]) -> float:
+        ours = _figure(gpu, "bf16_tflops", "give TFLOP/s"), bytes_per_us / 1e6
+        theirs = entry["bf16_tflops"], entry["memory_tb_per_s"]
+        return sum(abs(math.log(a / b)) for a, b in zip(ours, theirs, strict=True))
+
+    near = min((entry for entry in shipped("hardware.yaml")["hardware"] if entry.get("kernels")), key=farness)
+    given = {key: gpu.raw[key] for key in OWN if key != "aliases" and gpu.has(key)} | {"kernels": near["kernels"]}
+    return f"hardware: {{{', '.join(f'{key}: {json.dumps(value, default=str)}' for key, value in given.items())}}}"
 
 
 def _gpu(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:

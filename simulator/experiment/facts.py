@@ -19,7 +19,8 @@ class Facts(dict[str, float]):
 
     `deployed` is None if the GPU has no measured kernels. `omitted` is what the model has that no field counts.
     `latent_attention`: whether its attention is latent (MLA). `where`: what an error about the deployment begins with,
-    for example `my.yaml: experiment 'x'`.
+    for example `my.yaml: experiment 'x'`. `scaled`: a GPU without measured kernels, as YAML that gives it those of
+    another.
     """
 
     def __init__(
@@ -29,12 +30,14 @@ class Facts(dict[str, float]):
         omitted: tuple[Omission, ...] = (),
         latent_attention: bool = False,
         where: str = "",
+        scaled: str = "",
     ) -> None:
         super().__init__(fields)
         self.deployed = deployed
         self.omitted = omitted
         self.latent_attention = latent_attention
         self.where = where
+        self.scaled = scaled
 
     @cached_property
     def curves(self) -> Mapping[str, np.ndarray] | None:
@@ -42,7 +45,7 @@ class Facts(dict[str, float]):
         return kernels(self.deployed).curves if self.deployed else None
 
     def __reduce__(self) -> tuple[type[Facts], tuple[object, ...]]:
-        return Facts, (dict(self), self.deployed, self.omitted, self.latent_attention, self.where)
+        return Facts, (dict(self), self.deployed, self.omitted, self.latent_attention, self.where, self.scaled)
 
 
 def has_curves(facts: Mapping[str, float]) -> bool:
@@ -79,11 +82,13 @@ def curve_of(facts: Mapping[str, float], name: str) -> np.ndarray:
     """
     curves: Mapping[str, np.ndarray] | None = getattr(facts, "curves", None)
     if curves is None:
-        where = getattr(facts, "where", "")
+        where, scaled = getattr(facts, "where", ""), getattr(facts, "scaled", "")
+        line = f": write `{scaled}` in its experiment" if scaled else ""
         raise InputError(
             (f"{where}: " if where else "")
             + "kernels: the program reads measured kernels, and this deployment has none: choose a GPU with tables "
-            f"({', '.join(names())}), name one of them as `kernels` of the GPU, or use a program without kernel fields"
+            f"({', '.join(names())}), name one of them as `kernels` of the GPU{line}, or use a program without kernel "
+            "fields"
         )
     knots = curves[name]
     assert len(knots) == CURVES[name], name

@@ -364,3 +364,14 @@ def test_experts_that_beat_the_datasheet_are_said_of_a_program_that_reads_kernel
     start = "routed experts of small on 1 H100-SXM-80GB are taken as up to 19 % faster than bytes and FLOPs take"
     assert [line[: len(start)] for line in about(load("champion"), experiments) if "routed" in line] == [start]
     assert not [line for line in about(load(str(tmp_path / "p.py")), experiments) if "routed" in line]
+
+
+def test_a_gpu_without_kernels_has_a_line_to_paste(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = planned(tmp_path, "model: llama-3.1-8b, hardware: H100-NVL")
+    assert evolve("predict", "champion", "--experiments", path) == 2
+    [pasted] = re.findall(r"write `hardware: ([^`]*)` in its experiment", capsys.readouterr().err)
+    assert 'name: "H100-NVL-94GB"' in pasted and 'kernels: "h100_sxm"}' in pasted
+    path = planned(tmp_path, f"model: llama-3.1-8b, hardware: {pasted}")
+    assert evolve("predict", "champion", "--experiments", path, "--json") == 0
+    [e] = json.loads(capsys.readouterr().out)["experiments"]
+    assert any("scaled to the peaks of H100-NVL-94GB" in line for line in e["warnings"])
