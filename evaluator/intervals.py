@@ -125,7 +125,13 @@ def _share(waiting_ms: float, mean_ms: float | None) -> float:
 def queue_grows(prediction: Prediction) -> bool:
     """Whether requests wait, and later ones longer than earlier ones: in a queue that grows steadily from an empty one
     the second half of them waits three times as long as the first, in one that is merely long as long."""
-    return waiting_share(prediction) > WAITING and prediction.later_wait > LONGER
+    return waits_longer(waiting_share(prediction), prediction.later_wait)
+
+
+def waits_longer(share: float, later_wait: float) -> bool:
+    """Whether requests that spend this share of their time in the queue, and later ones so many times as long as
+    earlier ones, say that it grows."""
+    return share > WAITING and later_wait > LONGER
 
 
 def slowed(program: Program, factor: float) -> Program:

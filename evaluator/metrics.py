@@ -31,11 +31,12 @@ def observe(replay: Replay, rows: np.ndarray) -> Observation:
     )
 
 
-def observe_all(replay: Replay) -> Observed:
-    """The run's summary and its load stages."""
+def observe_all(replay: Replay, stages: int = 0) -> Observed:
+    """The run's summary and its load stages, at least so many: the last ones may have no request."""
     stage = replay.requests.stage
-    stages = tuple(observe(replay, rows) for rows in rows_by_stage(stage, int(stage.max(initial=-1)) + 1))
-    return Observed(observe(replay, np.flatnonzero(stage >= 0)), stages)
+    count = max(stages, int(stage.max(initial=-1)) + 1)
+    of_stages = tuple(observe(replay, rows) for rows in rows_by_stage(stage, count))
+    return Observed(observe(replay, np.flatnonzero(stage >= 0)), of_stages)
 
 
 def stage_means(replay: Replay, stages: int) -> np.ndarray:
@@ -101,9 +102,9 @@ def components_ms(replay: Replay) -> dict[str, float]:
     return {part: float(total) / n / 1e3 for part, total in zip(PARTS, totals, strict=True)}
 
 
-def later_wait(replays: Sequence[Replay]) -> float:
-    """How many times as long the second half of the completed requests waits as the first; 1 if nobody waits."""
-    halves = [np.array_split(replay.waiting_us[replay.completed], 2) for replay in replays]
+def later_wait(waits_us: Sequence[np.ndarray]) -> float:
+    """How many times as long the second half of the requests of each replay waits as the first; 1 if nobody waits."""
+    halves = [np.array_split(of_replay, 2) for of_replay in waits_us]
     first_us, second_us = map(np.concatenate, zip(*halves, strict=True))
     earlier, later = (float(part.mean()) if len(part) else 0.0 for part in (first_us, second_us))
     if earlier == 0.0:

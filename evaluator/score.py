@@ -131,9 +131,10 @@ def predictions(program: Program, data: ScoreSet, of_requests: bool = False) -> 
 
 def prediction_of(experiment: Experiment, replays: Sequence[Replay], of_requests: bool = False) -> Prediction:
     """The prediction for an experiment from its replays, one per arrival seed; see `predictions`."""
-    observed = [observe_all(r) for r in replays]
+    count = len(experiment.workload.stages)
+    observed = [observe_all(r, count) for r in replays]
     summaries = [o.summary for o in observed if o.summary is not None]
-    stages = tuple(average([o.stages[i] for o in observed]) for i in range(len(experiment.workload.stages)))
+    stages = tuple(average([o.stages[i] for o in observed]) for i in range(count))
     parts = [components_ms(r) for r in replays]
     return Prediction(
         experiment.id,
@@ -146,7 +147,7 @@ def prediction_of(experiment: Experiment, replays: Sequence[Replay], of_requests
         late=_mean_count(late_requests(experiment.workload, r.requests) for r in replays),
         uncached=_mean_count(map(step_tokens, replays)),
         evicted=_mean_count(map(evicted, replays)),
-        later_wait=later_wait(replays),
+        later_wait=later_wait([r.waiting_us[r.completed] for r in replays]),
         singles=_singles(experiment, replays) if of_requests else None,
     )
 

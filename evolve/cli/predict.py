@@ -108,13 +108,16 @@ def predict(
     more than 1 % of the requests are refused or given up. With --slo alone, whether the experiments keep the limits as
     they are.
 
-    With --load it is also said how many replicas of each deployment share that load, so that everything holds.
+    With --load it is also said how many replicas of each deployment share that load, so that everything holds over the
+    whole run; of a load with several stages also so that it holds in every stage, how many each stage needs, and the
+    GPU hours.
 
     With --against another program predicts the same requests: which one is closer to what was observed, and by how
     much? --csv has the first program's rows.
 
     Exit status 1 if no request of any experiment completes, if no combination is possible, with --slo if an experiment
     keeps the limits at no combination, and with --load if no number of replicas of any deployment is enough for it.
+    Limits are kept if they hold over the whole run.
 
     \b
     evolve predict champion --model llama-3.1-8b --hardware H100 --rate 5 --prompt-len 1000 --output-len 300

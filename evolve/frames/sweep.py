@@ -1,4 +1,5 @@
-"""Frames of sweeps: a row for each combination of rate, GPU and the engine's settings."""
+"""Frames of sweeps: a row for each combination of rate, GPU and the engine's settings, and for each stage of a load
+that replicas share."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import pandas as pd
 from evaluator.metrics import LATENCIES
 from evolve.frames.columns import flag, frame, number, several, text, whole
 from evolve.frames.predictions import SETTING, figures_of
+from evolve.program.by_stage import StageNeed
 from evolve.program.sweep_result import COUNTS, LOST, NOTHING, QUEUE, RATES, Block, Row, Sweep
 from simulator.experiment.experiment import QUANTITIES
 
@@ -17,6 +19,14 @@ SWEEP = (
     text("model", "the model that is served"),
     number("rate_rps", "requests per second; missing: the experiment's own load", paper=True),
     whole("replicas", "how many of this rate share the load of `--load`; missing: no load"),
+    whole(
+        "stage",
+        "number of a load stage, whose row has the fewest replicas with which everything holds in it, and what "
+        "is predicted of it then; missing: the whole run",
+    ),
+    number("begins_s", "seconds after which the stage begins; missing: the whole run"),
+    number("duration_s", "seconds that the stage lasts; missing: the whole run"),
+    number("stage_rps", "requests per second of the whole service in the stage; missing: the whole run"),
     *SETTING,
     text("impossible", "why the combination cannot exist; missing: it can"),
     *(
@@ -49,18 +59,25 @@ SWEEP = (
     flag("narrow", "whether the intervals at that one may be too narrow, as `warnings` say; missing: no rates"),
     whole("needed_gpus", "GPUs that the load of `--load` needs of its engine settings; missing: no load, or none do"),
     whole("needed_gpus_likely", "the same at the highest rate that is `likely`"),
+    whole(
+        "needed_gpus_every_stage",
+        "GPUs with which everything holds in every stage, too; missing: one stage, no load, or none do",
+    ),
     flag("knee", "whether it is the first rate of its engine settings that does not hold", paper=True),
     several("warnings", "what to know before using the figures"),
 )
 
 
 def sweep(result: Sweep) -> pd.DataFrame:
-    """A row for each combination: its settings, what is predicted, and which limits do not hold."""
+    """A row for each combination: its settings, what is predicted, and which limits do not hold; then one for each
+    stage of a load that replicas share, if it has several."""
 
     def rows() -> Iterable[dict[str, object]]:
         for block in result.blocks:
             for row in block.rows:
                 yield _row(result, block, row)
+            for need in block.by_stage.needs if block.by_stage else ():
+                yield _stage_row(result, block, need)
 
     return frame(SWEEP, rows())
 
@@ -91,6 +108,26 @@ def _row(result: Sweep, block: Block, row: Row) -> dict[str, object]:
         "narrow": knee.narrow if knee else None,
         "needed_gpus": result.gpus(block, knee.holds_up_to) if knee else None,
         "needed_gpus_likely": result.gpus(block, knee.likely) if knee else None,
+        "needed_gpus_every_stage": block.gpus_every_stage,
         "knee": setting.rate == knee.rate if knee else None,
         "warnings": (*f.warnings, *f.narrow),
+    }
+
+
+def _stage_row(result: Sweep, block: Block, need: StageNeed) -> dict[str, object]:
+    count = need.replicas
+    return {
+        "experiment": block.experiment,
+        "model": block.model,
+        "rate_rps": result.load_rps / count if result.load_rps and count else None,
+        "replicas": count,
+        "stage": need.number,
+        "begins_s": need.begins_s,
+        "duration_s": need.duration_s,
+        "stage_rps": need.rate_rps,
+        **block.setting.deployed,
+        **figures_of(need.run),
+        "holds": count is not None,
+        "needed_gpus": count * block.setting.tp if count else None,
+        "needed_gpus_every_stage": block.gpus_every_stage,
     }

@@ -99,9 +99,14 @@ def meeting(replay: Replay, limits: Sequence[Limit]) -> np.ndarray:
 def few_requests(limits: Sequence[Limit], replays: Sequence[Replay]) -> list[str]:
     """A line for each limit on a percentile of so few requests that hardly any is slower."""
     count = min(int(replay.completed.sum()) for replay in replays)
-    lines = []
-    for limit in limits:
-        share = 0.0 if limit.quantity == "mean" else 1.0 - int(limit.quantity[1:]) / 100.0
-        if 0.0 < count * share < SLOWER:
-            lines.append(f"{limit.name} of {count} requests depends on the slowest few: lengthen the stages")
-    return lines
+    return [
+        f"{limit.name} of {count} requests depends on the slowest few: lengthen the stages"
+        for limit in limits
+        if on_few(limit, count)
+    ]
+
+
+def on_few(limit: Limit, count: int) -> bool:
+    """Whether a limit is on a percentile of so few requests that hardly any is slower."""
+    share = 0.0 if limit.quantity == "mean" else 1.0 - int(limit.quantity[1:]) / 100.0
+    return 0.0 < count * share < SLOWER

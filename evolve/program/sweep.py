@@ -14,6 +14,7 @@ from evaluator.experiments import Written
 from evaluator.intervals import LEVELS, WAITING, disagreements, scales
 from evolve.program.axes import ENGINE, Axes, Setting
 from evolve.program.beware import about, hurried, too_late
+from evolve.program.by_stage import ByStage, by_stage
 from evolve.program.loads import redeployed
 from evolve.program.prediction_intervals import class_of, prediction_intervals, too_narrow
 from evolve.program.slo import Limit, few_requests
@@ -26,7 +27,7 @@ from evolve.run.trust import Trust, trust_of
 from simulator.bind import Bound, bind
 from simulator.clock.steps import Steps, steps_of
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment, Workload
+from simulator.experiment.experiment import Experiment, Stage, Workload
 from simulator.experiment.file import experiment_under
 from simulator.experiment.load import limits_of, load_of
 from simulator.experiment.trace import Trace
@@ -144,7 +145,8 @@ def sweep(
     try:
         for (w, setting), d in zip(pairs, deployments, strict=True):
             tick = partial(_tick, line, w.experiment.id, done)
-            blocks.append(Block(w.experiment.id, w.experiment.model, setting, tuple(_rows(question, setting, d, tick))))
+            rows, stages = _rows(question, setting, d, tick)
+            blocks.append(Block(w.experiment.id, w.experiment.model, setting, tuple(rows), by_stage=stages))
     finally:
         line.close()
     experiments = [w.experiment for w in written]
@@ -193,11 +195,14 @@ def _deployment(question: _Question, written: Written, setting: Setting) -> _Dep
     return _Deployment(built, setting, bound)
 
 
-def _rows(question: _Question, setting: Setting, d: _Deployment | str, tick: Callable[[], None]) -> list[Row]:
-    """The rows of a deployment in ascending order of rate. `tick` is called after each."""
+def _rows(
+    question: _Question, setting: Setting, d: _Deployment | str, tick: Callable[[], None]
+) -> tuple[list[Row], ByStage | None]:
+    """The rows of a deployment in ascending order of rate, and what the stages of a load that replicas share need.
+    `tick` is called after each prediction."""
     rates = question.axes.rate or (None,)
     if isinstance(d, str):
-        return [Row(replace(setting, rate=rate), impossible=d) for rate in rates]
+        return [Row(replace(setting, rate=rate), impossible=d) for rate in rates], None
 
     steps = steps_of(d.bound, limits_of(d.built))
 
@@ -207,22 +212,27 @@ def _rows(question: _Question, setting: Setting, d: _Deployment | str, tick: Cal
         return row
 
     if question.load_rps:
-        return _shares_tried(question.load_rps, mean_rate(d.built.workload), at, partial(d.judged, question))
+        workload = d.built.workload
+        return _shares_tried(question.load_rps, mean_rate(workload), workload.stages, at, partial(d.judged, question))
     rows = [at(rate) for rate in rates]
     # intervals cost a dozen replays: from the last rate that holds downwards, until one holds at their upper ends, too
     for i in reversed(range(len(list(takewhile(lambda row: row.figures and not row.figures.fails, rows))))):
         rows[i] = d.judged(question, rows[i])
         if (f := rows[i].figures) and f.likely:
             break
-    return rows
+    return rows, None
 
 
 def _shares_tried(
-    load_rps: float, start_rps: float, at: Callable[[float], Row], judged: Callable[[Row], Row]
-) -> list[Row]:
+    load_rps: float,
+    start_rps: float,
+    stages: Sequence[Stage],
+    at: Callable[[float], Row],
+    judged: Callable[[Row], Row],
+) -> tuple[list[Row], ByStage | None]:
     """The rows of the shares that were tried, in ascending order of rate, until it is known how many replicas are the
     fewest with which everything holds, averaged over arrival seeds, under each alone, and at the upper ends of
-    intervals.
+    intervals; and what each of the stages needs, if there are several.
 
     The first share is at most start_rps, the rate of the experiment's own load: far above the rate that a deployment
     serves, replays are long. `at` predicts a rate in requests/s; `judged` adds whether it holds at the upper ends.
@@ -248,6 +258,9 @@ def _shares_tried(
         f = tried[count].figures
         return f is not None and f.likely is True
 
+    def holds_in_every_stage(count: int) -> bool:
+        return holds(count) and not any(stage.fails for stage in row(count).stages)
+
     def hopeless(count: int) -> bool:
         """Whether more replicas will not help either: each serves one request, or conversation, at a time, or none."""
         f = row(count).figures
@@ -270,20 +283,25 @@ def _shares_tried(
         return True
 
     first = replicas(load_rps, start_rps)
-    enough = None if not holds(first) and never(first) else _fewest(holds, hopeless, 0, first)
+    enough = None if not holds(first) and never(first) else _fewest(holds, 0, first, hopeless)
     if enough is not None:
-        _fewest(holds_by_seed, hopeless, enough - 1, enough)
+        _fewest(holds_by_seed, enough - 1, enough, hopeless)
         tried[enough] = judged(row(enough))
         if (f := tried[enough].figures) and f.likely is not None:  # there are intervals
-            _fewest(likely_holds, hopeless, enough - 1, enough)
-    return [tried[count] for count in sorted(tried, reverse=True)]
+            _fewest(likely_holds, enough - 1, enough, hopeless)
+    rows = [tried[count] for count in sorted(tried, reverse=True)]
+    if len(stages) < 2 or not any(row.figures for row in rows):
+        return rows, None
+    every = None if enough is None else _fewest(holds_in_every_stage, enough - 1, enough, hopeless)
+    fewest = partial(_fewest, hopeless=hopeless)
+    return rows, by_stage(stages, load_rps, every, tried, lambda count: row(count).stages, fewest)
 
 
 def _completed(figures: Figures) -> int:
     return (figures.run.completed or 0) if figures.run else 0
 
 
-def _fewest(holds: Callable[[int], bool], hopeless: Callable[[int], bool], few: int, many: int) -> int | None:
+def _fewest(holds: Callable[[int], bool], few: int, many: int, hopeless: Callable[[int], bool]) -> int | None:
     """The smallest count above `few` with which something holds; None if that is hopeless.
 
     It does not hold with `few`. `many`, the first to be tried, is doubled until it holds, and the range between the two

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evaluator.intervals import queue_grows
+from evaluator.intervals import queue_grows, waits_longer
+from evaluator.metrics import later_wait
 from evaluator.score import Prediction, prediction_of
 from evolve.program.beware import warnings
+from evolve.program.by_stage import StageRun
 from evolve.program.slo import Limit, meeting
 from evolve.program.sweep_result import LOST, MOST_LOST, NOTHING, QUEUE, Figures
 from evolve.run.records import Record
-from simulator.experiment.experiment import Experiment, Workload
+from simulator.experiment.experiment import Experiment, Observation, Workload
+from simulator.experiment.trace import rows_by_stage
 from simulator.experiment.workload import duration_s, late_requests
 from simulator.replay import Replay
 
@@ -43,6 +46,7 @@ def figures_of(
         fails=_fails(prediction, limits),
         seeds=len(replays),
         seeds_holding=sum(not _fails(prediction_of(e, [r]), limits) for r in replays),
+        stages=_stage_runs(prediction, replays, limits),
         warnings=(
             *warnings(record, e, prediction),
             *full * (most_running == e.engine.max_num_seqs),
@@ -67,13 +71,37 @@ def _in_stages(prediction: Prediction, limits: Sequence[Limit]) -> list[str]:
 
 def _fails(prediction: Prediction, limits: Sequence[Limit]) -> tuple[str, ...]:
     """The limits that do not hold, and QUEUE, LOST or NOTHING."""
-    run = prediction.predicted.summary
+    return _missed(prediction.predicted.summary, queue_grows(prediction), limits)
+
+
+def _stage_runs(prediction: Prediction, replays: Sequence[Replay], limits: Sequence[Limit]) -> tuple[StageRun, ...]:
+    """Every load stage, judged as the run is, by the requests that arrive in it: a queue from the stage before counts.
+    None of a load of one stage, which is the run."""
+    stages = prediction.predicted.stages
+    if len(stages) < 2:
+        return ()
+    rows = zip(*(rows_by_stage(r.requests.stage, len(stages)) for r in replays), strict=True)
+    growing = [_queue_grows(replays, of_stage) for of_stage in rows]
+    return tuple(StageRun(s, _missed(s, grows, limits)) for s, grows in zip(stages, growing, strict=True))
+
+
+def _queue_grows(replays: Sequence[Replay], rows: Sequence[np.ndarray]) -> bool:
+    """What intervals.queue_grows says of a run, of the requests at these rows of each replay alone."""
+    done = [of_replay[r.completed[of_replay]] for r, of_replay in zip(replays, rows, strict=True)]
+    waits_us = [r.waiting_us[of_replay] for r, of_replay in zip(replays, done, strict=True)]
+    e2e_us = sum(int(r.e2e_us[of_replay].sum()) for r, of_replay in zip(replays, done, strict=True))
+    waiting_us = sum(int(of_replay.sum()) for of_replay in waits_us)
+    return waits_longer(waiting_us / e2e_us if e2e_us else 0.0, later_wait(waits_us))
+
+
+def _missed(run: Observation | None, growing: bool, limits: Sequence[Limit]) -> tuple[str, ...]:
+    """What does not hold of a run or of a stage, in which the queue is `growing` or not."""
     missed = tuple(limit.name for limit in limits if limit.holds(run) is False)
     if run is None or run.e2e_ms.mean is None:
         return (*missed, NOTHING)
     completed, failed = run.completed or 0, run.failed or 0
     lost = failed > MOST_LOST * (completed + failed)
-    return (*missed, *[QUEUE] * queue_grows(prediction), *[LOST] * lost)
+    return (*missed, *[QUEUE] * growing, *[LOST] * lost)
 
 
 def _most_running(replay: Replay) -> int:

@@ -12,6 +12,7 @@ from evaluator.metrics import LATENCIES
 from evaluator.score import Prediction
 from evolve import __version__
 from evolve.program.axes import Axes, Setting
+from evolve.program.by_stage import ByStage, StageRun
 from evolve.program.slo import Limit
 from simulator.experiment.experiment import Observation
 from simulator.json import JsonObject
@@ -40,7 +41,7 @@ class Figures:
     whether each limit does; None where no request has such a latency. fails: the limits that do not, and QUEUE, LOST or
     NOTHING; seeds_holding: under how many of the arrival `seeds` alone nothing fails. likely: whether everything holds
     at the upper ends of the 80 % intervals, too; None where nobody asked, or there are no intervals. narrow: why these
-    may be too narrow. warnings: what to know before using the figures.
+    may be too narrow. warnings: what to know before using the figures. stages: every load stage, if there are several.
     """
 
     prediction: Prediction
@@ -56,6 +57,7 @@ class Figures:
     warnings: tuple[str, ...]
     likely: bool | None = None
     narrow: tuple[str, ...] = ()
+    stages: tuple[StageRun, ...] = ()
 
     @property
     def run(self) -> Observation | None:
@@ -81,6 +83,11 @@ class Row:
     figures: Figures | None = None
     impossible: str | None = None
 
+    @property
+    def stages(self) -> tuple[StageRun, ...]:
+        """Every load stage, if there are several and it is possible."""
+        return self.figures.stages if self.figures else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Knee:
@@ -103,17 +110,26 @@ class Knee:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate."""
+    """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate.
+
+    by_stage: what the stages of a load that replicas share need, if it has several.
+    """
 
     experiment: str
     model: str
     setting: Setting
     rows: tuple[Row, ...]
+    by_stage: ByStage | None = None
 
     @property
     def predicted(self) -> list[tuple[Setting, Figures]]:
         """The figures of every combination that is possible."""
         return [(row.setting, row.figures) for row in self.rows if row.figures]
+
+    @property
+    def gpus_every_stage(self) -> int | None:
+        """The fewest GPUs with which everything holds in every stage; None if there are none, or only one stage."""
+        return self.by_stage.every * self.setting.tp if self.by_stage and self.by_stage.every else None
 
     @property
     def knee(self) -> Knee | None:
@@ -167,6 +183,11 @@ class Sweep:
         return bool(self.axes.rate or self.load_rps)
 
     @property
+    def staged(self) -> bool:
+        """Whether it is known of any deployment what the stages of its load need."""
+        return any(block.by_stage for block in self.blocks)
+
+    @property
     def all_impossible(self) -> bool:
         """Whether no combination could be predicted."""
         return not any(block.predicted for block in self.blocks)
@@ -200,6 +221,7 @@ class Sweep:
             "intervals": self.intervals,
             "rows": [_row_json(self, block, row) for block in self.blocks for row in block.rows],
             "knees": [_knee_json(self, block, knee) for block in self.blocks if (knee := block.knee)],
+            "by_stage": [line for block in self.blocks for line in _stages_json(block)],
             "warnings": list(self.warnings),
         }
 
@@ -224,6 +246,7 @@ def _row_json(result: Sweep, block: Block, row: Row) -> JsonObject:
 
 
 def _knee_json(result: Sweep, block: Block, knee: Knee) -> JsonObject:
+    hours = block.by_stage.gpu_hours(block.setting.tp) if block.by_stage else None
     return {
         "experiment": block.experiment,
         **block.setting.deployed,
@@ -238,4 +261,15 @@ def _knee_json(result: Sweep, block: Block, knee: Knee) -> JsonObject:
         "gpus": result.gpus(block, knee.holds_up_to),
         "replicas_likely": result.replicas(knee.likely),
         "gpus_likely": result.gpus(block, knee.likely),
+        "replicas_every_stage": block.by_stage.every if block.by_stage else None,
+        "gpus_every_stage": block.gpus_every_stage,
+        "gpu_hours_every_stage": hours[0] if hours else None,
+        "gpu_hours_by_stage": hours[1] if hours else None,
     }
+
+
+def _stages_json(block: Block) -> list[JsonObject]:
+    """What every stage needs; nothing for a load of one."""
+    about = {"experiment": block.experiment, **block.setting.deployed}
+    needs = block.by_stage.needs if block.by_stage else ()
+    return [{**about, **need.to_json(block.setting.tp)} for need in needs]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from evaluator.intervals import LONGER, STATISTICS, WAITING
 from evolve.program.axes import Setting, figure, rate_figure
+from evolve.program.by_stage_view import MARK, marked, print_by_stage
 from evolve.program.slo import Limit
 from evolve.program.sweep_result import (
     COUNTS,
@@ -64,6 +65,7 @@ def print_sweep(result: Sweep) -> None:
         note(_capacity_legend(result))
         for line in _hopeless(result):
             prose(line, "bold")
+        print_by_stage(result)
     counts = [name for name in COUNTS if any(getattr(figures.prediction, name) for figures in every)]
     for title, keys, blocks in _tables(result):
         predicted = [pair for block in blocks for pair in block.predicted]
@@ -111,7 +113,7 @@ def _capacity(result: Sweep) -> Table:
         rows = [_served(result, block) for block in blocks]
         return Table.of("What each deployment serves, in requests/s", heads, rows)
     heads = heads.replace("GPUs", "GPUs each", 1).replace("up to", "at least")
-    heads += "|>replicas|>GPUs" + "|>GPUs, 80 % sure" * result.intervals
+    heads += "|>replicas|>GPUs" + "|>every stage|>its GPUs" * result.staged + "|>GPUs, 80 % sure" * result.intervals
     rows = [[*_served(result, block), *_needed(result, block)] for block in blocks]
     return Table.of(f"What {rate_figure(result.load_rps)} requests/s need", heads, rows)
 
@@ -138,7 +140,9 @@ def _needed(result: Sweep, block: Block) -> list[str]:
         return []
     count, gpus = result.replicas(knee.holds_up_to), result.gpus(block, knee.holds_up_to)
     likely = f"{result.gpus(block, knee.likely) or '-'}{' ?' * knee.narrow}"
-    return [str(count or "-"), str(gpus or "-"), *[likely] * result.intervals]
+    stages = [block.by_stage.every, block.gpus_every_stage] if block.by_stage else []
+    cells = [f"{count or '-'}{MARK * marked(block, count)}", str(gpus or "-"), *(str(n or "-") for n in stages)]
+    return [*cells, *[likely] * result.intervals]
 
 
 def _capacity_legend(result: Sweep) -> str:

@@ -141,6 +141,8 @@ def samples(home: Path) -> dict[str, list[Any]]:
         printed(*one, "rate=300", "--sweep", "tp=1,3", "--slo", "ttft_p99=1s"),
         printed(*one, "max_num_seqs=64"),
         printed("predict", "champion", "--experiments", data, "--id", "dense-chat", "--json", "--load", "50"),
+        printed("predict", "floor", "--experiments", data, "--id", "dense-code", "--json", "--load", "50"),
+        printed("predict", "floor", "--experiments", data, "--id", "dense-chat", "--json", "--load", "50", "--slo", "ttft_p99=1us"),
     ]
     found["ablate"] = [printed("ablate", "components", "--experiments", data, "--json")]
     found["drift"] = [
