@@ -20,6 +20,7 @@ from simulator.text import visible
 
 PIPED = 120  # characters of a line that is not for a terminal
 LEAST = 40  # a narrower terminal breaks lines itself
+GO_FOLDER = "go"  # to which suggestions have Go written
 LAYOUT = "\n\t"  # the control characters that lines of text need
 
 
@@ -51,9 +52,10 @@ def _called() -> str:
     return called if Path(called).name == "evolve" and not shutil.which("evolve") else "evolve"
 
 
-def suggest(*commands: str) -> None:
-    """Print command lines to go on with. Each is a line of its own, however long, so that it can be copied."""
-    say("\n".join(["Next:", *(f"  {line}" for line in commands)]))
+def suggest(*commands: str, once: str = "") -> None:
+    """Print command lines to go on with; `once`: what has to be done before, if anything. Each is a line of its own,
+    however long, so that it can be copied."""
+    say("\n".join([f"Next, once {once}:" if once else "Next:", *(f"  {line}" for line in commands)]))
 
 
 def width() -> int:

@@ -28,7 +28,8 @@ _NO_EFFECT = 1e-9  # relative error below which a constant of its present size d
 class Certainty:
     """A constant of `method` after a fit; `group`: whose it is, None if all experiments share it.
 
-    standard_error: in the constant's unit; inf if no residual depends on it, NaN if it is held or at a bound. bound:
+    standard_error: in the constant's unit; inf if no residual depends on it, NaN if it is held, or at a bound and
+    residuals depend on it, as far as the mean field tells (with recorded requests it is taken as if they did). bound:
     the bound it is at, `low`, `high` or None. determined: the share in [0, 1] of its information that comes from the
     data, not the prior. identified: determined above IDENTIFIED, at no bound, and larger than its standard error. held:
     the fit did not search it. correlated: how its error correlates with those of other constants, by `method.name`:
@@ -74,6 +75,10 @@ def certainties(problem: Problem, phi: np.ndarray) -> tuple[Certainty, ...]:
     inside = problem.free[[bounds[j] is None for j in problem.free]]
     if inside.size:
         errors[inside], determined[inside], correlation[np.ix_(inside, inside)] = _errors(problem, phi, scales, inside)
+    stuck = np.array([j for j in problem.free if bounds[j] is not None], dtype=int)
+    if stuck.size and not any(problem.data.cells):
+        _, slopes_ms = with_slopes(problem.machine, phi)
+        errors[stuck[~slopes_ms[stuck].any(axis=(1, 2))]] = np.inf
     rows = []
     for j, (position, group) in enumerate(zip(problem.position, problem.group_of, strict=True)):
         method, name = names[position]

@@ -18,7 +18,7 @@ from evolve.cli.options import (
     quiet_option,
     whole_names,
 )
-from evolve.program.loads import CANDIDATES, TARGETS, bases, grid, names
+from evolve.program.loads import CANDIDATES, TARGETS, bases, grid, names, on
 from evolve.program.probe import print_probe, trusted
 from evolve.program.probe import probe as probe_runs
 from evolve.run.files import check_writable, write_text
@@ -62,7 +62,8 @@ def probe(
         check_writable(out, "--out")
         if out.exists():
             raise InputError(f"{out}: exists, perhaps with measurements: give --out another name, or remove it")
-    whole_names(model, hardware, None)
+    if not experiments:
+        whole_names(model, hardware, None)
     if ids and not experiments:
         raise InputError("--id names runs of a file: give --experiments FILE too")
     tp = _degrees(degrees)
@@ -103,10 +104,13 @@ def _degrees(numbers: tuple[str, ...]) -> tuple[int, ...]:
 
 def _deployments(file: str | None, targets: set[str], model: str | None, hardware: str | None) -> list[JsonObject]:
     """The deployments that can be run, as entries of an experiments file without a load."""
-    if model and hardware:
+    if model:
         known_model(model, f"--model {model}")
+    if hardware:
         known_gpu(hardware, f"--hardware {hardware}")
+    if model and hardware:
         return [{"model": model, "hardware": hardware}]
     if not file:
         raise InputError("what to predict is missing: give --experiments FILE, or --model and --hardware")
-    return bases([entry for entry in raw_entries(file) if entry["id"] in targets])
+    entries = [entry for entry in raw_entries(file) if entry["id"] in targets]
+    return bases([on(entry, model, hardware) for entry in entries])

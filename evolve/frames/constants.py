@@ -53,6 +53,7 @@ FITTED = (
     number("determined", "the share of its information that comes from the runs, not from the prior"),
     _IDENTIFIED,
     flag("held", "whether the fit left it as it was"),
+    flag("shown", "whether fitted runs depend on it, as far as that is known"),
     mapping("correlated", "how its error correlates with those of other constants, by `method.name`, from -1 to 1"),
 )
 

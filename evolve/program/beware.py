@@ -85,7 +85,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         queue = "long queue: requests wait longer than they are served, later ones not much longer than earlier ones"
     if queue:
         lines.append(f"the program predicts a {queue}; `--sweep rate=...` says what one replica serves")
-    lines += _too_long(experiment.facts)
+    lines += never_starts(experiment.facts)
     if (tp := experiment.engine.tensor_parallel) > SERVER:
         link = "the slower link between servers is not modelled"
         lines.append(f"tp {tp}: most servers have at most {SERVER} GPUs, and {link}")
@@ -99,16 +99,21 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     return [*lines, *outside(record.all_ranges, experiment, prediction)]
 
 
-def _too_long(facts: Mapping[str, float]) -> list[str]:
+def never_starts(facts: Mapping[str, float]) -> list[str]:
     """A line if the KV cache cannot hold one request of the longest length: then vLLM ends when it starts
     (vllm/v1/core/kv_cache_utils.py, check_enough_kv_cache_memory)."""
-    tokens, longest = facts["kv_blocks"] * facts["block_size"], facts["max_model_len"]
+    tokens, longest = kv_tokens(facts), facts["max_model_len"]
     if longest <= tokens:
         return []
     return [
         f"the KV cache of {tokens:.0f} tokens cannot hold a request of max_model_len, {longest:.0f} tokens, so vLLM "
         f"does not start: set engine.max_model_len to at most {tokens:.0f}, or use more or larger GPUs"
     ]
+
+
+def kv_tokens(facts: Mapping[str, float]) -> float:
+    """The tokens that the KV cache holds."""
+    return facts["kv_blocks"] * facts["block_size"]
 
 
 def about(source: Source, experiments: Sequence[Experiment]) -> list[str]:

@@ -20,7 +20,7 @@ from evolve.run.folder import Run, check_data
 from evolve.run.program import Source, write_program
 from evolve.run.records import record, today
 from evolve.run.trust import trust_file
-from evolve.terminal import command, say, suggest
+from evolve.terminal import GO_FOLDER, command, say, suggest
 from simulator.errors import InputError, unwritable
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
@@ -236,7 +236,7 @@ def print_blend(result: Blend) -> None:
             prose(f"It is larger than the default caps: every command that reads it needs {' '.join(result.options)}.")
         suggest(
             command("predict", result.out, *result.options),
-            command("emit", result.out, "--out", "DIR", *result.options),
+            command("emit", result.out, "--out", GO_FOLDER, *result.options),
         )
 
 

@@ -144,7 +144,8 @@ def what(origin: Origin) -> str:
 @dataclass(frozen=True)
 class Forecasts:
     """The predictions of a program, averaged over arrival `seeds`, and its mean absolute errors in percent by latency,
-    None where nothing was observed. drawn: whether any requests differ between seeds, as those of a trace do not."""
+    None where nothing was observed. warnings: what to know about the program, which each experiment's have, too. drawn:
+    whether any requests differ between seeds, as those of a trace do not."""
 
     name: str
     program: Program
@@ -152,6 +153,7 @@ class Forecasts:
     seeds: tuple[int, ...]
     experiments: tuple[Forecast, ...]
     mean_abs_error_pct: Mapping[str, float | None]
+    warnings: tuple[str, ...]
     drawn: bool
 
     def mean_abs_error_pct_by_use(self, uses: Container[str]) -> dict[str, float | None]:
@@ -170,4 +172,5 @@ class Forecasts:
             "mean_abs_error_pct": self.mean_abs_error_pct,
             "mean_abs_error_pct_in_sample": self.mean_abs_error_pct_by_use([FITTED]),
             "mean_abs_error_pct_new": self.mean_abs_error_pct_by_use([NEW]),
+            "warnings": list(self.warnings),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from evaluator.deployments import MEASURED_TPS
 from evaluator.experiments import Written, hardware_table, known_models
 from evaluator.intervals import WAITING, waiting_share
 from evaluator.score import predictions, score_set
+from evolve.program.beware import kv_tokens
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment, Stage
 from simulator.experiment.file import experiment_from_mapping
@@ -24,7 +26,9 @@ SHAPES = {"short": (200, 200), "long-prompts": (2000, 200), "long-answers": (500
 # of long prompts slows everything down.
 CANDIDATES = (0.2, 0.4, 0.6)
 TARGETS = (0.35, 0.65)
-DURATION_S = 120.0
+DURATION_S = 120.0  # of a run at least
+REQUESTS = 100  # that a run has at least: the mean of a few depends on how they happen to arrive
+ROUND_S, ROUND_TOKENS = 10.0, 1024  # to multiples of which durations and max_model_len are rounded
 COMMON = 16  # tokens with which the load generator begins all prompts of a group
 SLOWEST, FASTEST = 0.05, 1000.0  # requests/s between which the sustained rate is looked for
 HALVINGS = 6  # of that interval, once it is a factor of two wide
@@ -82,6 +86,7 @@ class Planned:
             "id": e.id, "model": e.model, "hardware": e.hardware, "tp": e.engine.tensor_parallel, "workload": w.name,
             "rate": self.rate, "prompt_len": prompt, "output_len": answer,
             "duration_s": w.stages[0].duration_s, "gpu_minutes": self.gpu_minutes,
+            "max_model_len": int(e.facts["max_model_len"]),
             "load_generator": self.load_generator,
         }  # fmt: skip
 
@@ -93,6 +98,17 @@ def bases(entries: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
         base = {key: entry[key] for key in DEPLOYMENT if key in entry}
         found.setdefault(repr((base["model"], base["hardware"])), base)
     return list(found.values())
+
+
+def on(entry: Mapping[str, Any], model: str | None, hardware: str | None) -> JsonObject:
+    """An entry with another model, or on another GPU, if one is named, without what holds for its own alone."""
+    changed = {**entry, **{key: name for key, name in (("model", model), ("hardware", hardware)) if name}}
+    if model:
+        changed.pop("model_config", None)
+    if (model or hardware) and "engine" in entry:
+        engine: Mapping[str, Any] = entry["engine"] or {}
+        changed["engine"] = {name: value for name, value in engine.items() if name != "total_kv_blocks"}
+    return changed
 
 
 def grid(program: Program, base: JsonObject, tps: Sequence[int], shares: Sequence[float], name: str) -> list[Planned]:
@@ -168,12 +184,22 @@ def engine_with(entry: Mapping[str, Any], settings: Mapping[str, int | bool | No
 
 def _planned(base: JsonObject, tp: int, shape: str, rate: float, name: str) -> Planned:
     prompt, answer = SHAPES[shape]
-    engine = engine_with(base, {"tensor_parallel": tp})
-    workload = {"name": shape, "arrival": "poisson", "stages": [{"rate": rate, "duration_s": DURATION_S}],
+    duration_s = max(DURATION_S, ROUND_S * math.ceil(REQUESTS / rate / ROUND_S))
+    workload = {"name": shape, "arrival": "poisson", "stages": [{"rate": rate, "duration_s": duration_s}],
                 "prompt_len": prompt, "output_len": answer}  # fmt: skip
-    entry = {"id": f"{name}tp{tp}-{shape}-{rate:g}", **base, "engine": engine, "workload": workload}
-    experiment = experiment_from_mapping(entry, f"probe: {entry['id']}", known_models(), hardware_table())
-    return Planned(experiment, entry, shape)
+
+    def planned(settings: Mapping[str, int | bool | None]) -> Planned:
+        engine = engine_with(base, {"tensor_parallel": tp, **settings})
+        entry = {"id": f"{name}tp{tp}-{shape}-{rate:g}", **base, "engine": engine, "workload": workload}
+        experiment = experiment_from_mapping(entry, f"probe: {entry['id']}", known_models(), hardware_table())
+        return Planned(experiment, entry, shape)
+
+    run = planned({})
+    tokens = int(kv_tokens(run.experiment.facts))
+    if tokens >= run.experiment.facts["max_model_len"]:
+        return run
+    # vLLM does not start with a max_model_len that its KV cache cannot hold
+    return planned({"max_model_len": tokens // ROUND_TOKENS * ROUND_TOKENS or tokens})
 
 
 def names(deployments: Sequence[JsonObject]) -> Iterator[str]:

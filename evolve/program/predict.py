@@ -10,11 +10,9 @@ from evaluator.intervals import Disagreement, able, disagreements, scales
 from evaluator.known import datasheet
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evaluator.sensitivity import (
-    CONSTANT,
     ConstantError,
     Dispute,
     TermShare,
-    constant_errors,
     disputes,
     origins,
     term_shares,
@@ -24,7 +22,13 @@ from evolve.program.axes import setting_of
 from evolve.program.beware import about, contradicted, impossible, warnings
 from evolve.program.forecast import Comparison, Forecast, Forecasts
 from evolve.program.measurements import too_fast, too_slow
-from evolve.program.prediction_intervals import class_of, prediction_intervals, too_narrow
+from evolve.program.prediction_intervals import (
+    class_of,
+    errors_of_constants,
+    exceeded,
+    prediction_intervals,
+    too_narrow,
+)
 from evolve.run.program import Source
 from evolve.run.records import Record
 from evolve.run.trust import Trust, trust_of
@@ -52,9 +56,7 @@ def predict(
     if (trust := trust_of(source)) and source.record:
         doubts = disagreements(program, trust.programs, experiments, seeds[0])
         disputed = disputes(program, able(trust.programs, experiments), doubts, traffic)
-        constants = (source.record.constants or {}).items()
-        known = {name: (c.standard_error, c.correlated) for name, c in constants if c.standard_error is not None}
-        known_errors = constant_errors(program, known, traffic)
+        known_errors = errors_of_constants(program, source.record, traffic)
         forecasts = [
             _with_intervals(forecast, source.record, e, p, trust, doubt, parts, of_constants)
             for forecast, e, p, doubt, parts, of_constants in zip(
@@ -68,6 +70,7 @@ def predict(
         tuple(seeds),
         tuple(forecasts),
         {"e2e": total.e2e, "ttft": total.ttft, "itl": total.itl},
+        tuple(of_program),
         drawn=any(not is_recorded(e.workload) for e in experiments),
     )
 
@@ -124,10 +127,5 @@ def _with_intervals(
         lines += too_narrow(trust, record, e, prediction, which)
     summary = replace(forecast.summary, intervals=intervals)
     causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in intervals else ()
-    lines += [
-        f"the standard errors of its constants, mostly {o.constant}, are larger than these intervals, which are too "
-        "narrow: look for fitted runs that contradict each other, or measure more"
-        for o in causes
-        if o.kind == CONSTANT and o.share > 1.0
-    ]
+    lines += exceeded(causes)
     return replace(forecast, summary=summary, doubt=doubt, residual_class=which, warnings=tuple(lines), origins=causes)

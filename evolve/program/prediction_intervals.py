@@ -3,10 +3,11 @@ disagree."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from evaluator.intervals import LEVELS, Disagreement, Scale, figure_of, interval
 from evaluator.score import Prediction
+from evaluator.sensitivity import CONSTANT, ConstantError, Origin, Traffic, constant_errors, origins, traffic_of
 from evolve.program.beware import farther_than_held_out
 from evolve.program.forecast import Intervals
 from evolve.report.table import counted
@@ -14,6 +15,7 @@ from evolve.run.beyond import factors, outside
 from evolve.run.records import Record
 from evolve.run.trust import SATURATED, Trust
 from simulator.experiment.experiment import Experiment
+from simulator.language.ir import Program
 
 FEW = 10  # held-out runs below which quantiles of their errors mean little
 
@@ -46,3 +48,28 @@ def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Predicti
     if record.all_gpus and e.hardware not in record.all_gpus:
         lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
     return lines
+
+
+def errors_of_constants(program: Program, record: Record, traffic: Traffic) -> list[ConstantError]:
+    """For each experiment how far the standard errors in the program's record let the mean E2E be off."""
+    constants = (record.constants or {}).items()
+    known = {name: (c.standard_error, c.correlated) for name, c in constants if c.standard_error is not None}
+    return constant_errors(program, known, traffic)
+
+
+def unsure_constants(
+    program: Program, record: Record, e: Experiment, seed: int, scale: Scale, doubt: Disagreement
+) -> list[str]:
+    """As `exceeded`, of an experiment whose mean E2E has this scale, under an arrival seed."""
+    [error] = errors_of_constants(program, record, traffic_of([e], seed))
+    return exceeded(origins(scale, doubt, (), error))
+
+
+def exceeded(causes: Sequence[Origin]) -> list[str]:
+    """A line if the standard errors of the constants are larger than an interval that comes from these origins."""
+    return [
+        f"the standard errors of its constants, mostly {o.constant}, are larger than these intervals, which are too "
+        "narrow: look for fitted runs that contradict each other, or measure more"
+        for o in causes
+        if o.kind == CONSTANT and o.share > 1.0
+    ]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from evaluator.design import choose
+from evaluator.design import Joint, choose
 from evaluator.digests import data_hash
 from evaluator.intervals import (
     LEVELS,
@@ -31,8 +31,9 @@ from evaluator.score import MEANS, Prediction, predictions, score_set
 from evolve import __version__
 from evolve.program.loads import SEED, Planned
 from evolve.program.measurements import why_none_completes
+from evolve.program.prediction_intervals import too_narrow
 from evolve.program.prior import Prior, logs, moved, sizes
-from evolve.report.printing import note, prose, show
+from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Table, counted, number
 from evolve.run.beyond import outside
 from evolve.run.program import Source
@@ -51,6 +52,12 @@ NO_HELP = (
     "Nothing here would help: what makes these intervals wide is how far held-out runs were off, not what near-optimal "
     "programs disagree on, and a fit on a few own runs does not change the former (docs/validation.md)."
 )
+UNKNOWN = (
+    "No run on {gpu} was fitted or held out: how far off predictions on it are is not known, and the widths below are "
+    "too narrow. "
+)
+MEASURE = "First measure {run}, fit the program on it, and probe again with the fitted program."
+NARROW = "?: these may be too narrow, for the reasons below."
 WORTH = 0.02  # relative fall of the mean width below which measuring is said not to help
 
 Widths = Mapping[str, float | None]  # of the 80 % intervals by figure, in percent of the prediction
@@ -58,11 +65,13 @@ Widths = Mapping[str, float | None]  # of the 80 % intervals by figure, in perce
 
 @dataclass(frozen=True)
 class Target:
-    """A run whose figures matter: the widths of its intervals, now and expected once 1, 2, ... runs are fitted."""
+    """A run whose figures matter: the widths of its intervals, now and expected once 1, 2, ... runs are fitted; and why
+    these may be too narrow."""
 
     id: str
     before: Widths
     after: tuple[Widths, ...]
+    narrow: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,8 @@ class Probe:
 
     saturated: ids of targets in which a queue may grow: no run of these narrows them. lost: by id of a target of which
     no request completes, why: it has no figures. width_pct: the mean width over
-    targets and figures before, and after each run. missing: what the covariance lacks.
+    targets and figures before, and after each run. missing: what the covariance lacks. first: by GPU of a target on
+    which no run was fitted or held out, the chosen run to measure on it before all else; None if none can be run there.
     """
 
     name: str
@@ -82,6 +92,7 @@ class Probe:
     saturated: tuple[str, ...]
     missing: tuple[str, ...]
     lost: Mapping[str, str]
+    first: Mapping[str, str | None]
 
     @property
     def width_pct(self) -> list[float]:
@@ -91,9 +102,9 @@ class Probe:
 
     @property
     def helps(self) -> bool:
-        """Whether the runs are expected to narrow the intervals at all."""
+        """Whether the runs are expected to narrow the intervals at all, or one is on a GPU that nobody measured."""
         widths = self.width_pct
-        return len(widths) > 1 and widths[-1] < (1.0 - WORTH) * widths[0]
+        return any(self.first.values()) or (len(widths) > 1 and widths[-1] < (1.0 - WORTH) * widths[0])
 
     def to_json(self) -> JsonObject:
         return {
@@ -104,13 +115,17 @@ class Probe:
             "candidates": self.candidates,
             "runs": [r.to_json() for r in self.runs],
             "targets": [
-                {"id": t.id, "width_80_pct": dict(t.before), "expected_pct": [dict(w) for w in t.after]}
+                {
+                    "id": t.id, "width_80_pct": dict(t.before), "expected_pct": [dict(w) for w in t.after],
+                    "narrow": bool(t.narrow), "warnings": list(t.narrow),
+                }
                 for t in self.targets
             ],
             "saturated": list(self.saturated),
             "lost": dict(self.lost),
             "width_80_pct": self.width_pct,
             "helps": self.helps,
+            "measure_first": dict(self.first),
             "missing": list(self.missing),
         }  # fmt: skip
 
@@ -152,7 +167,8 @@ def probe(source: Source, trust: Trust, targets: Sequence[Experiment], offered: 
         for programs in (able(members, every), [slowed(program, factor) for factor in PACES], shifted)
     ]
     prior = Prior.of(deviations, sizes(trust.outside or trust.inside), every, len(aims))
-    chosen = choose(prior.joint(), count)
+    unknown = _unmeasured(source, aims)
+    chosen = _unmeasured_first(unknown, runs, prior.joint(), count)
     found = []
     for i, (e, p) in enumerate(zip(aims, ours, strict=False)):
         spreads = [prior.spread(chosen[:n])[i] for n in range(len(chosen) + 1)]
@@ -165,12 +181,29 @@ def probe(source: Source, trust: Trust, targets: Sequence[Experiment], offered: 
                     f"of {e.id} is unknown: `{command('validate', 'RUN')}` with all kinds of folds"
                 )
         widths = [_widths(trust.residuals(then if n else now), p, spread) for n, spread in enumerate(spreads)]
-        found.append(Target(e.id, widths[0], tuple(widths[1:])))
+        narrow = too_narrow(trust, source.record, e, p, now) if source.record else ()
+        found.append(Target(e.id, widths[0], tuple(widths[1:]), tuple(narrow)))
     queued = tuple(e.id for e in targets if e not in aims and e.id not in lost)
-    return Probe(
-        source.name, data_hash(targets), len(runs), tuple(runs[i] for i in chosen), tuple(found), queued, missing,
-        lost,
-    )
+    planned = tuple(runs[i] for i in chosen)
+    first = {gpu: next((r.experiment.id for r in planned if r.experiment.hardware == gpu), None) for gpu in unknown}
+    return Probe(source.name, data_hash(targets), len(runs), planned, tuple(found), queued, missing, lost, first)
+
+
+def _unmeasured(source: Source, targets: Sequence[Experiment]) -> list[str]:
+    """The GPUs of these targets on which no run was fitted or held out."""
+    known = source.record.all_gpus if source.record else ()
+    return [gpu for gpu in dict.fromkeys(e.hardware for e in targets) if known and gpu not in known]
+
+
+def _unmeasured_first(gpus: Sequence[str], runs: Sequence[Planned], joint: Joint, count: int) -> list[int]:
+    """The runs to measure: one on each of these GPUs, if there is any, then those that the design chooses."""
+    chosen = choose(joint, count)
+    first = []
+    for gpu in gpus:
+        on = [i for i, run in enumerate(runs) if run.experiment.hardware == gpu]
+        best = [i for i in chosen if i in on] or sorted(on, key=lambda i: (float(joint.posterior([i]).mean()), i))
+        first += best[:1]
+    return [*first, *(i for i in chosen if i not in first)][:count]
 
 
 def _without_figures(program: Program, targets: Sequence[Experiment]) -> dict[str, str]:
@@ -193,13 +226,20 @@ def _widths(residuals: Sequence[Residual], prediction: Prediction, spread: np.nd
 def print_probe(result: Probe, out: Path | None) -> None:
     """The runs in order with the load generator's settings, and the widths of the targets' intervals."""
     note(LEGEND)
-    if not result.helps:
+    for gpu, first in result.first.items():
+        remedy = MEASURE.format(run=first) if first else f"Have a run on it chosen first: give --hardware {gpu}."
+        prose(UNKNOWN.format(gpu=gpu) + remedy, "bold")
+    if not result.helps and not result.first:
         prose(NO_HELP, "bold")
     show(_runs_table(result))
     for run in result.runs if result.helps else ():
         prose(f"{run.experiment.id}, config.yaml of inference-perf:", "bold")
         say(yaml.safe_dump(run.load_generator, sort_keys=False, allow_unicode=True))
+    lengths = {r.experiment.id: r.entry["engine"].get("max_model_len") for r in result.runs}
+    say_once({name: [f"start vLLM with --max-model-len {n}"] if n else [] for name, n in lengths.items()})
     show(_targets_table(result))
+    if any(t.narrow for t in result.targets):
+        note(NARROW)
     before, after = result.width_pct[0], result.width_pct[-1]
     prose(
         f"Mean width: {before:.1f} % before, {after:.1f} % expected after {counted(len(result.runs), 'run')}.", "bold"
@@ -210,9 +250,11 @@ def print_probe(result: Probe, out: Path | None) -> None:
         prose(f"- {text}: no request of it completes in the replay, {why}: not a target")
     for text in result.missing:
         prose(f"- not counted: {text}")
+    say_once({t.id: t.narrow for t in result.targets})
     if out:
-        prose(f"Written: {out}. Put the measured means under `observed`, then fit:")
-        suggest(command("fit", result.name, "--experiments", str(out), "--out", "mine.py"))
+        prose(f"Written: {out}.")
+        fit = command("fit", result.name, "--experiments", str(out), "--out", "mine.py")
+        suggest(fit, once=f"the measured means are under `observed` in {out}")
 
 
 def _runs_table(result: Probe) -> Table:
@@ -228,10 +270,11 @@ def _runs_table(result: Probe) -> Table:
 
 
 def _targets_table(result: Probe) -> Table:
-    def cell(widths: Widths) -> str:
-        return " / ".join(number(widths[name], 1, signed=False) for name in MEANS)
+    def cells(t: Target) -> list[str]:
+        texts = (" / ".join(number(widths[name], 1, signed=False) for name in MEANS) for widths in (t.before, *t.after))
+        return [f"{text}{' ?' * bool(t.narrow)}" for text in texts]
 
-    rows = [[t.id, cell(t.before), *map(cell, t.after)] for t in result.targets]
+    rows = [[t.id, *cells(t)] for t in result.targets]
     after = [f">after {counted(n, 'run')}" for n in range(1, len(result.runs) + 1)]
     title = "Widths of 80 % intervals in percent of the prediction: E2E / TTFT / ITL mean"
     return Table.of(title, "|".join(["target", ">before", *after]), rows)

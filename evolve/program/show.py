@@ -37,7 +37,10 @@ DOUBTFUL = 2.0  # standard deviations from 1 at which `show` doubts a factor of 
 TOGETHER = 0.8  # correlation of the errors of two constants from which they are hard to tell apart
 # The host's names for its coefficients; those of an output token are numbered after those of the queue.
 _COEFFICIENTS = {"step_time": "beta", "queueing_time": "alpha", "output_token_time": "alpha"}
-LEGEND = "at a bound: the fitted runs would take it further; a threshold: in conditions alone, so it has no error"
+LEGEND = (
+    "at a bound: the fitted runs would take it further, or do not show it; a threshold: in conditions alone, so it has "
+    "no error"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from evaluator.digests import data_hash
 from evaluator.experiments import Written
 from evaluator.intervals import LEVELS, WAITING, disagreements, scales
 from evolve.program.axes import ENGINE, Axes, Setting
-from evolve.program.beware import about, hurried, too_late
+from evolve.program.beware import about, hurried, never_starts, too_late
 from evolve.program.by_stage import ByStage, by_stage
 from evolve.program.loads import redeployed
-from evolve.program.prediction_intervals import class_of, prediction_intervals, too_narrow
+from evolve.program.prediction_intervals import class_of, prediction_intervals, too_narrow, unsure_constants
 from evolve.program.slo import Limit, few_requests
 from evolve.program.sweep_figures import figures_of
 from evolve.program.sweep_result import IDLE, Block, Figures, Row, Sweep, replicas
@@ -102,7 +102,8 @@ class _Deployment:
         e = self.under(question, row.setting.rate, self.built.id)
         [doubt] = disagreements(question.program, question.committee, [e], question.seeds[0])
         which = class_of(trust, record, e, f.prediction, doubt)
-        intervals = prediction_intervals(f.prediction, doubt, scales(trust.residuals(which)))
+        by_figure = scales(trust.residuals(which))
+        intervals = prediction_intervals(f.prediction, doubt, by_figure)
         if not intervals:
             return row
         level = LEVELS[0]
@@ -111,8 +112,10 @@ class _Deployment:
         limited = [limit for limit in question.limits if limit.figure in intervals]
         tops = [(intervals[limit.figure][level][1], limit.most_ms) for limit in limited]
         within = all(top_ms <= most_ms for top_ms, most_ms in tops) and f.seeds_holding >= level * f.seeds
-        narrow = tuple(too_narrow(trust, record, e, f.prediction, which))
-        return replace(row, figures=replace(f, likely=within and calm and not f.fails, narrow=narrow))
+        narrow = too_narrow(trust, record, e, f.prediction, which)
+        if "e2e" in intervals:
+            narrow += unsure_constants(question.program, record, e, question.seeds[0], by_figure["e2e"], doubt)
+        return replace(row, figures=replace(f, likely=within and calm and not f.fails, narrow=tuple(narrow)))
 
 
 def sweep(
@@ -146,7 +149,8 @@ def sweep(
         for (w, setting), d in zip(pairs, deployments, strict=True):
             tick = partial(_tick, line, w.experiment.id, done)
             rows, stages = _rows(question, setting, d, tick)
-            blocks.append(Block(w.experiment.id, w.experiment.model, setting, tuple(rows), by_stage=stages))
+            drawn = not is_recorded(w.experiment.workload)
+            blocks.append(Block(w.experiment.id, w.experiment.model, setting, tuple(rows), drawn, stages))
     finally:
         line.close()
     experiments = [w.experiment for w in written]
@@ -192,6 +196,8 @@ def _deployment(question: _Question, written: Written, setting: Setting) -> _Dep
         bound = bind(question.code, question.program.theta, built.facts)
     except InputError as error:  # no engine runs it, or the program reads measured kernels that its GPU does not have
         return str(error)
+    if lines := never_starts(built.facts):
+        return f"{where}: {lines[0]}"
     return _Deployment(built, setting, bound)
 
 

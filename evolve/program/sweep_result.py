@@ -94,15 +94,16 @@ class Knee:
     """The first rate that does not hold, and what `fails` there; None and nothing if all do. Rates are requests/s.
 
     holds_up_to: the last rate before it, None if it is the first. sure: the last rate up to which all hold under every
-    arrival seed alone. likely: the highest rate up to holds_up_to at which all hold at the upper ends of the 80 %
-    intervals, too; None if there is none, or no intervals. narrow: whether these may be too narrow there. last: the
-    highest rate that was predicted.
+    arrival seed alone; None for a trace, too, which is the same under every seed (not `drawn`). likely: the highest
+    rate up to holds_up_to at which all hold at the upper ends of the 80 % intervals, too; None if there is none, or no
+    intervals. narrow: whether these may be too narrow there. last: the highest rate that was predicted.
     """
 
     rate: float | None
     fails: tuple[str, ...]
     holds_up_to: float | None
     sure: float | None
+    drawn: bool
     likely: float | None
     narrow: bool
     last: float
@@ -112,13 +113,15 @@ class Knee:
 class Block:
     """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate.
 
-    by_stage: what the stages of a load that replicas share need, if it has several.
+    drawn: whether its requests differ between arrival seeds. by_stage: what the stages of a load that replicas share
+    need, if it has several.
     """
 
     experiment: str
     model: str
     setting: Setting
     rows: tuple[Row, ...]
+    drawn: bool = True
     by_stage: ByStage | None = None
 
     @property
@@ -143,7 +146,7 @@ class Block:
         up_to, sure = (rates[-1] if rates else None for rates in (held, every))
         surest, narrow = likely[-1] if likely else (None, False)
         rate, fails = (None, ()) if len(held) == len(rated) else (rated[len(held)][0], rated[len(held)][1].fails)
-        return Knee(rate, fails, up_to, sure, surest, narrow, rated[-1][0])
+        return Knee(rate, fails, up_to, sure if self.drawn else None, self.drawn, surest, narrow, rated[-1][0])
 
 
 def replicas(load_rps: float, rate_rps: float) -> int:

@@ -26,6 +26,7 @@ from evolve.report.printing import note, prose, say_once, show
 from evolve.report.table import Row, Table, number, row
 from evolve.report.terms import legend
 from evolve.terminal import say
+from simulator.experiment.experiment import QUANTITIES
 
 UNITS = "requests/s; TTFT, E2E and ITL: ms; tokens/s: of answers"
 ITL_LEGEND = "ITL: a request's mean time per token after the first, so its p99 is over requests, not over tokens"
@@ -42,6 +43,7 @@ SHARES = (
 SEVERAL = "Each experiment is a service of its own with this load"
 BUSIEST = "The load is the mean over the stages, of which the busiest may have more"
 BY_SEED = "By seed: up to where all holds under each arrival seed alone"
+RECORDED = " (-: a trace, the same under every seed)"
 LIKELY = "80 % sure: up to where all holds at the upper ends of the 80 % intervals, too"
 NARROW = "; ?: these may be too narrow, for the reasons below"
 NO_LIKELY = "Latencies have intervals in `evolve predict` without --sweep"
@@ -98,7 +100,7 @@ def knee_text(knee: Knee) -> str:
     if knee.holds_up_to is None:
         return f"rate {rate_figure(knee.rate)}, the lowest: {fails}"
     sure = "none" if knee.sure is None else rate_figure(knee.sure)
-    by_seed = f" (under each arrival seed alone: {sure})" if knee.sure != knee.holds_up_to else ""
+    by_seed = f" (under each arrival seed alone: {sure})" if knee.drawn and knee.sure != knee.holds_up_to else ""
     return f"rate {rate_figure(knee.rate)}: {fails}; holds up to {rate_figure(knee.holds_up_to)}{by_seed}"
 
 
@@ -128,9 +130,9 @@ def _served(result: Sweep, block: Block) -> list[str]:
     # all holds at the highest rate, too; with a load every rate is one that holds at least
     more = [" or more" * (rate == knee.last and not result.load_rps) for rate in rates]
     shown = _short if result.load_rps else rate_figure  # given rates are shown as they were given
-    holds, *surer = (f"{shown(rate)}{m}" if rate else "none" for rate, m in zip(rates, more, strict=True))
+    holds, sure, *likely = (f"{shown(rate)}{m}" if rate else "none" for rate, m in zip(rates, more, strict=True))
     per_gpu = f"{_short(knee.holds_up_to / tp)}{more[0]}" if knee.holds_up_to else "-"
-    return [*cells, holds, per_gpu, *(f"{text}{' ?' * (i == 1 and knee.narrow)}" for i, text in enumerate(surer))]
+    return [*cells, holds, per_gpu, sure if knee.drawn else "-", *(f"{text}{' ?' * knee.narrow}" for text in likely)]
 
 
 def _needed(result: Sweep, block: Block) -> list[str]:
@@ -153,7 +155,7 @@ def _capacity_legend(result: Sweep) -> str:
         *([SHARES] if result.load_rps else [CAPACITY]),
         *[SEVERAL] * (result.load_rps is not None and len({block.experiment for block in result.blocks}) > 1),
         *[BUSIEST] * (result.load_rps is not None and result.uneven),
-        BY_SEED,
+        BY_SEED + RECORDED * any(not knee.drawn for knee in knees),
         likely + NARROW * any(knee.narrow for knee in knees) if result.intervals else NO_LIKELY,
         *[NO_LIMITS] * (not result.limits),
     ]
@@ -213,7 +215,7 @@ def _label(result: Sweep, block: Block) -> str:
 def _table(
     result: Sweep, title: str, keys: Sequence[str], rows: Sequence[Predicted], knee: Knee | None, counts: Sequence[str]
 ) -> Table:
-    latencies = [f">{name.upper()} {q}" for name, quantities in LATENCIES for q in quantities]
+    latencies = [f">{name.upper()} {q}" for name, q in _quantities(result.limits)]
     rates = ["offered"] * ("rate" not in keys) + ["done", "tokens/s"] + ["goodput"] * bool(result.limits)
     names = [*rates, "waiting", "running", *(name.replace("_", " ") for name in counts)]
     varied = [name if name == "hardware" else f">{name}" for name in keys] + [">replicas"] * bool(result.load_rps)
@@ -225,7 +227,7 @@ def _table(
 def _row(
     result: Sweep, keys: Sequence[str], setting: Setting, f: Figures, knee: Knee | None, counts: Sequence[str]
 ) -> Row:
-    times = (getattr(getattr(f.run, f"{name}_ms", None), q, None) for name, qs in LATENCIES for q in qs)
+    times = (getattr(getattr(f.run, f"{name}_ms", None), q, None) for name, q in _quantities(result.limits))
     rates = [*([f.offered_rps] if "rate" not in keys else []), f.completed_rps, f.output_tokens_per_s]
     likely = "-" if f.likely is None else "holds" if f.likely else "may fail"
     return row(
@@ -240,6 +242,12 @@ def _row(
         *(str(getattr(f.prediction, name)) for name in counts),
         style="bold" if knee and setting.rate == knee.rate else "",
     )
+
+
+def _quantities(limits: Sequence[Limit]) -> list[tuple[str, str]]:
+    """The columns of latencies: those of every table, and the figures that limits are on."""
+    limited = {(limit.latency, limit.quantity) for limit in limits}
+    return [(name, q) for name, qs in LATENCIES for q in QUANTITIES if q in qs or (name, q) in limited]
 
 
 def _short(value: float | None) -> str:

@@ -22,7 +22,7 @@ from evolve.report.table import Row, Table, arrival_seeds, bias_label, counted, 
 from evolve.report.terms import legend
 from evolve.run.folder import is_run, open_run
 from evolve.run.use import FITTED, NEW
-from evolve.terminal import command, say, suggest
+from evolve.terminal import GO_FOLDER, command, say, suggest
 from simulator.experiment.experiment import CLEAN, OVERLOADED
 from simulator.json import JsonObject
 from simulator.language.bounds import at_bounds
@@ -98,7 +98,7 @@ def print_run(report: RunReport, known: bool = False) -> None:
     file = open_run(path).own_file if is_run(path) else None
     # without an experiment the deployments of all known models would be baked in
     own = ["--experiments", file, "--id", report.fitted[0]] if file else []
-    emit = command("emit", program, "--target", "blis-4", "--out", "DIR", *own)
+    emit = command("emit", program, "--target", "blis-4", "--out", GO_FOLDER, *own)
     suggest(command("archive", report.run), command("show", program), emit)
 
 

@@ -38,7 +38,7 @@ def _deployment(fitted: Ranges, experiment: Experiment) -> list[str]:
         _beyond(f"a model of {total:.1f} billion parameters", total, fitted.model_params_b, ".1f"),
         _beyond(f"{active:.1f} billion parameters active per token", active, fitted.active_params_b, ".1f"),
         _architecture(bool(facts["is_moe"]), fitted.mixture_of_experts),
-        _among(f"{weights(experiment)} weights", weights(experiment), fitted.weights, ", ".join(fitted.weights or ())),
+        _weights(weights(experiment), bool(facts["is_moe"]), fitted),
         _switch("KV offload to CPU", engine.kv_cpu_offload, fitted.kv_cpu_offload),
         _switch("chunked prefill", engine.chunked_prefill, fitted.chunked_prefill),
         _switch("prefix caching", engine.prefix_caching, fitted.prefix_caching),
@@ -95,6 +95,16 @@ def _architecture(moe: bool, fitted: Sequence[bool] | None) -> str:
         if moe
         else ("a dense model: the fitted models are mixtures of experts")
     )
+
+
+def _weights(kind: str, moe: bool, fitted: Ranges) -> str:
+    """The line for weights of a type that no fitted model has, or no dense one where the model is dense: other kernels
+    multiply the experts of a mixture."""
+    if line := _among(f"{kind} weights", kind, fitted.weights, ", ".join(fitted.weights or ())):
+        return line
+    if moe or not fitted.dense_weights:  # without a dense model the architecture has its line
+        return ""
+    return _among(f"{kind} weights of a dense model", kind, fitted.dense_weights, ", ".join(fitted.dense_weights))
 
 
 def _switch(what: str, on: bool, fitted: Sequence[bool] | None) -> str:

@@ -23,6 +23,7 @@ LISTS: dict[str, tuple[type, str]] = {
     "tp": (int, "whole numbers"),
     "hardware": (str, "names"),
     "weights": (str, "names"),
+    "dense_weights": (str, "names"),
     "mixture_of_experts": (bool, "true and false"),
     "kv_cpu_offload": (bool, "true and false"),
     "chunked_prefill": (bool, "true and false"),
@@ -36,7 +37,8 @@ class Ranges:
 
     requests_in_flight: rate x mean E2E of a load stage. model_params_b, active_params_b: billions of parameters, all
     of them and those active per token. prompt_tokens: lengths of prompts. uncached_step_tokens: the most new prompt
-    tokens that a request brings into a step (evaluator.metrics.step_tokens). weights: "fp8" or "16-bit", say.
+    tokens that a request brings into a step (evaluator.metrics.step_tokens). weights: "fp8" or "16-bit", say;
+    dense_weights: those of the dense models.
     """
 
     vocab: Span | None = None
@@ -47,6 +49,7 @@ class Ranges:
     active_params_b: Span | None = None
     mixture_of_experts: tuple[bool, ...] | None = None
     weights: tuple[str, ...] | None = None
+    dense_weights: tuple[str, ...] | None = None
     prompt_tokens: Span | None = None
     uncached_step_tokens: int | None = None
     max_num_batched_tokens: Span | None = None
@@ -78,6 +81,7 @@ def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
         active_params_b=span_of(e.facts["active_params_b"] for e in experiments),
         mixture_of_experts=tuple(sorted({bool(e.facts["is_moe"]) for e in experiments})),
         weights=tuple(sorted({weights(e) for e in experiments})),
+        dense_weights=tuple(sorted({weights(e) for e in experiments if not e.facts["is_moe"]})),
         prompt_tokens=span_of(float(n) for e in experiments for n in prompt_lengths(e.workload)),
         uncached_step_tokens=max(step_tokens(paced(e, load_of(e, FIT_SEED))) for e in experiments),
         max_num_batched_tokens=span_of(float(e.engine.max_num_batched_tokens) for e in experiments),

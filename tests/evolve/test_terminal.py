@@ -66,6 +66,8 @@ def test_suggested_commands_begin_as_they_are_called(
     assert command("list") == "evolve list"
     suggest("evolve show " + 50 * "long/", "evolve list")
     assert capsys.readouterr().out == f"Next:\n  evolve show {50 * 'long/'}\n  evolve list\n"
+    suggest("evolve list", once="there are runs")
+    assert capsys.readouterr().out == "Next, once there are runs:\n  evolve list\n"
 
 
 # Where rich draws: tables, and the bars of `evolve ingest`. The door prints one constant line.

@@ -50,7 +50,7 @@ NAMED = {
     "left_out": "ID", "refits[].constants": "METHOD.NAME",
     "results[].features": "ID", "rows[].loads": "KIND", "h3.holds": "KIND",
     "sweep": "KEY", "slo_ms": "LIMIT", "rows[].holds": "LIMIT",
-    "figures_ms": "FIGURE", "change_pct": "FIGURE", "elasticity": "FIGURE", "also": "SETTING",
+    "measure_first": "GPU", "figures_ms": "FIGURE", "change_pct": "FIGURE", "elasticity": "FIGURE", "also": "SETTING",
 }  # fmt: skip
 # Objects that occur in several places, by keys that identify them; they are described once.
 SHARED = {

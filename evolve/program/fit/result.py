@@ -64,6 +64,7 @@ class ConstantChange:
 
     model: whose constant it is, None if all models share it. moved: the change in standard errors, those before and
     after taken together. bound, determined, identified, held, correlated: see `evaluator.fit.uncertainty.Certainty`.
+    shown: whether fitted runs depend on it, as far as that is known.
     Standard errors are None where there are none, `moved` then too.
     """
 
@@ -81,6 +82,7 @@ class ConstantChange:
     identified: bool
     held: bool
     correlated: Mapping[str, float]
+    shown: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +251,7 @@ def changes(
                 identified=c.identified,
                 held=c.held,
                 correlated=c.correlated,
+                shown=not math.isinf(c.standard_error),
             )
         )
     return tuple(rows)

@@ -18,7 +18,7 @@ from evolve.report.table import Row, Table, absolute_cells, counted, number, row
 from evolve.report.terms import legend
 from evolve.run.records import ConstantRecord
 from evolve.run.trust import trust_file
-from evolve.terminal import command, say, suggest
+from evolve.terminal import GO_FOLDER, command, say, suggest
 from simulator.language.affine import thresholds
 from simulator.language.bounds import at_bounds, clipped_exponents, outside_bounds
 from simulator.language.complete import complete
@@ -29,7 +29,7 @@ APART, APART_PCT = 2.0, 5.0
 SPLIT = {"valid": "next 20 %", "test": "last 20 %"}
 LEGEND = """\
 moved: the change, in the standard errors of before and after combined; at a bound: the fitted runs would take it
-further; a threshold: in conditions alone, so it has no error"""
+further (recorded requests: or do not show it); a threshold: in conditions alone, so it has no error"""
 
 
 def print_fit(result: Calibration, file: str | None) -> None:
@@ -99,7 +99,7 @@ def print_fit(result: Calibration, file: str | None) -> None:
         first, *others = fitted.fitted
         if others:
             prose(f"`emit` as below is for the deployment of {first}: name another with --id, or several.")
-        suggest(*later, command("emit", out, "--out", "DIR", *known, "--id", first))
+        suggest(*later, command("emit", out, "--out", GO_FOLDER, *known, "--id", first))
 
 
 def _later_table(result: Calibration) -> Table:
@@ -137,7 +137,8 @@ def _constants_table(result: Calibration) -> Table:
         between = [f"{c.after_steps:g}"] if staged else []
         moved = "" if c.moved is None else f"{c.moved:+.1f}"
         values = f"{c.before:g}", *between, f"{c.after:g}"
-        return row(name, *values, error, moved, decided, "a threshold" if chooses else state)
+        said = "a threshold" if chooses else state if c.shown else "not determined: no fitted run shows it"
+        return row(name, *values, error, moved, decided, said)
 
     heads = ["constant", ">before", *[">after steps"] * staged, ">after"]
     heads += [">standard error", ">moved", ">decided", "~by the data"]

@@ -263,6 +263,17 @@ def test_a_cache_too_small_for_the_longest_request_is_told_what_would_start(
         "the KV cache of 30720 tokens cannot hold a request of max_model_len, 131072 tokens, so vLLM does not start: set "
         "engine.max_model_len to at most 30720, or use more or larger GPUs"
     )
+    for varied in ("tp=2,4", "rate=0.5"):
+        args = "predict", "champion", "--experiments", path, "--sweep", varied
+        assert evolve(*args, "--json") == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        never = {row["experiment"] for row in rows if row["tp"] == 2 and row["impossible"]}
+        assert never == {"a", "c"} and not any(row["impossible"] for row in rows if row["tp"] == 4)
+        assert all(said[0][0] in row["impossible"] for row in rows if row["experiment"] == "a" and row["tp"] == 2)
+        assert evolve(*args) == 0
+        assert "Impossible: a" in (out := capsys.readouterr().out) and said[0][0] in " ".join(out.split())
+    assert evolve("predict", "champion", "--experiments", path, "--id", "a", "--slo", "ttft_p99=9s", "--csv", "-") == 1
+    assert said[0][0] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

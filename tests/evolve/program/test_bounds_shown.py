@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -54,6 +55,24 @@ def test_fit_says_it_but_not_of_what_is_held(tmp_path: Path, tiny: Path, capsys:
     )
     held = printed(capsys, "fit", str(path), "--experiments", data, "--id", "dense-chat", "--only", "alpha")
     assert "kv = 1 (at" not in held
+
+
+def test_fit_tells_a_bound_that_stops_it_from_a_constant_that_no_run_shows(
+    tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a dense model no run shows what a mixture of experts adds; kv is stopped by its bound."""
+    path, data = tmp_path / "mine.py", str(tiny.parent / "data.yaml")
+    with_moe = PROGRAM.replace("base: us = 3000.0", "base: us = 3000.0, moe: us = 30.0")
+    path.write_text(with_moe.replace("base +", "base + moe * s.is_moe +"))
+    args = "fit", str(path), "--experiments", data, "--id", "dense-chat"
+    lines = (line.rstrip() for line in printed(capsys, *args).splitlines())
+    rows = {line.split()[0]: line for line in lines if line.startswith("step_time.")}
+    assert rows["step_time.moe"].endswith("not determined: no fitted run shows it")
+    assert rows["step_time.kv"].endswith("at its lower bound")
+    shown = {c["name"]: c["shown"] for c in json.loads(printed(capsys, *args, "--json"))["constants"]}
+    assert not shown.pop("moe") and all(shown.values())
+    everything = " ".join(printed(capsys, "show", "champion").split())
+    assert "at a bound: the fitted runs would take it further, or do not show it" in everything
 
 
 def test_the_report_of_a_run(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

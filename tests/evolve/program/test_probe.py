@@ -17,11 +17,13 @@ from evaluator.experiments import load_experiments
 from evaluator.intervals import WAITING, Residual, waiting_share
 from evaluator.score import MEANS, predictions, score_set
 from evolve.cli import run_command
+from evolve.program.beware import never_starts
 from evolve.program.loads import CANDIDATES, bases, grid, sustained
 from evolve.program.prior import Prior, moved, sizes
 from evolve.run.program import load
 from simulator.errors import InputError
 from simulator.experiment.experiment import Stage
+from simulator.experiment.workload import offered_requests
 
 PLAN = """
 version: 1
@@ -88,6 +90,9 @@ def test_rates_are_shares_of_what_the_program_sustains_and_no_prompt_repeats() -
         load_ = replace(first.workload, stages=(Stage(rate, first.workload.stages[0].duration_s),))
         shares.append(waiting_share(predictions(program, score_set([replace(first, workload=load_)], [1]))[0]))
     assert shares[0] <= WAITING < shares[1]
+    # long enough for a hundred requests
+    assert {run.experiment.workload.stages[0].duration_s for run in runs if run.rate >= 1.0} == {120.0}
+    assert all(offered_requests(run.experiment.workload) >= 100 for run in runs)
     prompts = runs[0].load_generator["data"]["shared_prefix"]
     assert prompts["num_prompts_per_group"] == round(runs[0].rate * 120) and prompts["question_len"] == 184
     with pytest.raises(InputError, match="leaves no room for KV cache"):  # 140 GB of weights
@@ -134,7 +139,8 @@ def test_the_command_writes_runs_that_predict_reads(capsys: pytest.CaptureFixtur
     assert [e.id for e in written] == [run["id"] for run in result["runs"]]
     for e, run in zip(written, result["runs"], strict=True):
         assert e.engine.max_num_seqs == 64 and (e.engine.total_kv_blocks == 9000) == (run["tp"] == 1)
-        assert run["gpu_minutes"] == run["tp"] * 2.0
+        assert run["gpu_minutes"] == run["tp"] * run["duration_s"] / 60.0
+        assert run["duration_s"] == e.workload.stages[0].duration_s == max(120.0, 10.0 * math.ceil(10.0 / run["rate"]))
         assert math.isclose(e.workload.stages[0].rate, run["load_generator"]["load"]["stages"][0]["rate"])
     assert "observed" not in yaml.safe_load(out.read_text())["experiments"][0]
     assert run_command(["predict", "champion", "--experiments", str(out)]) == 0
@@ -142,6 +148,71 @@ def test_the_command_writes_runs_that_predict_reads(capsys: pytest.CaptureFixtur
     assert run_command(["probe", *MODEL, "--budget-runs", "1"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "Nothing here would help" in shown and "Widths of 80 % intervals in percent of the prediction" in shown
+
+
+def test_on_a_gpu_that_nobody_measured_the_first_advice_is_to_measure(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """And the intervals have the warning of predict. With H100 alone there is none (the test above)."""
+    args = "--model", "llama-3.1-8b", "--hardware", "L40S", "--tp", "1", "--budget-runs", "2"
+    out = tmp_path / "next.yaml"
+    result = probed(capsys, *args, "--out", str(out))
+    first, second = result["runs"]
+    assert result["helps"] and result["measure_first"] == {"L40S-48GB": first["id"]} and first["id"] != second["id"]
+    said = "no run on another GPU was held out, so the intervals on L40S-48GB are too narrow"
+    assert all(target["narrow"] and said in target["warnings"] for target in result["targets"])
+    assert run_command(["predict", "champion", "--experiments", str(out), "--json"]) == 0
+    assert all(said in e["warnings"] for e in json.loads(capsys.readouterr().out)["experiments"])
+    other = tmp_path / "other.yaml"
+    assert run_command(["probe", *args, "--out", str(other)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = " ".join(" ".join(lines).split())
+    assert "Nothing here would help" not in shown
+    assert f"First measure {first['id']}, fit the program on it, and probe again with the fitted program." in shown
+    assert all(line.rstrip().endswith("?") for line in lines if line.startswith("target-"))
+    assert f"- {said} (all)" in lines
+    assert lines[-2:] == [
+        f"Next, once the measured means are under `observed` in {other}:",
+        f"  evolve fit champion --experiments {other} --out mine.py",
+    ]
+
+
+def test_a_run_on_a_gpu_that_nobody_measured_comes_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Of two targets the one on an H100 needs none. Without a run on the other's GPU the remedy is to offer some."""
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN + PLAN.partition("experiments:")[2].replace("id: plan", "id: far").replace("H100", "L40S"))
+    args = "--experiments", str(plan), "--tp", "1", "--budget-runs", "1"
+    result = probed(capsys, *args)
+    assert result["runs"][0]["hardware"] == "L40S-48GB" and result["measure_first"]["L40S-48GB"] == result["runs"][0]["id"]
+    assert [target["narrow"] for target in result["targets"]] == [False, True]
+    result = probed(capsys, *args, "--hardware", "H100")
+    assert result["measure_first"] == {"L40S-48GB": None} and {run["hardware"] for run in result["runs"]} == {"H100-SXM-80GB"}
+    assert run_command(["probe", *args, "--hardware", "H100"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Have a run on it chosen first: give --hardware L40S-48GB." in shown and "Nothing here would help" not in shown
+
+
+def test_model_or_gpu_alone_is_of_the_targets_otherwise(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan, out = tmp_path / "plan.yaml", tmp_path / "next.yaml"
+    plan.write_text(PLAN)
+    args = "--experiments", str(plan), "--tp", "1", "--budget-runs", "1"
+    for given, model, gpu in ((["--hardware", "A100"], "llama-3.1-8b", "A100"), (["--model", "llama-2-7b"], "llama-2-7b", "H100")):
+        probed(capsys, *args, *given, "--out", str(out))
+        [entry] = yaml.safe_load(out.read_text())["experiments"]
+        assert (entry["model"], entry["hardware"]) == (model, gpu)
+        assert entry["engine"] == {"tensor_parallel": 1, "max_num_seqs": 64}  # the KV blocks were measured on its own
+        out.unlink()
+
+
+def test_vllm_starts_with_the_runs_that_are_offered() -> None:
+    """Llama 3.1 70B on four L40S has room for 82,640 tokens, and a context of 131,072."""
+    offered = grid(load("champion").complete, {"model": "llama-3.1-70b", "hardware": "L40S"}, (4,), (0.6,), "")
+    assert [run.entry["engine"]["max_model_len"] for run in offered] == [81920] * 3
+    assert [run.to_json()["max_model_len"] for run in offered] == [81920] * 3
+    assert not any(never_starts(run.experiment.facts) for run in offered)
+    [short] = [run for run in offered if run.shape == "long-prompts"]
+    assert short.rate < 100 / 120 and offered_requests(short.experiment.workload) >= 100
+    assert short.gpu_minutes == 4 * short.experiment.workload.stages[0].duration_s / 60 > 8.0
 
 
 def test_a_target_of_which_no_request_completes_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -164,6 +235,7 @@ def test_a_target_of_which_no_request_completes_is_none(capsys: pytest.CaptureFi
         (["floor", *MODEL], "floor: has no intervals that runs could narrow: give champion"),
         ([], "what to predict is missing: give --experiments FILE, or --model and --hardware"),
         (["--model", "llama-3.1-8b"], "--model and --hardware go together"),
+        (["--hardware", "H100"], "--model and --hardware go together"),
         ([*MODEL[:4], "--tp", "1,x"], "--tp 1,x: must be whole numbers above 0"),
         (["--model", "no-such", "--hardware", "H100"], "--model no-such: is not a known model"),
         (["--model", "llama-2-70b", "--hardware", "H100", "--tp", "1"], "leaves no room for KV cache, 128.5 GiB of weights"),

@@ -192,6 +192,65 @@ def test_intervals_that_may_be_too_narrow_are_marked(tmp_path: Path, capsys: pyt
     assert {row["hardware"]: row["narrow"] for row in rows} == {gpu: str(narrow) for gpu, narrow in knees.items()}
 
 
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+
+
+def test_intervals_smaller_than_the_errors_of_constants_are_marked_as_predict_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Llama 3.1 70B with fp8 weights, of which only a mixture of experts was fitted."""
+    monkeypatch.setenv("EVOLVE_MODELS", str(tmp_path / "kept"))
+    assert evolve("model", "show", "llama-3.1-70b", "--json") == 0
+    config = json.loads(capsys.readouterr().out)["config"] | {"quantization_config": FP8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert evolve("model", "add", tmp_path / "config.json", "--id", "fp8") == 0
+    args = ("--model", "fp8", "--hardware", "H100", "--tp", 4, "--rate", 8, "--prompt-len", 700, "--output-len", 200)
+    [plain] = printed(capsys, *args)["experiments"]
+    said = "the standard errors of its constants, mostly step_time.kv_decode_sum_is_fp8, are larger than these intervals"
+    assert plain["intervals_of"] == "outside" and any(text.startswith(said) for text in plain["warnings"])
+    assert "fp8 weights of a dense model not among the fitted 16-bit" in plain["warnings"]
+    limits = "--slo", "ttft_p99=2s,itl_p90=60ms"
+    result = printed(capsys, *args, "--load", 8, *limits)
+    [row], [knee] = result["rows"], result["knees"]
+    assert row["likely"] and knee["narrow"] and any(text.startswith(said) for text in row["warnings"])
+    lines = needed(capsys, *args, "--load", 8, *limits)
+    assert lines[0].split()[-1] == "?" and any(line.startswith(f"- {said[:60]}") for line in lines)
+
+
+def test_figures_that_are_limited_have_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By how much does a row fail?"""
+    monkeypatch.setenv("COLUMNS", "250")
+    args = "--experiments", plan(tmp_path / "own.yaml", (7.0, 30.0)), "--load", 7
+    [row] = printed(capsys, *args, "--slo", "itl_p90=60ms,e2e_p50=9s")["rows"]
+    for limits, itl, e2e in (([], "", ""), (["--slo", "itl_p90=60ms,e2e_p50=9s"], "  ITL p90", "  E2E p50")):
+        lines = needed(capsys, *args, *limits)
+        [heads] = [line for line in lines if line.startswith("rate  replicas")]
+        assert f"  E2E mean{e2e}  E2E p99  ITL mean{itl}  ITL p99  " in heads
+    cells = lines[lines.index(heads) + 2].split()
+    assert f"{row['itl_ms']['p90']:.2f}" in cells and f"{row['e2e_ms']['p50']:.1f}" in cells
+
+
+def test_by_seed_says_nothing_of_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its requests are the same under every arrival seed."""
+    (tmp_path / "t.csv").write_text("arrival_s,input_len,output_len\n" + "".join(f"{i / 8},64,8\n" for i in range(80)))
+    file = plan(tmp_path / "own.yaml", (70.0, 30.0))
+    [entry] = yaml.safe_load(file.read_text())["experiments"]
+    trace = {**entry, "id": "trace", "workload": {"name": "t", "trace": "t.csv"}}
+    file.write_text(yaml.safe_dump({"version": 1, "experiments": [entry, trace]}))
+    args = "--experiments", file, "--load", 14
+    knees = {knee["experiment"]: knee for knee in printed(capsys, *args)["knees"]}
+    assert all(knee["holds_up_to_rps"] for knee in knees.values())
+    assert {name: knee["holds_under_every_seed_up_to_rps"] is None for name, knee in knees.items()} == {
+        "dense-chat": False, "trace": True}  # fmt: skip
+    lines = needed(capsys, *args)
+    by_seed = {line.split()[0]: line.split()[4] for line in lines[:2]}
+    assert by_seed["trace"] == "-" and float(by_seed["dense-chat"]) > 0.0
+    assert "under each arrival seed alone (-: a trace, the same under every seed)" in " ".join(lines)
+    assert "(under each arrival seed alone" not in "\n".join(lines)
+
+
 def test_a_share_is_the_least_that_holds_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 7 requests/s one replica serves all: what it could serve beyond is not looked at."""
     args = "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0)), "--load", 7

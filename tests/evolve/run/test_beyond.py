@@ -13,6 +13,7 @@ from evolve.run.beyond import factors, outside
 from evolve.run.program import load
 from evolve.run.ranges import Ranges, in_flight, ranges_of
 from simulator.experiment.experiment import Experiment, Observation, Stage, Statistic
+from simulator.experiment.facts import Facts
 from simulator.experiment.file import experiments_from_mapping
 
 RUNS = {e.id: e for e in bundled_experiments()}
@@ -39,6 +40,11 @@ def predicted(experiment: Experiment) -> Prediction:
 
 def lines_of(fitted: list[Experiment], experiment: Experiment) -> list[str]:
     return outside([ranges_of(fitted)], experiment, predicted(experiment))
+
+
+def facts_with(experiment: Experiment, **values: float) -> Experiment:
+    facts = experiment.facts
+    return replace(experiment, facts=Facts({**facts, **values}, facts.deployed, where=facts.where))
 
 
 CASES = [  # fitted, planned, every line about it
@@ -72,6 +78,20 @@ def test_each_value_outside_the_fitted_runs_is_a_line(
     fitted: list[Experiment], planned: Experiment, lines: list[str]
 ) -> None:
     assert lines_of(fitted, planned) == lines
+
+
+def test_fp8_weights_of_a_mixture_say_nothing_of_those_of_a_dense_model() -> None:
+    """Other kernels multiply its experts. Without a dense model the architecture has its line; a mixture has none."""
+    of = facts_with(LLAMA, is_fp8=1.0)
+    said = "fp8 weights of a dense model not among the fitted 16-bit"
+    assert lines_of([LLAMA, SCOUT], of) == [said] and lines_of([LLAMA, of, SCOUT], of) == []
+    assert lines_of([LLAMA], of) == ["fp8 weights not among the fitted 16-bit"]
+    assert lines_of([LLAMA, SCOUT], SCOUT) == []
+    assert not any("weights" in line for line in lines_of([SCOUT], of))
+    old = replace(ranges_of([LLAMA, SCOUT]), dense_weights=None)  # as in older records
+    assert outside([old], of, predicted(of)) == []
+    champion = load("champion")
+    assert champion.record and said in outside(champion.record.all_ranges, of, predicted(of))
 
 
 @pytest.mark.parametrize(("tokens", "line"), [(95, "at least 100"), (96, ""), (210, ""), (211, "at most 200")])
