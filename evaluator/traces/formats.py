@@ -38,6 +38,7 @@ AZURE = {"input_len": "ContextTokens", "output_len": "GeneratedTokens"}
 AZURE_TIME = "TIMESTAMP"
 BURSTGPT = {"arrival_s": "Timestamp", "input_len": "Request tokens", "output_len": "Response tokens"}
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+RENAMING = "import pandas; pandas.read_{kind}('IN').rename(columns={{'YOURS': '{own}'}}).to_csv('OUT.csv', index=False)"
 # The published formats, as help and complaints name them: the columns by which a CSV file is known to be of one; none
 # where the ending tells.
 PUBLISHED = {
@@ -124,10 +125,10 @@ def _parquet(path: Path) -> Rows:
         raise InputError(f"{path}: is not a parquet file with these columns ({why}): write it again") from None
     if server:
         columns = _by_server(columns, server)
-    written = aliases is not OURS
-    about = _not_read(names, HASHES, HASH_TOKENS) if written else ()
+    given = aliases is not OURS
+    about = _not_read(names, HASHES, HASH_TOKENS) if given else ()
     if not hashed:
-        return Rows(columns, row, about=about, own=written)
+        return Rows(columns, row, about=about, own=given)
     if len(hashed) == 1:
         raise InputError(f"{path}: {HASHES} and {HASH_TOKENS} go together: give both columns or neither")
     if len(sizes) and not (sizes == sizes[0]).all():
@@ -139,7 +140,7 @@ def _parquet(path: Path) -> Rows:
     is_list = pa.types.is_list(ids.type) or pa.types.is_large_list(ids.type)
     if not is_list or not pa.types.is_integer(ids.type.value_type):
         raise InputError(f"{path}: {HASHES} must be lists of whole numbers, got {ids.type}: write it again")
-    return Rows(columns, row, _lists(ids, row), int(sizes[0]) if len(sizes) else MOONCAKE_TOKENS, about, own=written)
+    return Rows(columns, row, _lists(ids, row), int(sizes[0]) if len(sizes) else MOONCAKE_TOKENS, about, own=given)
 
 
 def _by_server(columns: dict[str, np.ndarray], server: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -205,7 +206,9 @@ def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> N
                     known = f"a trace of {whose} has {', '.join(needed)}"
                     raise InputError(f"{path}: the column {lost} is missing among {text}: {known}")
             known = f"{', '.join(NEEDED)}; or {', '.join(PUBLISHED)}"
-            raise InputError(f"{path}: the column {aliases[own]} is missing among {text}: a trace has {known}")
+            rename = RENAMING.format(kind="parquet" if path.suffix.lower() == ".parquet" else "csv", own=aliases[own])
+            lost = f"the column {aliases[own]} is missing among {text}: a trace has {known}"
+            raise InputError(f"{path}: {lost}; to rename, in Python: `{rename}`")
     if twice := [name for name in aliases.values() if list(names).count(name) > 1]:
         raise InputError(f"{path}: has the column {twice[0]} twice: leave one out")
     if aliases is not OURS and ("prefix_group" in names) != ("prefix_len" in names):

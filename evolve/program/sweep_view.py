@@ -50,6 +50,7 @@ NO_LIKELY = "Latencies have intervals in `evolve predict` without --sweep"
 NO_LIMITS = "Without --slo only a queue that grows is too much, however long requests take"
 LATENCIES = (("ttft", ("mean", "p50", "p90", "p99")), ("e2e", ("mean", "p99")), ("itl", ("mean", "p99")))
 LOST_LEGEND = f"requests fail: more than {100 * MOST_LOST:.0f} % are refused or given up, and have no latencies"
+NAMED = 3  # deployments, at most, that a warning names one by one
 SHORT = {QUEUE: "queue", LOST: LOST, NOTHING: NOTHING}
 
 Predicted = tuple[Setting, Figures]
@@ -80,7 +81,7 @@ def print_sweep(result: Sweep) -> None:
             prose(f"Impossible: {why}", "bold")
         say()
     blocks = [block for block in result.blocks if block.predicted]
-    say_once({_label(result, block).replace(", ", " "): [*_said(block), *result.warnings] for block in blocks})
+    say_once({_label(result, block).replace(", ", " "): [*_said(block), *result.warnings] for block in blocks}, NAMED)
 
 
 def _print_legend(result: Sweep, every: Sequence[Figures]) -> None:

@@ -88,12 +88,14 @@ def _drawn(table: Table) -> RichTable:
     return drawn
 
 
-def say_once(texts_by_id: Mapping[str, Sequence[str]]) -> None:
-    """Print each text once, with the ids of the experiments that it is about."""
+def say_once(texts_by_id: Mapping[str, Sequence[str]], most: int | None = None) -> None:
+    """Print each text once, with the ids of the experiments that it is about; of more than `most`, one and how many."""
     ids_by_text: dict[str, list[str]] = {}
     for ident, texts in texts_by_id.items():
         for text in texts:
             ids_by_text.setdefault(text, []).append(ident)
     for text, ids in ids_by_text.items():
         names = "all" if len(ids) == len(texts_by_id) > 1 else ", ".join(ids)
+        if most is not None and most < len(ids) < len(texts_by_id):
+            names = f"{ids[0]} and {len(ids) - 1} more of {len(texts_by_id)}"
         prose(f"- {text} ({names})", "dim")

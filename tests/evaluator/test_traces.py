@@ -235,7 +235,8 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ("t.csv", "", "t.csv: is empty: begin with the names of the columns"),
     ("t.csv", HEAD + "\n", "t.csv: holds no request: give a row for each below the header"),
     ("t.csv", "input_len,output_len\n1,2\n", "t.csv: the column arrival_s is missing among input_len, output_len: a trace "
-     "has arrival_s, input_len, output_len; or Mooncake, Azure, BurstGPT, vLLM's benchmark"),
+     "has arrival_s, input_len, output_len; or Mooncake, Azure, BurstGPT, vLLM's benchmark; to rename, in Python: `import "
+     "pandas; pandas.read_csv('IN').rename(columns={'YOURS': 'arrival_s'}).to_csv('OUT.csv', index=False)`"),
     ("t.csv", HEAD + ",input_len\n0,1,2,3\n", "t.csv: has the column input_len twice: leave one out"),
     ("t.csv", HEAD + "\n0,10,3\n1,x,3\n", "t.csv:3: input_len is 'x': give a number that fits"),
     ("t.csv", HEAD + "\n0,10,3\n1,,3\n", "t.csv:3: input_len is empty: give a number"),
@@ -363,3 +364,14 @@ def test_a_parquet_file_of_another_program(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=1, compression="gzip")
     r = read_trace(tmp_path / "t.parquet", "t").requests
     assert (r.arrival_us.tolist(), r.input_len.tolist()) == ([0, 1_000_000, 2_000_000], [6, 7, 5])
+
+
+def test_other_names_of_columns_are_changed_by_the_line_that_the_error_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "IN", "t,input_len,output_len\n0,100,3\n2.5,100,3\n")
+    with pytest.raises(InputError, match="to rename, in Python: ") as error:
+        read_trace(tmp_path / "IN", "IN")
+    exec(str(error.value).split("`")[1].replace("YOURS", "t"))
+    assert read_trace(tmp_path / "OUT.csv", "OUT.csv").requests.arrival_us.tolist() == [0, 2_500_000]

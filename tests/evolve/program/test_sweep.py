@@ -601,3 +601,10 @@ def test_the_command_line_refuses_in_one_line(data: Path, capsys: pytest.Capture
     assert "--id nobody: no such experiment" in refused(capsys, *at, "--sweep", "tp=1", "--id", "nobody")
     assert "cannot be read" in refused(capsys, "predict", "champion", "--experiments", "no.yaml", "--sweep", "tp=1")
     assert "--csv and --json both" in refused(capsys, *at, "--sweep", "tp=1", "--csv", "-", "--json")
+
+
+def test_a_warning_of_many_deployments_says_how_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = "--sweep", "max_num_seqs=1,2,4,8,16", "--sweep", "max_num_batched_tokens=512,2048", "--sweep", "rate=1"
+    assert evolve("predict", "champion", "--experiments", plan(tmp_path, "dense-chat", {}), *args, "--seeds", "1") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "(dense-chat max_num_seqs 1 max_num_batched_tokens 512 and 4 more of 10)" in text
