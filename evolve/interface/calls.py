@@ -124,7 +124,8 @@ def sweep(
     loads: plans or YAML files, of which `ids` name experiments. vary: by `rate` (requests/s), `hardware`, `tp`,
     `max_num_seqs` or `max_num_batched_tokens`, values or FIRST:LAST:STEP. slo: limits such as `ttft_p99=500ms`, or
     `{"ttft_p99": "500ms"}`. load_rps: how many replicas does it take to serve so many requests/s? Then no rates are
-    given. seeds: how many arrival seeds. Raises InputError for anything that `evolve predict --sweep` refuses.
+    given, and load stages have rows, too, with a `stage`. seeds: how many arrival seeds. Raises InputError for anything
+    that `evolve predict --sweep` refuses.
 
     >>> chat = evolve.Plan("llama-3.1-8b", "H100", rate_rps=1, prompt_len=1000, output_len=300)
     >>> rates = evolve.sweep("champion", chat, vary={"rate": [5, 20]}, slo="ttft_p99=500ms")
