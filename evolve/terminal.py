@@ -52,10 +52,9 @@ def _called() -> str:
     return called if Path(called).name == "evolve" and not shutil.which("evolve") else "evolve"
 
 
-def suggest(*commands: str, once: str = "") -> None:
-    """Print command lines to go on with; `once`: what has to be done before, if anything. Each is a line of its own,
-    however long, so that it can be copied."""
-    say("\n".join([f"Next, once {once}:" if once else "Next:", *(f"  {line}" for line in commands)]))
+def suggest(*commands: str) -> None:
+    """Print command lines to go on with. Each is a line of its own, however long, so that it can be copied."""
+    say("\n".join(["Next:", *(f"  {line}" for line in commands)]))
 
 
 def width() -> int:

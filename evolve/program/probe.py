@@ -252,9 +252,9 @@ def print_probe(result: Probe, out: Path | None) -> None:
         prose(f"- not counted: {text}")
     say_once({t.id: t.narrow for t in result.targets})
     if out:
-        prose(f"Written: {out}.")
+        prose(f"Written: {out}. Before it can be fitted, the measured means go under `observed` in it.")
         fit = command("fit", result.name, "--experiments", str(out), "--out", "mine.py")
-        suggest(fit, once=f"the measured means are under `observed` in {out}")
+        suggest(fit)
 
 
 def _runs_table(result: Probe) -> Table:

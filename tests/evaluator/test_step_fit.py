@@ -130,7 +130,7 @@ def test_fit_goes_over_the_steps_first_and_says_what_each_stage_did(
     assert run_command(["fit", *args]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "after steps" in text and "after the whole fit" in text and f"{SEVEN} 120 of 199" in text
-    assert text.endswith(f"Next: evolve emit mine.py --out DIR --id {SEVEN}")  # shipped: no file to name
+    assert text.endswith(f"Next: evolve emit mine.py --out go --id {SEVEN}")  # shipped: no file to name
     only = fitted(capsys, *args, "--only", "weights,alpha")
     step = [c for c in only["constants"] if c["method"] == "step_time" and c["name"] != "weights"]
     assert step and all(c["held"] and c["before"] == c["after_steps"] == c["after"] for c in step)

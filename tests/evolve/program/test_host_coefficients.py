@@ -130,7 +130,7 @@ def test_published_coefficients_have_no_doubts(capsys: pytest.CaptureFixture[str
 
 def test_a_fit_of_another_form_goes_on_with_go(capsys: pytest.CaptureFixture[str]) -> None:
     assert evolve("fit", "linear", "--id", SEVEN) == 0
-    assert f"evolve emit mine.py --out DIR --id {SEVEN}" in capsys.readouterr().out
+    assert f"evolve emit mine.py --out go --id {SEVEN}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["champion", "kernels", "linear", "regimes", "floor"])

@@ -171,10 +171,8 @@ def test_on_a_gpu_that_nobody_measured_the_first_advice_is_to_measure(
     assert f"First measure {first['id']}, fit the program on it, and probe again with the fitted program." in shown
     assert all(line.rstrip().endswith("?") for line in lines if line.startswith("target-"))
     assert f"- {said} (all)" in lines
-    assert lines[-2:] == [
-        f"Next, once the measured means are under `observed` in {other}:",
-        f"  evolve fit champion --experiments {other} --out mine.py",
-    ]
+    assert f"Written: {other}. Before it can be fitted, the measured means go under `observed` in it." in shown
+    assert lines[-2:] == ["Next:", f"  evolve fit champion --experiments {other} --out mine.py"]
 
 
 def test_a_run_on_a_gpu_that_nobody_measured_comes_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
