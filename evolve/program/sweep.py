@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
-from math import ceil
 
 from evaluator.digests import data_hash
 from evaluator.experiments import Written
 from evaluator.intervals import LEVELS, WAITING, disagreements, scales
 from evolve.program.axes import ENGINE, Axes, Setting
 from evolve.program.beware import about, hurried, never_starts, too_late
-from evolve.program.by_stage import ByStage, by_stage
+from evolve.program.by_stage import ByStage
 from evolve.program.loads import redeployed
 from evolve.program.prediction_intervals import class_of, prediction_intervals, too_narrow, unsure_constants
+from evolve.program.replicas import fewest_replicas
 from evolve.program.slo import Limit, few_requests
 from evolve.program.sweep_figures import figures_of
-from evolve.program.sweep_result import IDLE, Block, Figures, Row, Sweep, replicas
+from evolve.program.sweep_result import Block, Row, Sweep
 from evolve.report.progress import Line
 from evolve.report.table import counted
 from evolve.run.program import Source
@@ -27,11 +27,11 @@ from evolve.run.trust import Trust, trust_of
 from simulator.bind import Bound, bind
 from simulator.clock.steps import Steps, steps_of
 from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment, Stage, Workload
+from simulator.experiment.experiment import Experiment, Workload
 from simulator.experiment.file import experiment_under
 from simulator.experiment.load import limits_of, load_of
 from simulator.experiment.trace import Trace
-from simulator.experiment.workload import ENOUGH, at_rate, is_recorded, mean_rate, seeds_of, share_of
+from simulator.experiment.workload import at_rate, is_recorded, mean_rate, seeds_of, share_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.replay import replay_all
@@ -219,7 +219,7 @@ def _rows(
 
     if question.load_rps:
         workload = d.built.workload
-        return _shares_tried(question.load_rps, mean_rate(workload), workload.stages, at, partial(d.judged, question))
+        return fewest_replicas(question.load_rps, mean_rate(workload), workload.stages, at, partial(d.judged, question))
     rows = [at(rate) for rate in rates]
     # intervals cost a dozen replays: from the last rate that holds downwards, until one holds at their upper ends, too
     for i in reversed(range(len(list(takewhile(lambda row: row.figures and not row.figures.fails, rows))))):
@@ -227,97 +227,3 @@ def _rows(
         if (f := rows[i].figures) and f.likely:
             break
     return rows, None
-
-
-def _shares_tried(
-    load_rps: float,
-    start_rps: float,
-    stages: Sequence[Stage],
-    at: Callable[[float], Row],
-    judged: Callable[[Row], Row],
-) -> tuple[list[Row], ByStage | None]:
-    """The rows of the shares that were tried, in ascending order of rate, until it is known how many replicas are the
-    fewest with which everything holds, averaged over arrival seeds, under each alone, and at the upper ends of
-    intervals; and what each of the stages needs, if there are several.
-
-    The first share is at most start_rps, the rate of the experiment's own load: far above the rate that a deployment
-    serves, replays are long. `at` predicts a rate in requests/s; `judged` adds whether it holds at the upper ends.
-    """
-    tried: dict[int, Row] = {}
-
-    def row(count: int) -> Row:
-        if count not in tried:
-            tried[count] = at(load_rps / count)
-        return tried[count]
-
-    def holds(count: int) -> bool:
-        f = row(count).figures
-        return f is not None and not f.fails
-
-    def holds_by_seed(count: int) -> bool:
-        f = row(count).figures
-        return f is not None and f.seeds_holding == f.seeds
-
-    def likely_holds(count: int) -> bool:
-        if (f := row(count).figures) and f.likely is None:
-            tried[count] = judged(tried[count])
-        f = tried[count].figures
-        return f is not None and f.likely is True
-
-    def holds_in_every_stage(count: int) -> bool:
-        return holds(count) and not any(stage.fails for stage in row(count).stages)
-
-    def hopeless(count: int) -> bool:
-        """Whether more replicas will not help either: each serves one request, or conversation, at a time, or none."""
-        f = row(count).figures
-        if f is None or f.run is None or f.most_running <= 1:
-            return True
-        return load_rps / count * (f.run.e2e_ms.mean or 0.0) / 1e3 < IDLE
-
-    def never(count: int) -> bool:
-        """Whether a limit fails even on an idle engine: it is tried with so many replicas that each is one."""
-        f = row(count).figures
-        if f is None or f.run is None or not f.run.e2e_ms.mean:
-            return False
-        served_s = (1.0 - f.waiting_share) * f.run.e2e_ms.mean / 1e3
-        many = max(ceil(load_rps * served_s / IDLE), count) + 1
-        idle = at(load_rps / many)
-        alone = idle.figures
-        if alone is None or not alone.fails or 2 * _completed(alone) < min(_completed(f), ENOUGH):
-            return False  # few requests, as of stages that are short, say nothing of percentiles
-        tried[many] = idle
-        return True
-
-    first = replicas(load_rps, start_rps)
-    enough = None if not holds(first) and never(first) else _fewest(holds, 0, first, hopeless)
-    if enough is not None:
-        _fewest(holds_by_seed, enough - 1, enough, hopeless)
-        tried[enough] = judged(row(enough))
-        if (f := tried[enough].figures) and f.likely is not None:  # there are intervals
-            _fewest(likely_holds, enough - 1, enough, hopeless)
-    rows = [tried[count] for count in sorted(tried, reverse=True)]
-    if len(stages) < 2 or not any(row.figures for row in rows):
-        return rows, None
-    every = None if enough is None else _fewest(holds_in_every_stage, enough - 1, enough, hopeless)
-    fewest = partial(_fewest, hopeless=hopeless)
-    return rows, by_stage(stages, load_rps, every, tried, lambda count: row(count).stages, fewest)
-
-
-def _completed(figures: Figures) -> int:
-    return (figures.run.completed or 0) if figures.run else 0
-
-
-def _fewest(holds: Callable[[int], bool], few: int, many: int, hopeless: Callable[[int], bool]) -> int | None:
-    """The smallest count above `few` with which something holds; None if that is hopeless.
-
-    It does not hold with `few`. `many`, the first to be tried, is doubled until it holds, and the range between the two
-    halved, as if what holds with a count also held with every larger one.
-    """
-    while not holds(many):
-        if hopeless(many):
-            return None
-        few, many = many, 2 * many
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if holds(middle) else (middle, many)
-    return many
