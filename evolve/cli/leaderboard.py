@@ -12,7 +12,7 @@ from evaluator.experiments import STEPS as SHIPPED
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__
 from evolve.cli.endings import print_json, resumable
-from evolve.cli.options import Tables, caps_options, ids_option, tables_options, written_and_named
+from evolve.cli.options import Tables, caps_options, ids_option, quiet_flag, tables_options, written_and_named
 from evolve.cli.pools import Where, pool_options
 from evolve.cli.steps import STEPS, SYNC
 from evolve.methods.bench import Bench, measure
@@ -47,7 +47,7 @@ from simulator.language.measure import Caps
 @tables_options("the rows of the board as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Every figure and program as JSON.")
 @click.option("--md", "as_md", is_flag=True, help="The tables as Markdown.")
-@click.option("--quiet", is_flag=True, help="No progress line.")
+@quiet_flag
 @caps_options
 def leaderboard(methods: tuple[str, ...], programs: tuple[str, ...], no_short_circuit: bool, steps: tuple[Path, ...],
                 sync: bool, experiments: str | None, ids: tuple[str, ...], out: Path, where: Where, tables: Tables,

@@ -35,6 +35,9 @@ FORMATS = {
 }
 
 
+quiet_flag = click.option("--quiet", is_flag=True, help="No progress line.")
+
+
 def quiet() -> bool:
     """Whether the command that is running was asked to be quiet."""
     context = click.get_current_context(silent=True)
@@ -45,9 +48,9 @@ tell_compilation(quiet)  # all commands that replay import this module
 
 
 def quiet_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --quiet, which `quiet` returns while the command runs."""
+    """Add --quiet, which the command need not take: `quiet` returns it while the command runs."""
 
-    @click.option("--quiet", is_flag=True, help="No progress line.")
+    @quiet_flag
     @wraps(command)
     def with_quiet(quiet: bool, **options: Any) -> Any:
         return command(**options)
@@ -162,7 +165,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         list_option("--exclude", "exclude", "ID,ID", "Do not fit these experiments (repeatable)."),
         click.option("--evolve", "methods", type=click.Choice(["step", "queueing", "both"]), help="What may change."),
         click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
-        click.option("--quiet", is_flag=True, help="No progress line."),
+        quiet_flag,
     ]
     command = caps_options(command)
     for option in reversed(options):

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import STDOUT, caps_options, ids_option, list_option, named_experiments
+from evolve.cli.options import STDOUT, caps_options, ids_option, list_option, named_experiments, quiet_flag
 from evolve.cli.pools import Where, pool_options
 from evolve.dimensions.html import html
 from evolve.dimensions.report import DIMENSIONS, Report
@@ -34,7 +34,7 @@ from simulator.language.measure import Caps
 )
 @partial(pool_options, default=None)
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress line.")
+@quiet_flag
 @caps_options
 def report(
     name: str, experiments: str | None, ids: tuple[str, ...], only: tuple[str, ...], as_md: bool, to_html: str | None,

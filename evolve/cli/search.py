@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from evolve.cli.endings import Ended
 from evolve.cli.llm_options import limit_options, llm_config, llm_options
-from evolve.cli.options import list_option, run_options
+from evolve.cli.options import list_option, quiet_flag, run_options
 from evolve.cli.pools import Where, carry_out, pool_options
 from evolve.pool.pool import Pool
 from evolve.program.measurements import refuse_absurd
@@ -183,7 +183,7 @@ def _of_files(data: DataSettings, files: tuple[str, ...]) -> DataSettings:
 @pool_options
 @known_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress line.")
+@quiet_flag
 def resume(run_path: Path, limits: dict[str, float], line: int | None, where: Where, known: bool, as_json: bool,
            quiet: bool) -> int:  # fmt: skip
     """Continue a run, repeats or baselines after an interruption, exactly as if there had been none.
@@ -232,7 +232,7 @@ def resume(run_path: Path, limits: dict[str, float], line: int | None, where: Wh
 @llm_options
 @pool_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress line.")
+@quiet_flag
 def baselines(config_name: str, budget: int, seeds: int, experiments: tuple[str, ...], only: tuple[str, ...],
               out: Path | None, llm: dict[str, Any], where: Where, as_json: bool, quiet: bool) -> int:  # fmt: skip
     """Compare our engine with other ways to search, under the same budget and the same evaluator.

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import caps_options, load, named_experiment, only_id, two_files, whole_names
+from evolve.cli.options import caps_options, load, named_experiment, only_id, quiet_flag, two_files, whole_names
 from evolve.program.deployments import of_experiment as deployment_of
 from evolve.program.exchange import BUILT_IN, ResultsFile, TraceFolder, as_tracev2, backend_of, header_of, of_tracev2
 from evolve.program.simulate import Output, Table, print_aggregate, run
@@ -42,7 +42,7 @@ from simulator.errors import InputError
 @click.option("--results", type=click.Path(path_type=Path),
               help="Write the completed requests here, JSON that the host's calibrate reads.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the aggregate figures as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress line.")
+@quiet_flag
 @caps_options
 def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] | None, experiments: str | None,
              experiment: str | None, program: str | None, model: str | None, hardware: str | None, tp: int | None,

@@ -8,7 +8,7 @@ import click
 
 from evolve.cli.endings import print_json, resumable
 from evolve.cli.llm_options import limit_options, option_of
-from evolve.cli.options import Tables, caps_options, list_option, load, tables_options
+from evolve.cli.options import Tables, caps_options, list_option, load, quiet_flag, tables_options
 from evolve.cli.pools import Where, pool_options
 from evolve.run.folder import open_run
 from evolve.study.held_out_views import print_validation
@@ -46,7 +46,7 @@ from simulator.errors import InputError
 @pool_options
 @tables_options("a row for each fold and held-out experiment as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress line.")
+@quiet_flag
 @caps_options
 def validate(run_path: Path, folds: tuple[str, ...], budget: int | None, hindsight: bool, ask_models: bool,
              limits: dict[str, float], against: str | None, again: bool, where: Where, tables: Tables, as_json: bool,

@@ -253,8 +253,7 @@ def print_probe(result: Probe, out: Path | None) -> None:
     say_once({t.id: t.narrow for t in result.targets})
     if out:
         prose(f"Written: {out}. Before it can be fitted, the measured means go under `observed` in it.")
-        fit = command("fit", result.name, "--experiments", str(out), "--out", "mine.py")
-        suggest(fit)
+        suggest(command("fit", result.name, "--experiments", str(out), "--out", "mine.py"))
 
 
 def _runs_table(result: Probe) -> Table:
