@@ -14,7 +14,7 @@ setup: $(VENV)/run  ## set up only: enough for predictions, without a search
 test: $(VENV)/dev  ## set up, then pass the tests
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m 'not slow'
 
-test-all: $(VENV)/dev  ## all tests, those included that repeat a quick one at length
+test-all: $(VENV)/dev  ## all tests, those included that take seconds each
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hypothesis-profile all
 
 check: $(VENV)/dev  ## style and types
@@ -82,8 +82,8 @@ trees: $(VENV)/run  ## set up what training an ensemble of trees needs; programs
 board: $(VENV)/dev  ## train everything on the leaderboard and write its page again: an hour, or go on where it was interrupted
 	$(BIN)/python tests/support/board_page.py runs/leaderboard
 
-champion: $(VENV)/run  ## search both data files at full budget for the program that is shipped: five minutes
-	$(BIN)/evolve run --config both --seed 0 --out runs/champion
+champion: $(VENV)/run  ## repeat the search that found the program that is shipped, and ship it: five minutes
+	$(BIN)/evolve run --config seeds/champion/config.yaml --out runs/champion
 	$(BIN)/python -m evolve.program.ship runs/champion
 
 rejudged: $(VENV)/dev  ## judge what earlier rounds believed again, and write docs/rejudged.md: minutes

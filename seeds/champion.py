@@ -1,4 +1,4 @@
-"""Found by `evolve run --config both --seed 0`, fitted on 20 serving runs.
+"""Found by `evolve run --config seeds/champion/config.yaml`, fitted on 20 serving runs.
 
 Chosen by the configuration's rule: the simplest program within 2 % of the lowest mean of joint and transfer error, in
 the 50 % of these nearest to the median of near-optimal programs, among those with no experiment above 10 % E2E that

@@ -58,7 +58,7 @@ def ship(path: Path) -> None:
 
 def _doc(run: Run, runs: int) -> str:
     return (
-        f"Found by `evolve run --config {run.config.name} --seed {run.config.seed}`, fitted on {runs} serving runs.\n\n"
+        f"Found by `evolve run --config seeds/champion/{CONFIG}`, fitted on {runs} serving runs.\n\n"
         + "\n".join(wrap(f"Chosen by the configuration's rule: {rule_text(run.config.score.rule)}.", 118))
         + "\nIts errors (champion.json) are those on the runs it was fitted on; README.md has the held-out ones.\n"
         "Source: this project's search over the measurements of configs/experiments_h100*.yaml; champion/ has its "

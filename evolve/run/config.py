@@ -63,7 +63,9 @@ class SearchSettings:
     batch: int = 8  # proposals per island and generation
     tournament: int = 3  # elites that compete to become a parent
     generations: int = 100_000
-    patience: int = 200  # generations in which the champion's merit must improve by `patience_gain`
+    # Generations in which the champion's merit must improve by `patience_gain`: 1,600 proposals, as many as in 200
+    # generations of one island, for which the original proposal waits.
+    patience: int = 50
     patience_gain: float = 0.005  # relative
     proposer: str = "offline"  # operators, language models (llm), or both under one bandit (mixed)
     selection: str = "nsga2"  # ranks on the four objectives; lexicographic: worst3, ITL error, complexity
