@@ -114,6 +114,7 @@ def latent(experiment: Experiment) -> Experiment:
     return replace(experiment, id="latent", facts=facts)
 
 
+@pytest.mark.slow
 def test_the_hosts_default_form_is_refitted_as_evolve_fit_does() -> None:
     task = task_of(known.TRAINED_PHYSICS, CLEAN, CLEAN)
     refitted = calibrate(load("trained_physics"), CLEAN, None).best

@@ -138,6 +138,7 @@ def test_a_program_with_the_ensemble_predicts_what_was_trained() -> None:
     assert len(found.importances) == 28
 
 
+@pytest.mark.slow
 def test_training_again_gives_the_same_and_another_seed_does_not() -> None:
     again, other = train(rows(), trials=3), train(rows(), trials=3, seed=1)
     assert (again.forest, again.settings, again.importances) == (trained().forest, trained().settings, trained().importances)

@@ -213,7 +213,7 @@ def samples(home: Path) -> dict[str, list[Any]]:
 
 def _asked(found: dict[str, list[Any]], home: Path, config: Path) -> str:
     """Add what runs with a language model print; the result names an idea that was refused there."""
-    given = "--config", config, "--workers", 1, "--budget", 30, "--quiet", "--json", "--proposer", "llm"
+    given = "--config", config, "--workers", 1, "--budget", 12, "--quiet", "--json", "--proposer", "llm"
     with Server(lambda _: said(whole(EXAMPLE) + UNITS)) as server:
         asks = *given, "--llm", "openai/mine", "--api-base", server.url, "--max-calls", 4, "--rpm", 0
         found["run"].append(printed("run", *asks, "--out", home / "asked"))

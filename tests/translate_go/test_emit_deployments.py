@@ -96,6 +96,7 @@ def test_go_with_deployments_is_clean_and_passes_its_own_tests(tmp_path: Path) -
     assert checked.ok, checked.log
 
 
+@pytest.mark.slow
 @needs_go
 def test_every_measured_deployment_in_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "go"

@@ -35,7 +35,7 @@ def program(forest: Forest, text: str = TREES_TEXT) -> Program:
 
 
 @needs_go
-@pytest.mark.parametrize(("target", "batches"), [("blis-4", 10_000), ("blis-5", 2000)])
+@pytest.mark.parametrize(("target", "batches"), [pytest.param("blis-4", 10_000, marks=pytest.mark.slow), ("blis-5", 2000)])
 def test_thousands_of_batches_take_the_same_microseconds_in_go(target: str, batches: int) -> None:
     """exp is the maths library's, so the last bit may differ; the leaf of every tree may not.
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from examples import last_daily
 from forests import TREES_TEXT, random_forest
 
 from evolve.cli import run_command
@@ -113,7 +114,7 @@ def test_a_folder_has_one_backend(tmp_path: Path) -> None:
 
 
 @needs_go
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", last_daily(TARGETS))
 def test_settings_of_the_engine_are_given_to_the_constructor(target: str, tmp_path: Path) -> None:
     """On each deployment with its own: the times are those of the settings, and each missing one is named."""
     other = {"max_num_seqs": 64.0, "kv_blocks": 777.0, "max_model_len": 4096.0}

@@ -178,6 +178,7 @@ def test_list_names_the_overloaded_runs(
     assert f"Of these overloaded, so never fitted\n  {', '.join(overloaded)}\n" in out
 
 
+@pytest.mark.slow
 def test_predict_of_many_experiments_has_a_line_for_each(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def test_predict_of_many_experiments_has_a_line_for_each(
     assert "What the mean E2E depends on" in out and "interval mostly from" not in out and "held out" not in out
 
 
+@pytest.mark.slow
 def test_predict_averages_errors_in_sample_apart_from_those_of_runs_that_were_not_fitted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -71,7 +71,7 @@ def interrupted_by(monkeypatch: pytest.MonkeyPatch, lines: int, happens: Callabl
     monkeypatch.setattr(Journal, "append", watched)
 
 
-@pytest.mark.parametrize(("workers", "moved"), [(1, False), (1, True), (2, True)])
+@pytest.mark.parametrize(("workers", "moved"), [(1, False), (1, True), pytest.param(2, True, marks=pytest.mark.slow)])
 def test_a_run_whose_folder_is_gone_stops_at_the_next_line(
     workers: int, moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -181,6 +181,7 @@ def test_terms_without_a_constant_are_listed_one_by_one_and_only_they_are_scaled
     assert step_us(bare_times(product, 2.0)) == pytest.approx(step_us(doubled), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_best_seed_of_the_search_is_a_known_answer_on_the_runs_that_it_was_fitted_on(champion: Subject) -> None:
     assert champion.run
     seeds = [o.elite for o in champion.run.outcomes() if o.elite and o.elite.operator.startswith("seed:")]

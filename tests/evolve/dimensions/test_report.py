@@ -7,7 +7,6 @@ import re
 import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +79,10 @@ def test_a_page_loads_nothing_from_elsewhere() -> None:
     assert {(v or "").removeprefix("#") for v in named} <= ids == set(DIMENSIONS)
 
 
-@pytest.mark.parametrize(("width", "scheme"), list(product((390, 1280), ("light", "dark"))))
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [(390, "light"), (1280, "dark"), *(pytest.param(*others, marks=pytest.mark.slow) for others in ((390, "dark"), (1280, "light")))],
+)
 def test_a_page_is_readable_on_narrow_and_wide_screens(tmp_path: Path, width: int, scheme: str) -> None:
     (tmp_path / "report.html").write_text(html(made()))
     with started() as browser:

@@ -72,6 +72,7 @@ def test_every_function_is_exported_and_described(name: str, count: int) -> None
     assert readings(program)[0].meaning
 
 
+@pytest.mark.slow
 def test_expressions_of_random_programs_have_the_interpreters_values_branch_for_branch() -> None:
     rng = Random(2)
     compared = sum(assert_equal_values(random_program(rng, OTHERS), rng, 3) for _ in range(25))
@@ -150,6 +151,7 @@ def test_a_shipped_programs_latex_has_a_line_for_each_term_that_mathtext_sets(na
             mathtext(line)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(programs())
 def test_latex_of_any_program_is_balanced_and_escaped(program: Program) -> None:

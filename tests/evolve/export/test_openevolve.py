@@ -46,6 +46,7 @@ def loaded(path: Path, caplog: pytest.LogCaptureFixture) -> Any:
     return database
 
 
+@pytest.mark.slow
 def test_every_scored_program_is_a_member_and_the_champion_is_the_best(
     checkpoint: Path, found: Searched, caplog: pytest.LogCaptureFixture
 ) -> None:

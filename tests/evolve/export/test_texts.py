@@ -82,6 +82,7 @@ def test_scripts_of_all_shipped_and_of_random_programs_make_the_same_expressions
         assert made[entry.name] == (reprs(entry.program), {s.name: x for s, x in values(entry.program).items()})
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(programs())
 def test_the_script_of_any_program_makes_the_same_expressions(program: Program) -> None:

@@ -61,6 +61,7 @@ def run(home: Path) -> Experiment:
     return run
 
 
+@pytest.mark.slow
 def test_the_trace_is_what_was_sent(truth: Truth, run: Experiment) -> None:
     sent = sorted((r for r in truth.records if isinstance(r, RequestTruth)), key=lambda r: r.row.start_time)
     trace = run.workload.source

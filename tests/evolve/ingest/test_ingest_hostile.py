@@ -166,6 +166,7 @@ def test_the_sound_folder_is_sound(sound: tuple[Report, dict[str, Any]]) -> None
     assert set(found) == {"requests", "steps", "journeys", "cycles", "kv_events"}
 
 
+@pytest.mark.slow
 def test_traces_cut_anywhere(clean: Path, tmp_path: Path) -> None:
     data = (clean / TRACES).read_bytes()
     for at in range(1, len(data), len(data) // 30):
@@ -562,6 +563,7 @@ def placed(node: Any, path: tuple[Any, ...], value: Any) -> Any:
     return node
 
 
+@pytest.mark.slow
 def test_any_value_wrong_is_said_or_changes_nothing(clean: Path, tmp_path: Path) -> None:
     data = (clean / TRACES).read_bytes()
     chosen = {scope: copy.deepcopy(next(spans(data, scope))) for scope in (CORE, API, STEP)}
@@ -987,6 +989,7 @@ def started(runs: Path, out: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_interrupted_it_goes_on(many_folders: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
     process = started(many_folders, tmp_path)
     wait_for(lambda: any(tmp_path.glob("*/ingest.json")) or any(tmp_path.glob(".part-*/*")), process)
@@ -1001,6 +1004,7 @@ def test_interrupted_it_goes_on(many_folders: Path, whole: dict[str, bytes], tmp
     assert done.items() <= {p.parent.name: p.stat().st_mtime_ns for p in tmp_path.glob("2*/ingest.json")}.items()
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on(
     many_folders: Path, whole: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

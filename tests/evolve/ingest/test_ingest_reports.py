@@ -1036,7 +1036,7 @@ def same_or_said(path: Path, sound: Entry, before: list[Finding], where: object)
         assert len(load_experiments(file)) == 1
 
 
-@pytest.mark.parametrize("key", ["summary", "stage_1"])
+@pytest.mark.parametrize("key", ["summary", pytest.param("stage_1", marks=pytest.mark.slow)])
 def test_a_wrong_value_in_a_report_is_said_or_changes_nothing(tmp_path: Path, key: str) -> None:
     path = build(tmp_path)
     sound, before, _ = ingest(path)

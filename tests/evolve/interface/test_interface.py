@@ -95,7 +95,8 @@ def by_command(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("first, workers", [("evolve", 2), pytest.param("numpy, pandas, evolve", 1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("first, workers", [("evolve", 2), ("numpy, pandas, evolve", 1)])
 def test_a_search_gives_the_same_archive_as_the_command_line(
     first: str, workers: int, by_command: Path, tmp_path: Path
 ) -> None:
@@ -174,6 +175,7 @@ def test_an_interrupted_search_is_resumed_as_if_nothing_had_happened(
     assert (seen[-1].joint_pct, seen[-1].transfer_pct) == (champion["joint"], champion["transfer"])
 
 
+@pytest.mark.slow
 def test_workers_can_be_started_in_a_thread(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     runs: list[evolve.Run] = []
 

@@ -201,6 +201,7 @@ def test_a_grid_has_the_numbers_of_the_archive(found: Searched) -> None:
     assert shades.count() == len(cells)
 
 
+@pytest.mark.slow
 def test_a_fit_has_the_predictions_and_the_intervals(capsys: pytest.CaptureFixture[str]) -> None:
     ids = "llama-2-7b-tp1-codegen,llama-2-7b-tp1-reasoning"
     source = load("champion")
@@ -311,6 +312,7 @@ def test_the_users_settings_are_left_as_they_were(tiny_run: Path, tmp_path: Path
         assert dict(matplotlib.rcParams) == before
 
 
+@pytest.mark.slow
 def test_names_are_drawn_as_they_are(tiny_run: Path, tmp_path: Path) -> None:
     run = tiny_world.copy(tiny_run, tmp_path)
     named = run.rename(tmp_path / HOSTILE)
@@ -346,6 +348,7 @@ def test_names_of_lines_deployments_and_terms_are_drawn_as_they_are(
     assert {r"$m_1$ <b>\x1b", "_H100$, TP 1", "_$t$ & <i>"} <= set(texts(tmp_path / "t.svg"))
 
 
+@pytest.mark.slow
 def test_a_long_name_is_cut_in_the_middle_and_stays_in_the_picture() -> None:
     shares = [StepShares("m" * 400 + " on " + "g" * 400, (1, 2), ("t" * 400, "u" * 400), ((1.0, 2.0),) * 2)] * 6
     figure = terms.draw("n" * 4000, shares)

@@ -66,6 +66,7 @@ def wait_for(ready: Callable[[], object]) -> None:
     wait_until(ready, WAIT_S)
 
 
+@pytest.mark.slow
 def test_tasks_are_carried_out_by_worker_processes_of_both_workers(
     two: DaskCluster, pool: Cluster
 ) -> None:
@@ -77,6 +78,7 @@ def test_tasks_are_carried_out_by_worker_processes_of_both_workers(
     assert used - {None} <= {number for worker in two.workers for number in worker_pids(worker.pid)}
 
 
+@pytest.mark.slow
 def test_idle_worker_processes_end_with_the_pool(dask: DaskCluster) -> None:
     worker, pool = dask.join(), Cluster(str(dask.file), Line(quiet=True))
     assert pool.submit(Call(times, (1,), parcel=SEVEN)).result() == 7
@@ -130,6 +132,7 @@ def test_what_a_call_raises_dies_of_or_hangs_in_is_as_on_one_machine(
         pool.submit(Call(dies)).result()
 
 
+@pytest.mark.slow
 def test_a_search_on_a_cluster_is_that_of_one_machine(
     two: DaskCluster, tiny: Path, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,6 +143,7 @@ def test_a_search_on_a_cluster_is_that_of_one_machine(
         assert (tmp_path / "run" / name).read_bytes() == (tiny_run / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_comparison_on_a_cluster_is_that_of_one_machine(two: DaskCluster, tmp_path: Path) -> None:
     config = tiny_world.write(tmp_path, ONE, **BRIEF)
     args = ["baselines", "--config", str(config), "--budget", "9", "--seeds", "1", "--only", "random,gp", "--quiet"]

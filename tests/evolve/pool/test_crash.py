@@ -23,15 +23,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("crash"), seed=1, stop_s=3.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        "run",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("validate", "worker", "ingest", "stop", "dask-client", "dask-worker", "dask-scheduler", "locks")
-        ),
-    ],
+    ["run", "validate", "worker", "ingest", "stop", "dask-client", "dask-worker", "dask-scheduler", "locks"],
 )
 def test_what_is_disturbed_loses_nothing(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "run":  # by two workers: test_killed_and_resumed_equals_uninterrupted

@@ -221,6 +221,7 @@ def test_a_single_worker_is_this_process() -> None:
     pool.close()
 
 
+@pytest.mark.slow
 def test_processes_end_with_their_owner(tmp_path: Path) -> None:
     """Even within a call, and where the owner is killed."""
     code = (
@@ -274,6 +275,7 @@ def test_waiting_is_not_silence(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> 
     assert not said
 
 
+@pytest.mark.slow
 def test_a_search_whose_worker_is_killed_ends_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

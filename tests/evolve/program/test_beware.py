@@ -117,6 +117,7 @@ def test_a_latency_in_seconds_is_noticed_by_predict_and_fit(
         assert evolve(*fit) == 0 and "the observed" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_fit_says_which_measurements_it_counts_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A copy under another id, and a run with other figures."""
     plan = tmp_path / "plan.yaml"
@@ -323,6 +324,7 @@ def test_a_gpu_without_kernels_is_named_with_its_experiment(
     assert said.startswith(f"evolve: {path}: experiment 'b': kernels: the program reads measured kernels, and this")
 
 
+@pytest.mark.slow
 def test_constants_that_are_less_certain_than_the_intervals_are_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

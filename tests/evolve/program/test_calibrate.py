@@ -215,6 +215,7 @@ def test_constants_per_model_are_written_as_a_program_each(capsys: pytest.Captur
     assert "By model" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_methods_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert (*METHODS, "all") == FIT_METHODS
     result = fitted(capsys, "linear", "--id", SEVEN, "--method", "all")
@@ -227,6 +228,7 @@ def test_methods_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert fitted(capsys, "linear", "--id", SEVEN, "--method", "cma")["method"] == "cma"
 
 
+@pytest.mark.slow
 def test_a_constant_that_a_max_hides_is_looked_for_from_other_starts(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

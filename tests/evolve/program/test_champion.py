@@ -59,6 +59,7 @@ def test_no_fitted_run_is_off_by_more_than_five_percent() -> None:
     assert max(abs(row["e2e"]) for row in RECORD["errors_pct"].values()) <= 5.0
 
 
+@pytest.mark.slow
 def test_the_recorded_search_chose_it() -> None:
     run = open_run(SHIPPED / "champion")
     assert len({e.hardware for e in FITTED}) == 1  # so that the kind of fold that came later leaves nothing out
@@ -73,6 +74,7 @@ def test_the_recorded_search_chose_it() -> None:
     assert sum(bool(outcome.key) for outcome in run.outcomes()) == CANDIDATES <= run.config.budget
 
 
+@pytest.mark.slow
 def test_the_recorded_journal_is_whole_and_gives_the_population_that_has_the_champion() -> None:
     run = open_run(SHIPPED / "champion")
     lines, outcomes = run.lines(), run.outcomes()

@@ -90,6 +90,7 @@ def test_every_term_that_an_operator_may_draw_is_offered(fields: str, method: st
     assert {tuple(words.basis(method, rng)) for _ in range(3000)} <= every
 
 
+@pytest.mark.slow
 def test_a_runs_program_gets_what_its_prompt_says(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best = open_run(tiny_run).archive().members()[0].id
     assert run_command(["prompt", str(tiny_run), str(best), "--json"]) == 0

@@ -108,6 +108,7 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(
     assert pasted(clone, tmp_path) == simulated(tmp_path, "champion", *where, engine=own)
 
 
+@pytest.mark.slow
 @needs_go
 def test_a_table_is_looked_up_by_the_hosts_names(
     clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -129,6 +130,7 @@ def test_a_table_is_looked_up_by_the_hosts_names(
     assert "there are a100-sxm-80gb with --tp 1, 2, 4; h100-sxm-80gb " in ran.stderr
 
 
+@pytest.mark.slow
 @needs_go
 def test_with_host_facts_the_command_reads_the_models_config(
     clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -153,6 +155,7 @@ def test_with_host_facts_the_command_reads_the_models_config(
     assert pasted(clone, tmp_path, *flags) == ours
 
 
+@pytest.mark.slow
 @needs_go
 def test_the_guides_command_of_a_program_that_reads_no_deployment(clone: Path, tmp_path: Path) -> None:
     assert evolve("emit", "linear", "--into", clone) == 0

@@ -85,6 +85,7 @@ def test_what_no_fitted_run_shows_is_not_remembered_from_the_start_values(
     assert points[1]["mean"]["e2e"] == pytest.approx(points[0]["mean"]["e2e"], rel=0.01)
 
 
+@pytest.mark.slow
 def test_of_a_single_model_each_run_is_left_out_and_workers_change_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """Three runs: each is left out, and predicted by fits to each of the other two, and to both."""
     one, two = (curve(capsys, "floor", "--id", SEVEN, "--workers", workers) for workers in (1, 2))

@@ -60,7 +60,8 @@ def means(result: dict[str, Any]) -> dict[str, float]:
     return figures
 
 
-@pytest.mark.parametrize("name", ["own", *(pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name != "own")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 def test_from_config_json_to_go(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run(*args: object) -> tuple[str, str]:
         assert run_command([str(arg) for arg in args]) == 0, capsys.readouterr().err

@@ -43,6 +43,7 @@ def probed(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_chosen_runs_narrow_intervals_more_than_random_ones_on_known_truths() -> None:
     """Targets on one GPU, by the mean; the medians of these eight truths are 8.2 and 4.5 points.
 
@@ -129,6 +130,7 @@ def test_the_sizes_of_the_parts_come_from_the_residuals() -> None:
     assert prior.spread([0]).tolist() == [[0.0] * len(MEANS)]
 
 
+@pytest.mark.slow
 def test_the_command_writes_runs_that_predict_reads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     plan, out = tmp_path / "plan.yaml", tmp_path / "next.yaml"
     plan.write_text(PLAN)
@@ -175,6 +177,7 @@ def test_on_a_gpu_that_nobody_measured_the_first_advice_is_to_measure(
     assert lines[-2:] == ["Next:", f"  evolve fit champion --experiments {other} --out mine.py"]
 
 
+@pytest.mark.slow
 def test_a_run_on_a_gpu_that_nobody_measured_comes_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Of two targets the one on an H100 needs none. Without a run on the other's GPU the remedy is to offer some."""
     plan = tmp_path / "plan.yaml"

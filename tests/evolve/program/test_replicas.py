@@ -45,6 +45,7 @@ def keeps(e: dict[str, Any], suffix: str = "") -> bool:
     return all((end[1] if suffix else end) <= most_ms for end, most_ms in ends)
 
 
+@pytest.mark.slow
 def test_the_fewest_are_those_of_single_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = "--experiments", plan(tmp_path / "own.yaml", (70.0, 30.0)), "--load", LOAD, "--slo", SLO
     result = printed(capsys, *args)

@@ -289,10 +289,11 @@ def test_bench_gives_every_figure(
     runs: int,
     requests: int,
     steps: int,
+    tiny_run: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of the runs of one model, or of all."""
+    """Of the runs of one model and candidates of a tiny run, or of all runs and the shipped one."""
     import evolve.program.bench as bench
     import evolve.program.candidates as candidates
 
@@ -301,7 +302,9 @@ def test_bench_gives_every_figure(
     monkeypatch.setattr(bench, "REPEATS", 1)
     monkeypatch.setattr(bench, "CANDIDATES", 50)
     monkeypatch.setattr(candidates, "COUNT", 3)
-    if model:  # the clock of opcodes for that of the compiled formula, which takes longer to compile than all else here
+    if model:
+        monkeypatch.setattr(candidates.folder, "shipped_run", lambda: tiny_run)
+        # the clock of opcodes for that of the compiled formula, which takes longer to compile than all else here
         monkeypatch.setattr(bench, "build", lambda blocks, single, formula: CLOCKS[blocks + single])
     assert run_command(["bench", "--most", "10000", "--json", "--quiet"]) == 0
     figures = json.loads(capsys.readouterr().out)

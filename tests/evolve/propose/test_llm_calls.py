@@ -144,7 +144,7 @@ def merged(first: list[str], second: list[str], more: list[str]) -> Iterator[lis
         yield [(owner, next(events[owner])) for owner in owner_order]
 
 
-@pytest.mark.parametrize("more", [[], ["given up"]])
+@pytest.mark.parametrize("more", [[], pytest.param(["given up"], marks=pytest.mark.slow)])
 def test_what_is_spent_adds_up_in_every_order(more: list[str]) -> None:
     checked = 0
     for first, second in product(LIVES, LIVES):
@@ -365,6 +365,7 @@ def test_counts_that_cannot_be_are_charged_at_most(
 # the dispatch
 
 
+@pytest.mark.slow
 def test_a_request_is_on_disk_before_the_server_sees_it(tmp_path: Path) -> None:
     on_disk: list[bool] = []
 

@@ -102,6 +102,7 @@ def tried(folder: Path, command: list[str], **variables: str) -> str:
     return log.read_text()
 
 
+@pytest.mark.slow
 def test_litellm_left_alone_tries_to_connect(tmp_path: Path) -> None:
     """Otherwise the tests below could not fail."""
     assert "raw.githubusercontent.com" in attempts(tmp_path, "import litellm")
@@ -115,12 +116,9 @@ def test_what_stands_in_for_litellm_connects_unless_it_is_told_not_to(value: str
     assert bool(found) == (value != "True")
 
 
-@pytest.mark.parametrize(
-    "asks", [pytest.param({}, id="unset", marks=pytest.mark.slow), pytest.param({VARIABLE: "False"}, id="the user's own")]
-)
-@pytest.mark.parametrize(
-    "way", ["the client", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way != "the client")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("asks", [pytest.param({}, id="unset"), pytest.param({VARIABLE: "False"}, id="the user's own")])
+@pytest.mark.parametrize("way", WAYS)
 def test_an_import_connects_to_nothing(way: str, asks: dict[str, str], tmp_path: Path) -> None:
     """Of litellm itself. That the other ways are closed to it too, its stand-in says daily."""
     assert attempts(tmp_path, WAYS[way], **asks) == ""

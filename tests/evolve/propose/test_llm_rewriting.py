@@ -192,6 +192,7 @@ def test_heaps_of_what_is_rewritten(piece: str) -> None:
     assert understood(whole(f"{HEAD}{nested}    return c\n")).text
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_read_or_complained_of() -> None:
     for text in texts(seed=7, count=500):
         understanding = understood(whole(text if isinstance(text, str) else text.decode("utf-8", "replace")))

@@ -314,6 +314,7 @@ def test_heaps_of_anything(piece: str) -> None:
         assert len(notes.kept(text)) <= notes.LONGEST
 
 
+@pytest.mark.slow
 def test_texts_that_make_patterns_go_back() -> None:
     """SEARCH, its line of equal signs and REPLACE are thousands each, and never fit together."""
     for n in (4000, 8000):

@@ -23,6 +23,7 @@ from evolve.report.research import (
     MOST_ISSUES,
     Research,
     document,
+    fields_read,
     prose,
     write,
 )
@@ -340,6 +341,11 @@ def test_the_end_says_why_a_search_stopped_even_if_no_model_was_asked() -> None:
     text = conclusions(stopped, [SEEDED], [SEEDED.elite] if SEEDED.elite else [])
     assert "- 0 ideas by no model in 0 generations: 0 scored, 0 refused.\n" in text
     assert "- The search stopped before its end: max_usd 0.01 is reached.\n" in text and "USD" not in text
+
+
+def test_the_fields_of_a_program_have_units_and_an_unreadable_one_has_none() -> None:
+    assert fields_read("def step_time(b, s): return 5.0 * b.tokens") == "`b.tokens` (token)"
+    assert fields_read("def step_time(b, s): return 5.0 * b.toks") == ""
 
 
 def test_without_a_champion_there_is_nothing_to_recommend() -> None:

@@ -47,6 +47,7 @@ def migrating(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bool
     return run, kept
 
 
+@pytest.mark.slow
 def test_what_took_a_place_is_what_the_search_knew(migrating: tuple[Path, list[bool]]) -> None:
     run, kept = migrating
     assert [row.kept for row in told(run).rows] == kept and True in kept[20:]

@@ -36,6 +36,7 @@ def story(folder: Path) -> Story:
     return whole_run(folder, "narrow", "fallback", *ROUNDS, script=a_is_down)
 
 
+@pytest.mark.slow
 def test_what_one_model_did_not_answer_another_did(story: Story) -> None:
     assert story.ran.status == 0 and story.ran.err == ""
     moved = [line for line in of_kind(story.run, "answered") if "/propose-2/" in line["call"]]
@@ -135,6 +136,7 @@ def refused(folder: Path) -> Callable[[int], Story]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, BOTH_TO_A])
 def test_a_refused_key_ends_no_run_whose_other_model_answers(
     folder: Path, refused: Callable[[int], Story], seed: int
@@ -149,6 +151,7 @@ def test_a_refused_key_ends_no_run_whose_other_model_answers(
     assert again.status == 0 and verdicts(folder / name) == verdicts(run.run)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_refused_key_that_broke_off_goes_on_as_if_it_had_not(
     folder: Path, refused: Callable[[int], Story]
 ) -> None:
@@ -162,6 +165,7 @@ def test_a_run_with_a_refused_key_that_broke_off_goes_on_as_if_it_had_not(
         assert verdicts(run) == verdicts(whole)
 
 
+@pytest.mark.slow
 def test_keys_that_are_all_refused_are_one_line_and_either_may_be_corrected(folder: Path) -> None:
     for name in ("a", "b"):
         run = folder / f"all-refused-{name}"
@@ -180,6 +184,7 @@ def test_keys_that_are_all_refused_are_one_line_and_either_may_be_corrected(fold
         assert {line["model"] for line in of_kind(run, "answered")} == {f"openai/{name}"}
 
 
+@pytest.mark.slow
 def test_a_dearer_model_is_asked_in_the_next_generation_if_the_key_of_the_cheaper_one_is_refused(folder: Path) -> None:
     args = (*LITTLE, "--price", "openai/b=30,40", "--max-usd", 20)
     run = whole_run(folder, "narrow", "refused-dearer", *args, script=a_is_refused)

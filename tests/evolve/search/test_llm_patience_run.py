@@ -48,6 +48,7 @@ def generations(run: Path) -> set[int]:
     return {int(line["call"].split("/")[0]) for line in of_kind(run, "sent")}
 
 
+@pytest.mark.slow
 def test_a_search_whose_models_repeat_themselves_ends(story: Story) -> None:
     assert story.ran.status == 0
     fitted = [e for e in entries(story.run) if e.get("key") and e["operator"].startswith("llm:")]
@@ -90,6 +91,7 @@ def test_a_kill_in_between_changes_nothing(folder: Path, story: Story) -> None:
     assert generations(run) == generations(story.run)
 
 
+@pytest.mark.slow
 def test_progress_says_when_nothing_new_comes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evolve.report.progress.EVERY_S", 0.0)
     monkeypatch.setattr("evolve.report.progress.REWRITE_S", 0.0)

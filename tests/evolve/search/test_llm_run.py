@@ -91,6 +91,7 @@ def archive(run: Path) -> dict[str, Any]:
 # every fault
 
 
+@pytest.mark.slow
 def test_a_run_survives_every_fault(played: Played) -> None:
     story = played(faulty).story
     assert story.ran.status == 0
@@ -220,6 +221,7 @@ def test_workers_and_concurrency_change_nothing(played: Played) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_cache_answers_all_of_an_equal_run(played: Played) -> None:
     first, cached = played(reference)
     assert first.server.seen and not cached.server.seen
@@ -228,6 +230,7 @@ def test_a_cache_answers_all_of_an_equal_run(played: Played) -> None:
     assert sum(float(row["usd"]) for row in ledger(cached.run)) == 0.0
 
 
+@pytest.mark.slow
 def test_an_interrupt_waits_for_no_answer(played: Played) -> None:
     story = played(broken)
     words = f"evolve: interrupted; nothing is lost: `evolve resume {story.story.run}` goes on"
@@ -276,9 +279,8 @@ def test_a_killed_replay_goes_on(played: Played) -> None:
     assert ended == verdicts(played(reference)[0].run)
 
 
-@pytest.mark.parametrize(
-    "purpose", ["round-3", "judge", *(pytest.param(name, marks=pytest.mark.slow) for name in ("propose", "round-2"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("purpose", ["round-3", "judge", "propose", "round-2"])
 def test_a_run_that_died_between_rounds_ends_as_an_uninterrupted_one(
     folder: Path, played: Played, purpose: str
 ) -> None:
@@ -318,6 +320,7 @@ def test_help_and_an_offline_run_import_no_language_models(folder: Path) -> None
 # limits
 
 
+@pytest.mark.slow
 def test_calls_end_at_their_limit_and_go_on_with_a_higher_one(played: Played) -> None:
     run, (three, seven, _), _ = played(limited)
     assert (three.ran.status, three.requests) == (0, 3)
@@ -329,6 +332,7 @@ def test_calls_end_at_their_limit_and_go_on_with_a_higher_one(played: Played) ->
     assert ids == sorted(set(ids))
 
 
+@pytest.mark.slow
 def test_notes_on_the_last_generation_are_taken_once_a_limit_allows_it(played: Played) -> None:
     story, requests = played(unnoted)
     assert story.ran.status == 0
@@ -433,6 +437,7 @@ def test_bad_prompts_are_one_line(folder: Path, tmp_path: Path, name: str, text:
 # who is asked, and what for
 
 
+@pytest.mark.slow
 def test_a_dear_model_is_asked_less_often_than_a_cheap_one(played: Played) -> None:
     cheap, dear = played(mixed)
     for story in (cheap, dear):

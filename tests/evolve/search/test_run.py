@@ -66,6 +66,7 @@ def test_two_workers_give_the_same_journal(tiny_run: Path, tmp_path: Path) -> No
     assert archive_json(open_run(other)) == archive_json(open_run(tiny_run))
 
 
+@pytest.mark.slow
 def test_the_method_of_the_fits_changes_the_constants_and_is_kept_by_the_run(
     tiny: Path, tiny_run: Path, tmp_path: Path
 ) -> None:
@@ -128,7 +129,8 @@ def test_another_seed_gives_another_search(tiny: Path, tiny_run: Path, tmp_path:
     assert journal(run(tiny, tmp_path / "r", "--budget", 30, "--seed", 1)) != journal(tiny_run)
 
 
-@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
 def test_killed_and_resumed_equals_uninterrupted(tiny: Path, tiny_run: Path, tmp_path: Path, workers: str) -> None:
     path = tmp_path / "killed"
     process = process_of(tiny, path, workers)
@@ -146,6 +148,7 @@ def test_killed_and_resumed_equals_uninterrupted(tiny: Path, tiny_run: Path, tmp
     assert reports[0] == reports[1]
 
 
+@pytest.mark.slow
 def test_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
     path = tmp_path / "interrupted"
     process = process_of(write(tmp_path, ONE, **BRIEF), path, "2")
@@ -189,6 +192,7 @@ def test_resume_refuses_another_engine_or_data(
     assert words in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_run_on_real_measurements_polishes_its_finalists_and_shows_everything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ def report_of(path: Path) -> dict[str, Any]:
     return json.loads((path / "report.json").read_text())
 
 
+@pytest.mark.slow
 def test_each_repeat_is_the_run_of_its_seed(tiny: Path, made: Path, tmp_path: Path) -> None:
     one = run(tiny, tmp_path / "one", "--budget", 12, "--seed", 4)
     assert (one / "run.json").exists()  # without --repeats: a run, no folder of runs

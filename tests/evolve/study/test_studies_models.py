@@ -68,6 +68,7 @@ def test_repeats_share_one_budget_and_go_on_with_a_higher_one(folder: Path) -> N
     assert [row["stopped"] for row in report(path)["llm"]["searches"]] == ["", ""]
 
 
+@pytest.mark.slow
 def test_every_repeat_says_what_it_may_take_and_why_it_ended(folder: Path) -> None:
     """7 requests for two: 3 each. A mixed search may end at its budget of candidates before it has asked so often."""
     with Server(Recorder()) as server:
@@ -107,6 +108,7 @@ def test_repeats_that_no_model_answers_fail_and_keep_what_operators_found(folder
     assert re.match(r"evolve: r: none of \d+ requests was answered, so operators alone proposed: ", ran.err)
 
 
+@pytest.mark.slow
 def test_costs_by_search_add_up_to_what_the_server_was_asked(folder: Path) -> None:
     with Server(Recorder()) as server:
         ran = evolve(folder, *repeats(server, folder, "--out", "r", "--max-usd", 7))
@@ -131,7 +133,8 @@ def test_costs_by_search_add_up_to_what_the_server_was_asked(folder: Path) -> No
         assert f"{row['tokens_in']:,}" in line
 
 
-@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_repeats_go_on_exactly(folder: Path, how: signal.Signals) -> None:
     """Interrupted or killed while the requests of both repeats hang; an interrupt does not wait for them."""
     with Server(Recorder()) as server:
@@ -176,6 +179,7 @@ def test_repeats_go_on_exactly(folder: Path, how: signal.Signals) -> None:
     assert calls["possibly_usd"] > 0.0
 
 
+@pytest.mark.slow
 def test_limits_of_a_study_are_not_lowered_below_what_is_spent(folder: Path) -> None:
     with Server(Recorder()) as server:
         assert evolve(folder, *repeats(server, folder, "--out", "r")).status == 0

@@ -130,6 +130,7 @@ def test_the_best_known_answer_predicts_every_run_whose_e2e_was_observed() -> No
     assert (found.against.label, found.against.e2e) == ("whole", 5.0)
 
 
+@pytest.mark.slow
 def test_a_folds_search_does_not_depend_on_held_out_figures(tmp_path: Path) -> None:
     """Held-out figures half as large again change not a byte of the fold's journal; figures that are fitted do."""
     journals: dict[str, list[bytes]] = {}
@@ -144,6 +145,7 @@ def test_a_folds_search_does_not_depend_on_held_out_figures(tmp_path: Path) -> N
     assert all(a.count(b"\n") >= 10 for a, _ in journals.values())
 
 
+@pytest.mark.slow
 def test_interrupted_and_called_again_equals_uninterrupted(
     tiny_run: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,6 +271,7 @@ def test_the_champion_of_a_validated_run_is_predicted_with_intervals(
     assert "No intervals: the shipped champion has some, and a run's champion after `evolve validate RUN`" in shown
 
 
+@pytest.mark.slow
 def test_hindsight_is_said_everywhere(again: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "rows.csv"
     args = ["validate", str(again), "--folds", "models", "--hindsight", "--quiet", "--csv", str(table)]

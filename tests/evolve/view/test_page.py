@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tiny_world
 from browser import WAIT_MS, Tab, started
+from examples import daily
 from paths import ROOT
 from playwright.sync_api import Browser, expect
 
@@ -123,6 +124,7 @@ def shown_ids(tab: Tab, view: str) -> set[int]:
     return {int(text) for text in texts}
 
 
+@pytest.mark.slow
 def test_every_view_of_the_shipped_run_opens_without_an_error(tabs: Callable[..., Tab], written: Any) -> None:
     followed = Followed(SHIPPED)
     tab = tabs(written(document([run_json(followed)], live=False)))
@@ -134,7 +136,8 @@ def test_every_view_of_the_shipped_run_opens_without_an_error(tabs: Callable[...
     assert shown_ids(tab, "grid") == {e.id for e in followed.story.population.archive.grid.cells.values()}
 
 
-@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 390])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
 def test_no_view_has_a_grave_fault_of_accessibility_or_is_wider_than_its_window(
     tabs: Callable[..., Tab], tiny_page: Path, width: int
 ) -> None:
@@ -155,6 +158,7 @@ def test_no_view_has_a_grave_fault_of_accessibility_or_is_wider_than_its_window(
     assert not tab.problems
 
 
+@pytest.mark.slow
 def test_the_page_follows_the_systems_theme(tabs: Callable[..., Tab], tiny_page: Path) -> None:
     tab = tabs(tiny_page, scheme="dark")
     assert tab.page.evaluate("document.documentElement.dataset.theme") == "dark"
@@ -186,6 +190,7 @@ def test_a_click_on_a_point_selects_its_program_in_every_view(tabs: Callable[...
     assert not tab.problems
 
 
+@pytest.mark.slow
 def test_the_address_of_a_view_and_program_can_be_bookmarked(tabs: Callable[..., Tab], tiny_page: Path) -> None:
     tab = tabs(tiny_page, after="#view=program&id=2")
     expect(tab.page.locator("#view-program h3").first).to_contain_text("Program 2")
@@ -212,6 +217,7 @@ def test_a_second_key_counts_before_the_first_is_drawn_and_back_undoes_one(tabs:
     assert not tab.problems
 
 
+@pytest.mark.slow
 def test_the_keyboard_alone_reaches_every_view_and_selects_programs(tabs: Callable[..., Tab], tiny_page: Path) -> None:
     tab = tabs(tiny_page)
     press = tab.page.keyboard.press
@@ -286,7 +292,7 @@ def test_a_difference_of_texts_rebuilds_both_and_quartiles_are_numpys(
 def test_text_of_a_run_is_never_markup(tabs: Callable[..., Tab], tiny_json: Any, written: Any) -> None:
     tab = tabs(written(hostile(tiny_json)))
     through(tab)
-    for select in range(3):
+    for select in range(daily(1, otherwise=3)):
         tab.page.fill("#goto", str(select))
         tab.page.press("#goto", "Enter")
         through(tab)
@@ -340,6 +346,7 @@ def cut(value: dict[str, Any], count: int) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow
 def test_an_empty_run_says_what_is_missing_and_which_command_makes_it(
     tabs: Callable[..., Tab], tiny_json: Any, written: Any
 ) -> None:
@@ -354,6 +361,7 @@ def test_an_empty_run_says_what_is_missing_and_which_command_makes_it(
         expect(tab.page.locator(f"#view-{view} code").first).to_contain_text(command)
 
 
+@pytest.mark.slow
 def test_one_candidate_and_unknown_figures_break_no_view(
     tabs: Callable[..., Tab], tiny_json: Any, written: Any
 ) -> None:

@@ -243,6 +243,7 @@ def test_a_failure_is_an_answer_and_not_the_end(server: Server, monkeypatch: pyt
     assert ask(server, "/version").status == 200
 
 
+@pytest.mark.slow
 def test_intervals_are_shown_where_the_run_was_validated() -> None:
     followed = Followed(Path("seeds/champion").resolve())
     assert followed.champion is not None
