@@ -98,32 +98,35 @@ def _trace(requests: int) -> str:
     return "\n".join(["arrival_s,input_len,output_len,e2e_ms,ttft_ms", *rows]) + "\n"
 
 
-def samples(home: Path) -> dict[str, list[Any]]:
-    """What each command prints in a tiny world below `home`."""
+def samples(home: Path, quick: bool = False) -> dict[str, list[Any]]:
+    """What each command prints in a tiny world below `home`; if `quick`, without commands that take seconds even there."""
     config = tiny_world.write(home)
     data, run, program = home / "data.yaml", home / "run", home / "mine.py"
     search = ["--config", config, "--workers", 1, "--budget", 9, "--quiet", "--json"]
     found = {"run": [printed("run", *search, "--out", run)]}
-    found["run --repeats"] = [printed("pilot", "--model", "llama-2-7b", "--repeats", 2, *search, "--out", home / "p")]
-    found["baselines"] = [
-        printed("baselines", *search, "--out", home / "b", "--seeds", 1, "--only", "evolution,random")
-    ]
-    refused = _asked(found, home, config)
+    if not quick:
+        pilot = "pilot", "--model", "llama-2-7b", "--repeats", 2
+        found["run --repeats"] = [printed(*pilot, *search, "--out", home / "p")]
+        found["baselines"] = [
+            printed("baselines", *search, "--out", home / "b", "--seeds", 1, "--only", "evolution,random")
+        ]
+        refused = _asked(found, home, config)
     found["archive"] = [printed("archive", run, "--json")]
     found["archive --by proposer"] = [printed("archive", run, "--by", "proposer", "--json")]
     found["view"] = [printed("view", run, "--json")]
-    hindsight = "--hindsight", "--workers", 1, "--quiet", "--json"
-    found["validate"] = [printed("validate", run, *hindsight)]
+    if not quick:
+        found["validate"] = [printed("validate", run, "--hindsight", "--workers", 1, "--quiet", "--json")]
     found["fit"] = [printed("fit", "floor", "--experiments", data, "--out", program, "--json")]
     printed("fit", program, "--experiments", data, "--out", home / "again.py", "--json")
     found["fit"].append(printed("fit", home / "again.py", "--experiments", data, "--json"))
     found["fit --learning-curve"] = [printed("fit", "floor", "--experiments", data, "--learning-curve", "--json")]
     found["show"] = [printed("show", name, "--json") for name in (program, f"{run}:0", "champion", "threshold")]
-    found["show, of a refused idea"] = [printed("show", refused, "--json")]
-    found["blend"] = [
-        printed("blend", ROOT / "seeds" / "champion", "--json"),
-        printed("blend", ROOT / "seeds" / "champion", "--top", 2, "--out", home / "blend.py", "--json"),
-    ]
+    if not quick:
+        found["show, of a refused idea"] = [printed("show", refused, "--json")]
+        found["blend"] = [
+            printed("blend", ROOT / "seeds" / "champion", "--json"),
+            printed("blend", ROOT / "seeds" / "champion", "--top", 2, "--out", home / "blend.py", "--json"),
+        ]
     found["check"] = [printed("check", name, "--physics", "--json") for name in (program, "threshold")]
     found["check --fields"] = [printed("check", "--fields", "--json")]
     found["predict"] = [
@@ -183,13 +186,15 @@ def samples(home: Path) -> dict[str, list[Any]]:
     )
     measured = "fit", "floor", "--experiments", data, "--steps", many, "--json", "--loss"
     found["fit"] += [printed(*measured, loss) for loss in ("ridge", "log", "quantile")]
-    board = "leaderboard", "components-9", "components-9-per-model", "--experiments", data, "--steps", many, "--out", home / "board"
-    found["leaderboard"] = [printed(*board, "--workers", 1, "--quiet", "--json")]
-    judged = "report", program, "--experiments", data, "--only", "accuracy,hardware"
-    found["report"] = [printed(*judged, "--workers", 1, "--quiet", "--json")]
-    slow = home / "slow.py"  # what is skipped, because it misses every step by more than 30 %
-    slow.write_text("def step_time(b, s, *, least: us[20000, 30000] = 25000.0): return least")
-    found["leaderboard"] = [printed(*board, "--add", slow, "--workers", 1, "--quiet", "--json")]
+    if not quick:
+        board = "leaderboard", "components-9", "components-9-per-model", "--experiments", data, "--steps", many
+        slow = home / "slow.py"  # what is skipped, because it misses every step by more than 30 %
+        slow.write_text("def step_time(b, s, *, least: us[20000, 30000] = 25000.0): return least")
+        found["leaderboard"] = [
+            printed(*board, "--add", slow, "--out", home / "board", "--workers", 1, "--quiet", "--json")
+        ]
+        judged = "report", program, "--experiments", data, "--only", "accuracy,hardware"
+        found["report"] = [printed(*judged, "--workers", 1, "--quiet", "--json")]
     found["kernels"] = [printed("kernels", "llama-3.1-8b", "--hardware", "H100", "--json")]
     with patch.dict(os.environ, {VARIABLE: str(home / "models")}):
         with redirect_stdout(StringIO()):

@@ -365,7 +365,6 @@ def test_counts_that_cannot_be_are_charged_at_most(
 # the dispatch
 
 
-@pytest.mark.slow
 def test_a_request_is_on_disk_before_the_server_sees_it(tmp_path: Path) -> None:
     on_disk: list[bool] = []
 

@@ -91,7 +91,6 @@ def archive(run: Path) -> dict[str, Any]:
 # every fault
 
 
-@pytest.mark.slow
 def test_a_run_survives_every_fault(played: Played) -> None:
     story = played(faulty).story
     assert story.ran.status == 0
@@ -221,7 +220,6 @@ def test_workers_and_concurrency_change_nothing(played: Played) -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_cache_answers_all_of_an_equal_run(played: Played) -> None:
     first, cached = played(reference)
     assert first.server.seen and not cached.server.seen
@@ -238,6 +236,7 @@ def test_an_interrupt_waits_for_no_answer(played: Played) -> None:
     assert (story.interrupted.status, story.interrupted.err) == (130, words + paid)
 
 
+@pytest.mark.slow
 def test_a_kill_loses_no_answer_and_no_request(played: Played) -> None:
     (run, ran, server, recorder), _, before, seen, hung, _ = played(broken)
     assert ran.status == 0
@@ -253,6 +252,7 @@ def test_a_kill_loses_no_answer_and_no_request(played: Played) -> None:
     assert len({line["call"] for line in lines}) == len(lines)
 
 
+@pytest.mark.slow
 def test_requests_that_hung_are_reported_as_possibly_paid(played: Played) -> None:
     (run, ran, *_), _, before, _, hung, _ = played(broken)
     prompts = asked_in(run)
@@ -267,12 +267,14 @@ def test_requests_that_hung_are_reported_as_possibly_paid(played: Played) -> Non
     assert json.loads((run / "report.json").read_text())["llm"]["under_way"] == names
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_as_an_uninterrupted_one(played: Played) -> None:
     run, whole = played(broken).story.run, played(reference)[0].run
     assert verdicts(run) == verdicts(whole)
     assert archive(run) == archive(whole)
 
 
+@pytest.mark.slow
 def test_a_killed_replay_goes_on(played: Played) -> None:
     killed, ended = played(broken).replayed
     assert 9 < len(killed) < len(ended)
@@ -341,6 +343,7 @@ def test_notes_on_the_last_generation_are_taken_once_a_limit_allows_it(played: P
     assert NOTES_KEPT in (story.run / "NOTES.md").read_text()
 
 
+@pytest.mark.slow
 def test_tokens_end_at_their_limit(played: Played) -> None:
     run, (_, seven, last), recorded = played(limited)
     assert last.ran.status == 0
@@ -350,6 +353,7 @@ def test_tokens_end_at_their_limit(played: Played) -> None:
     assert len(ledger(run)) == last.requests == len(recorded.story.server.seen)
 
 
+@pytest.mark.slow
 def test_a_replay_ends_where_a_limit_ended_its_recording(played: Played) -> None:
     run, _, recorded = played(limited)
     assert recorded.ran.status == 0
@@ -437,7 +441,6 @@ def test_bad_prompts_are_one_line(folder: Path, tmp_path: Path, name: str, text:
 # who is asked, and what for
 
 
-@pytest.mark.slow
 def test_a_dear_model_is_asked_less_often_than_a_cheap_one(played: Played) -> None:
     cheap, dear = played(mixed)
     for story in (cheap, dear):

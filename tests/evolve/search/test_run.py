@@ -192,7 +192,6 @@ def test_resume_refuses_another_engine_or_data(
     assert words in err and err.count("\n") == 1
 
 
-@pytest.mark.slow
 def test_a_run_on_real_measurements_polishes_its_finalists_and_shows_everything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

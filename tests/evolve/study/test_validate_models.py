@@ -77,7 +77,6 @@ def result(run: Path, name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 def test_recorded_forms_are_validated_without_a_key_and_without_a_call(recorded: Recording) -> None:
     assert recorded.ran.status == 0, recorded.ran.err
     assert recorded.before == recorded.after > 0
@@ -190,7 +189,6 @@ def asked_anew(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Aske
     return made
 
 
-@pytest.mark.slow
 def test_no_prompt_of_a_fold_says_anything_of_what_it_holds_out(asked_anew: Asked) -> None:
     """All prompts: to proposers in every round, judges and notes."""
     prompts = list[str]()
