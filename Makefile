@@ -11,8 +11,9 @@ run: $(VENV)/run  ## set up, then search on the bundled measurements into a new 
 
 setup: $(VENV)/run  ## set up only: enough for predictions, without a search
 
+# Three processes on two cores: while some tests wait for a browser, a server or a child, others compute.
 test: $(VENV)/dev  ## set up, then pass the tests
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m 'not slow'
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not slow'
 
 test-all: $(VENV)/dev  ## all tests, those included that take seconds each
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hypothesis-profile all

@@ -61,6 +61,7 @@ class RunReport:
     verdicts: Mapping[str, int]  # outcomes by stage of the cascade
     cpu_s: Mapping[str, float]  # CPU seconds by stage of the cascade
     polished: int = 0  # scored outcomes that are polished finalists, which do not count as candidates
+    ended: str = ""  # why the search ended; "" if its proposer ended it, and in reports of earlier releases
     errors: Sequence[Errors] = ()  # of every experiment, fitted or predicted
     fitted_mean: Means = field(default_factory=dict)
     predicted_mean: Means = field(default_factory=dict)
@@ -91,6 +92,7 @@ class RunReport:
             "best": [[joint if math.isfinite(joint) else None, transfer] for joint, transfer in self.best],
             "rejected": [[r.stage, r.count, r.why] for r in self.rejected],
             "cascade": {"verdicts": dict(self.verdicts), "polished": self.polished, "cpu_s": dict(self.cpu_s)},
+            "ended": self.ended,
         }
         if self.champion:
             report |= {
@@ -123,6 +125,7 @@ class RunReport:
             verdicts=raw["cascade"]["verdicts"],
             cpu_s=raw["cascade"]["cpu_s"],
             polished=raw["cascade"].get("polished", 0),  # not in reports of earlier releases
+            ended=raw.get("ended", ""),  # nor is this
             errors=[Errors(**row) for row in raw.get("errors", ())],
             best_seed=_elite(raw.get("best_seed")),
             front=[Elite.from_json(row) for row in raw.get("front", ())],

@@ -285,7 +285,7 @@ def gap_text(report: RunReport) -> str:
 
 
 def cascade_text(report: RunReport) -> str:
-    """How far proposals got, and where the CPU time went."""
+    """How far proposals got, why no more came, and where the CPU time went."""
     total = sum(report.cpu_s.values())
     refused = ", ".join(f"{name} {count}" for name, count in report.verdicts.items() if name != SCORED)
     shares = ", ".join(f"{name} {100 * s / total:.0f} %" for name, s in report.cpu_s.items()) if total else ""
@@ -296,8 +296,8 @@ def cascade_text(report: RunReport) -> str:
     )
     scored = report.verdicts.get(SCORED, 0)
     polished = f" ({counted(report.polished, 'polished finalist')} among them, not fitted again)"
-    return (
+    cascade = (
         f"Cascade: {report.proposals} proposals, {report.candidates} fitted, {scored} scored"
-        f"{polished if report.polished else ''}; "
-        f"refused: {refused or 'none'}.\n{cpu}"
+        f"{polished if report.polished else ''}; refused: {refused or 'none'}."
     )
+    return "\n".join([cascade, *([f"Ended: {report.ended}."] if report.ended else []), cpu])

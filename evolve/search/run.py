@@ -234,6 +234,7 @@ def _report(
         verdicts=dict(population.stages.most_common()),
         cpu_s=cpu_by_stage(run.path, search.seconds),
         polished=sum(bool(o.elite) and o.proposal.operator == POLISH for o in search.outcomes),
+        ended="" if calls.get("stopped") else search.ended,
         calls=calls,
     )
     if best is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from evaluator.experiments import model_table
 from evolve.run.files import check_writable
 from evolve.run.folder import is_run
-from evolve.run.program import has_record
+from evolve.run.program import has_record, load
 from evolve.run.trust import trust_file
 from simulator.errors import InputError
 from simulator.language.forest_file import forest_file
@@ -19,7 +19,7 @@ def files_for(out: Path | None, name: str, models: Sequence[str] | None, option:
     """The program's file, or one for each of `models`; in a folder, named after the program. None without `out`.
 
     Raises InputError, before any work, for a file that does not end in .py, cannot be written, or is another program
-    that no fit wrote, and for the folder of a run. `option`: what the user named it with.
+    that no fit wrote or that was changed since, and for the folder of a run. `option`: what the user named it with.
     """
     if out is None:
         return [None] * (1 if models is None else len(models))
@@ -32,11 +32,22 @@ def files_for(out: Path | None, name: str, models: Sequence[str] | None, option:
     files = [out] if models is None else [out.with_stem(f"{out.stem}-{alias(m)}") for m in models]
     for file in files:
         in_place = file.resolve() == Path(name).resolve()
-        if file.exists() and not has_record(file) and not in_place:
-            raise InputError(f"{file}: exists, and was not written by a fit: give another {option}, or remove it")
+        if file.exists() and not in_place and (why := _not_ours(file)):
+            raise InputError(f"{file}: {why}: give another {option}, or remove it")
         for each in (file, file.with_suffix(".json"), trust_file(file), forest_file(file)):
             check_writable(each, option)
     return list(files)
+
+
+def _not_ours(file: Path) -> str:
+    """Why a program must not be replaced by another one; "" if a fit, or a blend, wrote it as it is."""
+    if not has_record(file):
+        return "exists, and was not written by a fit"
+    try:
+        changed = bool(load(str(file)).foreign)
+    except InputError:  # what is no program any more was changed, too
+        changed = True
+    return "was changed since a fit, or a blend, wrote it" if changed else ""
 
 
 def alias(model: str) -> str:

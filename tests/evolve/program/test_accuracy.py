@@ -122,6 +122,13 @@ def test_a_fit_replaces_no_program_that_it_did_not_write(
         capsys.readouterr()
         assert evolve(*fit, "mine.py") == 0
         assert ("Replaced: what an earlier fit, or blend, had written as mine.py." in capsys.readouterr().out) == again
+    written = Path("mine.py").read_text()
+    number = re.search(r"= (\d[\d.]+)", written)
+    assert number
+    for changed in (written.replace(number[1], "1.5", 1), f"{written}("):  # a constant; no program any more
+        Path("mine.py").write_text(changed)
+        assert "mine.py: was changed since a fit, or a blend, wrote it: give another --out" in refused(capsys, *fit, "mine.py")
+        assert Path("mine.py").read_text() == changed
     in_place = "fit", "hand.py", "--experiments", "data.yaml", "--out", "hand.py"
     for said in ("Replaced: the text of hand.py that was fitted", "Replaced: what an earlier fit, or blend, had written"):
         capsys.readouterr()

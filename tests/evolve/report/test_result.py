@@ -23,7 +23,7 @@ FULL = RunReport(
     rejected=[Refusals("units", 3, "us + token")], verdicts={"scored": 5}, cpu_s={"fit": 1.25}, errors=ROWS,
     fitted_mean={"e2e": 1.5, "worst3": None}, predicted_mean={"e2e": 0.5}, best_seed=elite(0), front=[elite(4)],
     known={"floor": ROWS}, published={"theirs": ROWS[:1]}, quality={"a": "clean", "b": "overloaded"},
-    observed_ms={"a": [1.0, 2.0, None]}, calls={"usd": 0.5},
+    observed_ms={"a": [1.0, 2.0, None]}, calls={"usd": 0.5}, ended="the budget of 5 candidates is used up",
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def test_a_report_is_read_back_as_it_was_written() -> None:
     again = RunReport.from_json(json.loads(text))
     assert json.dumps(again.to_json()) == text
     assert again.champion == FULL.champion and again.best == FULL.best and list(again.errors) == list(ROWS)
-    assert again.calls == {"usd": 0.5}
+    assert again.calls == {"usd": 0.5} and again.ended == FULL.ended
 
 
 def test_a_report_may_have_more_values_than_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +56,8 @@ def test_the_time_of_verdicts_from_the_journal_is_not_said_to_be_0() -> None:
     polished = cascade_text(replace(FULL, verdicts={"scored": 31}, polished=2))
     assert " scored (2 polished finalists among them, not fitted again); refused: none" in polished
     assert "polished" not in cascade_text(FULL)
+    assert ".\nEnded: the budget of 5 candidates is used up.\nCPU time" in cascade_text(FULL)
+    assert "Ended" not in cascade_text(replace(FULL, ended=""))
     text = cascade_text(replace(FULL, cpu_s={}))
     assert text.endswith("\nCPU time of assessments: not known, every verdict was in the journal already.")
 

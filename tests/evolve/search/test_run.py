@@ -325,7 +325,8 @@ def test_bad_configurations_are_one_line(raw: object, message: str) -> None:
 def test_stops_early_when_nothing_improves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search = "{patience: 3, patience_gain: 0.9, islands: 1, finalists: 0}"
     run(write(tmp_path, ONE, search=search), tmp_path / "r", "--budget", 500, "--json")
-    assert json.loads(capsys.readouterr().out)["candidates"] < 60
+    report = json.loads(capsys.readouterr().out)
+    assert report["candidates"] < 60 and report["ended"] == "no better champion in 3 generations (search.patience)"
 
 
 MINE = """
