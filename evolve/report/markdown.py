@@ -70,6 +70,7 @@ def page(run: Run, report: RunReport, validations: int, sources: str) -> str:
 
 def _facts(run: Run, report: RunReport) -> Table:
     config, fitted = run.config, report.fitted
+    ended = report.ended or report.calls.get("stopped", "")
     return Table.of("Run", "what|value", [
         ("started", run.about.started),
         ("engine", report.engine),
@@ -77,6 +78,7 @@ def _facts(run: Run, report: RunReport) -> Table:
         ("configuration", config.name),
         ("seed of the search", str(report.seed)),
         ("budget", f"{config.budget} candidates; used: {report.candidates} of {report.proposals} proposals"),
+        *([("ended", ended)] if ended else []),
         (f"fitted, {counted(len(fitted), 'experiment')}", ", ".join(fitted)),
     ])  # fmt: skip
 

@@ -327,6 +327,7 @@ def test_stops_early_when_nothing_improves(tmp_path: Path, capsys: pytest.Captur
     run(write(tmp_path, ONE, search=search), tmp_path / "r", "--budget", 500, "--json")
     report = json.loads(capsys.readouterr().out)
     assert report["candidates"] < 60 and report["ended"] == "no better champion in 3 generations (search.patience)"
+    assert f"| ended | {report['ended']} |" in (tmp_path / "r" / "summary.md").read_text()
 
 
 MINE = """
