@@ -196,9 +196,10 @@ def _print_gain(report: RunReport, best: Elite) -> None:
         return
     lower = 100.0 * (1.0 - best.joint / seed.joint)
     change = f"{lower:.0f} % lower" if lower >= 0 else f"{-lower:.0f} % higher"
+    fitted = "fitted" if seed.sound else "fitted, not sound"
     prose(
-        f"Best seed ({seed.operator.removeprefix(SEED)}, fitted), by the arrival seeds of the search: joint error "
-        f"{seed.joint:.2f} %, worst 3 {seed.worst3:.2f} %.\n"
+        f"Best seed ({seed.operator.removeprefix(SEED)}, {fitted}), by the arrival seeds "
+        f"of the search: joint error {seed.joint:.2f} %, worst 3 {seed.worst3:.2f} %.\n"
         f"The champion compared with it: joint {best.joint:.2f} % ({change}), worst 3 {best.worst3:.2f} %.\n"
         f"The champion is {rule_text(report.rule, best.sound)}.\n"
     )
@@ -253,9 +254,9 @@ def transfer_text(best: Elite) -> str:
     if best.transfer is None:
         return ""
     return (
-        f"Transfer: {best.transfer:.2f} % on the worst quarter of the runs, each model, TP degree and architecture "
-        "left out in turn (or each run, where all runs have the same), the constants fitted without them. The form was "
-        "chosen with all of them in sight: `evolve validate` repeats that choice too."
+        f"Transfer: {best.transfer:.2f} % on the worst quarter of the runs, each model, TP degree, architecture "
+        "and GPU type left out in turn (or each run, where all runs have the same), the constants fitted without them. "
+        "The form was chosen with all of them in sight: `evolve validate` repeats that choice too."
     )
 
 
@@ -281,7 +282,10 @@ def gap_text(report: RunReport) -> str:
         return ""
     quarters = [best[(len(best) - 1) * i // 4] for i in range(5)]
     gaps = ", ".join(f"{transfer - joint:+.2f} ({joint:.2f})" for joint, transfer in quarters)
-    return f"Validation gap, transfer less joint (joint), percent, at the start and after each quarter: {gaps}."
+    return (
+        "Validation gap, transfer less joint (joint), percent, at the start and after each quarter of the generations: "
+        f"{gaps}."
+    )
 
 
 def cascade_text(report: RunReport) -> str:

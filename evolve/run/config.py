@@ -153,7 +153,8 @@ def load_config(name: str) -> Config:
     except OSError as e:
         names = ", ".join(bundled_configs())
         raise unreadable(name, e, f"name a file, or one of {names}") from None
-    return config_from(parse_yaml(raw, name, BEGIN), name)
+    values = parse_yaml(raw, name, BEGIN)
+    return config_from({"name": path.stem} | values if isinstance(values, dict) else values, name)
 
 
 def bundled_configs() -> list[str]:
@@ -250,13 +251,25 @@ def _build(kind: type, raw: object, where: str, prefix: str) -> Any:
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key not in names:
-            raise InputError(f"{where}: unknown key {prefix}{str(key)[:60]}: {nearest(str(key), names) or 'remove it'}")
+            remedy = _place(str(key)) if not prefix else ""
+            remedy = remedy or nearest(str(key), names) or "remove it"
+            raise InputError(f"{where}: unknown key {prefix}{str(key)[:60]}: {remedy}")
         current = getattr(default, key)
         if dataclasses.is_dataclass(current):
             values[key] = _build(type(current), value, where, f"{prefix}{key}.")
         else:
             values[key] = _value(current, value, where, f"{prefix}{key}")
     return kind(**values)
+
+
+def _place(key: str) -> str:
+    """How to write a setting that is named without its mapping, or with a dot; "" if there is none of this name."""
+    mapping, _, name = key.rpartition(".")
+    for f in fields(Config):
+        settings = getattr(Config(), f.name)
+        if dataclasses.is_dataclass(settings) and hasattr(settings, name) and mapping in ("", f.name):
+            return f"write `{f.name}: {{{name}: ...}}`"
+    return ""
 
 
 def _value(default: Any, value: object, where: str, key: str) -> Any:

@@ -206,6 +206,8 @@ def open_run(path: Path) -> Run:
         known = "`evolve list` names the runs"
         if path.name == shipped_run().name:
             known += f", and {shipped_run()} is the one that ships"
+        if repeats := sorted(each for each in path.glob("seed-*") if is_run(each)):
+            raise InputError(f"{path}: holds repeats: name one of these runs, such as {repeats[0]}") from None
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): {known}") from None
     return Run(path, config_from(raw, str(path / CONFIG)), read_about(about, str(path / ABOUT)))
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from archive.archive import Archive
 from archive.champion import finalists, merit
+from archive.elite import Elite
 from archive.population import Offered, Population
 from archive.proposal import JUDGES, POLISH, SEED, Form, Outcome, Proposal
 from evaluator.assess import Limits
@@ -136,17 +137,21 @@ class Search:
         if len(best) <= patience:
             return False
         before, now = merit(*best[-1 - patience]), merit(*best[-1])
-        if now < before * (1.0 - self.config.search.patience_gain):
+        gain = self.config.search.patience_gain
+        if now < before * (1.0 - gain):
             return False
-        self.ended = f"no better champion in {counted(patience, 'generation')} (search.patience)"
+        self.ended = (
+            f"the merit of the champion is not {100 * gain:g} % lower than {counted(patience, 'generation')} before "
+            "(search.patience)"
+        )
         return True
 
 
 def limits_of(archive: Archive, settings: SearchSettings) -> Callable[[Form], Limits]:
     """The limits of a candidate's assessment, by what the archive holds at the beginning of its generation."""
     grid = archive.grid
-    joint = JOINT_WITHIN * min((e.joint for e in grid.cells.values()), default=math.inf)
-    measured = [e.transfer for e in archive.members() if e.transfer is not None]
+    joint = JOINT_WITHIN * min((e.joint for e in _rivals(grid.cells.values())), default=math.inf)
+    measured = [e.transfer for e in _rivals(archive.members()) if e.transfer is not None]
     transfer = settings.transfer_within * min(measured, default=math.inf) if settings.transfer_within else math.inf
 
     def limits(form: Form) -> Limits:
@@ -155,3 +160,9 @@ def limits_of(archive: Archive, settings: SearchSettings) -> Callable[[Form], Li
         return Limits(hopeless, joint, transfer)
 
     return limits
+
+
+def _rivals(elites: Iterable[Elite]) -> Sequence[Elite]:
+    """The sound ones, all if none is: what is not sound never beats what is, so its errors are no measure for it."""
+    every = [*elites]
+    return [e for e in every if e.sound] or every

@@ -23,7 +23,7 @@ from evaluator.score import Errors, ScoreSet, error_rows, score_set
 from evolve.pool.local import Here
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel_of
-from evolve.program.fit.files import files_for
+from evolve.program.fit.files import files_for, not_ours
 from evolve.program.fit.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
 from evolve.program.fit.result import Calibration, Freedom, Try, changes, save
 from evolve.program.fit.starts import GAIN, METHOD, other_starts
@@ -31,7 +31,7 @@ from evolve.program.measurements import counted_before, counted_twice, refuse_ab
 from evolve.program.steps.sources import Run
 from evolve.report.progress import Line
 from evolve.run.data import fittable, nothing_to_fit, part, why_not_fitted
-from evolve.run.program import Source, has_record
+from evolve.run.program import Source
 from evolve.run.selectors import known_constants, positions
 from evolve.run.trust import Trust, trust_of
 from simulator.clock.run import HostileStep
@@ -96,7 +96,7 @@ def calibrate(
     data, score = fit_set(fitted), score_set(fitted)
     files = files_for(out, source.name, None if settings.shared else models_of(data))
     existing = [file for file in files if file and file.exists()]
-    replaced = tuple(str(file) for file in existing if has_record(file))
+    replaced = tuple(str(file) for file in existing if not not_ours(file))
     problem, first = _problem(program, data, fitted_before, settings)
     if first:
         program = first.fit.start  # the form that is fitted, which may have one more constant

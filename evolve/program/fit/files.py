@@ -32,14 +32,14 @@ def files_for(out: Path | None, name: str, models: Sequence[str] | None, option:
     files = [out] if models is None else [out.with_stem(f"{out.stem}-{alias(m)}") for m in models]
     for file in files:
         in_place = file.resolve() == Path(name).resolve()
-        if file.exists() and not in_place and (why := _not_ours(file)):
+        if file.exists() and not in_place and (why := not_ours(file)):
             raise InputError(f"{file}: {why}: give another {option}, or remove it")
         for each in (file, file.with_suffix(".json"), trust_file(file), forest_file(file)):
             check_writable(each, option)
     return list(files)
 
 
-def _not_ours(file: Path) -> str:
+def not_ours(file: Path) -> str:
     """Why a program must not be replaced by another one; "" if a fit, or a blend, wrote it as it is."""
     if not has_record(file):
         return "exists, and was not written by a fit"

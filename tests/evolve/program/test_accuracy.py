@@ -129,6 +129,10 @@ def test_a_fit_replaces_no_program_that_it_did_not_write(
         Path("mine.py").write_text(changed)
         assert "mine.py: was changed since a fit, or a blend, wrote it: give another --out" in refused(capsys, *fit, "mine.py")
         assert Path("mine.py").read_text() == changed
+    Path("mine.py").write_text(written.replace(number[1], "1.5", 1))
+    capsys.readouterr()
+    assert evolve("fit", "mine.py", "--experiments", "data.yaml", "--out", "mine.py") == 0
+    assert "Replaced: the text of mine.py that was fitted" in capsys.readouterr().out  # no fit had written that
     in_place = "fit", "hand.py", "--experiments", "data.yaml", "--out", "hand.py"
     for said in ("Replaced: the text of hand.py that was fitted", "Replaced: what an earlier fit, or blend, had written"):
         capsys.readouterr()

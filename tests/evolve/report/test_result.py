@@ -62,6 +62,14 @@ def test_the_time_of_verdicts_from_the_journal_is_not_said_to_be_0() -> None:
     assert text.endswith("\nCPU time of assessments: not known, every verdict was in the journal already.")
 
 
+def test_the_best_seed_is_said_not_to_be_sound(capsys: pytest.CaptureFixture[str]) -> None:
+    report = replace(FULL, champion=elite(4, text="def step_time(b, s): return 5.0"), calls={})
+    print_run(report)
+    assert "fitted), by the arrival seeds" in capsys.readouterr().out
+    print_run(replace(report, best_seed=elite(0, sound=False)))
+    assert "fitted, not sound), by the arrival seeds" in capsys.readouterr().out
+
+
 def test_the_errors_of_fitted_experiments_are_told_apart() -> None:
     assert errors_of(FULL.errors, FULL.fitted) == [ROWS[0]]
 

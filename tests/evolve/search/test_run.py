@@ -289,6 +289,13 @@ def test_the_original_settings_are_those_of_the_proposal() -> None:
     assert (config.search.selection, config.score.moe_weight, config.score.within) == ("lexicographic", 2.0, 0.05)
 
 
+def test_a_configuration_without_a_name_has_that_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    for text, name in (("budget: 7\n", "mine"), ("name: other\nbudget: 7\n", "other")):
+        path.write_text(text)
+        assert load_config(str(path)) == replace(Config(), name=name, budget=7)
+
+
 def test_config_round_trips() -> None:
     config = replace(Config(), budget=7)
     assert config_from(to_mapping(config), "x") == config
@@ -298,6 +305,8 @@ def test_config_round_trips() -> None:
     ("raw", "message"),
     [
         ({"bugdet": 5}, "c.yaml: unknown key bugdet: did you mean 'budget'?"),
+        ({"patience": 5}, "c.yaml: unknown key patience: write `search: {patience: ...}`"),
+        ({"search.patience": 5}, "c.yaml: unknown key search.patience: write `search: {patience: ...}`"),
         (
             {"search": {"selection": "best"}},
             "c.yaml: search.selection must be one of nsga2, lexicographic, got 'best': choose one",
@@ -326,7 +335,7 @@ def test_stops_early_when_nothing_improves(tmp_path: Path, capsys: pytest.Captur
     search = "{patience: 3, patience_gain: 0.9, islands: 1, finalists: 0}"
     run(write(tmp_path, ONE, search=search), tmp_path / "r", "--budget", 500, "--json")
     report = json.loads(capsys.readouterr().out)
-    assert report["candidates"] < 60 and report["ended"] == "no better champion in 3 generations (search.patience)"
+    assert report["candidates"] < 60 and " not 90 % lower than 3 generations before (search.patience)" in report["ended"]
     assert f"| ended | {report['ended']} |" in (tmp_path / "r" / "summary.md").read_text()
 
 

@@ -88,6 +88,12 @@ def test_bad_folders_are_one_line(made: Path, tmp_path: Path, capsys: pytest.Cap
         reopen(tmp_path)
 
 
+def test_a_command_on_one_run_says_which_runs_the_repeats_are(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["archive", str(made)]) == 2
+    first = min(made.glob("seed-*"))
+    assert capsys.readouterr().err == f"evolve: {made}: holds repeats: name one of these runs, such as {first}\n"
+
+
 def test_list_names_the_runs_of_repeats(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["list", "--runs", str(made.parent), "--json"]) == 0
     assert [Path(r["run"]).name for r in json.loads(capsys.readouterr().out)["runs"]] == ["seed-3", "seed-4"]
