@@ -57,12 +57,13 @@ class Repeat:
     champion: Elite | None
     errors: Mapping[str, float | None]  # FIGURES of the champion over the fitted experiments, percent
     candidates: int
+    ended: str  # why its search ended; "" if its proposer ended it
 
     def to_json(self) -> JsonObject:
         """The repeat as report.json has it."""
         champion = self.champion.to_json() if self.champion else None
         row = {"seed": self.seed, "run": self.run, "champion": champion}
-        return {**row, **self.errors, "candidates": self.candidates}
+        return {**row, **self.errors, "candidates": self.candidates, "ended": self.ended}
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,7 @@ def _repeat(report: RunReport) -> Repeat:
     if report.champion:
         errors |= _means(errors_of(report.errors, report.fitted))
         errors |= {"worst3": report.fitted_mean["worst3"], "transfer": report.champion.transfer}
-    return Repeat(report.seed, report.run, report.champion, errors, report.candidates)
+    return Repeat(report.seed, report.run, report.champion, errors, report.candidates, report.ended)
 
 
 def _means(rows: Sequence[Errors]) -> dict[str, float | None]:

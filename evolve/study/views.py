@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from evolve import __version__
 from evolve.report.printing import prose, show
-from evolve.report.table import Row, Table, number, section
+from evolve.report.table import Row, Table, arrival_seeds, number, section
 from evolve.report.terms import legend
 from evolve.run.folder import open_run
 from evolve.study.comparison import ComparisonReport
 from evolve.study.costs import spent_notes, spent_table
 from evolve.study.engines.engines import OURS
-from evolve.study.seeds import RepeatsReport
+from evolve.study.seeds import Repeat, RepeatsReport
 from evolve.study.statistics import Spread
 from evolve.terminal import command, say, suggest
 
@@ -46,8 +46,10 @@ def print_repeats(report: RepeatsReport) -> None:
     lines = [
         *_shared(report.shared_fields, len(scored)),
         f"Distinct forms: {report.forms} of {len(scored)}.",
+        *_endings(report.repeats),
         "",
-        f"In sample: mean absolute errors of the champions on the {n} runs they were fitted on.",
+        f"In sample: mean absolute errors of the champions on the {n} runs they were fitted on, over "
+        f"{arrival_seeds(report.arrival_seeds)}.",
         f"Repeats: {report.run} (engine {__version__}, data {report.data})",
     ]
     if report.costs:
@@ -57,6 +59,18 @@ def print_repeats(report: RepeatsReport) -> None:
         lines += ["", f"Pilot, fitted on these {n} experiments: {report.verdict.text}"]
     prose("\n".join(lines))
     suggest(_following(report, best.run), command("show", f"{best.run}:{best.champion.id}"))
+
+
+def _endings(repeats: Sequence[Repeat]) -> list[str]:
+    """Why the searches ended, a line for each reason."""
+    by_reason: dict[str, list[Repeat]] = {}
+    for repeat in repeats:
+        by_reason.setdefault(repeat.ended, []).append(repeat)
+    return [
+        f"Ended: {reason} (seed {', '.join(str(repeat.seed) for repeat in mine)})."
+        for reason, mine in by_reason.items()
+        if reason
+    ]
 
 
 def _following(report: RepeatsReport, best: str) -> str:

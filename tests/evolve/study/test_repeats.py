@@ -60,6 +60,9 @@ def test_the_report_sums_up_the_champions(made: Path, capsys: pytest.CaptureFixt
     assert report["figures"]["joint"] == {**asdict(spread(joints)), "best": min(joints)}
     assert run_command(["resume", str(made), "--quiet"]) == 0
     out = capsys.readouterr().out
+    used_up = f"the budget of {report['budget']} candidates is used up"
+    assert [row["ended"] for row in report["repeats"]] == [used_up, used_up]
+    assert f"Ended: {used_up} (seed 3, 4)." in out and "they were fitted on, over arrival seeds 1, 2, 3." in " ".join(out.split())
     for words in ("median", "quartiles", "Fields in all 2 champions", "Distinct forms", "In sample", "hindsight"):
         assert words in out
     best = min(report["repeats"], key=lambda row: row["joint"])["champion"]
