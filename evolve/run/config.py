@@ -267,7 +267,8 @@ def _place(key: str) -> str:
     mapping, _, name = key.rpartition(".")
     for f in fields(Config):
         settings = getattr(Config(), f.name)
-        if dataclasses.is_dataclass(settings) and hasattr(settings, name) and mapping in ("", f.name):
+        known = [each.name for each in fields(settings)] if dataclasses.is_dataclass(settings) else []
+        if name in known and mapping in ("", f.name):
             return f"write `{f.name}: {{{name}: ...}}`"
     return ""
 
