@@ -318,7 +318,7 @@ def down(folder: Path) -> tuple[Path, int, str]:
     """A run whose only model never answers: its exit status, and what a terminal showed."""
     run = folder / "down"
     with Server(lambda _: status(500)) as server:
-        args = search(server, folder / "narrow.yaml", "--out", run, "--budget", 46, models=["a"])
+        args = search(server, folder / "narrow.yaml", "--out", run, "--budget", 59, models=["a"])
         terminal, other = pty.openpty()
         shown: list[bytes] = []
 

@@ -393,7 +393,7 @@ def test_operators_finish_the_budget_while_all_models_are_down(played: Played) -
     assert code == 1
     assert f"evolve: {run}: no language model answered (openai/a: " in shown and "`evolve llm-check MODEL`" in shown
     assert "all models are down: offline operators propose" in shown
-    assert json.loads((run / "report.json").read_text())["candidates"] == 46
+    assert json.loads((run / "report.json").read_text())["candidates"] == 59
     assert not [e for e in entries(run) if e["operator"].startswith("llm:")]
     rows = ledger(run)
     assert {row["outcome"] for row in rows} == {"server error"}
