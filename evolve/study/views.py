@@ -46,7 +46,7 @@ def print_repeats(report: RepeatsReport) -> None:
     lines = [
         *_shared(report.shared_fields, len(scored)),
         f"Distinct forms: {report.forms} of {len(scored)}.",
-        *_endings(report.repeats),
+        *([] if report.costs else _endings(report.repeats)),  # the table of costs says it of each search
         "",
         f"In sample: mean absolute errors of the champions on the {n} runs they were fitted on, over "
         f"{arrival_seeds(report.arrival_seeds)}.",
