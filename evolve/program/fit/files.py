@@ -45,7 +45,7 @@ def not_ours(file: Path) -> str:
         return "exists, and was not written by a fit"
     try:
         changed = bool(load(str(file)).foreign)
-    except InputError:  # what is no program any more was changed, too
+    except InputError:  # a fit writes programs that can be read, so this text is another one
         changed = True
     return "was changed since a fit, or a blend, wrote it" if changed else ""
 
