@@ -18,7 +18,7 @@ from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
 from evolve.propose.terms import named
-from evolve.report.run import rule_text
+from evolve.report.sentences import rule_text
 from evolve.run.files import write_json, write_text
 from evolve.run.folder import ABOUT, CONFIG, JOURNAL, Run, open_run
 from evolve.run.program import constant_values

@@ -7,18 +7,8 @@ from archive.proposal import SEED
 from evolve.report.llm import lines
 from evolve.report.printing import markdown
 from evolve.report.result import RunReport
-from evolve.report.run import (
-    apart_text,
-    bounds_texts,
-    errors_table,
-    fitted_bias,
-    front_table,
-    means_table,
-    rule_text,
-    thinned,
-    transfer_text,
-    unsound_text,
-)
+from evolve.report.run import bounds_texts, errors_table, fitted_bias, front_table, means_table, thinned
+from evolve.report.sentences import apart_text, rule_text, transfer_text, unsound_text
 from evolve.report.table import Table, counted
 from evolve.run.files import write_text
 from evolve.run.folder import Run

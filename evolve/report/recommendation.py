@@ -15,11 +15,9 @@ from archive.proposal import MODEL, POLISH, SEED, Outcome
 from evolve.report.printing import markdown
 from evolve.report.research import Research, generation, mean_mark, quoted, title
 from evolve.report.result import RunReport
-from evolve.report.run import rule_text
+from evolve.report.sentences import LEAST, rule_text
 from evolve.report.table import Row, Table, counted, number
 from evolve.terminal import command
-
-LEAST = {"joint": "joint error", "transfer": "mean of joint and transfer error"}  # what a rule's merit is
 
 
 def conclusions(report: RunReport, outcomes: Sequence[Outcome], members: Sequence[Elite]) -> str:

@@ -13,7 +13,7 @@ from archive.proposal import SCORED
 from evaluator.score import MEANS, summarise
 from evolve import __version__
 from evolve.report.result import RunReport, errors_of
-from evolve.report.run import rule_text
+from evolve.report.sentences import rule_text
 from evolve.view.calls import ledger_json
 from evolve.view.candidates import columns, names_of, rejections
 from evolve.view.experiments import experiments_json

@@ -12,7 +12,8 @@ from elites import elite
 from archive.champion import Rule
 from evaluator.score import Errors
 from evolve.report.result import Refusals, RunReport, errors_of, read_report
-from evolve.report.run import cascade_text, means_table, median_text, print_run, unsound
+from evolve.report.run import means_table, median_text, print_run, unsound
+from evolve.report.sentences import cascade_text
 from simulator import documents
 from simulator.errors import InputError
 
