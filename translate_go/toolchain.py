@@ -157,8 +157,9 @@ def write_module(files: Mapping[str, str], workdir: Path, target: str, token_typ
 
 
 def _run(workdir: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    offline = {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOWORK": "off", "GO111MODULE": "on"}
-    env = {**os.environ, **offline, "CGO_ENABLED": "0", **environment}
+    offline = {"GOPROXY": "off", "GOTOOLCHAIN": "local", "GOWORK": "off", "GO111MODULE": "on", "CGO_ENABLED": "0"}
+    # Without its path in what is compiled, the same package in another temporary folder is taken from Go's cache.
+    env = {**os.environ, **offline, "GOFLAGS": "-mod=mod -trimpath", **environment}
     if not env.keys() & {"GOCACHE", "HOME", "XDG_CACHE_HOME", "LocalAppData"}:
         env["GOCACHE"] = str(workdir / ".cache")
     return subprocess.run(command, cwd=workdir, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
@@ -189,8 +190,8 @@ def build_and_test(files: Mapping[str, str], workdir: Path, *, target: str, toke
     write_module(files, workdir, target, token_type)
     formatted = gofmt(workdir)
     failed = [formatted] if formatted.returncode or formatted.stdout else []
-    for action in ("vet", "test"):
-        ran = go(workdir, action, "./sim/...")
+    for action in (["vet"], ["test", "-vet=off"]):  # or test would vet what it compiles once more
+        ran = go(workdir, *action, "./sim/...")
         failed += [ran] if ran.returncode else []
     log = "".join(f"{' '.join(map(str, run.args))}:\n{run.stdout}{run.stderr}" for run in failed)
     return Checked(not failed, log)

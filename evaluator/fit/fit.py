@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib import resources
 
 import numpy as np
 
-from evaluator.fit.cells import cells_of, standard_errors_ms
+from evaluator.fit.cells import Cells, cells_of, standard_errors_ms
 from evaluator.fit.corrections import CORRECTIONS, IRREGULAR, corrected
 from evaluator.fit.loss import FitSet
 from evaluator.fit.methods import METHODS, linear
@@ -24,6 +25,7 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
 from simulator.experiment.load import load_of
 from simulator.experiment.trace import Trace
+from simulator.kernels.curves import Deployed
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
@@ -53,11 +55,8 @@ def fit_set(experiments: Sequence[Experiment]) -> FitSet:
     """`experiments`, which need observed stage means, prepared for any number of fits: about 20 ms each."""
     loads = tuple(load_of(e, FIT_SEED) for e in experiments)
     stages = stages_of(experiments, loads)
-    ones = np.ones_like(stages.observed_ms)
-    data = FitSet(tuple(experiments), stages, loads, 0.0 * ones, ones, (None,) * len(experiments))
-    prepared = [_prepared(data.subset([i])) for i in range(len(experiments))]
-    noise, ratio = (np.concatenate([getattr(one, name) for one in prepared]) for name in ("noise", "ratio"))
-    return replace(data, noise=noise, ratio=ratio, cells=tuple(one.cells[0] for one in prepared))
+    noise, ratio, cells = zip(*(_prepared(e, e.facts.deployed) for e in experiments), strict=True)
+    return FitSet(tuple(experiments), stages, loads, np.concatenate(noise), np.concatenate(ratio), cells)
 
 
 def stand_in(experiment: Experiment) -> Program:
@@ -65,8 +64,12 @@ def stand_in(experiment: Experiment) -> Program:
     return complete(parse(KERNELS if has_curves(experiment.facts) else BLACKBOX))
 
 
-def _prepared(one: FitSet) -> FitSet:
-    """A single experiment with its noise and its ratio, 0 and 1 where no request of a stage completes, and its cells.
+# Every fold and every known answer is fitted to some of the same experiments.
+@lru_cache(maxsize=128)
+def _prepared(experiment: Experiment, deployed: Deployed | None) -> tuple[np.ndarray, np.ndarray, Cells | None]:
+    """An experiment's noise and ratio, 0 and 1 where no request of a stage completes, and its cells.
+
+    `deployed` is that of its facts, which are equal to others that differ in nothing else.
 
     All depend on the load and on how long steps take, hardly on the terms that explain the step time. So the sum of the
     measured kernels, or without them the host's blackbox form, fitted to this experiment, can stand in for any program
@@ -76,7 +79,11 @@ def _prepared(one: FitSet) -> FitSet:
     Drawn arrivals are drawn again for the noise. Those of a trace are what they were: its noise is what the stand-in
     does not explain of the requests themselves.
     """
-    (experiment,), observed_ms = one.experiments, one.stages.observed_ms
+    load = load_of(experiment, FIT_SEED)
+    stages = stages_of((experiment,), (load,))
+    observed_ms = stages.observed_ms
+    ones = np.ones_like(observed_ms)
+    one = FitSet((experiment,), stages, (load,), 0.0 * ones, ones, (None,))
     problem = problem_of(stand_in(experiment), one)
     phi, _, ratio = corrected(problem, linear, 2, True, irregular=math.inf)
     source, cells = experiment.workload.source, None
@@ -93,7 +100,7 @@ def _prepared(one: FitSet) -> FitSet:
                 for seed in NOISE_SEEDS
             ]
             noise = np.std(means, axis=0, ddof=1) / np.mean(means, axis=0)
-    return replace(one, noise=np.where(np.isfinite(noise), noise, 0.0), ratio=ratio, cells=(cells,))
+    return np.where(np.isfinite(noise), noise, 0.0), ratio, cells
 
 
 def fit(

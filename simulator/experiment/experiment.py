@@ -196,6 +196,10 @@ class Experiment:
     mfu: Mfu = Mfu()
     weight_bits: int = 16  # of a weight of the layers
 
+    def __hash__(self) -> int:
+        """That of the id: its facts are a mapping, which has none."""
+        return hash(self.id)
+
     @property
     def simulated(self) -> bool:
         """Whether its notes say that what was observed is itself a simulation."""

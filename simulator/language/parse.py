@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simulator.language import units
 from simulator.language.dialect import is_dialect, translate
@@ -17,6 +18,7 @@ from simulator.language.source import MAX_BYTES, ProgramError, docstring, kind, 
 from simulator.language.unparse import unparse
 
 
+@lru_cache(maxsize=512)  # the same few texts are read again and again: seeds, committees, known answers
 def parse(text: str | bytes, where: str = "program") -> Program:
     """The program that `text` spells. Raises ProgramError with the line and what to do about it.
 

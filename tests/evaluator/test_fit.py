@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,7 @@ from evaluator.score import Errors, error_rows, errors, predictions, score_set, 
 from evolve.program.loads import grid
 from evolve.run.config import FITS, SearchSettings
 from simulator.experiment.experiment import Experiment, Stage
+from simulator.experiment.facts import Facts
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.measure import Caps
@@ -192,6 +194,22 @@ def test_a_subset_is_what_a_fresh_set_of_the_same_experiments_is() -> None:
         kept = score_set(SOME[:3], [1]).subset(keep)
         assert kept.experiments == fresh.experiments and len(kept.loads) == len(keep)
     assert not same(data, fit_set(SOME[1:4]))
+
+
+def test_a_run_is_prepared_once_and_again_if_anything_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fit_set([SOME[0]])
+    replayed: list[int] = []
+    monkeypatch.setattr("evaluator.fit.fit.corrected", lambda *a, **k: replayed.append(1) or corrected(*a, **k))
+    assert same(fit_set(pickle.loads(pickle.dumps([SOME[0]]))), whole) and not replayed
+    facts = SOME[0].facts
+    assert facts.deployed
+    kernels = replace(facts.deployed, gpu=replace(facts.deployed.gpu, bytes=facts.deployed.gpu.bytes / 2))
+    slower = replace(SOME[0], facts=Facts(facts, kernels))
+    assert slower == SOME[0]  # fields are equal, and the kernels are no field
+    faster = replace(SOME[0], workload=replace(SOME[0].workload, timeout_s=1.5))
+    for other in (slower, faster):
+        assert not np.array_equal(fit_set([other]).ratio, whole.ratio, equal_nan=True)
+    assert len(replayed) == 2
 
 
 def test_a_hopeless_program_is_refused_before_any_replay(monkeypatch: pytest.MonkeyPatch) -> None:

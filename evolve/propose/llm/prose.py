@@ -20,5 +20,9 @@ def motivation(section: str) -> str:
 
 def without_fences(text: str) -> str:
     """The printable characters of a text, without lines that open or close a fenced block."""
-    lines = ["".join(c for c in line if c.isprintable() or c == "\t").rstrip() for line in text.splitlines()]
+    lines = [_printable(line).rstrip() for line in text.splitlines()]
     return "\n".join(line for line in lines if not line.lstrip().startswith("```")).strip()
+
+
+def _printable(line: str) -> str:
+    return line if line.isprintable() else "".join(c for c in line if c.isprintable() or c == "\t")
