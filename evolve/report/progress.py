@@ -90,7 +90,7 @@ class Rate:
 
 
 class Progress:
-    """How far a search is: candidates, candidates per second, elites, the champion's errors, time left."""
+    """How far a search is: candidates, candidates per second, elites, the champion's errors, time for the budget."""
 
     def __init__(self, budget: int, line: Line, workers: Callable[[], str] = lambda: "") -> None:
         self.line, self.budget, self.workers = line, budget, workers
@@ -120,7 +120,9 @@ class Progress:
     def _text(self, population: Population, done: int) -> str:
         rate = self.rate.per_s(done)
         speed = f", {rate:.1f}/s" if done else ""  # a resumed search begins with candidates of earlier processes
-        left = f", {(self.budget - population.fitted) / rate:.0f} s left" if done >= 10 else ", time left unknown"
+        left = ", time left unknown"
+        if done >= 10:  # the search may end sooner, and polishes its finalists then
+            left = f", {(self.budget - population.fitted) / rate:.0f} s to the end of the budget"
         models = f", {self.models()}" if self.models else ""
         workers = f", {state}" if (state := self.workers()) else ""
         best = population.champion()

@@ -16,7 +16,7 @@ from evolve.report.result import RunReport, read_report
 from evolve.run.folder import REPORT, Run, archive_of, open_run
 from evolve.run.program import Source, source_of
 from evolve.run.trust import TRUST_FILE, read_trust
-from evolve.terminal import command
+from evolve.terminal import command, warn
 from simulator.errors import InputError
 
 NOT_SCORED = "{}: no candidate was scored, so it has no champion: `{}` goes on or shows why"
@@ -61,12 +61,23 @@ class Searched:
 
 
 def searched(path: Path) -> Searched:
-    """The run in a folder. Raises InputError if there is none, its files are damaged, or no candidate was scored."""
-    run = open_run(path)
+    """The run in a folder. Raises InputError if there is none, its files are damaged, or no candidate was scored.
+
+    A run whose search has not ended has a warning.
+    """
+    run = so_far(open_run(path))
     outcomes = run.outcomes()
     if not any(outcome.elite for outcome in outcomes):
         raise InputError(NOT_SCORED.format(path, command("resume", path)))
     return Searched(run, outcomes)
+
+
+def so_far(run: Run) -> Run:
+    """The run itself, after a warning if its search has not ended: what it has now may not be what it ends with."""
+    if not run.ended:
+        goes_on = command("resume", run.path)
+        warn(f"{run.path}: its search has not ended, so this is what it has until now: `{goes_on}` goes on")
+    return run
 
 
 def champion_of(run: Run, members: Sequence[Elite]) -> Elite | None:

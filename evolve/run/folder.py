@@ -107,6 +107,11 @@ class Run:
         return self._packed.exists() and not self.journal.exists()
 
     @property
+    def ended(self) -> bool:
+        """Whether a search has come to its end here, so that there is a report; a shipped run needs none."""
+        return self.shipped or (self.path / REPORT).exists()
+
+    @property
     def _packed(self) -> Path:
         return self.path / f"{JOURNAL}.xz"
 

@@ -85,7 +85,7 @@ def _following(report: RepeatsReport, best: str) -> str:
 
 
 def repeats_table(report: RepeatsReport) -> Table:
-    """A row for the champion of each repeat, then their median, quartiles and best."""
+    """A row for the champion of each repeat, then the median, the quartiles and the lowest figure of each column."""
     names = [name for name in TITLES if name in report.figures]
     heads = "|".join(["repeat", ">champion", ">operations", ">constants", *(f">{TITLES[n]}" for n in names)])
     rows = []
@@ -97,7 +97,7 @@ def repeats_table(report: RepeatsReport) -> Table:
     summary = [
         ("median", [number(report.figures[n].median, 2, signed=False) for n in names]),
         ("quartiles", [_quartiles(report.figures[n]) for n in names]),
-        ("best", [f"{min(v for v in report.figures[n].values if v is not None):.2f}" for n in names]),
+        ("lowest", [f"{min(v for v in report.figures[n].values if v is not None):.2f}" for n in names]),
     ]
     rows = [*section(rows), *(Row((label, "", "", "", *cells), style="bold") for label, cells in summary)]
     return Table.of("Champions of the repeats, errors in percent", heads, rows)

@@ -6,7 +6,9 @@ import json
 from importlib import resources
 from pathlib import Path
 
+import pytest
 import tiny_world
+from commands import evolve
 
 from evaluator.committee import final_champion
 from evolve.report.searched import searched
@@ -23,6 +25,26 @@ def test_a_champion_is_that_of_a_report_that_covers_the_journal(tiny_run: Path, 
     assert searched(run).champion.id == first["id"]
     (run / "report.json").write_text(json.dumps(report | {"champion": first, "proposals": report["proposals"] - 1}))
     assert searched(run).champion.id == chosen_by_rule
+
+
+def test_what_a_run_has_before_its_search_has_ended_is_shown_with_a_warning(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tiny_world.copy(tiny_run, tmp_path)
+    commands = (
+        ("archive", run), ("archive", run, "--json"), ("blend", run, "--top", 2), ("export", run, "--to", "json"),
+        ("plot", run, "--kind", "front", "--out", tmp_path / "front.svg"),
+    )  # fmt: skip
+    for words in commands:
+        evolve(*words)
+    assert "has not ended" not in capsys.readouterr().err
+    (run / "report.json").unlink()
+    for words in commands:
+        evolve(*words)
+        err = capsys.readouterr().err
+        assert f"evolve: warning: {run}: its search has not ended" in err and f"`evolve resume {run}` goes on" in err
+    evolve("archive", Path(str(resources.files("seeds"))) / "champion")
+    assert "has not ended" not in capsys.readouterr().err
 
 
 def test_the_shipped_runs_champion_is_the_one_that_the_rule_chooses() -> None:

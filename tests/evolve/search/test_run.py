@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 import yaml
+from commands import evolve
 from console import EVOLVE, kill, wait_for
 from paths import ROOT
 from tiny_world import BRIEF, FITTED, ONE, copy, lines, run, write, written
 
+from archive.proposal import SEED
 from evaluator import assess
 from evaluator.fit.polish import polish
 from evolve.cli import run_command
@@ -26,6 +28,7 @@ from evolve.report.views import archive_json
 from evolve.run.config import Config, bundled_configs, config_from, load_config, to_mapping
 from evolve.run.folder import open_run
 from evolve.run.lock import lock
+from evolve.run.program import seed_texts
 from simulator.errors import InputError
 
 
@@ -53,6 +56,24 @@ def test_budget_counts_distinct_candidates_that_reach_fitting(tiny_run: Path) ->
     assert len(keys) == len(set(keys)) == 30
     assert [line["id"] for line in outcomes] == list(range(len(outcomes)))
     assert {line["kind"] for line in outcomes} == {"outcome"}
+
+
+def test_programs_that_a_small_budget_leaves_out_are_named(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A user's own programs come last. A duplicate costs nothing, so it is not sure which of them are left out."""
+    mine = tmp_path / "mine.py"
+    mine.write_text("def step_time(b, s, *, base: us = 5000.0): return base + b.kernel_us\n")
+    words = ["run", "--config", tiny, "--budget", 7, "--start", mine, "--workers", 1, "--out", tmp_path / "r"]
+    assert evolve(*words) == 0
+    err = capsys.readouterr().err
+    first = [line["operator"] for line in lines(tmp_path / "r")]
+    assert first == [f"{SEED}{name}" for name, _ in seed_texts()[: len(first)]]
+    untried = [*(name for name, _ in seed_texts()[7:]), "mine"]
+    assert err.startswith(
+        f"a budget of 7 is smaller than the number of programs that the search starts from, {7 + len(untried)}: these "
+        f"may not be tried: {', '.join(untried)}\n"
+    )
 
 
 def test_two_workers_give_the_same_journal(tiny_run: Path, tmp_path: Path) -> None:
