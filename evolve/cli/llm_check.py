@@ -25,7 +25,8 @@ from evolve.propose.llm.preview import question_about
 from evolve.propose.llm.prices import Unpriced
 from evolve.propose.llm.question import taken_forms
 from evolve.report.progress import Line
-from evolve.run.config import Config, DataSettings, SearchSettings, config_from, to_mapping
+from evolve.run.config import Config, DataSettings, SearchSettings
+from evolve.run.config_file import config_from, to_mapping
 from evolve.run.data import chosen
 from evolve.run.folder import first_population
 from evolve.run.llm_settings import LlmSettings

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from evolve.run.config import Config, config_from, to_mapping
+from evolve.run.config import Config
+from evolve.run.config_file import config_from, to_mapping
 from evolve.run.llm_settings import weighted
 from simulator.errors import InputError
 

@@ -21,7 +21,8 @@ from evolve.report.result import RunReport
 from evolve.report.run import print_run
 from evolve.report.table import counted
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
-from evolve.run.config import Config, DataSettings, load_config
+from evolve.run.config import Config, DataSettings
+from evolve.run.config_file import load_config
 from evolve.run.data import chosen
 from evolve.run.folder import Run, next_path, open_run, rewind
 from evolve.search import run as run_module

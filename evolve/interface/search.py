@@ -16,7 +16,8 @@ from evolve.processes import WorkStopped, available_cores
 from evolve.report import progress
 from evolve.run import folder
 from evolve.run.checkpoint import absolute
-from evolve.run.config import Config, config_from, load_config, to_mapping
+from evolve.run.config import Config
+from evolve.run.config_file import config_from, load_config, to_mapping
 from evolve.run.folder import open_run
 from evolve.run.program import load
 from evolve.search import run as run_module

@@ -16,7 +16,7 @@ from evolve.report.result import report_json
 from evolve.report.run import FRONT_LEGEND, front_table
 from evolve.report.table import Table, arrival_seeds
 from evolve.report.terms import legend
-from evolve.run.config import bundled_configs
+from evolve.run.config_file import bundled_configs
 from evolve.run.files import REMEDY
 from evolve.run.folder import REPORT, Run
 from evolve.run.program import method_names, seed_names

@@ -19,7 +19,8 @@ from evaluator.digests import data_hash
 from evaluator.experiments import BUNDLED
 from evolve import __version__
 from evolve.run.about import About, read_about
-from evolve.run.config import Config, config_from, to_mapping
+from evolve.run.config import Config
+from evolve.run.config_file import config_from, to_mapping
 from evolve.run.data import chosen
 from evolve.run.files import REMEDY, write_json, write_text
 from evolve.run.lock import lock

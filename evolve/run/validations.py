@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from archive.journal import Journal, read_journal
-from evolve.run.config import Config, to_mapping
+from evolve.run.config import Config
+from evolve.run.config_file import to_mapping
 from evolve.run.folder import Run
 from simulator.errors import InputError
 from simulator.json import JsonObject

@@ -22,7 +22,8 @@ from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, Parcel
 from evolve.propose.llm.setup import check
-from evolve.run.config import Config, config_from, to_mapping
+from evolve.run.config import Config
+from evolve.run.config_file import config_from, to_mapping
 from evolve.run.data import chosen, located
 from evolve.run.files import write_json
 from evolve.run.folder import JOURNAL, REPORT, first_population

@@ -24,7 +24,8 @@ from evaluator.fit.fit import fit, fit_set
 from evaluator.score import error_rows, score_set, summarise
 from evaluator.transfer import COMMON
 from evolve.report.result import RunReport
-from evolve.run.config import FOLDS, Config, DataSettings, config_from, to_mapping
+from evolve.run.config import FOLDS, Config, DataSettings
+from evolve.run.config_file import config_from, to_mapping
 from evolve.run.data import chosen, experiments_of
 from evolve.run.folder import JOURNAL, REPORT, open_run
 from evolve.run.trust import committee_of

@@ -23,7 +23,7 @@ from evaluator.judge.gates import GATES
 from evaluator.traces.read import files_beside
 from evolve.cli import entry
 from evolve.program.cases import read_case
-from evolve.run.config import config_from
+from evolve.run.config_file import config_from
 from evolve.run.program import load
 from simulator.errors import InputError
 from simulator.experiment.file import experiments_from_mapping

@@ -23,7 +23,8 @@ from archive.champion import merit
 from evolve.report.printing import markdown
 from evolve.report.result import RunReport, read_report
 from evolve.report.table import Row, Table
-from evolve.run.config import Config, load_config, to_mapping
+from evolve.run.config import Config
+from evolve.run.config_file import load_config, to_mapping
 
 METHODS = ("auto", "cma")
 HEADS = (

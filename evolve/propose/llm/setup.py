@@ -18,7 +18,8 @@ from evolve.propose.llm.prices import Price, prices_of
 from evolve.propose.llm.proposer import LanguageModels
 from evolve.propose.proposer import Operators
 from evolve.run import folder as run_folder
-from evolve.run.config import Config, config_from, to_mapping
+from evolve.run.config import Config
+from evolve.run.config_file import config_from, to_mapping
 from evolve.run.folder import Run
 from evolve.run.llm_settings import weighted
 from simulator.errors import InputError

@@ -17,7 +17,7 @@ from paths import ROOT
 from evaluator.experiments import hardware_table, model_table
 from evolve.cli import completion, run_command
 from evolve.cli.words import WORDS
-from evolve.run.config import bundled_configs
+from evolve.run.config_file import bundled_configs
 from evolve.run.program import seed_names
 
 LINES = {

@@ -11,7 +11,7 @@ import pytest
 import tiny_world
 from commands import commands, evolve, refused
 
-from evolve.run.config import load_config
+from evolve.run.config_file import load_config
 from evolve.run.data import known_experiment
 from simulator.errors import InputError
 

@@ -43,7 +43,7 @@ from evolve.pool.pool import Closed, Pool
 from evolve.pool.process import Call, TookTooLong, parcel
 from evolve.processes import WorkStopped
 from evolve.report.progress import Line
-from evolve.run.config import load_config
+from evolve.run.config_file import load_config
 from evolve.run.data import chosen
 from evolve.search import run as run_module
 from evolve.search.assessor import Admission, Live

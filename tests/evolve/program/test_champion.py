@@ -21,7 +21,7 @@ from evaluator.judge.physics import hardware_of, physics
 from evaluator.score import errors, predictions, score_set
 from evolve.processes import has_avx2
 from evolve.program.check import check
-from evolve.run.config import load_config
+from evolve.run.config_file import load_config
 from evolve.run.folder import first_population, open_run
 from evolve.run.program import load
 from simulator.language.key import key

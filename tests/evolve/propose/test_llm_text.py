@@ -30,7 +30,8 @@ from evolve.propose.llm.answer import LONGEST, LONGEST_IDEA, MOST_BLOCKS, Idea, 
 from evolve.propose.llm.ledger import Row
 from evolve.propose.llm.reading import LONGEST_COMPLAINT
 from evolve.propose.proposer import arms
-from evolve.run.config import Config, config_from, to_mapping
+from evolve.run.config import Config
+from evolve.run.config_file import config_from, to_mapping
 from evolve.run.folder import first_population
 from evolve.run.llm_settings import LlmSettings, weighted
 from evolve.search.attribution import Contribution, Cost, costs_of

@@ -25,7 +25,8 @@ from evaluator.fit.polish import polish
 from evolve.cli import run_command
 from evolve.report.result import cpu_by_stage
 from evolve.report.views import archive_json
-from evolve.run.config import Config, bundled_configs, config_from, load_config, to_mapping
+from evolve.run.config import Config
+from evolve.run.config_file import bundled_configs, config_from, load_config, to_mapping
 from evolve.run.folder import open_run
 from evolve.run.lock import lock
 from evolve.run.program import seed_texts

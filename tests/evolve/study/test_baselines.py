@@ -24,7 +24,8 @@ from evolve.propose.offline import PROBING, operator_weights
 from evolve.propose.proposer import Proposer
 from evolve.propose.vocabulary import vocabulary
 from evolve.report.progress import Line
-from evolve.run.config import Config, load_config
+from evolve.run.config import Config
+from evolve.run.config_file import load_config
 from evolve.run.data import chosen
 from evolve.run.folder import JOURNAL, first_population
 from evolve.run.program import seed_texts

@@ -27,7 +27,8 @@ from evolve.cli import run_command
 from evolve.pool.local import Here
 from evolve.report.progress import Line
 from evolve.run import validations
-from evolve.run.config import Config, DataSettings, config_from, load_config
+from evolve.run.config import Config, DataSettings
+from evolve.run.config_file import config_from, load_config
 from evolve.run.data import but_last, chosen, fittable
 from evolve.run.folder import open_run
 from evolve.run.lock import lock
