@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import cache
 
+from simulator.documents import shipped
 from simulator.experiment.experiment import Arrival, Experiment, Mfu, Observation
 from simulator.experiment.trace import Trace
 from simulator.json import JsonObject
@@ -31,6 +33,8 @@ def _values(e: Experiment) -> JsonObject:
         del values["components"]
     if e.mfu == Mfu():
         del values["mfu"]
+    if (kernels := _kernels(e)) is not None:
+        values["kernels"] = kernels
     load: JsonObject = {name: getattr(workload, name) for name in ("name", "ignore_eos", "timeout_s")}
     load["stages"] = [_given(asdict(stage)) for stage in workload.stages]
     if isinstance(workload.source, Trace):
@@ -43,6 +47,19 @@ def _values(e: Experiment) -> JsonObject:
             fixed = getattr(profile, name).fixed
             load[name] = load[name] if fixed is None else int(fixed)
     return {**values, "workload": load}
+
+
+def _kernels(e: Experiment) -> str | None:
+    """The tables that its kernels are from, "" without any; None where the GPU's name tells them."""
+    tables = e.facts.deployed.gpu.tables if e.facts.deployed else ""
+    return None if tables == _own_tables().get(e.hardware, "") else tables
+
+
+@cache
+def _own_tables() -> Mapping[str, str]:
+    """The tables of each GPU that ships with its own, by every name."""
+    gpus = [gpu for gpu in shipped("hardware.yaml")["hardware"] if gpu.get("kernels")]
+    return {name: gpu["kernels"] for gpu in gpus for name in (gpu["name"], *gpu["aliases"])}
 
 
 def _given(values: JsonObject) -> JsonObject:

@@ -36,7 +36,7 @@ BETWEEN = " without "  # a fold's kind, and what it held out, in the name of a r
 # Step times that are off by this factor, about the held-out error of the mean ITL: where a queue may grow, the figures
 # of these two differ by far more.
 PACES = (0.97, 1.03)
-# Share of the mean E2E spent in the queue, beyond which a queue grows: twice that of the fullest calm run shipped.
+# Share of the mean E2E spent in the queue, beyond which a queue may grow: twice that of the fullest calm run shipped.
 WAITING = 0.05
 
 LONGER = 1.5  # times as long as the first half waits the second half of the requests, from which on the queue grows
@@ -49,7 +49,8 @@ class Disagreement:
     """How the committee's predictions of a run differ from the program's.
 
     spread: by figure, the root mean square of log(theirs / ours); None where either has no such figure. saturated: the
-    share of them, with ours among them, under which a queue grows. members, paces: log(theirs / ours) of the mean E2E,
+    share of all of them, ours and those of PACES included, under which more than WAITING of the E2E is spent in the
+    queue. members, paces: log(theirs / ours) of the mean E2E,
     of each `able` member of the committee and under each of PACES.
     """
 

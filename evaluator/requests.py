@@ -73,7 +73,8 @@ def singles(replay: Replay, recorded: Recorded) -> Singles | None:
     if not both.any():
         return None
     predicted, observed = predicted[:, both], observed[:, both]
-    known = {name: ~np.isnan(p + o) for name, p, o in zip(LATENCIES, predicted, observed, strict=True)}
+    # nothing has an error relative to a latency that was recorded as 0
+    known = {name: ~np.isnan(p) & (o > 0.0) for name, p, o in zip(LATENCIES, predicted, observed, strict=True)}
     return Singles(
         int(both.sum()),
         {
@@ -86,8 +87,7 @@ def singles(replay: Replay, recorded: Recorded) -> Singles | None:
 
 
 def _single(predicted: np.ndarray, observed: np.ndarray) -> Single:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        errors = 100.0 * np.abs(predicted / observed - 1.0)
+    errors = 100.0 * np.abs(predicted / observed - 1.0)
     varies = len(observed) >= FEWEST and predicted.std() > 0.0 and observed.std() > 0.0
     quantiles = np.percentile(predicted, QUANTILES) / np.percentile(observed, QUANTILES)
     return Single(

@@ -126,6 +126,7 @@ class Agreement:
     off_by_one: int
     further: int
     worst: str  # the time that differs most, in words; "" if none does
+    most_us: int  # by how much it differs
     steps: int  # how many of the times are step times
     same_bits: int  # step times equal to the last bit before truncation
     inside: int  # step times strictly between the clamps, 1 and 10^10 us
@@ -203,11 +204,11 @@ def _backend(needs: Plan, package: str, facts: Mapping[str, float]) -> str:
 
 
 def _together(agreements: Sequence[Agreement]) -> Agreement:
-    """The sums, and the worst time of the deployment with the largest difference."""
-    furthest = max(agreements, key=lambda a: (a.further > 0, a.off_by_one > 0))
+    """The sums, and the time that differs most on any deployment."""
+    furthest = max(agreements, key=lambda a: a.most_us)
     counts = ("equal", "off_by_one", "further", "steps", "same_bits", "inside", "distinct")
     totals = {name: sum(getattr(a, name) for a in agreements) for name in counts}
-    return Agreement(worst=furthest.worst, **totals)
+    return Agreement(worst=furthest.worst, most_us=furthest.most_us, **totals)
 
 
 class _CachedFields(dict[tuple[str, str], float]):
@@ -261,6 +262,7 @@ def _agreement(
         off_by_one=off,
         further=len(gaps) - gaps.count(0) - off,
         worst=f"{names[far]}: Go {times[far]} us, Python {expected[far]} us" if gaps[far] else "",
+        most_us=gaps[far],
         steps=len(steps),
         same_bits=sum(b == _bits(x) for b, x in zip(bits, exact, strict=False)),
         inside=sum(1 < x < MAX_TICKS for x in exact),

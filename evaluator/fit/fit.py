@@ -25,7 +25,6 @@ from simulator.experiment.experiment import Experiment
 from simulator.experiment.facts import has_curves
 from simulator.experiment.load import load_of
 from simulator.experiment.trace import Trace
-from simulator.kernels.curves import Deployed
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
@@ -55,7 +54,7 @@ def fit_set(experiments: Sequence[Experiment]) -> FitSet:
     """`experiments`, which need observed stage means, prepared for any number of fits: about 20 ms each."""
     loads = tuple(load_of(e, FIT_SEED) for e in experiments)
     stages = stages_of(experiments, loads)
-    noise, ratio, cells = zip(*(_prepared(e, e.facts.deployed) for e in experiments), strict=True)
+    noise, ratio, cells = zip(*map(_prepared, experiments), strict=True)
     return FitSet(tuple(experiments), stages, loads, np.concatenate(noise), np.concatenate(ratio), cells)
 
 
@@ -66,10 +65,8 @@ def stand_in(experiment: Experiment) -> Program:
 
 # Every fold and every known answer is fitted to some of the same experiments.
 @lru_cache(maxsize=128)
-def _prepared(experiment: Experiment, deployed: Deployed | None) -> tuple[np.ndarray, np.ndarray, Cells | None]:
+def _prepared(experiment: Experiment) -> tuple[np.ndarray, np.ndarray, Cells | None]:
     """An experiment's noise and ratio, 0 and 1 where no request of a stage completes, and its cells.
-
-    `deployed` is that of its facts, which are equal to others that differ in nothing else.
 
     All depend on the load and on how long steps take, hardly on the terms that explain the step time. So the sum of the
     measured kernels, or without them the host's blackbox form, fitted to this experiment, can stand in for any program

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def read_columns(
     Raises InputError naming the line of a value that is not of its kind.
     """
     parts: dict[str, list[np.ndarray]] = {name: [] for name in kinds}
-    line = 2
+    rows = 0
     try:
         reader = csv.open_csv(
             path,
@@ -72,15 +73,22 @@ def read_columns(
             for name, kind in kinds.items():
                 column = batch.column(name)
                 if column.null_count and name not in may_be_empty:
-                    at = line + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-                    raise InputError(f"{path}:{at}: {name} is empty: give a number")
+                    at = rows + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+                    raise InputError(f"{path}:{line_of(path, at + 1)}: {name} is empty: give a number")
                 column = column.fill_null(EMPTY) if pa.types.is_floating(kind) else column
                 parts[name].append(column.to_numpy(zero_copy_only=False))
-            line += batch.num_rows
+            rows += batch.num_rows
     except pa.ArrowInvalid as e:
         raise InputError(_complaint(path, names, " ".join(str(e).split()))) from None
     # joined one by one, and the parts of each freed, so that memory holds only one column twice
     return {name: np.concatenate(parts.pop(name) or [np.zeros(0)]) for name in kinds}
+
+
+def line_of(path: Path, row: int) -> int:
+    """The number, from 1, of the line that holds row `row`, from 0, the header included: empty lines are no rows."""
+    with path.open("rb") as file:
+        filled = (number for number, text in enumerate(file, 1) if text.strip())
+        return next(islice(filled, row, None), row + 1)
 
 
 def seconds_of(texts: np.ndarray, name: str, place: Callable[[int], str]) -> np.ndarray:
@@ -112,7 +120,7 @@ def _complaint(path: Path, names: Sequence[str], why: str) -> str:
     """pyarrow's message with lines for rows and names for columns."""
     row, column = re.search(r"Row #(\d+)", why), re.search(r"column #(\d+)", why)
     value = re.search(r"invalid value '(.*)'", why)
-    where = f"{path}:{row[1]}" if row else str(path)
+    where = f"{path}:{line_of(path, int(row[1]) - 1)}" if row else str(path)
     if column and value:
         remedy = "give 1 or 0" if value[1].lower() in ("true", "false") else "give a number that fits"
         if "," in value[1]:

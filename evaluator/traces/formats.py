@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from evaluator.traces.benchmark import read_benchmark
-from evaluator.traces.csv import EMPTY, header, mistyped, read_columns, seconds_of
+from evaluator.traces.csv import EMPTY, header, line_of, mistyped, read_columns, seconds_of
 from evaluator.traces.rows import MOONCAKE_TOKENS, Rows
 from simulator.errors import InputError, shown, unreadable
 from simulator.experiment.limits import MOST_TOKENS
@@ -73,7 +72,7 @@ def _csv(path: Path) -> Rows:
         raise InputError(f"{path}: is empty: begin with the names of the columns")
 
     def line(i: int) -> str:
-        return f"{path}:{_line(path, i + 1)}"  # below the header
+        return f"{path}:{line_of(path, i + 1)}"  # below the header
 
     if set(PUBLISHED["Azure"]) <= set(names):
         kinds = {AZURE_TIME: pa.string(), **dict.fromkeys(AZURE.values(), pa.float64())}
@@ -92,13 +91,6 @@ def _csv(path: Path) -> Rows:
     if aliases is OURS:
         return Rows(columns, line)
     return Rows(columns, line, about=_not_read(names), own=True)
-
-
-def _line(path: Path, row: int) -> int:
-    """The number, from 1, of the line that holds row `row`, from 0: empty lines are no rows."""
-    with path.open("rb") as file:
-        filled = (number for number, text in enumerate(file, 1) if text.strip())
-        return next(islice(filled, row, None))
 
 
 def _parquet(path: Path) -> Rows:
@@ -154,7 +146,7 @@ def _by_server(columns: dict[str, np.ndarray], server: dict[str, np.ndarray]) ->
 
 def _mooncake(path: Path) -> Rows:
     def line(i: int) -> str:
-        return f"{path}:{_line(path, i)}"
+        return f"{path}:{line_of(path, i)}"
 
     kinds = pa.schema([("timestamp", pa.float64()), ("input_length", pa.float64()), ("output_length", pa.float64()),
                        (HASHES, pa.list_(pa.int64()))])  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from evaluator.traces.csv import EMPTY, header, mistyped, read_columns
+from evaluator.traces.csv import EMPTY, header, line_of, mistyped, read_columns
 from simulator.documents import read_json
 from simulator.errors import InputError, Section, unreadable
 from simulator.experiment.limits import ENGINE as MOST
@@ -184,4 +184,4 @@ def _refuse(path: Path, name: str, wrong: np.ndarray, values: np.ndarray, remedy
     """Raises InputError naming the first line whose value is `wrong`."""
     if wrong.any():
         i = int(np.flatnonzero(wrong)[0])
-        raise InputError(f"{path}:{i + 2}: {name} is {values[i]:g}: {remedy}")
+        raise InputError(f"{path}:{line_of(path, i + 1)}: {name} is {values[i]:g}: {remedy}")

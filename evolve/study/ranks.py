@@ -57,8 +57,9 @@ def best_of(path: Path) -> tuple[list[str], list[float]]:
     """Texts and merits of the BEST sound programs of the run in the folder `path`, the best first."""
     run = open_run(path)
     rule = run.config.score.rule
-    elites = {o.elite.key: o.elite for o in run.outcomes() if o.elite and o.elite.sound}
-    best = sorted(elites.values(), key=lambda e: (rule.merit(e), e.id))[:BEST]
+    elites = sorted((o.elite for o in run.outcomes() if o.elite and o.elite.sound), key=lambda e: (rule.merit(e), e.id))
+    by_form = {e.key: e for e in reversed(elites)}  # of a form that was polished, the better one
+    best = sorted(by_form.values(), key=lambda e: (rule.merit(e), e.id))[:BEST]
     return [e.text for e in best], [rule.merit(e) for e in best]
 
 

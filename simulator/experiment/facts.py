@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,6 +44,15 @@ class Facts(dict[str, float]):
     def curves(self) -> Mapping[str, np.ndarray] | None:
         """The curves of the deployment's kernels by name; None if its GPU has none."""
         return kernels(self.deployed).curves if self.deployed else None
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all fields are equal, and the kernels, if the other has facts of its own too."""
+        return super().__eq__(other) and self.deployed == getattr(other, "deployed", self.deployed)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # dict has one of its own, which would ask the fields alone
+
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[type[Facts], tuple[object, ...]]:
         return Facts, (dict(self), self.deployed, self.omitted, self.latent_attention, self.where, self.scaled)

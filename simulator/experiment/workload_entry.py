@@ -150,6 +150,9 @@ def _drawn(w: Section, stages: Sequence[Stage], files: Files) -> Profile:
     if mean is not None and any(stage.question_len for stage in stages):
         remedy = "leave it out, and give every stage the lengths that were observed"
         raise w.error("prompt_len_mean", "is of prompts of one length, and a stage has its own prompt_len", remedy)
+    if per_group and any(stage.question_len for stage in stages):
+        problem = "is of prompts that all stages repeat, and a stage has its own prompt_len"
+        raise p.error("prompts_per_group", problem, "leave it out, or the stage's prompt_len")
     output = _lengths(w, "output_len", files)
     return Profile(arrival, groups, per_group, system, question, mean, output, session)
 

@@ -205,7 +205,7 @@ def test_a_run_is_prepared_once_and_again_if_anything_of_it_changes(monkeypatch:
     assert facts.deployed
     kernels = replace(facts.deployed, gpu=replace(facts.deployed.gpu, bytes=facts.deployed.gpu.bytes / 2))
     slower = replace(SOME[0], facts=Facts(facts, kernels))
-    assert slower == SOME[0]  # fields are equal, and the kernels are no field
+    assert dict(slower.facts) == dict(facts)  # the kernels are no field
     faster = replace(SOME[0], workload=replace(SOME[0].workload, timeout_s=1.5))
     for other in (slower, faster):
         assert not np.array_equal(fit_set([other]).ratio, whole.ratio, equal_nan=True)

@@ -172,5 +172,9 @@ def test_errors_of_single_requests_are_those_of_their_latencies(calm: Experiment
         assert list(single.quantiles_pct.values()) == pytest.approx([-20.0] * 3)
     assert sum(b.requests for b in found.bins) == found.requests and len(found.bins) == 16
     assert all(error == pytest.approx(-20.0) for b in found.bins for error in b.error_pct.values())
+    at_once = singles(run, Recorded(slower.e2e_ms, np.where(np.arange(len(run.requests)) == 0, 0.0, slower.ttft_ms)))
+    assert at_once is not None
+    e2e, ttft, _ = at_once.latencies.values()
+    assert e2e.mean_abs_pct == ttft.mean_abs_pct == pytest.approx(20.0)  # no error is relative to 0
     nothing = Recorded(np.full(len(run.requests), np.nan), slower.ttft_ms)
     assert singles(run, nothing) is None

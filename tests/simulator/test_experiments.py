@@ -30,6 +30,7 @@ from simulator.experiment.experiment import (
     Statistic,
     Workload,
 )
+from simulator.experiment.facts import Facts
 from simulator.experiment.file import experiments_from_mapping
 from simulator.experiment.workload import gaps_of
 from simulator.kernels.tables import names as kernel_tables
@@ -436,7 +437,7 @@ def test_data_hash_sees_every_figure_and_not_the_order() -> None:
     nudged = replace(first.observed, summary=replace(first.observed.summary, completed=1))
     for other in (
         replace(first, observed=nudged),
-        replace(first, facts={**first.facts, "tp": 2.0}),
+        replace(first, facts=Facts({**first.facts, "tp": 2.0}, first.facts.deployed)),
         replace(first, workload=workload(first.workload, output_len=1)),
         replace(first, quality="overloaded"),
     ):

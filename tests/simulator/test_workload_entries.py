@@ -100,6 +100,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"session": TALK | {"turn": 1}}, "session.turn is not a known key: did you mean 'turns'?"),
     ({"session": TALK} | prompts(prompts_per_group=4), "shared_prefix.prompts_per_group and session exclude each other: leave it "
      "out: no turn repeats"),
+    (prompts(prompts_per_group=4) | stage(prompt_len=900), "shared_prefix.prompts_per_group is of prompts that all stages repeat, "
+     "and a stage has its own prompt_len: leave it out, or the stage's prompt_len"),
     ({"session": TALK, "prompt_len_mean": 9}, "prompt_len_mean is of prompts of one length: leave it out, the distribution has a "
      "mean"),
     ({"session": TALK | {"turns": {"lognormal": {"mean": 3, "sd": 3000}}}, "prompt_len": 10**7}, "output_len of 20 and the "

@@ -170,7 +170,7 @@ EXPERIMENTS = {
     "workload.stages[].rate": ("number", "request/s", "offered load"),
     "workload.stages[].duration_s": ("number", "s", "length of the stage"),
     "workload.stages[].arrival": ("text or mapping", "", "arrivals of this stage; default: those of the workload"),
-    "workload.stages[].prompt_len": (LENGTH, "token", "`prompt_len` or `question_len` of this stage; default: that of the workload"),
+    "workload.stages[].prompt_len": (LENGTH, "token", "`prompt_len` or `question_len` of this stage, not with `prompts_per_group`; default: that of the workload"),
     "workload.stages[].output_len": (LENGTH, "token", "the same of `output_len`"),
     "workload.arrival": ("text or mapping", "", f"{', '.join(f'`{name}`' for name in ARRIVALS[:3])}, `{{gamma: {{cv: 2}}}}` or `{{burst: {{size: 10}}}}`, see [arrivals](#arrivals-and-prompts)"),
     "workload.shared_prefix": ("mapping", "", "prompts that begin alike; exactly one of this and `prompt_len` is required"),

@@ -27,7 +27,7 @@ from simulator.language.ir import CALLS, Field, Op, Program, nodes, walk
 from simulator.language.parse import parse
 from simulator.schema import FIELDS
 from translate_go import TARGETS, Deployment, build_and_test, emit, find_go
-from translate_go.agreement import Agreement, compare_all
+from translate_go.agreement import Agreement, _together, compare_all
 from translate_go.deployment import EXAMPLE
 from translate_go.goexpr import Atom, Binary, CallOf, Minus, show
 from translate_go.helpers import HELPERS
@@ -358,7 +358,7 @@ def test_check_fails_where_the_times_differ(
     program: str, off_by_one: int, further: int, status: int,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    found = Agreement(9, off_by_one, further, "StepTime of []: Go 1 us, Python 2 us", 10, 10, 10, 10)
+    found = Agreement(9, off_by_one, further, "StepTime of []: Go 1 us, Python 2 us", 1, 10, 10, 10, 10)
     monkeypatch.setattr(going, "find_go", lambda: "go")
     monkeypatch.setattr(going, "build_and_test", lambda *_, **__: Checked(True, ""))
     monkeypatch.setattr(going, "benchmark", lambda *_: Timing(100.0, 0))
@@ -369,6 +369,12 @@ def test_check_fails_where_the_times_differ(
     assert ("check: failed" in capsys.readouterr().out) == (status == 1)
 
 
+def test_of_several_deployments_the_time_that_differs_most_is_named() -> None:
+    near, far = (Agreement(9, 0, 1, f"Go 10 us, Python {us} us", us - 10, 10, 10, 10, 10) for us in (12, 9_999_999))
+    for both in ([near, far], [far, near]):
+        assert _together(both) == Agreement(18, 0, 2, far.worst, far.most_us, 20, 20, 20, 20)
+
+
 @pytest.mark.parametrize(("program", "status"), [("floor", 1), ("curve.py", 0)])
 def test_check_fails_where_only_bits_differ_of_functions_that_are_exact(
     program: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -376,7 +382,7 @@ def test_check_fails_where_only_bits_differ_of_functions_that_are_exact(
     monkeypatch.setattr(going, "find_go", lambda: "go")
     monkeypatch.setattr(going, "build_and_test", lambda *_, **__: Checked(True, ""))
     monkeypatch.setattr(going, "benchmark", lambda *_: Timing(100.0, 0))
-    monkeypatch.setattr(going, "compare_deployments", lambda *_, **__: Agreement(10, 0, 0, "", 10, 7, 10, 10))
+    monkeypatch.setattr(going, "compare_deployments", lambda *_, **__: Agreement(10, 0, 0, "", 0, 10, 7, 10, 10))
     monkeypatch.chdir(tmp_path)
     Path("curve.py").write_text(CURVE)
     assert run_command(["emit", program, "--out", "go", "--check"]) == status

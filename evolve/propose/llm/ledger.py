@@ -13,6 +13,7 @@ from archive.proposal import SCORED, is_outcome
 from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.calls import Answered, Failed, Sent
 from evolve.propose.llm.late import Late
+from evolve.run.files import draft_of
 from simulator.json import JsonObject
 
 FILE = "ledger.csv"
@@ -94,7 +95,7 @@ def _verdicts(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Late]) ->
 
 def write(path: Path, lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Late] = {}) -> None:
     """Write the ledger of a journal's lines as CSV. `beyond`: as for `rows`."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with draft_of(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, [f.name for f in fields(Row)])
         table.writeheader()
         table.writerows(asdict(row) for row in rows(lines, beyond))

@@ -14,10 +14,12 @@ from evaluator.digests import data_hash
 from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.fit.fit import FIT_SEED
 from evaluator.fit.stages import paced
+from evaluator.judge.gates import deployments_of
 from evaluator.metrics import evicted, new_tokens, step_tokens
 from evolve.run.program import load
 from evolve.run.ranges import Ranges, ranges_of, read_ranges, weights
 from simulator.errors import InputError, Section
+from simulator.experiment.experiment import Experiment
 from simulator.experiment.file import experiments_from_mapping
 from simulator.experiment.load import load_of
 
@@ -73,6 +75,24 @@ def test_the_type_of_weights_has_a_name_and_is_no_part_of_the_data() -> None:
     (x,) = experiments_from_mapping(raw, "x.yaml", model_table(), hardware_table())
     assert [weights(e) for e in (x, LLAMA, SCOUT)] == ["4-bit", "16-bit", "fp8"]
     assert data_hash([replace(x, weight_bits=8)]) == data_hash([x])  # the facts have the bytes
+
+
+def test_the_kernels_of_a_gpu_of_ones_own_are_part_of_the_data_and_of_what_gates_judge() -> None:
+    """No field differs between GPUs of the same peaks that take their kernels from different tables."""
+    gpu = {"name": "mine", "bf16_tflops": 500.0, "memory_tb_per_s": 2.0, "link_gb_per_s": 300.0, "memory_gb": 80.0}
+    load = {"name": "x", "stages": [{"rate": 1.0, "duration_s": 60.0}], "prompt_len": 600, "output_len": 20}
+
+    def experiment(**kernels: str) -> Experiment:
+        raw = {"id": "x", "model": "llama-2-7b", "hardware": gpu | kernels, "workload": load}
+        whole = {"version": 1, "experiments": [raw]}
+        (x,) = experiments_from_mapping(whole, "x.yaml", model_table(), hardware_table())
+        return x
+
+    every = [experiment(kernels="a100_sxm"), experiment(kernels="h100_sxm"), experiment()]
+    assert len({data_hash([e]) for e in every}) == 3
+    assert dict(every[0].facts) == dict(every[1].facts)
+    assert len(deployments_of(every[:2]).names) == len(every[:2])
+    assert len(deployments_of([every[0], experiment(kernels="a100_sxm")]).names) == 1
 
 
 def test_uncached_tokens_are_those_that_the_cache_lacks() -> None:
