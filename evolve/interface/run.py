@@ -180,7 +180,7 @@ class Run:
 
     @property
     def _champion(self) -> Elite | None:
-        return self._searched.champion if self._searched.archive.by_id else None
+        return self._searched.best
 
     @cached_property
     def _experiments(self) -> tuple[list[Experiment], list[Experiment]]:

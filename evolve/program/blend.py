@@ -16,7 +16,7 @@ from evolve.program.fit.files import files_for
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Row, Table, arrival_seeds, counted, number, row, section
 from evolve.report.terms import legend
-from evolve.run.folder import Run, check_data
+from evolve.run.folder import Run, check_data, open_run
 from evolve.run.program import Source, write_program
 from evolve.run.records import record, today
 from evolve.run.trust import trust_file
@@ -234,9 +234,12 @@ def print_blend(result: Blend) -> None:
             prose(f"Replaced: what an earlier fit, or blend, had written as {result.out}.")
         if result.options:
             prose(f"It is larger than the default caps: every command that reads it needs {' '.join(result.options)}.")
+        file = open_run(Path(result.run)).own_file
+        own = ["--experiments", file] if file else []
+        one = ["--id", result.score.rows[0].experiment] if file else []  # else all known models would be baked in
         suggest(
-            command("predict", result.out, *result.options),
-            command("emit", result.out, "--out", GO_FOLDER, *result.options),
+            command("predict", result.out, *own, *result.options),
+            command("emit", result.out, "--out", GO_FOLDER, *own, *one, *result.options),
         )
 
 

@@ -47,12 +47,16 @@ class Searched:
         return report if report and report.proposals == len(self.outcomes) else None
 
     @cached_property
+    def best(self) -> Elite | None:
+        """The champion of the report, or the one that a report would name now; None where no candidate was scored."""
+        return self.report.champion if self.report else champion_of(self.run, self.archive.members())
+
+    @property
     def champion(self) -> Elite:
-        """The champion of the report, or the one that a report would name now. Raises InputError if there is none."""
-        best = self.report.champion if self.report else champion_of(self.run, self.archive.members())
-        if best is None:
+        """`best`. Raises InputError if there is none."""
+        if self.best is None:
             raise InputError(NOT_SCORED.format(self.name, command("resume", self.run.path)))
-        return best
+        return self.best
 
     @property
     def source(self) -> Source:

@@ -14,6 +14,7 @@ from evolve import __version__
 from evolve.report.printing import prose, show
 from evolve.report.result import report_json
 from evolve.report.run import FRONT_LEGEND, front_table
+from evolve.report.searched import Searched
 from evolve.report.table import Table, arrival_seeds
 from evolve.report.terms import legend
 from evolve.run.config_file import bundled_configs
@@ -31,12 +32,14 @@ RUNS_LEGEND = "data: what was fitted; errors of runs with unlike data cannot be 
 
 def archive_json(run: Run) -> JsonObject:
     """The archive of a run as JSON values. It depends on the run's seed, data and settings only."""
-    archive = run.archive()
+    found = Searched(run, run.outcomes())
+    archive, best = found.archive, found.best
     return {
         "engine": run.about.engine,
         "data": run.about.data,
         "seed": run.config.seed,
         "seeds": run.config.score.arrival_seeds,
+        "champion": best.id if best else None,
         "front": [e.to_json() for e in archive.front_by_size()],
         "grid": [{"cell": list(cell), **e.to_json()} for cell, e in sorted(archive.grid.cells.items())],
     }
@@ -44,7 +47,8 @@ def archive_json(run: Run) -> JsonObject:
 
 def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
-    archive = run.archive()
+    found = Searched(run, run.outcomes())
+    archive = found.archive
     if pareto:
         seeds = arrival_seeds(run.config.score.arrival_seeds)
         terms = "joint error", "worst 3", "transfer error", "sound", "front"
@@ -53,6 +57,9 @@ def print_archive(run: Run, grid: bool, pareto: bool) -> None:
     if grid:
         legend("joint error", "features")
         show(_grid_table(run, archive.grid))
+    if found.best:
+        prose(f"Champion: proposal {found.best.id}")
+        say(f"  {command('show', f'{run.path}:{found.best.id}')}")
     prose(f"Held-out figures: {calls_note(run.path)}. {sources_note(run.path)}".rstrip())
     if old := run.unchecked():
         note = f"Journal: {old} lines of an older release, which are not protected from damage and not checked."

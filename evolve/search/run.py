@@ -179,7 +179,7 @@ def _search(
         search = Search(config, first_population(config), proposer, assessor, journal,
                         progress.update, spent.add)  # fmt: skip
         shipped = [] if config.search.only_start else seed_texts()
-        first = [*shipped, *run_folder.read_start(run)]
+        first = [*run_folder.read_start(run), *shipped]
         if untried := [name for name, _ in first[config.budget :]]:
             progress.line.note(f"a budget of {config.budget} is smaller than the number of programs that the search "
                                f"starts from, {len(first)}: these may not be tried: {', '.join(untried)}")  # fmt: skip

@@ -41,6 +41,7 @@ from simulator.language.units import ONE, Unit, over, read
 
 ALONE = Number(1.0)  # the feature of a term that is a constant
 REQUIRED = ("step_time", "queueing_time")  # the methods whose absence does not mean 0
+DIGITS = 12  # of a mean coefficient; what comes after them is the rounding of float64
 LONGEST = 40  # characters of a name that is made from fields
 _US = read("us")
 
@@ -221,7 +222,7 @@ def _groups(features: Iterable[_Shared]) -> list[tuple[float, list[_Shared]]]:
     """The mean coefficients that are not 0, each with the features of one known unit that have it."""
     groups: dict[tuple[object, ...], tuple[float, list[_Shared]]] = {}
     for i, one in enumerate(features):
-        if average := mean(one.coefficients):
+        if average := float(f"{mean(one.coefficients):.{DIGITS}g}"):
             of_its_own = i if one.unit is None else None
             groups.setdefault((average, one.unit, of_its_own), (average, []))[1].append(one)
     return list(groups.values())

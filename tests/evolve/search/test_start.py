@@ -44,14 +44,14 @@ def texts_of(run: Run) -> Sequence[str]:
     return [o.elite.text for o in run.outcomes() if o.elite]
 
 
-def test_own_programs_come_after_the_shipped_ones(folder: Path) -> None:
+def test_own_programs_come_before_the_shipped_ones(folder: Path) -> None:
     shipped = [f"seed:{name}" for name, _ in seed_texts()]
     assert search("first", len(shipped) + 1, "--start", "mine.py") == 0
     run = open_run(folder / "first")
-    assert seeds_of(run) == [*shipped, "seed:mine"]
-    assert "decode * b.decode_reqs" in texts_of(run)[-1]
+    assert seeds_of(run) == ["seed:mine", *shipped]
+    assert "decode * b.decode_reqs" in texts_of(run)[0]
     # a program of a run starts another one, and alone if that is wanted
-    number = run.outcomes()[-1].proposal.id
+    number = run.outcomes()[0].proposal.id
     assert search("second", 2, "--start", f"first:{number}", "--start", "mine.py", "--only-start") == 0
     again = open_run(folder / "second")
     assert seeds_of(again)[:2] == [f"seed:first-{number}", "seed:mine"]
