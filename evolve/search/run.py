@@ -140,8 +140,9 @@ def work(run: Run, pool: Pool, progress: Progress | None = None, full: bool = Tr
         write_json(run.path / run_folder.REPORT, report.to_json())
         summary.write(run, report)
         if calls:
-            ending = conclusions(report, search.outcomes, search.population.archive.members())
-            research.write(run.path, research.document(search.outcomes) + ending)
+            outcomes = run.outcomes()
+            ending = conclusions(report, outcomes, search.population.archive.members())
+            research.write(run.path, research.document(outcomes) + ending)
     return report
 
 
@@ -234,10 +235,10 @@ def _report(
         accepted=len(archive.members()),
         champion=best,
         best=population.best,
-        rejected=_refusals(search.outcomes),
+        rejected=_refusals(search),
         verdicts=dict(population.stages.most_common()),
         cpu_s=cpu_by_stage(run.path, search.seconds),
-        polished=sum(bool(o.elite) and o.proposal.operator == POLISH for o in search.outcomes),
+        polished=search.polished,
         ended="" if calls.get("stopped") else search.ended,
         calls=calls,
     )
@@ -281,13 +282,10 @@ def _ledger(run: Run, stopped: str) -> JsonObject:
     return ledger.summary(lines) | ending
 
 
-def _refusals(outcomes: Sequence[Outcome]) -> list[Refusals]:
+def _refusals(search: Search) -> list[Refusals]:
     """The refusals of each stage, the most frequent stage first."""
-    why: dict[str, list[str]] = {}
-    for outcome in outcomes:
-        if outcome.rejection:
-            why.setdefault(outcome.rejection.stage, []).append(outcome.rejection.why)
-    refusals = [Refusals(stage, len(reasons), reasons[0]) for stage, reasons in why.items()]
+    counts = search.population.stages
+    refusals = [Refusals(stage, counts[stage], why) for stage, why in search.refusals.items()]
     return sorted(refusals, key=lambda r: (-r.count, r.stage))
 
 

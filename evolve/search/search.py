@@ -15,7 +15,7 @@ from archive.archive import Archive
 from archive.champion import finalists, merit
 from archive.elite import Elite
 from archive.population import Offered, Population
-from archive.proposal import JUDGES, POLISH, SEED, Form, Outcome, Proposal
+from archive.proposal import JUDGES, POLISH, SEED, Form, Proposal
 from evaluator.assess import Limits
 from evolve.propose.proposer import Proposer
 from evolve.report.table import counted
@@ -41,7 +41,8 @@ class Search:
     """Asks a proposer, has its proposals assessed, journals the outcomes, and tells the population and the proposer.
 
     `watch` is called after every outcome, and `spent` with the number of every proposal that was assessed and what that
-    took in CPU seconds. `outcomes` has all of them in order, those from the journal included.
+    took in CPU seconds. Outcomes are in the journal alone, so that memory does not grow with them; `refusals` has the
+    reason of the first refusal of each stage, in their order, and `polished` how many finalists were scored again.
     `seconds` is the CPU time by stage of what was assessed since the process started; no choice depends on it. `ended`
     says why the search ended, if the proposer did not end it; "" until then.
     """
@@ -59,7 +60,8 @@ class Search:
         self.config, self.population, self.proposer = config, population, proposer
         self.assessor, self.journal, self.watch, self.spent = assessor, journal, watch, spent
         self.seconds: Counter[str] = Counter()
-        self.outcomes: list[Outcome] = []
+        self.refusals: dict[str, str] = {}
+        self.polished = 0
         self.ended = ""
 
     def run(self, seeds: Sequence[tuple[str, str]]) -> None:
@@ -123,7 +125,9 @@ class Search:
             if outcome.rejection and outcome.rejection.stage == JUDGES:
                 # The form was not fitted, but proposing it again would only pay for the same review.
                 self.population.archive.keys.add(key(complete(parse(outcome.proposal.text))))
-            self.outcomes.append(outcome)
+            if outcome.rejection:
+                self.refusals.setdefault(outcome.rejection.stage, outcome.rejection.why)
+            self.polished += outcome.elite is not None and outcome.proposal.operator == POLISH
             offered.append(Offered(outcome, kept))
             self.watch(self.population)
         return offered

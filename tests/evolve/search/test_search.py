@@ -67,6 +67,7 @@ class Judge:
 
     def __init__(self) -> None:
         self.events: list[str] = []
+        self.outcomes: list[Outcome] = []
         self.admissions: list[Admission] = []
 
     def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
@@ -95,6 +96,7 @@ class Judge:
 
     def after(self, what: str, outcome: Outcome) -> Pending:
         self.events.append(f"begin {what}")
+        self.outcomes.append(outcome)
 
         def finish() -> Settled:
             self.events.append(f"finish {what}")
@@ -118,31 +120,33 @@ def searched(folder: Path, script: Script, config: Config, judge: Judge | None =
 
 def test_it_asks_for_generation_after_generation_and_tells_what_became_of_each(tmp_path: Path) -> None:
     script = Script(["add 5", "add ?", "add 5"], ["add 7", "add !", "add 4"])
-    search = searched(tmp_path, script, configured())
+    judge = Judge()
+    search = searched(tmp_path, script, configured(), judge)
     assert script.asked == [(1, 2), (2, 5), (3, 8)]  # every outcome so far is taken in before the next question
     assert script.told == [
         [("seed 8", True), ("seed 9", False)],
         [("add 5", True), ("add ?", False), ("add 5", False)],
         [("add 7", False), ("add !", False), ("add 4", True)],
     ]
-    assert [o.proposal.text for o in search.outcomes] == [text for told in script.told for text, _ in told]
+    assert [o.proposal.text for o in judge.outcomes] == [text for told in script.told for text, _ in told]
     assert search.population.best == [(8.0, 8.0), (5.0, 5.0), (4.0, 4.0)]
     assert search.population.stages == {"scored": 5, "units": 1, "duplicate": 1, "replay": 1}
+    assert search.refusals == {"units": "no", "duplicate": "known", "replay": "no"} and search.polished == 0
     assert search.population.fitted == 6 and search.seconds == {"fit": 8 * 0.5}
 
 
 def test_it_journals_the_outcomes_in_the_order_of_the_proposals(tmp_path: Path) -> None:
     """All of a generation is under way before the first of it is waited for."""
     judge = Judge()
-    search = searched(tmp_path, Script(["add 5", "add ?"]), configured(), judge)
+    searched(tmp_path, Script(["add 5", "add ?"]), configured(), judge)
     assert judge.events == ["begin seed 8", "begin seed 9", "finish seed 8", "finish seed 9",
                             "begin add 5", "begin add ?", "finish add 5", "finish add ?"]  # fmt: skip
     written = lines(tmp_path / "journal.jsonl")
-    assert written == [json.loads(json.dumps(outcome.to_json())) for outcome in search.outcomes]
+    assert written == [json.loads(json.dumps(outcome.to_json())) for outcome in judge.outcomes]
     assert [line["id"] for line in written] == [0, 1, 2, 3] and {line["kind"] for line in written} == {"outcome"}
     assert [line["operator"] for line in written] == ["seed:one", "seed:two", "add", "add"]
     assert [line["island"] for line in written] == [None, None, 0, 0]
-    assert [Outcome.from_json(line) for line in written] == search.outcomes
+    assert [Outcome.from_json(line) for line in written] == judge.outcomes
 
 
 def test_it_is_watched_after_every_outcome(tmp_path: Path) -> None:
@@ -189,10 +193,11 @@ def test_a_proposer_is_asked_even_where_no_seed_was_scored(tmp_path: Path) -> No
     """It may have programs that are made of nothing else; the operators, which change elites, end the search."""
     config = configured()
     journal = Journal(tmp_path / "journal.jsonl")
-    search = Search(config, first_population(config), Script(["add 5"]), Judge(), journal)
+    judge = Judge()
+    search = Search(config, first_population(config), Script(["add 5"]), judge, journal)
     search.run([("bad", "seed ?")])
     journal.close()
-    assert [outcome.proposal.text for outcome in search.outcomes] == ["seed ?", "add 5"]
+    assert [outcome.proposal.text for outcome in judge.outcomes] == ["seed ?", "add 5"]
     assert search.population.best == [(float("inf"), None), (5.0, 5.0)]
 
 
@@ -258,7 +263,8 @@ def test_finalists_are_polished_after_the_search_and_count_for_nothing(tmp_path:
     search.polish()
     journal.close()
     assert judge.events[-4:] == ["begin polish 2", "begin polish 3", "finish polish 2", "finish polish 3"]
-    last = search.outcomes[-2:]
+    last = judge.outcomes[-2:]
+    assert search.polished == 2 and search.refusals == {}
     assert [(o.proposal.id, o.proposal.operator, o.proposal.parents, o.key) for o in last] == [
         (4, POLISH, (2,), ""), (5, POLISH, (3,), ""),
     ]  # fmt: skip
