@@ -105,7 +105,7 @@ kernels: $(KERNELS_WHEEL) $(VENV)/run  ## write configs/kernels again from the p
 	$(BIN)/python -m simulator.kernels.extract $<
 
 # python-dateutil<3, which pandas uses: litellm's boto3 admits no later one, and all lock files shall agree
-lock:  ## write the lock files anew from pyproject.toml
+lock:  ## write the lock files again from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip -q install uv
 	printf 'setuptools>=77\npython-dateutil<3\n' | $(VENV)-lock/bin/$(COMPILE) pyproject.toml - -o requirements.lock
 	$(VENV)-lock/bin/$(COMPILE) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock

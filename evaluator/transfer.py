@@ -68,8 +68,8 @@ def folds_of(fit: FitSet, kinds: Sequence[str] = KINDS, tail: float = TAIL) -> F
 
 
 def groups(experiments: Sequence[Experiment], kinds: Sequence[str]) -> dict[str, dict[str, list[int]]]:
-    """The positions of the runs that a fold leaves out together, by kind of fold and by what they have in common, both
-    in order. Without the kinds of which the experiments have one only."""
+    """The positions of the runs that each fold leaves out together, by kind of fold and by the value that they share,
+    both in order. A kind of which all experiments have the same value makes no fold."""
     of_kinds = dict[str, dict[str, list[int]]]()
     for kind in kinds:
         names = [COMMON[kind](e) for e in experiments]

@@ -128,8 +128,8 @@ def residuals(problem: Problem, phi: np.ndarray, allow_hostile: bool = True) -> 
 
 
 def clusters_of(data: FitSet, least: int) -> np.ndarray:
-    """int per residual: whom it shares its errors with, all those of its experiment, of its window or of its cell, from
-    coarse to fine the first of which there are at least `least`.
+    """int per residual: the cluster of residuals that err together. Clusters are whole experiments; where that makes
+    fewer than `least` of them, windows; and where these are fewer too, cells.
 
     E2E, TTFT and ITL of a cell are those of the same requests. Without cells, a load stage stands for both.
     """

@@ -39,7 +39,11 @@ from simulator.vm import run
 
 @njit
 def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-untyped-def]
-    """Fill slopes_ms[stages, 3, phi] with the derivatives of `predict`, which has left `running`, at `phi`."""
+    """Fill slopes_ms[stages, 3, phi] with the derivatives of `predict`, which has left `running`, at `phi`.
+
+    v, d, e: m.v, m.d and m.moves (see `Machine`), values, their derivatives by each constant, and those of the stage's
+    times. d0, d1, d2: derivatives of steps without a prompt, with one, with two; their times are in `ends`.
+    """
     rows, static, step, raw, v, slot = m.rows, m.static, m.step, m.raw, m.v, m.results[0]
     which, d, e = m.which, m.d, m.moves
     settled = -1

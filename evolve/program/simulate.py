@@ -78,7 +78,7 @@ def run(work: Work, outputs: Sequence[Output], quiet: bool) -> Simulated:
     """
     for output in outputs:
         output.check(work.files)
-    line = _Simulated(len(work.load.requests), quiet)
+    line = _SimulationLine(len(work.load.requests), quiet)
     try:
         replay = replay_bound(work.load, work.bound, account=True, progress=line.advance)
     except NeverEnds as e:
@@ -152,7 +152,7 @@ def mean_gap(replay: Replay, rows: np.ndarray) -> np.ndarray:
     return rounded
 
 
-class _Simulated(Line):
+class _SimulationLine(Line):
     """How far the simulation is, shown from its second second on."""
 
     def __init__(self, total: int, quiet: bool) -> None:

@@ -139,7 +139,7 @@ def _elite(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Elite |
 
 
 def _dropped(proposed: str, scored: str) -> tuple[str, ...]:
-    """The names of the constants, then of the fields, that a proposed program has and the scored one has no more."""
+    """The names of the constants, then of the fields, that the proposed program has and the scored one lacks."""
     before, after = parse(proposed), parse(scored)
     kept = {(f.name, constant.name) for f in after.functions for constant in f.constants}
     constants = [c.name for f in before.functions for c in f.constants if (f.name, c.name) not in kept]

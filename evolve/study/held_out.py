@@ -28,15 +28,15 @@ RANKED = ("e2e", "e2e_p99")  # figures by which planners compare runs
 KNOWN = dict.fromkeys((*MEANS, *RANKED))
 LATER = "_later"  # suffix of figures averaged over the stages after the first, which has the cold starts
 FIGURES = (*STATISTICS, *(name + LATER for name in STATISTICS))
-Figures = Mapping[str, float | None]  # signed errors in percent; None if nothing was observed or nothing completes
+ByFigure = Mapping[str, float | None]  # None where nothing was observed, or nothing completes
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
     """A program's errors on one experiment: of FIGURES, and of STATISTICS in each observed load stage."""
 
-    errors: Figures
-    stages: Sequence[Figures] = ()
+    errors: ByFigure
+    stages: Sequence[ByFigure] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Compared:
     """Observed figures of a run or of one of its load stages, our errors, and those of each known answer."""
 
     name: str
-    observed_ms: Figures  # of STATISTICS
-    errors: Figures  # of STATISTICS at least
-    known: Mapping[str, Figures]  # of MEANS and RANKED
+    observed_ms: ByFigure  # of STATISTICS
+    errors: ByFigure  # of STATISTICS at least
+    known: Mapping[str, ByFigure]  # of MEANS and RANKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Rival:
     """The errors on one experiment of a program that is compared with ours; its constants are refitted in each fold."""
 
     label: str
-    errors: Figures  # of MEANS
+    errors: ByFigure  # of MEANS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ class HeldOutRow:
     moe: bool
     champion: str | None  # key of the fold's program; None if nothing could be scored
     observed: bool  # whether a mean E2E latency was
-    observed_ms: Figures  # of STATISTICS, over the whole run
-    errors: Figures  # of FIGURES
+    observed_ms: ByFigure  # of STATISTICS, over the whole run
+    errors: ByFigure  # of FIGURES
     outside: bool  # whether it lies outside the ranges of what the fold fitted (evolve.run.beyond)
-    spread: Figures  # of STATISTICS, of the fold's committee (evaluator.intervals); empty without one
-    known: Mapping[str, Figures]  # of MEANS and RANKED, for each known answer, fitted on the same training experiments
+    spread: ByFigure  # of STATISTICS, of the fold's committee (evaluator.intervals); empty without one
+    known: Mapping[str, ByFigure]  # of MEANS and RANKED, for each known answer, fitted on the same training experiments
     against: Rival | None = None
     stages: Sequence[Compared] = ()  # its load stages; none where only the last one is held out
     factors_beyond: Mapping[str, float] = field(default_factory=dict)  # of each range (evolve.run.beyond)
@@ -113,8 +113,8 @@ class FoldResult:
 
     fold: Fold
     fitted: Sequence[str]  # ids of the training experiments
-    mean_abs_error_pct: Figures
-    bias_pct: Figures
+    mean_abs_error_pct: ByFigure
+    bias_pct: ByFigure
     winner: Winner | None
     gates: Sequence[Invariant]
 
@@ -151,7 +151,7 @@ class Unfitted:
     quality: str
     completed: tuple[int | None, int | None]  # requests, predicted and observed
     failed: tuple[int | None, int | None]  # requests, predicted and observed
-    errors: Figures  # of MEANS
+    errors: ByFigure  # of MEANS
 
     def to_json(self) -> JsonObject:
         """The row as validate.json has it."""
@@ -187,7 +187,7 @@ def observed_figures(observed: Observation | None) -> dict[str, float | None]:
     return {name: figure_of(observed, name) for name in STATISTICS}
 
 
-def log_ratios(errors_pct: Figures) -> dict[str, float | None]:
+def log_ratios(errors_pct: ByFigure) -> dict[str, float | None]:
     """log(observed / predicted) of each of STATISTICS, from its error in percent."""
     known = {name: errors_pct[name] for name in STATISTICS}
     return {name: None if e is None else -math.log1p(e / 100.0) for name, e in known.items()}
@@ -211,7 +211,7 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
     """
     no_errors = [HeldOut(dict.fromkeys(FIGURES))] * len(fold.held)
     ours = held_out_errors(parse(winner.text), fold.held, fold.last_stage) if winner else no_errors
-    spreads: list[Figures] = [{}] * len(fold.held)
+    spreads: list[ByFigure] = [{}] * len(fold.held)
     lies_outside = [False] * len(fold.held)
     beyond: list[Mapping[str, float]] = [{}] * len(fold.held)
     if winner:

@@ -10,7 +10,7 @@ import numpy as np
 from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS
 from evaluator.statistics import SignedRank, bias, clustered_interval, mean_abs_interval, median_abs, signed_rank
-from evolve.study.held_out import FIGURES, Figures, HeldOutRow
+from evolve.study.held_out import FIGURES, ByFigure, HeldOutRow
 from simulator.json import JsonObject
 from simulator.language.measure import features
 from simulator.language.parse import parse
@@ -45,9 +45,9 @@ class Summary:
     experiments: int
     models: int
     without_prediction: int  # observed experiments that have no predicted E2E latency
-    mean_abs_error_pct: Figures
-    median_abs_error_pct: Figures
-    bias_pct: Figures
+    mean_abs_error_pct: ByFigure
+    median_abs_error_pct: ByFigure
+    bias_pct: ByFigure
     worst_e2e_pct: float | None  # signed
     interval_95: dict[str, Interval]  # bootstrap interval of the mean, experiments resampled
     interval_95_by_model: dict[str, Interval]  # the same with whole models resampled
@@ -67,8 +67,8 @@ class Group:
     by: str  # architecture, workload or tp
     group: str  # its value
     experiments: int
-    mean_abs_error_pct: Figures
-    bias_pct: Figures
+    mean_abs_error_pct: ByFigure
+    bias_pct: ByFigure
 
 
 @dataclass(frozen=True, slots=True)
