@@ -160,8 +160,8 @@ def _model(top: Section, models: Table) -> tuple[str, JsonObject]:
         if "generation_config" in entry:
             config["generation_config"] = entry["generation_config"]
     else:
-        others = "give model_config in config.json terms, or keep the model with `evolve model add`"
-        hint = _or(nearest_listed(name, tuple(models)), others)
+        own = "give model_config in config.json terms, or keep the model with `evolve model add`"
+        hint = nearest_listed(name, tuple(models), own)
         raise top.error("model", f"{shown(name)} is not in the model table", hint)
     config["_name_or_path"] = config.get("_name_or_path") or ident
     return ident, config
@@ -176,14 +176,9 @@ def _hardware(top: Section, hardware: Table) -> tuple[str, Mapping[str, Any]]:
         return str(gpu["name"]), gpu
     name = top.name("hardware", remedy)
     if name not in hardware:
-        hint = _or(nearest_listed(name, tuple(hardware)), "give a mapping with the keys of configs/hardware.yaml")
+        hint = nearest_listed(name, tuple(hardware), "give a mapping with the keys of configs/hardware.yaml")
         raise top.error("hardware", f"{shown(name)} is not in the hardware table", hint)
     return str(hardware[name]["name"]), hardware[name]
-
-
-def _or(question: str, remedy: str) -> str:
-    """A remedy after a list of names, or after the question whether one of them was meant."""
-    return f"{question} Or {remedy}" if question.endswith("?") else f"{question}, or {remedy}"
 
 
 def _engine(top: Section) -> Engine:

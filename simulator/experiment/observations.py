@@ -19,7 +19,13 @@ COMPONENTS = "x_components_ms"
 COMPONENT_KEYS = tuple(f.name for f in fields(Components) if f.name != "requests")
 OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean", "completed", "failed")
 TPOT = "the mean of each request's (E2E - TTFT)/(output tokens - 1) is called itl_mean_ms here"
-OTHER_FIGURES = dict.fromkeys(("tpot_ms", "tpot_mean_ms", "itl_ms"), TPOT)
+# what others call figures -> what to do instead; mean_ttft_ms and the like are of vLLM's benchmark
+OTHER_FIGURES = {
+    **dict.fromkeys(("tpot_ms", "tpot_mean_ms", "itl_ms", "mean_tpot_ms"), TPOT),
+    "mean_itl_ms": f"it is a mean over tokens: give mean_tpot_ms, as {TPOT}",
+    **{f"{theirs}_{name}_ms": f"write `{ours}_ms: {{{p}: ...}}`" for name, ours in (("ttft", "ttft"), ("e2el", "e2e"))
+       for theirs, p in (("mean", "mean"), ("median", "p50"), ("p90", "p90"), ("p99", "p99"))},
+}  # fmt: skip
 OTHER_PERCENTILES = {"median": "it is called p50 here"} | dict.fromkeys(
     ("p75", "p95", "p99.9", "max"), "p50, p90 and p99 are read: leave it out"
 )

@@ -317,6 +317,14 @@ REFUSED: list[tuple[str, object, str]] = [
     ("experiments.0.observed.stages", [{"ttft_ms": {"p95": 1}}], FIRST + "observed.stages[0].ttft_ms.p95 is "
      "not "
      "a known key: p50, p90 and p99 are read: leave it out"),
+    ("experiments.0.observed.summary", {"median_ttft_ms": 9.0}, FIRST + "observed.summary.median_ttft_ms is not a known "
+     "key: write `ttft_ms: {p50: ...}`"),
+    ("experiments.0.observed.summary", {"mean_itl_ms": 9.0}, FIRST + "observed.summary.mean_itl_ms is not a known key: it "
+     "is a mean over tokens: give mean_tpot_ms, as the mean of each request's (E2E - TTFT)/(output tokens - 1) is called "
+     "itl_mean_ms here"),
+    ("experiments.0.hardware", "A100-PCIe-80GB", FIRST + "hardware 'A100-PCIe-80GB' is not in the hardware table: the "
+     "closest are A100-80GB, A100-SXM-80GB, A100 80GB; `evolve list` has all, or give a mapping with the keys of "
+     "configs/hardware.yaml"),
     ("experiments.0.observed.summary", {"tpot_ms": 9.0}, FIRST + "observed.summary.tpot_ms is not a known key: the mean of "
      "each request's (E2E - TTFT)/(output tokens - 1) is called itl_mean_ms here"),
     ("experiments.0.observed.summary", {"itl_mean_ms": math.nan}, FIRST + "observed.summary.itl_mean_ms "

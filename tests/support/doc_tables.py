@@ -191,7 +191,7 @@ EXPERIMENTS = {
     "observed.stages": ("list of mappings", "", "figures of each load stage, with the same keys as `summary`"),
     "observed.summary.e2e_ms": ("mapping", "ms", "`mean`, `p50`, `p90`, `p99` of the end-to-end latency"),
     "observed.summary.ttft_ms": ("mapping", "ms", "the same of the time to first token"),
-    "observed.summary.itl_mean_ms": ("number", "ms", "default: (E2E - TTFT)/(output_len - 1), from the means, if all answers are equally long"),
+    "observed.summary.itl_mean_ms": ("number", "ms", "mean over requests of (E2E - TTFT)/(output tokens - 1): of vLLM's benchmark mean_tpot_ms, not mean_itl_ms; default: from the means, if all answers are equally long"),
     "observed.summary.prompt_len_mean": ("number", "token", "for information"),
     "observed.summary.completed": ("whole number", "request", "requests that completed; for information"),
     "observed.summary.failed": ("whole number", "request", "requests that failed or were given up; for information"),

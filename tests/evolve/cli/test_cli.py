@@ -500,7 +500,7 @@ def test_an_unknown_model_gets_the_closest_names_only(files: Path, capsys: pytes
     ):
         line = refused(capsys, *args)
         assert remedy in line and len(line.split("the closest are ")[1].split(remedy)[0].split(", ")) == 3, line
-    assert "did you mean 'llama-3.1-8b'?" in refused(capsys, "kernels", "llama-3.1-9b", "--hardware", "H100")
+    assert "did you mean 'llama-3.1-8b'?" in refused(capsys, "kernels", "llama-3.1-8", "--hardware", "H100")
 
 
 def test_heads_of_predictions_are_those_of_their_figures(
