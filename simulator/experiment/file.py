@@ -8,7 +8,7 @@ of texts) goes into the experiment's notes, `x_components_ms` into its component
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,7 +17,8 @@ from simulator.experiment import limits
 from simulator.experiment.deployment import deployment_facts, max_model_len
 from simulator.experiment.experiment import CLEAN, Engine, Experiment, Observed, Profile, Workload, unsplit_tokens
 from simulator.experiment.hardware import gpu_of, mfu_of
-from simulator.experiment.observations import FREE, doubts, measured, only, read_components, read_observed
+from simulator.experiment.keys import ENGINE, EXPERIMENT, FREE, TOP, only
+from simulator.experiment.observations import doubts, measured, read_components, read_observed
 from simulator.experiment.trace import Trace
 from simulator.experiment.workload import longest_request, offered_requests
 from simulator.experiment.workload_entry import NO_FILES, Files, check_size, read_workload
@@ -26,10 +27,7 @@ from simulator.model.architecture import architecture
 from simulator.model.names import note_on_model
 from simulator.model.omissions import affecting
 
-TOP = ("version", "experiments")
 EXTRA_WEIGHTS = "extra_weights_gib"
-EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
-ENGINE = tuple(f.name for f in fields(Engine))
 FLAGS = ("chunked_prefill", "prefix_caching", "kv_cpu_offload")
 REPLICAS = "one replica is replayed: give it its share of the rate (docs/experiments.md), and leave this out"
 UNMODELLED = "it is not modelled, and docs/scope.md says which figures are off without it: leave it out"

@@ -11,17 +11,10 @@ from simulator.errors import InputError, Section, nearest, shown
 from simulator.experiment import limits
 from simulator.experiment.distribution import KINDS, Distribution, constant
 from simulator.experiment.experiment import ARRIVALS, Arrival, Profile, Session, Stage, Workload
-from simulator.experiment.observations import only
+from simulator.experiment.keys import PROFILE, SESSION, SHARED_PREFIX, STAGE, TRACE, WORKLOAD, only
 from simulator.experiment.trace import Trace
 from simulator.experiment.workload import duration_s, offered_requests, output_lengths, prompt_lengths, stages_of
 
-COMMON = ("name", "ignore_eos", "timeout_s")
-PROFILE = ("stages", "arrival", "shared_prefix", "prompt_len", "prompt_len_mean", "output_len", "session")
-TRACE = ("trace", "window_s", "window_requests")
-WORKLOAD = (*COMMON, *PROFILE, *TRACE)
-STAGE = ("rate", "duration_s", "arrival", "prompt_len", "output_len")
-SHARED_PREFIX = ("groups", "prompts_per_group", "system_prompt_len", "question_len")
-SESSION = ("turns", "think_time_s")
 STAGES = "give at least one {rate, duration_s}"
 OF_STAGES = dict.fromkeys(("rate", "duration_s"), "it is a stage's: give stages: [{rate: 5, duration_s: 60}], say")
 MOMENTS = ("mean", "sd", "min", "max")

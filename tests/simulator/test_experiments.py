@@ -244,6 +244,15 @@ REFUSED: list[tuple[str, object, str]] = [
     ("experiments.0.engine.tp", 2, FIRST + "engine.tp is not a known key: it is called tensor_parallel here"),
     (W + "rate", 5, FIRST + "workload.rate is not a known key: it is a stage's: give stages: [{rate: 5, duration_s: "
      "60}], say"),
+    ("experiments.0.max_num_seqs", 8, FIRST + "max_num_seqs is not a known key: write `engine: {max_num_seqs: ...}`"),
+    (W + "max_num_seqs", 8, FIRST + "workload.max_num_seqs is not a known key: write `engine: {max_num_seqs: ...}`"),
+    ("experiments.0.window_s", 8, FIRST + "window_s is not a known key: write `workload: {window_s: ...}`"),
+    ("experiments.0.rate", 8, FIRST + "rate is not a known key: write `workload: {stages: [{rate: ...}]}`"),
+    ("experiments.0.version", 8, FIRST + "version is not a known key: write `engine: {version: ...}` or `version: ...` at "
+     "the top of the file"),
+    ("model", "m", "my.yaml: model is not a known key: write `model: ...` in an entry of `experiments`"),
+    ("experiments.0.observed.e2e_ms", {}, FIRST + "observed.e2e_ms is not a known key: write `observed: {summary: "
+     "{e2e_ms: ...}}`"),
     ("experiments.0.engine.max_num_seq", 1, FIRST + "engine.max_num_seq is not a known key: did you mean "
      "'max_num_seqs'?"),
     ("experiments.0.engine.max_num_seqs", True, FIRST + "engine.max_num_seqs must be a whole number, got "
