@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from evaluator.traces.benchmark import read_benchmark
+from evaluator.traces.benchmark import BRIEF, DETAILED, read_benchmark
 from evaluator.traces.csv import EMPTY, header, in_seconds, line_of, mistyped, read_columns, seconds_of
 from evaluator.traces.rows import MOONCAKE_TOKENS, Rows
 from simulator.errors import InputError, shown, unreadable
@@ -40,6 +40,8 @@ BURSTGPT = {"arrival_s": "Timestamp", "input_len": "Request tokens", "output_len
 # Columns that look like latencies or tokens, so that they may be believed to be measurements that count.
 MEASURED = re.compile(r"_m?s$|latency|token|ttft|e2e", re.IGNORECASE)
 MOST_NAMED = 8  # columns that a note lists
+TRACES = (".json", ".csv", ".parquet", ".jsonl", ".ndjson")  # endings of the formats
+HEAD_BYTES = 1 << 16
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 RENAMING = "import pandas; pandas.read_{kind}('IN').rename(columns={{'YOURS': '{own}'}}).to_csv('OUT.csv', index=False)"
 # The published formats, as help and complaints name them: the columns by which a CSV file is known to be of one; none
@@ -68,6 +70,21 @@ def read_rows(path: Path) -> Rows:
         return readers.get(path.suffix.lower(), _csv)(path)
     except OSError as e:
         raise unreadable(path, e, "name another file") from None
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is of one of the formats, by its ending or, of JSON, by the keys that it begins with.
+
+    Raises OSError if it cannot be read.
+    """
+    ending = path.suffix.lower()
+    if ending not in TRACES or not path.is_file():
+        return False
+    if ending != ".json":
+        return True
+    with path.open("rb") as file:
+        begin = file.read(HEAD_BYTES)
+    return b'"experiments"' not in begin and any(f'"{key}"'.encode() in begin for key in (*BRIEF, *DETAILED))
 
 
 def _csv(path: Path) -> Rows:

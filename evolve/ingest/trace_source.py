@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from evaluator.experiments import known_models
+from evaluator.traces.formats import TRACES
 from evaluator.traces.read import read_trace
 from evolve.ingest.options import Given, Setting
 from evolve.ingest.quality import judge
 from evolve.ingest.read.reports import Report, Reports
-from evolve.ingest.read.sources import shown_path
+from evolve.ingest.read.sources import shown_path, trace_ending
 from evolve.ingest.recording import engine_of, observed_trace, overridden
 from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Observation
@@ -22,7 +23,6 @@ from simulator.experiment.trace import Trace, latencies_ms, rows_by_stage
 from simulator.model.names import known_name
 
 MOST_NAMED = 8  # files that a message lists
-ENDINGS = (".json", ".csv", ".parquet", ".jsonl", ".ndjson")  # of files that are traces
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,7 @@ def _read_all(files: Sequence[Path]) -> list[Trace]:
 def _read(path: Path) -> Trace:
     """The trace in a file. Raises InputError for a folder, and for a file that is no trace."""
     if path.is_dir():
-        endings = {file.suffix for file in path.iterdir()}
-        ending = next((each for each in ENDINGS if each in endings), ENDINGS[0])
+        ending = trace_ending(file.name for file in path.iterdir()) or TRACES[0]
         every = shown_path(path / f"*{ending}")
         raise InputError(f"{shown_path(path)}: is a folder: name the files in it, as in --trace {every}")
     return read_trace(path, path.name)

@@ -47,6 +47,8 @@ def load_config(name: str) -> Config:
         names = ", ".join(bundled_configs())
         raise unreadable(name, e, f"name a file, or one of {names}") from None
     values = parse_yaml(raw, name, BEGIN)
+    if isinstance(values, dict) and "experiments" in values:
+        raise InputError(f"{name}: is a file of experiments, not a configuration: give it with --experiments {name}")
     return config_from({"name": path.stem} | values if isinstance(values, dict) else values, name)
 
 

@@ -737,6 +737,8 @@ def test_paths_that_are_no_folder_of_an_experiment(tmp_path: Path) -> None:
     assert "is a file: name the folder that contains it" in refused(path / "vllm.log")
     assert "contains none of exp-config.yaml, profile.yaml" in refused(tmp_path / "empty")
     assert "contains none of" in refused(tmp_path / "new\nline")
+    (tmp_path / "empty" / "bench.json").write_text("{}")
+    assert refused(tmp_path / "empty").endswith(f"an experiment, or recorded requests with --trace {tmp_path}/empty/*.json")
     assert "is a results folder: name the experiment's folder above it" in refused(path / "results")
     assert "cannot be read" in refused(tmp_path / "loop")
     assert "cannot be read" in refused(tmp_path / ("x" * 5000))
