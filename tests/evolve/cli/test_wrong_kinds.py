@@ -22,7 +22,12 @@ def test_a_trace_in_place_of_experiments_is_said_to_be_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    content = {"b.json": BENCHMARK, "brief.json": BRIEF, "huge.csv": HEAD + "\n0,1,1" * 200_000, "p.parquet": {"arrival_s": [0]}}
+    content = {
+        "b.json": BENCHMARK,
+        "brief.json": BRIEF,
+        "huge.csv": HEAD + "\n0,1,1" * 200_000,
+        "p.parquet": {"arrival_s": [0]},
+    }
     written(tmp_path, name, content.get(name, HEAD))
     for command in (("predict",), ("predict", "champion", "--sweep", "rate=1"), ("run", "--out", "out")):
         assert refused(capsys, *command, "--experiments", name) == (
