@@ -11,7 +11,7 @@ from typing import Any
 
 from evaluator.experiments import hardware_table, known_models, model_table
 from simulator.documents import read_json
-from simulator.errors import InputError, nearest_listed, unreadable
+from simulator.errors import OWN_GPU, OWN_MODEL, InputError, nearest_listed, unreadable
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
@@ -39,7 +39,7 @@ def known_model(name: str, label: str) -> JsonObject:
     """
     models = known_models()
     if name not in models:
-        raise InputError(f"{label}: is not a known model: {nearest_listed(name, sorted(models))}")
+        raise InputError(f"{label}: is not a known model: {nearest_listed(name, sorted(models), OWN_MODEL)}")
     entry = models[name]
     return {
         **entry["config"],
@@ -55,7 +55,7 @@ def known_gpu(name: str, label: str) -> Mapping[str, Any]:
     """
     gpus = hardware_table()
     if name not in gpus:
-        raise InputError(f"{label}: is not a known GPU: {nearest_listed(name, sorted(gpus))}")
+        raise InputError(f"{label}: is not a known GPU: {nearest_listed(name, sorted(gpus), OWN_GPU)}")
     return gpus[name]
 
 
@@ -70,7 +70,7 @@ def model_config(name: str) -> JsonObject:
     if path.is_dir():
         path = path / "config.json"
     elif not path.exists() and path.suffix != ".json":
-        hint = nearest_listed(name, sorted(known_models()))
+        hint = nearest_listed(name, sorted(known_models()), OWN_MODEL)
         raise InputError(f"MODEL {name}: is neither a known model nor a config.json: {hint}")
     return read_config(path)
 

@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.own_models import own_models
+from evaluator.traces.formats import is_trace
 from evaluator.traces.read import files_beside
 from simulator.documents import parse_yaml, read_bytes, shipped
 from simulator.errors import InputError, Section, unreadable
 from simulator.experiment import limits
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.file import BEGIN, Reader, Table, engine_of, experiment_from_mapping, experiments_from_mapping
+from simulator.experiment.keys import TOP
 from simulator.experiment.workload_entry import Files
 
 BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
 STEPS = "steps_h100.parquet"  # measured scheduler steps of three bundled runs
+# what a configuration of `evolve run` has, by which a file of one is recognised
+CONFIGURATION = ("budget", "seed", "data", "caps", "search", "score", "validate", "llm")
 # An engine with these settings has room for any load on any GPU.
 ROOMY = {
     "tensor_parallel": 1,
@@ -97,11 +101,18 @@ def _document(name: str) -> Any:
 def _parsed(path: Path) -> Any:
     """What a YAML file of experiments says, unchecked. Raises InputError if it cannot be read."""
     try:
+        if is_trace(path):
+            remedy = f"`evolve ingest --trace {path} --out OUT --model M --hardware GPU` makes one"
+            raise InputError(f"{path}: is a trace or a benchmark's result, not a file of experiments: {remedy}")
         data = read_bytes(path)
     except OSError as error:
         remedy = "name /dev/stdin to read standard input" if str(path) == "-" else "name a YAML file of experiments"
         raise unreadable(path, error, remedy) from None
-    return parse_yaml(data, str(path), BEGIN)
+    raw = parse_yaml(data, str(path), BEGIN)
+    if isinstance(raw, dict) and raw.keys() & {*CONFIGURATION} and not raw.keys() & {*TOP}:
+        remedy = f"it is for `evolve run --config {path}`"
+        raise InputError(f"{path}: is a configuration, not a file of experiments: {remedy}")
+    return raw
 
 
 def source_runs(name: str) -> dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +16,8 @@ LARGEST_WHOLE = 2**53  # every whole number up to this one is exact in float64
 LONGEST_MESSAGE = 4000  # characters of an error message
 LONGEST_NAME = 4096  # characters of a name, a path or another short text
 NO_COMMA = "write a number without commas, with a point for decimals"
+OWN_MODEL = "keep your own with `evolve model add CONFIG`"
+OWN_GPU = "describe your own as `hardware: {...}` in an experiments file (docs/experiments.md)"
 LARGEST_NUMBER = 1e300  # a larger number is a mistake, or an integer that float64 cannot hold
 
 
@@ -102,11 +106,33 @@ def nearest(name: object, known: Sequence[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"known are {', '.join(sorted(known))}"
 
 
-def nearest_listed(name: object, known: Sequence[str]) -> str:
-    """`nearest` for the names of `evolve list`: where none is close, the three closest of them instead of all."""
-    if _close(name, known):
-        return nearest(name, known)
-    return f"the closest are {closest(name, known)}; `evolve list` has all"
+def nearest_listed(name: str, known: Sequence[str], own: str) -> str:
+    """What to do about a name that `evolve list` does not have: the name that was likely meant, else the three closest
+    ones, and `own`, how to give one's own. A similar name is often another model, or another GPU."""
+    meant = next((each for each in _close(name, known, most=9) if _misspelt(name, each)), None)
+    if meant:
+        return f"did you mean '{meant}'? Or {own}"
+    return f"the closest are {closest(name, known)}; `evolve list` has all, or {own}"
+
+
+def _misspelt(name: str, known: str) -> bool:
+    """Whether two names differ in case, in marks between their parts or in a few letters, not in a number or a part.
+
+    >>> _misspelt("lama-2-7", "llama-2-7b"), _misspelt("Qwen2.5-32B", "Qwen2.5-7B"), _misspelt("L40", "L40S")
+    (True, False, False)
+    """
+    ours, theirs = ([part for part in re.split(r"[^a-z0-9]+", each.casefold()) if part] for each in (name, known))
+    if "".join(ours) == "".join(theirs):
+        return True
+    return len(ours) == len(theirs) and all(map(_alike, ours, theirs))
+
+
+def _alike(ours: str, theirs: str) -> bool:
+    """Whether two parts of names have the same digits, and at least three quarters of their letters in common."""
+    if re.sub(r"\D", "", ours) != re.sub(r"\D", "", theirs):
+        return False
+    a, b = (Counter(re.sub(r"\d", "", part)) for part in (ours, theirs))
+    return not a or not b or 2 * (a & b).total() >= 0.75 * (a.total() + b.total())
 
 
 def closest(name: object, known: Collection[str]) -> str:

@@ -22,12 +22,18 @@ MOST_TIMES = 20  # what JSON files of people may hold: a result has a number for
 BRIEF = ("model_id", "num_prompts", "request_throughput")  # what every result of vLLM's benchmark has
 DETAILED = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 NOT_IN_S = 100.0  # times the file's own mean TTFT, above which ttfts are not in seconds
+DETAILS = "save the benchmark's result with --save-detailed"
+MEANS = (
+    "give its means as observed.summary of an experiment: mean_ttft_ms as ttft_ms.mean, mean_tpot_ms as itl_mean_ms "
+    "(docs/experiments.md, Results without requests)"
+)
+SPLITTING = "import pathlib; [pathlib.Path(f'OUT-{i}.json').write_text(s) for i, s in enumerate(open('IN'))]"
 NO_RATE = (math.inf, "inf", "Infinity")  # of request_rate: a request is sent as soon as a user is free
 
 
 def read_benchmark(path: Path) -> Rows:
     """The requests of a result. Raises InputError naming file, place and remedy, and OSError."""
-    value = read_json(path, "save the benchmark's result again", MOST_TIMES)
+    value = _value(path)
     if not isinstance(value, dict) or not {*DETAILED, *BRIEF} & value.keys():
         known = f"a trace has {NEEDED}, as CSV or parquet"
         raise InputError(f"{path}: is no result of vLLM's serving benchmark, the one JSON that is read: {known}")
@@ -54,17 +60,29 @@ def read_benchmark(path: Path) -> Rows:
     return Rows(columns, lambda i: f"{path}: request {i}", about=about, model=named)
 
 
+def _value(path: Path) -> Any:
+    """The JSON value in a file. Raises InputError, which says so if the file has several results."""
+    try:
+        return read_json(path, "save the benchmark's result again", MOST_TIMES)
+    except InputError:
+        lines = [line.strip() for line in path.read_bytes().splitlines() if line.strip()]
+        if len(lines) < 2 or not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
+            raise
+        problem = f"has {len(lines):,} results, one a line, as --append-result saves them"
+        raise InputError(f"{path}: {problem}: save each in a file, in Python: `{SPLITTING}`") from None
+
+
 def _check_details(path: Path, value: dict[str, Any]) -> None:
     """Raises InputError if the result lacks what is saved of each request."""
     if "input_lens" not in value:
-        raise InputError(f"{path}: has no input_lens: save the benchmark's result with --save-detailed")
+        raise InputError(f"{path}: has no input_lens: {DETAILS}, or {MEANS}")
     if "start_times" not in value:
         text = "vLLM saves them since 0.11.1: benchmark again, or describe the load by its rate and lengths"
         raise InputError(f"{path}: has no start_times, so it is not known when requests arrived: {text}")
     for name, figure in (("output_lens", "answer"), ("ttfts", "TTFT"), ("itls", "E2E")):
         if name not in value:
             problem = f"has no {name}, without which no request's {figure} is known"
-            raise InputError(f"{path}: {problem}: save the benchmark's result with --save-detailed")
+            raise InputError(f"{path}: {problem}: {DETAILS}")
 
 
 def _numbers(path: Path, name: str, items: Sequence[Any]) -> np.ndarray:

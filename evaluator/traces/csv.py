@@ -14,6 +14,11 @@ from pyarrow import csv
 
 from simulator.errors import NO_COMMA, InputError, shown, unreadable
 
+UTC = re.compile(r"(\+00:?00|Z)\Z")  # how a date and time in UTC ends
+CONVERTING = (
+    "import pandas; d = pandas.read_{kind}('IN'); t = pandas.to_datetime(d['{name}'], format='ISO8601'); "
+    "d['{name}'] = (t - t.min()).dt.total_seconds(); d.to_csv('OUT.csv', index=False)"
+)
 EMPTY = -np.inf  # an empty cell of a column of floats that may have some
 
 
@@ -98,7 +103,7 @@ def seconds_of(texts: np.ndarray, name: str, place: Callable[[int], str]) -> np.
     """
     if not len(texts):
         return np.zeros(0)
-    plain = pa.array([re.sub(r"(\+00:?00|Z)\Z", "", text) for text in texts], pa.string())
+    plain = pa.array([UTC.sub("", text) for text in texts], pa.string())
     try:
         ns = plain.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:
@@ -106,6 +111,11 @@ def seconds_of(texts: np.ndarray, name: str, place: Callable[[int], str]) -> np.
         text = "give a date and time as 2023-11-16 18:17:03.97"
         raise InputError(f"{place(wrong)}: {name} is {shown(texts[wrong])}: {text}") from None
     return np.asarray((ns - ns.min()) / 1e9)
+
+
+def in_seconds(kind: str, name: str) -> str:
+    """The remedy for column `name` with dates, in a file that pandas reads as `kind`."""
+    return f"give seconds; to convert, in Python: `{CONVERTING.format(kind=kind, name=name)}`"
 
 
 def _is_time(text: pa.Scalar) -> bool:
@@ -123,9 +133,12 @@ def _complaint(path: Path, names: Sequence[str], why: str) -> str:
     where = f"{path}:{line_of(path, int(row[1]) - 1)}" if row else str(path)
     if column and value:
         remedy = "give 1 or 0" if value[1].lower() in ("true", "false") else "give a number that fits"
+        name = names[int(column[1])]
         if "," in value[1]:
             remedy = NO_COMMA
-        return f"{where}: {names[int(column[1])]} is {value[1]!r}: {remedy}"
+        elif name.endswith("_s") and _is_time(pa.scalar(UTC.sub("", value[1]))):
+            remedy = in_seconds("csv", name)
+        return f"{where}: {name} is {value[1]!r}: {remedy}"
     expected = re.search(r"Expected (\d+) columns, got (\d+)", why)
     if expected:
         return f"{where}: has {expected[2]} fields but the header has {expected[1]}: correct the line"

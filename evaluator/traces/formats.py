@@ -9,6 +9,7 @@ al. 2024, arXiv:2401.17644). The result file of vLLM's serving benchmark, saved 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,8 +18,8 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from evaluator.traces.benchmark import read_benchmark
-from evaluator.traces.csv import EMPTY, header, line_of, mistyped, read_columns, seconds_of
+from evaluator.traces.benchmark import BRIEF, DETAILED, read_benchmark
+from evaluator.traces.csv import EMPTY, header, in_seconds, line_of, mistyped, read_columns, seconds_of
 from evaluator.traces.rows import MOONCAKE_TOKENS, Rows
 from simulator.errors import InputError, shown, unreadable
 from simulator.experiment.limits import MOST_TOKENS
@@ -36,6 +37,11 @@ LARGEST_ID = 2**63 - 1  # of a piece
 AZURE = {"input_len": "ContextTokens", "output_len": "GeneratedTokens"}
 AZURE_TIME = "TIMESTAMP"
 BURSTGPT = {"arrival_s": "Timestamp", "input_len": "Request tokens", "output_len": "Response tokens"}
+# Columns that look like latencies or tokens, so that they may be believed to be measurements that count.
+MEASURED = re.compile(r"_m?s$|latency|token|ttft|e2e", re.IGNORECASE)
+MOST_NAMED = 8  # columns that a note lists
+TRACES = (".json", ".csv", ".parquet", ".jsonl", ".ndjson")  # endings of the formats
+HEAD_BYTES = 1 << 16
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 RENAMING = "import pandas; pandas.read_{kind}('IN').rename(columns={{'YOURS': '{own}'}}).to_csv('OUT.csv', index=False)"
 # The published formats, as help and complaints name them: the columns by which a CSV file is known to be of one; none
@@ -64,6 +70,21 @@ def read_rows(path: Path) -> Rows:
         return readers.get(path.suffix.lower(), _csv)(path)
     except OSError as e:
         raise unreadable(path, e, "name another file") from None
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is of one of the formats, by its ending or, of JSON, by the keys that it begins with.
+
+    Raises OSError if it cannot be read.
+    """
+    ending = path.suffix.lower()
+    if ending not in TRACES or not path.is_file():
+        return False
+    if ending != ".json":
+        return True
+    with path.open("rb") as file:
+        begin = file.read(HEAD_BYTES)
+    return b'"experiments"' not in begin and any(f'"{key}"'.encode() in begin for key in (*BRIEF, *DETAILED))
 
 
 def _csv(path: Path) -> Rows:
@@ -102,6 +123,9 @@ def _parquet(path: Path) -> Rows:
         names = schema.names
         aliases = OURS if "start_s" in names else {name: name for name in COLUMNS}
         _check_names(path, names, aliases)
+        if pa.types.is_timestamp(schema.field(arrival := aliases["arrival_s"]).type):
+            problem = f"{arrival} is of dates ({schema.field(arrival).type})"
+            raise InputError(f"{path}: {problem}: {in_seconds('parquet', arrival)}")
         wanted = {own: theirs for own, theirs in aliases.items() if theirs in names}
         seen = [n for n in (*SERVER.values(), *INSTEAD.values()) if n in names] if aliases is OURS else []
         hashed = [name for name in (HASHES, HASH_TOKENS) if name in names]
@@ -208,14 +232,28 @@ def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> N
 
 
 def _not_read(names: Sequence[str], *also: str) -> tuple[str, ...]:
-    """A line for each column that is not read although it is nearly called like one that is; `also` are read, too."""
+    """A line for each column that is not read although it is nearly called like one that is, and one for all others
+    that look like latencies or tokens; `also` are read, too."""
     known = (*COLUMNS, *also)
     lists = [name for name in names if name in (HASHES, HASH_TOKENS) and name not in known]
     near = mistyped(names, known)
     return (
         *(f"the column {name} is not read: a CSV file has no lists, write parquet" for name in lists),
         *(f"the column {shown(name)} is not read: did you mean {near[name]!r}?" for name in near),
+        *_not_measured([name for name in names if name not in known and name not in near and name not in lists], names),
     )
+
+
+def _not_measured(others: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """A line that names those of the other columns that look like latencies or tokens."""
+    like = list(dict.fromkeys(name for name in others if MEASURED.search(name)))
+    if not like:
+        return ()
+    absent = [name for name in ("e2e_ms", "ttft_ms") if name not in names]
+    listed = ", ".join(map(shown, like[:MOST_NAMED])) + f" and {len(like) - MOST_NAMED} more" * (len(like) > MOST_NAMED)
+    several = "s" * (len(like) > 1), "are" if len(like) > 1 else "is"
+    text = f"the column{several[0]} {listed} {several[1]} not read"
+    return (f"{text}: rename what is {' or '.join(absent)} of a request (docs/experiments.md)" if absent else text,)
 
 
 def _renamed(found: dict[str, np.ndarray], names: dict[str, str]) -> dict[str, np.ndarray]:

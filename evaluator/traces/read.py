@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from errno import ENOENT
 from functools import cache, partial
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -41,6 +43,8 @@ def files_beside(path: Path) -> Files:
 
 
 def _trace(folder: Path, name: str, window_s: float | None, window_requests: int | None) -> Trace:
+    if not os.path.exists(folder / name):  # also where a name is too long to be looked for
+        raise FileNotFoundError(ENOENT, "there is no such file", str(folder.resolve()))
     return read_trace(folder / name, name, window_s, window_requests)
 
 

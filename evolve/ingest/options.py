@@ -10,7 +10,7 @@ from typing import Any
 from evaluator.experiments import hardware_table
 from evolve.ingest.read.files import read_json
 from evolve.ingest.read.values import plain
-from simulator.errors import InputError, Section, nearest, nearest_listed
+from simulator.errors import OWN_GPU, InputError, Section, nearest, nearest_listed
 from simulator.experiment.file import engine_of
 from simulator.json import JsonObject
 from simulator.model.architecture import architecture
@@ -46,9 +46,8 @@ class Given:
 def check_hardware(name: str | None) -> None:
     """Raises InputError for a GPU that is not in the hardware table."""
     if name is not None and name not in hardware_table():
-        raise InputError(
-            f"--hardware {plain(name)}: is not in the hardware table: {nearest_listed(name, tuple(hardware_table()))}"
-        )
+        hint = nearest_listed(name, tuple(hardware_table()), OWN_GPU)
+        raise InputError(f"--hardware {plain(name)}: is not in the hardware table: {hint}")
 
 
 def parse_overrides(pairs: Sequence[str]) -> dict[str, Setting]:

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from evaluator.experiments import known_models
+from evaluator.traces.formats import TRACES
 from evaluator.traces.read import read_trace
 from evolve.ingest.options import Given, Setting
 from evolve.ingest.quality import judge
 from evolve.ingest.read.reports import Report, Reports
-from evolve.ingest.read.sources import shown_path
+from evolve.ingest.read.sources import shown_path, trace_ending
 from evolve.ingest.recording import engine_of, observed_trace, overridden
 from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Observation
@@ -21,7 +22,7 @@ from simulator.experiment.observations import measured
 from simulator.experiment.trace import Trace, latencies_ms, rows_by_stage
 from simulator.model.names import known_name
 
-ENDINGS = (".json", ".csv", ".parquet", ".jsonl", ".ndjson")  # of files that are traces
+MOST_NAMED = 8  # files that a message lists
 
 
 @dataclass(frozen=True)
@@ -55,24 +56,39 @@ def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Sou
     """
     if model is not None and given.hardware is None:
         raise InputError("--model and --hardware together make an experiment of a trace: give both, or neither")
-    traces = [(path.stem, _read(path, len(files) > 1)) for path in files]
     return [
-        Source(name, "--trace", trace, _model_of(trace, model, given), given.engine, _overload(trace))
-        for name, trace in traces
+        Source(path.stem, "--trace", trace, _model_of(trace, model, given), given.engine, _overload(trace))
+        for path, trace in zip(files, _read_all(files), strict=True)
     ]
 
 
-def _read(path: Path, several: bool) -> Trace:
-    """The trace in a file, one of `several`. Raises InputError for a folder, and for a file that is no trace."""
+def _read_all(files: Sequence[Path]) -> list[Trace]:
+    """The traces in these files. Raises InputError for the first that is none, which names the others, too."""
+    traces, refused = [], dict[Path, InputError]()
+    for path in files:
+        try:
+            traces.append(_read(path))
+        except InputError as e:
+            refused[path] = e
+    if not refused:
+        return traces
+    (first, error), *_ = refused.items()
+    if len(files) == 1 or first.is_dir():
+        raise error
+    if len(refused) == 1:
+        raise InputError(f"{error}, or leave this file out to read the others")
+    named = ", ".join(shown_path(path) for path in [*refused][1 : MOST_NAMED + 1])
+    more = f" and {len(refused) - 1 - MOST_NAMED} more" * (len(refused) - 1 > MOST_NAMED)
+    raise InputError(f"{error}; nor can these be read, {named}{more}: leave all {len(refused)} out to read the others")
+
+
+def _read(path: Path) -> Trace:
+    """The trace in a file. Raises InputError for a folder, and for a file that is no trace."""
     if path.is_dir():
-        endings = {file.suffix for file in path.iterdir()}
-        ending = next((each for each in ENDINGS if each in endings), ENDINGS[0])
+        ending = trace_ending(file.name for file in path.iterdir()) or TRACES[0]
         every = shown_path(path / f"*{ending}")
         raise InputError(f"{shown_path(path)}: is a folder: name the files in it, as in --trace {every}")
-    try:
-        return read_trace(path, path.name)
-    except InputError as e:
-        raise InputError(f"{e}, or leave this file out to read the others" if several else str(e)) from None
+    return read_trace(path, path.name)
 
 
 def _model_of(trace: Trace, model: str | None, given: Given) -> str | None:

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from evaluator.experiments import hardware_table
-from simulator.errors import InputError, nearest, nearest_listed, shown
+from simulator.errors import OWN_GPU, InputError, nearest, nearest_listed, shown
 from simulator.experiment import limits
 from simulator.experiment.experiment import Engine, Experiment
 from simulator.experiment.workload import mean_rate
@@ -131,7 +131,7 @@ def _gpus(text: str, option: str) -> tuple[str, ...]:
     found = []
     for name in (part.strip() for part in text.split(",")):
         if name not in table:
-            near = nearest_listed(name, tuple(table))
+            near = nearest_listed(name, tuple(table), OWN_GPU)
             raise InputError(f"{option}: {shown(name)} is not in the hardware table: {near}")
         found.append(str(table[name]["name"]))
     return tuple(dict.fromkeys(found))

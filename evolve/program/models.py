@@ -21,7 +21,7 @@ from simulator.documents import read_json
 from simulator.errors import InputError, nearest, reason, unreadable, unwritable
 from simulator.experiment.deployment import deployment_facts
 from simulator.experiment.experiment import Engine
-from simulator.experiment.observations import FREE
+from simulator.experiment.keys import FREE
 from simulator.json import JsonObject
 from simulator.model.architecture import Architecture, architecture
 from simulator.model.omissions import affecting, omissions

@@ -47,6 +47,8 @@ def load_config(name: str) -> Config:
         names = ", ".join(bundled_configs())
         raise unreadable(name, e, f"name a file, or one of {names}") from None
     values = parse_yaml(raw, name, BEGIN)
+    if isinstance(values, dict) and "experiments" in values:
+        raise InputError(f"{name}: is a file of experiments, not a configuration: give it with --experiments {name}")
     return config_from({"name": path.stem} | values if isinstance(values, dict) else values, name)
 
 
@@ -144,8 +146,7 @@ def _build(kind: type, raw: object, where: str, prefix: str) -> Any:
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key not in names:
-            remedy = _place(str(key)) if not prefix else ""
-            remedy = remedy or nearest(str(key), names) or "remove it"
+            remedy = _place(str(key)) or nearest(str(key), names) or "remove it"
             raise InputError(f"{where}: unknown key {prefix}{str(key)[:60]}: {remedy}")
         current = getattr(default, key)
         if dataclasses.is_dataclass(current):
@@ -156,23 +157,28 @@ def _build(kind: type, raw: object, where: str, prefix: str) -> Any:
 
 
 def _place(key: str) -> str:
-    """How to write a setting that is named without its mapping, or with a dot; "" if there is none of this name."""
+    """How to write a setting that is named in another mapping, without one or with a dot; "" without such a setting."""
     mapping, _, name = key.rpartition(".")
     for f in fields(Config):
         settings = getattr(Config(), f.name)
         known = [each.name for each in fields(settings)] if dataclasses.is_dataclass(settings) else []
         if name in known and mapping in ("", f.name):
             return f"write `{f.name}: {{{name}: ...}}`"
+        if key == f.name:
+            return f"write `{key}: ...` at the top of the file"
     return ""
 
 
 def _value(default: Any, value: object, where: str, key: str) -> Any:
     """`value`, if it has the type of the setting's default. Raises InputError if it has not."""
+    remedy = "correct the value"
     match default:
         case tuple():
             if isinstance(value, list) and all(isinstance(v, str) for v in value):
                 return tuple(value)
             wanted = "a list of names"
+            if isinstance(value, str):
+                remedy = f"write `{key.rpartition('.')[2]}: [{value[:60]}]`"
         case dict():
             if isinstance(value, dict):
                 return value
@@ -193,7 +199,7 @@ def _value(default: Any, value: object, where: str, key: str) -> Any:
             if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
                 return float(value)
             wanted = "a number"
-    raise InputError(f"{where}: {key} must be {wanted}, got {shown(value)}: correct the value")
+    raise InputError(f"{where}: {key} must be {wanted}, got {shown(value)}: {remedy}")
 
 
 def to_mapping(config: Config) -> dict[str, Any]:

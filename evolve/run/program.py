@@ -146,6 +146,10 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
         raise unreadable(spec, e, f"give a file, RUN:ID or a shipped name ({hint})") from None
     if path.suffix in (".yaml", ".yml"):
         raise InputError(f"{spec}: is a YAML file, not a program: give experiments with --experiments {spec}")
+    if path.suffix == ".json":
+        beside = path.with_name(path.name.removesuffix(".json").removesuffix(".trees") + ".py")
+        remedy = f"the program is {beside}" if beside.is_file() else "name a file of program text, MY.py"
+        raise InputError(f"{spec}: is JSON, as the record beside a program, not a program: {remedy}")
     program = parse(raw, spec)
     if caps is not None:
         enforce(program, caps, f"{spec}:1")

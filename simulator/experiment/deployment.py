@@ -19,8 +19,8 @@ from simulator.experiment.experiment import Engine
 from simulator.experiment.facts import Facts
 from simulator.experiment.hardware import OWN
 from simulator.experiment.host_form import host_form
+from simulator.experiment.keys import FREE
 from simulator.experiment.limits import GPU, MOST_BLOCKS, MOST_GIB
-from simulator.experiment.observations import FREE
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling

@@ -8,7 +8,7 @@ of texts) goes into the experiment's notes, `x_components_ms` into its component
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,7 +17,8 @@ from simulator.experiment import limits
 from simulator.experiment.deployment import deployment_facts, max_model_len
 from simulator.experiment.experiment import CLEAN, Engine, Experiment, Observed, Profile, Workload, unsplit_tokens
 from simulator.experiment.hardware import gpu_of, mfu_of
-from simulator.experiment.observations import FREE, doubts, measured, only, read_components, read_observed
+from simulator.experiment.keys import ENGINE, EXPERIMENT, FREE, TOP, only
+from simulator.experiment.observations import doubts, measured, read_components, read_observed
 from simulator.experiment.trace import Trace
 from simulator.experiment.workload import longest_request, offered_requests
 from simulator.experiment.workload_entry import NO_FILES, Files, check_size, read_workload
@@ -26,10 +27,7 @@ from simulator.model.architecture import architecture
 from simulator.model.names import note_on_model
 from simulator.model.omissions import affecting
 
-TOP = ("version", "experiments")
 EXTRA_WEIGHTS = "extra_weights_gib"
-EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
-ENGINE = tuple(f.name for f in fields(Engine))
 FLAGS = ("chunked_prefill", "prefix_caching", "kv_cpu_offload")
 REPLICAS = "one replica is replayed: give it its share of the rate (docs/experiments.md), and leave this out"
 UNMODELLED = "it is not modelled, and docs/scope.md says which figures are off without it: leave it out"
@@ -160,8 +158,8 @@ def _model(top: Section, models: Table) -> tuple[str, JsonObject]:
         if "generation_config" in entry:
             config["generation_config"] = entry["generation_config"]
     else:
-        others = "give model_config in config.json terms, or keep the model with `evolve model add`"
-        hint = _or(nearest_listed(name, tuple(models)), others)
+        own = "give model_config in config.json terms, or keep the model with `evolve model add`"
+        hint = nearest_listed(name, tuple(models), own)
         raise top.error("model", f"{shown(name)} is not in the model table", hint)
     config["_name_or_path"] = config.get("_name_or_path") or ident
     return ident, config
@@ -176,14 +174,9 @@ def _hardware(top: Section, hardware: Table) -> tuple[str, Mapping[str, Any]]:
         return str(gpu["name"]), gpu
     name = top.name("hardware", remedy)
     if name not in hardware:
-        hint = _or(nearest_listed(name, tuple(hardware)), "give a mapping with the keys of configs/hardware.yaml")
+        hint = nearest_listed(name, tuple(hardware), "give a mapping with the keys of configs/hardware.yaml")
         raise top.error("hardware", f"{shown(name)} is not in the hardware table", hint)
     return str(hardware[name]["name"]), hardware[name]
-
-
-def _or(question: str, remedy: str) -> str:
-    """A remedy after a list of names, or after the question whether one of them was meant."""
-    return f"{question} Or {remedy}" if question.endswith("?") else f"{question}, or {remedy}"
 
 
 def _engine(top: Section) -> Engine:

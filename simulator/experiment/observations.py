@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields
 from itertools import pairwise
 
@@ -10,16 +10,21 @@ import numpy as np
 
 from simulator.errors import Section
 from simulator.experiment.experiment import QUANTITIES, Components, Observation, Observed, Statistic, Workload
+from simulator.experiment.keys import OBSERVATION, OBSERVED, only
 from simulator.experiment.limits import MOST_MS, MOST_STAGES
 from simulator.experiment.trace import Trace, latencies_ms, rows_by_stage
 from simulator.experiment.workload import gaps_of
 
-FREE = ("source", "published", "reported", "harness", "x_", "completed", "failed")  # how free keys begin
 COMPONENTS = "x_components_ms"
 COMPONENT_KEYS = tuple(f.name for f in fields(Components) if f.name != "requests")
-OBSERVATION = ("e2e_ms", "ttft_ms", "itl_mean_ms", "prompt_len_mean", "completed", "failed")
 TPOT = "the mean of each request's (E2E - TTFT)/(output tokens - 1) is called itl_mean_ms here"
-OTHER_FIGURES = dict.fromkeys(("tpot_ms", "tpot_mean_ms", "itl_ms"), TPOT)
+# what others call figures -> what to do instead; mean_ttft_ms and the like are of vLLM's benchmark
+OTHER_FIGURES = {
+    **dict.fromkeys(("tpot_ms", "tpot_mean_ms", "itl_ms", "mean_tpot_ms"), TPOT),
+    "mean_itl_ms": f"it is a mean over tokens: give mean_tpot_ms, as {TPOT}",
+    **{f"{theirs}_{name}_ms": f"write `{ours}_ms: {{{p}: ...}}`" for name, ours in (("ttft", "ttft"), ("e2el", "e2e"))
+       for theirs, p in (("mean", "mean"), ("median", "p50"), ("p90", "p90"), ("p99", "p99"))},
+}  # fmt: skip
 OTHER_PERCENTILES = {"median": "it is called p50 here"} | dict.fromkeys(
     ("p75", "p95", "p99.9", "max"), "p50, p90 and p99 are read: leave it out"
 )
@@ -29,15 +34,10 @@ LATENCIES = ("e2e", "ttft", "itl")
 MOST_APART = 10.0  # times that an ITL may differ from what E2E and TTFT say of it
 
 
-def only(section: Section, known: tuple[str, ...], remedies: Mapping[str, str] | None = None) -> None:
-    """Raise InputError at a key that is neither known nor one of the free ones. `remedies`: as of `Section.only`."""
-    section.only(known, FREE, remedies=remedies)
-
-
 def read_observed(top: Section, workload: Workload) -> Observed:
     """The key `observed` of an experiment."""
     o = top.section("observed", "give summary and stages, or leave it out")
-    only(o, ("summary", "stages"))
+    only(o, OBSERVED)
     gaps = gaps_of(workload)
     summary = _observation(o.section("summary", "give the run's figures"), gaps) if o.has("summary") else None
     if not o.has("stages"):

@@ -11,17 +11,10 @@ from simulator.errors import InputError, Section, nearest, shown
 from simulator.experiment import limits
 from simulator.experiment.distribution import KINDS, Distribution, constant
 from simulator.experiment.experiment import ARRIVALS, Arrival, Profile, Session, Stage, Workload
-from simulator.experiment.observations import only
+from simulator.experiment.keys import PROFILE, SESSION, SHARED_PREFIX, STAGE, TRACE, WORKLOAD, only
 from simulator.experiment.trace import Trace
 from simulator.experiment.workload import duration_s, offered_requests, output_lengths, prompt_lengths, stages_of
 
-COMMON = ("name", "ignore_eos", "timeout_s")
-PROFILE = ("stages", "arrival", "shared_prefix", "prompt_len", "prompt_len_mean", "output_len", "session")
-TRACE = ("trace", "window_s", "window_requests")
-WORKLOAD = (*COMMON, *PROFILE, *TRACE)
-STAGE = ("rate", "duration_s", "arrival", "prompt_len", "output_len")
-SHARED_PREFIX = ("groups", "prompts_per_group", "system_prompt_len", "question_len")
-SESSION = ("turns", "think_time_s")
 STAGES = "give at least one {rate, duration_s}"
 OF_STAGES = dict.fromkeys(("rate", "duration_s"), "it is a stage's: give stages: [{rate: 5, duration_s: 60}], say")
 MOMENTS = ("mean", "sd", "min", "max")
@@ -38,7 +31,8 @@ class Files:
     """How the files that an experiment names are read; names are as the experiments file gives them.
 
     `trace(name, window_s, window_requests)`, with None for the default of either; `lengths(name)`: the values that are
-    listed and how often each is. Both raise InputError.
+    listed and how often each is. Both raise InputError; `trace` also FileNotFoundError, with the folder that was
+    searched.
     """
 
     trace: Callable[[str, float | None, int | None], Trace]
@@ -81,7 +75,12 @@ def _trace(w: Section, files: Files) -> Workload:
             raise w.error(key, "and trace exclude each other", "give the one or the other")
     least_s = w.number("window_s", "give seconds", above=0, most=limits.MOST_SECONDS) if w.has("window_s") else None
     fewest = w.whole("window_requests", "give a number of requests", least=1) if w.has("window_requests") else None
-    trace = files.trace(w.name("trace"), least_s, fewest)
+    name = w.name("trace")
+    try:
+        trace = files.trace(name, least_s, fewest)
+    except FileNotFoundError as e:
+        problem = f"is {shown(name)}, and there is no such file in {e.filename}"
+        raise w.error("trace", problem, "name a file relative to that folder") from None
     count = int(trace.requests.stage.max()) + 1
     if count > limits.MOST_STAGES:
         problem = f"is {count:,} windows long, at most {limits.MOST_STAGES:,} are replayed"

@@ -174,7 +174,10 @@ def test_a_damaged_trace_ends_a_command_with_one_line(tmp_path: Path, capsys: py
     entry = {"id": "x", "model": "llama-2-7b", "hardware": "H100", "workload": {"name": "w", "trace": "t.csv"}}
     (tmp_path / "my.yaml").write_text(yaml.safe_dump({"version": 1, "experiments": [entry]}))
     command = ("predict", "champion", "--experiments", tmp_path / "my.yaml")
-    assert "there is no such file" in refused(capsys, *command)
+    assert refused(capsys, *command) == (
+        f"evolve: {tmp_path}/my.yaml: experiment 'x': workload.trace is 't.csv', and there is no such file in {tmp_path}: "
+        "name a file relative to that folder\n"
+    )
     written(tmp_path, "t.csv", HEAD + "\n0,10,x\n")
     assert f"{tmp_path}/t.csv:2: output_len is 'x': give a number that fits" in refused(capsys, *command)
     written(tmp_path, "t.csv", HEAD + "\n0,10,3\n")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -14,6 +17,7 @@ import pytest
 from trace_tables import AZURE, BENCHMARK, BURSTGPT, HEAD, MOONCAKE, complaint, experiment, lines, trace_of, written
 
 from evaluator.traces import formats
+from evaluator.traces.csv import CONVERTING
 from evaluator.traces.read import files_beside, read_trace
 from simulator.errors import InputError
 from simulator.experiment.load import load_of
@@ -21,6 +25,7 @@ from simulator.language.complete import complete
 from simulator.language.parse import parse
 from simulator.replay import replay
 
+DATES = [datetime(2026, 6, 11, 0, 0, i) for i in range(3)]
 PLAIN = HEAD + "\n0.5,10,3\n2.0,20,4\n1.25,30,5\n"
 PIECES: dict[str, Any] = {
     "arrival_s": [0.0, 1.0, 3.5], "input_len": [100, 90, 7], "output_len": [3, 4, 2],
@@ -165,6 +170,14 @@ def test_nights_without_requests_are_no_milliseconds(tmp_path: Path) -> None:
         ("t.csv", HEAD + ",prompt,prompts\n0,100,3,1,1\n", ()),
         ("p.parquet", PIECES | {"timeout": [1, 2, 3]}, ("the column 'timeout' is not read: did you mean 'timeout_s'?",)),
         ("p.parquet", PIECES, ()),
+        ("t.csv", HEAD + ",user,latency_ms,first_token_ms,e2e_ms\n0,100,3,7,20,9,20\n", ("the columns 'latency_ms', "
+         "'first_token_ms' are not read: rename what is ttft_ms of a request (docs/experiments.md)",)),
+        ("t.csv", HEAD + ",e2e_ms,ttft_ms,Prompt Tokens\n0,100,3,20,9,7\n", ("the column 'Prompt Tokens' is not read",)),
+        ("t.csv", HEAD + "".join(f",{i}_s" for i in range(10)) + "\n0,100,3" + ",1" * 10 + "\n",
+         ("the columns '0_s', '1_s', '2_s', '3_s', '4_s', '5_s', '6_s', '7_s' and 2 more are not read: rename what is e2e_ms or ttft_ms of "
+          "a request (docs/experiments.md)",)),
+        ("i.parquet", OURS | {"queue_ms": [1, 2, 3]}, ()),
+        ("b.csv", BURSTGPT, ("1 of 3 requests of b.csv have no tokens or no arrival: left out",)),
     ],
 )
 def test_a_column_that_is_nearly_one_of_ours_is_noted(name: str, content: Any, notes: tuple[str, ...], tmp_path: Path) -> None:
@@ -239,6 +252,10 @@ DAMAGED: list[tuple[str, Any, str]] = [
      "pandas; pandas.read_csv('IN').rename(columns={'YOURS': 'arrival_s'}).to_csv('OUT.csv', index=False)`"),
     ("t.csv", HEAD + ",input_len\n0,1,2,3\n", "t.csv: has the column input_len twice: leave one out"),
     ("t.csv", HEAD + "\n0,10,3\n1,x,3\n", "t.csv:3: input_len is 'x': give a number that fits"),
+    ("t.csv", HEAD + "\n0,10,3\n2026-06-11T00:00:02.608Z,10,3\n", "t.csv:3: arrival_s is '2026-06-11T00:00:02.608Z': give "
+     f"seconds; to convert, in Python: `{CONVERTING.format(kind='csv', name='arrival_s')}`"),
+    ("p.parquet", PIECES | {"arrival_s": DATES}, "p.parquet: arrival_s is of dates (timestamp[us]): give seconds; to convert, "
+     f"in Python: `{CONVERTING.format(kind='parquet', name='arrival_s')}`"),
     ("t.csv", HEAD + "\n0,10,3\n1,,3\n", "t.csv:3: input_len is empty: give a number"),
     ("t.csv", HEAD + "\n\n0,10,3\n\n1,x,3\n", "t.csv:5: input_len is 'x': give a number that fits"),
     ("t.csv", HEAD + "\n\n0,10,3\n\n1,,3\n", "t.csv:5: input_len is empty: give a number"),
@@ -301,7 +318,11 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ("t.csv.gz", b"\x1f\x8b\x08", "t.csv.gz: is compressed: unpack it, and name the file that comes out"),
     *(("v.json", other, "v.json: is no result of vLLM's serving benchmark, the one JSON that is read: a trace has arrival_s, "
        "input_len, output_len, as CSV or parquet") for other in ([], {"requests": []})),
-    ("v.json", {"model_id": "m"}, "v.json: has no input_lens: save the benchmark's result with --save-detailed"),
+    ("v.json", {"model_id": "m"}, "v.json: has no input_lens: save the benchmark's result with --save-detailed, or give its means as observed.summary of an "
+     "experiment: mean_ttft_ms as ttft_ms.mean, mean_tpot_ms as itl_mean_ms (docs/experiments.md, Results without requests)"),
+    ("v.json", lines([BENCHMARK] * 2), "v.json: has 2 results, one a line, as "
+     "--append-result saves them: save each in a file, in Python: `import pathlib; "
+     "[pathlib.Path(f'OUT-{i}.json').write_text(s) for i, s in enumerate(open('IN'))]`"),
     ("v.json", {k: v for k, v in BENCHMARK.items() if k != "start_times"}, "v.json: has no start_times, so it is not known "
      "when requests arrived: vLLM saves them since 0.11.1: benchmark again, or describe the load by its rate and lengths"),
     ("v.json", BENCHMARK | {"ttfts": [0.1]}, "v.json: ttfts must be a list with one entry a request: save the result again"),
@@ -324,6 +345,24 @@ DAMAGED: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("name", "content", "message"), DAMAGED, ids=[f"{n}-{m[-40:]}" for n, _, m in DAMAGED])
 def test_a_damaged_file_is_refused_in_one_line(name: str, content: Any, message: str, tmp_path: Path) -> None:
     assert complaint(tmp_path, name, content) == message
+
+
+@pytest.mark.parametrize(("ending", "arrivals"), [("csv", ["2026-06-11T00:00:02.608Z", "2026-06-11T00:00:05Z"]),
+                                                   ("parquet", DATES[1:])])  # fmt: skip
+def test_what_the_message_on_dates_says_gives_seconds(ending: str, arrivals: list[Any], tmp_path: Path) -> None:
+    columns = {"arrival_s": arrivals, "input_len": [10, 10], "output_len": [3, 3]}
+    rows = ["arrival_s,input_len,output_len", *(f"{arrival},10,3" for arrival in arrivals)]
+    written(tmp_path, f"IN.{ending}", "\n".join(rows) if ending == "csv" else columns)
+    code = complaint(tmp_path, f"IN.{ending}", (tmp_path / f"IN.{ending}").read_bytes()).split("`")[1]
+    code = code.replace("'IN'", f"'IN.{ending}'")
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert read_trace(tmp_path / "OUT.csv", "OUT").requests.arrival_us[1] in (2_392_000, 1_000_000)
+
+
+def test_what_the_message_on_several_results_says_gives_them(tmp_path: Path) -> None:
+    code = complaint(tmp_path, "v.json", lines([BENCHMARK] * 2)).split("`")[1]
+    subprocess.run([sys.executable, "-c", code.replace("'IN'", "'v.json'")], cwd=tmp_path, check=True)
+    assert all(len(read_trace(tmp_path / f"OUT-{i}.json", "OUT").requests) == 2 for i in (0, 1))
 
 
 @pytest.mark.parametrize("name", ["none.csv", "x" * 300 + ".csv", "."])

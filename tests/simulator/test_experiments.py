@@ -244,6 +244,15 @@ REFUSED: list[tuple[str, object, str]] = [
     ("experiments.0.engine.tp", 2, FIRST + "engine.tp is not a known key: it is called tensor_parallel here"),
     (W + "rate", 5, FIRST + "workload.rate is not a known key: it is a stage's: give stages: [{rate: 5, duration_s: "
      "60}], say"),
+    ("experiments.0.max_num_seqs", 8, FIRST + "max_num_seqs is not a known key: write `engine: {max_num_seqs: ...}`"),
+    (W + "max_num_seqs", 8, FIRST + "workload.max_num_seqs is not a known key: write `engine: {max_num_seqs: ...}`"),
+    ("experiments.0.window_s", 8, FIRST + "window_s is not a known key: write `workload: {window_s: ...}`"),
+    ("experiments.0.rate", 8, FIRST + "rate is not a known key: write `workload: {stages: [{rate: ...}]}`"),
+    ("experiments.0.version", 8, FIRST + "version is not a known key: write `engine: {version: ...}` or `version: ...` at "
+     "the top of the file"),
+    ("model", "m", "my.yaml: model is not a known key: write `model: ...` in an entry of `experiments`"),
+    ("experiments.0.observed.e2e_ms", {}, FIRST + "observed.e2e_ms is not a known key: write `observed: {summary: "
+     "{e2e_ms: ...}}`"),
     ("experiments.0.engine.max_num_seq", 1, FIRST + "engine.max_num_seq is not a known key: did you mean "
      "'max_num_seqs'?"),
     ("experiments.0.engine.max_num_seqs", True, FIRST + "engine.max_num_seqs must be a whole number, got "
@@ -317,6 +326,14 @@ REFUSED: list[tuple[str, object, str]] = [
     ("experiments.0.observed.stages", [{"ttft_ms": {"p95": 1}}], FIRST + "observed.stages[0].ttft_ms.p95 is "
      "not "
      "a known key: p50, p90 and p99 are read: leave it out"),
+    ("experiments.0.observed.summary", {"median_ttft_ms": 9.0}, FIRST + "observed.summary.median_ttft_ms is not a known "
+     "key: write `ttft_ms: {p50: ...}`"),
+    ("experiments.0.observed.summary", {"mean_itl_ms": 9.0}, FIRST + "observed.summary.mean_itl_ms is not a known key: it "
+     "is a mean over tokens: give mean_tpot_ms, as the mean of each request's (E2E - TTFT)/(output tokens - 1) is called "
+     "itl_mean_ms here"),
+    ("experiments.0.hardware", "A100-PCIe-80GB", FIRST + "hardware 'A100-PCIe-80GB' is not in the hardware table: the "
+     "closest are A100-80GB, A100-SXM-80GB, A100 80GB; `evolve list` has all, or give a mapping with the keys of "
+     "configs/hardware.yaml"),
     ("experiments.0.observed.summary", {"tpot_ms": 9.0}, FIRST + "observed.summary.tpot_ms is not a known key: the mean of "
      "each request's (E2E - TTFT)/(output tokens - 1) is called itl_mean_ms here"),
     ("experiments.0.observed.summary", {"itl_mean_ms": math.nan}, FIRST + "observed.summary.itl_mean_ms "

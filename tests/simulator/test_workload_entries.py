@@ -84,8 +84,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (stage(arrival="poison"), "stages[1].arrival 'poison' is not known: did you mean 'poisson'?"),
     (stage(prompt_len=0), f"stages[1].prompt_len must be >= 1, got 0: {TOKENS}"),
     (stage(output_len={"normal": {"mean": 3}}), "stages[1].output_len.normal.sd is missing: give the standard deviation"),
-    (stage(question_len=5), "stages[1].question_len is not a known key: known are arrival, duration_s, "
-     "output_len, prompt_len, rate"),
+    (stage(question_len=5), "stages[1].question_len is not a known key: write `workload: {shared_prefix: "
+     "{question_len: ...}}`"),
     (stage(rate=0.001), "stages[1].duration_s of 60 s at 0.001 requests/s offers no request: lengthen it"),
     (prompts(prompts_per_group=0), "shared_prefix.prompts_per_group must be >= 1, got 0: give the number of prompts per shared "
      "prefix, or null"),

@@ -39,8 +39,8 @@ from evolve.report.terms import TERMS
 from evolve.run import config as settings
 from evolve.run.config import Config
 from simulator import documents
-from simulator.experiment import file as experiments_file
-from simulator.experiment import hardware, limits, observations, workload_entry
+from simulator.experiment import hardware, limits, observations
+from simulator.experiment import keys as file_keys
 from simulator.experiment.experiment import ARRIVALS, Engine, Experiment
 from simulator.experiment.file import experiment_from_mapping
 from simulator.model import architecture
@@ -191,7 +191,7 @@ EXPERIMENTS = {
     "observed.stages": ("list of mappings", "", "figures of each load stage, with the same keys as `summary`"),
     "observed.summary.e2e_ms": ("mapping", "ms", "`mean`, `p50`, `p90`, `p99` of the end-to-end latency"),
     "observed.summary.ttft_ms": ("mapping", "ms", "the same of the time to first token"),
-    "observed.summary.itl_mean_ms": ("number", "ms", "default: (E2E - TTFT)/(output_len - 1), from the means, if all answers are equally long"),
+    "observed.summary.itl_mean_ms": ("number", "ms", "mean over requests of (E2E - TTFT)/(output tokens - 1): of vLLM's benchmark mean_tpot_ms, not mean_itl_ms; default: from the means, if all answers are equally long"),
     "observed.summary.prompt_len_mean": ("number", "token", "for information"),
     "observed.summary.completed": ("whole number", "request", "requests that completed; for information"),
     "observed.summary.failed": ("whole number", "request", "requests that failed or were given up; for information"),
@@ -369,14 +369,14 @@ def shown(default: object) -> str:
 def experiment_keys() -> list[str]:
     """Every key of an experiment, dotted, that the reader of experiments files knows."""
     below = {
-        "stages": [f"stages[].{key}" for key in workload_entry.STAGE],
-        "shared_prefix": [f"shared_prefix.{key}" for key in workload_entry.SHARED_PREFIX],
-        "session": [f"session.{key}" for key in workload_entry.SESSION],
+        "stages": [f"stages[].{key}" for key in file_keys.STAGE],
+        "shared_prefix": [f"shared_prefix.{key}" for key in file_keys.SHARED_PREFIX],
+        "session": [f"session.{key}" for key in file_keys.SESSION],
     }
-    workload = [k for key in workload_entry.WORKLOAD for k in (key, *below.get(key, ()))]
-    figures = [f"summary.{key}" for key in observations.OBSERVATION]
+    workload = [k for key in file_keys.WORKLOAD for k in (key, *below.get(key, ()))]
+    figures = [f"summary.{key}" for key in file_keys.OBSERVATION]
     return [
-        *experiments_file.EXPERIMENT,
+        *file_keys.EXPERIMENT,
         *(f"engine.{f.name}" for f in dataclasses.fields(Engine)),
         *(f"workload.{key}" for key in workload),
         *(f"observed.{key}" for key in ("summary", "stages", *figures)),
@@ -394,8 +394,8 @@ def required_keys() -> list[str]:
     """The keys of LEAST that have no alternative."""
     workload = [f"workload.{key}" for key in LEAST["workload"] if key != "prompt_len"]
     stage = [f"workload.stages[].{key}" for key in LEAST["workload"]["stages"][0]]
-    prefix = [f"workload.shared_prefix.{key}" for key in workload_entry.SHARED_PREFIX if key != "prompts_per_group"]
-    session = [f"workload.session.{key}" for key in workload_entry.SESSION]
+    prefix = [f"workload.shared_prefix.{key}" for key in file_keys.SHARED_PREFIX if key != "prompts_per_group"]
+    session = [f"workload.session.{key}" for key in file_keys.SESSION]
     return [*LEAST, *workload, *stage, *prefix, *session]
 
 

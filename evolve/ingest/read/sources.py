@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from evaluator.traces.formats import TRACES
 from evolve.ingest.read.manifest import Listed, listed
 from evolve.ingest.read.values import Finding, Findings, plain
 from simulator.errors import InputError
@@ -90,12 +91,19 @@ class Folder:
 
 
 def _or_trace(path: Path, names: Iterable[str]) -> str:
-    """How to give a folder's trace of the host instead, if it may have one."""
+    """How to give a folder's traces instead, of the host or of a load generator, if it may have some."""
     header = next((name for name in sorted(names) if name.endswith(".yaml")), None)
     data = next((name for name in sorted(names) if name.endswith(".csv")), None)
     if header is None or data is None:
-        return ""
+        ending = trace_ending(names)
+        return f", or recorded requests with --trace {shown_path(path / f'*{ending}')}" if ending else ""
     return f", or a trace of the host with --tracev2 {shown_path(path / header)} {shown_path(path / data)}"
+
+
+def trace_ending(names: Iterable[str]) -> str:
+    """The ending of the files of these names that may be traces, the first of TRACES; "" if none may be."""
+    endings = {Path(name).suffix.lower() for name in names}
+    return next((ending for ending in TRACES if ending in endings), "")
 
 
 def look(path: Path) -> Folder:

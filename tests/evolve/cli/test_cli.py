@@ -473,6 +473,18 @@ def test_experiments_in_place_of_a_program_are_told_from_one(
         assert said == "plan.yaml: is a YAML file, not a program: give experiments with --experiments plan.yaml"
 
 
+def test_the_record_beside_a_program_is_told_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.py", "mine.json", "mine.trees.json", "other.json"):
+        Path(name).write_text("{}\n")
+    why = "is JSON, as the record beside a program, not a program"
+    assert refused(capsys, "predict", "mine.json") == f"mine.json: {why}: the program is mine.py"
+    assert refused(capsys, "show", "mine.trees.json") == f"mine.trees.json: {why}: the program is mine.py"
+    assert refused(capsys, "check", "other.json") == f"other.json: {why}: name a file of program text, MY.py"
+
+
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     for name in cli.commands:
         status, out, _ = run(capsys, name, "--help")
@@ -500,7 +512,7 @@ def test_an_unknown_model_gets_the_closest_names_only(files: Path, capsys: pytes
     ):
         line = refused(capsys, *args)
         assert remedy in line and len(line.split("the closest are ")[1].split(remedy)[0].split(", ")) == 3, line
-    assert "did you mean 'llama-3.1-8b'?" in refused(capsys, "kernels", "llama-3.1-9b", "--hardware", "H100")
+    assert "did you mean 'llama-3.1-8b'?" in refused(capsys, "kernels", "llama-3.1-8", "--hardware", "H100")
 
 
 def test_heads_of_predictions_are_those_of_their_figures(

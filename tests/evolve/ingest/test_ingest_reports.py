@@ -737,6 +737,8 @@ def test_paths_that_are_no_folder_of_an_experiment(tmp_path: Path) -> None:
     assert "is a file: name the folder that contains it" in refused(path / "vllm.log")
     assert "contains none of exp-config.yaml, profile.yaml" in refused(tmp_path / "empty")
     assert "contains none of" in refused(tmp_path / "new\nline")
+    (tmp_path / "empty" / "bench.json").write_text("{}")
+    assert refused(tmp_path / "empty").endswith(f"an experiment, or recorded requests with --trace {tmp_path}/empty/*.json")
     assert "is a results folder: name the experiment's folder above it" in refused(path / "results")
     assert "cannot be read" in refused(tmp_path / "loop")
     assert "cannot be read" in refused(tmp_path / ("x" * 5000))
@@ -820,7 +822,7 @@ def test_the_gpu_must_be_named(tmp_path: Path) -> None:
     path = build(tmp_path)
     with pytest.raises(InputError, match="no file names the GPU: name it with --hardware"):
         ingest(path, Given())
-    with pytest.raises(InputError, match=r"--hardware H10: is not in the hardware table: did you mean 'H100'\?"):
+    with pytest.raises(InputError, match=r"--hardware H10: is not in the hardware table: the closest are H100, H200, A100;"):
         check_hardware("H10")
     check_hardware(None)
     check_hardware("H100")

@@ -188,6 +188,8 @@ def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.
         (["--trace", "also"], "also: is a folder: name the files in it, as in --trace also/*.csv"),
         (["--trace", "own.csv", "moon.jsonl", "bad.json"], "no request's E2E is known: save the benchmark's result with "
          "--save-detailed, or leave this file out to read the others"),
+        (["--trace", "bad.json", "own.csv", "worse.json", "none.json"], "save the benchmark's result with --save-detailed; nor "
+         "can these be read, worse.json, none.json: leave all 3 out to read the others"),
         (["--trace", "bench.json", "--hardware", "H100"], "bench.json: names no model: give --model"),
         (["--trace", "odd.json", "--hardware", "H100"], "odd.json: was measured on 'me/odd', which is not known: give --model"),
         (["--trace", "own.csv", "--hardware", "H1000", "--model", "llama-2-7b"], "--hardware H1000"),
@@ -199,6 +201,7 @@ def test_what_cannot_be_meant_is_one_line(
 ) -> None:
     files(tmp_path)
     written(tmp_path, "bad.json", {name: values for name, values in BENCHMARK.items() if name != "itls"})
+    written(tmp_path, "worse.json", BENCHMARK | {"ttfts": []})
     written(tmp_path, "odd.json", BENCHMARK | {"model_id": "me/odd"})
     (tmp_path / "also").mkdir()
     (tmp_path / "also" / "own.csv").write_text((tmp_path / "own.csv").read_text())

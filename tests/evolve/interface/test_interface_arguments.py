@@ -85,7 +85,7 @@ def test_what_cannot_be_meant_is_one_line(
             "llama-3.1-8b on H100, TP 1: output_len must be a whole number of tokens, got {'constant': 3}: give",
         ),
         ({"model": "nomodel"}, "model nomodel: is not a known model"),
-        ({"hardware": "H1000"}, "hardware H1000: is not a known GPU: did you mean 'H100'?"),
+        ({"hardware": "H1000"}, "hardware H1000: is not a known GPU: the closest are H100, H200, A100-80;"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_when_it_is_made(given: dict[str, Any], message: str) -> None:

@@ -193,8 +193,10 @@ def test_a_kv_cache_too_small_for_a_step_is_said(kernels: Any) -> None:
     ("args", "message"),
     [
         (("llama-3.1-9b", "--hardware", "H100"),
-         "MODEL llama-3.1-9b: is neither a known model nor a config.json: did you mean 'llama-3.1-8b'?"),
-        (("llama-3.1-8b", "--hardware", "H10"), "--hardware H10: is not a known GPU: did you mean 'H100'?"),
+         "MODEL llama-3.1-9b: is neither a known model nor a config.json: the closest are llama-3.1-8b, llama-3.1-70b, llama-2-7b; "
+         "`evolve list` has all, or keep your own with `evolve model add CONFIG`"),
+        (("llama-3.1-8b", "--hardware", "H10"), "--hardware H10: is not a known GPU: the closest are H100, H200, A100; "
+         "`evolve list` has all, or describe your own as `hardware: {...}` in an experiments file (docs/experiments.md)"),
         (("llama-3.1-8b", "--hardware", "H100-NVL"),
          "--hardware H100-NVL: has no measured kernels: choose one of A100-SXM-80GB, B200-SXM-180GB, H100-SXM-80GB, "
          "H200-SXM-141GB, L40S-48GB, RTX-PRO-6000-96GB"),

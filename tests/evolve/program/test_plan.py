@@ -81,11 +81,11 @@ def test_more_gpus_than_a_server_has_are_mentioned(capsys: pytest.CaptureFixture
         ),
         (
             ["--model", "llama-3.1-8", "--hardware", "H100", "--rate", "2", *LENGTHS],
-            "model llama-3.1-8: is not a known model: did you mean 'llama-3.1-8b'?",
+            "model llama-3.1-8: is not a known model: did you mean 'llama-3.1-8b'? Or keep your own with `evolve model add",
         ),
         (
             ["--model", "llama-3.1-8b", "--hardware", "h100", "--rate", "2", *LENGTHS],
-            "hardware h100: is not a known GPU: did you mean 'H100'?",
+            "hardware h100: is not a known GPU: did you mean 'H100'? Or describe your own as `hardware: {...}` in",
         ),
     ],
 )  # fmt: skip

@@ -21,7 +21,7 @@ from evolve.program import sweep as sweeping
 from evolve.program.axes import parse_axes
 from evolve.program.slo import parse_slo
 from evolve.run.program import load
-from simulator.errors import InputError
+from simulator.errors import OWN_GPU, InputError
 from simulator.experiment.experiment import Engine, Experiment, Stage
 from simulator.replay import Replay, replay
 
@@ -543,8 +543,9 @@ WRONG_AXES = {
     "tp=1:4:0.5": f"--sweep tp=1:4:0.5: must be whole numbers from 1 to 10,000, got '0.5': {FORMS}",
     "max_num_seqs=0": f"--sweep max_num_seqs=0: must be whole numbers from 1 to 1,000,000, got '0': {FORMS}",
     "hardware=": "--sweep hardware=: '' is not in the hardware table: the closest are RTX-PRO-6000-96GB, RTX-PRO-6000, "
-    "RTX PRO 6000; `evolve list` has all",
-    "hardware=H100,H20": "--sweep hardware=H100,H20: 'H20' is not in the hardware table: did you mean 'H200'?",
+    f"RTX PRO 6000; `evolve list` has all, or {OWN_GPU}",
+    "hardware=H100,H20": "--sweep hardware=H100,H20: 'H20' is not in the hardware table: the closest are H200, H100, B200; "
+    f"`evolve list` has all, or {OWN_GPU}",
     "max_num_seq=1": "--sweep max_num_seq=1: 'max_num_seq' cannot be varied: did you mean 'max_num_seqs'?",
 }
 

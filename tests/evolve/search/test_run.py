@@ -331,6 +331,16 @@ def test_config_round_trips() -> None:
         ({"patience": 5}, "c.yaml: unknown key patience: write `search: {patience: ...}`"),
         ({"search.patience": 5}, "c.yaml: unknown key search.patience: write `search: {patience: ...}`"),
         (
+            {"search": {"budget": 5}},
+            "c.yaml: unknown key search.budget: write `budget: ...` at the top of the file",
+        ),
+        ({"data": {"patience": 5}}, "c.yaml: unknown key data.patience: write `search: {patience: ...}`"),
+        ({"data": {"search": {}}}, "c.yaml: unknown key data.search: write `search: ...` at the top of the file"),
+        (
+            {"data": {"files": "mine.yaml"}},
+            "c.yaml: data.files must be a list of names, got 'mine.yaml': write `files: [mine.yaml]`",
+        ),
+        (
             {"search": {"selection": "best"}},
             "c.yaml: search.selection must be one of nsga2, lexicographic, got 'best': choose one",
         ),
