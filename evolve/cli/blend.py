@@ -10,7 +10,7 @@ import click
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options_from
 from evolve.program.blend import CAPS, blend_run, print_blend
-from evolve.report.searched import so_far
+from evolve.report.searched import tell_unfinished
 from evolve.run.folder import open_run
 
 
@@ -34,9 +34,11 @@ def blend(run_path: Path, top: int | None, out: Path | None, as_json: bool, caps
     evolve blend runs/0001 --out blend.py
     evolve blend runs/0001 --top 5 --json
     """
-    result = blend_run(so_far(open_run(run_path)), top, replace(CAPS, **caps), out)
+    run = open_run(run_path)
+    result = blend_run(run, top, replace(CAPS, **caps), out)
     if as_json:
         print_json(result.to_json())
     else:
         print_blend(result)
+    tell_unfinished(run)
     return 0 if result.verdict.ok else 1

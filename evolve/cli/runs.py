@@ -8,7 +8,7 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import Tables, tables_options
-from evolve.report.searched import so_far
+from evolve.report.searched import tell_unfinished
 from evolve.report.views import archive_json, inventory, print_archive, print_inventory
 from evolve.run.folder import RUNS, open_run
 from evolve.search.attribution import attribution, print_attribution
@@ -35,10 +35,11 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Ta
     if tables.files and (by or (grid and pareto)):
         raise InputError(f"--{next(iter(tables.files))} writes the front or the grid: leave out --by, and one of the "
                          "two")  # fmt: skip
-    run = so_far(open_run(run_path))
+    run = open_run(run_path)
     if tables.files:
         tables.write("run", "grid" if grid else "front", run.archive())
         if tables.on_stdout:
+            tell_unfinished(run)
             return 0
     if by:
         result = attribution(run)
@@ -47,6 +48,7 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Ta
         print_json(archive_json(run))
     else:
         print_archive(run, grid, pareto or not grid)
+    tell_unfinished(run)
     return 0
 
 

@@ -69,19 +69,19 @@ def searched(path: Path) -> Searched:
 
     A run whose search has not ended has a warning.
     """
-    run = so_far(open_run(path))
+    run = open_run(path)
     outcomes = run.outcomes()
     if not any(outcome.elite for outcome in outcomes):
         raise InputError(NOT_SCORED.format(path, command("resume", path)))
+    tell_unfinished(run)
     return Searched(run, outcomes)
 
 
-def so_far(run: Run) -> Run:
-    """The run itself, after a warning if its search has not ended: what it has now may not be what it ends with."""
+def tell_unfinished(run: Run) -> None:
+    """Warn if the run's search has not ended: what it has now may not be what it ends with."""
     if not run.ended:
         goes_on = command("resume", run.path)
         warn(f"{run.path}: its search has not ended, so this is what it has until now: `{goes_on}` goes on")
-    return run
 
 
 def champion_of(run: Run, members: Sequence[Elite]) -> Elite | None:
