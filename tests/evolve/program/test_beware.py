@@ -145,6 +145,13 @@ def test_a_fit_says_which_measurements_it_counts_twice(tmp_path: Path, capsys: p
         assert ("fitted on it before" in capsys.readouterr().out) == told
 
 
+def test_a_fit_of_a_search_s_program_says_that_the_search_was_fitted_on_the_run(
+    tiny_run: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evolve("fit", f"{tiny_run}:0", "--experiments", tiny.parent / "data.yaml", "--id", "dense-chat") == 0
+    assert "the program was fitted on it before, so it counts twice" in " ".join(capsys.readouterr().out.split())
+
+
 def test_each_latency_has_its_own_bound_and_nothing_is_learned_from_an_absurd_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
