@@ -43,8 +43,30 @@ def seen(e2e_ms: float | None, itl_ms: float | None, ttft_ms: float | None = Non
     ],
 )
 def test_an_observed_mean_outside_the_widest_interval_is_a_line(observed: Observation | None, said: str) -> None:
-    lines = contradicted(observed, BANDS)
-    assert lines == [] if not said else [said in line for line in lines] == [True]
+    for fitted in (False, True):
+        lines = contradicted(observed, BANDS, "q4", fitted)
+        assert lines == [] if not said else [said in line for line in lines] == [True]
+        # A new run may have drifted; one that was fitted is beyond what the form can say.
+        advice = "no constants of this form explain it" if fitted else "`evolve drift` with `--id q4` says what"
+        assert all(advice in line for line in lines)
+
+
+def test_a_fitted_run_outside_its_own_interval_is_said_to_be_beyond_the_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two runs under the same load, one of which took twice as long: no constants explain both."""
+    plan = tmp_path / "plan.yaml"
+    first, other = (
+        (PLAN + OBSERVED).format(engine="engine: {}", mean=mean).replace("id: plan", f"id: {name}")
+        for name, mean in (("first", 420), ("other", 840))
+    )
+    plan.write_text(first + other.split("experiments:\n")[1])
+    assert evolve("fit", "champion", "--experiments", plan, "--out", tmp_path / "mine.py") == 0
+    capsys.readouterr()
+    assert evolve("predict", tmp_path / "mine.py", "--experiments", plan, "--json") == 0
+    lines = [line for e in json.loads(capsys.readouterr().out)["experiments"] for line in e["warnings"]]
+    assert any("outside the 95% intervals" in line and "no constants of this form explain it" in line for line in lines)
+    assert not any("`evolve drift`" in line for line in lines)
 
 
 @pytest.mark.parametrize(
