@@ -26,6 +26,7 @@ EFFECT = 0.003  # of a change for slopes on a weighted residual, root mean squar
 SETTLING = 10  # steps about the optimum
 SLACK = 0.1  # share by which the objective may jump there
 GAIN = 0.003  # share of the objective below which a step ends the search
+NO_EFFECT = 1e-9  # relative error below which a change of a constant by its size does nothing
 LOST = 10.0  # relative error of a cell of which no request completes
 
 
@@ -90,11 +91,22 @@ def axes_of(slopes: np.ndarray, r: np.ndarray) -> np.ndarray:
     """float64[axes, free]: changes of the constants, in sizes, that all move the residuals about equally far.
 
     A replay jumps whenever two events change places, so slopes over a short way are mostly noise. Constants that can
-    replace each other have to move far, and against each other, for a slope that is more than that.
+    replace each other have to move far, and against each other, for a slope that is more than that. One without any
+    effect has an axis of its own: on an axis of others rounding would move these, and the jumps would be its slope.
     """
-    _, effects, directions = np.linalg.svd(slopes * np.sqrt(huber_weights(r))[:, None], full_matrices=False)
+    idle = idle_of(slopes)
+    weighted = slopes[:, ~idle] * np.sqrt(huber_weights(r))[:, None]
+    _, effects, directions = np.linalg.svd(weighted, full_matrices=False)
     wanted = max(float(np.linalg.norm(r)), EFFECT * np.sqrt(len(r)))
-    return np.asarray(directions * np.minimum(wanted / np.maximum(effects, 1e-12), REACH)[:, None])
+    axes = np.zeros((len(directions), len(idle)))
+    axes[:, ~idle] = directions * np.minimum(wanted / np.maximum(effects, 1e-12), REACH)[:, None]
+    return np.vstack([axes, REACH * np.eye(len(idle))[idle]])
+
+
+def idle_of(slopes: np.ndarray) -> np.ndarray:
+    """bool[free]: which constants have no effect on any residual."""
+    none: np.ndarray = np.linalg.norm(slopes, axis=0) <= NO_EFFECT
+    return none
 
 
 def irregularity(problem: Problem, ratio: np.ndarray) -> float:
@@ -202,8 +214,9 @@ def _step(
     problem: Problem, phi: np.ndarray, slopes: np.ndarray, r: np.ndarray, size: np.ndarray, prior: np.ndarray,
     damping: float,
 ) -> np.ndarray:  # fmt: skip
-    """The constants after a damped step, within their bounds."""
-    free = problem.free
+    """The constants after a damped step, within their bounds. Of those without an effect only the prior decides, and
+    they would else move by what the solver leaves open."""
+    free, idle = problem.free, idle_of(slopes)
     root = np.sqrt(huber_weights(r))
     pull = (prior * problem.tension(phi) * size)[free]
     away = (phi - problem.origin)[free] / size[free]
@@ -212,7 +225,9 @@ def _step(
     a = np.vstack([slopes * root[:, None], np.diag(pull), np.diag(np.sqrt(damping) * norms)])
     b = np.concatenate([-r * root, -pull * away, np.zeros(free.size)])
     low, high = ((bound[free] - phi[free]) / size[free] for bound in (problem.low, problem.high))
-    moved = phi.copy()
-    found = scipy.optimize.lsq_linear(a, b, (low - 1e-12, high + 1e-12)).x
+    moved, found = phi.copy(), np.where(pull > 0.0, -away / (1.0 + damping), 0.0)
+    if not idle.all():
+        ends = low[~idle] - 1e-12, high[~idle] + 1e-12
+        found[~idle] = scipy.optimize.lsq_linear(a[:, ~idle], b, ends).x
     moved[free] = np.clip(phi[free] + found * size[free], problem.low[free], problem.high[free])
     return moved

@@ -58,7 +58,9 @@ SWEEP = (
     number("likely_holds_up_to_rps", "the highest rate up to that one that is `likely`; missing: none"),
     flag("narrow", "whether the intervals at that one may be too narrow, as `warnings` say; missing: no rates"),
     whole("needed_gpus", "GPUs that the load of `--load` needs of its engine settings; missing: no load, or none do"),
-    whole("needed_gpus_likely", "the same at the highest rate that is `likely`"),
+    whole(
+        "needed_gpus_likely", "the same at the highest rate that is `likely`, over the whole run, not in every stage"
+    ),
     whole(
         "needed_gpus_every_stage",
         "GPUs with which everything holds in every stage, too; missing: one stage, no load, or none do",

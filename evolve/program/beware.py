@@ -197,8 +197,9 @@ def hurried(experiment: Experiment, own: Experiment) -> list[str]:
             "in truth queues grow longer in them"]  # fmt: skip
 
 
-def contradicted(observed: Observation | None, intervals: Intervals) -> list[str]:
-    """A line if an observed mean lies outside the widest interval of its latency."""
+def contradicted(observed: Observation | None, intervals: Intervals, ident: str, fitted: bool) -> list[str]:
+    """A line if an observed mean lies outside the widest interval of its latency. ident: of the run; fitted: the
+    program was fitted on it, or on a part of it."""
     beyond = []
     for name in MEANS:
         mean = figure_of(observed, name) if observed else None
@@ -207,8 +208,13 @@ def contradicted(observed: Observation | None, intervals: Intervals) -> list[str
             beyond.append(f"{name.upper()} {mean:.4g} ms, not {low:.4g} to {high:.4g}")
     if not beyond:
         return []
-    return [f"observed means lie outside the {LEVELS[-1]:.0%} intervals ({'; '.join(beyond)}): `evolve drift` says "
-            "what differs, and `evolve fit` adapts the program"]  # fmt: skip
+    remedy = f"`evolve drift` with `--id {ident}` says what differs, and `evolve fit` adapts the program"
+    if fitted:
+        remedy = (
+            "it was fitted, so unless that is chance, as of one mean in twenty, no constants of this form explain it "
+            "together with the other fitted runs: see whether its settings differ from theirs, or try another form"
+        )
+    return [f"observed means lie outside the {LEVELS[-1]:.0%} intervals ({'; '.join(beyond)}): {remedy}"]
 
 
 def farther_than_held_out(far: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -39,6 +39,7 @@ from evolve.program.drift_tests import (
     StageResidual,
     blind,
     channel_tests,
+    far_off,
     least_shifts_pct,
 )
 from evolve.program.measurements import refuse_absurd, why_none_completes
@@ -84,7 +85,8 @@ class Drift:
     """Whether a program of this name and key drifted from the runs `used`.
 
     left_out: by id of a run, why it was not used. scale: of a Yardstick, what residuals are divided by;
-    freedom: its degrees of freedom. refits: none if there is no drift. undecided: what these runs cannot show.
+    freedom: its degrees of freedom. refits: none if there is no drift. undecided: what these runs cannot show. alone:
+    where no drift is found, the runs that are far off all the same (`drift_tests.far_off`), unless all of them are.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Drift:
     refits: tuple[Refit, ...]
     verdict: str
     undecided: tuple[str, ...]
+    alone: Mapping[str, Mapping[str, float]]
 
     @property
     def drifted(self) -> bool:
@@ -135,6 +138,7 @@ class Drift:
             "left_out": dict(self.left_out),
             "least_shift_pct": self.least_shift_pct,
             "undecided": list(self.undecided),
+            "alone": {ident: dict(pct) for ident, pct in self.alone.items()},
             "tests": [asdict(t) for t in self.tests],
             "refits": [asdict(r) | {"enough": r.enough} for r in self.refits],
             "residuals": [asdict(r) for r in self.residuals],
@@ -175,6 +179,9 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     tests = channel_tests(residuals, measure.freedom)
     refits = _refits(program, check) if any(t.rejects for t in tests) else ()
     found = verdict(tests, refits)
+    if found == NONE and (not tests or blind(residuals, tests)):
+        found = CANNOT_TELL
+    far = far_off(residuals, measure.freedom) if found == NONE else {}
     return Drift(
         name=source.name,
         key=key(program),
@@ -186,8 +193,9 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
         residuals=residuals,
         tests=tests,
         refits=refits,
-        verdict=CANNOT_TELL if found == NONE and (not tests or blind(residuals, tests)) else found,
+        verdict=found,
         undecided=tuple(_undecided(residuals, tests, CHAMPION in (source.name, source.record.fitted_from))),
+        alone=far if len(far) < len(runs) else {},
     )
 
 

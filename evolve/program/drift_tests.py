@@ -12,6 +12,7 @@ import scipy
 LEVEL = 0.01  # of all tests together (Bonferroni): the most false alarms
 PACE, FIRST = CHANNELS = "pace", "ttft"  # ITL, or E2E without one; TTFT
 NAMES = {PACE: "pace", FIRST: "TTFT"}
+ALONE = 0.05  # level of a run's own test: what lies outside the 95 % intervals of `evolve predict`
 BLIND_PCT = 100.0  # a shift that runs must show for their silence to mean anything: times that double
 
 
@@ -39,6 +40,11 @@ class StageResidual:
         itl = self.z("itl")
         return self.z("e2e") if itl is None else itl
 
+    def pct_of_channel(self, channel: str) -> float | None:
+        """The residual of a channel in percent, not standardised."""
+        ratio = self.log_ratio["ttft" if channel == FIRST else "e2e" if self.z("itl") is None else "itl"]
+        return None if ratio is None else 100.0 * ratio
+
     def scale_of_channel(self, channel: str) -> float | None:
         """How far off that residual may be, before it is standardised."""
         name = "ttft" if channel == FIRST else "e2e" if self.z("itl") is None else "itl"
@@ -62,6 +68,19 @@ def channel_tests(residuals: Sequence[StageResidual], freedom: int) -> tuple[Cha
     """The tests that these residuals allow, each at its share of LEVEL."""
     parts = [part for channel in CHANNELS for part in _statistics(residuals, channel, freedom)]
     return tuple(ChannelTest(*part, rejects=bool(part[-1] < LEVEL / len(parts))) for part in parts)
+
+
+def far_off(residuals: Sequence[StageResidual], freedom: int) -> dict[str, dict[str, float]]:
+    """The runs that are far off by themselves: by id and channel, the mean residual in percent, where a test of this
+    run's shift alone rejects at ALONE."""
+    runs: dict[str, dict[str, float]] = {}
+    for ident in dict.fromkeys(r.experiment for r in residuals):
+        own = [r for r in residuals if r.experiment == ident]
+        for test in channel_tests(own, freedom):
+            if test.kind == "shift" and test.p < ALONE:
+                known = [pct for r in own if (pct := r.pct_of_channel(test.channel)) is not None]
+                runs.setdefault(ident, {})[test.channel] = float(np.mean(known))
+    return runs
 
 
 def least_shift(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest], channel: str) -> float | None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from evaluator.score import MEANS
 from evolve.program.drift import BOTH, Drift
-from evolve.program.drift_tests import LEVEL, NAMES, ChannelTest
+from evolve.program.drift_tests import ALONE, LEVEL, NAMES, ChannelTest
 from evolve.program.yardstick import IN_SAMPLE
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number, row
-from evolve.terminal import suggest
+from evolve.terminal import command, suggest
 
 MOST_PCT = 1000  # a larger shift is only called so
 LEGEND = f"""\
@@ -41,10 +41,24 @@ def print_drift(result: Drift, file: str) -> None:
     if result.verdict == BOTH:
         prose("- Constants before the queue are named even if TTFT is as predicted: it contains steps, and with the "
               "recalibrated ones it would be off.")  # fmt: skip
+    if result.alone:
+        prose(f"- {_alone(result, file)}")
     where = f"{counted(len(result.used), 'run')}, {counted(len(result.residuals), 'load stage')}"
     prose(f"{result.name}: {result.verdict} ({where})", "bold")
     if following := result.next_command(file):
         suggest(following)
+
+
+def _alone(result: Drift, file: str) -> str:
+    """That these runs are far off by themselves while the others are not, and how to look at them alone."""
+    runs = [
+        f"{ident} ({', '.join(f'{NAMES[channel]} {number(pct, 1)} %' for channel, pct in of_run.items())})"
+        for ident, of_run in result.alone.items()
+    ]
+    again = command("drift", result.name, "--experiments", file, "--id", ",".join(result.alone))
+    return (f"Farther off than {100.0 * (1.0 - ALONE):g} % of held-out runs, taken alone: {', '.join(runs)}. Among "
+            f"{counted(len(result.used), 'run')} that is not enough for a drift of all: `{again}` tests "
+            f"{'it' if len(runs) == 1 else 'them'} without the others.")  # fmt: skip
 
 
 def _percent(pct: float) -> str:

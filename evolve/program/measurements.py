@@ -9,6 +9,7 @@ from evaluator.intervals import figure_of, waiting_share
 from evaluator.known import datasheet
 from evaluator.score import ALL_GIVE_UP, ALL_REFUSED, MEANS, SCORE_SEEDS, Prediction, predictions, score_set
 from evolve.run.records import Record
+from evolve.run.use import known_before
 from simulator.errors import InputError
 from simulator.experiment.experiment import CLEAN, Experiment
 from simulator.experiment.workload import output_lengths
@@ -107,12 +108,13 @@ def counted_twice(experiments: Sequence[Experiment]) -> dict[str, tuple[str, ...
 def counted_before(
     record: Record | None, experiments: Sequence[Experiment], fitted: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """By id, a line for each experiment that the program of this record was fitted on before, unless the constants that
-    are `fitted` now, by `method.name`, were all held then."""
+    """By id, a line for each experiment that the program of this record was fitted on before, or on a part of, unless
+    the constants that are `fitted` now, by `method.name`, were all held then."""
     held = {name for name, c in ((record and record.constants) or {}).items() if c.held}
-    known = set(record.all_measured.values()) if record and not held.issuperset(fitted) else set()
+    if held.issuperset(fitted):
+        return {}
     line = "the program was fitted on it before, so it counts twice; standard errors are too small: fit new runs alone"
-    return {e.id: (line,) for e in experiments if (digest := measurement_digest(e)) is not None and digest in known}
+    return {e.id: (line,) for e in experiments if known_before(record, e)}
 
 
 def requests_of(prediction: Prediction) -> int:

@@ -119,8 +119,8 @@ def _with_intervals(
     by_figure = scales(trust.residuals(which))
     intervals = prediction_intervals(prediction, doubt, by_figure)
     lines = list(forecast.warnings)
-    if not forecast.fitted_share and e.quality == CLEAN:  # what is advised needs a clean run
-        lines += contradicted(forecast.summary.observed, intervals)
+    if e.quality == CLEAN:  # what is advised needs a clean run
+        lines += contradicted(forecast.summary.observed, intervals, e.id, bool(forecast.fitted_share))
     if not by_figure:
         lines.append(f"no interval: no held-out run of its kind ({which}) is known: validate with all kinds of folds")
     if intervals:

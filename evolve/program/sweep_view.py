@@ -45,6 +45,7 @@ BUSIEST = "The load is the mean over the stages, of which the busiest may have m
 BY_SEED = "By seed: up to where all holds under each arrival seed alone"
 RECORDED = " (-: a trace, the same under every seed)"
 LIKELY = "80 % sure: up to where all holds at the upper ends of the 80 % intervals, too"
+WHOLE = ', over the whole run: stages have no intervals, so "every stage" may need more GPUs'
 NARROW = "; ?: these may be too narrow, for the reasons below"
 NO_LIKELY = "Latencies have intervals in `evolve predict` without --sweep"
 NO_LIMITS = "Without --slo only a queue that grows is too much, however long requests take"
@@ -116,7 +117,9 @@ def _capacity(result: Sweep) -> Table:
         rows = [_served(result, block) for block in blocks]
         return Table.of("What each deployment serves, in requests/s", heads, rows)
     heads = heads.replace("GPUs", "GPUs each", 1).replace("up to", "at least")
-    heads += "|>replicas|>GPUs" + "|>every stage|>its GPUs" * result.staged + "|>GPUs, 80 % sure" * result.intervals
+    scope = ", whole run" * result.staged  # the columns before it are of every stage, and may be larger
+    heads += "|>replicas|>GPUs" + "|>every stage|>its GPUs" * result.staged
+    heads += f"|>GPUs 80 % sure{scope}" * result.intervals
     rows = [[*_served(result, block), *_needed(result, block)] for block in blocks]
     return Table.of(f"What {rate_figure(result.load_rps)} requests/s need", heads, rows)
 
@@ -150,7 +153,8 @@ def _needed(result: Sweep, block: Block) -> list[str]:
 
 def _capacity_legend(result: Sweep) -> str:
     unsaid = [_words(limit.name) for limit in result.limits if limit.figure not in STATISTICS]
-    likely = LIKELY + f" ({', '.join(unsaid)}: as predicted, without an interval)" * bool(unsaid)
+    likely = f"{LIKELY}{WHOLE * result.staged}"
+    likely += f" ({', '.join(unsaid)}: as predicted, without an interval)" * bool(unsaid)
     knees = [knee for block in result.blocks if (knee := block.knee)]
     texts = [
         *([SHARES] if result.load_rps else [CAPACITY]),

@@ -83,7 +83,7 @@ class Record:
     experiments of a fit per model; simulated: ids of experiments, among these and those fitted before, whose times are
     a simulation's; steps: what was fitted first; found: of the shipped champion; run: path of the run
     that the program is from; proposal: its proposal there; sound: False if the run found that it contradicts a
-    datasheet or a measured kernel, and if a fit that started from such a program does, too.
+    datasheet or a measured kernel, or the fit, unless the program that it started from did so and nobody had judged it.
     """
 
     engine: str

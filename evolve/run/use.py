@@ -50,6 +50,11 @@ def fitted_by_predecessor(record: Record | None, e: Experiment) -> bool:
     return measurement_digest(e) in digests or (e.id in record.measured_before and record.measured_before[e.id] is None)
 
 
+def known_before(record: Record | None, e: Experiment) -> bool:
+    """Whether the program, or one that it was fitted from, was fitted on the experiment or on a part of it."""
+    return bool(fitted_share(record, e)) or fitted_by_predecessor(record, e)
+
+
 def exactly(share: float | None) -> bool | None:
     """Whether a program was fitted on an experiment of which it was fitted on this share; None for a part of it, and
     where that is not known."""

@@ -12,11 +12,13 @@ from evaluator.experiments import bundled_experiments
 from evaluator.fit.cells import cells_of, replayed_ms, standard_errors_ms
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.meanfield import BIN_COMPUTED, BIN_SHARE, BIN_UNCACHED, MOST_BINS, OUTPUT, SHORTEST, SPAN
+from evaluator.fit.per_model import fit_scoped
 from evaluator.fit.problem import problem_of, with_slopes
 from evaluator.fit.replayed import clusters_of, irregularity, observations, residuals
-from evaluator.fit.uncertainty import LEAST_CLUSTERS
+from evaluator.fit.uncertainty import LEAST_CLUSTERS, certainties
 from evaluator.metrics import observe_all, run_means_ms
 from evaluator.requests import singles
+from evolve.run.program import load
 from simulator.experiment.distribution import Distribution
 from simulator.experiment.experiment import Arrival, Experiment, Stage, Workload
 from simulator.experiment.observations import measured
@@ -112,6 +114,25 @@ def test_a_trace_of_bursts_is_fitted_by_replays() -> None:
     assert squares[1] < 0.5 * squares[0]
     base = by_replays.program.theta[0]
     assert base == pytest.approx(4000.0, rel=0.05)  # 200 us: some three standard errors
+
+
+# Constants of the champion that only mixtures of experts, fp8, penalties and several GPUs show.
+UNSHOWN = {"kernel_moe", "kernel_moe_quantized", "is_moe", "tp_log2"}
+UNSHOWN |= {"kv_decode_sum_is_fp8", "kv_decode_sum_repetition_penalty"}
+
+
+def test_a_fit_by_replays_leaves_what_no_run_shows_as_it_was() -> None:
+    """Rounding would move others along with such a constant, and the jumps of the replay would count as its slopes."""
+    champion = load("champion").complete
+    e = traced(*drawn(20), 1.05 + 0.03 * np.random.default_rng(1).standard_normal(2400))
+    problem = problem_of(champion, fit_set([e]), fitted_before=True)
+    fitted = fit_scoped(problem)
+    before, after = (
+        {c.name: c.value for f in program.functions for c in f.constants} for program in (champion, fitted.programs[0])
+    )
+    assert after["gemm"] != before["gemm"]
+    assert {name: after[name] for name in UNSHOWN} == {name: before[name] for name in UNSHOWN}
+    assert {c.name for c in certainties(problem, fitted.phi) if np.isinf(c.standard_error)} == UNSHOWN
 
 
 def test_cells_hold_the_means_of_their_requests_and_show_their_noise(calm: Experiment) -> None:

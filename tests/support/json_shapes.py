@@ -119,7 +119,9 @@ def samples(home: Path, quick: bool = False) -> dict[str, list[Any]]:
     found["fit"] = [printed("fit", "floor", "--experiments", data, "--out", program, "--json")]
     printed("fit", program, "--experiments", data, "--out", home / "again.py", "--json")
     found["fit"].append(printed("fit", home / "again.py", "--experiments", data, "--json"))
-    found["fit --learning-curve"] = [printed("fit", "floor", "--experiments", data, "--learning-curve", "--json")]
+    found["fit --learning-curve"] = [
+        printed("fit", name, "--experiments", data, "--learning-curve", "--json") for name in ("floor", program)
+    ]
     found["show"] = [printed("show", name, "--json") for name in (program, f"{run}:0", "champion", "threshold")]
     if not quick:
         found["show, of a refused idea"] = [printed("show", refused, "--json")]

@@ -102,8 +102,7 @@ def calibrate(
         program = first.fit.start  # the form that is fitted, which may have one more constant
     pool = pool or Here(Line(quiet=True))
     tries = _tries(source, problem, settings.methods, score, pool)
-    best = min(tries, key=lambda t: t.fit.loss)
-    best, start = _from_elsewhere(source, problem, best, score, pool)
+    best, start = _from_elsewhere(source, problem, _best(tries), score, pool)
     trust, no_trust = _trust(source, data, best, settings, pool)
     certainty = certainties(best.fit.problem, best.fit.phi)
     old = known_constants(source.record, source.complete)
@@ -136,6 +135,21 @@ def calibrate(
         no_trust=no_trust,
         later=_errors_later(later, best, data),
     )
+
+
+def usual_fit(source: Source, data: FitSet, score: ScoreSet) -> Program:
+    """The program that `evolve fit` makes of the source on these runs without options, for all models.
+
+    Raises InputError if no constants make the program usable.
+    """
+    settings, here = Settings(), Here(Line(quiet=True))
+    problem, _ = _problem(source.complete, data, source.fitted_before, settings)
+    best = _best(_tries(source, problem, settings.methods, score, here))
+    return _from_elsewhere(source, problem, best, score, here)[0].fit.programs[0]
+
+
+def _best(tries: Sequence[Try]) -> Try:
+    return min(tries, key=lambda t: t.fit.loss)
 
 
 def _errors_later(

@@ -3,12 +3,15 @@
 Each model is left out in turn; of a single model, each run. The constants are fitted to seeded random choices of the
 other runs, and predict those left out by replay. The form of the program stays, so a curve says how many runs its
 constants need, and not how many a search for a form needs.
+
+The fits are those of `evolve fit`, which start from the program's own constants and stay near those that a fit gave it.
+Where these may come from the runs at hand they would leak, so there the fits forget them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from math import comb
 from statistics import median
@@ -24,15 +27,16 @@ from evaluator.transfer import fitted_without, left_out
 from evolve import __version__
 from evolve.pool.pool import Pool
 from evolve.pool.process import Call, parcel_of
+from evolve.program.fit.calibrate import usual_fit
 from evolve.program.measurements import refuse_absurd
 from evolve.report.printing import note, prose, show
 from evolve.report.table import Table, counted, number, row
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.program import Source
+from evolve.run.use import known_before
 from simulator.errors import InputError
 from simulator.experiment.experiment import Experiment
 from simulator.json import JsonObject
-from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.stream import stream
 
@@ -63,7 +67,8 @@ class LearningCurve:
     """The learning curve of a program of this name and key.
 
     left_out: what is left out in turn, `model` or `run`; groups: the ids of the runs that are, by its name. least,
-    most: how many runs are not left out. points: by the number of fitted runs, all of them last.
+    most: how many runs are not left out. fitted_before: the ids of the runs that the program, or one that it was fitted
+    from, was fitted on; None where that is not known. points: by the number of fitted runs, all of them last.
     """
 
     name: str
@@ -73,7 +78,13 @@ class LearningCurve:
     groups: Mapping[str, tuple[str, ...]]
     least: int
     most: int
+    fitted_before: tuple[str, ...] | None
     points: tuple[Point, ...]
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the fits forget the start values, which may come from the runs that they leave out."""
+        return self.fitted_before is None or bool(self.fitted_before)
 
     def to_json(self) -> JsonObject:
         return {
@@ -87,6 +98,8 @@ class LearningCurve:
             "least": self.least,
             "most": self.most,
             "draws": DRAWS,
+            "fitted_before": None if self.fitted_before is None else list(self.fitted_before),
+            "start_values": "forgotten" if self.forgets else "kept",
             "points": [asdict(point) for point in self.points],
         }
 
@@ -117,9 +130,9 @@ def learning_curve(source: Source, experiments: Sequence[Experiment], pool: Pool
     names = models if by == "model" else [e.id for e in fitted]
     groups = left_out(names)
     tasks = list(_tasks(groups, len(fitted)))
-    errors = _carried_out(source.complete, fitted, tasks, pool)
     rest = [len(fitted) - len(group) for group in groups]
-    return LearningCurve(
+    known = None if source.record is None else tuple(e.id for e in fitted if known_before(source.record, e))
+    curve = LearningCurve(
         name=source.name,
         key=key(source.complete),
         data=data_hash(fitted),
@@ -127,8 +140,11 @@ def learning_curve(source: Source, experiments: Sequence[Experiment], pool: Pool
         groups={names[group[0]]: tuple(fitted[i].id for i in group) for group in groups},
         least=min(rest),
         most=max(rest),
-        points=tuple(_points(tasks, errors, fitted)),
+        fitted_before=known,
+        points=(),
     )
+    errors = _carried_out(source, curve.forgets, fitted, tasks, pool)
+    return replace(curve, points=tuple(_points(tasks, errors, fitted)))
 
 
 def choices(runs: Sequence[int], count: int, fold: int) -> list[tuple[int, ...]]:
@@ -156,21 +172,23 @@ def _tasks(groups: Sequence[Sequence[int]], total: int) -> Iterator[_Task]:
 
 
 def _carried_out(
-    program: Program, fitted: Sequence[Experiment], tasks: Sequence[_Task], pool: Pool
+    source: Source, forget: bool, fitted: Sequence[Experiment], tasks: Sequence[_Task], pool: Pool
 ) -> list[list[Errors]]:
     """The errors of every task. The data go to the workers once."""
     pool.line.show(f"{counted(len(fitted), 'run')} are prepared for {counted(len(tasks), 'fit')} ...")
-    data = parcel_of(program, fit_set(fitted), score_set(fitted))
+    data = parcel_of(source, forget, fit_set(fitted), score_set(fitted))
     return pool.all_of([Call(_errors, (task,), parcel=data) for task in tasks], "fits")
 
 
-_Data = tuple[Program, FitSet, ScoreSet]
+_Data = tuple[Source, bool, FitSet, ScoreSet]
 
 
 def _errors(prepared: _Data, task: _Task) -> list[Errors]:
     """The errors on the runs that a task leaves out, of which nothing enters the fit."""
-    program, data, score = prepared
-    return error_rows(fitted_without(program, data.subset(task.fitted)), score.subset(task.held))
+    source, forget, data, score = prepared
+    train, of_train = data.subset(task.fitted), score.subset(task.fitted)
+    program = fitted_without(source.complete, train) if forget else usual_fit(source, train, of_train)
+    return error_rows(program, score.subset(task.held))
 
 
 def _points(
@@ -209,7 +227,21 @@ def print_curve(curve: LearningCurve) -> None:
     lost = sum(p.without for p in curve.points)
     if lost:
         prose(f"- In {counted(lost, 'prediction')} no request completes: no figure has these.")
+    prose(f"- {_of_start_values(curve)}")
     prose(
         "- Every error is of a run that its fit had not seen. The form of the program is the same in all fits: if it "
         "was chosen with these runs in sight, the curve shows what its constants need, not what finding it needed."
     )
+
+
+def _of_start_values(curve: LearningCurve) -> str:
+    """Whether the fits forget the program's own constants, and why."""
+    if not curve.forgets:
+        return (f"The fits are those of `evolve fit`, and stay near the constants of {curve.name}, which was fitted on "
+                "none of these runs.")  # fmt: skip
+    why = f"what {curve.name} was fitted on is not known"
+    if curve.fitted_before:
+        total = sum(map(len, curve.groups.values()))
+        why = f"{curve.name} was fitted on {len(curve.fitted_before)} of these {total} runs"
+    return (f"The fits forget the program's own constants, because {why}: they know nothing of what their runs do not "
+            "show. `evolve fit` does not forget.")  # fmt: skip

@@ -199,7 +199,7 @@ def save(
             constants=_constants([certainties[j] for j in group.index], old),
             fitted_with=None if shared else tuple(e.id for e in data.experiments),
             steps=first.record() if first else None,
-            sound=source.record is None or source.record.sound or consistent(best.fit.programs[i]),
+            sound=_sound(source, best.fit.programs[i]),
         )
         if path is not None:
             try:
@@ -212,6 +212,13 @@ def save(
         model, ids = None if shared else best.fit.models[i], tuple(e.id for e in members)
         programs.append(FittedProgram(model, ids, text, str(path) if path else None, kept.cautions))
     return tuple(programs)
+
+
+def _sound(source: Source, fitted: Program) -> bool:
+    """False if the fitted program contradicts datasheets or measured kernels, unless the source does so, too, and was
+    not found to: a form by hand may be of one deployment alone, and nobody has judged it."""
+    found_unsound = source.record is not None and not source.record.sound
+    return consistent(fitted) or not (found_unsound or consistent(source.complete))
 
 
 def _constants(certainties: Sequence[Certainty], old: Known | None) -> dict[str, ConstantRecord]:

@@ -200,7 +200,7 @@ def test_the_best_seed_of_the_search_is_a_known_answer_on_the_runs_that_it_was_f
 
 def curve(*means: tuple[int | None, float | None]) -> LearningCurve:
     points = [Point(runs, 1, 1, 0, {}, {"e2e": error}, None) for runs, error in means]
-    return LearningCurve("p", "k", "d", "model", {}, 7, 9, tuple(points))
+    return LearningCurve("p", "k", "d", "model", {}, 7, 9, None, tuple(points))
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,30 @@ def seen(e2e_ms: float | None, itl_ms: float | None, ttft_ms: float | None = Non
     ],
 )
 def test_an_observed_mean_outside_the_widest_interval_is_a_line(observed: Observation | None, said: str) -> None:
-    lines = contradicted(observed, BANDS)
-    assert lines == [] if not said else [said in line for line in lines] == [True]
+    for fitted in (False, True):
+        lines = contradicted(observed, BANDS, "q4", fitted)
+        assert lines == [] if not said else [said in line for line in lines] == [True]
+        # A new run may have drifted; one that was fitted is beyond what the form can say.
+        advice = "no constants of this form explain it" if fitted else "`evolve drift` with `--id q4` says what"
+        assert all(advice in line for line in lines)
+
+
+def test_a_fitted_run_outside_its_own_interval_is_said_to_be_beyond_the_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two runs under the same load, one of which took twice as long: no constants explain both."""
+    plan = tmp_path / "plan.yaml"
+    first, other = (
+        (PLAN + OBSERVED).format(engine="engine: {}", mean=mean).replace("id: plan", f"id: {name}")
+        for name, mean in (("first", 420), ("other", 840))
+    )
+    plan.write_text(first + other.split("experiments:\n")[1])
+    assert evolve("fit", "champion", "--experiments", plan, "--out", tmp_path / "mine.py") == 0
+    capsys.readouterr()
+    assert evolve("predict", tmp_path / "mine.py", "--experiments", plan, "--json") == 0
+    lines = [line for e in json.loads(capsys.readouterr().out)["experiments"] for line in e["warnings"]]
+    assert any("outside the 95% intervals" in line and "no constants of this form explain it" in line for line in lines)
+    assert not any("`evolve drift`" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +165,13 @@ def test_a_fit_says_which_measurements_it_counts_twice(tmp_path: Path, capsys: p
         capsys.readouterr()
         assert evolve("fit", tmp_path / "alpha.py", "--experiments", plan, "--only", only) == 0
         assert ("fitted on it before" in capsys.readouterr().out) == told
+
+
+def test_a_fit_of_a_search_s_program_says_that_the_search_was_fitted_on_the_run(
+    tiny_run: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evolve("fit", f"{tiny_run}:0", "--experiments", tiny.parent / "data.yaml", "--id", "dense-chat") == 0
+    assert "the program was fitted on it before, so it counts twice" in " ".join(capsys.readouterr().out.split())
 
 
 def test_each_latency_has_its_own_bound_and_nothing_is_learned_from_an_absurd_one(

@@ -100,6 +100,23 @@ def test_the_table_marks_what_holds_over_the_whole_run_only(tmp_path: Path, caps
     assert "*" not in easy and "but not in every stage" not in easy
 
 
+def test_the_gpus_that_are_80_sure_are_called_those_of_the_whole_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every stage may need more; with one stage there is nothing to tell apart."""
+
+    def text(*stages: tuple[float, float]) -> str:
+        args = asked(tmp_path, "itl_mean=1s", stages)
+        assert evolve("predict", "champion", *args, "--seeds", 1) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    several = text((70.0, 10.0), (80.0, 10.0))
+    assert "every stage its GPUs GPUs 80 % sure, whole run" in several
+    assert "80 % intervals, too, over the whole run: stages have no intervals" in several
+    one = text((70.0, 10.0))
+    assert "replicas GPUs GPUs 80 % sure" in one and "whole run" not in one
+
+
 def test_each_number_of_replicas_is_replayed_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,6 +104,24 @@ def test_a_champion_that_is_not_sound_says_so_wherever_it_goes(run: Run, monkeyp
     assert said in run("predict", "unsound.py", *of_data)[0] and said not in run("predict", "sound.py", *of_data)[0]
     # Nobody has judged a form by hand, and a fit does not either.
     assert said not in run("fit", "linear", *of_data, "--out", "by_hand.py")[0]
+
+
+def test_a_fit_that_leads_to_constants_that_no_gpu_has_says_so_wherever_its_program_goes(run: Run) -> None:
+    """Of an engine half as fast: the champion is sound, and its constants from these runs are not. A form that
+    contradicted kernels before is not judged."""
+    text = Path("data.yaml").read_text()
+    slow = re.sub(r"(mean|p90|p99): ([\d.]+)", lambda figure: f"{figure[1]}: {2.0 * float(figure[2])}", text)
+    Path("slow.yaml").write_text(slow)
+    of_data = "--experiments", "slow.yaml", "--id", "dense-chat,dense-code"
+    said = "the program contradicts a datasheet or measured kernels"
+    out, _ = run("fit", "champion", *of_data, "--out", "slow.py")
+    assert f"Caution: {said}" in out and "evolve emit" not in out
+    assert json.loads(Path("slow.json").read_text())["sound"] is False
+    assert said in run("predict", "slow.py", *of_data)[0]
+    assert said in run("emit", "slow.py", *of_data, "--out", "go")[1]
+    assert f"**Before you use it**: {said}" in " ".join(Path("go/INTEGRATION.md").read_text().split())
+    assert said not in run("fit", "floor", *of_data)[0]
+    assert said not in run("fit", "champion", "--experiments", "data.yaml", "--id", "dense-chat")[0]
 
 
 def test_a_sound_champion_has_no_such_caution(run: Run) -> None:

@@ -21,7 +21,7 @@ from evaluator.intervals import scales
 from evaluator.score import predictions, score_set
 from evolve.cli import run_command
 from evolve.program.drift import ALPHA, BETA, BOTH, FORM, NONE, Refit, drift, verdict
-from evolve.program.drift_tests import LEVEL, ChannelTest, StageResidual, channel_tests, least_shift
+from evolve.program.drift_tests import LEVEL, ChannelTest, StageResidual, channel_tests, far_off, least_shift
 from evolve.run.program import load
 from evolve.run.trust import trust_of
 from simulator.experiment.experiment import Observation
@@ -83,6 +83,32 @@ def test_normal_errors_of_a_scale_that_is_estimated_are_called_a_drift_no_more_o
 def test_errors_of_held_out_runs_are_no_drift() -> None:
     """Each model off as a held-out run of the champion was, judged by the others."""
     assert drift_power.false_alarms(500, 4) <= 2.0 * LEVEL
+
+
+def test_a_run_that_is_far_off_by_itself_is_named_where_all_together_are_no_drift(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three runs as the champion has them, one with steps an eighth slower, which `--id` then looks at alone."""
+    assert far_off([residual("a", 0, 0.0, 2.2), replace(residual("a", 0, 0.0, 0.1), experiment="other")], 15) == {
+        "run": {"pace": pytest.approx(220.0)}
+    }
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / "one.yaml"
+    data.write_text(tiny_world.DATA)
+    ours = {p.experiment: p for p in predictions(load("champion").complete, score_set(load_experiments(data)))}
+    document = yaml.safe_load(tiny_world.DATA)
+    for entry in document["experiments"]:
+        p, factor = ours[entry["id"]].predicted, 1.11 if entry["id"] == "dense-code" else 1.0
+        assert p.summary
+        entry["observed"] = {"summary": slow(p.summary, factor), "stages": [slow(s, factor) for s in p.stages]}
+    data.write_text(yaml.safe_dump(document))
+    assert run_command(["drift", "champion", "--experiments", "one.yaml"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Farther off than 95 % of held-out runs, taken alone: dense-code (pace +10.4 %)." in out
+    again = "evolve drift champion --experiments one.yaml --id dense-code"
+    assert f"Among 3 runs that is not enough for a drift of all: `{again}` tests it without the others." in out
+    run_command([*shlex.split(again)[1:], "--json"])
+    assert json.loads(capsys.readouterr().out)["alone"] == {}
 
 
 def test_the_verdict_is_the_least_refit_that_is_enough() -> None:
@@ -185,10 +211,10 @@ def test_the_command_that_follows_a_drift_brings_the_program_back(
     assert "recalibrated.py: no drift found" in capsys.readouterr().out
 
 
-def slow(o: Observation) -> dict[str, Any]:
-    """The observation with steps a quarter slower, as an experiments file has it."""
-    return {"e2e_ms": {"mean": 1.25 * (o.e2e_ms.mean or 0.0)}, "ttft_ms": {"mean": o.ttft_ms.mean},
-            "itl_mean_ms": 1.25 * (o.itl_ms.mean or 0.0)}  # fmt: skip
+def slow(o: Observation, factor: float = 1.25) -> dict[str, Any]:
+    """The observation with steps slower by this factor, as an experiments file has it."""
+    return {"e2e_ms": {"mean": factor * (o.e2e_ms.mean or 0.0)}, "ttft_ms": {"mean": o.ttft_ms.mean},
+            "itl_mean_ms": factor * (o.itl_ms.mean or 0.0)}  # fmt: skip
 
 
 def test_what_cannot_be_compared_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

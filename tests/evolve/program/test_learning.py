@@ -15,8 +15,11 @@ from evaluator.experiments import load_experiments
 from evaluator.fit.fit import fit, fit_set
 from evaluator.score import error_rows, score_set
 from evolve.cli import run_command
+from evolve.program.fit.calibrate import calibrate
 from evolve.program.fit.learning import DRAWS, choices
 from evolve.run.program import load
+from simulator.language.complete import complete
+from simulator.language.parse import parse
 
 SEVEN = "llama-2-7b-tp1-codegen,llama-2-7b-tp1-roleplay,llama-2-7b-tp1-general"
 
@@ -83,6 +86,41 @@ def test_what_no_fitted_run_shows_is_not_remembered_from_the_start_values(
         path.write_text(EXPERTS.format(weights=1.5, experts=experts))
         points += curve(capsys, path, "--experiments", data)["points"]
     assert points[1]["mean"]["e2e"] == pytest.approx(points[0]["mean"]["e2e"], rel=0.01)
+
+
+def test_of_runs_that_a_fitted_program_does_not_know_the_fits_are_those_of_evolve_fit(
+    capsys: pytest.CaptureFixture[str], data: Path
+) -> None:
+    """The champion's constants cannot leak what it was not fitted on: the curve is that of leaving out by hand."""
+    result = curve(capsys, "champion", "--experiments", data)
+    assert (result["fitted_before"], result["start_values"]) == ([], "kept")
+    experiments = {e.id: e for e in load_experiments(data)}
+    sizes = []
+    for held in result["groups"].values():
+        train = [experiments[name] for name in tiny_world.FITTED if name not in held]
+        program = complete(parse(calibrate(load("champion"), train, None).program or ""))
+        sizes += [abs(r.e2e or 0.0) for r in error_rows(program, score_set([experiments[name] for name in held]))]
+    assert result["points"][-1]["mean"]["e2e"] == pytest.approx(np.mean(sizes), rel=1e-9)
+    assert run_command(["fit", "champion", "--experiments", str(data), "--learning-curve"]) == 0
+    assert "The fits are those of `evolve fit`, and stay near the constants of champion" in capsys.readouterr().out
+
+
+def test_of_runs_that_a_program_may_know_the_fits_forget_its_constants_and_say_why(
+    capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path
+) -> None:
+    """It was fitted on one of them, as its record says, or nothing says what it was fitted on."""
+    mine = tmp_path / "mine.py"
+    assert run_command(["fit", "floor", "--experiments", str(data), "--id", "dense-chat", "--out", str(mine)]) == 0
+    capsys.readouterr()
+    for program, before in ((mine, ["dense-chat"]), ("floor", None)):
+        result = curve(capsys, program, "--experiments", data)
+        assert (result["fitted_before"], result["start_values"]) == (before, "forgotten")
+    for args, why in (
+        ((mine,), f"because {mine} was fitted on 1 of these 3 runs"),
+        (("floor",), "because what floor was fitted on is not known"),
+    ):
+        assert run_command(["fit", *map(str, args), "--experiments", str(data), "--learning-curve"]) == 0
+        assert why in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.slow
