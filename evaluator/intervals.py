@@ -50,8 +50,8 @@ class Disagreement:
 
     spread: by figure, the root mean square of log(theirs / ours); None where either has no such figure. saturated: the
     share of all of them, ours and those of PACES included, under which more than WAITING of the E2E is spent in the
-    queue. members, paces: log(theirs / ours) of the mean E2E,
-    of each `able` member of the committee and under each of PACES.
+    queue. members, paces: log(theirs / ours) of the mean E2E, of each `able` member of the committee and under each of
+    PACES.
     """
 
     spread: Mapping[str, float | None]

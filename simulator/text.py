@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 # Unicode categories: control characters, format characters (bidi overrides among them), lone surrogates, and the
 # separators of lines and paragraphs.
@@ -33,3 +34,13 @@ def visible(text: str, keep: str = "") -> str:
     # each distinct character is looked at once: texts may have a million
     spelled = {ord(c): c.encode("unicode_escape").decode() for c in set(text) - set(keep) if hidden(c)}
     return text.translate(spelled) if spelled else text
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first `most` of the names, and how many more there are.
+
+    >>> listed(["a", "b", "c"], 2), listed(["a", "b"], 2)
+    ('a, b and 1 more', 'a, b')
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

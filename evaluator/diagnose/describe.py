@@ -17,6 +17,7 @@ from evaluator.diagnose.examine import EVERY, Examination
 from evaluator.score import Errors
 from simulator.experiment.experiment import Experiment
 from simulator.schema import FIELDS
+from simulator.text import listed
 
 STRONGEST = 3  # fields shown per residual
 RESIDUALS = {"step_us": "step us", "ttft_us": "TTFT us"}  # those whose correlations are shown; others repeat them
@@ -249,8 +250,7 @@ def few(names: Sequence[str]) -> str:
     >>> few(["b.decode_reqs", "b.kv_sum", "s.tp", "s.layers"])
     'b.decode_reqs, b.kv_sum, s.tp and 1 more'
     """
-    more = f" and {len(names) - ALIKE} more" if len(names) > ALIKE else ""
-    return ", ".join(names[:ALIKE]) + more
+    return listed(names, ALIKE)
 
 
 def _errors(row: Errors | None, with_itl: bool) -> str:

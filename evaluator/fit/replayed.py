@@ -105,7 +105,7 @@ def axes_of(slopes: np.ndarray, r: np.ndarray) -> np.ndarray:
 
 def idle_of(slopes: np.ndarray) -> np.ndarray:
     """bool[free]: which constants have no effect on any residual."""
-    none: np.ndarray = np.linalg.norm(slopes, axis=0) <= NO_EFFECT
+    none: np.ndarray = ~(np.linalg.norm(slopes, axis=0) > NO_EFFECT)
     return none
 
 
@@ -214,8 +214,8 @@ def _step(
     problem: Problem, phi: np.ndarray, slopes: np.ndarray, r: np.ndarray, size: np.ndarray, prior: np.ndarray,
     damping: float,
 ) -> np.ndarray:  # fmt: skip
-    """The constants after a damped step, within their bounds. Of those without an effect only the prior decides, and
-    they would else move by what the solver leaves open."""
+    """The constants after a damped step, within their bounds. The prior alone moves those without an effect, which the
+    solver would leave slightly off."""
     free, idle = problem.free, idle_of(slopes)
     root = np.sqrt(huber_weights(r))
     pull = (prior * problem.tension(phi) * size)[free]

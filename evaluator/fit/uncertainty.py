@@ -10,7 +10,7 @@ import numpy as np
 
 from evaluator.fit.loss import MODEL_ERROR, FitSet, huber_weights
 from evaluator.fit.problem import Problem, Scales, problem_of, with_slopes
-from evaluator.fit.replayed import clusters_of, independent, residuals, slopes_near
+from evaluator.fit.replayed import clusters_of, idle_of, independent, residuals, slopes_near
 from simulator.language.ir import Program
 
 LEAST_CLUSTERS = 5  # experiments whose errors are taken as wholes in a standard error; of fewer, parts of them
@@ -21,7 +21,6 @@ FURTHER = 3.0  # times as far as in a search go the slopes for standard errors, 
 _LEAST_LEFT = 0.1  # share of a residual that those of other clusters must leave open for a jackknife to count it
 _NEAR = 1e-6  # sizes of a constant within which it counts as at a bound
 _CORRELATED = 0.1  # smallest correlation that is kept
-_NO_EFFECT = 1e-9  # relative error below which a constant of its present size does nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ def _errors(
     size = scales[0]
     a, r, w, clusters = linearised(problem, phi, size, of)
     prior = problem.prior(scales)[of] * size[of]
-    acts = np.linalg.norm(a, axis=0) > _NO_EFFECT
+    acts = ~idle_of(a)
     errors, determined, correlation = np.full(of.size, np.inf), np.zeros(of.size), np.zeros((of.size, of.size))
     if not acts.any():
         return errors, determined, correlation

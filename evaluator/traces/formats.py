@@ -23,6 +23,7 @@ from evaluator.traces.csv import EMPTY, header, in_seconds, line_of, mistyped, r
 from evaluator.traces.rows import MOONCAKE_TOKENS, Rows
 from simulator.errors import InputError, shown, unreadable
 from simulator.experiment.limits import MOST_TOKENS
+from simulator.text import listed
 
 NEEDED = ("arrival_s", "input_len", "output_len")
 SERVED = ("e2e_ms", "ttft_ms", "completed")  # how a request fared
@@ -250,9 +251,8 @@ def _not_measured(others: Sequence[str], names: Sequence[str]) -> tuple[str, ...
     if not like:
         return ()
     absent = [name for name in ("e2e_ms", "ttft_ms") if name not in names]
-    listed = ", ".join(map(shown, like[:MOST_NAMED])) + f" and {len(like) - MOST_NAMED} more" * (len(like) > MOST_NAMED)
-    several = "s" * (len(like) > 1), "are" if len(like) > 1 else "is"
-    text = f"the column{several[0]} {listed} {several[1]} not read"
+    columns, are = ("columns", "are") if len(like) > 1 else ("column", "is")
+    text = f"the {columns} {listed([*map(shown, like)], MOST_NAMED)} {are} not read"
     return (f"{text}: rename what is {' or '.join(absent)} of a request (docs/experiments.md)" if absent else text,)
 
 

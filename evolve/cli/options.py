@@ -25,6 +25,7 @@ from simulator.errors import InputError, shown
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.file import Reader
 from simulator.language.measure import Caps
+from simulator.text import listed
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 STDOUT = "-"
@@ -241,8 +242,7 @@ def _fitted_elsewhere(source: Source) -> str:
     fitted = source.record.fitted if source.record else ()
     if {*fitted} <= {e.id for e in bundled_experiments()}:
         return ""
-    more = f" and {len(fitted) - 3} more" * (len(fitted) > 3)
-    return f"{source.name} was fitted on {', '.join(fitted[:3])}{more}: give --experiments with their file"
+    return f"{source.name} was fitted on {listed(fitted, 3)}: give --experiments with their file"
 
 
 def experiments_in(run: Run, ids: Sequence[str]) -> list[Experiment]:

@@ -8,7 +8,7 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import Tables, tables_options
-from evolve.report.searched import tell_unfinished
+from evolve.report.searched import Searched, tell_unfinished
 from evolve.report.views import archive_json, inventory, print_archive, print_inventory
 from evolve.run.folder import RUNS, open_run
 from evolve.search.attribution import attribution, print_attribution
@@ -36,18 +36,17 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Ta
         raise InputError(f"--{next(iter(tables.files))} writes the front or the grid: leave out --by, and one of the "
                          "two")  # fmt: skip
     run = open_run(run_path)
-    if tables.files:
-        tables.write("run", "grid" if grid else "front", run.archive())
-        if tables.on_stdout:
-            tell_unfinished(run)
-            return 0
     if by:
         result = attribution(run)
         print_json(result.to_json()) if as_json else print_attribution(result)
-    elif as_json:
-        print_json(archive_json(run))
     else:
-        print_archive(run, grid, pareto or not grid)
+        found = Searched(run, run.outcomes())
+        if tables.files:
+            tables.write("run", "grid" if grid else "front", found.archive)
+        if as_json:
+            print_json(archive_json(found))
+        elif not tables.on_stdout:
+            print_archive(found, grid, pareto or not grid)
     tell_unfinished(run)
     return 0
 

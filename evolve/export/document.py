@@ -18,7 +18,7 @@ def run_json(found: Searched) -> JsonObject:
     """What `evolve archive --json` prints, with the champion's id, and the constants and formulas of programs by id."""
     programs = {str(e.id): _formulas(parse(e.text)) for e in found.archive.members()}
     extra = {"run": str(found.run.path), "champion": found.champion.id, "programs": programs}
-    return archive_json(found.run) | extra
+    return archive_json(found) | extra
 
 
 def program_json(entry: Entry) -> JsonObject:

@@ -21,6 +21,7 @@ from simulator.experiment.experiment import Observation
 from simulator.experiment.observations import measured
 from simulator.experiment.trace import Trace, latencies_ms, rows_by_stage
 from simulator.model.names import known_name
+from simulator.text import listed
 
 MOST_NAMED = 8  # files that a message lists
 
@@ -77,9 +78,8 @@ def _read_all(files: Sequence[Path]) -> list[Trace]:
         raise error
     if len(refused) == 1:
         raise InputError(f"{error}, or leave this file out to read the others")
-    named = ", ".join(shown_path(path) for path in [*refused][1 : MOST_NAMED + 1])
-    more = f" and {len(refused) - 1 - MOST_NAMED} more" * (len(refused) - 1 > MOST_NAMED)
-    raise InputError(f"{error}; nor can these be read, {named}{more}: leave all {len(refused)} out to read the others")
+    others = listed([shown_path(path) for path in [*refused][1:]], MOST_NAMED)
+    raise InputError(f"{error}; nor can these be read, {others}: leave all {len(refused)} out to read the others")
 
 
 def _read(path: Path) -> Trace:

@@ -234,9 +234,8 @@ def print_blend(result: Blend) -> None:
             prose(f"Replaced: what an earlier fit, or blend, had written as {result.out}.")
         if result.options:
             prose(f"It is larger than the default caps: every command that reads it needs {' '.join(result.options)}.")
-        file = open_run(Path(result.run)).own_file
-        own = ["--experiments", file] if file else []
-        one = ["--id", result.score.rows[0].experiment] if file else []  # else all known models would be baked in
+        own = open_run(Path(result.run)).own_options
+        one = ["--id", result.score.rows[0].experiment] if own else []  # as after a run
         suggest(
             command("predict", result.out, *own, *result.options),
             command("emit", result.out, "--out", GO_FOLDER, *own, *one, *result.options),

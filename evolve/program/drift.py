@@ -56,6 +56,7 @@ from simulator.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
+from simulator.text import listed
 
 NONE, ALPHA, BETA, BOTH, FORM, CANNOT_TELL = VERDICTS = (
     "no drift found", "recalibrate alpha", "recalibrate beta", "recalibrate alpha and beta", "form no longer fits",
@@ -204,10 +205,7 @@ def _none_left(left_out: Mapping[str, str]) -> InputError:
     by_reason: dict[str, list[str]] = {}
     for name, why in left_out.items():
         by_reason.setdefault(why, []).append(name)
-    reasons = [
-        f"{', '.join(names[:FEW])}{f' and {len(names) - FEW} more' * (len(names) > FEW)}: {why}"
-        for why, names in by_reason.items()
-    ]
+    reasons = [f"{listed(names, FEW)}: {why}" for why, names in by_reason.items()]
     return InputError(f"no run can show drift ({'; '.join(reasons)}): give clean runs with observed means, whose rate "
                       "the engine keeps up with, under the settings that it had")  # fmt: skip
 

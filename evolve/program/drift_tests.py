@@ -33,21 +33,22 @@ class StageResidual:
         ratio, scale = self.log_ratio[name], self.scale[name]
         return None if ratio is None or scale is None else ratio / scale
 
+    def latency_of(self, channel: str) -> str:
+        """The latency of MEANS that shows a channel: of the pace ITL, or E2E where there is no ITL."""
+        return "ttft" if channel == FIRST else "e2e" if self.z("itl") is None else "itl"
+
     def of_channel(self, channel: str) -> float | None:
         """The standardised residual of a channel."""
-        if channel == FIRST:
-            return self.z("ttft")
-        itl = self.z("itl")
-        return self.z("e2e") if itl is None else itl
+        return self.z(self.latency_of(channel))
 
     def pct_of_channel(self, channel: str) -> float | None:
         """The residual of a channel in percent, not standardised."""
-        ratio = self.log_ratio["ttft" if channel == FIRST else "e2e" if self.z("itl") is None else "itl"]
+        ratio = self.log_ratio[self.latency_of(channel)]
         return None if ratio is None else 100.0 * ratio
 
     def scale_of_channel(self, channel: str) -> float | None:
         """How far off that residual may be, before it is standardised."""
-        name = "ttft" if channel == FIRST else "e2e" if self.z("itl") is None else "itl"
+        name = self.latency_of(channel)
         return None if self.z(name) is None else self.scale[name]
 
 

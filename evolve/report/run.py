@@ -95,10 +95,9 @@ def print_run(report: RunReport, known: bool = False) -> None:
     identity = f"seed {report.seed}, engine {report.engine}, data {report.data}"
     prose(f"\nRun: {report.run} ({counts}, {identity})")
     program, path = f"{report.run}:{best.id}", Path(report.run)
-    file = open_run(path).own_file if is_run(path) else None
-    # without an experiment the deployments of all known models would be baked in
-    own = ["--experiments", file, "--id", report.fitted[0]] if file else []
-    emit = command("emit", program, "--target", "blis-4", "--out", GO_FOLDER, *own)
+    own = open_run(path).own_options if is_run(path) else []
+    one = ["--id", report.fitted[0]] if own else []  # else the deployments of all known models would be baked in
+    emit = command("emit", program, "--target", "blis-4", "--out", GO_FOLDER, *own, *one)
     suggest(command("archive", report.run), command("show", program), emit)
 
 

@@ -30,10 +30,9 @@ from simulator.json import JsonObject
 RUNS_LEGEND = "data: what was fitted; errors of runs with unlike data cannot be compared."
 
 
-def archive_json(run: Run) -> JsonObject:
+def archive_json(found: Searched) -> JsonObject:
     """The archive of a run as JSON values. It depends on the run's seed, data and settings only."""
-    found = Searched(run, run.outcomes())
-    archive, best = found.archive, found.best
+    run, archive, best = found.run, found.archive, found.best
     return {
         "engine": run.about.engine,
         "data": run.about.data,
@@ -45,10 +44,9 @@ def archive_json(run: Run) -> JsonObject:
     }
 
 
-def print_archive(run: Run, grid: bool, pareto: bool) -> None:
+def print_archive(found: Searched, grid: bool, pareto: bool) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
-    found = Searched(run, run.outcomes())
-    archive = found.archive
+    run, archive = found.run, found.archive
     if pareto:
         seeds = arrival_seeds(run.config.score.arrival_seeds)
         terms = "joint error", "worst 3", "transfer error", "sound", "front"

@@ -50,6 +50,11 @@ class Run:
         files = self.config.data.files
         return files[0] if len(files) == 1 and files[0] not in BUNDLED else None
 
+    @property
+    def own_options(self) -> list[str]:
+        """The options by which another command takes the experiments of `own_file`; none without one."""
+        return ["--experiments", self.own_file] if self.own_file else []
+
     def experiments(self) -> tuple[list[Experiment], list[Experiment]]:
         """The experiments that the run fits, and those that it only predicts. Raises InputError, like `chosen`."""
         for name in (*self.config.data.files, *self.config.data.predict_files):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from evolve.propose.llm import ledger
@@ -13,7 +12,6 @@ from evolve.propose.llm.call_log import call_log
 from evolve.propose.llm.late import beyond_budget
 from evolve.report.llm import raises
 from evolve.report.table import Row, Table, counted, section
-from evolve.run.files import draft_of
 from evolve.run.folder import Run, is_run, open_run
 from evolve.study.study import finished
 from evolve.terminal import command
@@ -133,10 +131,7 @@ def spent_notes(costs: Costs, ledger_path: str, *goes_on: object) -> list[str]:
 
 def write_ledger(path: Path, runs: Sequence[Run]) -> None:
     """Write a row for every request of these runs, with the name of its search in front."""
-    with draft_of(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        names = [f.name for f in fields(ledger.Row)]
-        table.writerow(["search", *names])
-        for run in runs:
-            for row in ledger.rows(run.calls(), beyond_budget(run)):
-                table.writerow([run.path.name, *(getattr(row, name) for name in names)])
+    named = (
+        [run.path.name, *ledger.cells(row)] for run in runs for row in ledger.rows(run.calls(), beyond_budget(run))
+    )
+    ledger.write_table(path, ["search", *ledger.COLUMNS], named)

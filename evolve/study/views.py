@@ -77,11 +77,10 @@ def _following(report: RepeatsReport, best: str) -> str:
     """The command to go on with: of a pilot the full run, or a fit of the shipped champion instead of one."""
     if report.verdict is None:
         return command("resume", best)
-    file = open_run(Path(best)).own_file
-    known = ["--experiments", file] if file else []
+    known = open_run(Path(best)).own_options
     if report.verdict.escalate:
         return command("run", *known)
-    return command("fit", "champion", *known, *[] if file else ["--id", ",".join(report.fitted)], "--out", "mine.py")
+    return command("fit", "champion", *known, *[] if known else ["--id", ",".join(report.fitted)], "--out", "mine.py")
 
 
 def repeats_table(report: RepeatsReport) -> Table:

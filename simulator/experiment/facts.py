@@ -13,6 +13,7 @@ from simulator.kernels.curves import Deployed, kernels
 from simulator.kernels.tables import names
 from simulator.model.omissions import Omission
 from simulator.schema import CURVES
+from simulator.text import listed
 
 
 class Facts(dict[str, float]):
@@ -79,10 +80,7 @@ def left_out(deployments: Iterable[tuple[str, Mapping[str, float]]]) -> tuple[st
     for name, facts in deployments:
         for text in omitted(facts):
             names_by_text.setdefault(text, {})[name] = None
-    return tuple(
-        f"{', '.join([*names][:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}: {text}"
-        for text, names in names_by_text.items()
-    )
+    return tuple(f"{listed([*names], 3)}: {text}" for text, names in names_by_text.items())
 
 
 def curve_of(facts: Mapping[str, float], name: str) -> np.ndarray:

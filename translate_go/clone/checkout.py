@@ -13,6 +13,7 @@ from pathlib import Path
 from shlex import quote
 
 from simulator.errors import InputError
+from simulator.text import listed
 
 HOST = "https://github.com/inference-sim/inference-sim"
 STAT = ("--stat=200", "--stat-graph-width=20")  # lines wide enough for every path
@@ -80,7 +81,7 @@ def check_untracked(clone: Checkout, touched: Iterable[str]) -> None:
 
 def _first(paths: Sequence[str]) -> str:
     """The first of the paths, and how many more there are."""
-    return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else paths[0]
+    return listed(paths, 1)
 
 
 def _missing(root: Path) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class Row:
     uncounted: bool = False
 
 
+COLUMNS = tuple(f.name for f in fields(Row))
 BEYOND = "beyond the budget"
 
 
@@ -95,10 +96,20 @@ def _verdicts(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Late]) ->
 
 def write(path: Path, lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Late] = {}) -> None:
     """Write the ledger of a journal's lines as CSV. `beyond`: as for `rows`."""
+    write_table(path, COLUMNS, (cells(row) for row in rows(lines, beyond)))
+
+
+def write_table(path: Path, heads: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """Write these lines as CSV below the heads. A fault leaves the file that was there."""
     with draft_of(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, [f.name for f in fields(Row)])
-        table.writeheader()
-        table.writerows(asdict(row) for row in rows(lines, beyond))
+        table = csv.writer(file)
+        table.writerow(heads)
+        table.writerows(lines)
+
+
+def cells(row: Row) -> list[object]:
+    """The values of a row, in the order of COLUMNS."""
+    return [getattr(row, name) for name in COLUMNS]
 
 
 @dataclass

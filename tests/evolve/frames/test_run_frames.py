@@ -17,6 +17,7 @@ from evaluator.committee import final_champion
 from evolve.frames import run as frames
 from evolve.frames.columns import Column
 from evolve.report.result import read_report
+from evolve.report.searched import Searched
 from evolve.report.views import archive_json
 from evolve.run.folder import Run, open_run
 
@@ -63,7 +64,7 @@ def world(request: pytest.FixtureRequest, tiny_run: Path) -> World:
     archive = run.archive()
     champion = final_champion(archive.members(), run.config.score.rule)
     programs = frames.programs(run.outcomes(), archive, champion)
-    return World(run, archive, json.loads(json.dumps(archive_json(run))), programs)
+    return World(run, archive, json.loads(json.dumps(archive_json(Searched(run, run.outcomes())))), programs)
 
 
 def test_front_and_grid_are_those_of_the_json(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,15 +94,7 @@ def test_a_run_that_is_far_off_by_itself_is_named_where_all_together_are_no_drif
         "run": {"pace": pytest.approx(220.0)}
     }
     monkeypatch.chdir(tmp_path)
-    data = tmp_path / "one.yaml"
-    data.write_text(tiny_world.DATA)
-    ours = {p.experiment: p for p in predictions(load("champion").complete, score_set(load_experiments(data)))}
-    document = yaml.safe_load(tiny_world.DATA)
-    for entry in document["experiments"]:
-        p, factor = ours[entry["id"]].predicted, 1.11 if entry["id"] == "dense-code" else 1.0
-        assert p.summary
-        entry["observed"] = {"summary": slow(p.summary, factor), "stages": [slow(s, factor) for s in p.stages]}
-    data.write_text(yaml.safe_dump(document))
+    as_champion(tmp_path / "one.yaml", {"dense-code": 1.11}, 1.0)
     assert run_command(["drift", "champion", "--experiments", "one.yaml"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "Farther off than 95 % of held-out runs, taken alone: dense-code (pace +10.4 %)." in out
@@ -187,15 +180,7 @@ def test_the_command_that_follows_a_drift_brings_the_program_back(
     """The tiny world's runs as the champion has them, and steps a quarter slower: the printed command fits the constants
     that the drift was decided by, and what it writes has no drift."""
     monkeypatch.chdir(tmp_path)
-    data = tmp_path / "slow.yaml"
-    data.write_text(tiny_world.DATA)
-    ours = {p.experiment: p for p in predictions(load("champion").complete, score_set(load_experiments(data)))}
-    document = yaml.safe_load(tiny_world.DATA)
-    for entry in document["experiments"]:
-        p = ours[entry["id"]].predicted
-        assert p.summary
-        entry["observed"] = {"summary": slow(p.summary), "stages": [slow(s) for s in p.stages]}
-    data.write_text(yaml.safe_dump(document))
+    as_champion(tmp_path / "slow.yaml", {}, 1.25)
     assert run_command(["drift", "champion", "--experiments", "slow.yaml", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["verdict"] in (BETA, BOTH) and found["used"] == list(tiny_world.FITTED)
@@ -211,7 +196,19 @@ def test_the_command_that_follows_a_drift_brings_the_program_back(
     assert "recalibrated.py: no drift found" in capsys.readouterr().out
 
 
-def slow(o: Observation, factor: float = 1.25) -> dict[str, Any]:
+def as_champion(data: Path, factors: Mapping[str, float], others: float) -> None:
+    """Write the tiny world's runs as the champion has them, with steps slower by the factor of each run."""
+    data.write_text(tiny_world.DATA)
+    ours = {p.experiment: p for p in predictions(load("champion").complete, score_set(load_experiments(data)))}
+    document = yaml.safe_load(tiny_world.DATA)
+    for entry in document["experiments"]:
+        p, factor = ours[entry["id"]].predicted, factors.get(entry["id"], others)
+        assert p.summary
+        entry["observed"] = {"summary": slow(p.summary, factor), "stages": [slow(s, factor) for s in p.stages]}
+    data.write_text(yaml.safe_dump(document))
+
+
+def slow(o: Observation, factor: float) -> dict[str, Any]:
     """The observation with steps slower by this factor, as an experiments file has it."""
     return {"e2e_ms": {"mean": factor * (o.e2e_ms.mean or 0.0)}, "ttft_ms": {"mean": o.ttft_ms.mean},
             "itl_mean_ms": factor * (o.itl_ms.mean or 0.0)}  # fmt: skip

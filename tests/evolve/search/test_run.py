@@ -24,6 +24,7 @@ from evaluator import assess
 from evaluator.fit.polish import polish
 from evolve.cli import run_command
 from evolve.report.result import cpu_by_stage
+from evolve.report.searched import searched
 from evolve.report.views import archive_json
 from evolve.run.config import Config
 from evolve.run.config_file import bundled_configs, config_from, load_config, to_mapping
@@ -86,7 +87,7 @@ def test_two_workers_give_the_same_journal(tiny_run: Path, tmp_path: Path) -> No
     (other / "report.json").unlink()
     assert run_command(["resume", str(other), "--workers", "2", "--quiet"]) == 0
     assert journal(other) == journal(tiny_run)
-    assert archive_json(open_run(other)) == archive_json(open_run(tiny_run))
+    assert archive_json(searched(other)) == archive_json(searched(tiny_run))
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from archive.proposal import Outcome, Proposal
 from evolve.cli import run_command
 from evolve.propose.llm.calls import Answered, Failed, Sent, to_json
 from evolve.report.result import read_report
+from evolve.report.searched import Searched
 from evolve.report.views import archive_json
 from evolve.run.data import chosen
 from evolve.run.folder import Run, open_run
@@ -30,7 +31,7 @@ SHIPPED = ROOT / "seeds" / "champion"
 
 def agrees(run: Run, shown: dict[str, Any]) -> None:
     """The document of a run has what `evolve archive --json` has, and every outcome of the journal."""
-    kept, rows, outcomes = json.loads(json.dumps(archive_json(run))), by_id(shown), run.outcomes()
+    kept, rows, outcomes = json.loads(json.dumps(archive_json(Searched(run, run.outcomes())))), by_id(shown), run.outcomes()
     assert shown["front"] == [e["id"] for e in kept["front"]]
     for e in kept["front"] + kept["grid"]:
         row = rows[e["id"]]
