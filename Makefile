@@ -23,37 +23,37 @@ check: $(VENV)/dev  ## style and types
 	$(BIN)/mypy
 
 docs: $(VENV)/dev  ## write what docs/ shows again from the code
-	$(BIN)/python tests/support/doc_tables.py
-	$(BIN)/python tests/support/json_shapes.py
-	$(BIN)/python tests/support/python_docs.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/doc_tables.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/json_shapes.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/python_docs.py
 
 report: $(VENV)/dev  ## write the report on the champion in docs/ again: two minutes
 	PATH="$(abspath $(BIN)):$$PATH" evolve report champion --md > build-report.md
 	mv build-report.md docs/champion.md
 
 pictures: $(VENV)/dev  ## draw the pictures of docs/ again
-	$(BIN)/python tests/support/pictures.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/pictures.py
 
 parity: $(VENV)/dev  ## hundreds of random programs through Go and through Python: minutes
-	$(BIN)/python tests/support/parity.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/parity.py
 
 fuzz: $(VENV)/dev  ## a hundred thousand bad program texts: minutes
-	$(BIN)/python tests/support/fuzz_language.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/fuzz_language.py
 
 hostile: $(VENV)/dev  ## damaged files, bombs, foreign text, hostile programs, full disks: minutes
-	$(BIN)/python tests/support/hostile.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/hostile.py
 
 crash: $(VENV)/dev  ## kills, stops and cuts at random moments of every long command: twenty minutes
-	$(BIN)/python tests/support/crash.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/crash.py
 
 cma: $(VENV)/dev  ## searches that fit by Gauss-Newton against searches that fit by CMA-ES: half an hour
-	$(BIN)/python tests/support/cma_comparison.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/cma_comparison.py
 
 drift: $(VENV)/dev  ## how often `evolve drift` finds synthetic drifts, and false alarms: ten minutes
-	$(BIN)/python tests/support/drift_power.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/drift_power.py
 
 traces: $(VENV)/dev  ## a synthetic run with 300 MB of traces, made and ingested: minutes
-	$(BIN)/python tests/support/ingest_speed.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/ingest_speed.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
@@ -81,14 +81,14 @@ trees: $(VENV)/run  ## set up what training an ensemble of trees needs; programs
 	$(PIP) install --require-hashes -r requirements-trees.lock
 
 board: $(VENV)/dev  ## train everything on the leaderboard and write its page again: an hour, or go on where it was interrupted
-	$(BIN)/python tests/support/board_page.py runs/leaderboard
+	PYTHONPATH=.:tests/support $(BIN)/python tools/board_page.py runs/leaderboard
 
 champion: $(VENV)/run  ## repeat the search that found the program that is shipped, and ship it: five minutes
 	$(BIN)/evolve run --config seeds/champion/config.yaml --out runs/champion
-	$(BIN)/python -m evolve.program.ship runs/champion
+	$(BIN)/python tools/ship.py runs/champion
 
 rejudged: $(VENV)/dev  ## judge what earlier rounds believed again, and write docs/rejudged.md: minutes
-	$(BIN)/python -m evolve.rejudged --page docs/rejudged.md
+	$(BIN)/python -m research rejudged --page docs/rejudged.md
 
 # The pinned source of the kernel tables; its hash is also in simulator/kernels/extract.py. Read as an archive, never
 # installed: the tag only names the file.

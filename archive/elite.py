@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from simulator.json import JsonObject
+from simulator.common.json import JsonObject
 
 UNMEASURED = 1e3  # percent; stands in for a transfer error that was not measured
 DIGITS = 6  # significant digits of errors in a journal

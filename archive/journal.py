@@ -17,7 +17,7 @@ from hashlib import blake2b
 from itertools import count, islice, takewhile
 from pathlib import Path
 
-from simulator.json import JsonObject
+from simulator.common.json import JsonObject
 
 _CHECK, _END = b',"check":"', b'"}'
 _DIGITS = 12  # of a check: 48 bits

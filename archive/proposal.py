@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from archive.elite import Elite
-from simulator.json import JsonObject
+from simulator.common.json import JsonObject
 
 MODEL = "llm:"  # prefix of a language model's name where an operator's name is expected
 SEED = "seed:"  # prefix of a starting program's name

@@ -22,9 +22,8 @@ from evaluator.judge.kernel_sums import KernelSums, kernel_checks
 from evaluator.judge.physics import Hardware, hardware_of, physics
 from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
 from evaluator.transfer import KINDS, TAIL, Folds, folds_of, transfer
-from simulator.bind import Deployments
+from simulator.clock.bind import Deployments
 from simulator.clock.run import HostileStep
-from simulator.experiment.experiment import Experiment
 from simulator.language.bounds import too_narrow
 from simulator.language.complete import complete
 from simulator.language.infer import infer
@@ -37,6 +36,7 @@ from simulator.language.simplify import brief, lean
 from simulator.language.source import ProgramError
 from simulator.language.unparse import unparse
 from simulator.schema import HOST
+from simulator.serving.experiment import Experiment
 
 
 @dataclass(frozen=True, slots=True)

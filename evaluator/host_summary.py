@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from simulator.replay import Replay
+from simulator.clock.replay import Replay
 
 PERCENTILES = (90, 95, 99)
 

@@ -17,12 +17,12 @@ import numpy as np
 
 from evaluator.metrics import components_ms, observe, run_means_ms
 from evaluator.score import Prediction, ScoreSet, score_set
-from simulator.experiment.experiment import Experiment, Observation
-from simulator.experiment.facts import has_curves
-from simulator.experiment.trace import rows_by_stage
+from simulator.clock.replay import replay_all
 from simulator.language.ir import Number, Op, Program, with_step_times
 from simulator.language.opcodes import assemble
-from simulator.replay import replay_all
+from simulator.serving.experiment import Experiment, Observation
+from simulator.serving.facts import has_curves
+from simulator.serving.trace import rows_by_stage
 
 # {figure: (latency, statistic)}; of ITL only the mean was observed anywhere, so its percentiles have no residuals.
 STATISTICS = {

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from importlib import resources
 from itertools import groupby
 
-from evaluator.experiments import published_errors
 from evaluator.fit.fit import BLACKBOX, fit, fit_set
 from evaluator.judge.kernel_sums import KERNEL_STEP
 from evaluator.score import SCORE_SEEDS, Errors, error_rows, score_set
-from simulator.experiment.experiment import Experiment, Mfu
-from simulator.experiment.facts import has_curves, has_latent_attention
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
+from simulator.serving.bundled import published_errors
+from simulator.serving.experiment import Experiment, Mfu
+from simulator.serving.facts import has_curves, has_latent_attention
 
 _NO_OVERHEADS = """
 def queueing_time(r, s):

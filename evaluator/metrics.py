@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simulator.experiment.experiment import QUANTITIES, Observation, Observed, Statistic
-from simulator.experiment.observations import statistic
-from simulator.experiment.trace import rows_by_stage
-from simulator.jit import njit
-from simulator.replay import Replay
+from simulator.clock.replay import Replay
+from simulator.common.jit import njit
+from simulator.serving.experiment import QUANTITIES, Observation, Observed, Statistic
+from simulator.serving.observations import statistic
+from simulator.serving.trace import rows_by_stage
 
 LATENCIES = ("e2e_ms", "ttft_ms", "itl_ms")
 PARTS = ("queueing", "waiting", "prefill_steps", "decode_steps", "per_token", "completion")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator.metrics import LATENCIES
-from simulator.experiment.trace import Recorded, Requests, latencies_ms
-from simulator.replay import Replay
+from simulator.clock.replay import Replay
+from simulator.serving.trace import Recorded, Requests, latencies_ms
 
 QUANTILES = (50, 90, 99)
 QUARTERS = 4  # of prompts and of answers: a histogram of at most 16 bins

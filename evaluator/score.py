@@ -22,14 +22,14 @@ from evaluator.metrics import (
     step_tokens,
 )
 from evaluator.requests import Singles, singles
-from simulator.bind import BoundAll, Deployments, deployments_in_order
-from simulator.experiment.experiment import Experiment, Observation, Observed
-from simulator.experiment.load import Load, load_of
-from simulator.experiment.trace import Trace
-from simulator.experiment.workload import late_requests, seeds_of
+from simulator.clock.bind import BoundAll, Deployments, deployments_in_order
+from simulator.clock.replay import Replay, replay_all
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
-from simulator.replay import Replay, replay_all
+from simulator.serving.experiment import Experiment, Observation, Observed
+from simulator.serving.load import Load, load_of
+from simulator.serving.trace import Trace
+from simulator.serving.workload import late_requests, seeds_of
 
 ALL_GIVE_UP, ALL_REFUSED = "every client gives up", "all are longer than max_model_len and were refused"
 SCORE_SEEDS = (1, 2, 3)  # arrival seeds of reported figures; a fit uses other seeds

@@ -19,12 +19,12 @@ from evaluator.fit.problem import with_slopes
 from evaluator.fit.stages import stages_of
 from evaluator.intervals import Disagreement, Scale
 from evaluator.metrics import run_means_ms
-from simulator.bind import Deployments, bind, deployments_in_order
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.load import Load, load_of
+from simulator.clock.bind import Deployments, bind, deployments_in_order
+from simulator.clock.replay import replay_bound
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
-from simulator.replay import replay_bound
+from simulator.serving.experiment import Experiment
+from simulator.serving.load import Load, load_of
 
 MOST_TERMS = 3
 CHANGE = 0.02  # by which a term is replayed shorter and longer

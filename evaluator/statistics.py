@@ -65,9 +65,7 @@ def clustered_interval(
     return clustered_mean_interval([value for value, _ in pairs], [cluster for _, cluster in pairs], seed)
 
 
-def clustered_mean_interval(
-    values: Sequence[float], clusters: Sequence[str], seed: int
-) -> tuple[float, float] | None:
+def clustered_mean_interval(values: Sequence[float], clusters: Sequence[str], seed: int) -> tuple[float, float] | None:
     """`mean_interval` with whole clusters resampled; None for fewer than two clusters."""
     groups: dict[str, list[float]] = {}
     for value, cluster in zip(values, clusters, strict=True):

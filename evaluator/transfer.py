@@ -22,9 +22,9 @@ from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import Problem, forgetful, problem_of, unshown
 from evaluator.fit.solvers import solve_parts
 from evaluator.score import Errors
-from simulator.experiment.experiment import Experiment
 from simulator.language.complete import complete
 from simulator.language.ir import Program
+from simulator.serving.experiment import Experiment
 
 MOST_PCT = 20.0  # cap on an error: one queue that runs away must not hide the other errors
 # By kind of fold, what the runs that it leaves out together have in common.

@@ -10,18 +10,18 @@ __version__ = "0.3.0"
 
 # Name of the Python interface -> the module it is from. `__init__.pyi` tells them to type checkers.
 _INTERFACE = {
-    "Fit": "evolve.interface.calls",
-    "InputError": "simulator.errors",
-    "Plan": "evolve.program.plan",
-    "Program": "evolve.interface.program",
-    "Progress": "evolve.interface.search",
-    "Run": "evolve.interface.run",
-    "fit": "evolve.interface.calls",
-    "load_experiments": "evolve.interface.calls",
-    "load_run": "evolve.interface.run",
-    "predict": "evolve.interface.calls",
-    "resume": "evolve.interface.search",
-    "sweep": "evolve.interface.calls",
+    "Fit": "evolve.api.calls",
+    "InputError": "simulator.common.errors",
+    "Plan": "evolve.plan.plan",
+    "Program": "evolve.api.program",
+    "Progress": "evolve.api.search",
+    "Run": "evolve.api.run",
+    "fit": "evolve.api.calls",
+    "load_experiments": "evolve.api.calls",
+    "load_run": "evolve.api.run",
+    "predict": "evolve.api.calls",
+    "resume": "evolve.api.search",
+    "sweep": "evolve.api.calls",
 }
 __all__ = [*_INTERFACE, "search"]  # noqa: PLE0604 (strings all the same)
 

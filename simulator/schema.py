@@ -227,7 +227,7 @@ _STATIC = (
     _s("allreduce_us_per_token", "us/token", "two ring all-reduces a layer over the link; 0 at tp 1"),
 )  # fmt: skip
 
-# What the host's trained-physics form adds up (simulator.experiment.host_form), counted as the host counts it.
+# What the host's trained-physics form adds up (simulator.serving.host_form), counted as the host counts it.
 _HOST_BATCH = (
     _b("prompt_pairs", "token**2", "sum NN*(2*I + NN) over prefills, with I the whole prompt: twice the token pairs "
        "that the host's trained-physics form counts", None, f"{_NEW}, prefill.total_tokens"),
@@ -260,7 +260,7 @@ _REQUEST = (FieldSpec("r", "input_len", "token", "prompt length", None, "prefill
 
 FIELDS: dict[tuple[str, str], FieldSpec] = {(f.scope, f.name): f for f in (*_BATCH, *_STATIC, *_REQUEST)}
 
-# The one field that a program reads from its own ensemble (simulator.forest). It is not among FIELDS, because a search,
+# The one field that a program reads from its own ensemble (language.forest). It is not among FIELDS, because a search,
 # whose candidates are texts alone, offers it nowhere.
 TREES = _b("trees", "one", "the value of the program's own ensemble of trees: exp of the sum of its leaves, which is "
            "never 0; without an ensemble it cannot be read")  # fmt: skip

@@ -17,69 +17,42 @@ from tiny_world import BRIEF, ONE, write
 # The lowest floor first. A module imports its own room and the rooms of lower floors, nothing else of the project.
 # A room is a package, or a single module where it is named here; the longest name that fits counts.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("seeds", "configs", "simulator.json", "simulator.text"),
-    ("simulator.errors",),
-    ("archive", "simulator.documents", "simulator.jit", "simulator.schema", "simulator.stream"),
-    ("simulator.forest",),
-    ("simulator.language", "simulator.model", "simulator.knots"),
-    ("simulator.kernels", "simulator.vm"),
-    ("simulator.experiment",),
-    ("simulator.bind", "simulator.fields"),
-    ("simulator.clock", "translate_go"),
-    ("simulator.replay",),
-    ("evaluator.host_summary", "evaluator.metrics", "evaluator.own_models", "evaluator.traces"),
-    ("evaluator.digests", "evaluator.experiments", "evaluator.requests"),
-    ("evaluator.deployments", "evaluator.design", "evaluator.fit", "evaluator.statistics"),
-    ("evaluator.factors", "evaluator.judge", "evaluator.score"),
-    (
-        "evaluator.known",
-        "evaluator.committee",
-        "evaluator.dropped",
-        "evaluator.intervals",
-        "evaluator.transfer",
-    ),
-    ("evaluator.assess", "evaluator.sensitivity"),
-    ("evaluator.diagnose",),
-    ("evolve", "evolve.processes", "evolve.terminal"),  # the version, where work is done, and how text is printed
+    ("seeds", "configs", "simulator.common", "simulator.schema"),
+    ("archive", "simulator.language", "simulator.model"),
+    ("evolve", "evolve.output", "simulator.kernels"),
+    ("simulator.serving",),
+    ("simulator.clock",),
+    ("evaluator", "translate_go"),
     ("evolve.run",),
-    ("evolve.report",),
-    ("evolve.pool",),
-    ("evolve.ingest.columns",),
-    ("evolve.ingest.read",),
-    ("evolve.ingest.derive",),
-    ("evolve.ingest.write",),
-    ("evolve.propose", "evolve.ingest"),
-    ("evolve.propose.llm",),
+    ("evolve.plan", "evolve.summary"),
     ("evolve.search",),
-    ("evolve.study", "evolve.program"),
-    ("evolve.methods",),
-    ("evolve.rejudged",),
-    ("evolve.dimensions",),
-    ("evolve.frames", "evolve.plot", "evolve.view", "evolve.export"),
-    ("evolve.interface",),
-    ("evolve.cli",),
-    ("evolve.__main__",),
+    ("evolve.ingest", "evolve.validate"),
+    ("evolve.calibrate",),
+    ("evolve.host", "evolve.inspect"),
+    ("evolve.draw", "evolve.export", "evolve.report"),
+    ("evolve.api", "evolve.cli"),
+    ("evolve.__main__", "research"),
 )
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
-PACKAGES = ("seeds", "configs", "simulator", "archive", "translate_go", "evaluator", "evolve")
+PACKAGES = ("seeds", "configs", "simulator", "archive", "translate_go", "evaluator", "evolve", "research")
 # What each package may use of others' libraries.
 LIBRARIES = {
     "seeds": set(),
     "configs": set(),
     "simulator": {"numpy", "numba"}
-    | {"yaml"}  # of simulator.documents alone
-    | {"pyarrow", "scipy"},  # of simulator.kernels alone, see below
+    | {"yaml"}  # of simulator.common.documents alone
+    | {"pyarrow", "scipy"},  # see test_tables_are_read_in_two_packages_of_the_simulator
     "archive": {"deap", "numpy"},
     "translate_go": {"numpy"},
     "evaluator": {"cma", "numpy", "numba", "scipy", "yaml"}
-    | {"optuna", "sklearn", "threadpoolctl"}  # of evaluator.fit.trees and evaluator.fit.bayes, inside functions
-    | {"pyarrow"},  # of evaluator.traces alone, see below
+    | {"optuna", "sklearn", "threadpoolctl"},  # of evaluator.fit.trees and evaluator.fit.bayes, inside functions
     "evolve": {"numpy", "pyarrow", "yaml", "click", "rich", "scipy"}
     | {"ijson", "orjson"}  # of evolve.ingest: what traces are read with
-    | {"deap", "openevolve"}  # of the rival engines
-    | {"litellm"}  # of evolve.propose.llm.client alone, see test_llm_calls
-    | {"dask", "distributed"}  # of evolve.pool.connection and evolve.pool.remote
-    | {"matplotlib", "pandas", "plotly", "sympy"},  # of frames, plot, view, interface, and formulas
+    | {"openevolve"}  # of exchanged checkpoints
+    | {"litellm"}  # of evolve.search.llm.client alone, see test_llm_calls
+    | {"dask", "distributed"}  # of evolve.search.pool.connection and evolve.search.pool.remote
+    | {"matplotlib", "pandas", "plotly", "sympy"},  # of api, draw, and formulas
+    "research": {"click", "deap", "numpy", "openevolve", "pandas", "scipy", "yaml", "optuna", "sklearn"},
 }
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -172,16 +145,16 @@ def test_no_modules_import_each_other() -> None:
         walk(module, ())
 
 
-def test_tables_are_read_in_one_package_of_the_evaluator() -> None:
-    for path in (ROOT / "evaluator").rglob("*.py"):
-        tops = {name.split(".")[0] for name in imported(path)}
-        assert path.parent.name == "traces" or "pyarrow" not in tops, path
-
-
-def test_tables_of_measurements_are_read_in_one_package_of_the_simulator() -> None:
+def test_tables_are_read_in_two_packages_of_the_simulator() -> None:
     for path in (ROOT / "simulator").rglob("*.py"):
         tops = {name.split(".")[0] for name in imported(path)}
-        assert path.parent.name == "kernels" or not tops & {"pyarrow", "scipy"}, path
+        assert path.parent.name in ("kernels", "traces") or not tops & {"pyarrow", "scipy"}, path
+
+
+def test_the_product_has_no_import_of_research() -> None:
+    for module, path in MODULES.items():
+        names = {name.split(".")[0] for name in imported(path)}
+        assert module.split(".")[0] == "research" or "research" not in names, module
 
 
 def test_imports_stand_at_the_top_of_a_module() -> None:

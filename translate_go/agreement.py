@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from simulator.fields import BatchFields
+from simulator.clock.fields import BatchFields
+from simulator.clock.vm import MAX_TICKS, to_ticks
 from simulator.language.ir import Program
-from simulator.vm import MAX_TICKS, to_ticks
 from translate_go.constructors import constructor, options_literal
 from translate_go.deployment import Deployment
 from translate_go.emit import emit

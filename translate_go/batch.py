@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.errors import InputError
-from simulator.forest import Forest
+from simulator.common.errors import InputError
+from simulator.language.forest import Forest
 from simulator.language.ir import Field, Function, nodes, walk
 from simulator.language.opcodes import NO_FOREST, feature, formula
 from simulator.schema import CURVES, RAW, READABLE, SPECIAL, TREES

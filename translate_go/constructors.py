@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from simulator.bind import REFERENCE_DECODES
+from simulator.clock.bind import REFERENCE_DECODES
 from simulator.schema import CURVES
 from translate_go.deployment import Deployment, by_name, checks_names, least
 from translate_go.literals import deployment_literal, deployment_variable

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.errors import InputError
-from simulator.experiment.facts import Facts, curve_of
+from simulator.common.errors import InputError
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import Gpu
 from simulator.kernels.sampler import Sampling
 from simulator.model.architecture import Architecture
 from simulator.schema import READABLE
+from simulator.serving.facts import Facts, curve_of
 from translate_go.generic.known import HostConfig, host_name
 from translate_go.naming import Name
 from translate_go.spelling import words
@@ -65,7 +65,7 @@ class Deployment:
     """A model on its GPUs."""
 
     name: str
-    facts: Mapping[str, float]  # s. fields by name; simulator.experiment.facts.Facts if curves are read
+    facts: Mapping[str, float]  # s. fields by name; simulator.serving.facts.Facts if curves are read
     model: str = ""  # label of the coefficients
     hardware: str = ""  # label of the coefficients
     engine_version: str = ""  # label of the coefficients: 0.15.1; "" = not known

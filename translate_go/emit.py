@@ -8,9 +8,9 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from simulator.errors import InputError, unwritable
+from simulator.common.errors import InputError, unwritable
+from simulator.common.text import visible
 from simulator.language.ir import Program
-from simulator.text import visible
 from translate_go.coefficients import DEFAULTS, defaults_yaml
 from translate_go.deployment import Deployment, by_name, check_deployments
 from translate_go.generic.curves import kernels_file, tables_read

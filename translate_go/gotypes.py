@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from simulator.bind import REFERENCE_DECODES
+from simulator.clock.bind import REFERENCE_DECODES
 from simulator.schema import CURVES, READABLE
 from translate_go.generic.facts import host_options, host_use
 from translate_go.spelling import columns, comment, curve_name, fact

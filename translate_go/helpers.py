@@ -1,7 +1,7 @@
 """The guarded functions in Go. Each is written into the file only if the program calls it,
 filled with the name of the backend.
 
-They mirror simulator/language/guarded.py and simulator/vm.py, including NaN: Go's builtin max and min propagate it.
+They mirror language/guarded.py and clock/vm.py, including NaN: Go's builtin max and min propagate it.
 """
 
 HELPERS = {

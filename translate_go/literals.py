@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from simulator.experiment.facts import Facts, curve_of
+from simulator.common.knots import PER_OCTAVE
 from simulator.kernels.tables import tables
-from simulator.knots import PER_OCTAVE
+from simulator.serving.facts import Facts, curve_of
 from translate_go.deployment import Deployment
 from translate_go.spelling import columns, comment, curve_name, digits, fact
 from translate_go.target import Plan

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 # Backends that the host has or had, and files of its package that the emitted ones would replace.
 TAKEN = frozenset(

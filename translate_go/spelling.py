@@ -7,8 +7,8 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from simulator.common.text import visible
 from simulator.schema import READABLE
-from simulator.text import visible
 from translate_go.goexpr import Atom, GoExpr, Minus
 from translate_go.helpers import HELPERS
 from translate_go.naming import KEYWORDS, Name

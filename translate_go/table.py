@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from simulator.experiment.facts import curve_of
+from simulator.serving.facts import curve_of
 from translate_go.deployment import Deployment, by_name
 from translate_go.literals import curve_notice, deployment_literal, deployment_variable
 from translate_go.spelling import MARK, clean, comment, quoted

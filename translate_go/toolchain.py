@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from translate_go.gotest import benchmark_name
 from translate_go.naming import DEFAULT, Name
 from translate_go.target import MODULE, TARGETS, Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.forest import LEAF, Forest, Tree
+from simulator.language.forest import LEAF, Forest, Tree
 from simulator.schema import TREES
 from translate_go.goexpr import Atom, CallOf, GoExpr, show, statement
 from translate_go.naming import Name

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from random import Random
 
-from simulator.bind import REFERENCE_DECODES
-from simulator.fields import Active, BatchFields
-from simulator.forest import Forest
+from simulator.clock.bind import REFERENCE_DECODES
+from simulator.clock.fields import Active, BatchFields
+from simulator.clock.vm import to_ticks
 from simulator.language.evaluate import evaluate
+from simulator.language.forest import Forest
 from simulator.language.ir import Call, Compare, Field, Let, Local, Node, Program, nodes, walk
 from simulator.schema import TREES
-from simulator.vm import to_ticks
 
 Row = tuple[int, int, int, int]
 Batch = tuple[Row, ...]

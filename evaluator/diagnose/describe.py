@@ -15,9 +15,9 @@ from itertools import chain
 from evaluator.diagnose.diagnose import Correlation, Diagnosis, TtftParts, chance
 from evaluator.diagnose.examine import EVERY, Examination
 from evaluator.score import Errors
-from simulator.experiment.experiment import Experiment
+from simulator.common.text import listed
 from simulator.schema import FIELDS
-from simulator.text import listed
+from simulator.serving.experiment import Experiment
 
 STRONGEST = 3  # fields shown per residual
 RESIDUALS = {"step_us": "step us", "ttft_us": "TTFT us"}  # those whose correlations are shown; others repeat them

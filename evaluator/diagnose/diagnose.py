@@ -19,12 +19,12 @@ from evaluator.diagnose.stage_steps import StageSteps, stage_steps
 from evaluator.fit.meanfield import INPUT, OUTPUT
 from evaluator.metrics import error_pct
 from evaluator.score import Errors, Prediction, errors, predictions
-from simulator.bind import Bound, bind
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.facts import has_curves
+from simulator.clock.bind import Bound, bind
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.schema import FIELDS, KERNELS
+from simulator.serving.experiment import Experiment
+from simulator.serving.facts import has_curves
 
 MOST_BATCHES = 4
 COMPONENT_FIELDS = (

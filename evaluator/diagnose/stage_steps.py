@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator.fit.meanfield import BUDGET, COLD, COLD_LEN, DURATION, FULL_HITS, INPUT, OUTPUT, RATE, SEQS, UNCACHED
-from simulator.bind import Bound
-from simulator.fields import Active, BatchFields
+from simulator.clock.bind import Bound
+from simulator.clock.fields import Active, BatchFields
 
 
 @dataclass(frozen=True)

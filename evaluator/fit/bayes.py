@@ -18,9 +18,9 @@ import scipy
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import Problem, problem_of
 from simulator.clock.run import HostileStep
-from simulator.errors import InputError
+from simulator.common.errors import InputError
+from simulator.common.streams import stream
 from simulator.language.ir import Program
-from simulator.stream import stream
 
 DESIGN = 20  # points of the first design, a Latin hypercube
 REACH = 3.0  # half-width of the box, as a factor on each constant's size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from simulator.jit import njit
+from simulator.common.jit import njit
 
 LOW, FREE, HIGH = -1, 0, 1  # where an unknown is
 MORE_TRIES = 3  # exchanges of all unknowns at once that may fail before they are exchanged one by one

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator.requests import QUARTERS, predicted_ms, quarters, recorded_ms
-from simulator.experiment.trace import Recorded, rows_by_stage
-from simulator.replay import Replay
+from simulator.clock.replay import Replay
+from simulator.serving.trace import Recorded, rows_by_stage
 
 LEAST = 10  # requests of a cell that counts
 BATCHES = 10  # of consecutive requests, whose means show the noise

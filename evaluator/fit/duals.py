@@ -1,4 +1,4 @@
-"""Slopes of opcodes in every constant, by forward-mode differentiation: what `simulator.vm.run` computed, once more."""
+"""Slopes of opcodes in every constant, by forward-mode differentiation: what `clock.vm.run` computed, once more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from simulator.jit import njit
+from simulator.common.jit import njit
 from simulator.language import opcodes
 from simulator.language.guarded import EXP_LIMIT, POW_LIMIT
 from simulator.language.opcodes import REFERENCE, STEP_TIME, Code

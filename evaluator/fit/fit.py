@@ -21,13 +21,13 @@ from evaluator.fit.loss import FitSet
 from evaluator.fit.methods import METHODS, linear
 from evaluator.fit.problem import forgetful, problem_of
 from evaluator.fit.stages import stages_of
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.facts import has_curves
-from simulator.experiment.load import load_of
-from simulator.experiment.trace import Trace
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
+from simulator.serving.experiment import Experiment
+from simulator.serving.facts import has_curves
+from simulator.serving.load import load_of
+from simulator.serving.trace import Trace
 
 FIT_SEED = 1000  # arrival seed of the correcting replays; reports use other seeds
 NOISE_SEEDS = (1001, 1002, 1003, 1004, 1005, 1006)  # arrival seeds for the noise: not those of a fit or a score

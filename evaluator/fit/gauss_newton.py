@@ -12,7 +12,7 @@ import numpy as np
 from evaluator.fit.boxed import boxed
 from evaluator.fit.meanfield import predict
 from evaluator.fit.slopes import slopes
-from simulator.jit import njit
+from simulator.common.jit import njit
 
 HUBER = 0.03  # relative error beyond which a residual counts linearly
 NO_EFFECT = 1e-7  # relative error, of all stages together, below which a constant of its present size does nothing

@@ -16,9 +16,9 @@ from evaluator.fit.cells import Cells
 from evaluator.fit.gauss_newton import HUBER, LOST
 from evaluator.fit.meanfield import DEPLOYMENT, DURATION, RATE
 from evaluator.fit.stages import Stages
-from simulator.bind import Deployments, deployments_in_order
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.load import Load
+from simulator.clock.bind import Deployments, deployments_in_order
+from simulator.serving.experiment import Experiment
+from simulator.serving.load import Load
 
 WEIGHTS = np.array([1.0, 0.3, 1.0])  # of E2E, TTFT, ITL in a stage without arrival noise
 # What a good program still misses in a calm stage: about a percent, as in the E2E errors of the data. The residual's

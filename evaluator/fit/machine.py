@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from evaluator.fit.duals import varying
-from simulator.bind import settle
-from simulator.jit import njit
+from simulator.clock.bind import settle
+from simulator.clock.vm import run
+from simulator.common.jit import njit
 from simulator.language.opcodes import Code
 from simulator.schema import (
     DECODE_REQS,
@@ -24,7 +25,6 @@ from simulator.schema import (
     PREFILL_TOKENS,
     PROMPT_PAIRS,
 )
-from simulator.vm import run
 
 ENDS = 6  # step times around a number of decodes: with 0, 1, 2 prompts there, and at one decode more
 COLD_STEP, QUEUE = ENDS, ENDS + 1  # rows of Machine.moves: a step that fills the cold cache, the time to the queue

@@ -15,8 +15,8 @@ import math
 import numpy as np
 
 from evaluator.fit.machine import put_deployment, step_us
-from simulator.jit import njit
-from simulator.vm import run
+from simulator.clock.vm import run
+from simulator.common.jit import njit
 
 # Columns of the table of load stages.
 (

@@ -20,12 +20,12 @@ from evaluator.fit.machine import Machine, machine
 from evaluator.fit.meanfield import predict
 from evaluator.fit.slopes import cold_slopes, slopes
 from evaluator.metrics import stage_means
-from simulator.bind import Bound, settle
+from simulator.clock.bind import Bound, settle
+from simulator.clock.replay import Replay, replay_bound
 from simulator.language.affine import affine, thresholds
 from simulator.language.bounds import KERNEL_DEVIATION, LEAST_DIVISOR, LEAST_EFFICIENCY, bounds, kernel_factors
 from simulator.language.ir import OVERHEADS, Program
 from simulator.language.opcodes import Code, assemble
-from simulator.replay import Replay, replay_bound
 
 PRIOR = 3e-3  # pull towards the start values, as a share of each constant's effect
 # Runs with answers of about equal length cannot tell a time per token or per request from a time per step. What they

@@ -32,9 +32,9 @@ from evaluator.fit.meanfield import (
     shape,
     steps_at,
 )
-from simulator.jit import njit
+from simulator.clock.vm import run
+from simulator.common.jit import njit
 from simulator.language.opcodes import REFERENCE
-from simulator.vm import run
 
 
 @njit

@@ -18,10 +18,10 @@ import numpy as np
 from evaluator.fit import gauss_newton
 from evaluator.fit.gauss_newton import Goal
 from evaluator.fit.problem import KERNEL_TAIL, Problem, Scales
+from simulator.common.streams import stream
 from simulator.language.affine import affine
 from simulator.language.ir import Compare, Const, Expr, Function, Let, Local, Node, Program, nodes, walk
 from simulator.language.measure import conditionals
-from simulator.stream import stream
 
 STEPS = 24  # of Gauss-Newton, at most
 REACH = 27.0  # width of the box of an unbounded constant, in sizes of the constant

@@ -10,15 +10,15 @@ import numpy as np
 
 from evaluator.fit.meanfield import BIN_INPUT, MOST_BINS, OBSERVED_N, SEQS
 from evaluator.metrics import new_tokens
-from simulator.bind import bind
-from simulator.experiment.experiment import Engine, Experiment, Observation, Statistic
-from simulator.experiment.load import Load
-from simulator.experiment.trace import rows_by_stage
-from simulator.experiment.workload import distinct_prompts, gaps_of, prompt_lengths, rates
+from simulator.clock.bind import bind
+from simulator.clock.replay import Replay, replay_bound
 from simulator.language.complete import complete
 from simulator.language.ir import Function, Number, Program
 from simulator.language.opcodes import assemble
-from simulator.replay import Replay, replay_bound
+from simulator.serving.experiment import Engine, Experiment, Observation, Statistic
+from simulator.serving.load import Load
+from simulator.serving.trace import rows_by_stage
+from simulator.serving.workload import distinct_prompts, gaps_of, prompt_lengths, rates
 
 NOTHING_OBSERVED = Observation(Statistic(), Statistic(), Statistic())
 

@@ -15,8 +15,8 @@ from evaluator.fit.differences import slopes_by_differences, solved_within
 from evaluator.fit.loss import MODEL_ERROR, huber, huber_weights
 from evaluator.fit.problem import PRIOR, SMALL, believed_weight, limits, rounded
 from evaluator.fit.smearing import smeared
-from simulator.bind import bind
-from simulator.errors import InputError
+from simulator.clock.bind import bind
+from simulator.common.errors import InputError
 from simulator.language.ir import Program
 from simulator.language.measure import operations
 from simulator.language.opcodes import Code, assemble

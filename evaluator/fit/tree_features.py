@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator.fit.steps import StepRun
-from simulator.bind import bind
+from simulator.clock.bind import bind
 from simulator.language.ir import Function, Program
 from simulator.language.opcodes import assemble, feature
 

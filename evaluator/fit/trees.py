@@ -16,14 +16,14 @@ import numpy as np
 
 from evaluator.fit.steps import StepRun
 from evaluator.fit.tree_features import FEATURES, TreeFeature, feature_values
-from simulator.bind import bind
-from simulator.errors import InputError
-from simulator.experiment.splits import SPLITS, TRAIN, VALID
-from simulator.forest import LEAF, Corrections, Forest, Tree
+from simulator.clock.bind import bind
+from simulator.common.errors import InputError
+from simulator.language.forest import LEAF, Corrections, Forest, Tree
 from simulator.language.ir import Field, Op, Program, with_step_times
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.schema import DECODE_REQS, PREFILL_REQS, TREES
+from simulator.serving.splits import SPLITS, TRAIN, VALID
 
 INSTALL = "trees: needs the extra: `make trees`, or pip install 'evolve-latency[trees]'"
 TRIALS = 100

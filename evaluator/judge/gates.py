@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from evaluator.judge.sweep import edges, sweep
-from simulator.bind import BoundAll, Deployments
-from simulator.experiment.experiment import Experiment
+from simulator.clock.bind import BoundAll, Deployments
+from simulator.clock.vm import MAX_TICKS
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
-from simulator.vm import MAX_TICKS
+from simulator.serving.experiment import Experiment
 
 MOST_VIOLATIONS = 0.05  # of the pairs
 MOST_GROWTH = 4.5  # attention over twice the tokens in twice the context is 4 times as long

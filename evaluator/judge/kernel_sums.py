@@ -15,15 +15,15 @@ from functools import cache
 
 import numpy as np
 
-from evaluator.deployments import datasheet_deployments, kernel_deployments
 from evaluator.judge.gates import FactsByDeployment, Gate, Theta, extreme, verdict
 from evaluator.judge.physics import hardware_of, physics
 from evaluator.judge.sweep import Batch, decode_batch, table_of
-from simulator.bind import Deployments
-from simulator.fields import Active
+from simulator.clock.bind import Deployments
+from simulator.clock.fields import Active
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.language.parse import parse
+from simulator.serving.known import datasheet_deployments, kernel_deployments
 
 DECODE = (0.7, 1.6)
 DECODE_MORE_US = 3000.0

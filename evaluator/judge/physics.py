@@ -19,10 +19,10 @@ import numpy as np
 
 from evaluator.judge.gates import ROUNDING, FactsByDeployment, Gate, Theta, extreme, verdict
 from evaluator.judge.sweep import Batch, table_of
-from simulator.bind import Deployments
-from simulator.experiment.facts import Facts
-from simulator.fields import Active, BatchFields
+from simulator.clock.bind import Deployments
+from simulator.clock.fields import Active, BatchFields
 from simulator.language.opcodes import Code
+from simulator.serving.facts import Facts
 
 LEAST_OF_ROOFLINE = 0.8
 MOST_OF_ROOFLINE = 20.0  # the poorest of the shipped runs, a mixture of experts in fp8, takes about 5 over 900 tokens

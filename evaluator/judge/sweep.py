@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 
-from simulator.fields import Active, raw_row
+from simulator.clock.fields import Active, raw_row
 
 SEED = 5
 BATCHES = 64

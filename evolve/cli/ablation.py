@@ -19,8 +19,8 @@ from evolve.cli.options import (
     tables_options,
 )
 from evolve.cli.pools import Where, pool_options
-from evolve.program.ablation import ablate as ablate_parts
-from evolve.program.ablation_view import print_ablation
+from evolve.inspect.ablation import ablate as ablate_parts
+from evolve.inspect.ablation_view import print_ablation
 
 
 @click.command()

@@ -9,9 +9,9 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options_from
-from evolve.program.blend import CAPS, blend_run, print_blend
-from evolve.report.searched import tell_unfinished
+from evolve.inspect.blend import CAPS, blend_run, print_blend
 from evolve.run.folder import open_run
+from evolve.summary.searched import tell_unfinished
 
 
 @click.command()

@@ -15,9 +15,9 @@ from click.shell_completion import CompletionItem
 
 import configs
 import seeds
-from evaluator.own_models import own_models
 from evolve.cli.entry import COMMANDS, COMPLETION, CONTEXT
 from evolve.cli.words import WORDS
+from simulator.serving.own_models import own_models
 
 PROG = "evolve"
 NOT_A_CONFIG = ("experiments_", "models.", "hardware.", "llm_prices.", "leaderboard.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from evolve.calibrate.drift import NONE
+from evolve.calibrate.drift import drift as drift_of
+from evolve.calibrate.drift_view import print_drift
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, ids_option, load, named_experiments, quiet_option
-from evolve.program.drift import NONE
-from evolve.program.drift import drift as drift_of
-from evolve.program.drift_view import print_drift
 
 
 @click.command()

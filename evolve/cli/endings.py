@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from evolve.output.terminal import say
 from evolve.processes import WorkStopped
-from evolve.terminal import say
 
 
 def fail(message: str, status: int) -> int:

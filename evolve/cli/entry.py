@@ -20,9 +20,9 @@ import click
 from evolve import __version__, processes
 from evolve.cli.endings import Ended, fail
 from evolve.cli.values import StrictGroup
+from evolve.output.terminal import research, say
 from evolve.processes import WorkStopped
-from evolve.terminal import say
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 processes.settle()
 
@@ -41,12 +41,7 @@ COMMANDS = {
     "resume": (
         "search",
         "resume",
-        "Continue a run, repeats or baselines after an interruption, exactly as if there had been none.",
-    ),
-    "baselines": (
-        "search",
-        "baselines",
-        "Compare our engine with other ways to search, under the same budget and the same evaluator.",
+        "Continue a run, or repeats of one, after an interruption, exactly as if there had been none.",
     ),
     "archive": ("runs", "archive", "Show what a run kept, rebuilt from its journal."),
     "validate": (
@@ -93,11 +88,6 @@ COMMANDS = {
         "ingest",
         "Make experiments and tables from folders of vLLM traces and load-generator reports.",
     ),
-    "leaderboard": (
-        "leaderboard",
-        "leaderboard",
-        "Compare everything that predicts latencies on one board, by a protocol that was fixed before.",
-    ),
     "score-steps": ("steps", "score_steps", "Score a program's step_time on sampled scheduler steps."),
     "kernels": ("kernels", "kernels", "Show where a step's time goes, from measured kernels."),
     "prompt": (
@@ -123,11 +113,22 @@ COMMANDS = {
 }
 
 
+# commands that are no part of the installed product
+MOVED = ("baselines", "leaderboard")
+
+
 class LazyGroup(StrictGroup):
     """A group that imports a command's module when the command is named, so that `evolve --help` answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in MOVED:
+            raise Ended(f"{args[0]}: is a command of a clone of the project: run `{research(*args)}` there", 2)
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -154,13 +155,13 @@ def cli() -> None:
     """
 
 
-def main() -> None:
-    """What `evolve` does: see evolve.__main__."""
+def main(group: click.Group | None = None) -> None:
+    """What `evolve` does: see evolve.__main__. `group`: other commands than its own."""
     # a service manager's request to stop is handled like Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     closed = sys.stdout is None
     _open_streams()
-    status = fail("standard output is closed: send it to a file", 1) if closed else run_command(sys.argv[1:])
+    status = fail("standard output is closed: send it to a file", 1) if closed else run_command(sys.argv[1:], group)
     try:
         sys.stdout.flush()
     except Unread:
@@ -202,12 +203,14 @@ def _open_streams() -> None:
                                   line_buffering=bool(before.line_buffering))  # fmt: skip
 
 
-def run_command(args: list[str]) -> int:
-    """Run one command line and return its exit status; errors are one line on stderr."""
+def run_command(args: list[str], group: click.Group | None = None) -> int:
+    """Run one command line, of `evolve` or of another group, and return its exit status; errors are one line on
+    stderr."""
     if COMPLETION in os.environ:  # a shell asks, and waits
         return int(importlib.import_module("evolve.cli.completion").respond())
     try:
-        return int(cli.main(args, prog_name="evolve", standalone_mode=False) or 0)
+        name = f"python -m {group.name}" if group else "evolve"
+        return int((group or cli).main(args, prog_name=name, standalone_mode=False) or 0)
     except click.exceptions.Exit as e:
         return e.exit_code
     except click.exceptions.NoArgsIsHelpError as e:

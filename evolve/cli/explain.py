@@ -6,14 +6,14 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, experiments_for, ids_option, load, run_of
-from evolve.program.diagnose import diagnose as diagnosed
-from evolve.program.diagnose import observed
-from evolve.program.diagnose_view import print_findings
-from evolve.program.explain import explain as explained
-from evolve.program.explain_view import print_explanation
+from evolve.inspect.diagnose import diagnose as diagnosed
+from evolve.inspect.diagnose import observed
+from evolve.inspect.diagnose_view import print_findings
+from evolve.inspect.explain import explain as explained
+from evolve.inspect.explain_view import print_explanation
+from evolve.output.terminal import warn
 from evolve.run.folder import check_data
-from evolve.terminal import warn
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 
 @click.command()

@@ -14,12 +14,12 @@ from evolve.export.openevolve import Checkpoint, write_checkpoint
 from evolve.export.script import script
 from evolve.export.snippet import program_snippet, run_snippet
 from evolve.export.source import entries, program_entry
-from evolve.report.printing import prose
-from evolve.report.searched import searched
-from evolve.run.files import check_writable, write_text
+from evolve.output.files import check_writable, write_text
+from evolve.output.printing import prose
+from evolve.output.terminal import say
 from evolve.run.folder import is_run
-from evolve.terminal import say
-from simulator.errors import InputError, unwritable
+from evolve.summary.searched import searched
+from simulator.common.errors import InputError, unwritable
 from simulator.language.measure import Caps
 
 KINDS = ("openevolve", "sympy", "latex", "json")

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
+from evolve.calibrate.coefficients import emit_coefficients
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, ids_option, load, named_experiment, only_id, whole_names
-from evolve.program import emit as emitting
-from evolve.program.bench import bench as measure
-from evolve.program.bench import print_bench
-from evolve.program.coefficients import emit_coefficients
-from evolve.program.deployments import of_experiment, of_names, of_text
-from evolve.program.into import emit_into, place_of
+from evolve.host import emit as emitting
+from evolve.host.bench import bench as measure
+from evolve.host.bench import print_bench
+from evolve.host.deployments import of_experiment, of_names, of_text
+from evolve.host.into import emit_into, place_of
+from evolve.output.terminal import command, say
 from evolve.run.program import CHAMPION, TRAINED_PHYSICS
-from evolve.terminal import command, say
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from translate_go.naming import DEFAULT, Name
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from evaluator.traces.formats import PUBLISHED
 from evolve import __version__
 from evolve.cli.endings import print_json, resumable
 from evolve.cli.options import two_files
@@ -19,7 +18,8 @@ from evolve.ingest.trace import convert
 from evolve.ingest.trace_source import of_files, of_recordings
 from evolve.ingest.view import print_converted, print_runs, watching
 from evolve.processes import available_cores
-from simulator.errors import InputError
+from simulator.common.errors import InputError
+from simulator.serving.traces.formats import PUBLISHED
 
 
 @click.command()

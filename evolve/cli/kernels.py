@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from evolve.cli.endings import print_json
-from evolve.program.kernels import breakdown, print_kernels
+from evolve.plan.kernels import breakdown, print_kernels
 
 
 @click.command()

@@ -12,19 +12,10 @@ from archive.elite import Elite
 from archive.population import Population
 from archive.proposal import SEED, Proposal
 from evaluator.assess import NO_LIMITS
-from evaluator.digests import data_hash
 from evolve import __version__
 from evolve.cli.endings import Ended, print_json
 from evolve.cli.llm_options import two_prices
-from evolve.pool.local import local
-from evolve.propose.llm import servers, setup, templates
-from evolve.propose.llm.calls import Messages
-from evolve.propose.llm.check import ask, print_check
-from evolve.propose.llm.fault import REMEDIES, Fault
-from evolve.propose.llm.preview import question_about
-from evolve.propose.llm.prices import Unpriced
-from evolve.propose.llm.question import taken_forms
-from evolve.report.progress import Line
+from evolve.output.progress import Line
 from evolve.run.config import Config, DataSettings, SearchSettings
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.data import chosen
@@ -32,10 +23,19 @@ from evolve.run.folder import first_population
 from evolve.run.llm_settings import LlmSettings
 from evolve.run.program import seed_texts
 from evolve.search.assessor import Admission, Live
+from evolve.search.llm import servers, setup, templates
+from evolve.search.llm.calls import Messages
+from evolve.search.llm.check import ask, print_check
+from evolve.search.llm.fault import REMEDIES, Fault
+from evolve.search.llm.preview import question_about
+from evolve.search.llm.prices import Unpriced
+from evolve.search.llm.question import taken_forms
+from evolve.search.pool.local import local
 from evolve.search.workers import workers_of
-from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
-from simulator.stream import stream
+from simulator.common.errors import InputError
+from simulator.common.streams import stream
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Experiment
 
 MODELS = ("llama-2-7b", "mixtral-8x7b")  # one dense model and one mixture of experts, so that it takes seconds
 

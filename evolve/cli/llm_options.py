@@ -12,7 +12,7 @@ import click
 from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.llm_settings import weighted
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 KEY = "Its key comes from the environment only, e.g. OPENAI_API_KEY."
 # {setting: (option, type, placeholder of its value, help)}

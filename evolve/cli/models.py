@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from evaluator.own_models import file_of, own_models
 from evolve.cli.endings import print_json
 from evolve.cli.values import StrictGroup
-from evolve.program import models
-from evolve.terminal import say
+from evolve.inspect import models
+from evolve.output.terminal import say
+from simulator.serving.own_models import file_of, own_models
 
 
 @click.group(cls=StrictGroup)

@@ -11,21 +11,21 @@ from typing import Any
 
 import click
 
-from evaluator.experiments import BUNDLED, Written, bundled_experiments, written_experiments
 from evolve.cli.pools import pool_options
-from evolve.report.progress import tell_compilation
-from evolve.report.table import counted
+from evolve.output.files import check_writable
+from evolve.output.progress import tell_compilation
+from evolve.output.table import counted
+from evolve.output.terminal import say, warn
 from evolve.run import program as programs
 from evolve.run.data import experiments_of, known_experiment
-from evolve.run.files import check_writable
 from evolve.run.folder import Run, is_run, open_run
 from evolve.run.program import Source
-from evolve.terminal import say, warn
-from simulator.errors import InputError, shown
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.file import Reader
+from simulator.common.errors import InputError, shown
+from simulator.common.text import listed
 from simulator.language.measure import Caps
-from simulator.text import listed
+from simulator.serving.bundled import BUNDLED, Written, bundled_experiments, written_experiments
+from simulator.serving.experiment import Experiment
+from simulator.serving.file import Reader
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 STDOUT = "-"
@@ -114,15 +114,15 @@ class Tables:
                 check_writable(Path(file), f"--{name}", *SUFFIXES[name])
 
     def write(self, module: str, name: str, *given: object) -> None:
-        """Write the frame that the function `name` of this module of evolve.frames makes of what is given.
+        """Write the frame that the function `name` of this module makes of what is given.
 
         Only then are the modules imported that need pandas, which takes a second. The function's columns are the
         module's constant of its name in capitals.
         """
         if not self.files:
             return
-        frames = importlib.import_module(f"evolve.frames.{module}")
-        writing = importlib.import_module("evolve.frames.writing")
+        frames = importlib.import_module(module if "." in module else f"evolve.api.frames.{module}")
+        writing = importlib.import_module("evolve.output.writing")
         frame, columns = getattr(frames, name)(*given), getattr(frames, name.upper())
         for format_, file in self.files.items():
             getattr(writing, f"write_{format_}")(frame, columns, file)

@@ -11,14 +11,14 @@ from types import ModuleType
 import click
 
 from evolve.cli.options import caps_options, experiments_in, ids_option, load, named_experiments
-from evolve.report.printing import prose
-from evolve.report.searched import searched
-from evolve.report.terms import legend
-from evolve.run.files import check_writable
+from evolve.output.files import check_writable
+from evolve.output.printing import prose
+from evolve.output.terms import legend
 from evolve.run.folder import is_run
 from evolve.run.program import Source
-from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
+from evolve.summary.searched import searched
+from simulator.common.errors import InputError
+from simulator.serving.experiment import Experiment
 
 OF_RUNS, OF_PROGRAMS = ("front", "history", "grid"), ("fit", "terms")
 FORMATS = ("svg", "png", "pdf")
@@ -87,13 +87,13 @@ def plot(
 
 
 def _drawing(name: str) -> ModuleType:
-    """A module of evolve.plot. Raises InputError if the extra is missing."""
+    """A module of evolve.draw.plot. Raises InputError if the extra is missing."""
     # No window is opened, whatever the user's settings are. Where no folder can be written for them, as in a home that
     # is read-only, matplotlib takes a temporary one, of which nobody needs to know.
     os.environ["MPLBACKEND"] = "agg"
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
-        return importlib.import_module(f"evolve.plot.{name}")
+        return importlib.import_module(f"evolve.draw.plot.{name}")
     except ModuleNotFoundError:
         raise InputError("plot: needs the extra: pip install 'evolve-latency[view]'") from None
 

@@ -12,14 +12,14 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from evolve.cli.endings import print_json, resumable
-from evolve.pool.cluster import Cluster
-from evolve.pool.local import local
-from evolve.pool.pool import Pool
+from evolve.output.progress import Line
+from evolve.output.terminal import command
 from evolve.processes import available_cores
-from evolve.report.progress import Line
-from evolve.terminal import command
-from simulator.errors import InputError
-from simulator.json import JsonObject
+from evolve.search.pool.cluster import Cluster
+from evolve.search.pool.local import local
+from evolve.search.pool.pool import Pool
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Where:
     """Where a command was asked to work: in so many processes of this machine, or on a cluster."""
 
     workers: int | None = None  # None: one for each core
-    cluster: str | None = None  # see evolve.pool.cluster.Cluster
+    cluster: str | None = None  # see evolve.search.pool.cluster.Cluster
 
     @contextmanager
     def pool(self, quiet: bool) -> Iterator[Pool]:
@@ -69,6 +69,10 @@ T = TypeVar("T", bound=_Folder)
 R = TypeVar("R", bound=_Report)
 
 
+def _again(path: Path) -> str:
+    return command("resume", path)
+
+
 def carry_out(
     work: Callable[[T, Pool], R],
     folder: T,
@@ -77,12 +81,14 @@ def carry_out(
     show: Callable[[R], None],
     good: Callable[[R], bool],
     paid: Callable[[Path], str],
+    again: Callable[[Path], str] = _again,
 ) -> int:
     """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1.
 
-    `paid`: what may be paid in vain if work in the folder ends early, see study.costs.without_answers.
+    `paid`: what may be paid in vain if work in the folder ends early, see validate.costs.without_answers.
+    `again`: the command line that continues the work.
     """
-    with resumable(command("resume", folder.path), lambda: paid(folder.path)):
+    with resumable(again(folder.path), lambda: paid(folder.path)):
         report = work(folder, pool)
     if as_json:
         print_json(report.to_json())

@@ -6,7 +6,6 @@ import math
 
 import click
 
-from evaluator.experiments import Written, as_planned
 from evolve.cli.endings import print_json
 from evolve.cli.options import (
     Tables,
@@ -20,19 +19,20 @@ from evolve.cli.options import (
     tables_options,
     written_and_named,
 )
-from evolve.program.against import Against, print_against
-from evolve.program.axes import Axes, parse_axes
-from evolve.program.plan import DURATION_S, Plan, written
-from evolve.program.predict import predict as predict_all
-from evolve.program.predict_view import print_prediction
-from evolve.program.slo import parse_slo
-from evolve.program.sweep import sweep as predict_sweep
-from evolve.program.sweep_view import print_sweep
-from evolve.report.progress import Line
+from evolve.output.progress import Line
+from evolve.plan.against import Against, print_against
+from evolve.plan.axes import Axes, parse_axes
+from evolve.plan.plan import DURATION_S, Plan, written
+from evolve.plan.predict import predict as predict_all
+from evolve.plan.predict_view import print_prediction
+from evolve.plan.slo import parse_slo
+from evolve.plan.sweep import sweep as predict_sweep
+from evolve.plan.sweep_view import print_sweep
 from evolve.run.data import part
-from simulator.errors import InputError
-from simulator.experiment.limits import MOST_RATE, MOST_REQUESTS, MOST_TOKENS
-from simulator.experiment.splits import SPLITS
+from simulator.common.errors import InputError
+from simulator.serving.bundled import Written, as_planned
+from simulator.serving.limits import MOST_RATE, MOST_REQUESTS, MOST_TOKENS
+from simulator.serving.splits import SPLITS
 
 LEAST_RPS, MOST_RPS = round(1.0 / DURATION_S, 4), MOST_REQUESTS // DURATION_S  # of a plan: one request, and the most
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from evaluator.deployments import known_gpu, known_model
-from evaluator.experiments import raw_entries
+from evolve.calibrate.probe import print_probe, trusted
+from evolve.calibrate.probe import probe as probe_runs
 from evolve.cli.endings import print_json
 from evolve.cli.options import (
     caps_options,
@@ -18,13 +18,13 @@ from evolve.cli.options import (
     quiet_option,
     whole_names,
 )
-from evolve.program.loads import CANDIDATES, TARGETS, bases, grid, names, on
-from evolve.program.probe import print_probe, trusted
-from evolve.program.probe import probe as probe_runs
-from evolve.run.files import check_writable, write_text
-from simulator.documents import yaml_text
-from simulator.errors import InputError, unwritable
-from simulator.json import JsonObject
+from evolve.output.files import check_writable, write_text
+from evolve.plan.loads import CANDIDATES, TARGETS, bases, grid, names, on
+from simulator.common.documents import yaml_text
+from simulator.common.errors import InputError, unwritable
+from simulator.common.json import JsonObject
+from simulator.serving.bundled import raw_entries
+from simulator.serving.known import known_gpu, known_model
 
 HEADER = "# Runs to measure, written by evolve probe: put what was measured under `observed`, then `evolve fit`.\n"
 

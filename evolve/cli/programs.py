@@ -9,6 +9,11 @@ from pathlib import Path
 import click
 
 from evaluator.fit.steps import LOSSES, QUANTILE
+from evolve.calibrate.first_stage import RELATIVE, Loss
+from evolve.calibrate.fit import Settings, calibrate
+from evolve.calibrate.learning import learning_curve, print_curve
+from evolve.calibrate.steps.sources import sources
+from evolve.calibrate.view import print_fit
 from evolve.cli.endings import print_json
 from evolve.cli.options import (
     Tables,
@@ -22,20 +27,15 @@ from evolve.cli.options import (
     tables_options,
 )
 from evolve.cli.pools import Where, pool_options
-from evolve.program.check import check as check_program
-from evolve.program.check import fields_json, print_check, print_fields
-from evolve.program.fit.calibrate import Settings, calibrate
-from evolve.program.fit.first_stage import RELATIVE, Loss
-from evolve.program.fit.learning import learning_curve, print_curve
-from evolve.program.fit.view import print_fit
-from evolve.program.refusal import print_refusal, refusal_of
-from evolve.program.show import describe, print_show
-from evolve.program.steps.sources import sources
+from evolve.inspect.check import check as check_program
+from evolve.inspect.check import fields_json, print_check, print_fields
+from evolve.inspect.refusal import print_refusal, refusal_of
+from evolve.inspect.show import describe, print_show
+from evolve.output.terminal import warn
 from evolve.run.config import FITS
 from evolve.run.program import Source
-from evolve.terminal import warn
-from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
+from simulator.common.errors import InputError
+from simulator.serving.experiment import Experiment
 
 FIT_METHODS = (*FITS, "all")
 

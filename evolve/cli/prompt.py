@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.pool.local import local
-from evolve.propose.llm.client import check_installed, count_tokens
-from evolve.propose.llm.preview import print_messages, was_answered, was_sent, would_send
-from evolve.report.progress import Line
+from evolve.output.progress import Line
+from evolve.output.terminal import command, say
 from evolve.run.folder import Run, open_run
+from evolve.search.llm.client import check_installed, count_tokens
+from evolve.search.llm.preview import print_messages, was_answered, was_sent, would_send
+from evolve.search.pool.local import local
 from evolve.search.workers import workers_of
-from evolve.terminal import command, say
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 
 # "-1" is read as an ID, and not as an option that does not exist

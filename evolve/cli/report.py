@@ -10,15 +10,15 @@ import click
 from evolve.cli.endings import print_json
 from evolve.cli.options import STDOUT, caps_options, ids_option, list_option, named_experiments, quiet_flag
 from evolve.cli.pools import Where, pool_options
-from evolve.dimensions.html import html
-from evolve.dimensions.report import DIMENSIONS, Report
-from evolve.dimensions.report import report as make
-from evolve.dimensions.subject import subject_of
-from evolve.dimensions.view import page, print_report
-from evolve.report.table import counted
-from evolve.run.files import check_writable, write_text
-from evolve.terminal import say
-from simulator.errors import InputError, nearest, unwritable
+from evolve.output.files import check_writable, write_text
+from evolve.output.table import counted
+from evolve.output.terminal import say
+from evolve.report.html import html
+from evolve.report.report import DIMENSIONS, Report
+from evolve.report.report import report as make
+from evolve.report.subject import subject_of
+from evolve.report.view import page, print_report
+from simulator.common.errors import InputError, nearest, unwritable
 from simulator.language.measure import Caps
 
 

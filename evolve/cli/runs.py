@@ -8,11 +8,11 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import Tables, tables_options
-from evolve.report.searched import Searched, tell_unfinished
-from evolve.report.views import archive_json, inventory, print_archive, print_inventory
+from evolve.inspect.attribution import attribution, print_attribution
+from evolve.inspect.lists import archive_json, inventory, print_archive, print_inventory
 from evolve.run.folder import RUNS, open_run
-from evolve.search.attribution import attribution, print_attribution
-from simulator.errors import InputError
+from evolve.summary.searched import Searched, tell_unfinished
+from simulator.common.errors import InputError
 
 
 @click.command()

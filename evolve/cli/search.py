@@ -1,4 +1,4 @@
-"""The commands that search: run, pilot, baselines, and resume, which continues any of them."""
+"""The commands that search: run, pilot, and resume, which continues any of them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,25 @@ from evolve.cli.endings import Ended
 from evolve.cli.llm_options import limit_options, llm_config, llm_options
 from evolve.cli.options import list_option, quiet_flag, run_options
 from evolve.cli.pools import Where, carry_out, pool_options
-from evolve.pool.pool import Pool
-from evolve.program.measurements import refuse_absurd
-from evolve.propose.llm.setup import replay, with_limits
-from evolve.report.llm import NO_ANSWER, unanswered
-from evolve.report.result import RunReport
-from evolve.report.run import print_run
-from evolve.report.table import counted
+from evolve.output.table import counted
+from evolve.output.terminal import say, warn
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
 from evolve.run.config import Config, DataSettings
 from evolve.run.config_file import load_config
 from evolve.run.data import chosen
-from evolve.run.folder import Run, next_path, open_run, rewind
+from evolve.run.folder import COMPARISON, Run, open_run, rewind
+from evolve.run.measurements import refuse_absurd
 from evolve.search import run as run_module
-from evolve.study import baselines as studies
-from evolve.study import seeds
-from evolve.study.comparison import Comparison, ComparisonReport
-from evolve.study.costs import Costs, without_answers
-from evolve.study.engines.engines import engine_names
-from evolve.study.seeds import Repeats, RepeatsReport
-from evolve.study.views import print_comparison, print_repeats
-from evolve.terminal import say, warn
-from simulator.errors import InputError
+from evolve.search.llm.setup import replay, with_limits
+from evolve.search.pool.pool import Pool
+from evolve.summary.llm import NO_ANSWER, unanswered
+from evolve.summary.result import RunReport
+from evolve.summary.run import print_run
+from evolve.validate import seeds
+from evolve.validate.costs import Costs, without_answers
+from evolve.validate.seeds import Repeats, RepeatsReport
+from evolve.validate.views import print_repeats
+from simulator.common.errors import InputError
 
 known_option = click.option(
     "--all", "known", is_flag=True, help="Also print the known answers' errors on each experiment."
@@ -161,13 +158,13 @@ def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
     config = load_config(options["config_name"])
     named = {"models": models, "workloads": options["workloads"], "exclude": options["exclude"]}
     data = replace(config.data, **{name: words for name, words in named.items() if words})
-    data = _of_files(data, options["experiments"])
+    data = of_files(data, options["experiments"])
     search = replace(config.search, evolve=options["methods"]) if options["methods"] else config.search
     top = {name: options[name] for name in ("budget", "seed") if options[name] is not None}
     return replace(config, data=data, caps=replace(config.caps, **options["caps"]), search=search, **top)
 
 
-def _of_files(data: DataSettings, files: tuple[str, ...]) -> DataSettings:
+def of_files(data: DataSettings, files: tuple[str, ...]) -> DataSettings:
     """The settings with the experiments of these files, if any. Raises InputError for measurements that cannot be."""
     if not files:
         return data
@@ -187,7 +184,7 @@ def _of_files(data: DataSettings, files: tuple[str, ...]) -> DataSettings:
 @quiet_flag
 def resume(run_path: Path, limits: dict[str, float], line: int | None, where: Where, known: bool, as_json: bool,
            quiet: bool) -> int:  # fmt: skip
-    """Continue a run, repeats or baselines after an interruption, exactly as if there had been none.
+    """Continue a run, or repeats of one, after an interruption, exactly as if there had been none.
 
     A run of language models does not pay for an answer twice. With a higher limit it continues where the old one
     stopped it. If the journal was damaged, --to goes on from its last good line; answers of language models after that
@@ -198,12 +195,10 @@ def resume(run_path: Path, limits: dict[str, float], line: int | None, where: Wh
     evolve resume runs/0007 --max-usd 5
     evolve resume runs/0001 --to 56
     """
-    if line is not None and (studies.is_comparison(run_path) or seeds.is_repeats(run_path)):
+    if (run_path / COMPARISON).is_file():
+        raise InputError(f"{run_path}: compares engines: `python -m research resume {run_path}` continues it")
+    if line is not None and seeds.is_repeats(run_path):
         raise InputError(f"{run_path}: has a journal for each of its searches: name the folder of one with --to")
-    if studies.is_comparison(run_path):
-        comparison = studies.reopen(run_path, limits)
-        with where.pool(quiet) as pool:
-            return _work_baselines(comparison, pool, as_json)
     if seeds.is_repeats(run_path):
         repeats = seeds.reopen(run_path, limits)
         with where.pool(quiet) as pool:
@@ -217,51 +212,6 @@ def resume(run_path: Path, limits: dict[str, float], line: int | None, where: Wh
         run = with_limits(run, limits)
     with where.pool(quiet) as pool:
         return _work_run(run, pool, as_json, known)
-
-
-@click.command()
-@click.option("--config", "config_name", default="default", show_default=True, metavar="NAME|FILE",
-              help="Data, caps and gates of all engines, and the settings of our own.")  # fmt: skip
-@click.option("--budget", type=click.IntRange(min=1), default=300, show_default=True, help="Candidates of each search.")
-@click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Searches of each engine.")
-@click.option("--experiments", multiple=True, metavar="FILE",
-              help="Fit the experiments in this file (repeatable) [default: the configuration's].")  # fmt: skip
-@list_option("--only", "only", "A,B", "Only these engines (repeatable) [default: all].")
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Folder to create or add to [default: runs/baselines/NNNN]."
-)
-@llm_options
-@pool_options
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@quiet_flag
-def baselines(config_name: str, budget: int, seeds: int, experiments: tuple[str, ...], only: tuple[str, ...],
-              out: Path | None, llm: dict[str, Any], where: Where, as_json: bool, quiet: bool) -> int:  # fmt: skip
-    """Compare our engine with other ways to search, under the same budget and the same evaluator.
-
-    The engines are evolution (ours), random, climb (hill climbing), gp (plain genetic programming), openevolve (its
-    database and islands), and ours without one part: no-islands, no-grid, no-probe, no-bandit. All start from the same
-    programs and have the same fits, gates, data and caps. The defaults make 13,500 candidates: a quarter of an hour on
-    two cores.
-
-    With --proposer llm or mixed, evolution and its variants without a part ask language models, and no-models is ours
-    with operators alone. --max-usd, --max-calls and --max-tokens are for all searches together, which have equal
-    shares.
-
-    \b
-    evolve baselines --budget 100 --seeds 3 --only evolution,random,climb
-    evolve baselines --experiments mine.yaml --only evolution,random
-    evolve baselines --config smoke --budget 300 --out runs/baselines/mine
-    evolve baselines --only evolution,no-models --proposer mixed --llm openai/gpt-5.4-mini --max-usd 10
-    evolve resume runs/baselines/mine             continue after Ctrl-C
-    """
-    config = replace(llm_config(load_config(config_name), llm), budget=budget)
-    config = replace(config, data=_of_files(config.data, experiments))
-    engines, left_out = engine_names(only, models=config.search.proposer != "offline")
-    for line in left_out:
-        warn(line)
-    with where.pool(quiet) as pool:
-        comparison = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
-        return _work_baselines(comparison, pool, as_json)
 
 
 def _work_run(run: Run, pool: Pool, as_json: bool, known: bool) -> int:
@@ -281,24 +231,13 @@ def _work_repeats(repeats: Repeats, pool: Pool, as_json: bool) -> int:
     """Finish all repeats. Status 1 if none has a champion, or if no language model that was to propose answered."""
 
     def good(report: RepeatsReport) -> bool:
-        _check_answers(report.costs, repeats.path)
+        check_answers(report.costs, repeats.path)
         return bool(report.figures)
 
     return carry_out(seeds.work, repeats, pool, as_json, print_repeats, good, without_answers)
 
 
-def _work_baselines(comparison: Comparison, pool: Pool, as_json: bool) -> int:
-    """Finish all searches of a comparison. Status 1 if no engine has a median joint error at the full budget, or if no
-    language model that was to propose answered."""
-
-    def good(report: ComparisonReport) -> bool:
-        _check_answers(report.costs, comparison.path)
-        return report.any_scored
-
-    return carry_out(studies.compare, comparison, pool, as_json, print_comparison, good, without_answers)
-
-
-def _check_answers(costs: Costs | None, path: Path) -> None:
+def check_answers(costs: Costs | None, path: Path) -> None:
     """Raises Ended if the searches of a study asked language models, and none answered."""
     if costs and costs.total.requests and not costs.total.tokens_out:
         raise Ended(f"{path}: none of {counted(costs.total.requests, 'request')} was answered, {NO_ANSWER}", 1)

@@ -15,9 +15,9 @@ from evolve.cli.options import (
     tables_options,
     written_and_named,
 )
-from evolve.program.sensitivity import sensitivity as measure
-from evolve.program.sensitivity_view import print_sensitivities
-from evolve.report.progress import Line
+from evolve.output.progress import Line
+from evolve.plan.sensitivity import sensitivity as measure
+from evolve.plan.sensitivity_view import print_sensitivities
 
 
 @click.command()

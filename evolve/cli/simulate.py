@@ -9,14 +9,14 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load, named_experiment, only_id, quiet_flag, two_files, whole_names
-from evolve.program.deployments import of_experiment as deployment_of
-from evolve.program.exchange import BUILT_IN, ResultsFile, TraceFolder, as_tracev2, backend_of, header_of, of_tracev2
-from evolve.program.simulate import Output, Table, print_aggregate, run
-from evolve.program.work import Names, Work, of_case, of_experiment
-from evolve.report.printing import prose
+from evolve.host.deployments import of_experiment as deployment_of
+from evolve.host.exchange import BUILT_IN, ResultsFile, TraceFolder, as_tracev2, backend_of, header_of, of_tracev2
+from evolve.host.simulate import Output, Table, print_aggregate, run
+from evolve.host.work import Names, Work, of_case, of_experiment
+from evolve.output.printing import prose
+from evolve.output.terminal import command, suggest
 from evolve.run.program import TRAINED_PHYSICS, Source
-from evolve.terminal import command, suggest
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 
 @click.command()

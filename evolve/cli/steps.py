@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from evaluator.experiments import STEPS as SHIPPED
+from evolve.calibrate.steps.score import print_score
+from evolve.calibrate.steps.score import score_steps as score
+from evolve.calibrate.steps.sources import sources
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, ids_option, load
-from evolve.program.steps.score import print_score
-from evolve.program.steps.score import score_steps as score
-from evolve.program.steps.sources import sources
-from simulator.experiment.splits import SPLITS
+from simulator.serving.bundled import STEPS as SHIPPED
+from simulator.serving.splits import SPLITS
 
 STEPS = f"Step table: a parquet file, a folder of `evolve ingest`, or {SHIPPED}, which the project ships (repeatable)."
 SYNC = "The engines did not schedule ahead: a cycle measures its own step, not the one before."

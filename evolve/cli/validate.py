@@ -10,12 +10,12 @@ from evolve.cli.endings import print_json, resumable
 from evolve.cli.llm_options import limit_options, option_of
 from evolve.cli.options import Tables, caps_options, list_option, load, quiet_flag, tables_options
 from evolve.cli.pools import Where, pool_options
+from evolve.output.terminal import command
 from evolve.run.folder import open_run
-from evolve.study.held_out_views import print_validation
-from evolve.study.validate import Options
-from evolve.study.validate import validate as make
-from evolve.terminal import command
-from simulator.errors import InputError
+from evolve.validate.held_out_views import print_validation
+from evolve.validate.validate import Options
+from evolve.validate.validate import validate as make
+from simulator.common.errors import InputError
 
 
 @click.command()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 NAMING = (click.types.StringParamType, click.Path)  # of values that name something
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.report.progress import Line
-from evolve.terminal import say
-from evolve.view.document import document, run_json
-from evolve.view.export import export
-from evolve.view.followed import Followed
-from evolve.view.html import Page, page
-from evolve.view.runs import run_folders
-from evolve.view.server import PORT, Shown, serve
-from simulator.errors import InputError
+from evolve.draw.view.document import document, run_json
+from evolve.draw.view.export import export
+from evolve.draw.view.followed import Followed
+from evolve.draw.view.html import Page, page
+from evolve.draw.view.runs import run_folders
+from evolve.draw.view.server import PORT, Shown, serve
+from evolve.output.progress import Line
+from evolve.output.terminal import say
+from simulator.common.errors import InputError
 
 
 @click.command()

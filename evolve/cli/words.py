@@ -18,10 +18,6 @@ pilot --model=MODEL --generations=ANY --repeats=ANY --proposer=offline|llm|mixed
     --evolve=step|queueing|both --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 resume RUN --max-usd=ANY --max-calls=ANY --max-tokens=ANY --to=ANY --workers=ANY --cluster=ANY --all --json
     --quiet
-baselines --config=CONFIG --budget=ANY --seeds=ANY --experiments=FILE... --only=ANY... --out=FILE
-    --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY
-    --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY
-    --prompts=FOLDER --cache=FOLDER --workers=ANY --cluster=ANY --json --quiet
 archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json
 validate RUN --folds=ANY... --budget=ANY --hindsight --ask-models --max-usd=ANY --max-calls=ANY
     --max-tokens=ANY --against=PROGRAM --again --workers=ANY --cluster=ANY --csv=FILE --parquet=FILE
@@ -58,9 +54,6 @@ probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=A
     --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 ingest FOLDER... --trace=FILE... --tracev2=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY...
     --model-config=ANY... --workers=ANY --json --quiet
-leaderboard ANY... --add=ANY... --no-short-circuit --steps=FILE... --sync --experiments=FILE --id=ANY...
-    --out=FILE --workers=ANY --cluster=ANY --csv=FILE --parquet=FILE --latex=FILE --json --md --quiet
-    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 score-steps PROGRAM --steps=FILE... --experiments=FILE --id=ANY... --target=cycle|duration
     --split=all|train|valid|test --sync --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY

@@ -6,9 +6,9 @@ from evolve import __version__
 from evolve.export.latex import to_latex
 from evolve.export.source import Entry
 from evolve.export.symbols import constant_values
-from evolve.report.searched import Searched
-from evolve.report.views import archive_json
-from simulator.json import JsonObject
+from evolve.inspect.lists import archive_json
+from evolve.summary.searched import Searched
+from simulator.common.json import JsonObject
 from simulator.language.ir import Program, inlined
 from simulator.language.parse import parse
 from simulator.language.unparse import spell, unparse

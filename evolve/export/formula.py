@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from evolve.export.latex import to_latex
 from evolve.export.symbols import FIELD_SIGN, constant_symbols
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from simulator.language.ir import (
     Call,
     Choose,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from simulator.common.text import visible
 from simulator.language.ir import (
     Call,
     Choose,
@@ -25,7 +26,6 @@ from simulator.language.ir import (
     Program,
 )
 from simulator.language.unparse import terms
-from simulator.text import visible
 
 _CALLS = {"max": r"\max", "min": r"\min", "log": r"\ln", "exp": r"\exp"}
 _COMPARE = {"<": "<", "<=": r"\leq", ">": ">", ">=": r"\geq", "==": "=", "!=": r"\neq"}

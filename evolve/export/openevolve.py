@@ -23,11 +23,11 @@ from archive.archive import Archive
 from archive.elite import Elite
 from archive.grid import Grid
 from archive.proposal import Outcome
-from evolve.report.searched import Searched
 from evolve.run.config import Config
 from evolve.run.folder import empty_archive
-from simulator.errors import InputError, unwritable
-from simulator.json import JsonObject
+from evolve.summary.searched import Searched
+from simulator.common.errors import InputError, unwritable
+from simulator.common.json import JsonObject
 
 DIMENSIONS = ("operations", "features_in_grid")
 ROOM = 1000  # programs that OpenEvolve may add before it removes the worst ones

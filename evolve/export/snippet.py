@@ -8,7 +8,7 @@ from archive.elite import Elite
 from evolve.export.latex import escaped, to_latex
 from evolve.export.source import Entry, entries
 from evolve.export.symbols import constant_symbols
-from evolve.report.searched import Searched
+from evolve.summary.searched import Searched
 from simulator.language.units import spell
 
 _HEADS = ("id", "worst 3", "joint", "transfer", "E2E", "TTFT", "ITL", "operations", "constants")

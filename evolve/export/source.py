@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from archive.elite import Elite
-from evolve.report.searched import Searched
 from evolve.run.program import load
+from evolve.summary.searched import Searched
 from simulator.language.ir import Program
 from simulator.language.measure import Caps
 from simulator.language.parse import parse

@@ -21,12 +21,12 @@ from evolve.ingest.options import Given, check_hardware
 from evolve.ingest.output import OLD, PART, QUALITY, STATE, State
 from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
-from evolve.pool.local import Local
-from evolve.pool.process import Call
-from evolve.report.progress import Line
-from evolve.run.files import write_json
-from simulator.errors import InputError, unwritable
-from simulator.json import JsonObject
+from evolve.output.files import write_json
+from evolve.output.progress import Line
+from evolve.search.pool.local import Local
+from evolve.search.pool.process import Call
+from simulator.common.errors import InputError, unwritable
+from simulator.common.json import JsonObject
 
 OnRead = Callable[[str, int], None]
 """Called with a run's name and the bytes read since the last call."""

@@ -13,8 +13,8 @@ from evolve.ingest.read.log import Log
 from evolve.ingest.read.manifest import FILE, Listed
 from evolve.ingest.read.settings import Settings
 from evolve.ingest.read.values import Findings
-from simulator.errors import shown
-from simulator.experiment.experiment import STANDARD, unsplit_tokens
+from simulator.common.errors import shown
+from simulator.serving.experiment import STANDARD, unsplit_tokens
 
 DEFAULTS = (
     *("max_num_seqs", "max_num_batched_tokens", "block_size", "gpu_memory_utilization"),

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from evolve.ingest.options import Setting, Terms
 from evolve.ingest.read.reports import Report, observed_json
 from evolve.ingest.read.settings import SharedPrefix
-from simulator.experiment.experiment import Stage
-from simulator.json import JsonObject
+from simulator.common.json import JsonObject
+from simulator.serving.experiment import Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.experiments import hardware_table, known_models
-from evaluator.traces.read import read_trace
 from evolve.ingest.columns import NONE
 from evolve.ingest.derive.requests import components, reports_of
 from evolve.ingest.engine import make_engine
@@ -24,9 +22,11 @@ from evolve.ingest.read.reports import Reports
 from evolve.ingest.read.settings import Load, Settings
 from evolve.ingest.read.sources import PER_REQUEST, Folder
 from evolve.ingest.read.values import Findings
-from simulator.errors import InputError
-from simulator.experiment.file import experiment_from_mapping
-from simulator.experiment.workload_entry import NO_FILES
+from simulator.common.errors import InputError
+from simulator.serving.bundled import hardware_table, known_models
+from simulator.serving.file import experiment_from_mapping
+from simulator.serving.traces.read import read_trace
+from simulator.serving.workload_entry import NO_FILES
 
 REQUESTS = "requests.parquet"
 WIDE = ("FP16", "BF16")  # precisions of weights that need no quantization_config

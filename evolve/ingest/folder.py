@@ -29,8 +29,8 @@ from evolve.ingest.read.traces import Traces, read_traces
 from evolve.ingest.read.values import Findings
 from evolve.ingest.write.steps import Written, write_steps
 from evolve.ingest.write.tables import write_cycles, write_journeys, write_kv_events, write_requests
-from simulator.errors import reason
-from simulator.experiment.experiment import STANDARD, unsplit_tokens
+from simulator.common.errors import reason
+from simulator.serving.experiment import STANDARD, unsplit_tokens
 
 LEAST_JOURNEYS = 0.9  # of the client's requests; with fewer, batches cannot be reconstructed
 

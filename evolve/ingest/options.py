@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluator.experiments import hardware_table
 from evolve.ingest.read.files import read_json
 from evolve.ingest.read.values import plain
-from simulator.errors import OWN_GPU, InputError, Section, nearest, nearest_listed
-from simulator.experiment.file import engine_of
-from simulator.json import JsonObject
+from simulator.common.errors import OWN_GPU, InputError, Section, nearest, nearest_listed
+from simulator.common.json import JsonObject
 from simulator.model.architecture import architecture
 from simulator.model.config_keys import VERDICTS, Verdict
+from simulator.serving.bundled import hardware_table
+from simulator.serving.file import engine_of
 
 Setting = bool | int | float | str
 """The value of an engine setting."""

@@ -23,10 +23,10 @@ from evolve.ingest.options import Given
 from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.ingest.write.schema import COLUMNS
-from evolve.run.files import digest_of, without_draft, write_json, write_text
-from simulator.documents import Dumper, read_json
-from simulator.errors import InputError, unwritable
-from simulator.json import JsonObject
+from evolve.output.files import digest_of, without_draft, write_json, write_text
+from simulator.common.documents import Dumper, read_json
+from simulator.common.errors import InputError, unwritable
+from simulator.common.json import JsonObject
 
 EXPERIMENTS, QUALITY, STATE = "experiments.yaml", "quality.json", "ingest.json"
 PART, OLD = ".part-", ".old-"  # before a run's name: while it is made, and while it is replaced

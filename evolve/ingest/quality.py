@@ -22,7 +22,7 @@ from evolve.ingest.read.settings import Load
 from evolve.ingest.read.traces import FOREIGN
 from evolve.ingest.read.values import Finding, Findings
 from evolve.ingest.write.steps import CONTRADICTED
-from simulator.experiment.experiment import CLEAN, OVERLOADED
+from simulator.serving.experiment import CLEAN, OVERLOADED
 
 FAILED_SHARE = 0.10
 """Of all requests; the rule of those who published the data (three of their 16 runs: 33, 69 and 85 %)."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluator.traces.tracev2 import NEVER, OK, STATUSES, Recording, read_recording
-from evaluator.traces.tracev2_header import CASE, Server
 from evolve.ingest.options import ENGINE_KEYS, Setting
-from evolve.run.files import digest_of
-from simulator.errors import InputError, shown
-from simulator.experiment.experiment import NOT_MEASURED, Experiment
-from simulator.experiment.trace import NOT_COUNTED, Recorded, Trace, windows
+from evolve.output.files import digest_of
+from simulator.common.errors import InputError, shown
+from simulator.serving.experiment import NOT_MEASURED, Experiment
+from simulator.serving.trace import NOT_COUNTED, Recorded, Trace, windows
+from simulator.serving.traces.tracev2 import NEVER, OK, STATUSES, Recording, read_recording
+from simulator.serving.traces.tracev2_header import CASE, Server
 
 REAL = "real"  # the mode of a trace that was measured
 MOST_WORDS = 8  # unknown words of status that a note names

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evolve.ingest.read.values import Finding
-from simulator.json import JsonObject
+from simulator.common.json import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,22 +12,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evaluator.experiments import hardware_table, known_models
-from evaluator.traces.formats import HASH_TOKENS, HASHES
 from evolve.ingest.options import Given
 from evolve.ingest.output import LINE_WIDTH, create
 from evolve.ingest.read.sources import shown_path
 from evolve.ingest.recording import assumed
 from evolve.ingest.trace_source import Source
-from evolve.run.files import draft_of, write_text
-from simulator.documents import parse_yaml, read_bytes, yaml_text
-from simulator.errors import InputError, shown, unwritable
-from simulator.experiment.experiment import OVERLOADED, Experiment
-from simulator.experiment.file import BEGIN, experiment_from_mapping
-from simulator.experiment.trace import NOT_COUNTED, Trace, repeated_share, windows
-from simulator.experiment.workload_entry import NO_FILES
-from simulator.json import JsonObject
+from evolve.output.files import draft_of, write_text
+from simulator.common.documents import parse_yaml, read_bytes, yaml_text
+from simulator.common.errors import InputError, shown, unwritable
+from simulator.common.json import JsonObject
 from simulator.model.names import note_on_model
+from simulator.serving.bundled import hardware_table, known_models
+from simulator.serving.experiment import OVERLOADED, Experiment
+from simulator.serving.file import BEGIN, experiment_from_mapping
+from simulator.serving.trace import NOT_COUNTED, Trace, repeated_share, windows
+from simulator.serving.traces.formats import HASH_TOKENS, HASHES
+from simulator.serving.workload_entry import NO_FILES
 
 EXPERIMENTS, TABLES = "traces.yaml", ".parquet"
 MARK = "# Written by evolve ingest --trace"  # how our experiments file begins, that of --tracev2 too

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluator.experiments import known_models
-from evaluator.traces.formats import TRACES
-from evaluator.traces.read import read_trace
 from evolve.ingest.options import Given, Setting
 from evolve.ingest.quality import judge
 from evolve.ingest.read.reports import Report, Reports
 from evolve.ingest.read.sources import shown_path, trace_ending
 from evolve.ingest.recording import engine_of, observed_trace, overridden
-from simulator.errors import InputError, shown
-from simulator.experiment.experiment import Observation
-from simulator.experiment.observations import measured
-from simulator.experiment.trace import Trace, latencies_ms, rows_by_stage
+from simulator.common.errors import InputError, shown
+from simulator.common.text import listed
 from simulator.model.names import known_name
-from simulator.text import listed
+from simulator.serving.bundled import known_models
+from simulator.serving.experiment import Observation
+from simulator.serving.observations import measured
+from simulator.serving.trace import Trace, latencies_ms, rows_by_stage
+from simulator.serving.traces.formats import TRACES
+from simulator.serving.traces.read import read_trace
 
 MOST_NAMED = 8  # files that a message lists
 

@@ -25,11 +25,11 @@ from evolve.ingest.read.values import Finding
 from evolve.ingest.report import AlphaTargets, BatchCounts, QualityReport, RequestCounts
 from evolve.ingest.trace import EXPERIMENTS as TRACES
 from evolve.ingest.trace import Converted, assuming
-from evolve.report.printing import note, prose, show
-from evolve.report.progress import Line
-from evolve.report.table import Table, number
-from evolve.terminal import command, say, suggest
-from simulator.text import visible
+from evolve.output.printing import note, prose, show
+from evolve.output.progress import Line
+from evolve.output.table import Table, number
+from evolve.output.terminal import command, say, suggest
+from simulator.common.text import visible
 
 LEGEND = """\
 steps: sampled by the engine (share of all); batches: how many of these are reconstructed from journeys exactly as the

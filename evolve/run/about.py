@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evolve.run.files import REMEDY
+from evolve.output.files import REMEDY
 from evolve.run.ranges import Ranges, read_ranges
-from simulator.errors import InputError, Section, shown
-from simulator.json import JsonObject
+from simulator.common.errors import InputError, Section, shown
+from simulator.common.json import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

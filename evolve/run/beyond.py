@@ -9,8 +9,8 @@ import numpy as np
 
 from evaluator.score import Prediction
 from evolve.run.ranges import Ranges, Span, in_flight, span_of, weights
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.workload import prompt_lengths
+from simulator.serving.experiment import Experiment
+from simulator.serving.workload import prompt_lengths
 
 # of the load; all other ranges are of the deployment
 LOADS = ("requests_in_flight", "prompt_tokens", "max_num_batched_tokens")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.assess import foreknown
-from simulator.documents import read_json
-from simulator.errors import InputError
+from simulator.common.documents import read_json
+from simulator.common.errors import InputError
 from simulator.language.infer import check_units
 from simulator.language.key import key
 from simulator.language.measure import Caps, enforce

@@ -110,7 +110,7 @@ class ValidateSettings:
     held-out figure is seen."""
 
     budget: int = 500  # candidates of the search in every fold
-    folds: tuple[str, ...] = ()  # kinds of folds (see evolve.study.folds); empty: all that apply
+    folds: tuple[str, ...] = ()  # kinds of folds (see evolve.validate.folds); empty: all that apply
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from evolve.run.config import (
     Config,
 )
 from evolve.run.llm_settings import check
-from simulator.documents import parse_yaml, read_bytes
-from simulator.errors import InputError, nearest, shown, unreadable
+from simulator.common.documents import parse_yaml, read_bytes
+from simulator.common.errors import InputError, nearest, shown, unreadable
 
 BEGIN = "write a setting such as `budget: 800`"
 

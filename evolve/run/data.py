@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluator.experiments import BUNDLED, bundled_file, load_experiments, model_table
+from evolve.output.terminal import command
 from evolve.run.config import DataSettings
-from evolve.terminal import command
-from simulator.errors import InputError, closest
-from simulator.experiment.experiment import CLEAN, Experiment, Observed
-from simulator.experiment.observations import measured, together
-from simulator.experiment.splits import TRAIN
-from simulator.experiment.trace import Trace
-from simulator.experiment.workload import first_stages, part_of, rows_of_part
+from simulator.common.errors import InputError, closest
+from simulator.serving.bundled import BUNDLED, bundled_file, load_experiments, model_table
+from simulator.serving.experiment import CLEAN, Experiment, Observed
+from simulator.serving.observations import measured, together
+from simulator.serving.splits import TRAIN
+from simulator.serving.trace import Trace
+from simulator.serving.workload import first_stages, part_of, rows_of_part
 
 FEW = 10  # ids that a message can list
 
@@ -144,9 +144,7 @@ def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
     wanted = {_model(name, offered) for name in data.models}
     for name in data.workloads:
         if name not in {e.workload.name for e in offered}:
-            raise InputError(
-                f"workloads {name}: no such workload: there are {_list(e.workload.name for e in offered)}"
-            )
+            raise InputError(f"workloads {name}: no such workload: there are {_list(e.workload.name for e in offered)}")
     for name in data.exclude:
         known_experiment("exclude", name, [e.id for e in offered], data.files)
     fitted = [

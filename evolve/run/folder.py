@@ -15,21 +15,22 @@ from archive.grid import Grid
 from archive.journal import Damaged, cut, entries, unchecked
 from archive.population import Island, Population
 from archive.proposal import Outcome, is_outcome
-from evaluator.digests import data_hash
-from evaluator.experiments import BUNDLED
 from evolve import __version__
+from evolve.output.files import REMEDY, write_json, write_text
+from evolve.output.terminal import command
 from evolve.run.about import About, read_about
 from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.data import chosen
-from evolve.run.files import REMEDY, write_json, write_text
 from evolve.run.lock import lock
-from evolve.terminal import command
-from simulator.documents import parse_yaml, read_bytes, read_json, yaml_text
-from simulator.errors import InputError, unwritable
-from simulator.experiment.experiment import Experiment
-from simulator.json import JsonObject
+from simulator.common.documents import parse_yaml, read_bytes, read_json, yaml_text
+from simulator.common.errors import InputError, unwritable
+from simulator.common.json import JsonObject
+from simulator.serving.bundled import BUNDLED
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Experiment
 
+COMPARISON = "baselines.json"  # what the folder of a comparison of engines holds
 RUNS = Path("runs")  # where runs are made unless --out says otherwise
 ABOUT, CONFIG, JOURNAL, REPORT = "run.json", "config.yaml", "journal.jsonl", "report.json"  # names of the files
 START = "start"  # folder of the user's programs that a search starts from

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 MOST_TIMEOUT_S = 86_400.0  # a day
 LOCAL_NAMES = (".localhost", ".local", ".internal")  # ends of names that no public server can have
@@ -40,7 +40,7 @@ class LlmSettings:
     summariser: str = ""  # model that writes the notes; empty: the first of `models`
     judges: tuple[str, ...] = ()  # models that review proposals after their trial
     judge_below: float = 4.0  # average mark, of 10, below which a proposal is refused after its trial
-    prompts: str = ""  # folder of templates that replace those of evolve/propose/llm/prompts
+    prompts: str = ""  # folder of templates that replace those of evolve/search/llm/prompts
     cache: str = ""  # folder that keeps answers across runs
 
     @property

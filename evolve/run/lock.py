@@ -6,7 +6,7 @@ import fcntl
 from pathlib import Path
 from typing import IO
 
-from simulator.errors import InputError, unwritable
+from simulator.common.errors import InputError, unwritable
 
 
 def lock(path: Path) -> IO[str]:

@@ -12,17 +12,17 @@ from importlib import resources
 from pathlib import Path
 
 from archive.proposal import Outcome
+from evolve.output.files import write_json, write_text
+from evolve.output.terminal import command
 from evolve.run.beyond import kinds_beyond
-from evolve.run.files import write_json, write_text
 from evolve.run.folder import Run, is_run, open_run
 from evolve.run.record_file import read_record
 from evolve.run.records import Record, record_of
-from evolve.terminal import command
-from simulator.documents import parse_json, read_bytes
-from simulator.errors import InputError, nearest, unreadable
-from simulator.forest import Forest
+from simulator.common.documents import parse_json, read_bytes
+from simulator.common.errors import InputError, nearest, unreadable
 from simulator.language.bounds import outside_bounds
 from simulator.language.complete import DEFAULTS, complete
+from simulator.language.forest import Forest
 from simulator.language.forest_file import forest_file, with_forest
 from simulator.language.infer import check_units
 from simulator.language.ir import Program

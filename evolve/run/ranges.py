@@ -9,10 +9,10 @@ from typing import Any
 from evaluator.fit.fit import FIT_SEED
 from evaluator.fit.stages import paced
 from evaluator.metrics import step_tokens
-from simulator.errors import Section, shown
-from simulator.experiment.experiment import Experiment, Observation, Stage
-from simulator.experiment.load import load_of
-from simulator.experiment.workload import prompt_lengths
+from simulator.common.errors import Section, shown
+from simulator.serving.experiment import Experiment, Observation, Stage
+from simulator.serving.load import load_of
+from simulator.serving.workload import prompt_lengths
 
 Span = tuple[float, float]  # smallest and largest
 

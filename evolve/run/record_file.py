@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from evaluator.score import MEANS, Errors
 from evolve.run.ranges import REMEDY, read_ranges
 from evolve.run.records import ConstantRecord, FoundBy, Record, StepsRecord
-from simulator.errors import Section, shown
+from simulator.common.errors import Section, shown
 
 
 def read_record(value: object, where: str) -> Record | None:
@@ -80,9 +80,7 @@ def _constants(section: Section) -> dict[str, ConstantRecord]:
         correlated = {other: others.number(other, REMEDY, least=-1, most=1) for other in others.raw} if others else {}
         identified = row.flag("identified", False)
         error, determined = _number(row, "standard_error"), _number(row, "determined")
-        constants[name] = ConstantRecord(
-            error, bound, identified, correlated, determined, row.flag("held", False)
-        )
+        constants[name] = ConstantRecord(error, bound, identified, correlated, determined, row.flag("held", False))
     return constants
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from archive.elite import Elite
 from archive.proposal import Proposal
-from evaluator.digests import data_hash, measurement_digest
 from evaluator.fit.uncertainty import Certainty
 from evaluator.score import Errors, summarise
 from evolve import __version__
 from evolve.run.folder import Run
 from evolve.run.ranges import Ranges, ranges_of
-from simulator.experiment.experiment import NOT_MEASURED, Experiment, simulated
+from simulator.serving.digests import data_hash, measurement_digest
+from simulator.serving.experiment import NOT_MEASURED, Experiment, simulated
 
 # Mean absolute E2E error on the fitted runs. The roofline, with nothing fitted, is 38 % off on the shipped ones.
 USELESS_PCT = 25.0

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from evaluator.digests import data_hash
-from evaluator.experiments import bundled_experiments
 from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
 from evolve.run.folder import open_run
 from evolve.run.records import ConstantRecord, Record, constant_records
-from simulator.errors import InputError, nearest
-from simulator.experiment.experiment import Experiment
+from simulator.common.errors import InputError, nearest
 from simulator.language.ir import Program
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Experiment
 
 # The host's names for its coefficients: those of the step, and those of all other times.
 WORDS = {"beta": ("step_time",), "alpha": ("queueing_time", "output_token_time", "completion_time")}

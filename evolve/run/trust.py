@@ -16,9 +16,9 @@ from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.beyond import TOLERANCE
 from evolve.run.folder import Run, shipped_run
 from evolve.run.program import CHAMPION, Source
-from simulator.documents import parse_json
-from simulator.errors import InputError, Section
-from simulator.json import JsonObject
+from simulator.common.documents import parse_json
+from simulator.common.errors import InputError, Section
+from simulator.common.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from evaluator.digests import measurement_digest
 from evolve.run.data import but_last, training_part
 from evolve.run.records import Record
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.splits import SHARES, TRAIN
-from simulator.experiment.trace import Trace
+from simulator.serving.digests import measurement_digest
+from simulator.serving.experiment import Experiment
+from simulator.serving.splits import SHARES, TRAIN
+from simulator.serving.trace import Trace
 
 FITTED, BEFORE, NEW, UNKNOWN = "fitted", "before", "new", "-"  # as tables name it
 PARTLY = "% fitted"  # how the name of a part ends

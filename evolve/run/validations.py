@@ -11,8 +11,8 @@ from archive.journal import Journal, read_journal
 from evolve.run.config import Config
 from evolve.run.config_file import to_mapping
 from evolve.run.folder import Run
-from simulator.errors import InputError
-from simulator.json import JsonObject
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
 
 LOG = "validate.jsonl"
 BUDGET = "fold budget"  # the protocol's key for the budget of a fold's search

@@ -3,7 +3,7 @@
 Start at `search.py`. `assessor.py` turns proposals into outcomes, `workers.py` runs the computation, `run.py` carries
 out a whole search in a run folder, and `attribution.py` counts what each proposer contributed.
 
-The package is also a function of the Python interface, which `help(evolve.interface.search.search)` explains:
+The package is also a function of the Python interface, which `help(evolve.api.search.search)` explains:
 
     evolve.search(config="default", start=(), *, budget=None, seed=None, workers=None, out=None, on_progress=None)
 
@@ -20,8 +20,8 @@ class _Callable(ModuleType):
     """A package that can be called."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """See evolve.interface.search.search."""
-        return importlib.import_module("evolve.interface.search").search(*args, **options)
+        """See evolve.api.search.search."""
+        return importlib.import_module("evolve.api.search").search(*args, **options)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -9,10 +9,10 @@ from typing import Protocol
 from archive.elite import Elite
 from archive.proposal import DUPLICATE, TIMEOUT, Form, Outcome, Proposal, Rejected
 from evaluator.assess import Limits, Scored, form_of, read
-from evolve.pool.pool import TRIES, Promise
-from evolve.pool.process import TookTooLong
-from evolve.propose.vocabulary import field_set
 from evolve.run.config import Config
+from evolve.search.pool.pool import TRIES, Promise
+from evolve.search.pool.process import TookTooLong
+from evolve.search.vocabulary import field_set
 from evolve.search.workers import Timed, Workers
 from simulator.language.measure import features
 from simulator.language.parse import parse

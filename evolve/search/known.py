@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from evaluator import known
-from evaluator.digests import data_hash
 from evaluator.score import Errors
-from evolve.pool.pool import Pool
-from evolve.pool.process import Call
-from evolve.run.files import write_json
+from evolve.output.files import write_json
 from evolve.run.folder import Run
-from simulator.documents import read_json
-from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
+from evolve.search.pool.pool import Pool
+from evolve.search.pool.process import Call
+from simulator.common.documents import read_json
+from simulator.common.errors import InputError
 from simulator.language.key import key
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Experiment
 
 KNOWN = "known.json"  # the name of the file
 

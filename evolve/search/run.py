@@ -15,29 +15,15 @@ from archive.proposal import MODEL, POLISH, SEED, Outcome, is_outcome
 from evaluator import known
 from evaluator.assess import foreknown
 from evaluator.committee import apart_pct
-from evaluator.digests import data_hash
 from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, summarise
 from evolve import __version__
-from evolve.pool.pool import Pool
-from evolve.propose.llm import ledger
-from evolve.propose.llm.call_log import call_log
-from evolve.propose.llm.evidence import reviews
-from evolve.propose.llm.late import beyond_budget
-from evolve.propose.llm.limits import passed
-from evolve.propose.llm.proposer import LanguageModels
-from evolve.propose.llm.setup import check, keep_prompts, models_of
-from evolve.propose.proposer import Operators, Proposer
-from evolve.report import markdown as summary
-from evolve.report import research
-from evolve.report.progress import Progress
-from evolve.report.recommendation import conclusions
-from evolve.report.result import Refusals, RunReport, cpu_by_stage, observed_means_ms
+from evolve.output.files import write_json
+from evolve.output.progress import Progress
 from evolve.run import folder as run_folder
 from evolve.run.about import About
 from evolve.run.checkpoint import best_programs, checkpoints_in, is_checkpoint
 from evolve.run.config import Config
 from evolve.run.data import chosen, located
-from evolve.run.files import write_json
 from evolve.run.folder import Run, first_population
 from evolve.run.lock import lock
 from evolve.run.program import load, seed_texts
@@ -45,19 +31,31 @@ from evolve.run.ranges import ranges_of
 from evolve.run.spent import Spent
 from evolve.search.assessor import Live, Remembering
 from evolve.search.known import known_answers
+from evolve.search.llm import ledger
+from evolve.search.llm.call_log import call_log
+from evolve.search.llm.evidence import reviews
+from evolve.search.llm.late import beyond_budget
+from evolve.search.llm.limits import passed
+from evolve.search.llm.proposer import LanguageModels
+from evolve.search.llm.setup import check, keep_prompts, models_of
+from evolve.search.pool.pool import Pool
+from evolve.search.proposer import Operators, Proposer
 from evolve.search.recorded import Recorded, to_the_end
 from evolve.search.search import Search
 from evolve.search.workers import workers_of
-from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment, simulated
-from simulator.experiment.facts import has_curves
-from simulator.json import JsonObject
+from evolve.summary import markdown as summary
+from evolve.summary import research
+from evolve.summary.recommendation import conclusions
+from evolve.summary.result import Refusals, RunReport, cpu_by_stage, observed_means_ms
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
 from simulator.language.parse import parse
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Experiment, simulated
+from simulator.serving.facts import has_curves
 
 
-def start(
-    config: Config, out: Path | None, note: Callable[[str], None] = lambda line: None, forms_of: str = ""
-) -> Run:
+def start(config: Config, out: Path | None, note: Callable[[str], None] = lambda line: None, forms_of: str = "") -> Run:
     """A new run folder for this configuration, before anything is computed.
 
     `note` is called with lines about the language models, if there are any: prices, and the size of questions.

@@ -17,11 +17,11 @@ from archive.elite import Elite
 from archive.population import Offered, Population
 from archive.proposal import JUDGES, POLISH, SEED, Form, Proposal
 from evaluator.assess import Limits
-from evolve.propose.proposer import Proposer
-from evolve.report.table import counted
+from evolve.output.table import counted
 from evolve.run.config import Config, SearchSettings
 from evolve.search.assessor import Admission, Assessor, Pending
-from simulator.json import JsonObject
+from evolve.search.proposer import Proposer
+from simulator.common.json import JsonObject
 from simulator.language.complete import complete
 from simulator.language.key import key
 from simulator.language.parse import parse

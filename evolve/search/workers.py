@@ -11,7 +11,6 @@ import numpy as np
 
 from archive.proposal import Rejected
 from evaluator.assess import Data, Laps, Limits, Scored, assess, faults, form_of, polished, prepare, read
-from evaluator.deployments import datasheet_deployments
 from evaluator.diagnose.describe import describe
 from evaluator.diagnose.diagnose import diagnose
 from evaluator.diagnose.examine import examine
@@ -22,17 +21,18 @@ from evaluator.fit.problem import Problem, problem_of
 from evaluator.judge.gates import FactsByDeployment
 from evaluator.judge.kernel_sums import KernelSums, known_kernel_sums
 from evaluator.score import Errors
-from evolve.pool.pool import Pool, Promise, at_once
-from evolve.pool.process import Call, Parcel, parcel
-from evolve.propose.offline import propose
-from evolve.propose.proposer import Changed, Chosen
-from evolve.propose.vocabulary import Vocabulary, field_set, vocabulary
 from evolve.run.config import Config
-from simulator.experiment.experiment import Experiment
+from evolve.search.offline import propose
+from evolve.search.pool.pool import Pool, Promise, at_once
+from evolve.search.pool.process import Call, Parcel, parcel
+from evolve.search.proposer import Changed, Chosen
+from evolve.search.vocabulary import Vocabulary, field_set, vocabulary
 from simulator.language.complete import complete
 from simulator.language.ir import Expr, Program
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
+from simulator.serving.experiment import Experiment
+from simulator.serving.known import datasheet_deployments
 
 Timed = tuple[Scored | Rejected, dict[str, float]]  # a verdict, and its CPU seconds by stage
 
@@ -150,7 +150,7 @@ class Workers:
         self._pool, self._data, self._limit_s = pool, data, limit_s
 
     def propose(self, number: int, chosen: Sequence[Chosen], weights: Mapping[str, float]) -> Promise[list[Changed]]:
-        """Changed copies of the programs chosen, and the operators that changed them (see evolve.propose.offline)."""
+        """Changed copies of the programs chosen, and the operators that changed them (see evolve.search.offline)."""
         return self._pool.submit(Call(_propose, (chosen, weights), parcel=self._data), number)
 
     def assess(self, number: int, text: str, limits: Limits) -> Promise[Timed]:

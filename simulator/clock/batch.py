@@ -12,8 +12,8 @@ import numpy as np
 
 from simulator import schema
 from simulator.clock.blocks import FREE, name, release, take
-from simulator.experiment.load import NEVER
-from simulator.jit import inlined, njit
+from simulator.common.jit import inlined, njit
+from simulator.serving.load import NEVER
 
 UNFINISHED, COMPLETED, GAVE_UP = 0, 1, 2  # Exact.outcome
 FAR = 2**30  # more tokens, and more steps in one call, than any request has

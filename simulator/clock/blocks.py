@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator.jit import njit
+from simulator.common.jit import njit
 
 FREE, HITS, MISSES = 0, 1, 2  # places in Cache.counts
 REFERENCES, NEXT, BEFORE, KEY = 0, 1, 2, 3  # columns of Cache.blocks, so that a block's data is in one place of memory

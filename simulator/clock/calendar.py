@@ -12,7 +12,7 @@ import numpy as np
 
 from simulator.clock.segments import claim, eat, found_blocks, give, store, stored_twice, unhold
 from simulator.clock.steps import NO_CHUNKS, with_chunk
-from simulator.jit import inlined, njit
+from simulator.common.jit import inlined, njit
 
 u = np.uintp  # casts an index that is never negative, so that the compiled code skips the check for negative ones
 

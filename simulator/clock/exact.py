@@ -27,9 +27,9 @@ from simulator.clock.batch import (
 from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK
 from simulator.clock.steps import NO_CHUNKS, piece_for, put, recall, with_chunk
-from simulator.experiment.load import NEVER
-from simulator.jit import inlined, njit
-from simulator.vm import clamps, run, to_ticks
+from simulator.clock.vm import clamps, run, to_ticks
+from simulator.common.jit import inlined, njit
+from simulator.serving.load import NEVER
 
 STATE = np.dtype(
     [(name_, "i8") for name_ in (

@@ -21,9 +21,9 @@ from simulator import schema
 from simulator.clock.calendar import admit, end_decodes, end_prompts, next_chunks, oldest_left, release, u
 from simulator.clock.queue import DONE, HOSTILE, MORE, UNPROVEN
 from simulator.clock.steps import DIRECT, LINE, MARGIN, NO_CHUNKS, evaluate, piece_for, put, recall
-from simulator.experiment.load import NEVER
-from simulator.jit import njit
-from simulator.vm import clamps, run, to_ticks
+from simulator.clock.vm import clamps, run, to_ticks
+from simulator.common.jit import njit
+from simulator.serving.load import NEVER
 
 STATE = np.dtype(
     [(name, "i8") for name in (

@@ -17,7 +17,7 @@ from simulator.clock.fast import CLOCKS
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, UNPROVEN, Gaps, Queue, Rules, Times
 from simulator.clock.segments import Segments
 from simulator.clock.steps import Steps
-from simulator.experiment.load import NEVER, Load
+from simulator.serving.load import NEVER, Load
 
 CHUNK = 1 << 20  # steps of a compiled call; between calls come progress, Ctrl-C and the folding of the log
 

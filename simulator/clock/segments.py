@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator.jit import inlined
+from simulator.common.jit import inlined
 
 
 class Segments(NamedTuple):

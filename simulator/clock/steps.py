@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator import schema
-from simulator.bind import Bound
-from simulator.experiment.load import NEVER, Limits
-from simulator.jit import inlined, njit
+from simulator.clock.bind import Bound
+from simulator.clock.vm import MAX_TICKS, clamps, run
+from simulator.common.jit import inlined, njit
 from simulator.language.opcodes import ADD, DIV, FOREST, LT, MAX, MIN, MUL, NE, NEG, SELECT, STEP_TIME, SUB
-from simulator.vm import MAX_TICKS, clamps, run
+from simulator.serving.load import NEVER, Limits
 
 # Kinds of pieces.
 UNKNOWN = 0  # not looked at yet
@@ -284,7 +284,7 @@ def _still(m, slot):  # type: ignore[no-untyped-def]
 
 @njit
 def _all_still(m, v, block):  # type: ignore[no-untyped-def]
-    """Whether all features of the ensemble in this block (simulator.forest) are still."""
+    """Whether all features of the ensemble in this block (simulator.language.forest) are still."""
     still = True
     for i in range(int(v[block])):
         still = still and _still(m, int(v[block + 1 + i]))

@@ -13,12 +13,12 @@ from functools import cache
 
 import numpy as np
 
+from simulator.common.knots import knots
 from simulator.kernels.allreduce import allreduce
 from simulator.kernels.attention import Heads, decode, prefill
 from simulator.kernels.matrices import ACTIVATION_BYTES, gemm, moe
 from simulator.kernels.roofline import DATASHEET, Gpu, Timing
 from simulator.kernels.sampler import Sampling, parts, sampler
-from simulator.knots import knots
 from simulator.model.architecture import Architecture
 
 TOKENS = knots(14)  # 1 to 16,384 tokens or requests in a step

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simulator.errors import InputError, nearest
+from simulator.common.errors import InputError, nearest
 
 _TEXTS = {
     "operation": "gemm, decode_attention, prefill_attention, moe or allreduce",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from statistics import mean
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from simulator.language import guarded
 from simulator.language.complete import complete
 from simulator.language.evaluate import value

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import keyword
 
-from simulator.errors import shown
+from simulator.common.errors import shown
 from simulator.language.ir import CALLS, METHODS, Const, Constant, Expr, Function, Program
 from simulator.language.reader import Scope, block, number, read_field
 from simulator.language.source import NAME, ProgramError, docstring, kind

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simulator.documents import read_json
-from simulator.errors import LARGEST_NUMBER, InputError, Section, shown, unreadable
-from simulator.forest import LEAF, Corrections, Forest, Tree
+from simulator.common.documents import read_json
+from simulator.common.errors import LARGEST_NUMBER, InputError, Section, shown, unreadable
+from simulator.language.forest import LEAF, Corrections, Forest, Tree
 from simulator.language.ir import Program
 from simulator.language.opcodes import feature
 from simulator.language.source import ProgramError
@@ -34,7 +34,7 @@ def with_forest(program: Program, path: Path) -> Program:
 
     >>> with_forest(parse("def step_time(b, s, *, c=2.0): return c * b.trees"), Path("no.py"))
     Traceback (most recent call last):
-    simulator.errors.InputError: no.trees.json: cannot be read (No such file or directory): no.py reads b.trees: ...
+    simulator.common.errors.InputError: no.trees.json: cannot be read (No such file or directory): ...
     """
     if not program.reads_trees:
         return program
@@ -61,7 +61,7 @@ def forest_of(raw: object, where: str) -> Forest:
 
     >>> forest_of([], "mine.trees.json")
     Traceback (most recent call last):
-    simulator.errors.InputError: mine.trees.json: is not an ensemble of trees: train the ensemble again, or copy ...
+    simulator.common.errors.InputError: mine.trees.json: is not an ensemble of trees: ...
     """
     if not isinstance(raw, dict):
         raise InputError(f"{where}: is not an ensemble of trees: {REMEDY}")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from simulator.forest import Forest
+from simulator.language.forest import Forest
 from simulator.language.units import Unit
 from simulator.schema import TREES
 

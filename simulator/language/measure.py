@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from simulator.language.ir import FREE_LITERALS, Call, Choose, Compare, Field, Function, Guard, Node, Op, Program, nodes
 from simulator.language.normal import reachable, unexpanded
 from simulator.language.simplify import brief

@@ -14,8 +14,8 @@ from functools import cache
 
 import numpy as np
 
-from simulator.errors import InputError
-from simulator.forest import Forest, block
+from simulator.common.errors import InputError
+from simulator.language.forest import Forest, block
 from simulator.language.ir import (
     Call,
     Choose,
@@ -73,7 +73,7 @@ class Code:
     statics: tuple[tuple[int, str], ...]  # (slot, name) of the s. fields
     literals: tuple[tuple[int, float], ...]  # (slot, value)
     curves: tuple[tuple[int, str], ...]  # (first slot, name): the number of knots, then the values at the knots
-    forest: tuple[int, np.ndarray] | None  # first slot, and what is there: see simulator.forest.block
+    forest: tuple[int, np.ndarray] | None  # first slot, and what is there: see simulator.language.forest.block
     raw: int  # first slot of the raw batch fields
     request: int  # slot of input_len; that of reference_step_us follows
     results: tuple[int, ...]  # slots of RESULTS, -1 where a method is missing

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 MAX_BYTES = 20_000
 MAX_DEPTH = 100  # levels of the syntax tree: functions that recurse over it need a few frames a level

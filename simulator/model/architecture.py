@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.errors import InputError, Section, shown
-from simulator.json import JsonObject
+from simulator.common.errors import InputError, Section, shown
+from simulator.common.json import JsonObject
 from simulator.model.config_keys import ATTENTION, CLASS_DEFAULTS, ENCODERS, RECURRENT, TIED, UNGATED, VERDICTS, Verdict
 from simulator.model.quantization import unquantized, weights
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from simulator.errors import shown
+from simulator.common.errors import shown
 
 FAMILIES = (
     *("codellama", "command", "deepseek", "falcon", "gemma", "glm", "gpt", "granite", "kimi", "llama", "minimax"),

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from simulator.errors import Section
+from simulator.common.errors import Section
+from simulator.common.text import visible
 from simulator.model.architecture import (
     REMEDY,
     Architecture,
@@ -20,7 +21,6 @@ from simulator.model.architecture import (
 )
 from simulator.model.config_keys import UNGATED, VERDICTS
 from simulator.model.quantization import dtype, quantization, unquantized
-from simulator.text import visible
 
 GIB = 2.0**30
 CLOSE = 0.85  # similarity of an unknown key to a known one, from which it is taken for a misspelling

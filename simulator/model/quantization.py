@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.errors import Section, shown
+from simulator.common.errors import Section, shown
 
 # These count as 16 bits, or not at all, so that leaving them unquantized changes nothing.
 NEVER_QUANTIZED = re.compile(r"lm_head|embed|norm|router|gate(?!_)|vision|visual|projector")

@@ -23,7 +23,7 @@ from archive.grid import Added, Grid
 from archive.journal import Damaged, Journal, Tail, cut, read_journal, unchecked
 from archive.pareto import fitness, fronts, ranks
 from archive.population import Island
-from simulator.json import JsonObject
+from simulator.common.json import JsonObject
 
 JOINT = Rule("joint")
 

@@ -18,19 +18,19 @@ import yaml
 from commands import commands
 from paths import ROOT
 
-from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.judge.gates import GATES
-from evaluator.traces.read import files_beside
 from evolve.cli import entry
-from evolve.program.cases import read_case
+from evolve.host.cases import read_case
 from evolve.run.config_file import config_from
 from evolve.run.program import load
-from simulator.errors import InputError
-from simulator.experiment.file import experiments_from_mapping
-from simulator.experiment.workload import output_lengths
+from simulator.common.errors import InputError
 from simulator.language.infer import check_units
 from simulator.language.ir import CALLS
 from simulator.language.parse import parse
+from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
+from simulator.serving.file import experiments_from_mapping
+from simulator.serving.traces.read import files_beside
+from simulator.serving.workload import output_lengths
 from translate_go.vectors import LIBRARY
 
 README = ROOT / "README.md"
@@ -222,7 +222,9 @@ def test_every_yaml_shown_is_read(page: Path, tmp_path: Path) -> None:
         raw = yaml.safe_load(text)
         if "experiments" in raw:
             models = {**model_table(), "my-model": model_table()["llama-3.1-8b"]}  # the reader's own
-            assert experiments_from_mapping(raw, page.name, models, hardware_table(), files_beside(tmp_path / page.name))
+            assert experiments_from_mapping(
+                raw, page.name, models, hardware_table(), files_beside(tmp_path / page.name)
+            )
         else:
             config_from(raw, page.name)
 
@@ -300,7 +302,7 @@ def test_the_page_on_clusters_names_every_command_that_has_the_option() -> None:
 
 def test_lists_of_functions_are_those_of_the_language() -> None:
     """The functions, those of pure numbers, and those whose last bit depends on the maths library."""
-    prompt = ROOT / "evolve" / "propose" / "llm" / "prompts" / "task.md"
+    prompt = ROOT / "evolve" / "search" / "llm" / "prompts" / "task.md"
     language, host, task = (" ".join(path.read_text("utf-8").split())
                             for path in (ROOT / "docs" / "language.md", ROOT / "docs" / "host.md", prompt))  # fmt: skip
     unary = [name for name, (_, most) in CALLS.items() if most == 1]

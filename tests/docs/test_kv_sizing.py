@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from paths import ROOT
 
-from evaluator.deployments import facts_of
-from evaluator.experiments import bundled_experiments
-from simulator.experiment.experiment import Experiment
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.experiment import Experiment
+from simulator.serving.known import facts_of
 
 GIB = 2**30
 PAGE = (ROOT / "docs" / "kv-sizing.md").read_text("utf-8")

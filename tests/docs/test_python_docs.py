@@ -14,7 +14,7 @@ from paths import ROOT
 
 import evolve
 
-RENEW = "run tests/support/python_docs.py"
+RENEW = "run tools/python_docs.py"
 MOST_BYTES = 150_000  # of a notebook with one picture
 OF_A_MACHINE = re.compile(r"/(tmp|home|root|usr|work|var)/|site-packages|\.venv")
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from laws import law
 
-from evaluator.experiments import bundled_experiments
 from evaluator.fit.bayes import REACH, LogBox, calibrate
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import problem_of
 from simulator.clock.run import HostileStep
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from simulator.language.ir import Program
+from simulator.serving.bundled import bundled_experiments
 
 RUNS = {e.id: e for e in bundled_experiments()}
 FORM = law("""

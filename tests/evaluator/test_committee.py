@@ -43,7 +43,6 @@ def test_the_committee_is_the_best_of_those_that_read_different_fields() -> None
     assert [e.id for e in committee(many, rule)] == list(range(1, MEMBERS + 1))
 
 
-
 def test_a_program_alone_with_its_predictions_is_not_the_champion() -> None:
     rule = Rule("joint", within=0.05, nearer=0.5)
     steps = {1: "1000 * b.tokens", 2: "1100 * b.tokens", 3: "1000 * b.tokens + 0 * b.batch_size", 4: "9 * b.tokens"}

@@ -25,15 +25,15 @@ from evaluator.diagnose.diagnose import (
 from evaluator.diagnose.examine import examine
 from evaluator.diagnose.stage_steps import stage_steps
 from evaluator.diagnose.trial import left_out, trial
-from evaluator.experiments import bundled_experiments
 from evaluator.metrics import observe_all
 from evaluator.score import error_rows
-from simulator.bind import bind
-from simulator.experiment.experiment import Experiment, Observation, Stage, Statistic
+from simulator.clock.bind import bind
+from simulator.clock.replay import replay
 from simulator.language.opcodes import assemble
 from simulator.language.unparse import unparse
-from simulator.replay import replay
 from simulator.schema import FIELDS
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.experiment import Experiment, Observation, Stage, Statistic
 
 RUNS = {e.id: e for e in bundled_experiments()}
 MODELS = ("llama-2-7b-tp1", "llama-2-70b-tp4", "mixtral-8x7b-tp2", "codellama-34b-tp2")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import tiny_world
 
-from evaluator.experiments import load_experiments
 from evaluator.intervals import PACES, STATISTICS, WAITING, disagreements, figure_of, slowed, waiting_share
 from evaluator.score import predictions, score_set
 from simulator.language.complete import complete
 from simulator.language.parse import parse
+from simulator.serving.bundled import load_experiments
 
 OURS, THEIRS = (
     complete(parse(f"def step_time(b, s, *, base: us = {base}): return base + b.kv_read_us + b.weight_read_us"))

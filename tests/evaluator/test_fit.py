@@ -12,7 +12,6 @@ from loads import workload
 from probe_truth import observed
 
 from evaluator.assess import Rejected, Scored, assess, prepare, read
-from evaluator.experiments import bundled_experiments
 from evaluator.fit.corrections import CORRECTIONS, Hopeless, corrected, without_idle
 from evaluator.fit.fit import FIT_SEED, NOISE_SEEDS, fit, fit_set, stand_in
 from evaluator.fit.loss import HUBER, MODEL_ERROR, WEIGHTS, FitSet
@@ -24,17 +23,18 @@ from evaluator.fit.solvers import not_smooth
 from evaluator.fit.uncertainty import IDENTIFIED, _inverse, certainties, effective, uncertainty
 from evaluator.metrics import observe_all, stage_means
 from evaluator.score import Errors, error_rows, errors, predictions, score_set, summarise
-from evolve.program.loads import grid
+from evolve.plan.loads import grid
 from evolve.run.config import FITS, SearchSettings
-from simulator.experiment.experiment import Experiment, Stage
-from simulator.experiment.facts import Facts
+from simulator.clock.replay import replay
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
-from simulator.replay import replay
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.experiment import Experiment, Stage
+from simulator.serving.facts import Facts
 
 MEANS = ("e2e_ms", "ttft_ms", "itl_ms")
 RUNS = {e.id: e for e in bundled_experiments()}

@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from evaluator.deployments import datasheet_deployments, kernel_deployments
-from evaluator.experiments import bundled_experiments
 from evaluator.judge import gates, sweep
 from evaluator.judge.kernel_sums import DECODES, PROMPTS, consistent, kernel_checks, kernel_sums
 from evaluator.judge.physics import _STEPS, hardware_of, physics, roofline_us
 from evolve.run.program import load
-from simulator.bind import Deployments, bind
-from simulator.fields import Active, raw_fields, raw_row
+from simulator.clock.bind import Deployments, bind
+from simulator.clock.fields import Active, raw_fields, raw_row
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.schema import RAW
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.known import datasheet_deployments, kernel_deployments
 
 DEPLOYMENTS = gates.deployments_of(bundled_experiments())
 ONE = Deployments(dict(list(DEPLOYMENTS.facts.items())[:1]))

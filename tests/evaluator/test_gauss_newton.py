@@ -10,20 +10,20 @@ import pytest
 from laws import KERNELS, law
 from scipy.optimize import lsq_linear
 
-from evaluator.experiments import bundled_experiments
 from evaluator.fit.boxed import boxed
 from evaluator.fit.duals import differentiate, varying
 from evaluator.fit.fit import fit_set
 from evaluator.fit.problem import problem_of, with_slopes
 from evaluator.fit.solvers import solve
-from simulator.bind import bind
-from simulator.experiment.experiment import Experiment
+from simulator.clock.bind import bind
+from simulator.clock.vm import run
 from simulator.language.complete import complete
 from simulator.language.ir import CALLS, Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.schema import RAW
-from simulator.vm import run
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.experiment import Experiment
 
 RUNS = {e.id: e for e in bundled_experiments()}
 SOME = [RUNS[f"{m}-{w}"] for m in ("llama-2-7b-tp1", "mixtral-8x7b-tp2") for w in ("codegen", "roleplay")]
@@ -127,7 +127,9 @@ def slowed(e: Experiment, share: float) -> Experiment:
 @pytest.mark.parametrize("program", [FULL, KERNELS])
 @pytest.mark.parametrize("fixed_load", [True, False])
 @pytest.mark.parametrize(
-    ("rate", "factor"), [(1.0, 1.0), (1.0, 3.0), (0.01, 1.0)], ids=("as measured", "saturated", "with less than a decode")
+    ("rate", "factor"),
+    [(1.0, 1.0), (1.0, 3.0), (0.01, 1.0)],
+    ids=("as measured", "saturated", "with less than a decode"),
 )
 def test_slopes_of_the_mean_field_equal_differences(
     program: Program, fixed_load: bool, rate: float, factor: float

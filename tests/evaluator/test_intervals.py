@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from laws import law
 
-from evaluator.deployments import facts_of
-from evaluator.experiments import bundled_experiments
 from evaluator.intervals import (
     PACES,
     STATISTICS,
@@ -25,8 +23,10 @@ from evaluator.intervals import (
     waiting_share,
 )
 from evaluator.score import predictions, score_set
-from simulator.experiment.experiment import Engine
 from simulator.language.parse import parse
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.experiment import Engine
+from simulator.serving.known import facts_of
 
 RUNS = {e.id: e for e in bundled_experiments()}
 CALM = RUNS["llama-2-70b-tp4-codegen"]

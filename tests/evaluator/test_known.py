@@ -15,21 +15,21 @@ import pytest
 from host_form import ALPHA, BETA
 
 from evaluator import known
-from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.score import Errors
-from evolve.pool.local import Here
-from evolve.program.fit.calibrate import calibrate
-from evolve.report.progress import Line
+from evolve.calibrate.fit import calibrate
+from evolve.output.progress import Line
 from evolve.run.program import load
 from evolve.search.known import known_answers
-from simulator.bind import bind
-from simulator.experiment.deployment import deployment_facts
-from simulator.experiment.experiment import Experiment, Mfu
-from simulator.experiment.facts import has_latent_attention
-from simulator.fields import Active, raw_row
+from evolve.search.pool.local import Here
+from simulator.clock.bind import bind
+from simulator.clock.fields import Active, raw_row
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
+from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
+from simulator.serving.deployment import deployment_facts
+from simulator.serving.experiment import Experiment, Mfu
+from simulator.serving.facts import has_latent_attention
 
 RUNS = {e.id: e for e in bundled_experiments()}
 LLAMA = RUNS["llama-2-7b-tp1-codegen"]
@@ -121,7 +121,11 @@ def test_the_hosts_default_form_is_refitted_as_evolve_fit_does() -> None:
     assert known.program_of(task).theta == refitted.fit.programs[0].theta
     rows = known.solve(task)
     assert len(rows) == 20 and tuple(rows) == refitted.errors
-    assert [round(mean_abs_pct(rows, metric), 1) for metric in ("e2e", "ttft", "itl")] == [5.0, 18.7, 4.9]  # docs/host.md
+    assert [round(mean_abs_pct(rows, metric), 1) for metric in ("e2e", "ttft", "itl")] == [
+        5.0,
+        18.7,
+        4.9,
+    ]  # docs/host.md
 
 
 def test_what_the_runs_do_not_decide_stays_as_the_host_published_it() -> None:

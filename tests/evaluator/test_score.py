@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from evaluator.experiments import bundled_experiments
 from evaluator.score import predictions, score_set
 from evolve.run.program import load
-from simulator.experiment.experiment import Stage
-from simulator.replay import replay
+from simulator.clock.replay import replay
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.experiment import Stage
 
 
 def test_counts_are_means_over_the_seeds_rounded_up() -> None:

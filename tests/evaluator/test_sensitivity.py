@@ -10,7 +10,6 @@ import pytest
 from laws import law
 from loads import workload
 
-from evaluator.experiments import bundled_experiments
 from evaluator.factors import Part, by_field, by_term
 from evaluator.intervals import Disagreement, Scale, disagreements
 from evaluator.score import predictions, score_set
@@ -28,10 +27,11 @@ from evaluator.sensitivity import (
     term_shares,
     traffic_of,
 )
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.workload import gaps_of
 from simulator.language.ir import Program
 from simulator.language.parse import parse
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.experiment import Experiment
+from simulator.serving.workload import gaps_of
 
 RUNS = {e.id: e for e in bundled_experiments()}
 CALM = RUNS["llama-2-70b-tp4-codegen"]  # 80 layers, 248 output tokens

@@ -11,14 +11,14 @@ import pytest
 from laws import law
 from step_tables import experiment, experiments_file, ingested_rows, write
 
-from evaluator.experiments import bundled_experiments
 from evaluator.fit.steps import STRENGTHS, StepRun, fit_steps, step_positions
 from evaluator.judge.sweep import decode_batch, table_of
 from evolve.cli import run_command
-from simulator.bind import bind
-from simulator.fields import raw_fields
+from simulator.clock.bind import bind
+from simulator.clock.fields import raw_fields
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
+from simulator.serving.bundled import bundled_experiments
 
 RUNS = {e.id: e for e in bundled_experiments()}
 SEVEN = "llama-2-7b-tp1-codegen"

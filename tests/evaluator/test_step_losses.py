@@ -9,18 +9,18 @@ import pytest
 from laws import law
 from scipy.optimize import linprog, lsq_linear
 
-from evaluator.experiments import bundled_experiments
 from evaluator.fit.problem import limits
 from evaluator.fit.smearing import smeared
 from evaluator.fit.steps import LOSSES, STRENGTHS, StepRun, fit_steps, share_within
 from evaluator.judge.sweep import decode_batch, table_of
-from simulator.bind import bind
-from simulator.errors import InputError
+from simulator.clock.bind import bind
+from simulator.common.errors import InputError
+from simulator.common.streams import stream
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
-from simulator.stream import stream
+from simulator.serving.bundled import bundled_experiments
 
 RUNS = {e.id: e for e in bundled_experiments()}
 DEPLOYMENTS = ("llama-2-7b-tp1-codegen", "llama-2-70b-tp4-general", "codellama-34b-tp2-general")

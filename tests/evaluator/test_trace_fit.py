@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from loads import workload
 
-from evaluator.experiments import bundled_experiments
 from evaluator.fit.cells import cells_of, replayed_ms, standard_errors_ms
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.meanfield import BIN_COMPUTED, BIN_SHARE, BIN_UNCACHED, MOST_BINS, OUTPUT, SHORTEST, SPAN
@@ -19,22 +18,25 @@ from evaluator.fit.uncertainty import LEAST_CLUSTERS, certainties
 from evaluator.metrics import observe_all, run_means_ms
 from evaluator.requests import singles
 from evolve.run.program import load
-from simulator.experiment.distribution import Distribution
-from simulator.experiment.experiment import Arrival, Experiment, Stage, Workload
-from simulator.experiment.observations import measured
-from simulator.experiment.trace import Recorded, Trace, windows
-from simulator.experiment.workload import part_of, stages_of
+from simulator.clock.replay import Replay, replay
 from simulator.language.complete import complete
 from simulator.language.parse import parse
-from simulator.replay import Replay, replay
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.distribution import Distribution
+from simulator.serving.experiment import Arrival, Experiment, Stage, Workload
+from simulator.serving.observations import measured
+from simulator.serving.trace import Recorded, Trace, windows
+from simulator.serving.workload import part_of, stages_of
 
-TRUTH = complete(parse("""
+TRUTH = complete(
+    parse("""
 def step_time(b, s, *, base=4000.0, each=25.0, chunk=30.0, kv=0.35):
     return base + each * b.decode_reqs + chunk * b.prefill_tokens + kv * b.kv_sum
 
 def queueing_time(r, s, *, alpha=3000.0, per=2.0):
     return alpha + per * r.input_len
-"""))
+""")
+)
 BASE = {e.id: e for e in bundled_experiments()}["llama-2-7b-tp1-general"]
 
 

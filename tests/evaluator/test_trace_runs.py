@@ -17,15 +17,15 @@ from trace_files import write
 from trace_records import MODEL
 from trace_tables import HEAD, MOONCAKE, columns, csv, experiment, lines, trace_of, written
 
-from evaluator.experiments import BUNDLED, bundled_experiments, load_experiments, raw_entries
 from evaluator.metrics import run_means_ms, stage_means
-from simulator.experiment.experiment import Experiment, Stage
-from simulator.experiment.load import load_of
-from simulator.experiment.trace import NOT_COUNTED, Trace, cut, slowed, windows
-from simulator.experiment.workload import at_rate, first_stages, is_recorded, seeds_of
+from simulator.clock.replay import replay
 from simulator.language.complete import complete
 from simulator.language.parse import parse
-from simulator.replay import replay
+from simulator.serving.bundled import BUNDLED, bundled_experiments, load_experiments, raw_entries
+from simulator.serving.experiment import Experiment, Stage
+from simulator.serving.load import load_of
+from simulator.serving.trace import NOT_COUNTED, Trace, cut, slowed, windows
+from simulator.serving.workload import at_rate, first_stages, is_recorded, seeds_of
 
 CHAMPION = parse((ROOT / "seeds" / "champion.py").read_text())
 PROGRAM = complete(parse("def step_time(b, s, *, a=5000.0, c=20.0): return a + c * b.prefill_tokens"))
@@ -43,7 +43,9 @@ def test_a_shipped_run_as_a_trace_is_predicted_alike(e: Experiment, tmp_path: Pa
     (entry,) = (entry for name in BUNDLED for entry in raw_entries(name) if entry["id"] == e.id)
     load = load_of(e, 1)
     table = columns(load.requests)
-    name = "trace.csv" if e.workload.name == "reasoning-lite" else "trace.parquet"  # text takes a second for the long ones
+    name = (
+        "trace.csv" if e.workload.name == "reasoning-lite" else "trace.parquet"
+    )  # text takes a second for the long ones
     written(tmp_path, name, csv(table) if name.endswith("csv") else table)
     as_trace = entry | {"workload": {"name": e.workload.name, "trace": name}}
     (tmp_path / "my.yaml").write_text(yaml.safe_dump({"version": 1, "experiments": [as_trace]}))
@@ -136,7 +138,9 @@ def test_windows_are_the_stages(tmp_path: Path) -> None:
     assert one.workload.source != two.workload.source and is_recorded(one.workload)
     assert one.observed is not None and three.observed is not None and three.observed.summary == one.observed.summary
     e2e = np.arange(250) % 7 + 50
-    assert [o.e2e_ms.mean for o in three.observed.stages] == [e2e[i].mean() for i in np.split(np.arange(250), (80, 160))]
+    assert [o.e2e_ms.mean for o in three.observed.stages] == [
+        e2e[i].mean() for i in np.split(np.arange(250), (80, 160))
+    ]
     assert list(seeds_of(one.workload, (1, 2, 3))) == [1]
     short = first_stages(three.workload, 2)
     assert isinstance(short.source, Trace) and len(short.source.requests) == 160 and len(short.stages) == 2

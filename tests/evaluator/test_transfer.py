@@ -11,7 +11,6 @@ import pytest
 from laws import KERNELS, KERNELS_STEP, constants, law
 
 from evaluator.diagnose.explain import costs, gains
-from evaluator.experiments import bundled_experiments, hardware_table, model_table, raw_entries
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.problem import Problem, forgetful, problem_of
 from evaluator.fit.solvers import solve
@@ -31,11 +30,12 @@ from evaluator.transfer import (
     without_bounds,
 )
 from evolve.run.config import LEFT_OUT, ScoreSettings
-from simulator.experiment.experiment import Experiment, Observation, Observed, Statistic
-from simulator.experiment.file import experiments_from_mapping
+from simulator.clock.replay import replay
 from simulator.language.complete import complete
 from simulator.language.ir import Expr, Field, Program
-from simulator.replay import replay
+from simulator.serving.bundled import bundled_experiments, hardware_table, model_table, raw_entries
+from simulator.serving.experiment import Experiment, Observation, Observed, Statistic
+from simulator.serving.file import experiments_from_mapping
 
 RUNS = {e.id: e for e in bundled_experiments()}
 MODELS = ("llama-2-7b-tp1", "llama-2-70b-tp4", "codellama-34b-tp2")

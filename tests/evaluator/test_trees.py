@@ -15,7 +15,6 @@ from paths import ROOT
 
 from archive.proposal import Rejected
 from evaluator.assess import read
-from evaluator.experiments import STEPS, bundled_experiments
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.steps import StepRun, fit_steps
 from evaluator.fit.tree_features import COMPONENTS, FEATURES, OWN, feature_values
@@ -30,15 +29,15 @@ from evaluator.fit.trees import (
     train,
     train_ratio,
 )
+from evolve.calibrate.steps.sources import sources
+from evolve.calibrate.steps.targets import cycle_targets
 from evolve.cli import run_command
-from evolve.program.steps.sources import sources
-from evolve.program.steps.targets import cycle_targets
-from evolve.propose.llm.prompt import fields_text
-from evolve.propose.vocabulary import field_set, vocabulary
 from evolve.run.program import load
-from simulator.bind import bind
-from simulator.errors import InputError
-from simulator.fields import Active, BatchFields, raw_row
+from evolve.search.llm.prompt import fields_text
+from evolve.search.vocabulary import field_set, vocabulary
+from simulator.clock.bind import bind
+from simulator.clock.fields import Active, BatchFields, raw_row
+from simulator.common.errors import InputError
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.measure import Caps
@@ -46,10 +45,13 @@ from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 from simulator.schema import PREFILL_TOKENS
+from simulator.serving.bundled import STEPS, bundled_experiments
 
 RUNS = {e.id: e for e in bundled_experiments()}
 TWO = ("llama-2-7b-tp1-codegen", "llama-2-70b-tp4-general")
-LAW = parse("def step_time(b, s): return 3000 + 2 * s.weights_us + 30 * b.decode_reqs + 8 * b.prefill_tokens + b.kv_read_us")
+LAW = parse(
+    "def step_time(b, s): return 3000 + 2 * s.weights_us + 30 * b.decode_reqs + 8 * b.prefill_tokens + b.kv_read_us"
+)
 
 
 def drawn(n: int, seed: int) -> np.ndarray:
@@ -141,7 +143,11 @@ def test_a_program_with_the_ensemble_predicts_what_was_trained() -> None:
 @pytest.mark.slow
 def test_training_again_gives_the_same_and_another_seed_does_not() -> None:
     again, other = train(rows(), trials=3), train(rows(), trials=3, seed=1)
-    assert (again.forest, again.settings, again.importances) == (trained().forest, trained().settings, trained().importances)
+    assert (again.forest, again.settings, again.importances) == (
+        trained().forest,
+        trained().settings,
+        trained().importances,
+    )
     assert other.forest != again.forest
 
 
@@ -170,7 +176,10 @@ def test_more_tokens_never_take_less_time_if_all_else_is_equal() -> None:
     falls = 0
     for i, f in enumerate(OWN):
         for row in x:
-            grid = [forest.leaves(np.where(np.arange(len(row)) == i, v, row)) for v in np.quantile(x[:, i], np.linspace(0, 1, 12))]
+            grid = [
+                forest.leaves(np.where(np.arange(len(row)) == i, v, row))
+                for v in np.quantile(x[:, i], np.linspace(0, 1, 12))
+            ]
             steps = np.diff(grid)
             assert not f.rises or (steps >= -1e-12).all(), f.name
             falls += bool((steps < 0).any())

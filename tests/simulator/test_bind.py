@@ -9,15 +9,15 @@ from examples import daily
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.deployments import facts_of
 from evaluator.judge.sweep import edges
-from simulator.bind import Deployments, base_values, bind
-from simulator.errors import InputError
-from simulator.experiment.experiment import Engine
-from simulator.experiment.facts import Facts
+from simulator.clock.bind import Deployments, base_values, bind
+from simulator.common.errors import InputError
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
+from simulator.serving.experiment import Engine
+from simulator.serving.facts import Facts
+from simulator.serving.known import facts_of
 
 LENGTHS = (1.0, 512.0, 131072.0)
 KERNELS = parse("def step_time(b, s, *, c=3.0): return b.kernel_us + c * s.layers")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from random_programs import random_program
 
 from evolve.run.program import load, seed_names
-from simulator.errors import InputError
-from simulator.fields import Active, BatchFields
+from simulator.clock.fields import Active, BatchFields
+from simulator.common.errors import InputError
 from simulator.language.blend import blend, terms
 from simulator.language.complete import complete
 from simulator.language.evaluate import evaluate, value

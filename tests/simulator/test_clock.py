@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from plain_clock import FACTS, Host, host, step_function
 
 from evaluator.host_summary import aggregate
-from simulator.bind import Bound, bind
+from simulator.clock.bind import Bound, bind
+from simulator.clock.replay import Replay, replay_bound
 from simulator.clock.run import NeverEnds
 from simulator.clock.steps import steps_of
-from simulator.experiment.load import NEVER, Limits, Load
-from simulator.experiment.trace import Chains, Requests
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.replay import Replay, replay_bound
+from simulator.serving.load import NEVER, Limits, Load
+from simulator.serving.trace import Chains, Requests
 
 PROGRAMS = [
     "def step_time(b, s, *, a=900.5, c=12.25, d=33.3): return a + c * b.prefill_tokens + d * b.decode_reqs",
@@ -205,7 +205,9 @@ def test_fast_exact_and_plain_are_equal_with_trees(load: Load, seed: int, contex
     kinds = [f for f in CLOCK_FEATURES if contexts or "kv" not in f]
     program = parse(TREES_TEXT).with_forest(random_forest(seed, kinds))
     bound = bind(assemble(program), program.theta, FACTS)
-    told = host(load.requests, [0] * len(load.requests.input_len), load.limits, step_function(program, FACTS), most_steps=20_000)
+    told = host(
+        load.requests, [0] * len(load.requests.input_len), load.limits, step_function(program, FACTS), most_steps=20_000
+    )
     assume(not told.stuck)
     for kwargs in ({}, {"force_exact": True}, {"steps": steps_of(bound, load.limits, remember=False)}):
         seen = replay_bound(load, bound, account=True, **kwargs)  # type: ignore[arg-type]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from evaluator.experiments import bundled_experiments, hardware_table, model_table
-from simulator.errors import InputError
-from simulator.experiment.deployment import deployment_facts
-from simulator.experiment.experiment import Engine
+from simulator.common.errors import InputError
 from simulator.model.architecture import architecture
 from simulator.schema import FIELDS, HOST
+from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
+from simulator.serving.deployment import deployment_facts
+from simulator.serving.experiment import Engine
 
 H100 = {"bf16_tflops": 989.5, "fp8_tflops": 1979.0, "memory_tb_per_s": 3.35, "link_gb_per_s": 450.0}
 H100 |= {"usable_gib": 79.11}

@@ -14,9 +14,9 @@ from examples import daily
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.experiments import load_experiments
-from simulator.documents import parse_yaml, yaml_text
-from simulator.errors import InputError
+from simulator.common.documents import parse_yaml, yaml_text
+from simulator.common.errors import InputError
+from simulator.serving.bundled import load_experiments
 
 PLAN = """version: 1
 experiments:

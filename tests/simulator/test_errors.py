@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from evaluator.experiments import hardware_table, model_table
-from simulator.errors import OWN_GPU, OWN_MODEL, nearest_listed
+from simulator.common.errors import OWN_GPU, OWN_MODEL, nearest_listed
+from simulator.serving.bundled import hardware_table, model_table
 
 MISSPELT = {
     "llamma-2-7b": "llama-2-7b",

@@ -15,11 +15,18 @@ import yaml
 from loads import workload
 from paths import ROOT, SHARED
 
-from evaluator.digests import data_hash
-from evaluator.experiments import bundled_experiments, hardware_table, load_experiments, model_table, published_errors
-from simulator.errors import InputError
-from simulator.experiment.distribution import constant
-from simulator.experiment.experiment import (
+from simulator.common.errors import InputError
+from simulator.kernels.tables import names as kernel_tables
+from simulator.serving.bundled import (
+    bundled_experiments,
+    hardware_table,
+    load_experiments,
+    model_table,
+    published_errors,
+)
+from simulator.serving.digests import data_hash
+from simulator.serving.distribution import constant
+from simulator.serving.experiment import (
     Arrival,
     Engine,
     Experiment,
@@ -30,10 +37,9 @@ from simulator.experiment.experiment import (
     Statistic,
     Workload,
 )
-from simulator.experiment.facts import Facts
-from simulator.experiment.file import experiments_from_mapping
-from simulator.experiment.workload import gaps_of
-from simulator.kernels.tables import names as kernel_tables
+from simulator.serving.facts import Facts
+from simulator.serving.file import experiments_from_mapping
+from simulator.serving.workload import gaps_of
 
 HERE = SHARED / "data"
 MISSING = object()
@@ -122,7 +128,11 @@ def test_every_setting_is_read() -> None:
     (x,) = read(raw)
     assert x.engine == Engine(**engine)
     assert (x.facts["kv_blocks"], x.facts["kv_cpu_offload"], x.facts["block_size"]) == (777, 1, 32)
-    assert (profile_of(x).arrival, x.workload.timeout_s, profile_of(x).prompt_len_mean) == (Arrival("even"), 300.0, 99.5)
+    assert (profile_of(x).arrival, x.workload.timeout_s, profile_of(x).prompt_len_mean) == (
+        Arrival("even"),
+        300.0,
+        99.5,
+    )
     none = Statistic()
     assert x.observed is not None
     assert x.observed.summary == Observation(
@@ -598,13 +608,17 @@ def test_figures_that_contradict_each_other_are_doubted() -> None:
         return " ".join(x.notes)
 
     assert "check the figures" not in notes({"e2e_ms": {"mean": 121.0, "p50": 110.0}, "ttft_ms": {"p50": 90.0}})
-    outside = "the observed mean E2E of the run, 130 ms, is not among those of its stages, 100 to 120 ms: check the figures"
+    outside = (
+        "the observed mean E2E of the run, 130 ms, is not among those of its stages, 100 to 120 ms: check the figures"
+    )
     assert outside in notes({"e2e_ms": {"mean": 130.0}})
     later = "the observed p90 of TTFT, 95 ms, is above that of E2E, 90 ms: check the figures"
     assert later in notes({"e2e_ms": {"p90": 90.0}, "ttft_ms": {"p90": 95.0}})
     stages[1]["e2e_ms"]["p99"] = 119.0
     above = "the observed mean E2E in stage 2, 120 ms, is above its p99, 119 ms: check the figures"
-    assert notes({"e2e_ms": {"mean": 110.0}}).count("above its p99") == 1 and above in notes({"e2e_ms": {"mean": 110.0}})
+    assert notes({"e2e_ms": {"mean": 110.0}}).count("above its p99") == 1 and above in notes(
+        {"e2e_ms": {"mean": 110.0}}
+    )
     for rate, mean, said in ((1.0, 60.0, False), (2.0, 91.0, False), (2.0, 89.0, True), (0.5, 89.0, False)):
         workload["stages"] = [{"rate": 1.0, "duration_s": 60.0}, {"rate": rate, "duration_s": 60.0}]
         stages[1] = {"e2e_ms": {"mean": mean}}

@@ -13,15 +13,14 @@ import pytest
 from forests import TREES_TEXT, random_forest
 from plain_clock import FACTS
 
-from simulator.bind import Deployments, bind
+from simulator.clock.bind import Deployments, bind
+from simulator.clock.fields import Active, BatchFields, raw_row
 from simulator.clock.steps import DIRECT, WHOLE, piece_for, recall, steps_of
-from simulator.errors import InputError
-from simulator.experiment.load import Limits
-from simulator.fields import Active, BatchFields, raw_row
-from simulator.forest import LEAF, Corrections, Forest, Tree
-from simulator.json import JsonObject
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
 from simulator.language.blend import blend
 from simulator.language.complete import complete
+from simulator.language.forest import LEAF, Corrections, Forest, Tree
 from simulator.language.forest_file import MOST_NODES, forest_file, forest_of, read_forest, with_forest
 from simulator.language.ir import Program
 from simulator.language.key import key
@@ -31,15 +30,26 @@ from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
 from simulator.language.source import ProgramError
 from simulator.schema import FIELDS, HOST, READABLE, TREES
+from simulator.serving.load import Limits
 from translate_go.vectors import batches
 
 # tokens <= 100: 1, else decodes <= 2: 2, else 4
-STUMP = Tree((0, LEAF, 1, LEAF, LEAF), (100.0, 0.0, 2.0, 0.0, 0.0), (1, 0, 3, 0, 0), (2, 0, 4, 0, 0), (0, 1.0, 0, 2.0, 4.0))
+STUMP = Tree(
+    (0, LEAF, 1, LEAF, LEAF), (100.0, 0.0, 2.0, 0.0, 0.0), (1, 0, 3, 0, 0), (2, 0, 4, 0, 0), (0, 1.0, 0, 2.0, 4.0)
+)
 ONLY_LEAF = Tree((LEAF,), (0.0,), (0,), (0,), (0.25,))
 FOREST = Forest(("b.tokens", "b.decode_reqs * 1"), (STUMP, ONLY_LEAF), 0.5, Corrections(0.1, 0.2, 0.3))
 PROGRAM = parse(TREES_TEXT).with_forest(FOREST)
 SCALE = 1.25
-EVERY = ("b.kv_sum", "b.kv_mean / 3", "b.kv_var", "b.experts_fraction * 9", "b.graph_batch", "b.tokens / s.tp", "b.weight_read_us")
+EVERY = (
+    "b.kv_sum",
+    "b.kv_mean / 3",
+    "b.kv_var",
+    "b.experts_fraction * 9",
+    "b.graph_batch",
+    "b.tokens / s.tp",
+    "b.weight_read_us",
+)
 
 
 def step_us(program: Program, batch: list[Active]) -> float:
@@ -102,7 +112,9 @@ def test_an_ensemble_without_contexts_is_remembered_and_one_with_them_is_not() -
 
 def test_a_program_without_its_ensemble_is_a_line() -> None:
     bare = parse(TREES_TEXT)
-    with pytest.raises(InputError, match=r"^b\.trees: the program reads an ensemble of trees and has none: give its file"):
+    with pytest.raises(
+        InputError, match=r"^b\.trees: the program reads an ensemble of trees and has none: give its file"
+    ):
         assemble(bare)
     with pytest.raises(InputError, match="has none"):
         BatchFields([], FACTS)["b", "trees"]
@@ -112,7 +124,13 @@ def test_a_program_without_its_ensemble_is_a_line() -> None:
 def test_what_makes_a_program_from_another_keeps_the_ensemble() -> None:
     assert features(PROGRAM) == ("b.trees",) and PROGRAM.reads_trees
     longer = parse(TREES_TEXT + "\ndef completion_time(s, *, c=0.0): return c").with_forest(FOREST)
-    for changed in (PROGRAM.with_theta((2.0,)), complete(PROGRAM), brief(longer), lean(longer), replace(PROGRAM, doc="x")):
+    for changed in (
+        PROGRAM.with_theta((2.0,)),
+        complete(PROGRAM),
+        brief(longer),
+        lean(longer),
+        replace(PROGRAM, doc="x"),
+    ):
         assert changed.forest is FOREST
     assert blend([PROGRAM, PROGRAM.with_theta((3.0,))]).forest == FOREST
     other = replace(FOREST, baseline=0.75)
@@ -209,7 +227,13 @@ def test_a_file_of_too_many_nodes_is_a_line(tmp_path: Path) -> None:
     path.write_text(json.dumps(replace(FOREST, trees=(STUMP,) * (MOST_NODES // 15)).to_json()))
     assert read_forest(path).nodes == MOST_NODES // 3
     count = MOST_NODES + 1
-    flat = {"feature": [LEAF] * count, "threshold": [0] * count, "left": [0] * count, "right": [0] * count, "value": [0] * count}
+    flat = {
+        "feature": [LEAF] * count,
+        "threshold": [0] * count,
+        "left": [0] * count,
+        "right": [0] * count,
+        "value": [0] * count,
+    }
     path.write_text(json.dumps({**FOREST.to_json(), "trees": [flat]}))
     with pytest.raises(InputError, match=r"trees have 30,001 nodes, at most 30,000 are read: train smaller trees"):
         read_forest(path)
@@ -221,7 +245,7 @@ def test_whatever_is_cut_or_changed_in_a_file_it_is_read_or_it_is_a_line(tmp_pat
     text = json.dumps(FOREST.to_json())
     read = 0
     for _ in range(400):
-        at, to = rng.randrange(len(text)), rng.choice("0123456789-.,[]{}e\"")
+        at, to = rng.randrange(len(text)), rng.choice('0123456789-.,[]{}e"')
         path.write_text(text[:at] if rng.random() < 0.1 else text[:at] + to + text[at + 1 :])
         try:
             forest = read_forest(path)

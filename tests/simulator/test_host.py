@@ -14,13 +14,13 @@ from plain_clock import host, step_function
 
 from evaluator.host_summary import aggregate
 from evolve.cli import run_command
-from evolve.program.cases import program_text, read_case, read_trace
-from evolve.program.simulate import write_results
-from simulator.bind import bind, ticks
-from simulator.experiment.load import Load
+from evolve.host.cases import program_text, read_case, read_trace
+from evolve.host.simulate import write_results
+from simulator.clock.bind import bind, ticks
+from simulator.clock.replay import replay_bound
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.replay import replay_bound
+from simulator.serving.load import Load
 
 GOLDEN = SHARED / "golden"
 # without eviction, preemption, horizon and clients that give up nothing needs the exact clock

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from host_form import ALPHA, BETA, host_step_us
 
-from evaluator.experiments import hardware_table, model_table
 from evolve.run.program import TRAINED_PHYSICS, load, seed_texts
-from simulator.bind import Bound, bind, ticks
+from simulator.clock.bind import Bound, bind, ticks
+from simulator.clock.fields import Active, raw_row
 from simulator.clock.steps import steps_of
-from simulator.experiment.deployment import deployment_facts
-from simulator.experiment.experiment import Engine
-from simulator.experiment.facts import Facts
-from simulator.experiment.load import Limits
-from simulator.fields import Active, raw_row
 from simulator.language.opcodes import assemble
 from simulator.schema import FIELDS, HOST, PROMPT_PAIRS, RAW, RECORDED
+from simulator.serving.bundled import hardware_table, model_table
+from simulator.serving.deployment import deployment_facts
+from simulator.serving.experiment import Engine
+from simulator.serving.facts import Facts
+from simulator.serving.load import Limits
 
 PROGRAM = load(TRAINED_PHYSICS).complete
 # The host adds the same products in another order. Where a sum is within rounding (about 1e-9 us) of a whole number, the
@@ -27,7 +27,10 @@ BATCHES = 40
 
 def facts_of_entry(model: str, gpu: str, tp: int) -> Facts:
     return deployment_facts(
-        model_table()[model]["config"], hardware_table()[gpu], Engine(tensor_parallel=tp, total_kv_blocks=10_000), "test"
+        model_table()[model]["config"],
+        hardware_table()[gpu],
+        Engine(tensor_parallel=tp, total_kv_blocks=10_000),
+        "test",
     )
 
 
@@ -60,7 +63,9 @@ def test_step_times_are_the_hosts_on_every_gpu(model: str, tp: int) -> None:
     drawn_batches = [(batch, raw_row([Active(*r) for r in batch])) for batch in batches(tp, BATCHES)]
     for gpu in dict.fromkeys(str(entry["name"]) for entry in hardware_table().values()):
         facts = facts_of_entry(model, gpu, tp)
-        drawn = tuple(float(x) for x in rng.uniform(0.0, 3.0, 10))  # weighs each term, also those that are 0 as published
+        drawn = tuple(
+            float(x) for x in rng.uniform(0.0, 3.0, 10)
+        )  # weighs each term, also those that are 0 as published
         published = (*BETA[:8], *BETA[8:10])
         for beta in (published, drawn):
             bound = bind(code, (*beta, *ALPHA), facts)
@@ -89,7 +94,9 @@ def test_what_a_prompt_counts_for_depends_on_its_whole_length() -> None:
 def test_steps_of_one_composition_and_other_prompts_are_not_taken_for_the_same() -> None:
     limits = Limits(max_seqs=128, budget=2048, threshold=0, block=16, blocks=10_000)
     bound: Bound = bind(assemble(PROGRAM), PROGRAM.theta, facts_of_entry("llama-2-7b", "H100", 1))
-    plain = bind(assemble(load("linear").complete), load("linear").complete.theta, facts_of_entry("llama-2-7b", "H100", 1))
+    plain = bind(
+        assemble(load("linear").complete), load("linear").complete.theta, facts_of_entry("llama-2-7b", "H100", 1)
+    )
     assert steps_of(bound, limits).chunks == 0 < steps_of(plain, limits).chunks
 
 

@@ -23,7 +23,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from written_programs import VALID
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from simulator.language.infer import check_units
 from simulator.language.ir import CALLS, METHODS, Program
 from simulator.language.parse import parse

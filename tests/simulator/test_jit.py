@@ -11,11 +11,11 @@ import numba
 import pytest
 from paths import ROOT
 
-from evolve.report.progress import tell_compilation
-from simulator.jit import COMPILING
+from evolve.output.progress import tell_compilation
+from simulator.common.jit import COMPILING
 
 SCRIPT = """
-from simulator.jit import njit, on_first_compilation
+from simulator.common.jit import njit, on_first_compilation
 
 on_first_compilation(lambda: print("compiling"))
 

@@ -17,11 +17,11 @@ from kernel_wheel import shipped, sliced, write_wheel
 from paths import ROOT
 from plain_curve import plain_curve, plain_knots
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
+from simulator.common.knots import curve, knots
 from simulator.kernels import extract
 from simulator.kernels.extract import SYSTEMS, files_of, packed
 from simulator.kernels.tables import KEYS, SCHEMA, names, tables
-from simulator.knots import curve, knots
 
 MOST_BYTES = 8e6  # of all tables, so that the package stays small
 

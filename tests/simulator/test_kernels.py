@@ -12,13 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluator.deployments import facts_of, known_model
-from evaluator.experiments import hardware_table, model_table
 from evaluator.judge.physics import roofline_us
-from simulator.experiment.deployment import deployment_facts
-from simulator.experiment.experiment import Engine
-from simulator.experiment.facts import Facts
-from simulator.fields import Active, BatchFields
+from simulator.clock.fields import Active, BatchFields
 from simulator.kernels.allreduce import CUSTOM_BYTES, allreduce
 from simulator.kernels.attention import Heads, decode, prefill
 from simulator.kernels.curves import CURVES, LENGTHS, TOKENS, Kernels, kernels
@@ -28,6 +23,11 @@ from simulator.kernels.sampler import DRAW, PENALTIES, SORT, Sampling, parts, sa
 from simulator.kernels.tables import names, tables
 from simulator.schema import CURVES as KNOTS
 from simulator.schema import KERNELS
+from simulator.serving.bundled import hardware_table, model_table
+from simulator.serving.deployment import deployment_facts
+from simulator.serving.experiment import Engine
+from simulator.serving.facts import Facts
+from simulator.serving.known import facts_of, known_model
 
 ROUNDED = 1e-6  # relative: a curve's knots have seven digits
 

@@ -20,9 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_programs import PROGRAMS
 
-from simulator.bind import bind
-from simulator.errors import InputError
-from simulator.fields import Active, BatchFields, raw_fields
+from simulator.clock.bind import bind
+from simulator.clock.fields import Active, BatchFields, raw_fields
+from simulator.clock.vm import clamps, to_ticks
+from simulator.common.errors import InputError
 from simulator.language import measure, opcodes, units
 from simulator.language.bounds import at_bounds, bounds, kernel_factors, too_narrow
 from simulator.language.complete import complete
@@ -55,7 +56,6 @@ from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
 from simulator.schema import FIELDS, RAW
-from simulator.vm import clamps, to_ticks
 
 REFERENCE_BATCH = [Active(0, 0, 1)] * 24
 

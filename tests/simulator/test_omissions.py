@@ -13,17 +13,17 @@ import pytest
 from paths import ROOT
 from public_configs import DEEPSEEK_V3, GEMMA_2_9B, GPT_OSS_20B, MISTRAL_7B_V01, PUBLIC, QWEN_2_5_32B
 
-from evaluator.deployments import GPU, measured_deployments
-from evaluator.experiments import bundled_experiments, hardware_table, model_table
-from simulator.errors import InputError
-from simulator.experiment.deployment import deployment_facts
-from simulator.experiment.experiment import Engine
-from simulator.experiment.facts import Facts, curve_of, omitted
-from simulator.experiment.file import experiment_from_mapping
+from simulator.common.errors import InputError
 from simulator.kernels.curves import kernels
 from simulator.model.architecture import KEYS, architecture
 from simulator.model.config_keys import JUDGED, VERDICTS, Verdict
 from simulator.schema import CURVES
+from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
+from simulator.serving.deployment import deployment_facts
+from simulator.serving.experiment import Engine
+from simulator.serving.facts import Facts, curve_of, omitted
+from simulator.serving.file import experiment_from_mapping
+from simulator.serving.known import GPU, measured_deployments
 
 H100 = hardware_table()["H100"]
 DEFAULTS = Engine()

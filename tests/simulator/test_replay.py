@@ -9,18 +9,18 @@ import pytest
 from loads import workload
 from plain_clock import host, step_function
 
-from evaluator.experiments import bundled_experiments
 from evaluator.metrics import components_ms, error_pct, observe_all, run_means_ms, stage_means
-from simulator.bind import bind, ticks
+from simulator.clock.bind import bind, ticks
+from simulator.clock.replay import replay, replay_bound
 from simulator.clock.run import HostileStep
-from simulator.experiment.experiment import Engine, Experiment, Stage
-from simulator.experiment.load import Load, load_of
-from simulator.experiment.requests import requests
-from simulator.experiment.workload import at_rate, prompt_lengths
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.replay import replay, replay_bound
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.experiment import Engine, Experiment, Stage
+from simulator.serving.load import Load, load_of
+from simulator.serving.requests import requests
+from simulator.serving.workload import at_rate, prompt_lengths
 
 FACTS = {e.id: e for e in bundled_experiments()}["llama-2-7b-tp1-general"].facts
 

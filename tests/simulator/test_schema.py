@@ -13,17 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_curve import plain_curve
 
-from evaluator.deployments import facts_of
-from simulator import schema, vm
-from simulator.bind import Bound, bind
-from simulator.errors import InputError
-from simulator.experiment.experiment import Engine
-from simulator.experiment.facts import Facts, curve_of
-from simulator.fields import Active, BatchFields, raw_fields
+from simulator import schema
+from simulator.clock import vm
+from simulator.clock.bind import Bound, bind
+from simulator.clock.fields import Active, BatchFields, raw_fields
+from simulator.common.errors import InputError
 from simulator.language import units
 from simulator.language.opcodes import assemble, formula
 from simulator.language.parse import parse
 from simulator.schema import CURVES, FIELDS, KERNELS, PAPER18, PHYSICAL, RAW, RAW_FIELDS, RECORDED, SPECIAL
+from simulator.serving.experiment import Engine
+from simulator.serving.facts import Facts, curve_of
+from simulator.serving.known import facts_of
 
 BATCH_UNITS = {
     "request": "prefill_reqs decode_reqs batch_size decode_tokens graph_batch sorted_logits penalised_logits",

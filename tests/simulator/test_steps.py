@@ -12,13 +12,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from plain_clock import FACTS
 
-from simulator.bind import bind
+from simulator.clock.bind import bind
 from simulator.clock.steps import DIRECT, LINE, WHOLE, Steps, evaluate, piece_for, recall, steps_of
-from simulator.experiment.load import Limits
+from simulator.clock.vm import clamps, to_ticks
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.vm import clamps, to_ticks
+from simulator.serving.load import Limits
 
 SEQS = 128
 LIMITS = Limits(max_seqs=SEQS, budget=8192, threshold=0, block=16, blocks=1000)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from trace_tables import HEAD, experiment, written
 
-from evaluator.digests import data_hash
-from simulator.errors import InputError
-from simulator.experiment.distribution import Distribution, constant
-from simulator.experiment.experiment import Arrival, Profile, Session, Stage
+from simulator.common.errors import InputError
+from simulator.serving.digests import data_hash
+from simulator.serving.distribution import Distribution, constant
+from simulator.serving.experiment import Arrival, Profile, Session, Stage
 
 BASE: dict[str, Any] = {"stages": [{"rate": 5.0, "duration_s": 60}], "prompt_len": 100, "output_len": 20}
 SHARED: dict[str, Any] = {"groups": 2, "system_prompt_len": 10, "question_len": 20}

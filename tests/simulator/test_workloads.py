@@ -11,17 +11,17 @@ import pytest
 from plain_clock import host, step_function
 from trace_tables import experiment, written
 
-from evaluator.digests import data_hash
-from evaluator.experiments import bundled_experiments
-from simulator.experiment.distribution import GRID, Distribution, constant
-from simulator.experiment.experiment import Experiment, Profile
-from simulator.experiment.load import load_of
-from simulator.experiment.trace import Requests
-from simulator.experiment.workload import at_rate, longest_request, output_lengths, prompt_lengths, rates
+from simulator.clock.replay import replay
+from simulator.common.streams import stream
 from simulator.language.complete import complete
 from simulator.language.parse import parse
-from simulator.replay import replay
-from simulator.stream import stream
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.digests import data_hash
+from simulator.serving.distribution import GRID, Distribution, constant
+from simulator.serving.experiment import Experiment, Profile
+from simulator.serving.load import load_of
+from simulator.serving.trace import Requests
+from simulator.serving.workload import at_rate, longest_request, output_lengths, prompt_lengths, rates
 
 PROGRAM = complete(parse("def step_time(b, s, *, a=5000.0, c=20.0): return a + c * b.prefill_tokens"))
 STAGES = [{"rate": 5.0, "duration_s": 200}, {"rate": 20.0, "duration_s": 100}]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 import pytest
 
 from evolve.cli import cli, run_command
+from research.__main__ import research
 
 
 def commands(group: click.Group = cli, above: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -24,6 +25,11 @@ def commands(group: click.Group = cli, above: str = "") -> Iterator[tuple[str, c
 def evolve(*args: object) -> int:
     """The exit status of `evolve ARGS`."""
     return run_command([str(arg) for arg in args])
+
+
+def research_command(args: Sequence[str]) -> int:
+    """The exit status of `python -m research ARGS`."""
+    return run_command([*args], research)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *args: object) -> str:

@@ -16,13 +16,13 @@ from pathlib import Path
 import tiny_world
 from paths import ROOT
 
-from evaluator.experiments import load_experiments
 from evolve.cli import run_command
-from simulator.bind import bind
-from simulator.experiment.load import Load, load_of
+from simulator.clock.bind import bind
+from simulator.clock.replay import replay_bound
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.replay import replay_bound
+from simulator.serving.bundled import load_experiments
+from simulator.serving.load import Load, load_of
 
 PROGRAM = "def step_time(b, s, *, a=4000.0, c=20.0): return a + c * b.decode_reqs + b.kv_read_us"
 

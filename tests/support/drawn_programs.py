@@ -9,9 +9,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from evaluator.deployments import facts_of
-from simulator.experiment.experiment import Engine
-from simulator.experiment.facts import Facts
 from simulator.language.ir import (
     CALLS,
     COMPARISONS,
@@ -36,6 +33,9 @@ from simulator.language.ir import (
 )
 from simulator.language.measure import Caps
 from simulator.schema import FIELDS
+from simulator.serving.experiment import Engine
+from simulator.serving.facts import Facts
+from simulator.serving.known import facts_of
 
 FACTS = Facts(
     {name: 1.0 + i / 8 for i, (scope, name) in enumerate(FIELDS) if scope == "s" and name != "reference_step_us"}

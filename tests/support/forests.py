@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from simulator.forest import LEAF, Corrections, Forest, Tree
+from simulator.language.forest import LEAF, Corrections, Forest, Tree
 
 TREES_TEXT = "def step_time(b, s, *, scale: us = 1.25): return scale * b.trees"
 SIZES = (0, 1, 2, 3, 5, 8, 16, 40, 100, 300, 1000, 5000)  # what batch fields are about, and thresholds too

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from evaluator.experiments import bundled_experiments
-from evolve.propose.offline import propose
-from evolve.propose.vocabulary import vocabulary
 from evolve.run.program import seed_texts
+from evolve.search.offline import propose
+from evolve.search.vocabulary import vocabulary
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.measure import Caps, complaints
 from simulator.language.parse import parse
+from simulator.serving.bundled import bundled_experiments
 
 RUNS = bundled_experiments()[:12]
 WORDS = vocabulary(RUNS, "all")

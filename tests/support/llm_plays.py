@@ -54,7 +54,7 @@ from llm_runs import (
 from llm_scripts import CUT, GO_CODE, IMPORT, INJECTION, LOOP, PROSE, REFUSAL, UNITS, program, whole
 from llm_server import Server
 
-from evolve.propose.llm.client import request
+from evolve.search.llm.client import request
 
 FOREVER_S = 3600.0
 MOST_TOKENS = 60_000

@@ -21,6 +21,7 @@ from random import Random
 from typing import Any, NamedTuple, TextIO
 from unittest.mock import patch
 
+from commands import research_command
 from console import EVOLVE, TIMEOUT_S
 from llm_replies import Reply, Request, said
 from llm_scripts import UNITS, program, whole
@@ -28,7 +29,8 @@ from llm_server import Server
 from paths import ROOT
 
 from evolve.cli import run_command
-from evolve.propose.llm.calls import unpack
+from evolve.run.folder import COMPARISON
+from evolve.search.llm.calls import unpack
 
 IMPORTS = ("-X", "importtime")  # each to stderr
 KEY = "sk-of-the-tests-0123456789"
@@ -71,6 +73,11 @@ def environment(key: str | None = KEY) -> dict[str, str]:
     return env | {"PYTHONPATH": str(ROOT)} | ({} if key is None else {"OPENAI_API_KEY": key})
 
 
+def compared(words: Sequence[str]) -> bool:
+    """Whether the words resume a comparison of engines, in the current folder."""
+    return words[0] == "resume" and (Path(words[1]) / COMPARISON).exists()
+
+
 def evolve(folder: Path, *args: object, key: str | None = KEY, stderr: TextIO | None = None) -> Ran:
     """Run `evolve ARGS` in `folder` to its end, in this process. With `stderr`, errors go there and are not kept."""
     out, err = io.StringIO(), io.StringIO()
@@ -80,7 +87,8 @@ def evolve(folder: Path, *args: object, key: str | None = KEY, stderr: TextIO | 
         redirect_stdout(out),
         redirect_stderr(stderr or err),
     ):
-        status = run_command([str(arg) for arg in args])
+        words = [str(arg) for arg in args]
+        status = research_command(words) if "baselines" in words or compared(words) else run_command(words)
     return Ran(status, out.getvalue(), err.getvalue())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from simulator.experiment.distribution import constant
-from simulator.experiment.experiment import Arrival, Profile, Stage, Workload
+from simulator.serving.distribution import constant
+from simulator.serving.experiment import Arrival, Profile, Stage, Workload
 
 POISSON = Profile(Arrival("poisson"), 0, 0, 0, constant(20), None, constant(9))
 

@@ -10,12 +10,12 @@ import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from simulator.experiment.load import Limits
-from simulator.experiment.trace import Requests
-from simulator.fields import Active, BatchFields
+from simulator.clock.fields import Active, BatchFields
+from simulator.clock.vm import clamps, to_ticks
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import Program
-from simulator.vm import clamps, to_ticks
+from simulator.serving.load import Limits
+from simulator.serving.trace import Requests
 
 Step = Callable[[list[Active]], float]
 QUEUED, STEP, LEFT, TIMEOUT = 1, 3, 5, 6

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolve.propose.llm.answer import ideas
-from evolve.propose.llm.prompt import bare
-from evolve.propose.llm.question import checked
 from evolve.run.config import Config
+from evolve.search.llm.answer import ideas
+from evolve.search.llm.prompt import bare
+from evolve.search.llm.question import checked
 from simulator.language.complete import complete
 from simulator.language.key import key
 from simulator.language.parse import parse

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from evolve.view.document import run_json
-from evolve.view.followed import Followed
+from evolve.draw.view.document import run_json
+from evolve.draw.view.followed import Followed
 
 DATA = re.compile(r'<script type="application/octet-stream;base64" id="data">([A-Za-z0-9+/=]*)</script>')
 

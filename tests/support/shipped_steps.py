@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from evolve.calibrate.steps.sources import Run, sources
+from evolve.calibrate.steps.table import INGESTED, SUMMARY
 from evolve.ingest.derive.steps import temporal_split
-from evolve.program.steps.sources import Run, sources
-from evolve.program.steps.table import INGESTED, SUMMARY
 from simulator.schema import RAW
 
 ABOUT = {

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from simulator.fields import Active, raw_fields
+from simulator.clock.fields import Active, raw_fields
 
 PROGRAM = """
 def step_time(b, s, *, base: us = 5000.0, each: us/request = 100.0):

@@ -42,7 +42,7 @@ from trace_records import (
 )
 from trace_request import Request, Step
 
-from simulator.stream import stream
+from simulator.common.streams import stream
 
 STEP_US, PREFILL_US, KV_US, NOISE_US = 8000.0, 20.0, 0.02, 30.0  # of a step, a prefill token, a token read
 HANDLING_NS = 60_000  # of an output

@@ -26,7 +26,7 @@ from trace_records import (
 from trace_reports import Rows, stage_reports
 from trace_spans import line
 
-from simulator.stream import stream
+from simulator.common.streams import stream
 
 WORKERS, WORKER_BUFFER = 14, 9  # number of the stream; rows that a slow worker may be behind
 BLOCK_BYTES = 4 * 2 * BLOCK * 2 * 64 * 2  # layers, K and V, tokens, KV heads, head dimension, bytes of a number

@@ -11,7 +11,7 @@ import numpy as np
 from trace_blocks import digest
 from trace_records import BLOCK, Offsets, Options, Row
 
-from simulator.stream import stream
+from simulator.common.streams import stream
 
 PROMPTS, ARRIVALS, COINS, CLIENT, CLOCKS = range(5)  # second numbers of the streams
 VOCABULARY = 32000

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evaluator.experiments import hardware_table, model_table
-from evaluator.traces.read import files_beside, read_trace
-from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.file import experiments_from_mapping
-from simulator.experiment.trace import Requests, Trace
+from simulator.common.errors import InputError
+from simulator.serving.bundled import hardware_table, model_table
+from simulator.serving.experiment import Experiment
+from simulator.serving.file import experiments_from_mapping
+from simulator.serving.trace import Requests, Trace
+from simulator.serving.traces.read import files_beside, read_trace
 
 HEAD = "arrival_s,input_len,output_len"
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-from evolve.program.deployments import of_names
+from evolve.host.deployments import of_names
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from translate_go import TARGETS, Deployment, build_and_test, emit, find_go

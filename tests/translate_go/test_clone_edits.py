@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from translate_go import find_go
 from translate_go.clone.changes import changes
 from translate_go.clone.factory import SETTINGS
@@ -82,14 +82,20 @@ def test_a_moved_place_is_refused_with_file_and_remedy(host: Path, what: str) ->
 
 
 @pytest.mark.parametrize("function", ["clampToInt64", "applyAdapterOverhead"])
-def test_a_host_in_which_the_files_would_not_compile_is_refused_without_a_way_by_hand(host: Path, function: str) -> None:
+def test_a_host_in_which_the_files_would_not_compile_is_refused_without_a_way_by_hand(
+    host: Path, function: str
+) -> None:
     swap(host / FACTORY, function, "renamed")
     with pytest.raises(InputError) as caught:
         changes(host, FULL, EMITTED)
     message = str(caught.value)
-    assert message.startswith(f"sim/latency: has no function {function}, without which the emitted files do not compile")
+    assert message.startswith(
+        f"sim/latency: has no function {function}, without which the emitted files do not compile"
+    )
     assert f"or write {function}(" in message and "INTEGRATION.md" not in message and "\n" not in message
-    (host / "sim/latency/more.go").write_text(f"package latency\n\nfunc {function}() {{}}\n")  # in another file it counts
+    (host / "sim/latency/more.go").write_text(
+        f"package latency\n\nfunc {function}() {{}}\n"
+    )  # in another file it counts
     assert FACTORY in changes(host, FULL, EMITTED)
 
 

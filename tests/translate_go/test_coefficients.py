@@ -11,7 +11,7 @@ import pytest
 import yaml
 from grown import RUNS, grown
 
-from simulator.bind import bind
+from simulator.clock.bind import bind
 from simulator.language.affine import affine
 from simulator.language.complete import complete
 from simulator.language.evaluate import value

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.experiments import bundled_experiments, hardware_table, model_table
-from evolve.program.deployments import of_experiment, of_names
+from evolve.host.deployments import of_experiment, of_names
 from evolve.run.program import load
-from simulator.errors import InputError
+from simulator.common.errors import InputError
+from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
 from translate_go import Deployment, build_and_test, emit, find_go
 from translate_go.clone.registered import check_factory
 from translate_go.generic.known import HOST_GPUS, host_name

@@ -19,8 +19,8 @@ from paths import ROOT
 from random_programs import BATCH_FIELDS, STATIC_FIELDS, random_program
 
 from evolve.cli import run_command
-from evolve.program import emit as going
-from simulator.errors import InputError
+from evolve.host import emit as going
+from simulator.common.errors import InputError
 from simulator.language.blend import blend
 from simulator.language.complete import complete
 from simulator.language.ir import CALLS, Field, Op, Program, nodes, walk

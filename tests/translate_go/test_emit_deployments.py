@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import yaml
 
-from evaluator.deployments import measured_deployments
 from evolve.cli import run_command
-from evolve.program.deployments import of_names
+from evolve.host.deployments import of_names
 from evolve.run.program import load
-from simulator.errors import InputError
-from simulator.experiment.facts import Facts, curve_of
-from simulator.knots import BEYOND, curve
+from simulator.common.errors import InputError
+from simulator.common.knots import BEYOND, curve
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from simulator.schema import CURVES, FIELDS
+from simulator.serving.facts import Facts, curve_of
+from simulator.serving.known import measured_deployments
 from translate_go import TARGETS, Deployment, build_and_test, compare_deployments, emit, find_go
 from translate_go.agreement import compare_all
 from translate_go.coefficients import defaults_yaml

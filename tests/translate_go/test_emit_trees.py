@@ -9,10 +9,10 @@ import pytest
 from forests import TREES_TEXT, random_forest
 
 from evaluator.fit.tree_features import OWN
-from evolve.program.deployments import of_names
-from simulator.errors import InputError
-from simulator.forest import Forest
+from evolve.host.deployments import of_names
+from simulator.common.errors import InputError
 from simulator.language.complete import complete
+from simulator.language.forest import Forest
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 from translate_go import Deployment, benchmark, build_and_test, compare_deployments, emit, find_go
@@ -35,7 +35,9 @@ def program(forest: Forest, text: str = TREES_TEXT) -> Program:
 
 
 @needs_go
-@pytest.mark.parametrize(("target", "batches"), [pytest.param("blis-4", 10_000, marks=pytest.mark.slow), ("blis-5", 2000)])
+@pytest.mark.parametrize(
+    ("target", "batches"), [pytest.param("blis-4", 10_000, marks=pytest.mark.slow), ("blis-5", 2000)]
+)
 def test_thousands_of_batches_take_the_same_microseconds_in_go(target: str, batches: int) -> None:
     """exp is the maths library's, so the last bit may differ; the leaf of every tree may not.
 

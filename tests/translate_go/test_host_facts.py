@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from evaluator.deployments import GPU, known_model
-from evaluator.experiments import hardware_table
 from evolve.cli import run_command
-from evolve.program.deployments import host_deployments, known_host
+from evolve.host.deployments import host_deployments, known_host
 from evolve.run.program import load, seed_names
-from simulator.errors import InputError
-from simulator.experiment.deployment import deployment_facts
-from simulator.experiment.experiment import Engine
-from simulator.experiment.facts import Facts, curve_of
+from simulator.common.errors import InputError
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from simulator.schema import CURVES, FIELDS
+from simulator.serving.bundled import hardware_table
+from simulator.serving.deployment import deployment_facts
+from simulator.serving.experiment import Engine
+from simulator.serving.facts import Facts, curve_of
+from simulator.serving.known import GPU, known_model
 from translate_go import Deployment, build_and_test, compare_deployments, emit, find_go
 from translate_go.deployment import FACTS as ALL_FACTS
 from translate_go.deployment import SETTINGS

@@ -12,10 +12,10 @@ import pytest
 from commands import evolve
 from host_library import add_library
 
-from evaluator.experiments import bundled_experiments, written_experiments
-from evolve.program.deployments import host_deployments, known_host, of_experiment, of_names
+from evolve.host.deployments import host_deployments, known_host, of_experiment, of_names
 from simulator.language.complete import complete
 from simulator.language.parse import parse
+from simulator.serving.bundled import bundled_experiments, written_experiments
 from translate_go import Name, emit, find_go
 from translate_go.guide.command import limits_of
 from translate_go.target import MODULE
@@ -124,12 +124,16 @@ def test_a_backend_for_every_model_is_described_by_the_hosts_names() -> None:
 )
 def test_the_line_with_into_repeats_the_options(words: list[str], tmp_path: Path) -> None:
     """It is a command that emits the same Go."""
-    (tmp_path / "my own.py").write_text("def step_time(b, s, *, k: us/token = 0.5): return s.weights_us + k * b.tokens\n")
+    (tmp_path / "my own.py").write_text(
+        "def step_time(b, s, *, k: us/token = 0.5): return s.weights_us + k * b.tokens\n"
+    )
     run = next(w for w in written_experiments("experiments_h100.yaml") if w.experiment.id == "llama-2-7b-tp1-general")
     (tmp_path / "runs.yaml").write_text(json.dumps({"version": 1, "experiments": [{**run.entry, "id": "own"}]}))
     files = {"{mine}": str(tmp_path / "my own.py"), "{runs}": str(tmp_path / "runs.yaml")}
     assert evolve("emit", *(files.get(word, word) for word in words), "--out", tmp_path / "go") == 0
-    (line,) = re.findall(r"^    (evolve emit .*) --into CHECKOUT$", (tmp_path / "go/INTEGRATION.md").read_text(), re.MULTILINE)
+    (line,) = re.findall(
+        r"^    (evolve emit .*) --into CHECKOUT$", (tmp_path / "go/INTEGRATION.md").read_text(), re.MULTILINE
+    )
     assert evolve(*shlex.split(line)[1:], "--out", tmp_path / "again") == 0
     for path in (tmp_path / "go").iterdir():
         assert (tmp_path / "again" / path.name).read_text() == path.read_text()
@@ -166,7 +170,7 @@ def test_registration_names_every_place() -> None:
     text = TEXTS["blis-4", "baked"]
     for line in (
         'case "my-fit":',
-        "add to `validLatencyBackends`\n\n       \"my-fit\": true,\n",
+        'add to `validLatencyBackends`\n\n       "my-fit": true,\n',
         "`TestValidLatencyBackendNames_ExcludesRemoved`",
         'expected := []string{"my-fit", "roofline", "trained-physics"}',
         "return NewMyFitBackend(coeffs, hw, MyFitOptions{AdapterCost: o.adapterCost})",

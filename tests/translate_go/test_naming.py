@@ -10,9 +10,9 @@ from examples import last_daily
 from forests import TREES_TEXT, random_forest
 
 from evolve.cli import run_command
-from evolve.program.deployments import of_names
+from evolve.host.deployments import of_names
 from evolve.run.program import load
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from translate_go import TARGETS, Deployment, build_and_test, compare_deployments, emit, find_go

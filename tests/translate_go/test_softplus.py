@@ -12,10 +12,10 @@ import numpy as np
 import oracle
 import pytest
 
+from simulator.clock.vm import run
 from simulator.language.evaluate import value
 from simulator.language.ir import Call, Local
 from simulator.language.opcodes import SOFTPLUS
-from simulator.vm import run
 from translate_go import find_go
 from translate_go.helpers import HELPERS
 from translate_go.naming import DEFAULT

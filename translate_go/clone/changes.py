@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from translate_go.clone.docs import with_row, with_section
 from translate_go.clone.factory import builds_instances, check_functions, config_fields, with_case, with_options
 from translate_go.clone.moved import Backend, moved

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from simulator.errors import InputError
-from simulator.text import listed
+from simulator.common.errors import InputError
+from simulator.common.text import listed
 
 HOST = "https://github.com/inference-sim/inference-sim"
 STAT = ("--stat=200", "--stat-graph-width=20")  # lines wide enough for every path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from translate_go.clone.moved import Backend, already, edited, moved, read
 from translate_go.clone.scan import GoFile, Span
 from translate_go.spelling import fact

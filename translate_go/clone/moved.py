@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from translate_go.clone.scan import GoFile, Unreadable
 
 Facts = Literal["host", "table", "baked", "none"]

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from translate_go.toolchain import find_go
 
 LIMIT_S = 3600  # seconds for one call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 from translate_go.clone.moved import Backend, Facts
 from translate_go.constructors import has_factory, options_literal
 from translate_go.deployment import Deployment, by_name, checks_names

@@ -1,6 +1,6 @@
 """The facts of a deployment as Go expressions of what the host knows, and what a program needs of the host for them.
 
-The formulas are those of simulator.experiment.deployment. Every operation is float64 in Python's order, and products
+The formulas are those of simulator.serving.deployment. Every operation is float64 in Python's order, and products
 that are added are whole numbers below 2^53, so that the facts are equal to the last bit.
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.errors import Section
+from simulator.common.errors import Section
 from simulator.kernels.sampler import Sampling
 from simulator.model.architecture import activation, flat_config
 from simulator.model.quantization import weights

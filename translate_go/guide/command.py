@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
 
-from simulator.experiment.limits import HOST_ENGINE
+from simulator.serving.limits import HOST_ENGINE
 from translate_go.deployment import Deployment, checks_names
 from translate_go.spelling import clean
 from translate_go.target import THRESHOLD, Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from simulator.experiment.facts import left_out
+from simulator.serving.facts import left_out
 from translate_go.constructors import has_factory
 from translate_go.deployment import Deployment, by_name, checks_names
 from translate_go.generic.facts import host_options, host_use

@@ -13,7 +13,7 @@ import numpy as np
 
 from evolve.ingest.columns import NONE, Columns, select
 from evolve.ingest.derive.journeys import SCHEDULED
-from simulator.experiment.splits import SHARES, SPLITS, TRAIN, VALID
+from simulator.serving.splits import SHARES, SPLITS, TRAIN, VALID
 
 REPEATED = "duplicate step summaries, dropped"
 CONFLICTING = "step ids with two different summaries, the first one kept"

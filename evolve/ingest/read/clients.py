@@ -29,7 +29,7 @@ import ijson
 import numpy as np
 
 from evolve.ingest.columns import NONE, Columns, Growing, as_array
-from simulator.json import JsonObject
+from simulator.common.json import JsonObject
 
 CUT_OFF = "file cut off or not JSON from some point on, the rows before it kept"
 NOT_ROWS = "malformed rows, dropped"

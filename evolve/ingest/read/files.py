@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from simulator.documents import parse_json, parse_yaml, read_bytes
-from simulator.errors import InputError, unreadable
+from simulator.common.documents import parse_json, parse_yaml, read_bytes
+from simulator.common.errors import InputError, unreadable
 
 MOST_YAML_BYTES = 256 * 1024  # the largest published one has 1.3 kB
 MOST_JSON_BYTES = 16 * 1024 * 1024  # reports have 5 kB; a manifest grows with its experiments

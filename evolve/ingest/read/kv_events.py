@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evolve.ingest.read.files import json_lines
-from simulator.json import JsonObject
+from simulator.common.json import JsonObject
 
 MALFORMED = "malformed batches or events, dropped"
 UNKNOWN = "events of unknown types, kept as `other`"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from evolve.ingest.read.values import Finding, Findings
-from simulator.errors import reason
-from simulator.json import JsonObject
+from simulator.common.errors import reason
+from simulator.common.json import JsonObject
 
 BLOCK_SIZE = 16  # tokens per block in the log's own count, independent of --block-size
 LONGEST_LINE = 64 * 1024  # bytes of a line that are searched; the line with the engine's configuration has about 3 kB

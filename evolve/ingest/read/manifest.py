@@ -9,7 +9,7 @@ from pathlib import Path
 
 from evolve.ingest.read.files import read_json
 from evolve.ingest.read.values import Findings, Values
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 FILE = "experiments.json"
 _HARDWARE = re.compile(r"[\w .+-]{1,60}")

@@ -15,8 +15,8 @@ from pathlib import Path
 from evolve.ingest.read.files import read_json
 from evolve.ingest.read.sources import SUMMARY, Folder
 from evolve.ingest.read.values import Finding, Findings, Values
-from simulator.errors import InputError
-from simulator.json import JsonObject
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
 
 SHOWN = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
 """The statistics that are carried into an experiments file, and their names there."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from evolve.ingest.read.files import read_yaml
 from evolve.ingest.read.sources import Folder
 from evolve.ingest.read.values import Finding, Findings, Values, plain
-from simulator.errors import InputError, shown
-from simulator.experiment.experiment import Stage
+from simulator.common.errors import InputError, shown
+from simulator.serving.experiment import Stage
 
 ENGINE_KEYS = {
     "tensor_parallelism": "tensor_parallel",

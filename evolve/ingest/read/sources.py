@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluator.traces.formats import TRACES
 from evolve.ingest.read.manifest import Listed, listed
 from evolve.ingest.read.values import Finding, Findings, plain
-from simulator.errors import InputError
+from simulator.common.errors import InputError
+from simulator.serving.traces.formats import TRACES
 
 ROOT = ("exp-config.yaml", "profile.yaml", "vllm.log", "traces.json", "kv_events.jsonl")
 RESULTS = ("results", "inference-perf-data")

@@ -15,7 +15,7 @@ from typing import Any
 from evolve.ingest.columns import NONE, Columns, Growing
 from evolve.ingest.read.files import json_lines
 from evolve.ingest.read.otlp import Attributes, attributes, events, spans
-from simulator.json import JsonObject
+from simulator.common.json import JsonObject
 
 JOURNEY = ("QUEUED", "SCHEDULED", "FIRST_TOKEN", "PREEMPTED", "FINISHED")
 API = ("ARRIVED", "HANDOFF_TO_CORE", "FIRST_RESPONSE_FROM_CORE", "DEPARTED", "ABORTED")

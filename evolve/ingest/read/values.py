@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from simulator.errors import LARGEST_NUMBER, LARGEST_WHOLE, shown
+from simulator.common.errors import LARGEST_NUMBER, LARGEST_WHOLE, shown
 
 Severity = Literal["note", "warning"]
 """note: good to know. warning: something was left out or assumed, or cannot be right."""

@@ -14,8 +14,8 @@ from evolve.ingest.columns import NONE, Columns, Segments, select, windows
 from evolve.ingest.derive.batches import SURE, Batches, raw_columns
 from evolve.ingest.derive.steps import temporal_split
 from evolve.ingest.write.tables import Cells, Writer, constant, named, structs
-from simulator.experiment.splits import SPLITS
 from simulator.schema import RECORDED
+from simulator.serving.splits import SPLITS
 
 WINDOW = 2048  # steps whose batches are in memory at a time
 CONTRADICTED = "contradicted"

@@ -23,7 +23,7 @@ from evolve.ingest.read.sources import Folder
 from evolve.ingest.read.traces import API, JOURNEY, KINDS, PHASES, STATUSES, Traces
 from evolve.ingest.read.values import Findings
 from evolve.ingest.write.schema import schema
-from simulator.errors import reason
+from simulator.common.errors import reason
 
 Cells: TypeAlias = np.ndarray | pa.Array | Sequence[Any]
 """The cells of a column."""

@@ -18,11 +18,11 @@ from doc_tables import LEAST
 from archive import journal
 from evolve.cli import entry
 from evolve.cli.entry import run_command
-from evolve.report.result import LONGER
-from simulator import documents
-from simulator.documents import LONGEST_NUMBER, LONGEST_TEXT, parse_json, parse_yaml
-from simulator.errors import LONGEST_MESSAGE, InputError, shown
-from simulator.experiment import limits
+from evolve.summary.result import LONGER
+from simulator.common import documents
+from simulator.common.documents import LONGEST_NUMBER, LONGEST_TEXT, parse_json, parse_yaml
+from simulator.common.errors import LONGEST_MESSAGE, InputError, shown
+from simulator.serving import limits
 
 # 10**12 values: each of twelve lists has the one before it ten times.
 ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(

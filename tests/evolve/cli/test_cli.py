@@ -13,8 +13,8 @@ import yaml
 
 from evaluator.judge.gates import GATES
 from evolve.cli import cli, run_command
-from evolve.program import predict_view
-from evolve.report.table import Table
+from evolve.output.table import Table
+from evolve.plan import predict_view
 from simulator.language.measure import operations
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
@@ -249,7 +249,9 @@ def test_emit_writes_the_go_and_what_goes_with_it(files: Path, target: str, caps
     )
     assert run(capsys, *args)[0] == 0
     names = {p.name for p in (files / target).iterdir()}
-    assert names == {"fitted.go", "fitted_test.go", "INTEGRATION.md"} | ({"defaults.yaml"} if target == "blis-5" else set())
+    assert names == {"fitted.go", "fitted_test.go", "INTEGRATION.md"} | (
+        {"defaults.yaml"} if target == "blis-5" else set()
+    )
     source = (files / target / "fitted.go").read_text()
     assert "package latency" in source and "NewFittedForMixtral_8x7bTp2General" in source
     assert ("PostDecodeFixedOverhead" in source.split("package latency")[1]) == (target == "blis-4")
@@ -407,7 +409,10 @@ def test_bad_experiments_are_one_line(
         (["emit", "floor", "--out", "x", "--model", "llama-2-7b"], "--model and --hardware go together: give both"),
         (["check"], "check needs a PROGRAM (a file, RUN:ID or a shipped name) or --fields: give one of the two"),
         (["check", "floor", "--fields"], "check needs a PROGRAM"),
-        (["predict", "--model", "llama-2-7b"], "a plan without a file lacks --hardware, --rate, --prompt-len, --output-len: "),
+        (
+            ["predict", "--model", "llama-2-7b"],
+            "a plan without a file lacks --hardware, --rate, --prompt-len, --output-len: ",
+        ),
     ],
 )
 def test_bad_arguments_are_one_line(
@@ -543,7 +548,10 @@ def test_predict_marks_what_the_program_was_fitted_on(files: Path, capsys: pytes
     out = run(capsys, "predict", str(files / "mine.py"), "--id", ",".join(ids))[1]
     assert re.search(rf"^{ids[0]} +fitted ", out, re.MULTILINE) and re.search(rf"^{ids[1]} +new ", out, re.MULTILINE)
     assert out.index("use: fitted, the program was fitted") < out.index("Predictions of")
-    assert "Mean absolute error, fitted, in sample (1): E2E" in out and "Mean absolute error, new, not fitted (1): E2E" in out
+    assert (
+        "Mean absolute error, fitted, in sample (1): E2E" in out
+        and "Mean absolute error, new, not fitted (1): E2E" in out
+    )
     mine = json.loads(run(capsys, "predict", str(files / "mine.py"), "--id", ",".join(ids), "--json")[1])
     for of, row in zip(("in_sample", "new"), mine["experiments"], strict=True):
         assert mine[f"mean_abs_error_pct_{of}"]["e2e"] == abs(row["error_pct"]["e2e_ms"]["mean"])
@@ -578,7 +586,9 @@ def test_an_output_does_not_replace_what_somebody_wrote(
     assert {path: path.read_bytes() for path in files.iterdir()} == before
 
 
-@pytest.mark.parametrize("observed", ["e2e_ms: {mean: 330.2}, ttft_ms: {mean: 26.1}", "ttft_ms: {mean: 26.1}", "itl_mean_ms: 6.1"])
+@pytest.mark.parametrize(
+    "observed", ["e2e_ms: {mean: 330.2}, ttft_ms: {mean: 26.1}", "ttft_ms: {mean: 26.1}", "itl_mean_ms: 6.1"]
+)
 def test_a_run_without_a_completed_request_says_why(
     observed: str, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -737,7 +747,7 @@ def test_commands_for_the_night_can_be_quiet(name: str) -> None:
 def test_a_quiet_sweep_says_nothing_on_stderr(
     files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evolve.report.progress.EVERY_S", 0.0)
+    monkeypatch.setattr("evolve.output.progress.EVERY_S", 0.0)
     args = ["predict", "floor", "--experiments", str(files / "plan.yaml"), "--sweep", "tp=1,2", "--json"]
     status, out, err = run(capsys, *args)
     assert status == 0 and "plan: 2 combinations" in err

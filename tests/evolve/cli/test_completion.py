@@ -14,11 +14,11 @@ import completion_table
 import pytest
 from paths import ROOT
 
-from evaluator.experiments import hardware_table, model_table
 from evolve.cli import completion, run_command
 from evolve.cli.words import WORDS
 from evolve.run.config_file import bundled_configs
 from evolve.run.program import seed_names
+from simulator.serving.bundled import hardware_table, model_table
 
 LINES = {
     "bash": 'eval "$(_EVOLVE_COMPLETE=bash_source evolve)"',
@@ -113,7 +113,11 @@ def test_every_shell_gets_a_script_and_the_page_says_how(name: str) -> None:
 def answer(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the command answers a shell, as `type,value`."""
     words = line.split(" ")
-    for name, text in (("_EVOLVE_COMPLETE", "bash_complete"), ("COMP_WORDS", line), ("COMP_CWORD", str(len(words) - 1))):
+    for name, text in (
+        ("_EVOLVE_COMPLETE", "bash_complete"),
+        ("COMP_WORDS", line),
+        ("COMP_CWORD", str(len(words) - 1)),
+    ):
         monkeypatch.setenv(name, text)
     assert run_command([]) == 0
     out, err = capsys.readouterr()

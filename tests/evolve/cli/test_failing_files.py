@@ -15,8 +15,8 @@ from tiny_world import BRIEF, ONE
 
 from archive.journal import Journal
 from evolve.cli import run_command
-from evolve.run.files import draft_of, write_text
-from simulator.json import JsonObject
+from evolve.output.files import draft_of, write_text
+from simulator.common.json import JsonObject
 
 LIST = [sys.executable, "-m", "evolve", "list"]
 

@@ -18,14 +18,14 @@ import step_tables
 import tiny_world
 import trace_files
 import yaml
-from commands import evolve
+from commands import evolve, research_command
 from rich.cells import cell_len
 from trace_engine import simulate
 
-from evaluator.traces.tracev2 import COLUMNS
-from evolve.cli.entry import COMMANDS
-from evolve.report.terms import TERMS
-from simulator.text import hidden
+from evolve.cli.entry import COMMANDS, MOVED
+from evolve.output.terms import TERMS
+from simulator.common.text import hidden
+from simulator.serving.traces.tracev2 import COLUMNS
 
 CHAT, CODE, SPARSE, OVERLOADED = "q[/x]", "[bold]x[/bold]|y", "[tp1] chat", "[link=file:///x]y"
 IDS = {"dense-chat": CHAT, "dense-code": CODE, "sparse-chat": SPARSE, "dense-overloaded": OVERLOADED}
@@ -252,7 +252,7 @@ CASES: dict[str, list[Case]] = {
 
 
 def test_every_command_has_a_case() -> None:
-    assert set(CASES) == set(COMMANDS)
+    assert set(CASES) == {*COMMANDS, *MOVED}
 
 
 def squeezed(text: str) -> str:
@@ -297,7 +297,7 @@ def test_what_is_printed_is_the_text_fits_and_is_explained(
     args = case.args(world)
     assert args[0] == command
     capsys.readouterr()
-    status = evolve(*args)
+    status = research_command([*map(str, args)]) if command in MOVED else evolve(*args)
     out, err = capsys.readouterr()
     assert status == case.status, (out, err)
     for text in case.texts:

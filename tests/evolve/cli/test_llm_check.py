@@ -19,9 +19,9 @@ from llm_server import Server
 from archive.archive import Archive
 from archive.elite import Elite
 from evolve.cli import llm_check as command
-from evolve.propose.llm.calls import Messages
 from evolve.run.config import Config
-from simulator.experiment.experiment import Experiment
+from evolve.search.llm.calls import Messages
+from simulator.serving.experiment import Experiment
 
 BROKEN = "def step_time(b, s):\n    return (\n"
 MIXED = whole(program(Random(1)), program(Random(2)), "def step_time(b, s):\n    return b.tokens\n", BROKEN)
@@ -46,7 +46,9 @@ def one_question() -> Iterator[None]:
         yield
 
 
-def check(folder: Path, reply: Reply, *more: object, model: str = "openai/mine", key: str | None = KEY) -> tuple[Ran, Server]:
+def check(
+    folder: Path, reply: Reply, *more: object, model: str = "openai/mine", key: str | None = KEY
+) -> tuple[Ran, Server]:
     """How `evolve llm-check` ends if a server answers so."""
     with Server(lambda _: reply) as server:
         return evolve(folder, "llm-check", model, "--api-base", server.url, *more, key=key), server
@@ -61,7 +63,9 @@ def test_what_came_back_what_it_cost_and_what_is_wrong(tmp_path: Path, monkeypat
     monkeypatch.setenv("COLUMNS", "200")
     ran, server = check(tmp_path, said(MIXED, usage=(5000, 400)), "--price", "1,10")
     assert ran.status == 0 and not ran.err
-    assert "openai/mine answered as mine-2026-01-01 in " in ran.out and "whether it can call tools is not known" in ran.out
+    assert (
+        "openai/mine answered as mine-2026-01-01 in " in ran.out and "whether it can call tools is not known" in ran.out
+    )
     # by hand: 5000 x 1 and 400 x 10 millionths
     assert "5000 tokens in, 400 out: 0.0090 USD, at 1 USD per million tokens in and 10 out." in ran.out
     assert "4 of 4 proposals read: 3 parse, and a search would fit 2." in ran.out
@@ -80,7 +84,12 @@ def test_the_question_is_one_of_a_run(tmp_path: Path) -> None:
 def test_the_json_has_every_figure(tmp_path: Path) -> None:
     code, value = as_json(tmp_path, said(MIXED, usage=(5000, 400)), "--price", "1,10")
     assert code == 0
-    assert (value["version"], value["tokens_in"], value["tokens_out"], value["finish"]) == ("mine-2026-01-01", 5000, 400, "stop")
+    assert (value["version"], value["tokens_in"], value["tokens_out"], value["finish"]) == (
+        "mine-2026-01-01",
+        5000,
+        400,
+        "stop",
+    )
     assert value["usd"] == pytest.approx(0.009) and not value["uncounted"] and value["tools"] is None
     assert [value[name] for name in ("asked", "read", "parsed", "usable", "nothing")] == [4, 4, 3, 2, ""]
     assert [p["parses"] for p in value["proposals"]] == [True, True, True, False]
@@ -105,7 +114,9 @@ def test_an_answer_without_a_count_is_charged_at_the_most(tmp_path: Path) -> Non
         ("", "stop", 1, "the answer is empty"),
     ],
 )
-def test_the_status_says_whether_a_proposal_parses(answer: str, finish: str, code: int, why: str, tmp_path: Path) -> None:
+def test_the_status_says_whether_a_proposal_parses(
+    answer: str, finish: str, code: int, why: str, tmp_path: Path
+) -> None:
     ended, value = as_json(tmp_path, said(answer, finish=finish))
     assert ended == code
     assert why in value["nothing"] + "".join(p["complaint"] for p in value["proposals"])
@@ -176,7 +187,10 @@ def test_what_may_cost_more_than_allowed_is_not_sent(tmp_path: Path) -> None:
         (["anthropic/claude-haiku-5-5"], "no key for a model: set ANTHROPIC_API_KEY for anthropic/claude-haiku-5-5"),
         (["mine", "--api-base", NO_ONE], "'mine' is not a model: give provider/model"),
         (["nobody/m"], "nobody/m: litellm knows no such provider"),
-        (["openai/mine", "--api-base", "https://gpus.example.com/v1"], "openai/mine: its price is unknown: give --price IN,OUT"),
+        (
+            ["openai/mine", "--api-base", "https://gpus.example.com/v1"],
+            "openai/mine: its price is unknown: give --price IN,OUT",
+        ),
         (["openai/mine", "--api-base", "here"], "is not an address"),
         (["openai/mine", "--api-base", NO_ONE, "--price", "1"], "--price 1: give IN,OUT in USD per million tokens"),
         (["openai/mine", "--api-base", NO_ONE, "--price", "1,-2"], "must be [input, output] in USD per million tokens"),

@@ -44,7 +44,9 @@ def test_archive_writes_what_its_json_has(
     latex = (tmp_path / "a.tex").read_text()
     assert latex.startswith("\\begin{tabular}") and latex.count(r" \\") == len(expected) + 1
     assert r"worst 3 (\%) & joint (\%)" in latex and "def step_time" not in latex
-    assert latex.count("& yes") + latex.count("& no ") == len(expected) and "True" not in latex  # sound, and nothing else
+    assert (
+        latex.count("& yes") + latex.count("& no ") == len(expected) and "True" not in latex
+    )  # sound, and nothing else
 
 
 def test_a_table_on_standard_output_is_all_that_is_printed(

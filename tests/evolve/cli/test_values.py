@@ -77,9 +77,6 @@ def test_both_ways_to_write_a_value_are_the_same_option(capsys: pytest.CaptureFi
         (["predict", "--experiment", "x"], "No such option '--experiment'. Did you mean '--experiments'?: see"),
         (["predict", "--prompt-len", "1k"], "Invalid value for '--prompt-len': '1k' is not a whole number of at least 1: see"),
         (["predict", "--load", "1k"], "Invalid value for '--load': '1k' is not a number: see"),
-        (["leaderboard", "linear"], "'linear': no such method: known are bayesian, "),
-        (["leaderboard", "linear"], "; or compare a program by --add PROGRAM\n"),
-        (["leaderboard", "componets_12"], "'componets_12': no such method: did you mean 'components-12'? Or compare a pr"),
         (["run", "--cluster", "http://127.0.0.1:8787"], "http is not a scheme of schedulers: write it like tcp://HOST:8786"),
     ],
 )  # fmt: skip

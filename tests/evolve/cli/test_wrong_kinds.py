@@ -9,8 +9,8 @@ import pytest
 from commands import refused
 from trace_tables import BENCHMARK, HEAD, written
 
-from evaluator.experiments import CONFIGURATION, load_experiments
 from evolve.run.config import Config
+from simulator.serving.bundled import CONFIGURATION, load_experiments
 
 PLAN = """{"version": 1, "experiments": [{"id": "x", "model": "llama-2-7b", "hardware": "H100", "x_model": {"model_id": "m"},
 "workload": {"name": "w", "stages": [{"rate": 1, "duration_s": 60}], "prompt_len": 100, "output_len": 10}}]}"""

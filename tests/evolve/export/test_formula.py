@@ -19,7 +19,7 @@ from random_programs import OTHERS, random_program
 
 from evolve.export import formula, latex
 from evolve.export.formula import field, to_latex, to_sympy, values
-from evolve.program.readings import readings
+from evolve.inspect.readings import readings
 from evolve.run.program import load, seed_names
 from simulator.language import ir
 from simulator.language.evaluate import evaluate

@@ -13,8 +13,8 @@ from openevolve.config import DatabaseConfig, load_config
 from openevolve.database import Program, ProgramDatabase
 
 from evolve.cli import run_command
-from evolve.report.searched import Searched, searched
 from evolve.run.folder import Run, open_run
+from evolve.summary.searched import Searched, searched
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from evolve.export.formula import to_sympy, values
 from evolve.export.script import script
 from evolve.export.snippet import program_snippet
 from evolve.export.source import Entry, program_entry
-from evolve.report.searched import searched
 from evolve.run.program import seed_names
+from evolve.summary.searched import searched
 from simulator.language.ir import Program
 from simulator.language.measure import Caps
 from simulator.language.parse import parse

@@ -13,9 +13,9 @@ from trace_engine import HANDLING_NS, KV_US, PREFILL_US, STEP_US, simulate
 from trace_files import write
 from trace_records import RequestTruth, Truth
 
-from evaluator.experiments import load_experiments
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.trace import Trace
+from simulator.serving.bundled import load_experiments
+from simulator.serving.experiment import Experiment
+from simulator.serving.trace import Trace
 
 RUN = "20260101-000000-tiny-llama-tp1-general"
 TINY = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -130,7 +130,9 @@ def test_a_run_of_which_a_part_was_fitted_is_neither_fitted_nor_new(
         assert (e["fitted"], e["fitted_share"]) == (None, 0.6)
 
 
-@pytest.mark.parametrize(("rows", "message"), [(1, "part 'valid', it is empty"), (9, "part 'test', its requests 8 to 9")])
+@pytest.mark.parametrize(
+    ("rows", "message"), [(1, "part 'valid', it is empty"), (9, "part 'test', its requests 8 to 9")]
+)
 def test_a_part_without_latencies_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: int, message: str
 ) -> None:
@@ -150,7 +152,9 @@ def test_a_run_whose_client_rows_are_missing_is_replayed_from_its_journeys(tmp_p
     (tmp_path / RUN / "results" / "per_request_lifecycle_metrics.json").unlink()
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     model = f"example-org/tiny-llama-sim={tmp_path / 'config.json'}"
-    assert evolve("ingest", tmp_path / RUN, "--out", tmp_path / "in", "--hardware", "H100", "--model-config", model) == 0
+    assert (
+        evolve("ingest", tmp_path / RUN, "--out", tmp_path / "in", "--hardware", "H100", "--model-config", model) == 0
+    )
     (run,) = load_experiments(tmp_path / "in" / "experiments.yaml")
     assert isinstance(run.workload.source, Trace)
     lengths = sorted(r.prompt_tokens for r in truth.records if isinstance(r, RequestTruth))

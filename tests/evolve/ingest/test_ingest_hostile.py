@@ -32,9 +32,9 @@ from evolve.ingest.options import Given
 from evolve.ingest.read import clients, files, kv_events, otlp, traces
 from evolve.ingest.read.sources import find
 from evolve.ingest.write.tables import Writer
-from evolve.pool import pool
+from evolve.output import files as written_files
 from evolve.processes import WorkStopped
-from evolve.run import files as written_files
+from evolve.search.pool import pool
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -17,7 +17,6 @@ import pytest
 import yaml
 from paths import SHARED
 
-from evaluator.experiments import bundled_file, hardware_table, load_experiments, model_table
 from evolve.ingest.derive.matching import join
 from evolve.ingest.experiment import describe
 from evolve.ingest.folder import Inputs, derive
@@ -30,8 +29,9 @@ from evolve.ingest.read.reports import read_reports
 from evolve.ingest.read.settings import read_settings
 from evolve.ingest.read.sources import Folder, Name, find, look, parse_name
 from evolve.ingest.read.values import Finding, Findings
-from simulator import documents
-from simulator.errors import InputError
+from simulator.common import documents
+from simulator.common.errors import InputError
+from simulator.serving.bundled import bundled_file, hardware_table, load_experiments, model_table
 
 RAW = SHARED / "data" / "raw" / "h100_vllm_0_15_1"
 SAMPLE = SHARED / "samples" / "20260101-000000-tiny-llama-tp1-general"
@@ -738,7 +738,9 @@ def test_paths_that_are_no_folder_of_an_experiment(tmp_path: Path) -> None:
     assert "contains none of exp-config.yaml, profile.yaml" in refused(tmp_path / "empty")
     assert "contains none of" in refused(tmp_path / "new\nline")
     (tmp_path / "empty" / "bench.json").write_text("{}")
-    assert refused(tmp_path / "empty").endswith(f"an experiment, or recorded requests with --trace {tmp_path}/empty/*.json")
+    assert refused(tmp_path / "empty").endswith(
+        f"an experiment, or recorded requests with --trace {tmp_path}/empty/*.json"
+    )
     assert "is a results folder: name the experiment's folder above it" in refused(path / "results")
     assert "cannot be read" in refused(tmp_path / "loop")
     assert "cannot be read" in refused(tmp_path / ("x" * 5000))
@@ -822,7 +824,9 @@ def test_the_gpu_must_be_named(tmp_path: Path) -> None:
     path = build(tmp_path)
     with pytest.raises(InputError, match="no file names the GPU: name it with --hardware"):
         ingest(path, Given())
-    with pytest.raises(InputError, match=r"--hardware H10: is not in the hardware table: the closest are H100, H200, A100;"):
+    with pytest.raises(
+        InputError, match=r"--hardware H10: is not in the hardware table: the closest are H100, H200, A100;"
+    ):
         check_hardware("H10")
     check_hardware(None)
     check_hardware("H100")

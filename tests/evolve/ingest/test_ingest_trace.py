@@ -11,8 +11,8 @@ import yaml
 from commands import evolve, refused
 from trace_tables import AZURE, BENCHMARK, MOONCAKE, lines, written
 
-from evaluator.experiments import load_experiments
-from evaluator.traces.read import read_trace
+from simulator.serving.bundled import load_experiments
+from simulator.serving.traces.read import read_trace
 
 WHERE = "--model", "llama-2-7b", "--hardware", "H100"
 
@@ -90,7 +90,10 @@ def test_another_model_than_the_benchmarks_is_said_here_and_later(
 
 
 def test_the_same_requests_twice_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, other = written(tmp_path, "bench.json", BENCHMARK), written(tmp_path, "copy.json", BENCHMARK | {"date": "today"})
+    first, other = (
+        written(tmp_path, "bench.json", BENCHMARK),
+        written(tmp_path, "copy.json", BENCHMARK | {"date": "today"}),
+    )
     third = written(tmp_path, "third.json", BENCHMARK | {"ttfts": [0.05, 0.038, 0.0]})
     out = tmp_path / "out"
 
@@ -130,7 +133,9 @@ def test_what_replaces_another_trace_is_said(tmp_path: Path, capsys: pytest.Capt
     own.write_text(own.read_text() + "3,80,4,,,,4\n")
     assert replaced() and not replaced()
     assert evolve("ingest", "--trace", own, "--out", out, *WHERE) == 0
-    assert "own: replaces another trace, or other settings, of that name in" in " ".join(capsys.readouterr().out.split())
+    assert "own: replaces another trace, or other settings, of that name in" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_names_with_a_comma_and_traces_of_one_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,25 +184,41 @@ def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.
     ("options", "message"),
     [
         (["--trace", "own.csv", "folder"], "folder: there is no such file"),
-        (["folder", "--tracev2", "a", "b"], "ingest reads folders, or --trace and --tracev2 files: name one or the other"),
+        (
+            ["folder", "--tracev2", "a", "b"],
+            "ingest reads folders, or --trace and --tracev2 files: name one or the other",
+        ),
         ([], "ingest reads folders, or --trace and --tracev2 files"),
         (["folder", "--model", "llama-2-7b"], "--model goes with --trace"),
         (["--trace", "own.csv", "--model", "llama-2-7b"], "--model and --hardware together"),
         (["--trace", "own.csv", "--trace", "also/own.csv"], "own: two traces have this name: rename one"),
         (["--trace", "none.csv"], "none.csv: there is no such file"),
         (["--trace", "also"], "also: is a folder: name the files in it, as in --trace also/*.csv"),
-        (["--trace", "own.csv", "moon.jsonl", "bad.json"], "no request's E2E is known: save the benchmark's result with "
-         "--save-detailed, or leave this file out to read the others"),
-        (["--trace", "bad.json", "own.csv", "worse.json", "none.json"], "save the benchmark's result with --save-detailed; nor "
-         "can these be read, worse.json, none.json: leave all 3 out to read the others"),
+        (
+            ["--trace", "own.csv", "moon.jsonl", "bad.json"],
+            "no request's E2E is known: save the benchmark's result with "
+            "--save-detailed, or leave this file out to read the others",
+        ),
+        (
+            ["--trace", "bad.json", "own.csv", "worse.json", "none.json"],
+            "save the benchmark's result with --save-detailed; nor "
+            "can these be read, worse.json, none.json: leave all 3 out to read the others",
+        ),
         (["--trace", "bench.json", "--hardware", "H100"], "bench.json: names no model: give --model"),
-        (["--trace", "odd.json", "--hardware", "H100"], "odd.json: was measured on 'me/odd', which is not known: give --model"),
+        (
+            ["--trace", "odd.json", "--hardware", "H100"],
+            "odd.json: was measured on 'me/odd', which is not known: give --model",
+        ),
         (["--trace", "own.csv", "--hardware", "H1000", "--model", "llama-2-7b"], "--hardware H1000"),
         (["--trace", "own.csv", "--hardware", "H100", "--model", "llama-2-7"], "'llama-2-7' is not in the model table"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    message: str,
 ) -> None:
     files(tmp_path)
     written(tmp_path, "bad.json", {name: values for name, values in BENCHMARK.items() if name != "itls"})
@@ -219,7 +240,10 @@ def test_an_experiments_file_of_others_is_kept(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("experiments: [", "traces.yaml: line 3: "), ("experiments: [{id: a}]", "is no longer as it was written: move it away")],
+    [
+        ("experiments: [", "traces.yaml: line 3: "),
+        ("experiments: [{id: a}]", "is no longer as it was written: move it away"),
+    ],
 )
 def test_an_experiments_file_that_was_damaged_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str

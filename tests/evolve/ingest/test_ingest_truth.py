@@ -24,7 +24,7 @@ from trace_records import CoreSpan, RequestTruth, StepTruth, Truth
 from evolve.ingest.batch import ingest
 from evolve.ingest.options import Given
 from evolve.ingest.read.sources import look
-from simulator.fields import Active, raw_fields
+from simulator.clock.fields import Active, raw_fields
 from simulator.schema import RECORDED
 
 NAME = "20260102-000000-tiny-llama-tp1-general"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.experiments import load_experiments
-from evaluator.traces.tracev2 import COLUMNS, read_recording
 from evolve.cli import run_command
-from simulator.experiment.trace import NOT_COUNTED
+from simulator.clock.replay import replay
 from simulator.language.parse import parse
-from simulator.replay import replay
+from simulator.serving.bundled import load_experiments
+from simulator.serving.trace import NOT_COUNTED
+from simulator.serving.traces.tracev2 import COLUMNS, read_recording
 
 BASE_US, PREFILL_US, DECODE_US, QUEUE_US = 9000.0, 45.0, 400.0, 2500.0
 KNOWN = f"""
@@ -142,7 +142,9 @@ def test_failures_count_and_too_many_make_a_run_overloaded(
     status, text, _ = ingest(
         capsys, observed / "header.yaml", tmp_path / "seen.csv", "--out", tmp_path / "o", "--hardware", "H100"
     )
-    assert status == 0 and f"{unanswered} of 1,440 requests of seen.csv have no answer: left out" in " ".join(text.split())
+    assert status == 0 and f"{unanswered} of 1,440 requests of seen.csv have no answer: left out" in " ".join(
+        text.split()
+    )
     (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
     assert experiment.observed is not None and experiment.observed.summary is not None
     summary = experiment.observed.summary
@@ -178,7 +180,9 @@ def test_a_trace_of_which_all_requests_failed_is_overloaded(
     assert "nothing to fit" in capsys.readouterr().err
 
 
-def test_a_load_without_times_is_not_overloaded(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_load_without_times_is_not_overloaded(
+    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Completed requests whose times the file has not: nothing is known of how they fared."""
     data = with_status(observed, tmp_path, "ok", first_chunk_time_us="0", last_chunk_time_us="0")
     status, text, _ = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path, "--hardware", "H100", "--json")
@@ -188,7 +192,9 @@ def test_a_load_without_times_is_not_overloaded(observed: Path, tmp_path: Path, 
     assert load_experiments(tmp_path / "traces.yaml")[0].quality == "clean"
 
 
-def test_a_trace_without_any_answer_is_refused(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_without_any_answer_is_refused(
+    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = with_status(observed, tmp_path, "error", output_tokens="0")
     status, _, err = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path / "o", "--hardware", "H100")
     assert status == 2 and "seen.csv: output_tokens is 0 in every line" in err and err.count("\n") == 1
@@ -273,7 +279,9 @@ def test_settings_that_nothing_gives_are_noted_and_can_be_pasted(
         *("max_num_batched_tokens=2048", "chunked_prefill=true", "prefix_caching=true"),
         *("long_prefill_token_threshold=0", "kv_cpu_offload=false", "total_kv_blocks=7403"),
     ]
-    beside = "give `evolve ingest` those that were different (case.json beside the header has those it was exported with)"
+    beside = (
+        "give `evolve ingest` those that were different (case.json beside the header has those it was exported with)"
+    )
     assert beside in " ".join(text.split())
     (experiment,) = load_experiments(tmp_path / "traces.yaml")
     assert any(line.strip() in note for note in experiment.notes), "predict and fit repeat it"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.score import Prediction, predictions, score_set
 from evolve.run.beyond import factors, outside
 from evolve.run.program import load
 from evolve.run.ranges import Ranges, in_flight, ranges_of
-from simulator.experiment.experiment import Experiment, Observation, Stage, Statistic
-from simulator.experiment.facts import Facts
-from simulator.experiment.file import experiments_from_mapping
+from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
+from simulator.serving.experiment import Experiment, Observation, Stage, Statistic
+from simulator.serving.facts import Facts
+from simulator.serving.file import experiments_from_mapping
 
 RUNS = {e.id: e for e in bundled_experiments()}
 LLAMA = RUNS["llama-2-7b-tp1-codegen"]

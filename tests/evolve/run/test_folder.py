@@ -13,7 +13,7 @@ from evolve.run.about import About, read_about
 from evolve.run.config import Config
 from evolve.run.folder import create, open_run
 from evolve.run.ranges import Ranges
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 ABOUT = About("1.2.3", "0123456789abcdef", ("one", "two"), Ranges(tp=(1, 2)), "2026-01-02T03:04:05+00:00")
 

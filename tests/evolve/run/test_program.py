@@ -12,7 +12,7 @@ from paths import ROOT
 from evolve.cli import run_command
 from evolve.run.program import load, write_program
 from evolve.run.trust import TRUST_FILE, trust_file, trust_of
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 SEEDS = ROOT / "seeds"
 
@@ -28,7 +28,9 @@ def test_a_folder_without_a_run_is_named_as_such_with_its_programs_if_it_has_any
     assert refused(tmp_path) == refused(f"{tmp_path}:3") == bare
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / "jams-ours.py").touch()
-    assert refused(tmp_path) == f"{tmp_path}: is a folder without a run: name one of the programs in {tmp_path}/programs"
+    assert (
+        refused(tmp_path) == f"{tmp_path}: is a folder without a run: name one of the programs in {tmp_path}/programs"
+    )
 
 
 @pytest.mark.parametrize("end", ["9999", "0009:3", "mine:3"])
@@ -76,7 +78,9 @@ def test_the_record_of_constants_that_were_changed_by_hand_is_ignored_and_said(
     path.write_text(text.replace("gemm", "matrices").replace("kernel_matrices", "kernel_gemm"))
     assert load(str(path)).record == load("champion").record, "the same constants with other names"
     path.write_text(text.replace("    kernel_moe: one = 1.0083,\n", "").replace("kernel_moe * b.", "1.5 * b."))
-    assert "changed by hand (step_time.kernel_moe, step_time.k1)" in load(str(path)).cautions[0], "a number in its place"
+    assert "changed by hand (step_time.kernel_moe, step_time.k1)" in load(str(path)).cautions[0], (
+        "a number in its place"
+    )
     path.write_text(text.replace("one = 0.962367", "one = 1.9").replace("us = 10993.8", "us = 10993.9"))
     edited = load(str(path))
     assert edited.record is None and trust_of(edited) is None

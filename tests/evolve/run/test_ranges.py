@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluator.digests import data_hash
-from evaluator.experiments import bundled_experiments, hardware_table, model_table
 from evaluator.fit.fit import FIT_SEED
 from evaluator.fit.stages import paced
 from evaluator.judge.gates import deployments_of
 from evaluator.metrics import evicted, new_tokens, step_tokens
 from evolve.run.program import load
 from evolve.run.ranges import Ranges, ranges_of, read_ranges, weights
-from simulator.errors import InputError, Section
-from simulator.experiment.experiment import Experiment
-from simulator.experiment.file import experiments_from_mapping
-from simulator.experiment.load import load_of
+from simulator.common.errors import InputError, Section
+from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Experiment
+from simulator.serving.file import experiments_from_mapping
+from simulator.serving.load import load_of
 
 RUNS = {e.id: e for e in bundled_experiments()}
 LLAMA = RUNS["llama-2-7b-tp1-codegen"]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from evaluator.digests import measurement_digest
-from evaluator.experiments import bundled_experiments
 from evaluator.score import Errors
 from evolve.run.program import load
 from evolve.run.record_file import read_record
 from evolve.run.records import ConstantRecord, FoundBy, Record, StepsRecord
-from simulator.errors import InputError
-from simulator.experiment.experiment import Experiment, Observed, Statistic
+from simulator.common.errors import InputError
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.digests import measurement_digest
+from simulator.serving.experiment import Experiment, Observed, Statistic
 
 OLD = {
     "engine": "0.1.0", "data": "0123456789abcdef", "key": "fedcba9876543210", "date": "2026-01-01", "fitted": ["a"],

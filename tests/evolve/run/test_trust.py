@@ -13,7 +13,7 @@ from evaluator.committee import MEMBERS
 from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.program import load
 from evolve.run.trust import CLASSES, Trust, read_trust, trust_of
-from simulator.errors import InputError
+from simulator.common.errors import InputError
 
 FIGURES: dict[str, float | None] = dict.fromkeys(STATISTICS, 0.25) | {"ttft": None}
 KEPT = Trust("k", ("def step_time(b, s): return b.tokens",), (Residual("f", "e", FIGURES, FIGURES),), (), ())

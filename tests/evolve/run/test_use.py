@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.experiments import bundled_experiments
 from evolve.cli import run_command
 from evolve.run.data import but_last
 from evolve.run.records import record
 from evolve.run.use import fitted_by_predecessor, fitted_share, saw, use
+from simulator.serving.bundled import bundled_experiments
 
 GENERAL, CODEGEN = (
     next(e for e in bundled_experiments() if e.id == f"llama-2-7b-tp1-{name}") for name in ("general", "codegen")

@@ -15,7 +15,7 @@ from llm_runs import DATA, Ran, entries, evolve, search
 from llm_scripts import program, whole
 from llm_server import Server
 
-from evolve.report.research import FILE, HEAD
+from evolve.summary.research import FILE, HEAD
 
 GENERATIONS = 4
 CONFIG = f"""

@@ -47,7 +47,9 @@ def test_what_one_model_did_not_answer_another_did(story: Story) -> None:
     asked = {line["call"]: line["prompt"] for line in of_kind(story.run, "sent")}
     assert all(asked[call] == asked[call.replace("propose-2", "propose")] for call in asked if "propose-2" in call)
     assert {entry["operator"] for entry in entries(story.run) if entry.get("call")} == {"llm:openai/b"}
-    assert not [e for e in entries(story.run) if not e["operator"].startswith(("llm:", "seed"))]  # no operator helps out
+    assert not [
+        e for e in entries(story.run) if not e["operator"].startswith(("llm:", "seed"))
+    ]  # no operator helps out
 
 
 def test_every_request_is_journalled_before_it_is_sent_and_paid_as_the_server_counts(story: Story) -> None:

@@ -53,7 +53,9 @@ def of_models(story: Story) -> dict[str, dict[str, object]]:
     for entry in entries(story.run):
         text = entry.get("text") or entry.get("elite", {}).get("text", "")
         if entry.get("call"):
-            name = next((n for n in ("max_num_batched_tokens", "decode_gemm_us", "prefill_gemm_us") if n in text), "units")
+            name = next(
+                (n for n in ("max_num_batched_tokens", "decode_gemm_us", "prefill_gemm_us") if n in text), "units"
+            )
             found.setdefault(name, entry)
     return found
 

@@ -93,8 +93,8 @@ def test_a_kill_in_between_changes_nothing(folder: Path, story: Story) -> None:
 
 @pytest.mark.slow
 def test_progress_says_when_nothing_new_comes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evolve.report.progress.EVERY_S", 0.0)
-    monkeypatch.setattr("evolve.report.progress.REWRITE_S", 0.0)
+    monkeypatch.setattr("evolve.output.progress.EVERY_S", 0.0)
+    monkeypatch.setattr("evolve.output.progress.REWRITE_S", 0.0)
     with Server(the_same) as server:
         ran = evolve(folder, *search(server, folder / "same.yaml", "--out", "loud"))
     assert ", nothing new in 2 generations: all refused or duplicates" in ran.err

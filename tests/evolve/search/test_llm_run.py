@@ -181,7 +181,7 @@ def test_nothing_that_an_injection_says_is_kept(played: Played) -> None:
 def test_a_replay_of_every_fault_needs_no_key_and_no_server(played: Played) -> None:
     story, again, ran = played(faulty)
     assert ran.status == 0
-    assert "evolve.propose.llm.proposer" in ran.err and "litellm" not in ran.err  # what was imported
+    assert "evolve.search.llm.proposer" in ran.err and "litellm" not in ran.err  # what was imported
     assert verdicts(again) == verdicts(story.run)
     assert archive(again) == archive(story.run)
     assert f"Replayed from {story.run}: nothing was sent" in ran.out

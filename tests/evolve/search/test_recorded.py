@@ -10,8 +10,8 @@ from llm_runs import evolve
 from paths import ROOT
 
 from archive.proposal import is_outcome
-from evolve.propose.llm.call_log import call_log
 from evolve.run.folder import open_run
+from evolve.search.llm.call_log import call_log
 
 pytestmark = pytest.mark.slow  # one search of 92 candidates and what it left; test_llm_run replays small ones
 RECORDED = ROOT / "seeds" / "recorded"
@@ -38,7 +38,9 @@ def test_the_figures_of_the_pages_are_those_of_the_recorded_run(again: Path) -> 
     """README.md and docs/llm.md state them."""
     report = json.loads((again / "report.json").read_text())
     log = call_log(open_run(RECORDED).lines())
-    tokens_in, tokens_out = (sum(getattr(a, name) for a in log.answers.values()) for name in ("tokens_in", "tokens_out"))
+    tokens_in, tokens_out = (
+        sum(getattr(a, name) for a in log.answers.values()) for name in ("tokens_in", "tokens_out")
+    )
     assert (report["candidates"], len(log.answers), tokens_in, tokens_out) == (92, 30, 155_249, 12_356)
     champion = report["champion"]
     assert (champion["operations"], champion["constants"]) == (10, 1)

@@ -23,15 +23,15 @@ from archive.proposal import SEED
 from evaluator import assess
 from evaluator.fit.polish import polish
 from evolve.cli import run_command
-from evolve.report.result import cpu_by_stage
-from evolve.report.searched import searched
-from evolve.report.views import archive_json
+from evolve.inspect.lists import archive_json
 from evolve.run.config import Config
 from evolve.run.config_file import bundled_configs, config_from, load_config, to_mapping
 from evolve.run.folder import open_run
 from evolve.run.lock import lock
 from evolve.run.program import seed_texts
-from simulator.errors import InputError
+from evolve.summary.result import cpu_by_stage
+from evolve.summary.searched import searched
+from simulator.common.errors import InputError
 
 
 def journal(path: Path) -> bytes:
@@ -369,7 +369,9 @@ def test_stops_early_when_nothing_improves(tmp_path: Path, capsys: pytest.Captur
     search = "{patience: 3, patience_gain: 0.9, islands: 1, finalists: 0}"
     run(write(tmp_path, ONE, search=search), tmp_path / "r", "--budget", 500, "--json")
     report = json.loads(capsys.readouterr().out)
-    assert report["candidates"] < 60 and " not 90 % lower than 3 generations before (search.patience)" in report["ended"]
+    assert (
+        report["candidates"] < 60 and " not 90 % lower than 3 generations before (search.patience)" in report["ended"]
+    )
     assert f"| ended | {report['ended']} |" in (tmp_path / "r" / "summary.md").read_text()
 
 
@@ -406,7 +408,7 @@ def test_a_run_without_a_single_figure_is_refused(tmp_path: Path, capsys: pytest
 def test_a_finished_run_is_resumed_without_a_progress_line(
     tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("evolve.report.progress.EVERY_S", 0.0)  # every update is due
+    monkeypatch.setattr("evolve.output.progress.EVERY_S", 0.0)  # every update is due
     path = copy(tiny_run, tmp_path / "done")
     assert run_command(["resume", str(path), "--workers", "1"]) == 0
     assert "candidates, " not in capsys.readouterr().err
@@ -416,5 +418,9 @@ def test_the_cpu_time_of_a_killed_session_counts(tiny_run: Path, tmp_path: Path)
     """The first session took 60 s for two proposals and wrote no report; the second took 20 s for the third."""
     run = open_run(copy(tiny_run, tmp_path))
     (run.path / "cpu.csv").write_text("proposal,cpu_s\n0,40\n1,20\n2,20\n")
-    assert cpu_by_stage(run.path, {"fit": 15.0, "score": 5.0}) == {"fit": 15.0, "score": 5.0, "before it was resumed": 60.0}
+    assert cpu_by_stage(run.path, {"fit": 15.0, "score": 5.0}) == {
+        "fit": 15.0,
+        "score": 5.0,
+        "before it was resumed": 60.0,
+    }
     assert cpu_by_stage(run.path, {"fit": 60.0, "score": 20.0}) == {"fit": 60.0, "score": 20.0}

@@ -20,10 +20,10 @@ from archive.journal import Journal, read_journal
 from archive.population import Offered, Population
 from archive.proposal import JUDGES, POLISH, Form, Outcome, Proposal, Rejected
 from evaluator.assess import NO_LIMITS, Limits, form_of
-from evolve.propose.proposer import Changed, Chosen, Operators
 from evolve.run.config import Config, SearchSettings
 from evolve.run.folder import first_population
 from evolve.search.assessor import Admission, Pending, Remembering, Settled
+from evolve.search.proposer import Changed, Chosen, Operators
 from evolve.search.search import JOINT_WITHIN, Search, limits_of
 from simulator.language.complete import complete
 from simulator.language.key import key
@@ -313,16 +313,12 @@ def test_where_the_budget_is_used_up_nothing_but_the_remembered_is_assessed() ->
 class Names:
     """Operators without a program: the verdict on a child follows from its parents, its operator and its stream."""
 
-    def propose(
-        self, number: int, chosen: Sequence[Chosen], weights: Mapping[str, float]
-    ) -> Future[list[Changed]]:
+    def propose(self, number: int, chosen: Sequence[Chosen], weights: Mapping[str, float]) -> Future[list[Changed]]:
         future: Future[list[Changed]] = Future()
         future.set_result([self._changed(*one, weights) for one in chosen])
         return future
 
-    def _changed(
-        self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]
-    ) -> Changed:
+    def _changed(self, first: str, second: str, rng: np.random.Generator, weights: Mapping[str, float]) -> Changed:
         operator = list(weights)[rng.choice(len(weights), p=np.array(list(weights.values())) / sum(weights.values()))]
         digest = int(sha256(f"{first}|{second}|{operator}|{rng.integers(6)}".encode()).hexdigest(), 16)
         verdict = {0: "?", 1: "!"}.get(digest % 8, f"{1 + digest % 997 / 100}")

@@ -1,0 +1,200 @@
+"""Runs of the Python interface: what a search kept and reached, as data frames."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from archive.elite import Elite
+from evaluator.score import SCORE_SEEDS, error_rows, predictions, score_set
+from evolve.api import arguments
+from evolve.api.frames import ledger as ledger_frames
+from evolve.api.frames import predictions as prediction_frames
+from evolve.api.frames import run as frames
+from evolve.api.frames import validation as validation_frames
+from evolve.api.program import Program
+from evolve.output.files import REMEDY
+from evolve.plan.forecast import Comparison
+from evolve.run import folder
+from evolve.run.folder import check_data, open_run
+from evolve.run.program import of_run
+from evolve.run.validations import FILES, SEARCHED
+from evolve.search.llm import ledger
+from evolve.search.llm.late import beyond_budget
+from evolve.summary.result import observed_means_ms
+from evolve.summary.searched import Searched
+from simulator.common.documents import read_json
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
+from simulator.language.complete import complete
+from simulator.language.parse import parse
+from simulator.serving.experiment import Experiment
+
+MOST_ID = 10**12  # more proposals than any run has
+
+
+class Run:
+    """A run, read from its folder when one of its properties is first used; each is kept then.
+
+    An unfinished run is shown as far as it is; load it again to see more. The columns of all frames are explained in
+    docs/python.md.
+
+    >>> run = evolve.load_run(path)
+    >>> run.programs[["id", "operator", "verdict"]].head(3)
+       id         operator verdict
+    0   0  seed:components  scored
+    1   1       seed:floor  scored
+    2   2     seed:kernels  scored
+    """
+
+    def __init__(self, opened: folder.Run) -> None:
+        self._run = opened
+
+    @property
+    def path(self) -> Path:
+        """The run's folder.
+
+        >>> evolve.load_run(path).path == path
+        True
+        """
+        return self._run.path
+
+    @cached_property
+    def programs(self) -> pd.DataFrame:
+        """A row for each candidate: errors, complexity, parents, operator, and what became of it.
+
+        >>> len(evolve.load_run(path).programs)
+        30
+        """
+        return frames.programs(self._searched.outcomes, self._searched.archive, self._champion)
+
+    @cached_property
+    def front(self) -> pd.DataFrame:
+        """The Pareto front, from the simplest program to the largest.
+
+        >>> bool(evolve.load_run(path).front["complexity"].is_monotonic_increasing)
+        True
+        """
+        return frames.front(self._searched.archive)
+
+    @cached_property
+    def grid(self) -> pd.DataFrame:
+        """The cells of the MAP-Elites grid that hold a program.
+
+        >>> list(evolve.load_run(path).grid.columns[:3])
+        ['operations_bin', 'features_bin', 'id']
+        """
+        return frames.grid(self._searched.archive)
+
+    @cached_property
+    def champion(self) -> Program | None:
+        """The program that the run's rule chooses; None if nothing could be scored.
+
+        >>> evolve.load_run(path).champion.name.startswith(str(path))
+        True
+        """
+        return self.program(self._champion.id) if self._champion else None
+
+    def program(self, number: int) -> Program:
+        """A program by its id in `programs`. Raises InputError if the run has none of that id, or refused it.
+
+        >>> evolve.load_run(path).program(1).features
+        ('b.kv_read_us', 'b.weight_read_us', 's.weights_us')
+        """
+        ident = arguments.whole("number", number, 0, MOST_ID)
+        return Program.of(of_run(self._run, self._searched.outcomes, ident))
+
+    @cached_property
+    def errors(self) -> pd.DataFrame:
+        """The champion's errors on every experiment of the run, fitted or not.
+
+        From the report of a finished run; computed where there is none, as in the shipped one. Raises InputError if the
+        run's experiments are then not those that it was made on.
+
+        >>> list(evolve.load_run(path).errors["experiment"])
+        ['dense-chat', 'dense-code', 'sparse-chat', 'dense-overloaded']
+        """
+        report, best = self._searched.report, self._champion
+        if best is None:
+            return frames.errors([], [], {}, {})
+        if report:
+            return frames.errors(report.errors, report.fitted, report.quality, report.observed_ms)
+        fitted, others = self._experiments
+        every = [*fitted, *others]
+        rows = error_rows(parse(best.text), score_set(every))
+        observed = {e.id: observed_means_ms(e) for e in every}
+        return frames.errors(rows, [e.id for e in fitted], {e.id: e.quality for e in every}, observed)
+
+    @cached_property
+    def stages(self) -> pd.DataFrame:
+        """The champion's predictions for every load stage of the run's experiments, with what was observed.
+
+        Raises InputError if the run's experiments are not those that it was made on.
+
+        >>> evolve.load_run(path).stages[["experiment", "stage", "rate_rps"]].head(2)
+           experiment  stage  rate_rps
+        0  dense-chat      1       5.0
+        1  dense-chat      2      10.0
+        """
+        best = self._champion
+        if best is None:
+            return prediction_frames.stages([], [])
+        every = [e for part in self._experiments for e in part]
+        compared = []
+        for e, p in zip(every, predictions(complete(parse(best.text)), score_set(every, SCORE_SEEDS)), strict=True):
+            observed = e.observed.stages if e.observed and e.observed.stages else (None,) * len(e.workload.stages)
+            compared.append([Comparison(*pair) for pair in zip(p.predicted.stages, observed, strict=True)])
+        return prediction_frames.stages(every, compared)
+
+    @cached_property
+    def validation(self) -> pd.DataFrame:
+        """The held-out errors that `evolve validate` measured; no rows if it did not.
+
+        >>> len(evolve.load_run(path).validation)
+        0
+        """
+        file = self.path / FILES[SEARCHED]
+        raw: JsonObject | None = read_json(file, REMEDY) if file.exists() else None
+        try:
+            return validation_frames.validation(raw)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise InputError(f"{file}: is damaged: {REMEDY}") from None
+
+    @cached_property
+    def ledger(self) -> pd.DataFrame:
+        """The requests to language models; no rows for an offline run.
+
+        >>> len(evolve.load_run(path).ledger)
+        0
+        """
+        return ledger_frames.ledger(ledger.rows(self._run.calls(), beyond_budget(self._run)))
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @cached_property
+    def _searched(self) -> Searched:
+        return Searched(self._run, self._run.outcomes())
+
+    @property
+    def _champion(self) -> Elite | None:
+        return self._searched.best
+
+    @cached_property
+    def _experiments(self) -> tuple[list[Experiment], list[Experiment]]:
+        """Those that the run fits, and those that it only predicts."""
+        fitted, others = self._run.experiments()
+        check_data(self._run, fitted)
+        return fitted, others
+
+
+def load_run(path: str | Path) -> Run:
+    """The run in this folder, finished or not. Raises InputError if there is none, or if its files are damaged.
+
+    >>> evolve.load_run("seeds")
+    Traceback (most recent call last):
+    simulator.common.errors.InputError: seeds: is not a run (no run.json, config.yaml): `evolve list` names the runs
+    """
+    return Run(open_run(arguments.path("path", path, "the folder of a run")))

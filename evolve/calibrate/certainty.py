@@ -1,0 +1,41 @@
+"""How well a fit determined constants, as cells of tables and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from evaluator.fit.uncertainty import IDENTIFIED
+from evolve.run.records import ConstantRecord
+
+TOGETHER = 0.8  # correlation of the errors of two constants from which they are hard to tell apart
+
+
+def certainty_cells(constant: ConstantRecord | None) -> tuple[str, str]:
+    """(standard error, what the data say of the constant) as a table shows them, empty if unknown."""
+    if constant is None:
+        return "", ""
+    error = "" if constant.standard_error is None else f"{float(format(constant.standard_error, '.2g')):g}"
+    if constant.held:
+        return error, "held"
+    if constant.bound:
+        return error, f"at its {'lower' if constant.bound == 'low' else 'upper'} bound"
+    if constant.identified:
+        return error, "identified"
+    decided = constant.standard_error is not None and (constant.determined or 0.0) > IDENTIFIED
+    return error, "smaller than its error" if decided else "NOT identified"
+
+
+def hard_to_tell_apart(correlated: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A line if the errors of any two constants, by `method.name`, correlate by TOGETHER or more.
+
+    >>> hard_to_tell_apart({"f.a": {"f.b": -0.97, "f.c": 0.2}, "f.b": {"f.a": -0.97}})
+    ['hard to tell apart: f.a and f.b (errors correlate by -0.97): the runs say more of both together than of each']
+    >>> hard_to_tell_apart({"f.a": {"f.b": 0.3}})
+    []
+    """
+    pairs = {frozenset((one, other)): r for one, others in correlated.items() for other, r in others.items()}
+    close = [f"{' and '.join(sorted(pair))} ({r:+.2f})" for pair, r in pairs.items() if abs(r) >= TOGETHER]
+    if not close:
+        return []
+    first = close[0].replace("(", "(errors correlate by ")
+    return [f"hard to tell apart: {', '.join([first, *close[1:]])}: the runs say more of both together than of each"]

@@ -1,0 +1,294 @@
+"""`evolve drift`: whether new runs still are as a program predicts, and if not, what brings them back.
+
+Residuals are log(observed / predicted) of the mean TTFT and ITL of each load stage (E2E where no ITL was measured: it
+is made of the two). They are divided by how far the program was off on held-out runs (evaluator.intervals) and by what
+one draw of arrivals changes. New runs drift if that is more than held-out runs were off: a predictive failure test
+(Chow 1960, Econometrica 28:591), whose denominator here is the held-out error instead of the residuals of a fit.
+
+Runs of a model share their error, so models are the independent observations: the shift is the mean over models, by
+Student's t with the degrees of freedom of the held-out runs; the spread is what models and load stages differ from it,
+by Fisher's F. Errors of stages that are shared by the run make the second test reject less often than stated.
+
+Then the constants are fitted again to the new runs: those before the queue (alpha), those of the step (beta), and all.
+The least refit whose residuals are noise again is the verdict; if none is, the form no longer fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from evaluator.fit.fit import fit_set
+from evaluator.fit.loss import FitSet
+from evaluator.fit.per_model import fit_scoped
+from evaluator.fit.problem import problem_of
+from evaluator.intervals import WAITING, disagreements, waiting_share
+from evaluator.metrics import LATENCIES
+from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
+from evolve import __version__
+from evolve.calibrate.drift_tests import (
+    FIRST,
+    LEVEL,
+    PACE,
+    ChannelTest,
+    StageResidual,
+    blind,
+    channel_tests,
+    far_off,
+    least_shifts_pct,
+)
+from evolve.calibrate.error_scale import Yardstick, yardstick
+from evolve.output.terminal import command
+from evolve.run.data import fittable, why_not_fitted
+from evolve.run.measurements import refuse_absurd, why_none_completes
+from evolve.run.program import CHAMPION, Source
+from evolve.run.selectors import positions
+from evolve.run.trust import trust_of
+from simulator.clock.run import HostileStep
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
+from simulator.common.text import listed
+from simulator.language.ir import Program
+from simulator.language.key import key
+from simulator.language.unparse import unparse
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Experiment
+
+NONE, ALPHA, BETA, BOTH, FORM, CANNOT_TELL = VERDICTS = (
+    "no drift found", "recalibrate alpha", "recalibrate beta", "recalibrate alpha and beta", "form no longer fits",
+    "cannot tell",
+)  # fmt: skip
+REFITS: dict[str, tuple[str, ...]] = {ALPHA: ("alpha",), BETA: ("beta",), BOTH: ("alpha", "beta")}  # words of --only
+FEW = 3  # ids that a message lists
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """What a refit to the new runs leaves. verdict: of VERDICTS, if it is the least that is enough; constants: by
+    `method.name`, before and after; enough: whether no test rejects."""
+
+    verdict: str
+    constants: Mapping[str, tuple[float, float]]
+    tests: tuple[ChannelTest, ...]
+    program: str
+
+    @property
+    def enough(self) -> bool:
+        return not any(t.rejects for t in self.tests)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Whether a program of this name and key drifted from the runs `used`.
+
+    left_out: by id of a run, why it was not used. scale: of a Yardstick, what residuals are divided by;
+    freedom: its degrees of freedom. refits: none if there is no drift. undecided: what these runs cannot show. alone:
+    where no drift is found, the runs that are far off all the same (`drift_tests.far_off`), unless all of them are.
+    """
+
+    name: str
+    key: str
+    data: str
+    used: tuple[str, ...]
+    left_out: Mapping[str, str]
+    scale: str
+    freedom: int
+    residuals: tuple[StageResidual, ...]
+    tests: tuple[ChannelTest, ...]
+    refits: tuple[Refit, ...]
+    verdict: str
+    undecided: tuple[str, ...]
+    alone: Mapping[str, Mapping[str, float]]
+
+    @property
+    def drifted(self) -> bool:
+        return self.verdict not in (NONE, CANNOT_TELL)
+
+    @property
+    def least_shift_pct(self) -> dict[str, float | None]:
+        """By channel, the smallest shift that these runs would show, percent of what is predicted."""
+        return least_shifts_pct(self.residuals, self.tests)
+
+    def next_command(self, file: str) -> str | None:
+        """The command to continue with, for the experiments file that the runs are from; None without a drift."""
+        if not self.drifted:
+            return None
+        if self.verdict == FORM:
+            return command("run", "--experiments", file, "--start", self.name)
+        only = ["--only", REFITS[self.verdict][0]] if self.verdict != BOTH else []
+        ids = ["--id", ",".join(self.used)] if self.left_out else []
+        return command("fit", self.name, "--experiments", file, *ids, *only, "--out", "recalibrated.py")
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(SCORE_SEEDS),
+            "name": self.name,
+            "key": self.key,
+            "verdict": self.verdict,
+            "drifted": self.drifted,
+            "level": LEVEL,
+            "scale": self.scale,
+            "freedom": self.freedom,
+            "used": list(self.used),
+            "left_out": dict(self.left_out),
+            "least_shift_pct": self.least_shift_pct,
+            "undecided": list(self.undecided),
+            "alone": {ident: dict(pct) for ident, pct in self.alone.items()},
+            "tests": [asdict(t) for t in self.tests],
+            "refits": [asdict(r) | {"enough": r.enough} for r in self.refits],
+            "residuals": [asdict(r) for r in self.residuals],
+        }
+
+
+def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
+    """Whether the program still predicts these runs as it predicts others, and what brings them back if not.
+
+    Overloaded runs, those in which a queue may grow, and those of which no request completes in the replay are left
+    out. Raises InputError if no run is left, or if nothing says how far off the program may be.
+    """
+    offered = fittable(experiments)
+    left_out = {e.id: why_not_fitted(e) for e in experiments if e not in offered}
+    if not offered:
+        raise _none_left(left_out)
+    if source.record is None:
+        raise InputError(f"{source.name}: has no record of how far off it was where it was fitted: fit it first, "
+                         f"`{command('fit', source.name, '--out', 'mine.py')}`")  # fmt: skip
+    refuse_absurd(offered)
+    program, trust = source.complete, trust_of(source)
+    predicted = predictions(program, score_set(offered))
+    doubts = disagreements(program, trust.programs if trust else (), offered, SCORE_SEEDS[0])
+    kept = []
+    for i, (e, p, doubt) in enumerate(zip(offered, predicted, doubts, strict=True)):
+        if why := why_none_completes(p):
+            left_out[e.id] = f"no request of it completes in the replay: {why}"
+        elif doubt.saturated > 0.0 or waiting_share(p) > WAITING:
+            left_out[e.id] = "a queue may grow in it, and then latencies depend on how long the load lasts"
+        else:
+            kept.append(i)
+    if not kept:
+        raise _none_left(left_out)
+    runs = [offered[i] for i in kept]
+    measure = yardstick(source.record, trust, runs, [predicted[i] for i in kept], [doubts[i] for i in kept])
+    check = _Check(fit_set(runs), score_set(runs), measure)
+    residuals = check.residuals([predicted[i] for i in kept])
+    tests = channel_tests(residuals, measure.freedom)
+    refits = _refits(program, check) if any(t.rejects for t in tests) else ()
+    found = verdict(tests, refits)
+    if found == NONE and (not tests or blind(residuals, tests)):
+        found = CANNOT_TELL
+    far = far_off(residuals, measure.freedom) if found == NONE else {}
+    return Drift(
+        name=source.name,
+        key=key(program),
+        data=data_hash(runs),
+        used=tuple(e.id for e in runs),
+        left_out=left_out,
+        scale=measure.of,
+        freedom=measure.freedom,
+        residuals=residuals,
+        tests=tests,
+        refits=refits,
+        verdict=found,
+        undecided=tuple(_undecided(residuals, tests, CHAMPION in (source.name, source.record.fitted_from))),
+        alone=far if len(far) < len(runs) else {},
+    )
+
+
+def _none_left(left_out: Mapping[str, str]) -> InputError:
+    """The error that no run is left to compare with, by id of a run why it was left out."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in left_out.items():
+        by_reason.setdefault(why, []).append(name)
+    reasons = [f"{listed(names, FEW)}: {why}" for why, names in by_reason.items()]
+    return InputError(f"no run can show drift ({'; '.join(reasons)}): give clean runs with observed means, whose rate "
+                      "the engine keeps up with, under the settings that it had")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Check:
+    """The new runs, prepared, and how far off their predictions may be."""
+
+    fit: FitSet
+    score: ScoreSet
+    measure: Yardstick
+
+    def residuals(self, predicted: Sequence[Prediction]) -> tuple[StageResidual, ...]:
+        """The residuals of every load stage. A latency that is not predicted, as nothing completes, has none."""
+        rows, stages = list[StageResidual](), self.fit.stages
+        for i, (e, prediction) in enumerate(zip(self.fit.experiments, predicted, strict=True)):
+            for j, stage in enumerate(prediction.predicted.stages):
+                at = stages.first[i] + j
+                ours = np.array([getattr(stage, name).mean or np.nan for name in LATENCIES], dtype=float)
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    ratio = np.log(stages.observed_ms[at] / ours)
+                # one draw of arrivals was observed, the prediction is the mean over several
+                noise = self.fit.noise[at] * math.sqrt(1.0 + 1.0 / len(self.score.loads[i]))
+                scale = np.hypot(self.measure.sizes[i], noise)
+                rows.append(StageResidual(e.id, e.model, j, e.workload.stages[j].rate, _known(ratio), _known(scale)))
+        return tuple(rows)
+
+
+def _known(values: np.ndarray) -> dict[str, float | None]:
+    return {name: float(x) if math.isfinite(x) else None for name, x in zip(MEANS, values, strict=True)}
+
+
+def verdict(tests: Sequence[ChannelTest], refits: Sequence[Refit]) -> str:
+    """The verdict: the least refit that is enough, or that none is.
+
+    A refit of alpha is no answer to a pace that is off: an engine's delay before the queue does not slow its steps.
+    """
+    if not any(t.rejects for t in tests):
+        return NONE
+    slower = any(t.rejects and t.channel == PACE for t in tests)
+    return next((r.verdict for r in refits if r.enough and not (slower and r.verdict == ALPHA)), FORM)
+
+
+def refitted(program: Program, data: FitSet, free: Collection[int]) -> Program:
+    """The program with the constants at the positions `free` fitted to these runs, from the values that they have.
+
+    Raises HostileStep if a step's time is out of range.
+    """
+    held = [i for i in range(len(program.theta)) if i not in free]
+    return fit_scoped(problem_of(program, data, held, fitted_before=True)).programs[0]
+
+
+def _refits(program: Program, check: _Check) -> tuple[Refit, ...]:
+    """What is left after each refit, the least first. One whose constants the program lacks is left out."""
+    refits = []
+    for name, words in REFITS.items():
+        with suppress(InputError, HostileStep):
+            fitted = refitted(program, check.fit, positions(program, words, "--only"))
+            tests = channel_tests(check.residuals(predictions(fitted, check.score)), check.measure.freedom)
+            refits.append(Refit(name, _moved(program, fitted), tests, unparse(fitted)))
+    return tuple(refits)
+
+
+def _moved(before: Program, after: Program) -> dict[str, tuple[float, float]]:
+    names = [f"{f.name}.{c.name}" for f in before.functions for c in f.constants]
+    pairs = zip(names, before.theta, after.theta, strict=True)
+    return {name: (old, new) for name, old, new in pairs if old != new}
+
+
+def _undecided(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest], of_champion: bool) -> list[str]:
+    """What these runs cannot show, a line each. of_champion: whether the program is the champion or fitted from it."""
+    channels = {t.channel for t in tests}
+    lines = []
+    if FIRST not in channels:
+        lines.append("no TTFT could be compared: whether alpha holds is undecided")
+    if PACE not in channels:
+        lines.append("neither ITL nor E2E could be compared: whether beta holds is undecided")
+    if unseen := blind(residuals, tests):
+        elsewhere = "" if of_champion else ", or from the shipped champion"
+        lines.append(f"{' and '.join(unseen)}: not even times that double would be seen, so little is known of how far "
+                     f"off the program is: fit it on more runs{elsewhere}")  # fmt: skip
+    if len({r.model for r in residuals}) == 1:
+        lines.append("one model: an error of this model alone cannot be told from a drift of its size or less")
+    if max(r.stage for r in residuals) == 0:
+        lines.append("no run has several load stages: whether the form still fits all loads is hardly shown")
+    return lines

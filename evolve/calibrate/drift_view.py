@@ -1,0 +1,93 @@
+"""What `evolve drift` prints: residuals, tests before and after refits, the verdict, and how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from evaluator.score import MEANS
+from evolve.calibrate.drift import BOTH, Drift
+from evolve.calibrate.drift_tests import ALONE, LEVEL, NAMES, ChannelTest
+from evolve.calibrate.error_scale import IN_SAMPLE
+from evolve.output.printing import note, prose, show
+from evolve.output.table import Table, counted, number, row
+from evolve.output.terminal import command, suggest
+
+MOST_PCT = 1000  # a larger shift is only called so
+LEGEND = f"""\
+Residuals of load stages: log(observed / predicted) in percent, above 0 where the engine took longer than predicted (the
+errors of `evolve predict` have the other sign), and in brackets divided by how far off they may be: the program's
+{{scale}}, and what one draw of arrivals changes. The tests share a level of {100 * LEVEL:g} %, so that of a
+hundred checks without drift about one is a false alarm. shift: the mean over models (Student's t). spread: how models
+and load stages differ from it (Fisher's F). pace: ITL, or E2E where none was measured."""
+
+
+def print_drift(result: Drift, file: str) -> None:
+    """The residuals, the tests before and after the refits, the verdict, and the command to continue with."""
+    note(LEGEND.format(scale=result.scale))
+    show(_residuals_table(result))
+    show(_tests_table(result))
+    if result.scale == IN_SAMPLE:
+        prose("- No held-out errors of this program are known, so its errors in sample stand for them: they are "
+              "smaller, so of several runs there are more false alarms than stated.")  # fmt: skip
+    for ident, why in result.left_out.items():
+        prose(f"- {ident} is left out: {why}")
+    for line in result.undecided:
+        prose(f"- {line}")
+    found = [
+        f"{_percent(pct)} in {NAMES[channel]}" for channel, pct in result.least_shift_pct.items() if pct is not None
+    ]
+    if found:
+        prose(f"- These runs would show a shift of the mean from {' or '.join(found)} on, no smaller one.")
+    if result.verdict == BOTH:
+        prose("- Constants before the queue are named even if TTFT is as predicted: it contains steps, and with the "
+              "recalibrated ones it would be off.")  # fmt: skip
+    if result.alone:
+        prose(f"- {_alone(result, file)}")
+    where = f"{counted(len(result.used), 'run')}, {counted(len(result.residuals), 'load stage')}"
+    prose(f"{result.name}: {result.verdict} ({where})", "bold")
+    if following := result.next_command(file):
+        suggest(following)
+
+
+def _alone(result: Drift, file: str) -> str:
+    """That these runs are far off by themselves while the others are not, and how to look at them alone."""
+    runs = [
+        f"{ident} ({', '.join(f'{NAMES[channel]} {number(pct, 1)} %' for channel, pct in of_run.items())})"
+        for ident, of_run in result.alone.items()
+    ]
+    again = command("drift", result.name, "--experiments", file, "--id", ",".join(result.alone))
+    return (f"Farther off than {100.0 * (1.0 - ALONE):g} % of held-out runs, taken alone: {', '.join(runs)}. Among "
+            f"{counted(len(result.used), 'run')} that is not enough for a drift of all: `{again}` tests "
+            f"{'it' if len(runs) == 1 else 'them'} without the others.")  # fmt: skip
+
+
+def _percent(pct: float) -> str:
+    return f"about {pct:.0f} %" if pct <= MOST_PCT else f"more than {MOST_PCT:,} %"
+
+
+def _residuals_table(result: Drift) -> Table:
+    rows = []
+    for r in result.residuals:
+        cells = []
+        for name in MEANS:
+            ratio, z = r.log_ratio[name], r.z(name)
+            cells.append("-" if ratio is None else f"{100.0 * ratio:+.1f} ({number(z)})")
+        rows.append(row(r.experiment, str(r.stage + 1), f"{r.rate:g}", *cells))
+    return Table.of(f"What was measured against {result.name}", "experiment|>stage|>requests/s|>E2E|>TTFT|>ITL", rows)
+
+
+def _tests_table(result: Drift) -> Table:
+    """A row for the program as it is and for each refit: the p of every test."""
+    columns = [(t.channel, t.kind) for t in result.tests]
+    rows = [row("as it is", *_cells(result.tests, columns))]
+    rows += [row(r.verdict.replace("recalibrate ", "") + " fitted again", *_cells(r.tests, columns))
+             for r in result.refits]  # fmt: skip
+    heads = "|".join(["constants", *(f">{channel} {kind}" for channel, kind in columns), "verdict"])
+    title = f"Tests: p, each rejects below {LEVEL / max(len(columns), 1):.2g}"
+    return Table.of(title, heads, rows)
+
+
+def _cells(tests: Sequence[ChannelTest], columns: Sequence[tuple[str, str]]) -> list[str]:
+    by = {(t.channel, t.kind): t for t in tests}
+    cells = [f"{by[c].p:.2g}{' *' if by[c].rejects else ''}" if c in by else "-" for c in columns]
+    return [*cells, "off" if any(t.rejects for t in tests) else "noise"]

@@ -1,0 +1,277 @@
+"""`evolve fit`: the same form with constants from other experiments, and what that changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evaluator.fit.fit import fit_set
+from evaluator.fit.loss import FitSet
+from evaluator.fit.per_model import ScopedFit, fit_scoped, models_of, scoped
+from evaluator.fit.problem import Problem, problem_of
+from evaluator.fit.replayed import observations
+from evaluator.fit.steps import step_positions
+from evaluator.fit.uncertainty import certainties, effective
+from evaluator.score import Errors, ScoreSet, error_rows, score_set
+from evolve.calibrate.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
+from evolve.calibrate.result import Calibration, Freedom, Try, changes, save
+from evolve.calibrate.starts import GAIN, METHOD, other_starts
+from evolve.calibrate.steps.sources import Run
+from evolve.output.progress import Line
+from evolve.run.data import fittable, nothing_to_fit, part, why_not_fitted
+from evolve.run.measurements import counted_before, counted_twice, refuse_absurd, too_fast
+from evolve.run.program import Source
+from evolve.run.program_files import files_for, not_ours
+from evolve.run.selectors import known_constants, positions
+from evolve.run.trust import Trust, trust_of
+from evolve.search.pool.local import Here
+from evolve.search.pool.pool import Pool
+from evolve.search.pool.process import Call, parcel_of
+from simulator.clock.run import HostileStep
+from simulator.common.errors import InputError
+from simulator.language.complete import complete
+from simulator.language.ir import Program
+from simulator.language.key import key
+from simulator.language.opcodes import assemble
+from simulator.language.simplify import brief
+from simulator.language.unparse import unparse
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Experiment, simulated
+from simulator.serving.facts import has_curves
+from simulator.serving.splits import TEST, TRAIN, VALID
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to fit.
+
+    methods: tried in turn, the best result is kept. per_model: words for the constants with a value for each model
+    (None: all of them). only: words for the constants that may change (empty: all of them). For words see
+    `evolve.run.selectors.positions`. steps: runs whose measured steps are fitted first, under `loss`. split: fit the
+    first 60 % of every trace, and keep the errors on the next and the last 20 %.
+    """
+
+    methods: tuple[str, ...] = ("auto",)
+    per_model: tuple[str, ...] | None = ()
+    only: tuple[str, ...] = ()
+    steps: tuple[Run, ...] = ()
+    split: bool = False
+    loss: Loss = RELATIVE
+
+    @property
+    def shared(self) -> bool:
+        """Whether all models share all constants."""
+        return self.per_model == ()
+
+
+def calibrate(
+    source: Source,
+    experiments: Sequence[Experiment],
+    out: Path | None,
+    settings: Settings | None = None,
+    pool: Pool | None = None,
+) -> Calibration:
+    """Fit the program's constants on `experiments`, and write it and its record to `out` if given.
+
+    The methods are tried by the workers of `pool`, one after the other in this process without it.
+    Raises InputError if nothing can be fitted, if no constants make the program usable, or if `out` cannot be written.
+    """
+    settings = settings or Settings()
+    later = {name: [part(e, name) for e in experiments] for name in (VALID, TEST)} if settings.split else {}
+    if settings.split:
+        experiments = [part(e, TRAIN) for e in experiments]
+    fitted = fittable(experiments)
+    if not fitted:
+        raise InputError(nothing_to_fit(experiments))
+    bounds, twice = refuse_absurd(fitted), counted_twice(fitted)
+    if settings.steps and not settings.shared:
+        raise InputError("--steps fits one value for all models: leave --scope per-model and --per-model out")
+    program, fitted_before = source.complete, source.fitted_before
+    data, score = fit_set(fitted), score_set(fitted)
+    files = files_for(out, source.name, None if settings.shared else models_of(data))
+    existing = [file for file in files if file and file.exists()]
+    replaced = tuple(str(file) for file in existing if not not_ours(file))
+    problem, first = _problem(program, data, fitted_before, settings)
+    if first:
+        program = first.fit.start  # the form that is fitted, which may have one more constant
+    pool = pool or Here(Line(quiet=True))
+    tries = _tries(source, problem, settings.methods, score, pool)
+    best, start = _from_elsewhere(source, problem, _best(tries), score, pool)
+    trust, no_trust = _trust(source, data, best, settings, pool)
+    certainty = certainties(best.fit.problem, best.fit.phi)
+    old = known_constants(source.record, source.complete)
+    kept = old if settings.loss.is_mean else {n: c for n, c in (old or {}).items() if not n.startswith("step_time.")}
+    ids = tuple(e.id for e in fitted)
+    before = counted_before(source.record, fitted, [f"{c.method}.{c.name}" for c in certainty if not c.held])
+    return Calibration(
+        name=source.name,
+        key=key(program),
+        data=data_hash(fitted),
+        shared=settings.shared,
+        programs=save(source, best, certainty, data, kept, files, settings.shared, first, trust, settings.split),
+        fitted=ids,
+        left_out={e.id: why_not_fitted(e) for e in experiments if e.id not in ids},
+        best=best,
+        replaced=replaced,
+        rewritten=len(replaced) < len(existing),
+        started=start,
+        tries=tries,
+        freedom=Freedom(len(problem.free), effective(certainty), observations(data)),
+        constants=changes(program, best.fit, certainty, old, first),
+        steps=stage_figures(first, best.fit.programs[0]) if first else None,
+        before=tuple(error_rows(program, score)),
+        simulated=bool(simulated(fitted)),
+        warnings={
+            e.id: (*e.notes, *too_fast(e, bound), *twice.get(e.id, ()), *before.get(e.id, ()))
+            for e, bound in zip(fitted, bounds, strict=True)
+        },
+        trust=trust,
+        no_trust=no_trust,
+        later=_errors_later(later, best, data),
+    )
+
+
+def usual_fit(source: Source, data: FitSet, score: ScoreSet) -> Program:
+    """The program that `evolve fit` makes of the source on these runs without options, for all models.
+
+    Raises InputError if no constants make the program usable.
+    """
+    settings, here = Settings(), Here(Line(quiet=True))
+    problem, _ = _problem(source.complete, data, source.fitted_before, settings)
+    best = _best(_tries(source, problem, settings.methods, score, here))
+    return _from_elsewhere(source, problem, best, score, here)[0].fit.programs[0]
+
+
+def _best(tries: Sequence[Try]) -> Try:
+    return min(tries, key=lambda t: t.fit.loss)
+
+
+def _errors_later(later: Mapping[str, Sequence[Experiment]], best: Try, data: FitSet) -> dict[str, tuple[Errors, ...]]:
+    """The errors on the parts of the fitted traces that were not fitted."""
+    of_groups = zip(best.fit.problem.groups, best.fit.programs, strict=True)
+    program_of = {data.experiments[i].id: program for group, program in of_groups for i in group.experiments}
+    return {
+        name: tuple(row for e in parts if e.id in program_of for row in error_rows(program_of[e.id], score_set([e])))
+        for name, parts in later.items()
+    }
+
+
+def _chosen(program: Program, settings: Settings) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Positions in theta of the constants with a value per model, and of those that are held."""
+    every = tuple(range(len(program.theta)))
+    free = positions(program, settings.only, "--only") if settings.only else every
+    held = tuple(j for j in every if j not in free)
+    if settings.per_model is None:
+        return free, held
+    own = positions(program, settings.per_model, "--per-model")
+    if not set(own) <= set(free):
+        raise InputError("--per-model names a constant that --only holds: name it in both")
+    return own, held
+
+
+def _problem(
+    program: Program, data: FitSet, fitted_before: bool, settings: Settings
+) -> tuple[Problem, FirstStage | None]:
+    """What is fitted, and the first stage from which it starts. `fitted_before`: the constants come from a fit."""
+    own, held = _chosen(program, settings)
+    if not settings.shared:
+        return scoped(program, data, own, held, fitted_before), None
+    if not settings.steps:
+        return problem_of(program, data, held, fitted_before), None
+    first = first_stage(program, settings.steps, data.experiments, held, fitted_before, settings.loss)
+    program = first.program
+    _, held = _chosen(program, settings)  # again, because the form may have grown
+    in_steps = step_positions(program)
+    if not settings.loss.is_mean:  # load stages show means, which would undo a quantile
+        held = tuple(sorted({*held, *in_steps}))
+    return problem_of(program, data, held, fitted_before, in_steps), first
+
+
+def _trust(source: Source, data: FitSet, best: Try, settings: Settings, pool: Pool) -> tuple[Trust | None, str | None]:
+    """What intervals of the fitted program are made of, and why not, if those of the source have something.
+
+    The committee is fitted as the program is: from its own constants, on the same runs. A member that cannot be is left
+    out: it reads measured kernels where there are none, or meets step times out of range.
+    """
+    trust = trust_of(source)
+    if trust is None:
+        return None, None
+    if not settings.loss.is_mean:
+        return None, "the step times are a quantile, and intervals are those of means"
+    if not settings.shared:
+        return None, "near-optimal programs are fitted with constants for all models: leave --scope and --per-model out"
+    measured = all(has_curves(e.facts) for e in data.experiments)
+    members = [m for m in map(complete, trust.programs) if measured or not assemble(m).curves]
+    prepared = parcel_of(data, settings, best.method)
+    calls = [Call(_fitted_member, (member,), parcel=prepared) for member in members]
+    try:
+        fitted = pool.all_of(calls, "near-optimal programs fitted, for intervals")
+    except InputError:
+        return None, "--only names constants that near-optimal programs lack: name alpha, beta or methods"
+    texts = tuple(unparse(brief(program)) for program in fitted if program)
+    own = data_hash(data.experiments)
+    return replace(trust, key=key(best.fit.programs[0]), committee=texts, data=own), None
+
+
+def _fitted_member(data: tuple[FitSet, Settings, str], member: Program) -> Program | None:
+    """A program of the committee, fitted; None if it meets step times out of range."""
+    fitted, settings, method = data
+    problem, _ = _problem(member, fitted, True, settings)
+    with suppress(HostileStep):
+        return fit_scoped(problem, method).programs[0]
+    return None
+
+
+def _tries(source: Source, problem: Problem, methods: Sequence[str], score: ScoreSet, pool: Pool) -> tuple[Try, ...]:
+    """The fits by these methods. The problem, which is large, goes to the workers once and does not come back."""
+    data = parcel_of(source.name, problem, score)
+    waiting = [pool.submit(Call(_fitted, (method,), parcel=data), number) for number, method in enumerate(methods)]
+    return tuple(
+        Try(method, replace(fit, problem=problem), errors, seconds)
+        for method, (fit, errors, seconds) in zip(methods, (task.result() for task in waiting), strict=True)
+    )
+
+
+def _from_elsewhere(source: Source, problem: Problem, best: Try, score: ScoreSet, pool: Pool) -> tuple[Try, str | None]:
+    """The best fit from other starts, and that start in words; `best` itself, and None, unless that is better."""
+    data, starts = parcel_of(source.name, problem, score), list(other_starts(problem))
+    waiting = [pool.submit(Call(_fitted_from, (phi,), parcel=data), number) for number, (_, phi) in enumerate(starts)]
+    words_of_best = None
+    for (words, _), task in zip(starts, waiting, strict=True):
+        if (ended := task.result()) and ended[0].loss < (1.0 - GAIN) * best.fit.loss:
+            fit, errors, seconds = ended
+            best, words_of_best = Try(METHOD, replace(fit, problem=problem), errors, seconds), words
+    return best, words_of_best
+
+
+def _fitted(data: tuple[str, Problem, ScoreSet], method: str) -> tuple[ScopedFit, tuple[Errors, ...], float]:
+    """The fit by a method, without its problem, its errors, and the seconds that it took."""
+    name, problem, score = data
+    begun = time.monotonic()
+    try:
+        fit = fit_scoped(problem, method)
+    except HostileStep as e:
+        raise InputError(f"{name}: cannot be fitted on these experiments ({e}): change the program") from None
+    seconds = time.monotonic() - begun
+    errors: dict[int, Errors] = {}
+    for group, program in zip(problem.groups, fit.programs, strict=True):
+        rows = error_rows(program, score.subset(group.experiments))
+        errors.update(zip(group.experiments, rows, strict=True))
+    bare: Any = None
+    return replace(fit, problem=bare), tuple(errors[i] for i in range(len(score.experiments))), seconds
+
+
+def _fitted_from(
+    data: tuple[str, Problem, ScoreSet], start: np.ndarray
+) -> tuple[ScopedFit, tuple[Errors, ...], float] | None:
+    """As `_fitted`, by METHOD from a start; None where step times from there are out of range."""
+    name, problem, score = data
+    with suppress(InputError):
+        return _fitted((name, replace(problem, start=start), score), METHOD)
+    return None

@@ -1,0 +1,247 @@
+"""`evolve fit --learning-curve`: the errors on runs that were not fitted, by how many runs were.
+
+Each model is left out in turn; of a single model, each run. The constants are fitted to seeded random choices of the
+other runs, and predict those left out by replay. The form of the program stays, so a curve says how many runs its
+constants need, and not how many a search for a form needs.
+
+The fits are those of `evolve fit`, which start from the program's own constants and stay near those that a fit gave it.
+Where these may come from the runs at hand they would leak, so there the fits forget them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from math import comb
+from statistics import median
+
+import numpy as np
+
+from evaluator.fit.fit import fit_set
+from evaluator.fit.loss import FitSet
+from evaluator.metrics import mean_abs, present
+from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set
+from evaluator.transfer import fitted_without, left_out
+from evolve import __version__
+from evolve.calibrate.fit import usual_fit
+from evolve.output.printing import note, prose, show
+from evolve.output.table import Table, counted, number, row
+from evolve.run.data import fittable, nothing_to_fit
+from evolve.run.measurements import refuse_absurd
+from evolve.run.program import Source
+from evolve.run.use import known_before
+from evolve.search.pool.pool import Pool
+from evolve.search.pool.process import Call, parcel_of
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
+from simulator.common.streams import stream
+from simulator.language.key import key
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Experiment
+
+DRAWS = 3  # choices of as many runs, for each group of runs that is left out; fewer if there are not as many
+SEED = 40  # of the choices
+PERCENTILE = 90  # of the E2E errors, which the table has too
+
+
+@dataclass(frozen=True)
+class Point:
+    """Errors after a fit to `runs` runs (None: all that are not left out), in percent, absolute.
+
+    fits: how many there were. predictions: of a run by a fit; without: those in which no request completes, which no
+    figure has. median, mean: by latency of MEANS, None where nothing was observed. e2e_p90: the 90th percentile.
+    """
+
+    runs: int | None
+    fits: int
+    predictions: int
+    without: int
+    median: Mapping[str, float | None]
+    mean: Mapping[str, float | None]
+    e2e_p90: float | None
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """The learning curve of a program of this name and key.
+
+    left_out: what is left out in turn, `model` or `run`; groups: the ids of the runs that are, by its name. least,
+    most: how many runs are not left out. fitted_before: the ids of the runs that the program, or one that it was fitted
+    from, was fitted on; None where that is not known. points: by the number of fitted runs, all of them last.
+    """
+
+    name: str
+    key: str
+    data: str
+    left_out: str
+    groups: Mapping[str, tuple[str, ...]]
+    least: int
+    most: int
+    fitted_before: tuple[str, ...] | None
+    points: tuple[Point, ...]
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the fits forget the start values, which may come from the runs that they leave out."""
+        return self.fitted_before is None or bool(self.fitted_before)
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(SCORE_SEEDS),
+            "name": self.name,
+            "key": self.key,
+            "left_out": self.left_out,
+            "groups": {name: list(ids) for name, ids in self.groups.items()},
+            "least": self.least,
+            "most": self.most,
+            "draws": DRAWS,
+            "fitted_before": None if self.fitted_before is None else list(self.fitted_before),
+            "start_values": "forgotten" if self.forgets else "kept",
+            "points": [asdict(point) for point in self.points],
+        }
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A fit to the runs at the positions `fitted`, which predicts those at `held`. runs: as in Point."""
+
+    runs: int | None
+    fitted: tuple[int, ...]
+    held: tuple[int, ...]
+
+
+def learning_curve(source: Source, experiments: Sequence[Experiment], pool: Pool) -> LearningCurve:
+    """The learning curve of the program on these experiments, by the workers of `pool`.
+
+    Raises InputError if there are fewer than two runs to fit.
+    """
+    fitted = fittable(experiments)
+    if not fitted:
+        raise InputError(nothing_to_fit(experiments))
+    if len(fitted) < 2:
+        raise InputError(f"--learning-curve: {fitted[0].id} is the only run that can be fitted, and there is none to "
+                         "predict: give experiments with several")  # fmt: skip
+    refuse_absurd(fitted)
+    models = [e.model for e in fitted]
+    by = "model" if len(set(models)) > 1 else "run"
+    names = models if by == "model" else [e.id for e in fitted]
+    groups = left_out(names)
+    tasks = list(_tasks(groups, len(fitted)))
+    rest = [len(fitted) - len(group) for group in groups]
+    known = None if source.record is None else tuple(e.id for e in fitted if known_before(source.record, e))
+    curve = LearningCurve(
+        name=source.name,
+        key=key(source.complete),
+        data=data_hash(fitted),
+        left_out=by,
+        groups={names[group[0]]: tuple(fitted[i].id for i in group) for group in groups},
+        least=min(rest),
+        most=max(rest),
+        fitted_before=known,
+        points=(),
+    )
+    errors = _carried_out(source, curve.forgets, fitted, tasks, pool)
+    return replace(curve, points=tuple(_points(tasks, errors, fitted)))
+
+
+def choices(runs: Sequence[int], count: int, fold: int) -> list[tuple[int, ...]]:
+    """DRAWS different choices of `count` of the runs, each in order; all there are if they are fewer.
+
+    They are the same whatever else is drawn: `fold` is the number of the group that is left out.
+    """
+    if comb(len(runs), count) <= DRAWS:
+        return list(combinations(runs, count))
+    rng, drawn = stream(SEED, fold, count), dict[tuple[int, ...], None]()
+    while len(drawn) < DRAWS:
+        drawn[tuple(sorted(rng.choice(np.array(runs), count, replace=False).tolist()))] = None
+    return list(drawn)
+
+
+def _tasks(groups: Sequence[Sequence[int]], total: int) -> Iterator[_Task]:
+    """The fits: to 1, 2, 4, ... runs as far as every group that is left out leaves more, and to all that it leaves."""
+    least = total - max(map(len, groups))
+    counts = [2**k for k in range(total.bit_length()) if 2**k < least]
+    for count in (*counts, None):
+        for fold, held in enumerate(groups):
+            rest = [i for i in range(total) if i not in held]
+            for chosen in choices(rest, count or len(rest), fold):
+                yield _Task(count, chosen, tuple(held))
+
+
+def _carried_out(
+    source: Source, forget: bool, fitted: Sequence[Experiment], tasks: Sequence[_Task], pool: Pool
+) -> list[list[Errors]]:
+    """The errors of every task. The data go to the workers once."""
+    pool.line.show(f"{counted(len(fitted), 'run')} are prepared for {counted(len(tasks), 'fit')} ...")
+    data = parcel_of(source, forget, fit_set(fitted), score_set(fitted))
+    return pool.all_of([Call(_errors, (task,), parcel=data) for task in tasks], "fits")
+
+
+_Data = tuple[Source, bool, FitSet, ScoreSet]
+
+
+def _errors(prepared: _Data, task: _Task) -> list[Errors]:
+    """The errors on the runs that a task leaves out, of which nothing enters the fit."""
+    source, forget, data, score = prepared
+    train, of_train = data.subset(task.fitted), score.subset(task.fitted)
+    program = fitted_without(source.complete, train) if forget else usual_fit(source, train, of_train)
+    return error_rows(program, score.subset(task.held))
+
+
+def _points(
+    tasks: Sequence[_Task], errors: Sequence[Sequence[Errors]], fitted: Sequence[Experiment]
+) -> Iterator[Point]:
+    """The figures for each number of fitted runs."""
+    observed = {e.id: e.observed.summary if e.observed else None for e in fitted}
+    for runs in dict.fromkeys(task.runs for task in tasks):
+        of_runs = [rows for task, rows in zip(tasks, errors, strict=True) if task.runs == runs]
+        rows = [r for of_fit in of_runs for r in of_fit]
+        known = {name: [abs(x) for x in present([getattr(r, name) for r in rows])] for name in MEANS}
+        lost = [r for r in rows if r.e2e is None and (o := observed[r.experiment]) and o.e2e_ms.mean]
+        yield Point(
+            runs=runs,
+            fits=len(of_runs),
+            predictions=len(rows),
+            without=len(lost),
+            median={name: median(values) if values else None for name, values in known.items()},
+            mean={name: mean_abs(values) for name, values in known.items()},
+            e2e_p90=float(np.percentile(known["e2e"], PERCENTILE)) if known["e2e"] else None,
+        )
+
+
+def print_curve(curve: LearningCurve) -> None:
+    """A row for each number of fitted runs."""
+    every = f"all ({curve.least})" if curve.least == curve.most else f"all ({curve.least} to {curve.most})"
+    rows = []
+    for p in curve.points:
+        cells = [number(of[name], 2, signed=False) for of in (p.median, p.mean) for name in MEANS]
+        counts = every if p.runs is None else str(p.runs), str(p.fits), str(p.predictions)
+        rows.append(row(*counts, *cells, number(p.e2e_p90, 2, signed=False)))
+    note(f"fitted runs: of those not left out, {DRAWS} random choices each time; predictions: of a run by a fit")
+    heads = [f">{figure} {name}" for figure in ("median", "mean") for name in ("E2E", "TTFT", "ITL")]
+    title = f"Absolute errors of {curve.name} in percent on runs left out of the fit, each {curve.left_out} in turn"
+    show(Table.of(title, "|".join(["fitted runs", ">fits", ">predictions", *heads, f">p{PERCENTILE} E2E"]), rows))
+    lost = sum(p.without for p in curve.points)
+    if lost:
+        prose(f"- In {counted(lost, 'prediction')} no request completes: no figure has these.")
+    prose(f"- {_of_start_values(curve)}")
+    prose(
+        "- Every error is of a run that its fit had not seen. The form of the program is the same in all fits: if it "
+        "was chosen with these runs in sight, the curve shows what its constants need, not what finding it needed."
+    )
+
+
+def _of_start_values(curve: LearningCurve) -> str:
+    """Whether the fits forget the program's own constants, and why."""
+    if not curve.forgets:
+        return (f"The fits are those of `evolve fit`, and stay near the constants of {curve.name}, which was fitted on "
+                "none of these runs.")  # fmt: skip
+    why = f"what {curve.name} was fitted on is not known"
+    if curve.fitted_before:
+        total = sum(map(len, curve.groups.values()))
+        why = f"{curve.name} was fitted on {len(curve.fitted_before)} of these {total} runs"
+    return (f"The fits forget the program's own constants, because {why}: they know nothing of what their runs do not "
+            "show. `evolve fit` does not forget.")  # fmt: skip

@@ -1,0 +1,274 @@
+"""The result of `evolve fit`: the fitted programs and their records, and the constants before and after."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from evaluator.fit.loss import FitSet
+from evaluator.fit.per_model import ScopedFit
+from evaluator.fit.uncertainty import Certainty
+from evaluator.judge.kernel_sums import consistent
+from evaluator.score import SCORE_SEEDS, Errors, summarise
+from evolve import __version__
+from evolve.calibrate.first_stage import FirstStage, StageFigures
+from evolve.output.files import write_json
+from evolve.run.program import Source, write_program
+from evolve.run.records import ConstantRecord, constant_records, record, today
+from evolve.run.trust import Trust, trust_file
+from simulator.common.errors import unwritable
+from simulator.common.json import JsonObject
+from simulator.language.ir import Program
+from simulator.language.key import key
+from simulator.language.simplify import brief
+from simulator.language.unparse import unparse
+from simulator.serving.experiment import NOT_MEASURED, Experiment, simulated
+from simulator.serving.splits import SHARES, TRAIN
+
+Known = Mapping[str, ConstantRecord]  # by `method.name`
+WORSE_PCT = 1.0  # by how much the mean of a run's absolute errors has to grow to be worse: what a replay leaves open
+
+
+@dataclass(frozen=True)
+class Try:
+    """The fit by one method, its errors in the experiments' order, and how long it took."""
+
+    method: str
+    fit: ScopedFit
+    errors: tuple[Errors, ...]
+    seconds: float
+
+    def to_json(self) -> JsonObject:
+        score = summarise(self.errors)
+        return {"method": self.method, "loss": self.fit.loss, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl,
+                "seconds": self.seconds}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FittedProgram:
+    """A fitted program's text, the ids it was fitted on, and its file (None: not written). model: None if for all.
+    cautions: of its record."""
+
+    model: str | None
+    fitted: tuple[str, ...]
+    program: str
+    out: str | None
+    cautions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantChange:
+    """A constant before and after the fit, and after the first stage if there was one (else None).
+
+    model: whose constant it is, None if all models share it. moved: the change in standard errors, those before and
+    after taken together. bound, determined, identified, held, correlated: see `evaluator.fit.uncertainty.Certainty`.
+    shown: whether fitted runs depend on it, as far as that is known.
+    Standard errors are None where there are none, `moved` then too.
+    """
+
+    model: str | None
+    method: str
+    name: str
+    before: float
+    after_steps: float | None
+    after: float
+    standard_error: float | None
+    standard_error_before: float | None
+    moved: float | None
+    bound: str | None
+    determined: float
+    identified: bool
+    held: bool
+    correlated: Mapping[str, float]
+    shown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Freedom:
+    """How many constants were fitted, how many of them the data decide, and the number of observed means."""
+
+    constants: int
+    effective: float
+    observations: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Everything that `evolve fit` prints of a program of this name and key. best: the try that is kept; started: the
+    constant that it started from elsewhere than the program, in words, None if it did not. replaced: the files of an
+    earlier fit, or blend, that it replaced. rewritten: whether it replaced the text that was fitted.
+
+    fitted: ids of experiments; left_out: those of the others, with the reason. before, after: signed errors in percent
+    on the fitted ones. shared: there is one program for all models. simulated: some of the fitted times are themselves
+    a simulation's. warnings: by id of a fitted experiment, what its replay assumes and leaves out. trust: what
+    intervals of the fitted program are made of, None if there is nothing; no_trust: why not, if the program that the
+    fit started from has some. later: errors on the parts of traces that were not fitted, `valid` and `test`, if they
+    were split by time.
+    """
+
+    name: str
+    key: str
+    data: str
+    shared: bool
+    programs: tuple[FittedProgram, ...]
+    fitted: tuple[str, ...]
+    left_out: Mapping[str, str]
+    best: Try
+    replaced: tuple[str, ...]
+    rewritten: bool
+    started: str | None
+    tries: tuple[Try, ...]
+    freedom: Freedom
+    constants: tuple[ConstantChange, ...]
+    steps: StageFigures | None
+    before: tuple[Errors, ...]
+    simulated: bool
+    warnings: Mapping[str, tuple[str, ...]]
+    trust: Trust | None
+    no_trust: str | None
+    later: Mapping[str, tuple[Errors, ...]]
+
+    @property
+    def program(self) -> str | None:
+        """The text of the program for all models."""
+        return self.programs[0].program if self.shared else None
+
+    @property
+    def out(self) -> list[str]:
+        """The files that were written."""
+        return [p.out for p in self.programs if p.out]
+
+    @property
+    def worse(self) -> int:
+        """How many runs are predicted worse than before, by more than WORSE_PCT."""
+        pairs = zip(self.before, self.best.errors, strict=True)
+        return sum(summarise([new]).joint > summarise([old]).joint + WORSE_PCT for old, new in pairs)
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(SCORE_SEEDS),
+            "name": self.name,
+            "program": self.program,
+            "key": self.key,
+            "programs": [asdict(p) for p in self.programs],
+            "fitted": list(self.fitted),
+            "left_out": list(self.left_out),
+            "method": self.best.method,
+            "loss": self.best.fit.loss,
+            "started": self.started,
+            "methods": [t.to_json() for t in self.tries],
+            "degrees_of_freedom": asdict(self.freedom),
+            "constants": [asdict(c) for c in self.constants],
+            "steps": self.steps.to_json() if self.steps else None,
+            "before": [asdict(r) for r in self.before],
+            "after": [asdict(r) for r in self.best.errors],
+            "worse": self.worse,
+            "simulated": self.simulated,
+            "later": {name: [asdict(r) for r in rows] for name, rows in self.later.items()},
+            "out": self.out,
+            "committee": len(self.trust.committee) if self.trust else None,
+            "no_intervals": self.no_trust,
+            "warnings": list(dict.fromkeys(text for texts in self.warnings.values() for text in texts)),
+        }
+
+
+def save(
+    source: Source, best: Try, certainties: Sequence[Certainty], data: FitSet, old: Known | None,
+    files: Sequence[Path | None], shared: bool, first: FirstStage | None, trust: Trust | None, split: bool,
+) -> tuple[FittedProgram, ...]:  # fmt: skip
+    """The program of each group of experiments, written to its file, if it has one, with its record, trust and trees.
+
+    A trust in the file's place is removed if there is none to replace it. split: the experiments are parts of traces.
+
+    Raises InputError if a file cannot be written.
+    """
+    date = today()
+    programs = []
+    for i, (group, path) in enumerate(zip(best.fit.problem.groups, files, strict=True)):
+        members = [data.experiments[j] for j in group.experiments]
+        program = replace(best.fit.programs[i], doc=_doc(source, data.experiments if shared else members, split))
+        text = unparse(brief(program))
+        errors = [best.errors[j] for j in group.experiments]
+        kept = replace(
+            record(key(program), members, errors, SCORE_SEEDS, date, source.record),
+            fitted_from=source.name,
+            constants=_constants([certainties[j] for j in group.index], old),
+            fitted_with=None if shared else tuple(e.id for e in data.experiments),
+            steps=first.record() if first else None,
+            sound=_sound(source, best.fit.programs[i]),
+        )
+        if path is not None:
+            try:
+                trust_file(path).unlink(missing_ok=True)
+                write_program(path, text, program.forest, kept)
+                if trust:
+                    write_json(trust_file(path), trust.to_json())
+            except OSError as e:
+                raise unwritable(path, e, "choose another --out") from None
+        model, ids = None if shared else best.fit.models[i], tuple(e.id for e in members)
+        programs.append(FittedProgram(model, ids, text, str(path) if path else None, kept.cautions))
+    return tuple(programs)
+
+
+def _sound(source: Source, fitted: Program) -> bool:
+    """False if the fitted program contradicts datasheets or measured kernels, unless the source does so, too, and was
+    not found to: a form by hand may be of one deployment alone, and nobody has judged it."""
+    found_unsound = source.record is not None and not source.record.sound
+    return consistent(fitted) or not (found_unsound or consistent(source.complete))
+
+
+def _constants(certainties: Sequence[Certainty], old: Known | None) -> dict[str, ConstantRecord]:
+    """What the record keeps of each constant; for those that were held, what was known before."""
+    constants = constant_records(certainties)
+    for c in certainties:
+        name = f"{c.method}.{c.name}"
+        if c.held and old and name in old:
+            constants[name] = replace(old[name], held=True)
+    return constants
+
+
+def changes(
+    program: Program, fit: ScopedFit, certainties: Sequence[Certainty], old: Known | None, first: FirstStage | None
+) -> tuple[ConstantChange, ...]:
+    """Each constant of `program` before and after the fit."""
+    rows = []
+    for j, c in enumerate(certainties):
+        at = fit.problem.position[j]
+        earlier = (old or {}).get(f"{c.method}.{c.name}")
+        error_before = earlier.standard_error if earlier else None
+        error = math.hypot(c.standard_error, error_before or 0.0)
+        before = program.theta[at]
+        rows.append(
+            ConstantChange(
+                model=None if c.group is None else fit.models[c.group],
+                method=c.method,
+                name=c.name,
+                before=before,
+                after_steps=first.program.theta[at] if first else None,
+                after=c.value,
+                standard_error=c.standard_error if math.isfinite(c.standard_error) else None,
+                standard_error_before=error_before,
+                moved=(c.value - before) / error if math.isfinite(error) and error > 0.0 else None,
+                bound=c.bound,
+                determined=c.determined,
+                identified=c.identified,
+                held=c.held,
+                correlated=c.correlated,
+                shown=not math.isinf(c.standard_error),
+            )
+        )
+    return tuple(rows)
+
+
+def _doc(source: Source, fitted: Sequence[Experiment], split: bool) -> str:
+    """What the program's text, and the Go made of it, say of the fit."""
+    of_each = f", the first {100 * SHARES[TRAIN]:.0f} % of the requests of each" if split else ""
+    doc = f"The form of {source.name}, its constants fitted on {', '.join(e.id for e in fitted)}{of_each}."
+    own = simulated(fitted)
+    if own:
+        doc += f" The times of {', '.join(own)} {NOT_MEASURED}: these constants say nothing about a real engine."
+    return doc

@@ -1,0 +1,267 @@
+"""What `evolve fit` prints: constants before and after with what the data say of them, and errors before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import mean, median
+
+from evaluator.score import MEANS
+from evolve.calibrate.certainty import certainty_cells, hard_to_tell_apart
+from evolve.calibrate.coefficients import has_coefficients
+from evolve.calibrate.first_stage import FITTED, StageFigures
+from evolve.calibrate.result import Calibration, ConstantChange
+from evolve.output.printing import prose, say_once, show
+from evolve.output.table import Row, Table, absolute_cells, counted, number, row, section
+from evolve.output.terminal import GO_FOLDER, command, say, suggest
+from evolve.output.terms import legend
+from evolve.run.program_files import alias
+from evolve.run.records import ConstantRecord
+from evolve.run.trust import trust_file
+from simulator.language.affine import thresholds
+from simulator.language.bounds import at_bounds, clipped_exponents, outside_bounds
+from simulator.language.complete import complete
+from simulator.language.parse import parse
+
+# Steps and load stages disagree if the error per step grows by this factor in the whole fit, to more than this.
+APART, APART_PCT = 2.0, 5.0
+SPLIT = {"valid": "next 20 %", "test": "last 20 %"}
+LEGEND = """\
+moved: the change, in the standard errors of before and after combined; at a bound: the fitted runs would take it
+further (recorded requests: or do not show it); a threshold: in conditions alone, so it has no error"""
+
+
+def print_fit(result: Calibration, file: str | None) -> None:
+    """The program, its constants, its errors before and after, and where it was written.
+
+    `file`: where its first experiment is, None if it is shipped.
+    """
+    if result.program is not None:
+        say(result.program)
+    if len(result.tries) > 1:
+        show(_methods_table(result))
+    legend("standard error", "decided", "identified", also=LEGEND)
+    show(_constants_table(result))
+    own = [c for c in result.constants if c.model]
+    if own:
+        show(_models_table(own))
+    for text in (*_at_bounds(result), *_beyond_limits(result), *_together(result), *_dropped(result)):
+        prose(f"- {text}")
+    show(_errors_table(result))
+    worse = _most_worse(result)
+    if worse:
+        prose(worse, "bold")
+    if result.later:
+        show(_later_table(result))
+    if result.steps:
+        _print_stage(result.steps)
+    free = result.freedom
+    prose(
+        f"Degrees of freedom: {counted(free.constants, 'constant')} fitted; {free.observations} observed means decide "
+        f"{free.effective:.1f} of them, the sum of the shares; loss {result.best.fit.loss:.4g} ({result.best.method})"
+    )
+    if result.started:
+        prose(f"Started from {result.started}: from the program's own constants the fit ends at a loss of "
+              f"{min(t.fit.loss for t in result.tries):.4g}")  # fmt: skip
+    if result.left_out:
+        prose("Not fitted: " + ", ".join(f"{ident} ({why})" for ident, why in result.left_out.items()))
+    say_once(result.warnings)
+    if result.out:
+        records = "each with its record" if len(result.out) > 1 else "with its record"
+        prose(f"Written: {', '.join(result.out)}, {records} next to it.")
+        if result.replaced:
+            prose(f"Replaced: what an earlier fit, or blend, had written as {', '.join(result.replaced)}.")
+        if result.rewritten:
+            prose(f"Replaced: the text of {result.name} that was fitted, without its comments.")
+        if result.trust:
+            kept = trust_file(Path(result.out[0]))
+            count = counted(len(result.trust.committee), "near-optimal program")
+            prose(f"Intervals: {kept}, with {count} fitted on the same runs; `{command('predict', result.out[0])}` "
+                  "uses it.")  # fmt: skip
+    else:
+        prose("Not written: the same command with `--out mine.py` writes it.")
+    if result.no_trust:
+        prose(f"Predictions of it have no intervals: {result.no_trust}.")
+    known = ["--experiments", file] if file else []
+    out = result.out[0] if result.out else "mine.py"
+    later = [command("predict", out, *known, "--part", "test")] if result.later else []
+    fitted = result.programs[0]
+    cautions = dict.fromkeys(text for p in result.programs for text in p.cautions)
+    for text in cautions:
+        prose(f"Caution: {text}.", "bold")
+    if worse or cautions:
+        if later:
+            suggest(*later)
+    elif has_coefficients(complete(parse(fitted.program))):  # the host has the form itself, and needs no Go
+        suggest(*later, command("emit", out, "--coefficients"))
+    else:  # without an experiment the deployments of all known models would be baked in, and not the one just fitted
+        first, *others = fitted.fitted
+        if others:
+            prose(f"`emit` as below is for the deployment of {first}: name another with --id, or several.")
+        suggest(*later, command("emit", out, "--out", GO_FOLDER, *known, "--id", first))
+
+
+def _later_table(result: Calibration) -> Table:
+    """The errors on the parts of the traces that were not fitted."""
+    heads, rows = "experiment|part|>E2E|>TTFT|>ITL", []
+    for name, of_part in result.later.items():
+        rows += section(row(r.experiment, SPLIT[name], *(number(getattr(r, x)) for x in MEANS)) for r in of_part)
+    return Table.of("Errors of the means on later requests, which were not fitted, in percent", heads, rows)
+
+
+def _methods_table(result: Calibration) -> Table:
+    rows = []
+    for t in result.tries:
+        figures = t.to_json()
+        cells = [number(figures[x], 2, signed=False) for x in MEANS]
+        style = "bold" if t is result.best else ""
+        rows.append(row(t.method, f"{t.fit.loss:.4g}", *cells, f"{t.seconds:.2f}", style=style))
+    title = "Methods: loss of the fit's own replays, mean absolute errors in percent; the best is kept"
+    return Table.of(title, "method|>loss|>E2E|>TTFT|>ITL|>seconds", rows)
+
+
+def _constants_table(result: Calibration) -> Table:
+    several = any(c.model for c in result.constants)
+    staged = result.steps is not None
+    # of the whole form, because a written one lacks the methods whose constants are all 0
+    whole = complete(parse(result.programs[0].program))
+    chosen = {f"{f.name}.{name}" for f in whole.functions for name in thresholds(f)}
+
+    def cells(c: ConstantChange) -> Row:
+        known = ConstantRecord(c.standard_error, c.bound, c.identified, determined=c.determined, held=c.held)
+        error, state = certainty_cells(known)
+        chooses = not error and f"{c.method}.{c.name}" in chosen
+        decided = "-" if c.held or c.bound or chooses else f"{c.determined:.2f}"
+        name = f"{c.method}.{c.name}" + (f", {alias(c.model) if c.model else 'all models'}" if several else "")
+        between = [f"{c.after_steps:g}"] if staged else []
+        moved = "" if c.moved is None else f"{c.moved:+.1f}"
+        values = f"{c.before:g}", *between, f"{c.after:g}"
+        said = "a threshold" if chooses else state if c.shown else "not determined: no fitted run shows it"
+        return row(name, *values, error, moved, decided, said)
+
+    heads = ["constant", ">before", *[">after steps"] * staged, ">after"]
+    heads += [">standard error", ">moved", ">decided", "~by the data"]
+    return Table.of("Constants", "|".join(heads), map(cells, result.constants))
+
+
+def _at_bounds(result: Calibration) -> list[str]:
+    """A sentence for each constant that the fit moved to a bound, or left there."""
+    texts: dict[str, None] = {}  # in order, each once
+    for fitted in result.programs:
+        held = {f"{c.method}.{c.name}" for c in result.constants if c.held}
+        sentences = at_bounds(parse(fitted.program))
+        texts |= dict.fromkeys(
+            f"{alias(fitted.model)}: {text}" if fitted.model else text
+            for name, text in sentences.items()
+            if name not in held
+        )
+    return list(texts)
+
+
+def _beyond_limits(result: Calibration) -> list[str]:
+    """A sentence for each constant that was held outside its bounds, or is an exponent beyond what `pow` takes."""
+    programs = [parse(fitted.program) for fitted in result.programs]
+    return list(dict.fromkeys(text for p in programs for text in (*outside_bounds(p), *clipped_exponents(p))))
+
+
+def _together(result: Calibration) -> list[str]:
+    """A sentence for each pair of constants that the runs hardly tell apart, of each model that has its own."""
+    texts = []
+    for model in dict.fromkeys(c.model for c in result.constants):
+        of_model = {f"{c.method}.{c.name}": c.correlated for c in result.constants if c.model == model}
+        texts += [f"{alias(model)}: {text}" if model else text for text in hard_to_tell_apart(of_model)]
+    return texts
+
+
+def _dropped(result: Calibration) -> list[str]:
+    """A sentence if a method of the host is not in the text, because all its constants are 0."""
+    written = {f.name for p in result.programs for f in parse(p.program).functions}
+    names = list(dict.fromkeys(c.method for c in result.constants if c.method not in written))
+    return [f"{', '.join(names)}: 0, as the host has it, so the text leaves it out"] if names else []
+
+
+def _models_table(own: Sequence[ConstantChange]) -> Table:
+    """The constants that differ between models, a column each."""
+    names = list(dict.fromkeys((c.method, c.name) for c in own))
+    rows = []
+    for model in dict.fromkeys(c.model for c in own):
+        values = {(c.method, c.name): c.after for c in own if c.model == model}
+        rows.append([alias(str(model)), *(f"{values[name]:g}" for name in names)])
+    return Table.of("By model", "|".join(["model", *(f">{name}" for _, name in names)]), rows)
+
+
+def _errors_table(result: Calibration) -> Table:
+    before, after = ([asdict(r) for r in rows] for rows in (result.before, result.best.errors))
+    rows = [
+        row(old["experiment"], *(f"{number(old[x])} -> {number(new[x])}" for x in MEANS))
+        for old, new in zip(before, after, strict=True)
+    ]
+    averages = []
+    for name, average in (("mean absolute", mean), ("median absolute", median)):
+        pairs = zip(absolute_cells(before, average), absolute_cells(after, average), strict=True)
+        averages.append(row(name, *(f"{a} -> {b}" for a, b in pairs), style="bold"))
+    title = "Errors of the means in percent, before -> after (fitted on these experiments)"
+    return Table.of(title, "experiment|>E2E|>TTFT|>ITL", [*section(rows), *averages])
+
+
+def _most_worse(result: Calibration) -> str | None:
+    """A sentence if most runs are predicted worse than before the fit, of several."""
+    runs, held = len(result.best.errors), sum(c.held for c in result.constants)
+    if runs == 1 or 2 * result.worse <= runs:
+        return None
+    remedy = f"free more of the {counted(held, 'held constant')} with --only" if held else "choose another form"
+    return (
+        f"{result.worse} of {runs} runs are predicted worse than before: see the medians. A few runs with large errors "
+        f"decide this fit. Do not use it: leave these runs out (--id names the others), or {remedy}."
+    )
+
+
+def _print_stage(steps: StageFigures) -> None:
+    """Errors per step, and what the first stage rests on."""
+    names = {"before": "before", "after_steps": "after steps", "after": "after the whole fit"}
+    rows = []
+    for key, name in names.items():
+        cells = ((number(f.mape_pct, 2, signed=False), number(f.bias_pct, 2)) for f in steps.per_step[key].values())
+        rows.append([name, *(cell for pair in cells for cell in pair)])
+    title = f"Cycles of single steps, {len(steps.runs)} runs: MAPE and bias in percent; fitted first, on train"
+    heads = ["constants", *(f">{split} ({f.steps})|>bias" for split, f in steps.per_step["before"].items())]
+    show(Table.of(title, "|".join(heads), rows))
+    of_means = steps.loss != "quantile"  # a quantile is meant to differ from the mean
+    after_steps, after = (steps.per_step[key][FITTED].mape_pct for key in ("after_steps", "after"))
+    if of_means and after is not None and after_steps is not None and after > max(APART * after_steps, APART_PCT):
+        prose(
+            f"Steps and load stages disagree under this form: per step it is {after:.1f} % off after the whole fit, "
+            f"{after_steps:.1f} % after steps alone. Do not trust both.",
+            "bold",
+        )
+    runs = ", ".join(f"{r.id} {r.fitted} of {r.usable}" for r in steps.runs)
+    goes_on = "The whole fit starts from there, and keeps within about 30 % of it."
+    if steps.loss == "quantile":
+        goes_on = (
+            "The whole fit held the constants of step_time, because load stages show means. So latencies are predicted "
+            "too long, as if every step were a slow one."
+        )
+    notes = [
+        *_loss_notes(steps),
+        f"Fitted to cycles of the train split: {runs}; not to those measured against a neighbour's batch with prefill. "
+        f"{goes_on}",
+        *dict.fromkeys(r.assumed for r in steps.runs if r.assumed),
+    ]
+    if steps.left_out:
+        notes.append(f"Steps not used, because their experiments are not fitted: {', '.join(steps.left_out)}")
+    for note in notes:
+        prose(f"- {note}", "dim")
+
+
+def _loss_notes(steps: StageFigures) -> list[str]:
+    """What the loss of the first stage was, unless it was the usual one, and what it found besides the constants."""
+    if steps.loss == "ridge":
+        return [f"Loss ridge: penalty {steps.strength:.3g}, the best on blocks of time that were left out."]
+    if steps.loss == "log":
+        grown = f"; the form grew by {counted(steps.operations, 'operation')}" if steps.operations else ""
+        return [f"Loss log: all step times are multiplied by {steps.smearing:.6g} (smearing){grown}."]
+    if steps.loss == "quantile":
+        shares = ", ".join(f"{share:.1%} of {split}" for split, share in steps.coverage.items() if share is not None)
+        return [f"Loss quantile: {steps.quantile:g}; steps that took no longer than predicted (coverage): {shares}."]
+    return []

@@ -1,0 +1,1 @@
+"""Pictures of runs and programs (`plot`), and a page that follows runs in a browser (`view`)."""

@@ -1,0 +1,180 @@
+"""How the champion became better: of one run with its candidates and generations, of several with their spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from archive.champion import merit
+from archive.elite import Elite
+from archive.proposal import POLISH
+from evolve.draw.plot.style import (
+    BLUE,
+    COLUMN,
+    GREEN,
+    GREY,
+    HUES,
+    PAGE,
+    PALE,
+    VERMILION,
+    beside,
+    explain,
+    heading,
+    label,
+    log_axis,
+    one_in,
+    styled,
+)
+from evolve.summary.searched import Searched
+from evolve.summary.story import Story
+
+MEASURES = {"joint": ("joint error", BLUE), "transfer": ("transfer error", VERMILION), "merit": ("merit", GREEN)}
+MOST_POINTS = 400  # candidates that are drawn, evenly spaced: more are one blot, and a large file
+BAND_FROM = 3  # runs: the quartiles of fewer say nothing
+Curve = tuple[np.ndarray, np.ndarray]  # fitted candidates, percent
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The champion after so many fitted candidates: its errors in percent, the transfer error None if not measured."""
+
+    candidates: int
+    joint: float
+    transfer: float | None
+
+    @property
+    def merit(self) -> float:
+        """The mean of both errors, or the joint error where the other was not measured."""
+        return merit(self.joint, self.transfer)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a search went.
+
+    scored: how many candidates were fitted by then, and the scored one. best: the champion so far. generations: how
+    many candidates were fitted at the end of each, that of the starting programs first; none if that is not known.
+    """
+
+    scored: tuple[tuple[int, Elite], ...]
+    best: tuple[Best, ...]
+    generations: tuple[int, ...]
+
+
+def course_of(searched: Searched) -> Course:
+    """How the search of a run went, by its journal."""
+    story, fitted, ends, scored = Story(searched.run.config), [0], dict[int, int](), list[tuple[int, Elite]]()
+    for outcome in searched.outcomes:
+        story.add(outcome)
+        fitted.append(fitted[-1] + bool(outcome.key))
+        generation = story.rows[-1].generation
+        if generation is not None:
+            ends[generation] = fitted[-1]
+        elif outcome.proposal.operator != POLISH:
+            ends.clear()
+        if outcome.elite:
+            scored.append((fitted[-1], outcome.elite))
+    best = (Best(fitted[p.after], p.champion.joint, p.champion.transfer) for p in story.points())
+    return Course(tuple(scored), tuple(best), tuple(ends.values()))
+
+
+@styled()
+def draw(runs: Sequence[Searched]) -> Figure:
+    """The champion's errors over the fitted candidates. Of several runs, a panel for each measure."""
+    courses = [course_of(run) for run in runs]
+    return _one(runs[0].name, courses[0]) if len(runs) == 1 else _several([run.name for run in runs], courses)
+
+
+def _one(name: str, course: Course) -> Figure:
+    figure = Figure(figsize=(COLUMN, 2.6))
+    axes = figure.subplots()
+    curves = {measure: _curve(course, measure) for measure in MEASURES}
+    if not len(curves["transfer"][0]):
+        curves = {"joint": curves["joint"]}  # the merit is the joint error then
+    _percent_axis(axes, [values for _, values in curves.values()])
+    every = -(-len(course.scored) // MOST_POINTS)
+    points = course.scored[::every]
+    x, joint = [candidates for candidates, _ in points], [elite.joint for _, elite in points]
+    cloud = axes.scatter(x, joint, s=3, color=PALE, linewidths=0, zorder=1)
+    ends = []
+    for measure, (title, colour) in MEASURES.items():
+        if measure in curves:
+            axes.step(*curves[measure], where="post", color=colour)
+            ends.append((float(curves[measure][1][-1]), title, colour))
+    beside(figure, axes, ends)
+    axes.set_xlabel("fitted candidates")
+    axes.set_ylabel("percent")
+    axes.set_xlim(0, max(course.best[-1].candidates, 1))
+    _generations(axes, course)
+    explain(figure, [cloud], [f"joint error of a candidate{one_in(every)}"], "left", 1)
+    heading(figure, label(name))
+    return figure
+
+
+def _several(names: Sequence[str], courses: Sequence[Course]) -> Figure:
+    figure = Figure(figsize=(PAGE, 2.6))
+    band, lines = len(courses) >= BAND_FROM, list[Line2D]()
+    for axes, (measure, (title, colour)) in zip(figure.subplots(1, 3, sharex=True), MEASURES.items(), strict=True):
+        curves = [_curve(course, measure) for course in courses]
+        _percent_axis(axes, [values for _, values in curves])
+        lines = [
+            axes.step(*curve, where="post", color=PALE if band else HUES[i], linewidth=0.6 if band else 1.2)[0]
+            for i, curve in enumerate(curves)
+        ]
+        if band and all(len(x) for x, _ in curves):
+            x, (low, median, high) = quartiles(curves)
+            axes.fill_between(x, low, high, step="post", color=colour, alpha=0.25, linewidth=0)
+            axes.step(x, median, where="post", color=colour)
+        axes.set_title(f"{title} of the champion")
+        axes.set_xlabel("fitted candidates")
+        axes.set_xlim(0, max(course.best[-1].candidates for course in courses))
+    figure.axes[0].set_ylabel("percent")
+    if band:
+        parts = [lines[0], Line2D([], [], color=GREY), Patch(color=GREY, alpha=0.25, linewidth=0)]
+        explain(figure, parts, ["a run", "median", "quartiles"], "center", 3)
+        heading(figure, f"{len(names)} runs")
+    else:
+        explain(figure, lines, list(map(label, names)), "center", 1)
+    return figure
+
+
+def _curve(course: Course, measure: str) -> Curve:
+    """The champion's error over the fitted candidates, without those at which it was not measured."""
+    known = [(best.candidates, value) for best in course.best if (value := getattr(best, measure)) is not None]
+    return np.array([x for x, _ in known]), np.array([value for _, value in known])
+
+
+def quartiles(curves: Sequence[Curve]) -> Curve:
+    """Where any curve has a step, and the quartiles of all curves there, three rows. A run that ended keeps its last
+    error; the first place is that at which every run has one."""
+    first = max(x[0] for x, _ in curves)
+    places = np.unique(np.concatenate([x for x, _ in curves]))
+    places = places[places >= first]
+    heights = [values[np.searchsorted(x, places, side="right") - 1] for x, values in curves]
+    return places, np.percentile(heights, (25, 50, 75), axis=0)
+
+
+def _percent_axis(axes: Axes, curves: Sequence[np.ndarray]) -> None:
+    """A logarithmic axis that all of these curves fit on."""
+    values = np.concatenate([values for values in curves if len(values)] or [np.array([1.0])])
+    log_axis(axes.yaxis, 0.93 * float(values.min()), 1.15 * float(values.max()))
+
+
+def _generations(axes: Axes, course: Course) -> None:
+    """An upper axis with the generations."""
+    last = len(course.generations) - 1
+    if last < 1:
+        return
+    step = next(m * 10**d for d in range(9) for m in (1, 2, 5) if last <= 6 * m * 10**d)
+    numbers = range(0, last + 1, step)
+    top = axes.secondary_xaxis("top")
+    top.set_xticks([course.generations[n] for n in numbers], labels=[str(n) for n in numbers])
+    top.set_xlabel("generation")
+    top.tick_params(colors=GREY)
+    top.xaxis.label.set_color(GREY)

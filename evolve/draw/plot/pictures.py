@@ -1,0 +1,43 @@
+"""The pictures by kind: of runs, and of programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from evolve.draw.plot import fit, front, grid, history, terms
+from evolve.inspect.step_shares import step_shares
+from evolve.plan.predict import predict
+from evolve.run.program import Source
+from evolve.summary.searched import Searched
+from simulator.serving.experiment import Experiment
+
+SEEDS = range(1, 4)  # arrival seeds, those of `evolve predict`
+
+
+def of_runs(kind: str, runs: Sequence[Searched]) -> Figure:
+    """The picture `kind` of these runs: history of any number, front and grid of one."""
+    if kind == "history":
+        return history.draw(runs)
+    [run] = runs
+    return {"front": front.draw, "grid": grid.draw}[kind](run)
+
+
+def of_program(kind: str, source: Source, experiments: Sequence[Experiment]) -> Figure:
+    """The picture `kind` of a program: fit on these experiments, or terms on their deployments."""
+    if kind == "fit":
+        return fit.draw(predict(source, experiments, SEEDS))
+    return terms.draw(source.name, step_shares(source.complete, experiments))
+
+
+def title(kind: str, names: Sequence[str]) -> str:
+    """What is seen in a picture, in one line."""
+    seen = {
+        "front": "joint error against complexity, the front and the champion",
+        "history": "the champion's errors over the fitted candidates",
+        "grid": "the lowest joint error by operations and features",
+        "fit": "predicted against observed E2E, TTFT and ITL",
+        "terms": "time of a decode step by term over its requests",
+    }[kind]
+    return f"{', '.join(names)}: {seen}"

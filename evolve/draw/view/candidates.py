@@ -1,0 +1,107 @@
+"""The candidates of a run as columns, one entry an outcome, and which of them are more than one among many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from archive.champion import Rule
+from archive.elite import DIGITS, Elite
+from archive.grid import Grid
+from archive.proposal import SCORED, Outcome, ancestors
+from evolve.summary.story import Story, Told
+from simulator.common.json import JsonObject
+
+_NUMBERS = ("joint", "transfer", "worst3", "e2e", "ttft", "itl", "operations", "constants", "features", "sound")
+MOST_EXAMPLES = 5  # of proposals that a stage rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The words that columns refer to by their position."""
+
+    operators: tuple[str, ...]
+    stages: tuple[str, ...]  # the first one is SCORED
+
+
+def names_of(story: Story) -> Names:
+    """The operators and stages of a run, in the order of their first appearance."""
+    operators = dict.fromkeys(row.outcome.proposal.operator for row in story.rows)
+    stages = dict.fromkeys((SCORED, *(r.stage for row in story.rows if (r := row.outcome.rejection))))
+    return Names(tuple(operators), tuple(stages))
+
+
+def columns(
+    rows: Sequence[Told], names: Names, rule: Rule, grid: Grid, fitted: Sequence[str], cpu_s: Mapping[int, float]
+) -> JsonObject:
+    """The columns of these rows. `fitted`: the ids of the experiments, in the order of the errors."""
+    operators = {name: i for i, name in enumerate(names.operators)}
+    stages = {name: i for i, name in enumerate(names.stages)}
+    outcomes = [row.outcome for row in rows]
+    elites = [outcome.elite for outcome in outcomes]
+    return {
+        "id": [o.proposal.id for o in outcomes],
+        "island": [o.proposal.island for o in outcomes],
+        "operator": [operators[o.proposal.operator] for o in outcomes],
+        "parents": [list(o.proposal.parents) for o in outcomes],
+        "stage": [stages[o.rejection.stage] if o.rejection else 0 for o in outcomes],
+        "why": [o.rejection.why if o.rejection else None for o in outcomes],
+        "text": [o.proposal.text for o in outcomes],
+        "key": [o.key or (o.elite.key if o.elite else "") for o in outcomes],
+        "idea": [o.proposal.idea or None for o in outcomes],
+        "generation": [row.generation for row in rows],
+        **{name: [getattr(e, name) if e else None for e in elites] for name in _NUMBERS},
+        "merit": [rounded_merit(e, rule) if e else None for e in elites],
+        "cell": [list(grid.cell(e)) if e else None for e in elites],
+        "kept": [row.kept for row in rows],
+        "cpu_s": [cpu_s.get(o.proposal.id) for o in outcomes],
+        "errors": [_errors(e, fitted) if e else None for e in elites],
+    }
+
+
+def rounded_merit(elite: Elite, rule: Rule) -> float | None:
+    """The merit by which champions are chosen, rounded as other errors of elites are; None if it was not measured."""
+    merit = rule.measured_merit(elite)
+    return None if merit is None else float(f"{merit:.{DIGITS}g}")
+
+
+def _errors(elite: Elite, fitted: Sequence[str]) -> list[float | None]:
+    """The signed errors of E2E, TTFT and ITL on each of these experiments, one after the other."""
+    rows = elite.rows
+    if len(rows) != len(fitted) or any(row[0] != id for row, id in zip(rows, fitted, strict=True)):
+        by_id = {row[0]: row for row in rows}
+        rows = tuple(by_id.get(id, (id, None, None, None)) for id in fitted)
+    return [x for row in rows for x in row[1:]]
+
+
+def marked(story: Story, champion: int | None) -> set[int]:
+    """The ids that a page names: front, champion, holders of cells, every improvement, and all their ancestors."""
+    archive = story.population.archive
+    ids = {e.id for e in archive.members()} | {point.champion.id for point in story.best} | _lowest(story.rows)
+    if champion is not None:
+        ids.add(champion)
+    parents = {row.outcome.proposal.id: row.outcome.proposal.parents for row in story.rows}
+    return ids | ancestors(ids, parents)
+
+
+def _lowest(rows: Sequence[Told]) -> set[int]:
+    """The ids of those with a lower joint error than all before them."""
+    ids, least = set[int](), float("inf")
+    for row in rows:
+        elite = row.outcome.elite
+        if elite and elite.joint < least:
+            least = elite.joint
+            ids.add(elite.id)
+    return ids
+
+
+def rejections(outcomes: Sequence[Outcome]) -> dict[str, JsonObject]:
+    """By stage, how many proposals it rejected, with up to MOST_EXAMPLES examples."""
+    stages: dict[str, JsonObject] = {}
+    for outcome in outcomes:
+        if rejection := outcome.rejection:
+            of_stage = stages.setdefault(rejection.stage, {"count": 0, "examples": []})
+            of_stage["count"] += 1
+            if len(of_stage["examples"]) < MOST_EXAMPLES:
+                of_stage["examples"].append({"id": outcome.proposal.id, "why": rejection.why})
+    return stages

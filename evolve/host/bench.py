@@ -1,0 +1,295 @@
+"""`evolve bench`: how long replays take, compared with the same formula compiled into the clock, and candidates."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evolve import __version__
+from evolve.host.candidates import CandidateCost, candidate_cost, print_candidate
+from evolve.output.printing import prose, show
+from evolve.output.table import Table, number
+from evolve.run import program as programs
+from simulator.clock.bind import Bound, bind
+from simulator.clock.fast import build
+from simulator.clock.replay import replay_bound
+from simulator.clock.run import Run, run_clock
+from simulator.clock.steps import Steps, steps_of
+from simulator.clock.vm import experts_fraction
+from simulator.common.jit import njit
+from simulator.common.json import JsonObject
+from simulator.common.streams import stream
+from simulator.language.complete import complete
+from simulator.language.opcodes import assemble
+from simulator.language.parse import parse
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import CLEAN, Experiment
+from simulator.serving.load import Limits, Load, load_of
+from simulator.serving.trace import Requests
+
+AFFINE = """
+def step_time(b, s, *, weights=1.06213, kv=1.13127, layer=68.3711, decode=23.4127, prefill=11.3391):
+    memory = weights * b.weight_read_us + kv * b.kv_read_us
+    return memory + layer * s.layers + decode * b.decode_reqs + prefill * b.prefill_tokens
+"""
+# 30 operations, including max, log and a branch
+GENERAL = """
+def step_time(b, s, *, weights=1.06213, kv=1.13127, layer=68.3711, decode=23.4127, prefill=11.3391, pairs=1.0113,
+              floor=4000.7, batch=101.13, logits=1.21, chunk=31.7, few=64.3, late=0.97):
+    memory = weights * b.weight_read_us + kv * b.kv_read_us + logits * b.logits_us
+    compute = b.prefill_gemm_us + b.decode_gemm_us + pairs * b.prefill_attention_us + b.kv_write_us
+    extra = batch * log1p(b.batch_size) + chunk * sqrt(b.prefill_tokens) + logits * b.allreduce_us
+    base = layer * s.layers + decode * b.decode_reqs + prefill * b.prefill_tokens
+    total = max(floor, max(memory, compute) + extra) + base
+    return total if b.prefill_tokens > few else total * late + 0.5 * decode
+"""
+THETA = (1.06213, 1.13127, 68.3711, 23.4127, 11.3391)  # AFFINE's constants
+ALPHA0_US = 5000  # the queueing time of a program that has none
+REPEATS = 9
+SEED = 1  # arrival seed
+CANDIDATES = 10_000
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+EVERY_US = 100_000  # mean time between arrivals of the long traces
+FACTS = ("shared_weights_us", "experts_us", "active_experts", "experts", "kv_us_per_token", "layers")  # of `_affine`
+
+
+@dataclass(frozen=True, slots=True)
+class LongTrace:
+    """One trace replayed by AFFINE. fast: the fast clock could be used throughout."""
+
+    requests: int
+    seconds: float
+    steps: int
+    fast: bool
+    peak_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Every figure of `evolve bench`, with what it was measured on. The mappings are by kind of replay: affine,
+    general, champion, exact (the affine program without the fast clock) and compiled (its formula in the clock).
+
+    requests, steps: of the affine replays of the clean runs; steps_of: of each kind. replay_ms: the best of REPEATS.
+    ratio_to_compiled: of the times per step. fast: how many runs the fast clock took. candidate_ms: from a new text to
+    opcodes; memory_growth_mib: over the later nine tenths of CANDIDATES.
+    """
+
+    data: str
+    seeds: tuple[int, ...]
+    machine: Mapping[str, str]
+    requests: int
+    steps: int
+    replay_ms: Mapping[str, float]
+    steps_of: Mapping[str, int]
+    ratio_to_compiled: Mapping[str, float]
+    fast: Mapping[str, int]
+    requests_per_s: float
+    steps_per_s: float
+    candidate_ms: float
+    memory_growth_mib: float
+    candidate: CandidateCost
+    scaling: tuple[LongTrace, ...]
+    peak_mib: float
+
+    def to_json(self) -> JsonObject:
+        ratio = {"candidate_in_replays": self.candidate.candidate_in_replays}
+        return {"engine": __version__, **asdict(self), **ratio}
+
+
+def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
+    """Measure everything in one process, with `most` requests in the longest trace; `announce` names each step."""
+    experiments = [e for e in bundled_experiments() if e.quality == CLEAN][:12]
+    loads = [load_of(e, SEED) for e in experiments]
+    announce("compiling")
+    affine = bounds(AFFINE, experiments)
+    runs, replay_ms = _replays(experiments, loads, affine, announce)
+    requests = sum(len(load.requests) for load in loads)
+    steps = {name: sum(r.steps for r in of_kind) for name, of_kind in runs.items()}
+    # other step times make other numbers of steps, so times are compared per step
+    per_step = {name: ms / steps[name] for name, ms in replay_ms.items()}
+    kinds = [name for name in runs if name != "compiled"]
+    announce("taking in new candidates")
+    candidate_ms, growth_mib = candidates(experiments[0], loads[0])
+    cost = candidate_cost(announce)
+    scaling = []
+    for size in [s for s in SIZES if s <= most]:
+        announce(f"one trace of {size:,} requests")
+        scaling.append(long_trace(size, affine[0]))
+    return Benchmark(
+        data=data_hash(experiments),
+        seeds=(SEED,),
+        machine=machine(),
+        requests=requests,
+        steps=steps["affine"],
+        replay_ms=replay_ms,
+        steps_of=steps,
+        ratio_to_compiled={name: per_step[name] / per_step["compiled"] for name in kinds},
+        fast={name: sum(r.fast for r in runs[name]) for name in kinds},
+        requests_per_s=requests / replay_ms["affine"] * 1e3,
+        steps_per_s=steps["affine"] / replay_ms["affine"] * 1e3,
+        candidate_ms=candidate_ms,
+        memory_growth_mib=growth_mib,
+        candidate=cost,
+        scaling=tuple(scaling),
+        peak_mib=peak_mib(),
+    )
+
+
+def _replays(
+    experiments: list[Experiment], loads: list[Load], affine: list[Bound], announce: Callable[[str], None]
+) -> tuple[dict[str, list[Run]], dict[str, float]]:
+    """The replays of every kind, and the shortest time that each took, in ms."""
+    general, champion = bounds(GENERAL, experiments), bounds(programs.load(programs.CHAMPION).text, experiments)
+    clocks = build(False, False, _affine), build(True, False, _affine), build(True, True, _affine)
+    steps = [steps_of(b, load.limits) for b, load in zip(affine, loads, strict=True)]
+
+    def replays(bound: list[Bound], force_exact: bool = False) -> list[Run]:
+        return [replay_bound(load, b, force_exact=force_exact).run for load, b in zip(loads, bound, strict=True)]
+
+    kinds: dict[str, Callable[[], list[Run]]] = {
+        "affine": lambda: replays(affine),
+        "general": lambda: replays(general),
+        "champion": lambda: replays(champion),
+        "exact": lambda: replays(affine, force_exact=True),
+        "compiled": lambda: _compiled(experiments, loads, steps, clocks),
+    }
+    runs, replay_ms = {}, {}
+    for name, replay in kinds.items():
+        announce(f"replaying the 12 clean runs, {name}")
+        replay_ms[name], runs[name] = best_ms(replay)
+    for name in ("exact", "compiled"):  # the same formula must give the same times
+        for one, other in zip(runs["affine"], runs[name], strict=True):
+            same = np.array_equal(one.first_us, other.first_us) and np.array_equal(one.decode_us, other.decode_us)
+            assert same, f"the {name} clock disagrees"
+    return runs, replay_ms
+
+
+def bounds(text: str, experiments: list[Experiment]) -> list[Bound]:
+    """The program bound to every experiment's deployment, with empty caches."""
+    program = complete(parse(text))
+    code = assemble(program)
+    return [bind(code, program.theta, e.facts) for e in experiments]
+
+
+@njit
+def _affine(v, prefills, decodes, tokens, pairs, context):  # type: ignore[no-untyped-def]
+    """AFFINE as machine code, in its own order of evaluation; `v` holds THETA, then FACTS."""
+    weights = v[5] + v[6] * experts_fraction(v[7], v[8], float(tokens + decodes))
+    memory = v[0] * weights + v[1] * (v[9] * context)
+    return memory + v[2] * v[10] + v[3] * decodes + v[4] * tokens
+
+
+def _compiled(
+    experiments: list[Experiment], loads: list[Load], steps: list[Steps], clocks: tuple[Any, Any, Any]
+) -> list[Run]:
+    """The runs with `_affine` compiled into the clock instead of opcodes."""
+    runs = []
+    for e, load, t in zip(experiments, loads, steps, strict=True):
+        t.values[: len(THETA)] = THETA
+        t.values[len(THETA) : len(THETA) + len(FACTS)] = [e.facts[name] for name in FACTS]
+        runs.append(run_clock(load, load.requests.arrival_us + ALPHA0_US, None, t, clocks=clocks))
+    return runs
+
+
+def best_ms(work: Callable[[], list[Run]]) -> tuple[float, list[Run]]:
+    """The shortest of REPEATS calls after a first one, in ms, and what the last returned."""
+    runs = work()
+    times = []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(REPEATS):
+            begun = time.perf_counter()
+            runs = work()
+            times.append(time.perf_counter() - begun)
+    finally:
+        gc.enable()
+    return min(times) * 1e3, runs
+
+
+def candidates(experiment: Experiment, load: Load) -> tuple[float, float]:
+    """Milliseconds from a new text to opcodes ready to run, the median of CANDIDATES different texts, and the MiB by
+    which the process grew while it took in and replayed the later nine tenths of them."""
+    few = Load(load.requests.of(np.arange(50)), load.limits)
+    times, before = [], 0.0
+    for i in range(CANDIDATES):
+        if i == CANDIDATES // 10:
+            before = now_mib()
+        text = GENERAL.replace("4000.7", f"{4000 + i / 7:.6g}")
+        begun = time.perf_counter()
+        program = complete(parse(text))
+        bound = bind(assemble(program), program.theta, experiment.facts)
+        times.append(time.perf_counter() - begun)
+        replay_bound(few, bound)
+    return float(np.median(times)) * 1e3, now_mib() - before
+
+
+def long_trace(size: int, bound: Bound) -> LongTrace:
+    """The replay of one trace of `size` requests: distinct prompts of 566 tokens, 250 tokens of output."""
+    rng = stream(SEED, size)
+    arrival = np.cumsum(rng.exponential(EVERY_US, size)).astype(np.int64)
+    alone, zeros = np.full(size, -1, np.int32), np.zeros(size, np.int32)
+    requests = Requests(
+        arrival_us=arrival, stage=zeros, input_len=zeros + 566, output_len=zeros + 250, prompt=alone,
+         group=alone, shared_len=zeros, deadline_us=np.zeros(size, np.int64),
+    )  # fmt: skip
+    limits = Limits(max_seqs=128, budget=2048, threshold=0, block=16, blocks=27_000)
+    begun = time.perf_counter()
+    replay = replay_bound(Load(requests, limits), bound)
+    return LongTrace(size, time.perf_counter() - begun, replay.steps, replay.run.fast, peak_mib())
+
+
+def machine() -> dict[str, str]:
+    """The processor and the versions that the figures were measured with."""
+    name = platform.processor() or platform.machine()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
+    return {"cpu": name, "python": platform.python_version(), "numba": version("numba"), "numpy": version("numpy")}
+
+
+def peak_mib() -> float:
+    """The most memory that this process ever held, MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1024 if sys.platform != "darwin" else peak / 2**20
+
+
+def now_mib() -> float:
+    """The memory that this process holds, MiB; its peak where the system does not report it."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+    return peak_mib()
+
+
+def print_bench(result: Benchmark) -> None:
+    """The figures as two tables and a few lines."""
+    m = result.machine
+    rows = []
+    for name, ms in result.replay_ms.items():
+        fast = f"{result.fast[name]} of 12" if name in result.fast else "-"
+        ratio = number(result.ratio_to_compiled.get(name), 2, signed=False)
+        rows.append([name, f"{ms:.2f}", ratio, f"{ms / result.steps_of[name] * 1e6:.1f}", fast])
+    title = f"{result.requests:,} requests, {result.steps:,} steps, one core of {m['cpu']}, Python {m['python']}"
+    show(Table.of(title, "12 clean runs|>ms|>of compiled|>ns/step|>fast clock", rows))
+    rows = [
+        [f"{t.requests:,}", f"{t.seconds:.3f}", f"{t.seconds / t.requests * 1e6:.3f}", f"{t.peak_mib:.0f}"]
+        for t in result.scaling
+    ]
+    show(Table.of("One trace", ">requests|>seconds|>us/request|>peak MiB", rows))
+    print_candidate(result.candidate)
+    prose(f"A new text: {result.candidate_ms:.3f} ms; memory over {CANDIDATES:,} of them: "
+        f"{result.memory_growth_mib:+.1f} MiB")  # fmt: skip
+    prose(f"{result.requests_per_s:,.0f} requests/s, {result.steps_per_s:,.0f} steps/s (affine); "
+        f"peak memory {result.peak_mib:.0f} MiB")  # fmt: skip

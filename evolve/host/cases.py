@@ -1,0 +1,187 @@
+"""A case (engine limits, backend constants) and a trace (one request a row): what `evolve simulate` reads.
+
+The formats are those of the host simulator's recordings, which the exactness tests compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from simulator.common.documents import read_json
+from simulator.common.errors import InputError, Section, unreadable
+from simulator.serving.limits import ENGINE as MOST
+from simulator.serving.limits import HOST_ENGINE
+from simulator.serving.load import NEVER, Limits
+from simulator.serving.trace import Requests
+from simulator.serving.traces.csv import EMPTY, header, line_of, mistyped, read_columns
+
+ALPHA = ("base_us", "per_input_token_us", "per_output_token_us", "completion_us")
+LINEAR = ("b0_us", "per_prefill_token_us", "per_decode_request_us", "per_decode_kv_token_us", "floor_us")
+TRACE = ("row", "arrival_s", "input_len", "output_len", "prefix_group", "prefix_len", "timeout_s")
+NEEDED = ("arrival_s", "input_len", "output_len")
+LONGEST = 2**30  # tokens of a prompt or an answer
+LATEST_S = 1e11  # seconds: 10^17 us, far below what an int64 holds
+
+
+@dataclass(frozen=True)
+class Case:
+    """Engine limits, the backend's overheads in us, and the constants of its step time (None if the case has none)."""
+
+    limits: Limits
+    alpha: dict[str, float]
+    linear: dict[str, float] | None
+
+
+def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> Case:
+    """The case in a JSON file; `defaults` are the engine limits that it does not give.
+
+    Raises InputError, one line, for anything wrong with the file or in it.
+    """
+    try:
+        value = read_json(path, "correct it")
+    except OSError as e:
+        raise unreadable(path, e, "name a JSON file") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: must be a mapping with `engine`, `alpha` and, without --program, `step_linear_kv`")
+    top = Section(str(path), "", value)
+    _only(top, ("name", "why", "alpha", "step_linear_kv", "engine", "horizon_us"))
+    linear = _numbers(top, "step_linear_kv", LINEAR) if top.has("step_linear_kv") else None
+    alpha = _numbers(top, "alpha", ALPHA) if top.has("alpha") else dict.fromkeys(ALPHA, 0.0)
+    engine = dict(defaults)
+    if top.has("engine"):
+        given = top.section("engine", "give a mapping of engine limits")
+        _only(given, tuple(HOST_ENGINE))
+        for key in filter(given.has, given.raw):
+            least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
+            engine[key] = given.whole(key, "give a whole number", least=least, most=MOST[key])
+    horizon = top.whole("horizon_us", "give microseconds, or null for none") if top.has("horizon_us") else NEVER
+    return Case(limits_from(engine, horizon), alpha, linear)
+
+
+def limits_from(engine: Mapping[str, int], horizon_us: int = int(NEVER)) -> Limits:
+    """The limits in engine settings with the keys of HOST_ENGINE."""
+    return Limits(
+        max_seqs=engine["max_num_seqs"],
+        budget=engine["max_num_batched_tokens"],
+        threshold=engine["long_prefill_token_threshold"],
+        block=engine["block_size"],
+        blocks=engine["total_kv_blocks"],
+        max_model_len=engine["max_model_len"],
+        horizon_us=horizon_us,
+    )
+
+
+def engine_of(limits: Limits) -> dict[str, int]:
+    """The engine settings of a case with these limits."""
+    values = (limits.blocks, limits.block, limits.max_seqs, limits.budget, limits.threshold, limits.max_model_len)
+    return dict(zip(HOST_ENGINE, values, strict=True))
+
+
+def _only(section: Section, keys: tuple[str, ...]) -> None:
+    section.only(keys, ("x_",), "a key of a case")
+
+
+def _numbers(top: Section, key: str, names: tuple[str, ...]) -> dict[str, float]:
+    """Times in microseconds, 0 where not given."""
+    section = top.section(key, "give its constants")
+    _only(section, names)
+    return {name: section.number(name, "give microseconds", least=0) if section.has(name) else 0.0 for name in names}
+
+
+def program_text(case: Case) -> str | None:
+    """The case's backend as a program, in the host's order of evaluation; None if it has no step time."""
+    if case.linear is None:
+        return None
+    k, a = case.linear, case.alpha
+    return f"""
+def step_time(b, s, *, floor={k["floor_us"]!r}, b0={k["b0_us"]!r}, prefill={k["per_prefill_token_us"]!r},
+              decode={k["per_decode_request_us"]!r}, kv={k["per_decode_kv_token_us"]!r}):
+    return max(floor, b0 + prefill * b.prefill_tokens + decode * b.decode_reqs + kv * b.kv_decode_sum)
+
+def queueing_time(r, s, *, base={a["base_us"]!r}, each={a["per_input_token_us"]!r}):
+    return base + each * r.input_len
+
+def output_token_time(s, *, t={a["per_output_token_us"]!r}):
+    return t
+
+def completion_time(s, *, t={a["completion_us"]!r}):
+    return t
+"""
+
+
+def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
+    """The requests in order of arrival (ties in the file's order), and the number of each.
+
+    Columns: arrival_s, input_len, output_len; optionally row, prefix_group and prefix_len (requests of a group >= 0
+    begin with the same prefix_len tokens, part of input_len), timeout_s. Raises InputError naming file and line.
+    """
+    columns = _columns(path)
+    n = len(columns["arrival_s"])
+    if n == 0:
+        raise InputError(f"{path}: holds no request: give a row for each below the header")
+    arrival_s, inputs, outputs = (columns[name] for name in NEEDED)
+    group = columns.get("prefix_group", np.full(n, -1, np.int32))
+    prefix = np.where(group >= 0, columns.get("prefix_len", np.zeros(n, np.int32)), 0)
+    late = f"give seconds from 0 to {LATEST_S:g}"
+    _refuse(path, "arrival_s", ~((arrival_s >= 0) & (arrival_s <= LATEST_S)), arrival_s, late)
+    _refuse(path, "input_len", (inputs < 1) | (inputs > LONGEST), inputs, f"give 1 to {LONGEST} tokens")
+    _refuse(path, "output_len", (outputs < 0) | (outputs > LONGEST), outputs, f"give 0 to {LONGEST} tokens")
+    _refuse(path, "prefix_len", (prefix < 0) | (prefix > inputs), prefix, "give at most input_len, which includes it")
+    if group.max() > n:  # the clock keeps an entry per group number: number the groups from 0
+        distinct, place = np.unique(group, return_inverse=True)
+        group = (place - int((distinct < 0).sum())).astype(np.int32)
+    arrival = (arrival_s * 1e6).astype(np.int64)
+    deadline = np.zeros(n, np.int64)
+    if "timeout_s" in columns:
+        given = columns["timeout_s"]
+        limited = given != EMPTY
+        wrong = limited & ~((given >= 1e-6) & (given <= LATEST_S))
+        _refuse(path, "timeout_s", wrong, given, f"give seconds from 1e-6 to {LATEST_S:g}, or nothing")
+        deadline[limited] = arrival[limited] + (given[limited] * 1e6).astype(np.int64)
+    number = columns.get("row", np.arange(n, dtype=np.int64))
+    requests = Requests(
+        arrival_us=arrival,
+        stage=np.zeros(n, np.int32),
+        input_len=inputs,
+        output_len=outputs,
+        prompt=np.full(n, -1, np.int32),
+        group=np.where(prefix > 0, group, -1).astype(np.int32),
+        shared_len=prefix.astype(np.int32),
+        deadline_us=deadline,
+    )
+    if (arrival[1:] >= arrival[:-1]).all():
+        return requests, number
+    order = np.argsort(arrival, kind="stable")
+    return requests.of(order), number[order]
+
+
+def _columns(path: Path) -> dict[str, np.ndarray]:
+    """The columns of a trace by name, as numpy; an empty timeout_s is EMPTY."""
+    names = header(path)
+    for name in NEEDED:
+        if name not in names:
+            raise InputError(f"{path}:1: the column {name} is missing: the header names {','.join(names)[:100]!r}")
+    _check_names(path, names)
+    kinds = {"arrival_s": pa.float64(), "timeout_s": pa.float64(), "row": pa.int64()}
+    wanted = {name: kinds.get(name, pa.int32()) for name in TRACE if name in names}
+    return read_columns(path, names, wanted, ("timeout_s",))
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    """Raises InputError for columns that would be ignored by mistake."""
+    if ("prefix_group" in names) != ("prefix_len" in names):
+        raise InputError(f"{path}:1: prefix_group and prefix_len go together: give both columns or neither")
+    for name, near in mistyped(names, TRACE).items():
+        raise InputError(f"{path}:1: the column {name!r} is not read: did you mean {near!r}?")
+
+
+def _refuse(path: Path, name: str, wrong: np.ndarray, values: np.ndarray, remedy: str) -> None:
+    """Raises InputError naming the first line whose value is `wrong`."""
+    if wrong.any():
+        i = int(np.flatnonzero(wrong)[0])
+        raise InputError(f"{path}:{line_of(path, i + 1)}: {name} is {values[i]:g}: {remedy}")

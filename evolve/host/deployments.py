@@ -1,0 +1,78 @@
+"""The deployments that Go is emitted for: those of experiments, those named by model and GPU, and all of the host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.common.errors import InputError
+from simulator.serving.bundled import hardware_table, model_table
+from simulator.serving.deployment import sampling_of
+from simulator.serving.experiment import Experiment
+from simulator.serving.known import (
+    KnownDeployment,
+    gpu_names,
+    known_model,
+    measured_deployments,
+    model_names,
+    named_deployment,
+)
+from translate_go import Deployment
+from translate_go.generic.known import Host, KnownGpu, KnownModel, host_config
+
+
+def of_experiment(experiment: Experiment) -> Deployment:
+    """The deployment of an experiment."""
+    engine = experiment.engine
+    return Deployment(
+        experiment.id, experiment.facts, experiment.model, experiment.hardware,
+        engine.version or "", engine.long_prefill_token_threshold,
+        model_names=model_names(experiment.model),
+        gpu_names=gpu_names(experiment.hardware),
+    )  # fmt: skip
+
+
+def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment:
+    """A known model on a known GPU with the engine's defaults. Raises InputError for an unknown name."""
+    return of_known(named_deployment(model, hardware, tp, option))
+
+
+def of_known(known: KnownDeployment) -> Deployment:
+    """A known deployment with every name of its model and GPU."""
+    models, gpus = model_names(known.model), gpu_names(known.hardware)
+    return Deployment(known.name, known.facts, known.model, known.hardware, model_names=models, gpu_names=gpus)
+
+
+def of_text(text: str) -> Deployment:
+    """The deployment that `MODEL,HARDWARE` or `MODEL,HARDWARE,TP` names. Raises InputError for anything else."""
+    parts = [part.strip() for part in text.split(",")]
+    tp = parts[2] if len(parts) == 3 else "1"
+    if len(parts) not in (2, 3) or not all(parts) or not (tp.isascii() and tp.isdigit() and int(tp) > 0):
+        raise InputError(f"--deployment {text}: is not MODEL,HARDWARE[,TP]: for example llama-2-7b,H100-SXM-80GB,1")
+    return of_names(parts[0], parts[1], int(tp), f"--deployment {text}")
+
+
+def known_host() -> Host:
+    """The shipped GPUs and models by all their names."""
+    gpus = {str(entry["name"]): entry for entry in hardware_table().values()}
+    models = {str(entry["id"]): entry for entry in model_table().values()}
+    return Host(
+        tuple(
+            KnownGpu((name, *gpu.get("aliases", ())), float(gpu["link_gb_per_s"]), gpu.get("kernels") or "")
+            for name, gpu in gpus.items()
+        ),
+        tuple(
+            KnownModel((name, *model.get("aliases", ())), sampling_of(known_model(name, name), name))
+            for name, model in models.items()
+        ),
+    )
+
+
+def host_deployments() -> list[Deployment]:
+    """Every shipped model on one to eight of every GPU with measured kernels, with what the host knows of it, by the
+    host's names."""
+    deployments = []
+    for deployment in map(of_known, measured_deployments()):
+        model, gpu, tp = deployment.model, deployment.host_gpu, deployment.tp
+        config = host_config(known_model(model, model), hardware_table()[deployment.hardware], model, gpu, tp)
+        deployments.append(replace(deployment, name=f"{model}/{gpu}/tp{tp}", config=config))
+    return deployments

@@ -1,0 +1,287 @@
+"""What is exchanged with the host: traces as TraceV2, in and out, and results as JSON that its `calibrate` reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+import numpy as np
+
+from evaluator.host_summary import aggregate
+from evolve.calibrate.coefficients import has_coefficients
+from evolve.host.cases import ALPHA, Case, engine_of, limits_from, read_case
+from evolve.host.simulate import check_output, mean_gap, save
+from evolve.host.work import Names, Work, bound_to
+from evolve.output.files import digest_of
+from evolve.output.terminal import command
+from evolve.run.program import Source
+from simulator.clock.replay import Replay, replay_bound
+from simulator.clock.run import NeverEnds
+from simulator.common.errors import InputError, unwritable
+from simulator.serving.experiment import Experiment
+from simulator.serving.limits import HOST_ENGINE
+from simulator.serving.load import Limits, Load
+from simulator.serving.traces.tracev2 import (
+    INCOMPLETE,
+    NEVER,
+    OK,
+    TIMEOUT,
+    Recording,
+    read_recording,
+    with_one_prefix,
+    write_data,
+)
+from simulator.serving.traces.tracev2_header import CASE, Header, Server, header_text, read_header
+from translate_go.guide.command import HORIZON_US, longest
+from translate_go.naming import DEFAULT
+from translate_go.target import TARGETS, THRESHOLD
+
+HEADER, DATA = "header.yaml", "trace.csv"
+RESULTS = "host-results.json"  # that the host writes
+BUILT_IN = "trained-physics"  # the host's own backend whose form seeds/trained_physics.py has
+EXPORT = "--out"
+_FLAGS = TARGETS["blis-4"].flags
+# the host's flags for the settings of a case, in their order
+FLAGS = (_FLAGS["kv_blocks"], _FLAGS["block_size"], _FLAGS["max_num_seqs"], _FLAGS["max_num_batched_tokens"], THRESHOLD,
+         _FLAGS["max_model_len"])  # fmt: skip
+
+
+def of_tracev2(
+    header_path: Path, data_path: Path, case_path: Path | None, source: Source | None,
+    model: str | None, hardware: str | None, tp: int | None,
+) -> Work:  # fmt: skip
+    """A trace in TraceV2, timed by a program or by a case's backend.
+
+    The limits are those of the case, else those that the header gives, else the host's defaults; the model and the
+    tensor parallelism are the header's unless given. Raises InputError for anything wrong with the files, and for a
+    program that reads deployment fields without a GPU or a model to take them from.
+    """
+    header = read_header(header_path)
+    case = read_case(case_path, _limits(header.server)) if case_path else _case_of(header.server)
+    if source is None and case_path is None:
+        raise InputError("--tracev2 names no times: give --program, or a --case with step_linear_kv")
+    served = model or header.server.model
+    if hardware and not served:
+        raise InputError(f"{header_path}: names no model: give --model")
+    names = Names(served, hardware, tp or header.server.tensor_parallel or 1) if served and hardware else None
+    missing = "--hardware" if served else "--model, --hardware and --tp"
+    bound, warnings = bound_to(case, case_path or header_path, source, names, f"give {missing}")
+    trace = read_recording(header_path, data_path)
+    files = (header_path, data_path, *([case_path] if case_path else []))
+    return Work(
+        load=Load(trace.requests, case.limits),
+        bound=bound,
+        number=trace.number,
+        data=digest_of(*files),
+        seeds=(),
+        where=str(data_path),
+        files=files,
+        warnings=(*header.notes, *([] if case_path else [_assumed(header_path, header.server)]), *warnings),
+    )
+
+
+def _limits(server: Server) -> dict[str, int]:
+    """The engine settings of a case that the header gives, else the host's defaults."""
+    return {**HOST_ENGINE, **_given(server)}
+
+
+def _given(server: Server) -> dict[str, int]:
+    """The engine settings of a case that the header gives."""
+    settings = {
+        "block_size": server.block_size,
+        "max_num_seqs": server.max_num_seqs,
+        "max_model_len": server.max_model_len,
+    }
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def _assumed(header: Path, server: Server) -> str:
+    """Which engine settings are the host's defaults for want of others, and how to give others."""
+    assumed = {key: value for key, value in HOST_ENGINE.items() if key not in _given(server)}
+    settings = ", ".join(f"{key}={value}" for key, value in assumed.items())
+    beside = header.with_name(CASE)
+    remedy = f"--case FILE gives others, with {json.dumps({'engine': assumed})} in the file"
+    if beside.exists():
+        remedy = f"--case {beside} gives those that the trace was exported with"
+    return f"{header}: lacks engine settings, so these are the host's defaults: {settings} (0: no limit): {remedy}"
+
+
+def _case_of(server: Server) -> Case:
+    return Case(limits_from(_limits(server)), dict.fromkeys(ALPHA, 0.0), None)
+
+
+def as_tracev2(work: Work, experiment: Experiment) -> Work:
+    """The work with its requests as TraceV2 can hold them, and its limits as the host can: what is exported is what is
+    simulated. A warning says what that does to the prefix cache and to the mean TTFT."""
+    requests = work.load.requests
+    if not work.load.limits.caching:  # then prompts that are alike are as if they were not
+        none = np.full(len(requests), -1, np.int32)
+        requests = replace(requests, prompt=none, group=none, chains=None)
+    held, lost = with_one_prefix(requests)
+    exported = replace(work, load=Load(held, limits_from(engine_of(work.load.limits))))
+    if not lost:
+        return exported
+    (hits, ttft_ms), (hits_left, ttft_ms_left) = (_cached(each) for each in (work, exported))
+    text = (
+        f"{experiment.id}: TraceV2 holds one prefix a request: {hits_left:.1f} % of the prompts' KV blocks are cached "
+        f"instead of {hits:.1f} %, and the mean TTFT is {ttft_ms_left:.1f} ms instead of {ttft_ms:.1f}"
+    )
+    return replace(exported, warnings=(*work.warnings, text))
+
+
+def _cached(work: Work) -> tuple[float, float]:
+    """(percent of the KV blocks of prompts that are found in the cache, mean TTFT in ms), by the host's own count."""
+    try:
+        figures = aggregate(replay_bound(work.load, work.bound, account=True))
+    except NeverEnds:
+        return math.nan, math.nan
+    hits, ttft_ms = figures["cache_hit_rate"], figures["ttft_mean_ms"]
+    assert isinstance(hits, float) and isinstance(ttft_ms, float)
+    return 100.0 * hits, ttft_ms
+
+
+def header_of(experiment: Experiment, limits: Limits) -> Header:
+    """The header of a trace of the experiment."""
+    engine = experiment.engine
+    server = Server(
+        type=engine.name,
+        model=experiment.model,
+        tensor_parallel=engine.tensor_parallel,
+        max_num_seqs=limits.max_seqs,
+        block_size=limits.block,
+        gpu_memory_utilization=engine.gpu_memory_utilization,
+        max_model_len=limits.max_model_len or None,
+    )
+    return Header("generated", 0, server)
+
+
+@dataclass(frozen=True)
+class TraceFolder:
+    """The simulated requests as TraceV2, HEADER and DATA in a folder, and the engine's limits as a case; and what
+    replays them in the host."""
+
+    path: Path
+    header: Header
+    hardware: str  # as the host calls it
+    backend: str  # that the host's command line selects
+
+    def check(self, inputs: tuple[Path, ...]) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise InputError(f"{self.path}: is a file: with --export, --out names a folder") from None
+        except OSError as e:
+            raise unwritable(self.path, e, f"choose another {EXPORT}") from None
+        for name in self.files:
+            check_output(self.path / name, inputs, EXPORT)
+
+    def write(self, replay: Replay, number: np.ndarray) -> None:
+        case = json.dumps({"engine": engine_of(replay.load.limits)}, indent=1) + "\n"
+        trace = recording_of(replay, number, self.header)
+
+        contents: tuple[tuple[str, str | Callable[[TextIO], None]], ...]
+        contents = ((HEADER, header_text(self.header)), (DATA, partial(write_data, trace)), (CASE, case))
+        for name, content in contents:
+            save(self.path / name, EXPORT, partial(_write, content))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of its files."""
+        return HEADER, DATA, CASE
+
+    def ingest_command(self, experiment: Experiment, limits: Limits) -> str:
+        """The command line that makes an experiment of the trace again, with the settings that a header cannot hold."""
+        held = asdict(self.header.server)
+        engine = experiment.engine
+        features = {
+            "chunked_prefill": engine.chunked_prefill,
+            "prefix_caching": limits.caching,
+            "kv_cpu_offload": engine.kv_cpu_offload,
+        }
+        settings: dict[str, object] = {key: value for key, value in engine_of(limits).items() if key not in held}
+        settings |= {name: str(on).lower() for name, on in features.items()}
+        return command(
+            "ingest", "--tracev2", self.path / HEADER, self.path / DATA, "--out", self.path / "ingested", "--hardware",
+            experiment.hardware, *(word for key, value in settings.items() for word in ("--engine", f"{key}={value}")),
+        )  # fmt: skip
+
+    def host_command(self, limits: Limits, duration_s: float) -> str:
+        """The host's command line that replays the trace under these limits, for whole days: at least twice as long as
+        the simulation took."""
+        limits = replace(limits, max_model_len=longest(limits.max_model_len, limits.blocks, limits.block))
+        settings = zip(FLAGS, engine_of(limits).values(), strict=True)
+        server = self.header.server
+        horizon = HORIZON_US * max(math.ceil(2e6 * duration_s / HORIZON_US), 1)
+        return shlex.join([
+            "blis", "replay", "--trace-header", str(self.path / HEADER), "--trace-data", str(self.path / DATA),
+            "--results-path", str(self.path / RESULTS), "--model", str(server.model), "--hardware", self.hardware,
+            "--tp", str(server.tensor_parallel), "--latency-model", self.backend, "--horizon", str(horizon),
+            "--cache-signal-delay", "0", "--snapshot-refresh-interval", "0",
+            *(text for flag, value in settings if value for text in (flag, str(value))),
+        ])  # fmt: skip
+
+
+def backend_of(source: Source) -> str:
+    """The host's name of the backend that has the program's times: its own, of this form, or the emitted one."""
+    return BUILT_IN if has_coefficients(source.complete) else DEFAULT.registered
+
+
+def _write(content: str | Callable[[TextIO], None], file: BinaryIO) -> None:
+    """Write a text, or what a function writes, as UTF-8."""
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    if isinstance(content, str):
+        text.write(content)
+    else:
+        content(text)
+    text.detach()
+
+
+def recording_of(replay: Replay, number: np.ndarray, header: Header) -> Recording:
+    """The replayed requests with their results, as the host records its own: the last chunk comes with the last token,
+    before the completion time."""
+    r, done = replay.requests, replay.completed
+    first = np.where(done, r.arrival_us + replay.ttft_us, NEVER)
+    later = replay.decode_us + replay.token_us * np.maximum(r.output_len - 1, 0)
+    left = replay.load.accepted & (r.deadline_us > 0)
+    status = np.where(done, OK, np.where(left, TIMEOUT, INCOMPLETE))
+    return Recording(header, number, r, status, first, np.where(done, first + later, NEVER), np.full(len(r), True))
+
+
+@dataclass(frozen=True)
+class ResultsFile:
+    """The completed requests as a JSON list, an object each with request_id, ttft_us, e2e_us, input_tokens,
+    output_tokens and, unless it is 0, itl_mean_us. Times are the server's."""
+
+    path: Path
+
+    def check(self, inputs: tuple[Path, ...]) -> None:
+        check_output(self.path, inputs, "--results", ".json")
+
+    def write(self, replay: Replay, number: np.ndarray) -> None:
+        def lines(file: TextIO) -> None:
+            for i, text in enumerate(_results(replay, number)):
+                file.write(f"{',' if i else '['}\n{text}")
+            file.write("\n]\n" if replay.completed.any() else "[]\n")
+
+        save(self.path, "--results", partial(_write, lines))
+
+
+def _results(replay: Replay, number: np.ndarray) -> Iterator[str]:
+    rows = np.flatnonzero(replay.completed)
+    rows = rows[np.argsort(number[rows], kind="stable")]
+    names = ("request_id", "ttft_us", "e2e_us", "input_tokens", "output_tokens", "itl_mean_us")
+    r = replay.requests
+    columns = (number[rows], replay.ttft_us[rows], replay.e2e_us[rows], r.input_len[rows], r.output_len[rows],
+               mean_gap(replay, rows))  # fmt: skip
+    for values in zip(*(column.tolist() for column in columns), strict=True):
+        row = dict(zip(names, values, strict=True))
+        if not row["itl_mean_us"]:
+            del row["itl_mean_us"]
+        yield json.dumps(row)

@@ -1,0 +1,152 @@
+"""What each proposer, an operator or a language model, contributed to a run, and at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from archive.archive import Archive
+from archive.champion import champion
+from archive.population import proposers
+from archive.proposal import MODEL, Outcome, ancestors
+from evaluator.committee import final_champion
+from evolve.output.printing import show
+from evolve.output.table import Table, number
+from evolve.output.terms import legend
+from evolve.run.config import Config
+from evolve.run.folder import Run, empty_archive
+from evolve.search.llm import ledger
+from evolve.search.llm.calls import proposes, role
+from simulator.common.json import JsonObject
+
+COUNTS = ("proposals", "fitted", "scored", "members", "front", "champions", "ancestors")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the requests to a language model cost."""
+
+    tokens: int  # in and out, without answers from a cache
+    usd: float
+    possibly_usd: float = 0.0  # the most that requests may have cost which have no answer
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a proposer contributed to a run. A proposal of two operators counts for both."""
+
+    proposals: int = 0
+    fitted: int = 0  # reached fitting
+    scored: int = 0
+    members: int = 0  # in the archive now
+    front: int = 0  # on its Pareto front now
+    champions: int = 0  # were the champion when they were scored
+    ancestors: int = 0  # of the champion, itself included
+    cost: Cost | None = None  # None for an operator
+
+    @property
+    def usd_per_fitted(self) -> float | None:
+        """USD for each candidate that was fitted; None if there is none, or for an operator."""
+        return self.cost.usd / self.fitted if self.cost and self.fitted else None
+
+    def to_json(self) -> JsonObject:
+        """The contribution as `evolve archive --by proposer --json` prints it."""
+        cost = asdict(self.cost) if self.cost else {"tokens": None, "usd": None, "possibly_usd": None}
+        return {**{name: getattr(self, name) for name in COUNTS}, **cost, "usd_per_fitted": self.usd_per_fitted}
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The contributions of all proposers to a run, those with the most fitted candidates first."""
+
+    run: Run
+    champion: int | None  # its proposal number
+    proposers: dict[str, Contribution]
+
+    def to_json(self) -> JsonObject:
+        """The attribution as `evolve archive --by proposer --json` prints it."""
+        return {
+            "engine": self.run.about.engine,
+            "data": self.run.about.data,
+            "seeds": self.run.config.score.arrival_seeds,
+            "run": str(self.run.path),
+            "champion": self.champion,
+            "proposers": {name: contribution.to_json() for name, contribution in self.proposers.items()},
+        }
+
+
+def attribution(run: Run) -> Attribution:
+    """Who proposed what in a run, rebuilt from its journal."""
+    outcomes = run.outcomes()
+    archive, leaders = _leaders(run.config, outcomes)
+    members, front = {e.id for e in archive.members()}, {e.id for e in archive.front}
+    best = final_champion(archive.members(), run.config.score.rule)
+    lineage = {best.id, *ancestors([best.id], {e.id: e.parents for e in archive.by_id.values()})} if best else set()
+    counts: dict[str, dict[str, int]] = {}
+    for outcome in outcomes:
+        id = outcome.proposal.id
+        reached = (True, bool(outcome.key), bool(outcome.elite), id in members, id in front, id in leaders,
+                   id in lineage)  # fmt: skip
+        for name in set(proposers(outcome.proposal.operator)):  # one may have acted twice
+            of_name = counts.setdefault(name, dict.fromkeys(COUNTS, 0))
+            for count, yes in zip(COUNTS, reached, strict=True):
+                of_name[count] += yes
+    costs = costs_of(ledger.rows(run.calls()))
+    contributions = {
+        name: Contribution(**counts.get(name, {}), cost=costs.get(name)) for name in dict.fromkeys([*counts, *costs])
+    }
+    by_fitted = sorted(contributions.items(), key=lambda item: (-item[1].fitted, item[0]))
+    return Attribution(run, best.id if best else None, dict(by_fitted))
+
+
+def _leaders(config: Config, outcomes: Sequence[Outcome]) -> tuple[Archive, set[int]]:
+    """The archive of these outcomes, and the ids of the elites that were its champion when they were scored."""
+    archive, leaders = empty_archive(config), set[int]()
+    for outcome in outcomes:
+        if (
+            outcome.elite
+            and archive.add(outcome.elite)  # only a member can be the champion
+            and champion(archive.members(), config.score.rule) is outcome.elite
+        ):
+            leaders.add(outcome.elite.id)
+    return archive, leaders
+
+
+def costs_of(requests: Sequence[ledger.Row]) -> dict[str, Cost]:
+    """The cost of each model by its proposer's name; of judges and notes apart, as ROLE:MODEL."""
+    costs: dict[str, Cost] = {}
+    for request in requests:
+        purpose = request.call.split("/")[1]
+        name = MODEL + request.model if proposes(purpose) else f"{role(purpose)}:{request.model}"
+        before = costs.get(name, Cost(0, 0.0))
+        paid = 0 if request.outcome == "cached" else (request.tokens_in or 0) + (request.tokens_out or 0)
+        possibly = before.possibly_usd + request.possibly_usd
+        costs[name] = Cost(before.tokens + paid, before.usd + request.usd, possibly)
+    return costs
+
+
+def print_attribution(result: Attribution) -> None:
+    """Print a row per proposer, then the legend."""
+    costs = [proposer.cost for proposer in result.proposers.values() if proposer.cost]
+    possibly = any(cost.possibly_usd for cost in costs)
+    rows = []
+    for name, proposer in result.proposers.items():
+        counts = [str(getattr(proposer, count)) for count in COUNTS]
+        rows.append([name, *counts, *(_cost_cells(proposer, possibly) if costs else [])])
+    title = f"Who found what, {result.run.path}; champion: {result.champion}"
+    heads = "proposer|" + "|".join(f">{name}" for name in COUNTS) + "|>tokens|>USD|>USD a fit" * bool(costs)
+    heads += "|>USD possibly" * possibly
+    more = "members: in the archive now; champions: were champion once scored; ancestors: of the champion; "
+    more += "a proposal of several operators, as add+drop, counts for each of them; polish: of finalists, which are "
+    more += "not fitted again and do not count against the budget"
+    more += "; USD possibly: the most that requests without an answer may have cost on top" * possibly
+    legend("joint error", "worst 3", "transfer error", "front", also=more)
+    show(Table.of(title, heads, rows))
+
+
+def _cost_cells(proposer: Contribution, possibly: bool) -> list[str]:
+    """The cells of a proposer's cost; with that of requests without an answer if `possibly`."""
+    cost = proposer.cost
+    figures = [cost.usd if cost else None, proposer.usd_per_fitted]
+    figures += [cost.possibly_usd if cost else None] if possibly else []
+    return [f"{cost.tokens:,}" if cost else "-", *(number(figure, 4, signed=False) for figure in figures)]

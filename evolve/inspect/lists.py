@@ -1,0 +1,200 @@
+"""What `evolve archive` and `evolve list` print: the programs that a run kept, and what there is to work with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from archive.grid import Grid
+from evolve import __version__
+from evolve.output.files import REMEDY
+from evolve.output.printing import prose, show
+from evolve.output.table import Table, arrival_seeds
+from evolve.output.terminal import command, say
+from evolve.output.terms import legend
+from evolve.run.config_file import bundled_configs
+from evolve.run.folder import REPORT, Run
+from evolve.run.program import method_names, seed_names
+from evolve.run.validations import calls_note, sources_note
+from evolve.summary.result import report_json
+from evolve.summary.run import FRONT_LEGEND, front_table
+from evolve.summary.searched import Searched
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
+from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import OVERLOADED
+from simulator.serving.own_models import own_models
+
+RUNS_LEGEND = "data: what was fitted; errors of runs with unlike data cannot be compared."
+
+
+def archive_json(found: Searched) -> JsonObject:
+    """The archive of a run as JSON values. It depends on the run's seed, data and settings only."""
+    run, archive, best = found.run, found.archive, found.best
+    return {
+        "engine": run.about.engine,
+        "data": run.about.data,
+        "seed": run.config.seed,
+        "seeds": run.config.score.arrival_seeds,
+        "champion": best.id if best else None,
+        "front": [e.to_json() for e in archive.front_by_size()],
+        "grid": [{"cell": list(cell), **e.to_json()} for cell, e in sorted(archive.grid.cells.items())],
+    }
+
+
+def print_archive(found: Searched, grid: bool, pareto: bool) -> None:
+    """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
+    run, archive = found.run, found.archive
+    if pareto:
+        seeds = arrival_seeds(run.config.score.arrival_seeds)
+        terms = "joint error", "worst 3", "transfer error", "sound", "front"
+        legend(*terms, also=FRONT_LEGEND.format(seeds=seeds))
+        show(front_table(archive.front_by_size(), f"Pareto front of {run.path}"))
+    if grid:
+        legend("joint error", "features")
+        show(_grid_table(run, archive.grid))
+    if found.best:
+        prose(f"Champion: proposal {found.best.id}")
+        say(f"  {command('show', f'{run.path}:{found.best.id}')}")
+    prose(f"Held-out figures: {calls_note(run.path)}. {sources_note(run.path)}".rstrip())
+    if old := run.unchecked():
+        note = f"Journal: {old} lines of an older release, which are not protected from damage and not checked."
+        prose(note)
+
+
+def _grid_table(run: Run, grid: Grid) -> Table:
+    columns, names = grid.spans()
+    heads = ["features", *(f">{column} op" for column in columns)]
+    rows = []
+    for y, name in enumerate(names):
+        elites = [grid.cells.get((x, y)) for x in range(len(columns))]
+        rows.append([name, *(f"{e.joint:.2f} ({e.id})" if e else "." for e in elites)])
+    return Table.of(f"Best joint error in percent (id) by operations and features, {run.path}", "|".join(heads), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """A run folder: whether its report is written, and what that says.
+
+    data: hash of the runs that it fits; fitted: how many. champion: its id; joint, e2e, ttft, itl, transfer: its errors
+    in percent by the arrival seeds of the search. usd: spent on language models. None where there is none.
+    """
+
+    run: str
+    done: bool
+    joint: float | None = None
+    champion: int | None = None
+    e2e: float | None = None
+    ttft: float | None = None
+    itl: float | None = None
+    transfer: float | None = None
+    data: str | None = None
+    fitted: int | None = None
+    seed: int | None = None
+    candidates: int | None = None
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Runs below a folder, what the project ships (models and hardware with aliases), and the user's own models.
+
+    overloaded: those of the experiments that are only predicted, because the engine could not keep up.
+    """
+
+    runs: tuple[RunState, ...]
+    programs: tuple[str, ...]
+    methods: tuple[str, ...]
+    configs: tuple[str, ...]
+    experiments: tuple[str, ...]
+    overloaded: tuple[str, ...]
+    models: Mapping[str, tuple[str, ...]]
+    own_models: tuple[str, ...]
+    hardware: Mapping[str, tuple[str, ...]]
+
+    def to_json(self) -> JsonObject:
+        return {"engine": __version__, "data": data_hash(bundled_experiments()), "seeds": [], **asdict(self)}
+
+
+def inventory(folder: Path) -> Inventory:
+    """The runs below `folder` with the shipped programs, configurations, experiments, models and GPUs."""
+    paths = sorted(p.parent for p in [*folder.glob("*/run.json"), *folder.glob("*/seed-*/run.json")])
+    return Inventory(
+        runs=tuple(map(_run_state, paths)),
+        programs=tuple(seed_names()),
+        methods=tuple(method_names()),
+        configs=tuple(bundled_configs()),
+        experiments=tuple(e.id for e in bundled_experiments()),
+        overloaded=tuple(e.id for e in bundled_experiments() if e.quality == OVERLOADED),
+        models={str(e["id"]): tuple(e["aliases"]) for e in model_table().values()},
+        own_models=tuple(own_models()),
+        hardware={str(e["name"]): tuple(e["aliases"]) for e in hardware_table().values()},
+    )
+
+
+def _run_state(path: Path) -> RunState:
+    report = path / REPORT
+    if not report.exists():
+        return RunState(str(path), False)
+    raw = report_json(report)
+    try:
+        best = raw["champion"]
+        errors = {name: best[name] for name in ("joint", "e2e", "ttft", "itl", "transfer")} if best else {}
+        return RunState(
+            str(path),
+            True,
+            **errors,
+            champion=best["id"] if best else None,
+            data=raw["data"],
+            fitted=len(raw["fitted"]),
+            seed=raw["seed"],
+            candidates=raw["candidates"],
+            usd=raw["llm"]["usd"] if raw.get("llm") else None,
+        )
+    except (KeyError, TypeError):
+        raise InputError(f"{report}: is damaged: {REMEDY}") from None
+
+
+def _runs_table(runs: Sequence[RunState]) -> Table:
+    """A row for each run that is done."""
+    paid = any(run.usd is not None for run in runs)
+    rows = []
+    for run in runs:
+        errors = (run.e2e, run.ttft, run.itl, run.joint, run.transfer)
+        cells = ["-" if error is None else f"{error:.2f}" for error in errors]
+        usd = ["-" if run.usd is None else f"{run.usd:.2f}"] * paid
+        champion = "none scored" if run.champion is None else f"{run.champion}"
+        known = run.run, f"{run.data}"[:6], f"{run.fitted}", f"{run.seed}", f"{run.candidates}", champion
+        rows.append([*known, *cells, *usd])
+    heads = "run|data|>fitted|>seed|>candidates|>champion|>E2E|>TTFT|>ITL|>joint|>transfer" + "|>USD" * paid
+    title = "Runs, and the errors of their champions in percent by the arrival seeds of the search"
+    return Table.of(title, heads, rows)
+
+
+def print_inventory(inventory: Inventory) -> None:
+    """The runs, then the shipped names."""
+    done = [run for run in inventory.runs if run.done]
+    if done:
+        legend("joint error", "transfer error", also=RUNS_LEGEND)
+        show(_runs_table(done))
+    else:
+        say("Runs", "bold", end="")
+        say("" if inventory.runs else ": none yet; `evolve run` makes one")
+    for run in inventory.runs:
+        if not run.done:
+            prose(f"  {run.run}: unfinished, to be continued with")
+            say(f"    {command('resume', run.run)}")
+    lists = {"Programs": inventory.programs, "Methods": inventory.methods, "Configurations": inventory.configs,
+             "Experiments": inventory.experiments,
+             "Of these overloaded, so never fitted": inventory.overloaded}  # fmt: skip
+    if inventory.own_models:
+        lists["Models of your own"] = inventory.own_models
+    for title, names in lists.items():
+        say(title, "bold")
+        prose(f"  {', '.join(names)}")
+    for title, aliases_of in (("Models", inventory.models), ("Hardware", inventory.hardware)):
+        say(title, "bold")
+        for name, aliases in aliases_of.items():
+            prose(f"  {name}" + (f" ({', '.join(aliases)})" if aliases else ""))

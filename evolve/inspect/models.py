@@ -1,0 +1,203 @@
+"""`evolve model`: models of the user's own, kept by name, and what a known model's config.json says."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evolve import __version__
+from evolve.output.files import write_json
+from evolve.output.printing import prose
+from simulator.common.documents import read_json
+from simulator.common.errors import InputError, nearest, reason, unreadable, unwritable
+from simulator.common.json import JsonObject
+from simulator.model.architecture import Architecture, architecture
+from simulator.model.omissions import affecting, omissions
+from simulator.serving.bundled import known_models, model_table
+from simulator.serving.deployment import deployment_facts
+from simulator.serving.experiment import Engine
+from simulator.serving.keys import FREE
+from simulator.serving.known import GPU, HUGGING_FACE, known_gpu, known_model, model_names, read_config
+from simulator.serving.own_models import VARIABLE, file_of, folder, forget, own_models, own_names
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+# Without commas and blanks, so that an id can be an item of a list and of MODEL,HARDWARE,TP.
+IDENT = re.compile(r"[A-Za-z0-9][\w.+-]*(/[\w.+-]+)?", re.ASCII)
+LONGEST_IDENT = 100  # characters: it becomes the name of a file
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model by name. `path`: the file that keeps it, None if it is shipped.
+
+    `generation_config`: sampling defaults that the engine applies, None if unknown. warnings: what the model has and
+    no field counts.
+    """
+
+    ident: str
+    path: Path | None
+    architecture: Architecture
+    config: Mapping[str, Any]
+    generation_config: Mapping[str, Any] | None
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": None,
+            "seeds": [],
+            "id": self.ident,
+            "file": str(self.path) if self.path else None,
+            "config": dict(self.config),
+            "generation_config": None if self.generation_config is None else dict(self.generation_config),
+            "warnings": list(self.warnings),
+        }
+
+
+def add(source: str, ident: str | None, generation: Path | None, replace: bool) -> Model:
+    """Keep the model of a config.json, or of a folder with one, under a name; sampling defaults from `generation`.
+
+    Without `ident` the name is that of the file, or of the folder of a config.json. Without `generation` it is the
+    generation_config.json next to it, if there is one. Raises InputError for a config that is not that of a model, and
+    for a name that is taken.
+    """
+    path = Path(source) / CONFIG if Path(source).is_dir() else Path(source)
+    if Path(source).is_dir() and not path.exists():
+        raise InputError(f"{source}: the folder has no {CONFIG}: give a model's {CONFIG}, or a folder with one")
+    config = _written(read_config(path))
+    name = ident or (path.resolve().parent.name if path.name == CONFIG else path.stem)
+    if not IDENT.fullmatch(name) or len(name) > LONGEST_IDENT:
+        problem = "is not a name of letters, digits, . _ + - and at most one slash"
+        raise InputError(f"--id {name[:LONGEST_IDENT]}: {problem}: give one, as --id my-model")
+    if name in model_table():
+        raise InputError(f"--id {name}: is a shipped model: give another --id")
+    others = (other for other in (*model_table(), *own_names()) if other != name)
+    if alike := next((other for other in others if other.lower() == name.lower()), None):
+        text = f"is {alike} in other letters, which the host does not tell apart"
+        raise InputError(f"--id {name}: {text}: give another --id")
+    if file_of(name).exists() and not replace:
+        raise InputError(f"--id {name}: is kept already in {file_of(name)}: give another --id, or --replace")
+    beside = path.parent / GENERATION
+    if generation is None and beside.is_file() and "generation_config" not in config:
+        generation = beside
+    entry: JsonObject = {"id": name, "config": config}
+    if generation is not None:
+        entry["generation_config"] = _sampling(generation)
+    elif isinstance(given := config.get("generation_config"), dict):
+        entry["generation_config"] = given
+    terms = {**config, "generation_config": entry.get("generation_config") or {}}
+    # Any deployment reads every key; this one needs neither room in memory nor a known longest sequence.
+    deployment_facts(terms, known_gpu(GPU, GPU), Engine(max_model_len=1, total_kv_blocks=1), str(path))
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+        write_json(file_of(name), entry)
+    except OSError as e:
+        raise unwritable(folder(), e, f"set {VARIABLE} to another folder") from None
+    forget()
+    return show(name)
+
+
+def _written(value: Any) -> Any:
+    """A JSON value with NaN and Infinity, which Python writes but JSON does not know, as texts."""
+    match value:
+        case dict():
+            return {key: _written(item) for key, item in value.items()}
+        case list():
+            return [_written(item) for item in value]
+        case float() if not math.isfinite(value):
+            return str(value)
+        case _:
+            return value
+
+
+def _sampling(path: Path) -> JsonObject:
+    try:
+        raw = read_json(path, f"give the model's {GENERATION}")
+    except OSError as e:
+        raise unreadable(path, e, f"give the model's {GENERATION}") from None
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: is not a JSON object: give the model's {GENERATION}")
+    sampling: JsonObject = _written(raw)
+    return sampling
+
+
+def remove(ident: str) -> Path:
+    """Remove a model of the user's own, and return the file that kept it. Raises InputError if there is none."""
+    path = file_of(ident)
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        if ident in model_table():
+            raise InputError(f"{ident}: is a shipped model: only your own can be removed") from None
+        raise InputError(f"{ident}: is not a model of your own: `evolve model list` names them") from None
+    except OSError as e:
+        raise InputError(f"{path}: cannot be removed ({reason(e)}): check the folder's permissions") from None
+    forget()
+    return path
+
+
+def show(ident: str) -> Model:
+    """A known model. Raises InputError for an unknown name."""
+    models = known_models()
+    if ident not in models:
+        raise InputError(f"{ident}: is not a known model: {nearest(ident, sorted(models))}")
+    entry, config = models[ident], known_model(ident, ident)
+    read = architecture(config, ident)
+    return Model(
+        ident=str(entry["id"]),
+        path=file_of(ident) if ident in own_models() else None,
+        architecture=read,
+        config=entry["config"],
+        generation_config=entry.get("generation_config"),
+        warnings=tuple(o.text for o in affecting(omissions(config, ident, FREE), read.longest or math.inf)),
+    )
+
+
+def print_model(model: Model) -> None:
+    """What determines cost and memory, a line each."""
+    a = model.architecture
+    prose(f"{model.ident}: {model.path or 'shipped'}")
+    dense = a.layers - a.moe_layers
+    lines = [
+        f"{a.layers} layers of {a.hidden}, {a.heads} heads and {a.kv_heads} KV heads of {a.head_dim}",
+        f"{dense} dense layers of {a.ffn}" if dense else "",
+        f"{a.moe_layers} layers of {a.experts} experts of {a.moe_ffn}, {a.active} active" if a.moe_layers else "",
+        f"vocabulary {a.vocab}, at most {a.longest} tokens" if a.longest else f"vocabulary {a.vocab}",
+        f"weights of {a.weight_bits} bits" + (", fp8" if a.is_fp8 else ""),
+        f"sampling {_sampled(model.generation_config)}" if model.generation_config is not None else
+        "sampling unknown: taken as without top_p, top_k and repetition penalty: --generation-config FILE --replace",
+        _named_in_go(model.ident) if model.path else "",
+    ]  # fmt: skip
+    for line in filter(None, lines):
+        prose(f"  {line}")
+    for text in model.warnings:
+        prose(f"  note: {text}")
+
+
+def _named_in_go(ident: str) -> str:
+    """Under which names emitted Go knows a model of the user's own: the host calls a model as Hugging Face does."""
+    if others := model_names(ident):
+        return f"in emitted Go also {', '.join(others)}, as its config.json says"
+    if HUGGING_FACE.fullmatch(ident):
+        return ""
+    name = f"in emitted Go {ident} alone: if the host calls it by its Hugging Face name, keep it under that"
+    return f"{name}, --id ORGANISATION/{ident}"
+
+
+def _sampled(terms: Mapping[str, Any]) -> str:
+    """Sampling defaults in words."""
+    return ", ".join(f"{name} {json.dumps(value)}" for name, value in terms.items()) or "defaults: none"
+
+
+def print_own() -> None:
+    """The models of the user's own, a line each."""
+    own = own_models()
+    if not own:
+        prose(f"no models of your own in {folder()}: `evolve model add CONFIG.json` keeps one")
+    for ident in own:
+        prose(f"{ident}  {file_of(ident)}")

@@ -1,0 +1,260 @@
+"""`evolve show`: a program's text, size, constants, dot products, and what it reached where it was fitted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from archive.proposal import Proposal
+from evolve import __version__
+from evolve.calibrate.certainty import certainty_cells, hard_to_tell_apart
+from evolve.inspect.refusal import reviews_table
+from evolve.output.printing import prose, show
+from evolve.output.table import Table, bias_label, counted, number
+from evolve.output.terminal import say
+from evolve.output.terms import legend
+from evolve.run.program import Source
+from evolve.run.records import ConstantRecord, Record
+from evolve.run.selectors import known_constants
+from simulator.common.json import JsonObject
+from simulator.language import measure
+from simulator.language.affine import Affine, affine, thresholds
+from simulator.language.bounds import (
+    KERNEL_DEVIATION,
+    at_bounds,
+    bounds,
+    clipped_exponents,
+    kernel_factors,
+    outside_bounds,
+)  # fmt: skip
+from simulator.language.infer import infer
+from simulator.language.key import key
+from simulator.language.unparse import spell, unparse
+
+DOUBTFUL = 2.0  # standard deviations from 1 at which `show` doubts a factor of a measured kernel
+# The host's names for its coefficients; those of an output token are numbered after those of the queue.
+_COEFFICIENTS = {"step_time": "beta", "queueing_time": "alpha", "output_token_time": "alpha"}
+LEGEND = (
+    "at a bound: the fitted runs would take it further, or do not show it; a threshold: in conditions alone, so it has "
+    "no error"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownConstant:
+    """A constant with its unit (None: any; `annotated` if the text gives it) and bounds (`high` None: none).
+
+    enters: "affine" or "otherwise". deviations: of a factor of a measured kernel, its distance from 1 in standard
+    deviations of such factors; None for other constants.
+    """
+
+    method: str
+    name: str
+    value: float
+    unit: str | None
+    annotated: bool
+    low: float
+    high: float | None
+    enters: str
+    deviations: float | None
+
+    @property
+    def limits(self) -> str:
+        """The bounds in words."""
+        return f"{self.low:g} to {'inf' if self.high is None else format(self.high, 'g')}"
+
+    @property
+    def outside(self) -> bool:
+        """Whether the value lies outside the bounds."""
+        return self.value < self.low or (self.high is not None and self.value > self.high)
+
+
+@dataclass(frozen=True)
+class Description:
+    """A program, its constants, its methods as dot products, and how well its fit determined each constant, by
+    `method.name` (None if unknown)."""
+
+    source: Source
+    constants: tuple[ShownConstant, ...]
+    products: Mapping[str, Affine]
+    certainty: Mapping[str, ConstantRecord] | None
+
+    @cached_property
+    def thresholds(self) -> frozenset[str]:
+        """The constants that stand in conditions alone, by `method.name`: times jump with them and have no slope."""
+        return frozenset(f"{f.name}.{name}" for f in self.source.complete.functions for name in thresholds(f))
+
+    @property
+    def held(self) -> list[str] | None:
+        """The constants that the last fit left as they were, by `method.name`; None if nothing was fitted."""
+        return None if self.certainty is None else [name for name, c in self.certainty.items() if c.held]
+
+    @property
+    def counts(self) -> str:
+        """The size of the program in words, and its key."""
+        program = self.source.program
+        return (
+            f"{counted(measure.operations(program), 'operation')}, "
+            f"{counted(measure.conditionals(program), 'conditional')}, "
+            f"{counted(len(self.constants), 'constant')}, {counted(len(measure.features(program)), 'feature')}, "
+            f"key {key(self.source.complete)}"
+        )
+
+    def to_json(self) -> JsonObject:
+        program, record = self.source.program, self.source.record
+        certainty = self.certainty
+        return {
+            "engine": __version__,
+            "data": record.data if record else None,
+            "seeds": list(record.seeds) if record else [],
+            "name": self.source.name,
+            "program": unparse(program),
+            "key": key(self.source.complete),
+            "methods": [f.name for f in program.functions],
+            "operations": measure.operations(program),
+            "conditionals": measure.conditionals(program),
+            "complexity": measure.complexity(program),
+            "features": list(measure.features(program)),
+            "constants": [asdict(c) for c in self.constants],
+            "products": {method: _products_json(dots) for method, dots in self.products.items()},
+            "record": record.to_json() if record else None,
+            "certainty": None if certainty is None else {name: asdict(c) for name, c in certainty.items()},
+        }
+
+
+def _products_json(dots: Affine) -> JsonObject:
+    pieces = [
+        {"where": list(piece.taken),
+         "terms": [{"constant": t.constant, "feature": spell(t.feature)} for t in piece.terms]}
+        for piece in dots.pieces
+    ]  # fmt: skip
+    return {"affine": dots.whole, "complete": dots.complete, "pieces": pieces}
+
+
+def describe(source: Source) -> Description:
+    """Everything that `evolve show` shows of a program."""
+    program = source.program
+    limits, deviating = iter(bounds(program)), iter(kernel_factors(program))
+    products = {f.name: affine(f) for f in program.functions}
+    constants = []
+    for f in program.functions:
+        units = infer(f).units
+        for c in f.constants:
+            low, high = next(limits)
+            constants.append(ShownConstant(
+                f.name, c.name, c.value, units[c.name], annotated=c.unit is not None,
+                low=low, high=None if high == math.inf else high,
+                enters="affine" if c.name in products[f.name].linear else "otherwise",
+                deviations=(c.value - 1) / KERNEL_DEVIATION if next(deviating) else None,
+            ))  # fmt: skip
+    return Description(source, tuple(constants), products, known_constants(source.record, source.complete))
+
+
+def print_show(description: Description) -> None:
+    """The text and its size, the constants, the dot products, and the errors of the fit."""
+    program = description.source.program
+    say(unparse(program))
+    prose(f"{description.source.name}: {description.counts}")
+    prose("features: " + ", ".join(measure.features(program)))
+    if description.certainty:
+        legend("standard error", "identified", also=LEGEND)
+    show(_constants_table(description))
+    together = hard_to_tell_apart({name: c.correlated for name, c in (description.certainty or {}).items()})
+    for text in (*at_limits(description), *_doubts(description.constants), *together):
+        prose(f"- {text}")
+    show(_products_table(description.products))
+    record = description.source.record
+    if record is None:
+        prose("No record of what it was fitted on.")
+        if description.source.foreign:
+            prose(f"- {description.source.foreign}", "bold")
+        return
+    show(_errors_table(record))
+    prose(bias_label(map(asdict, record.errors)))
+    for text in record.cautions:
+        prose(f"- {text}", "bold")
+    if record.proposal and record.proposal.call:
+        _print_proposal(record.proposal)
+
+
+def at_limits(description: Description) -> tuple[str, ...]:
+    """A sentence for each constant that is outside its bounds, at one of them, or an exponent that `pow` clips."""
+    program = description.source.program
+    return (*outside_bounds(program), *at_bounds(program, description.held).values(), *clipped_exponents(program))
+
+
+def _constants_table(description: Description) -> Table:
+    certainty = description.certainty or {}
+
+    def cells(c: ShownConstant) -> list[str]:
+        at_bound = " (at the bound)" if c.value in (c.low, c.high) else ""
+        where = " (OUTSIDE)" if c.outside else at_bound
+        unit = (c.unit or "any") + ("" if c.annotated else " (found)")
+        row = [
+            f"{c.method}.{c.name}",
+            f"{c.value:g}",
+            unit,
+            c.limits + where,
+            "linearly" if c.enters == "affine" else "otherwise",
+        ]
+        if not certainty:
+            return row
+        name = f"{c.method}.{c.name}"
+        error, state = certainty_cells(certainty.get(name))
+        return [*row, error, "a threshold" if not error and name in description.thresholds else state]
+
+    heads = "constant|>value|~unit|~bounds|enters" + ("|>standard error|~by the data" if certainty else "")
+    return Table.of("Constants", heads, map(cells, description.constants))
+
+
+def _doubts(constants: Sequence[ShownConstant]) -> list[str]:
+    """A line for each factor of a measured kernel far from 1, where fit and measurement disagree."""
+    return [
+        f"{c.method}.{c.name} = {c.value:g}: {abs(c.deviations):.1f} standard deviations from the measurement (1, give "
+        f"or take {KERNEL_DEVIATION:g}): the kernel is another one here, or the term covers something else too"
+        for c in constants
+        if c.deviations is not None and abs(c.deviations) >= DOUBTFUL
+    ]
+
+
+def _products_table(products: Mapping[str, Affine]) -> Table:
+    """The dot product of each method, on each choice of branches if there are several: coefficients and features."""
+    heads = ["method", "~where", "coefficient", "~constant", "~feature"]
+    rows = list(_product_rows(products))
+    shown = [i for i in range(len(heads)) if any(cells[i] for cells in rows)]
+    filled = ([cells[i] for i in shown] for cells in rows)
+    return Table.of("As dot products: the sum of constant * feature", "|".join(heads[i] for i in shown), filled)
+
+
+def _product_rows(products: Mapping[str, Affine]) -> Iterator[list[str]]:
+    used = {"alpha": 0, "beta": 0}
+    for method, dots in products.items():
+        letter = _COEFFICIENTS.get(method, "")
+        first = last = used.get(letter, 0)
+        for piece in dots.pieces:
+            # the coefficients of every choice of branches are numbered from the same one
+            where, n = " and ".join(piece.taken), first
+            for term in piece.terms:
+                name = f"{letter}[{n}]" if letter and term.constant else ""
+                yield [method, where, name, term.constant or "-", spell(term.feature)]
+                n += term.constant is not None
+                method, where = "", ""  # only the first line of a piece has them
+            last = max(last, n)
+        used[letter] = last
+        if not dots.complete:
+            yield ["", "...", "", "", ""]
+
+
+def _errors_table(record: Record) -> Table:
+    when = f"{record.date}, engine {record.engine}, data {record.data}, arrival seeds {list(record.seeds)}"
+    rows = [(r.experiment, *map(number, (r.e2e, r.ttft, r.itl))) for r in record.errors]
+    return Table.of(f"Fitted on ({when}): errors in percent", "experiment|>E2E|>TTFT|>ITL", rows)
+
+
+def _print_proposal(proposal: Proposal) -> None:
+    """A language model's idea, and the judges' marks."""
+    prose(f"Proposed in call {proposal.call}: {proposal.idea or 'no idea given'}")
+    if proposal.reviews:
+        show(reviews_table(proposal.reviews))

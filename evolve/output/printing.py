@@ -1,0 +1,101 @@
+"""Tables printed in a terminal, as Markdown, and as plain text; and the notes that explain them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from evolve.output.layout import GAP, broken, flowed, parts, width_of
+from evolve.output.table import Table
+from evolve.output.terminal import LAYOUT, say, width
+from simulator.common.text import visible
+
+
+def show(table: Table) -> None:
+    """Print a table in full; where it is wider than the terminal, in lines and parts that have room."""
+    table, room = _visible(table), width()
+    for part in parts(table, room):
+        if part.title:
+            say(broken(part.title, room), "bold")
+        out = Console(width=width_of(part), markup=False, emoji=False, highlight=False)
+        out.print(_drawn(part))
+        if part.caption:
+            say(broken(part.caption, room))
+        say()
+
+
+def fits(table: Table) -> bool:
+    """Whether every line of the table has room."""
+    return width_of(_visible(table)) <= width()
+
+
+def prose(text: str, style: str = "") -> None:
+    """Print sentences in lines that fit the terminal. Ends of lines in the text stay."""
+    say(flowed(visible(text, LAYOUT), width()), style)
+
+
+def note(text: str) -> None:
+    """Print an explanation as a paragraph that fits the terminal."""
+    prose(" ".join(text.split()), "dim")
+
+
+def markdown(table: Table) -> str:
+    """The table as Markdown, without its title. In a bold row the first cell is bold."""
+    lines = [[c.name for c in table.columns], ["---:" if c.right else "---" for c in table.columns], *table.filled()]
+    for line, styled in zip(lines[2:], table.rows, strict=True):
+        if styled.style == "bold":
+            line[0] = f"**{line[0]}**"
+    text = "\n".join("| " + " | ".join(map(_markdown_cell, line)) + " |" for line in lines)
+    return text + (f"\n\n{visible(table.caption)}" if table.caption else "")
+
+
+def _markdown_cell(text: str) -> str:
+    """The text as one cell: a bar, and backslashes in front of it, would be read as the end of the cell."""
+    return re.sub(r"(\\*)\|", r"\1\1\\|", visible(text))
+
+
+def plain(table: Table) -> str:
+    """The table as plain text, columns separated by a space; the title and the caption are lines of their own."""
+    lines = [[visible(cell) for cell in line] for line in ([c.name for c in table.columns], *table.filled())]
+    widths = [max(c.width, *(len(line[i]) for line in lines)) for i, c in enumerate(table.columns)]
+    texts = [visible(table.title)] if table.title else []
+    for line in lines:
+        cells = zip(line, table.columns, widths, strict=True)
+        texts.append(" ".join(cell.rjust(n) if c.right else cell.ljust(n) for cell, c, n in cells).rstrip())
+    return "\n".join([*texts, visible(table.caption)] if table.caption else texts)
+
+
+def _visible(table: Table) -> Table:
+    """The table with hidden characters made visible."""
+    rows = tuple(replace(r, cells=tuple(map(visible, r.cells))) for r in table.rows)
+    columns = tuple(replace(c, name=visible(c.name)) for c in table.columns)
+    return Table(visible(table.title), columns, rows, visible(table.caption))
+
+
+def _drawn(table: Table) -> RichTable:
+    """The table for rich to print. Text is never read as markup."""
+    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+    for c in table.columns:
+        drawn.add_column(Text(c.name), justify="right" if c.right else "left", no_wrap=True)
+    for r in table.rows:
+        drawn.add_row(*map(Text, r.cells), style=r.style or None, end_section=r.ends_section)
+    return drawn
+
+
+def say_once(texts_by_id: Mapping[str, Sequence[str]], most: int | None = None) -> None:
+    """Print each text once, with the ids of the experiments that it is about; of more than `most`, one and how many."""
+    ids_by_text: dict[str, list[str]] = {}
+    for ident, texts in texts_by_id.items():
+        for text in texts:
+            ids_by_text.setdefault(text, []).append(ident)
+    for text, ids in ids_by_text.items():
+        names = "all" if len(ids) == len(texts_by_id) > 1 else ", ".join(ids)
+        if most is not None and most < len(ids) < len(texts_by_id):
+            names = f"{ids[0]} and {len(ids) - 1} more of {len(texts_by_id)}"
+        prose(f"- {text} ({names})", "dim")

@@ -1,0 +1,251 @@
+"""`evolve kernels`: where the time of a step goes on one deployment, operation by operation, from measured kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evaluator.judge.physics import roofline_us
+from evolve import __version__
+from evolve.output.printing import fits, note, prose, show
+from evolve.output.table import Row, Table, row, section
+from simulator.clock.fields import Active, BatchFields
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
+from simulator.common.knots import curve
+from simulator.kernels.curves import Deployed, Operation, kernels
+from simulator.kernels.roofline import LAUNCH_US, NEAREST
+from simulator.kernels.tables import names, tables
+from simulator.language.evaluate import value
+from simulator.language.opcodes import formula
+from simulator.schema import FIELDS
+from simulator.serving.bundled import hardware_table
+from simulator.serving.deployment import deployment_facts
+from simulator.serving.experiment import Engine
+from simulator.serving.facts import Facts, omitted
+from simulator.serving.known import known_gpu, model_config
+
+DECODES = (1, 8, 32, 128)
+PREFILL = 2048  # tokens of an uncached prompt, the engine's default budget of a step
+SHARES_AT = DECODES.index(32)  # the step whose shares and bounds are in the table
+_FIELD = {f.curve: f.name for f in FIELDS.values() if f.curve}
+# The batch field that a curve's value is multiplied by, and the name of the product.
+_QUANTITY = {"decode_per_token": "kv_decode_sum", "prefill_per_pair": "prefill_pairs"}
+_NAME = {"decode_per_token": "decode attention: KV cache", "prefill_per_pair": "prefill attention"}
+# Curves whose bound includes no kernel launch; all others include LAUNCH_US.
+_NO_LAUNCH = frozenset(("elementwise", "decode_per_token", "prefill_per_pair", "sampler"))
+LEGEND = """\
+us: all calls of a step together; 1 to {most}: decodes; prefill: an uncached prompt of {prefill:,} tokens.
+share: at {decodes} decodes. {datasheet}roofline: bytes over bandwidth or FLOPs over peak, whichever is longer, of the
+whole step at once, without all-reduces.
+from: measured (this shape was timed), interpolated (between timed shapes), nearest shape (the efficiency of the closest
+one), datasheet (never timed: bytes over bandwidth, or a launch); then octaves to the closest timed size, 1 being half
+or twice; the sampler's operations are counted, at the speed at which its sort was timed. CPU time is not included."""
+
+DATASHEET = "datasheet: the roofline of one operation at {decodes} decodes, no launches. "
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A batch of decodes with `context` tokens in the KV cache each, or one whole prompt of `prefill` tokens."""
+
+    decodes: int
+    context: int
+    prefill: int
+
+    @property
+    def name(self) -> str:
+        return f"prefill {self.prefill}" if self.prefill else f"{self.decodes} decode{'s' * (self.decodes > 1)}"
+
+    @property
+    def batch(self) -> tuple[Active, ...]:
+        if self.prefill:
+            return (Active(self.prefill, 0, self.prefill),)
+        return (Active(0, self.context, 1),) * self.decodes
+
+
+@dataclass(frozen=True, slots=True)
+class OperationTimes:
+    """An operation: us of all its calls in every step, and the datasheet's bound for them, without launches."""
+
+    operation: Operation
+    us: tuple[float, ...]
+    datasheet_us: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        return _NAME.get(self.operation.curve, self.operation.name)
+
+    def to_json(self, total_us: Sequence[float]) -> JsonObject:
+        o = self.operation
+        return {
+            "name": self.name, "curve": o.curve, "calls": o.calls, "shape": o.shape, "provenance": o.timing.kind,
+            "kernel": o.timing.kernel, "off_grid_octaves": o.timing.off_grid, "us": list(self.us),
+            "share": [us / all_us for us, all_us in zip(self.us, total_us, strict=True)],
+            "datasheet_us": list(self.datasheet_us),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The operations of a deployment over `steps`; roofline_us is the datasheet's bound of each step as a whole."""
+
+    model: str
+    hardware: str
+    tables: str
+    tp: int
+    steps: tuple[Step, ...]
+    rows: tuple[OperationTimes, ...]
+    roofline_us: tuple[float, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def total_us(self) -> tuple[float, ...]:
+        """The time of each step, all operations together."""
+        return tuple(sum(times.us[i] for times in self.rows) for i in range(len(self.steps)))
+
+    def to_json(self) -> JsonObject:
+        about, total = tables(self.tables).about, self.total_us
+        return {
+            "engine": __version__,
+            "model": self.model,
+            "hardware": self.hardware,
+            "tp": self.tp,
+            "tables": {name: about[name] for name in ("gpu", "source", "sha256", "license", "copyright", "changes")},
+            "steps": [
+                {"name": s.name, "decodes": s.decodes, "context": s.context, "prefill_tokens": s.prefill,
+                 "kernels_us": total[i], "roofline_us": self.roofline_us[i]}
+                for i, s in enumerate(self.steps)
+            ],
+            "operations": [times.to_json(total) for times in self.rows],
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def breakdown(model: str, hardware: str, tp: int, context: int) -> Breakdown:
+    """Where the time of five steps goes: four numbers of decodes at `context` tokens each, and an uncached prompt.
+
+    `model` is a shipped name, a config.json or its folder. Raises InputError for an unknown model or GPU, a GPU without
+    measured kernels, and a `tp` that does not divide the model or leaves it no room.
+    """
+    config, gpu = model_config(model), known_gpu(hardware, f"--hardware {hardware}")
+    if gpu.get("kernels") is None:
+        raise InputError(f"--hardware {hardware}: has no measured kernels: choose one of {', '.join(_measured())}")
+    engine = Engine(tensor_parallel=tp, max_model_len=context + PREFILL)  # a config.json may not give a length
+    facts = deployment_facts(config, gpu, engine, f"MODEL {model} --tp {tp}")
+    steps = (*(Step(n, context, 0) for n in DECODES), Step(0, 0, PREFILL))
+    deployed = facts.deployed
+    assert deployed is not None
+    rows = tuple(_row(o, steps, facts) for o in kernels(deployed).operations)
+    bounds = tuple(roofline_us(step.batch, facts) for step in steps)
+    notes = (*_notes(steps, facts, "generation_config" in config), *_too_fast(steps, rows))
+    return Breakdown(model, str(gpu["name"]), deployed.gpu.tables, tp, steps, rows, bounds, notes)
+
+
+def _measured() -> list[str]:
+    """The GPUs that have measured kernels, by their names in the hardware table."""
+    return sorted({str(e["name"]) for e in hardware_table().values() if e.get("kernels") in names()})
+
+
+def _row(operation: Operation, steps: tuple[Step, ...], facts: Facts) -> OperationTimes:
+    timing, name = operation.timing, operation.curve
+    launch = 0.0 if name in _NO_LAUNCH else LAUNCH_US
+    us, bound = [], []
+    for step in steps:
+        fields = BatchFields(step.batch, facts)
+        at = value(formula(_FIELD[name]), {}, fields)
+        times = operation.calls * (fields["b", _QUANTITY[name]] if name in _QUANTITY else 1.0)
+        us.append(times * _at(timing.us, at))
+        bound.append(times * max(_at(timing.bound_us, at) - launch, 0.0))
+    return OperationTimes(operation, tuple(us), tuple(bound))
+
+
+def _at(knots: np.ndarray, x: float) -> float:
+    return float(curve(np.concatenate([[float(len(knots))], knots]), 0, x))
+
+
+def _notes(steps: tuple[Step, ...], facts: Facts, sampling: bool) -> tuple[str, ...]:
+    """What is approximated in this model, and the steps for which the deployment's KV cache has no room."""
+    room = int(facts["kv_blocks"] * facts["block_size"])
+    short = [s for s in steps if s.decodes * (s.context + 1) > room]
+    missing = list(omitted(facts))
+    if not sampling:
+        missing.append("no generation_config in the configuration: neither sort nor penalties are in the sampler")
+    return *missing, *(
+        f"{s.name} at {s.context:,} tokens of context: the KV cache has room for {room:,} tokens, "
+        f"{room // (s.context + 1)} such requests"
+        for s in short
+    )  # fmt: skip
+
+
+def _too_fast(steps: tuple[Step, ...], rows: tuple[OperationTimes, ...]) -> list[str]:
+    """A line for each operation of the nearest shape that is below the datasheet's bound, at the step where it is so
+    the most."""
+    lines = []
+    for times in rows:
+        shares = [us / least if least else 1.0 for us, least in zip(times.us, times.datasheet_us, strict=True)]
+        i = min(range(len(steps)), key=lambda i: shares[i])
+        if times.operation.timing.kind == NEAREST and shares[i] < 1.0:
+            lines.append(
+                f"{times.name}: {_us(times.us[i])} us at {steps[i].name} are below the {_us(times.datasheet_us[i])} us "
+                "that its bytes or FLOPs take at the GPU's peaks: the nearest measured shape's efficiency is too "
+                "high for this one, which takes longer"
+            )
+    return lines
+
+
+def faster_than_datasheet(deployed: Deployed, curves: Collection[str]) -> dict[str, float]:
+    """By operation of these `curves`, the lowest share of the datasheet's bound, launches left out, of those that have
+    the efficiency of the nearest measured shape and are below it."""
+    shares: dict[str, float] = {}
+    for o in kernels(deployed).operations:
+        bound = o.timing.bound_us - (0.0 if o.curve in _NO_LAUNCH else LAUNCH_US)
+        known = bound > 0.0
+        share = float((o.timing.us[known] / bound[known]).min(initial=1.0))
+        if o.curve in curves and o.timing.kind == NEAREST and share < 1.0:
+            shares[_NAME.get(o.curve, o.name)] = share
+    return shares
+
+
+def print_kernels(breakdown: Breakdown) -> None:
+    """The table of operations and steps; calls, shapes and kernels only if the terminal is wide enough for them."""
+    table = _table(breakdown, wide=True)
+    about = tables(breakdown.tables).about
+    wide = fits(table)
+    datasheet = DATASHEET.format(decodes=DECODES[SHARES_AT]) if wide else ""
+    note(LEGEND.format(most=DECODES[-1], prefill=PREFILL, decodes=DECODES[SHARES_AT], datasheet=datasheet))
+    show(table if wide else _table(breakdown, wide=False))
+    prose(f"Tables: {about['source']}, {about['gpu']}, {about['license']}, {about['copyright']}")
+    for text in breakdown.notes:
+        prose(f"Note: {text}.")
+
+
+def _table(breakdown: Breakdown, wide: bool) -> Table:
+    total = breakdown.total_us
+    shown = [times for times in breakdown.rows if any(times.us)]  # a single GPU has no all-reduce
+
+    def cells(times: OperationTimes) -> Row:
+        o, t = times.operation, times.operation.timing
+        origin = t.kind + f" {t.off_grid:.1f}" * (t.off_grid >= 0.05)
+        share = f"{100 * times.us[SHARES_AT] / total[SHARES_AT]:.1f} %"
+        more = [_us(times.datasheet_us[SHARES_AT]), str(o.calls), o.shape, t.kernel] if wide else []
+        return row(times.name, *map(_us, times.us), share, origin, *more)
+
+    bound = sum(times.datasheet_us[SHARES_AT] for times in shown)
+    rows = [
+        *section(map(cells, shown)),
+        row("sum", *map(_us, total), "", "", *[_us(bound)] * wide),
+        row("roofline", *map(_us, breakdown.roofline_us)),
+        row("sum / roofline", *(f"{a / b:.2f}" for a, b in zip(total, breakdown.roofline_us, strict=True))),
+    ]
+    names = ["prefill" if s.prefill else str(s.decodes) for s in breakdown.steps]
+    heads = "|".join(["operation", *(f">{name}" for name in names), ">share", "from"])
+    title = f"{breakdown.model} on {breakdown.hardware}, TP {breakdown.tp}: us of a step, "
+    title += f"{breakdown.steps[0].context:,} tokens of context a decode"
+    return Table.of(title, heads + "|>datasheet|>calls|shape|kernel" * wide, rows)
+
+
+def _us(x: float) -> str:
+    return f"{x:,.0f}" if x >= 99.95 else f"{x:.1f}"

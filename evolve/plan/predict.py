@@ -1,0 +1,125 @@
+"""`evolve predict`: what a program predicts for experiments, what was observed there, and what to beware of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from evaluator.intervals import Disagreement, able, disagreements, scales
+from evaluator.known import datasheet
+from evaluator.score import Prediction, errors, predictions, score_set, summarise
+from evaluator.sensitivity import (
+    ConstantError,
+    Dispute,
+    TermShare,
+    disputes,
+    origins,
+    term_shares,
+    traffic_of,
+)
+from evolve.plan.axes import setting_of
+from evolve.plan.forecast import Comparison, Forecast, Forecasts
+from evolve.plan.prediction_intervals import class_of, errors_of_constants, exceeded, prediction_intervals, too_narrow
+from evolve.plan.warnings import about, contradicted, impossible, warnings
+from evolve.run.measurements import too_fast, too_slow
+from evolve.run.program import Source
+from evolve.run.records import Record
+from evolve.run.trust import Trust, trust_of
+from evolve.run.use import fitted_by_predecessor, fitted_share, saw
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import CLEAN, Experiment
+from simulator.serving.workload import is_recorded
+
+
+def predict(
+    source: Source, experiments: Sequence[Experiment], seeds: Sequence[int], wholes: Sequence[Experiment] = ()
+) -> Forecasts:
+    """Replay every experiment under every arrival seed. wholes: the experiments that these are parts of, if they are
+    parts: one that was fitted was fitted with all its parts."""
+    program = source.complete
+    ours = predictions(program, score_set(experiments, seeds), of_requests=True)
+    bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
+    total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])
+    of_program = about(source, experiments)
+    traffic = traffic_of(experiments, seeds[0])
+    shares = term_shares(program, traffic)
+    forecasts = [
+        _forecast(p, bound, e, source.record, of_program, of_terms, saw(source.record, whole) is True)
+        for p, bound, e, of_terms, whole in zip(ours, bounds, experiments, shares, wholes or experiments, strict=True)
+    ]
+    if (trust := trust_of(source)) and source.record:
+        doubts = disagreements(program, trust.programs, experiments, seeds[0])
+        disputed = disputes(program, able(trust.programs, experiments), doubts, traffic)
+        known_errors = errors_of_constants(program, source.record, traffic)
+        forecasts = [
+            _with_intervals(forecast, source.record, e, p, trust, doubt, parts, of_constants)
+            for forecast, e, p, doubt, parts, of_constants in zip(
+                forecasts, experiments, ours, doubts, disputed, known_errors, strict=True
+            )
+        ]
+    return Forecasts(
+        source.name,
+        program,
+        data_hash(experiments),
+        tuple(seeds),
+        tuple(forecasts),
+        {"e2e": total.e2e, "ttft": total.ttft, "itl": total.itl},
+        tuple(of_program),
+        drawn=any(not is_recorded(e.workload) for e in experiments),
+    )
+
+
+def _forecast(
+    prediction: Prediction,
+    bound: Prediction,
+    experiment: Experiment,
+    record: Record | None,
+    of_program: Sequence[str],
+    shares: Sequence[TermShare],
+    whole_fitted: bool,
+) -> Forecast:
+    observed = experiment.observed
+    stages = observed.stages if observed and observed.stages else (None,) * len(experiment.workload.stages)
+    return Forecast(
+        id=experiment.id,
+        model=experiment.model,
+        setting=setting_of(experiment),
+        fitted_share=1.0 if whole_fitted else fitted_share(record, experiment),
+        fitted_by_predecessor=fitted_by_predecessor(record, experiment),
+        summary=Comparison(prediction.predicted.summary, observed.summary if observed else None),
+        components=prediction.components,
+        observed_components=experiment.components,
+        stages=tuple(Comparison(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)),
+        warnings=(
+            *impossible(prediction, bound),
+            *too_fast(experiment, bound),
+            *too_slow(experiment, bound),
+            *warnings(record, experiment, prediction),
+            *of_program,
+        ),
+        depends_on=tuple(shares),
+        singles=prediction.singles,
+    )
+
+
+def _with_intervals(
+    forecast: Forecast, record: Record, e: Experiment, prediction: Prediction, trust: Trust, doubt: Disagreement,
+    disputed: Sequence[Dispute], constants: ConstantError,
+) -> Forecast:  # fmt: skip
+    """The forecast with the intervals that held-out errors and the disagreement of near-optimal programs give it."""
+    if forecast.summary.predicted is None:
+        return forecast
+    which = class_of(trust, record, e, prediction, doubt)
+    by_figure = scales(trust.residuals(which))
+    intervals = prediction_intervals(prediction, doubt, by_figure)
+    lines = list(forecast.warnings)
+    if e.quality == CLEAN:  # what is advised needs a clean run
+        lines += contradicted(forecast.summary.observed, intervals, e.id, bool(forecast.fitted_share))
+    if not by_figure:
+        lines.append(f"no interval: no held-out run of its kind ({which}) is known: validate with all kinds of folds")
+    if intervals:
+        lines += too_narrow(trust, record, e, prediction, which)
+    summary = replace(forecast.summary, intervals=intervals)
+    causes = tuple(origins(by_figure["e2e"], doubt, disputed, constants)) if "e2e" in intervals else ()
+    lines += exceeded(causes)
+    return replace(forecast, summary=summary, doubt=doubt, residual_class=which, warnings=tuple(lines), origins=causes)

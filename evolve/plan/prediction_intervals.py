@@ -1,0 +1,75 @@
+"""The intervals of a prediction: by the errors of its class of held-out runs, and by how much near-optimal programs
+disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from evaluator.intervals import LEVELS, Disagreement, Scale, figure_of, interval
+from evaluator.score import Prediction
+from evaluator.sensitivity import CONSTANT, ConstantError, Origin, Traffic, constant_errors, origins, traffic_of
+from evolve.output.table import counted
+from evolve.plan.forecast import Intervals
+from evolve.plan.warnings import farther_than_held_out
+from evolve.run.beyond import factors, outside
+from evolve.run.records import Record
+from evolve.run.trust import SATURATED, Trust
+from simulator.language.ir import Program
+from simulator.serving.experiment import Experiment
+
+FEW = 10  # held-out runs below which quantiles of their errors mean little
+
+
+def class_of(trust: Trust, record: Record, e: Experiment, prediction: Prediction, doubt: Disagreement) -> str:
+    """The class of held-out runs whose errors count for this experiment."""
+    beyond = record.ranges is None or bool(outside(record.all_ranges, e, prediction))
+    return trust.class_of(beyond, doubt)
+
+
+def prediction_intervals(prediction: Prediction, doubt: Disagreement, scales: Mapping[str, Scale]) -> Intervals:
+    """The intervals of every figure that has a scale, in ms; none if no request completes."""
+    run, intervals = prediction.predicted.summary, {}
+    for name, scale in scales.items():
+        value, spread = figure_of(run, name), doubt.spread[name]
+        if value is not None and spread is not None:
+            intervals[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
+    return intervals
+
+
+def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Prediction, which: str) -> list[str]:
+    """A line for every reason why the intervals of this experiment, by the errors of the class `which`, are too
+    narrow: no run that was held out was so far from the fitted ones."""
+    far = trust.too_far(factors(record.all_ranges, e, prediction))
+    if which == SATURATED:  # its errors are those of runs with a queue
+        far.pop("requests_in_flight", None)
+    lines = farther_than_held_out(far)
+    if (count := len(trust.residuals(which))) < FEW:
+        lines.append(f"only {counted(count, 'held-out run')} were of its kind, so the intervals may be too narrow")
+    if record.all_gpus and e.hardware not in record.all_gpus:
+        lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
+    return lines
+
+
+def errors_of_constants(program: Program, record: Record, traffic: Traffic) -> list[ConstantError]:
+    """For each experiment how far the standard errors in the program's record let the mean E2E be off."""
+    constants = (record.constants or {}).items()
+    known = {name: (c.standard_error, c.correlated) for name, c in constants if c.standard_error is not None}
+    return constant_errors(program, known, traffic)
+
+
+def unsure_constants(
+    program: Program, record: Record, e: Experiment, seed: int, scale: Scale, doubt: Disagreement
+) -> list[str]:
+    """As `exceeded`, of an experiment whose mean E2E has this scale, under an arrival seed."""
+    [error] = errors_of_constants(program, record, traffic_of([e], seed))
+    return exceeded(origins(scale, doubt, (), error))
+
+
+def exceeded(causes: Sequence[Origin]) -> list[str]:
+    """A line if the standard errors of the constants are larger than an interval that comes from these origins."""
+    return [
+        f"the standard errors of its constants, mostly {o.constant}, are larger than these intervals, which are too "
+        "narrow: look for fitted runs that contradict each other, or measure more"
+        for o in causes
+        if o.kind == CONSTANT and o.share > 1.0
+    ]

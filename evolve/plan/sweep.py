@@ -1,0 +1,229 @@
+"""`evolve predict --sweep` and `--load`: what a program predicts at every rate, GPU and engine setting, where limits
+stop holding, and how many replicas are enough for a load that they share equally."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count, takewhile
+
+from evaluator.intervals import LEVELS, WAITING, disagreements, scales
+from evolve.output.progress import Line
+from evolve.output.table import counted
+from evolve.plan.axes import ENGINE, Axes, Setting
+from evolve.plan.by_stage import ByStage
+from evolve.plan.loads import redeployed
+from evolve.plan.prediction_intervals import class_of, prediction_intervals, too_narrow, unsure_constants
+from evolve.plan.replicas import fewest_replicas
+from evolve.plan.slo import Limit, few_requests
+from evolve.plan.sweep_figures import figures_of
+from evolve.plan.sweep_result import Block, Row, Sweep
+from evolve.plan.warnings import about, hurried, never_starts, too_late
+from evolve.run.program import Source
+from evolve.run.trust import Trust, trust_of
+from simulator.clock.bind import Bound, bind
+from simulator.clock.replay import replay_all
+from simulator.clock.steps import Steps, steps_of
+from simulator.common.errors import InputError
+from simulator.language.ir import Program
+from simulator.language.opcodes import Code, assemble
+from simulator.serving.bundled import Written
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Experiment, Workload
+from simulator.serving.file import experiment_under
+from simulator.serving.load import limits_of, load_of
+from simulator.serving.trace import Trace
+from simulator.serving.workload import at_rate, is_recorded, mean_rate, seeds_of, share_of
+
+FLAT = (
+    "each rate is constant over the whole load, which has no stages then: `--load`, or predict without rates, keeps "
+    "the peaks of stages"
+)
+
+
+def _loses_stages(workload: Workload, rate: float) -> bool:
+    """Whether the load has stages that it lacks at another rate: traces, and stages of several lengths, keep theirs."""
+    return len(workload.stages) > len(at_rate(workload, rate).stages)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A sweep's program, arrival seeds, axes and limits, the same for every deployment."""
+
+    source: Source
+    program: Program
+    code: Code
+    seeds: Sequence[int]
+    axes: Axes
+    limits: Sequence[Limit]
+    load_rps: float | None
+    trust: Trust | None
+    committee: Sequence[Program]
+
+
+@dataclass(frozen=True)
+class _Deployment:
+    """An experiment on another GPU or with other engine settings, and the program bound to it."""
+
+    built: Experiment
+    setting: Setting
+    bound: Bound
+
+    def under(self, question: _Question, rate: float | None, where: str) -> Experiment:
+        """The experiment under a rate in requests/s: all of its load, or with a load to be shared a replica's share."""
+        if rate is None:
+            return self.built
+        load = share_of(self.built.workload, rate) if question.load_rps else at_rate(self.built.workload, rate)
+        return experiment_under(self.built, load, where)
+
+    def row(self, question: _Question, steps: Steps, rate: float | None) -> Row:
+        """The figures under a rate, or why it is impossible. `steps`: the remembered ones, which all rates share."""
+        setting, others = replace(self.setting, rate=rate), question.axes.others
+        where = setting.label(self.built.id, others if rate is None else (*others, "rate"))
+        try:
+            e = self.under(question, rate, where)
+        except InputError as error:
+            return Row(setting, impossible=str(error))
+        loads = (load_of(e, seed) for seed in seeds_of(e.workload, question.seeds))
+        replays = replay_all(loads, self.bound, steps)
+        figures = figures_of(question.source.record, e, replays, question.limits)
+        if question.load_rps and (late := too_late(figures.prediction)):  # a replica would have more to do
+            return Row(setting, impossible=f"{where}: {late[0]}")
+        lines = [*hurried(e, self.built), *([] if question.axes.rate else few_requests(question.limits, replays))]
+        return Row(setting, replace(figures, warnings=(*figures.warnings, *lines)))
+
+    def judged(self, question: _Question, row: Row) -> Row:
+        """The row with whether everything holds at the upper ends of the 80 % intervals, for 80 % of the arrival seeds
+        alone, and no queue grows for 80 % of the committee; as it is without intervals."""
+        f, trust, record = row.figures, question.trust, question.source.record
+        if f is None or trust is None or record is None:
+            return row
+        e = self.under(question, row.setting.rate, self.built.id)
+        [doubt] = disagreements(question.program, question.committee, [e], question.seeds[0])
+        which = class_of(trust, record, e, f.prediction, doubt)
+        by_figure = scales(trust.residuals(which))
+        intervals = prediction_intervals(f.prediction, doubt, by_figure)
+        if not intervals:
+            return row
+        level = LEVELS[0]
+        # where requests wait long without a queue that grows, the committee says nothing of one either
+        calm = doubt.saturated <= 1.0 - level or f.waiting_share > WAITING
+        limited = [limit for limit in question.limits if limit.figure in intervals]
+        tops = [(intervals[limit.figure][level][1], limit.most_ms) for limit in limited]
+        within = all(top_ms <= most_ms for top_ms, most_ms in tops) and f.seeds_holding >= level * f.seeds
+        narrow = too_narrow(trust, record, e, f.prediction, which)
+        if "e2e" in intervals:
+            narrow += unsure_constants(question.program, record, e, question.seeds[0], by_figure["e2e"], doubt)
+        return replace(row, figures=replace(f, likely=within and calm and not f.fails, narrow=tuple(narrow)))
+
+
+def sweep(
+    source: Source,
+    written: Sequence[Written],
+    seeds: Sequence[int],
+    axes: Axes,
+    limits: Sequence[Limit],
+    line: Line,
+    load_rps: float | None = None,
+) -> Sweep:
+    """Replay every experiment at every combination under every arrival seed.
+
+    load_rps: a load that replicas share equally, if the axes have no rates: the rates are the shares of one, two, three
+    ... replicas, as many as it takes to find the fewest. Raises InputError for a trace that has no rate.
+    """
+    if axes.rate or load_rps is not None:
+        _refuse_at_once(written)
+    program, trust = source.complete, trust_of(source)
+    committee = trust.programs if trust else ()
+    question = _Question(source, program, assemble(program), seeds, axes, limits, load_rps, trust, committee)
+    pairs = [(w, setting) for w in written for setting in axes.settings(w.experiment.hardware, w.experiment.engine)]
+    deployments = [_deployment(question, *pair) for pair in pairs]
+    built = [d.built for d in deployments if isinstance(d, _Deployment)]
+    uneven = any(len(w.experiment.workload.stages) > 1 for w in written)
+    levelled = axes.rate and any(_loses_stages(w.experiment.workload, axes.rate[0]) for w in written)
+    known = [*about(source, built), *([FLAT] if levelled else [])]
+    blocks: list[Block] = []
+    done = count(1)
+    try:
+        for (w, setting), d in zip(pairs, deployments, strict=True):
+            tick = partial(_tick, line, w.experiment.id, done)
+            rows, stages = _rows(question, setting, d, tick)
+            drawn = not is_recorded(w.experiment.workload)
+            blocks.append(Block(w.experiment.id, w.experiment.model, setting, tuple(rows), drawn, stages))
+    finally:
+        line.close()
+    experiments = [w.experiment for w in written]
+    return Sweep(
+        name=source.name,
+        program=program,
+        data=data_hash(experiments),
+        seeds=tuple(seeds),
+        drawn=any(not is_recorded(e.workload) for e in experiments),
+        axes=axes,
+        limits=tuple(limits),
+        blocks=tuple(blocks),
+        warnings=tuple(known),
+        load_rps=load_rps,
+        intervals=trust is not None,
+        uneven=uneven,
+    )
+
+
+def _refuse_at_once(written: Sequence[Written]) -> None:
+    """Raises InputError for a trace whose requests all arrive at once: played slower or faster, it is the same."""
+    for w in written:
+        source = w.experiment.workload.source
+        if isinstance(source, Trace) and not source.requests.arrival_us.any():
+            text = "all requests of its trace arrive at once, so it has no rate that could be another"
+            raise InputError(f"experiment {w.experiment.id!r}: {text}: leave out rates and --load, or choose others "
+                             "with --id")  # fmt: skip
+
+
+def _tick(line: Line, experiment: str, done: Iterator[int]) -> None:
+    number = next(done)
+    line.update(lambda: f"{experiment}: {counted(number, 'combination')}")
+
+
+def _deployment(question: _Question, written: Written, setting: Setting) -> _Deployment | str:
+    """The experiment as if its file had this GPU and these settings of the engine, without what was measured; or why
+    that is impossible."""
+    axes = question.axes
+    varied = {name: getattr(setting, key) for key, name in ENGINE.items() if getattr(axes, key)}
+    where = setting.label(written.experiment.id, axes.others)
+    try:
+        built = redeployed(written, varied, where, setting.hardware if axes.hardware else None)
+        bound = bind(question.code, question.program.theta, built.facts)
+    except InputError as error:  # no engine runs it, or the program reads measured kernels that its GPU does not have
+        return str(error)
+    if lines := never_starts(built.facts):
+        return f"{where}: {lines[0]}"
+    return _Deployment(built, setting, bound)
+
+
+def _rows(
+    question: _Question, setting: Setting, d: _Deployment | str, tick: Callable[[], None]
+) -> tuple[list[Row], ByStage | None]:
+    """The rows of a deployment in ascending order of rate, and what the stages of a load that replicas share need.
+    `tick` is called after each prediction."""
+    rates = question.axes.rate or (None,)
+    if isinstance(d, str):
+        return [Row(replace(setting, rate=rate), impossible=d) for rate in rates], None
+
+    steps = steps_of(d.bound, limits_of(d.built))
+
+    def at(rate: float | None) -> Row:
+        row = d.row(question, steps, rate)
+        tick()
+        return row
+
+    if question.load_rps:
+        workload = d.built.workload
+        return fewest_replicas(question.load_rps, mean_rate(workload), workload.stages, at, partial(d.judged, question))
+    rows = [at(rate) for rate in rates]
+    # intervals cost a dozen replays: from the last rate that holds downwards, until one holds at their upper ends, too
+    for i in reversed(range(len(list(takewhile(lambda row: row.figures and not row.figures.fails, rows))))):
+        rows[i] = d.judged(question, rows[i])
+        if (f := rows[i].figures) and f.likely:
+            break
+    return rows, None

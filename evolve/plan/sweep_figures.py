@@ -1,0 +1,124 @@
+"""What is predicted of one combination of a sweep: figures from its replays, and what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from evaluator.intervals import queue_grows, waits_longer
+from evaluator.metrics import later_wait
+from evaluator.score import Prediction, prediction_of
+from evolve.plan.by_stage import StageRun
+from evolve.plan.slo import Limit, meeting
+from evolve.plan.sweep_result import LOST, MOST_LOST, NOTHING, QUEUE, Figures
+from evolve.plan.warnings import warnings
+from evolve.run.records import Record
+from simulator.clock.replay import Replay
+from simulator.serving.experiment import Experiment, Observation, Workload
+from simulator.serving.trace import rows_by_stage
+from simulator.serving.workload import duration_s, late_requests
+
+
+def figures_of(
+    record: Record | None, e: Experiment, replays: Sequence[Replay], limits: Sequence[Limit] = ()
+) -> Figures:
+    """The figures of an experiment from its replays, one for each arrival seed, under `limits`. `record`: what the
+    program was fitted on."""
+    prediction = prediction_of(e, replays)
+    lasting_s = [_lasting_s(replay, e.workload) for replay in replays]
+    in_time = [len(r.requests) - late_requests(e.workload, r.requests) for r in replays]
+
+    def per_s(counts: Sequence[float]) -> float:
+        return float(np.mean([count / s for count, s in zip(counts, lasting_s, strict=True)]))
+
+    goodput = per_s([int(meeting(r, limits).sum()) for r in replays]) if limits else None
+    most_running = max(map(_most_running, replays))
+    full = [f"max_num_seqs {most_running} is reached: a larger one may serve more"]
+    return Figures(
+        prediction=prediction,
+        offered_rps=float(np.mean(in_time)) / duration_s(e.workload),
+        completed_rps=per_s([int(r.completed.sum()) for r in replays]),
+        output_tokens_per_s=per_s([int(r.requests.output_len[r.completed].sum(dtype=np.int64)) for r in replays]),
+        goodput_rps=goodput,
+        most_running=most_running,
+        holds={limit.name: limit.holds(prediction.predicted.summary) for limit in limits},
+        fails=_fails(prediction, limits),
+        seeds=len(replays),
+        seeds_holding=sum(not _fails(prediction_of(e, [r]), limits) for r in replays),
+        stages=_stage_runs(prediction, replays, limits),
+        warnings=(
+            *warnings(record, e, prediction),
+            *full * (most_running == e.engine.max_num_seqs),
+            *_in_stages(prediction, limits),
+        ),
+    )
+
+
+def _in_stages(prediction: Prediction, limits: Sequence[Limit]) -> list[str]:
+    """A line for each limit that the run keeps as a whole, and some of its stages do not."""
+    stages, lines = prediction.predicted.stages, []
+    for limit in limits:
+        failing = [i for i, stage in enumerate(stages) if limit.holds(stage) is False]
+        if failing and limit.holds(prediction.predicted.summary):
+            worst_ms, stage = max((limit.of(stages[i]) or 0.0, i) for i in failing)
+            count = f"{len(failing)} of its {len(stages)} stages"
+            lines.append(
+                f"{limit.name} holds over the whole run, but not in {count}: {worst_ms:.4g} ms in stage {stage + 1}"
+            )
+    return lines
+
+
+def _fails(prediction: Prediction, limits: Sequence[Limit]) -> tuple[str, ...]:
+    """The limits that do not hold, and QUEUE, LOST or NOTHING."""
+    return _missed(prediction.predicted.summary, queue_grows(prediction), limits)
+
+
+def _stage_runs(prediction: Prediction, replays: Sequence[Replay], limits: Sequence[Limit]) -> tuple[StageRun, ...]:
+    """Every load stage, judged as the run is, by the requests that arrive in it: a queue from the stage before counts.
+    None of a load of one stage, which is the run."""
+    stages = prediction.predicted.stages
+    if len(stages) < 2:
+        return ()
+    rows = zip(*(rows_by_stage(r.requests.stage, len(stages)) for r in replays), strict=True)
+    growing = [_queue_grows(replays, of_stage) for of_stage in rows]
+    return tuple(StageRun(s, _missed(s, grows, limits)) for s, grows in zip(stages, growing, strict=True))
+
+
+def _queue_grows(replays: Sequence[Replay], rows: Sequence[np.ndarray]) -> bool:
+    """What intervals.queue_grows says of a run, of the requests at these rows of each replay alone."""
+    done = [of_replay[r.completed[of_replay]] for r, of_replay in zip(replays, rows, strict=True)]
+    waits_us = [r.waiting_us[of_replay] for r, of_replay in zip(replays, done, strict=True)]
+    e2e_us = sum(int(r.e2e_us[of_replay].sum()) for r, of_replay in zip(replays, done, strict=True))
+    waiting_us = sum(int(of_replay.sum()) for of_replay in waits_us)
+    return waits_longer(waiting_us / e2e_us if e2e_us else 0.0, later_wait(waits_us))
+
+
+def _missed(run: Observation | None, growing: bool, limits: Sequence[Limit]) -> tuple[str, ...]:
+    """What does not hold of a run or of a stage, in which the queue is `growing` or not."""
+    missed = tuple(limit.name for limit in limits if limit.holds(run) is False)
+    if run is None or run.e2e_ms.mean is None:
+        return (*missed, NOTHING)
+    completed, failed = run.completed or 0, run.failed or 0
+    lost = failed > MOST_LOST * (completed + failed)
+    return (*missed, *[QUEUE] * growing, *[LOST] * lost)
+
+
+def _most_running(replay: Replay) -> int:
+    """The most requests in a batch at once."""
+    done = replay.completed
+    began_us = (replay.requests.arrival_us + replay.queueing_us + replay.waiting_us)[done]
+    ended_us = began_us + (replay.prefill_us + replay.decode_us)[done]
+    # of a step that ends one request and begins another, the end counts first
+    times = np.concatenate([ended_us, began_us])
+    steps = np.repeat([-1, 1], [len(ended_us), len(began_us)])
+    return int(np.cumsum(steps[np.lexsort((steps, times))]).max(initial=0))
+
+
+def _lasting_s(replay: Replay, workload: Workload) -> float:
+    """Seconds until no more requests arrive, and all have completed or been given up."""
+    r = replay.requests
+    completed_us = (r.arrival_us + replay.e2e_us)[replay.completed]
+    given_up_us = r.deadline_us[replay.spread(replay.run.gave_up)]
+    last_us = max(int(completed_us.max(initial=0)), int(given_up_us.max(initial=0)))
+    return max(duration_s(workload), last_us / 1e6)

@@ -1,0 +1,278 @@
+"""What a sweep finds: the figures of every combination of rate and engine settings, and the knees along the rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import takewhile
+
+from evaluator.intervals import waiting_share
+from evaluator.metrics import LATENCIES
+from evaluator.score import Prediction
+from evolve import __version__
+from evolve.plan.axes import Axes, Setting
+from evolve.plan.by_stage import ByStage, StageRun
+from evolve.plan.slo import Limit
+from simulator.common.json import JsonObject
+from simulator.language.ir import Program
+from simulator.language.key import key
+from simulator.language.unparse import unparse
+from simulator.serving.experiment import Observation
+
+QUEUE = "queue grows"
+LOST = "requests fail"
+NOTHING = "nothing completes"
+RATES = (
+    *("offered_rps", "completed_rps", "output_tokens_per_s", "goodput_rps", "waiting_share", "queue_grows"),
+    *("most_running", "seeds_holding"),
+)
+COUNTS = ("preemptions", "refused", "gave_up")  # of a prediction
+IDLE = 0.005  # requests in flight on average, below which even p99 is that of requests that are alone
+MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies would be beyond any p99
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is predicted for one combination, averaged over arrival seeds.
+
+    Rates are per second; those of completed requests and their tokens per second until the load is over and all
+    requests have ended. goodput_rps: None without limits. most_running: the most requests in a batch at once. holds:
+    whether each limit does; None where no request has such a latency. fails: the limits that do not, and QUEUE, LOST or
+    NOTHING; seeds_holding: under how many of the arrival `seeds` alone nothing fails. likely: whether everything holds
+    at the upper ends of the 80 % intervals, too; None where nobody asked, or there are no intervals. narrow: why these
+    may be too narrow. warnings: what to know before using the figures. stages: every load stage, if there are several.
+    """
+
+    prediction: Prediction
+    offered_rps: float
+    completed_rps: float
+    output_tokens_per_s: float
+    goodput_rps: float | None
+    most_running: int
+    holds: Mapping[str, bool | None]
+    fails: tuple[str, ...]
+    seeds: int
+    seeds_holding: int
+    warnings: tuple[str, ...]
+    likely: bool | None = None
+    narrow: tuple[str, ...] = ()
+    stages: tuple[StageRun, ...] = ()
+
+    @property
+    def run(self) -> Observation | None:
+        """The predicted latencies and counts."""
+        return self.prediction.predicted.summary
+
+    @property
+    def waiting_share(self) -> float:
+        """The share of the mean E2E spent in the queue."""
+        return waiting_share(self.prediction)
+
+    @property
+    def queue_grows(self) -> bool:
+        """Whether requests wait longer and longer, so that the deployment does not keep up."""
+        return QUEUE in self.fails
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One combination: its figures, or why it is impossible."""
+
+    setting: Setting
+    figures: Figures | None = None
+    impossible: str | None = None
+
+    @property
+    def stages(self) -> tuple[StageRun, ...]:
+        """Every load stage, if there are several and it is possible."""
+        return self.figures.stages if self.figures else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Knee:
+    """The first rate that does not hold, and what `fails` there; None and nothing if all do. Rates are requests/s.
+
+    holds_up_to: the last rate before it, None if it is the first. sure: the last rate up to which all hold under every
+    arrival seed alone; None for a trace, too, which is the same under every seed (not `drawn`). likely: the highest
+    rate up to holds_up_to at which all hold at the upper ends of the 80 % intervals, too; None if there is none, or no
+    intervals. narrow: whether these may be too narrow there. last: the highest rate that was predicted.
+    """
+
+    rate: float | None
+    fails: tuple[str, ...]
+    holds_up_to: float | None
+    sure: float | None
+    drawn: bool
+    likely: float | None
+    narrow: bool
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate.
+
+    drawn: whether its requests differ between arrival seeds. by_stage: what the stages of a load that replicas share
+    need, if it has several.
+    """
+
+    experiment: str
+    model: str
+    setting: Setting
+    rows: tuple[Row, ...]
+    drawn: bool = True
+    by_stage: ByStage | None = None
+
+    @property
+    def predicted(self) -> list[tuple[Setting, Figures]]:
+        """The figures of every combination that is possible."""
+        return [(row.setting, row.figures) for row in self.rows if row.figures]
+
+    @property
+    def gpus_every_stage(self) -> int | None:
+        """The fewest GPUs with which everything holds in every stage; None if there are none, or only one stage."""
+        return self.by_stage.every * self.setting.tp if self.by_stage and self.by_stage.every else None
+
+    @property
+    def knee(self) -> Knee | None:
+        """The knee along the rate; None if the rate is not varied, or nothing was predicted."""
+        rated = [(setting.rate, figures) for setting, figures in self.predicted if setting.rate is not None]
+        if not rated:
+            return None
+        held = [rate for rate, _ in takewhile(lambda pair: not pair[1].fails, rated)]
+        every = [rate for rate, _ in takewhile(lambda pair: pair[1].seeds_holding == pair[1].seeds, rated)]
+        likely = [(rate, bool(figures.narrow)) for rate, figures in rated[: len(held)] if figures.likely]
+        up_to, sure = (rates[-1] if rates else None for rates in (held, every))
+        surest, narrow = likely[-1] if likely else (None, False)
+        rate, fails = (None, ()) if len(held) == len(rated) else (rated[len(held)][0], rated[len(held)][1].fails)
+        return Knee(rate, fails, up_to, sure if self.drawn else None, self.drawn, surest, narrow, rated[-1][0])
+
+
+def replicas(load_rps: float, rate_rps: float) -> int:
+    """How many replicas share a load if each serves `rate_rps`.
+
+    >>> replicas(60.0, 60.0 / 7), replicas(60.0, 8.0)
+    (7, 8)
+    """
+    return math.ceil(load_rps / rate_rps * (1.0 - 1e-12))  # 60 / (60 / 7) is above 7 in floating point
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The predictions of a program for all combinations of `axes`, averaged over arrival `seeds`.
+
+    data: hash of the experiments as their file has them. drawn: whether any requests differ between seeds. load_rps:
+    what all replicas of a deployment serve together, None if nobody asked how many there are to be. intervals: whether
+    the program has any. uneven: whether any load has several stages. warnings: what to know about the program.
+    """
+
+    name: str
+    program: Program
+    data: str
+    seeds: tuple[int, ...]
+    drawn: bool
+    axes: Axes
+    limits: tuple[Limit, ...]
+    blocks: tuple[Block, ...]
+    warnings: tuple[str, ...]
+    load_rps: float | None = None
+    intervals: bool = False
+    uneven: bool = False
+
+    @property
+    def rated(self) -> bool:
+        """Whether deployments are predicted at several rates, so that they have a knee."""
+        return bool(self.axes.rate or self.load_rps)
+
+    @property
+    def staged(self) -> bool:
+        """Whether it is known of any deployment what the stages of its load need."""
+        return any(block.by_stage for block in self.blocks)
+
+    @property
+    def all_impossible(self) -> bool:
+        """Whether no combination could be predicted."""
+        return not any(block.predicted for block in self.blocks)
+
+    @property
+    def any_hopeless(self) -> bool:
+        """Whether there is an experiment of which no combination keeps the limits, without a queue that grows and
+        without requests that fail."""
+        kept = {block.experiment for block in self.blocks for _, figures in block.predicted if not figures.fails}
+        return any(block.experiment not in kept for block in self.blocks)
+
+    def replicas(self, rate_rps: float | None) -> int | None:
+        """How many replicas share the load if each serves this rate; None without a load or a rate."""
+        return replicas(self.load_rps, rate_rps) if self.load_rps and rate_rps else None
+
+    def gpus(self, block: Block, rate_rps: float | None) -> int | None:
+        """How many GPUs these replicas have on the deployment of a block."""
+        count = self.replicas(rate_rps)
+        return count * block.setting.tp if count else None
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(self.seeds),
+            "program": unparse(self.program),
+            "key": key(self.program),
+            "sweep": {name: list(values) for name, values in self.axes.values.items()},
+            "slo_ms": {limit.name: limit.most_ms for limit in self.limits},
+            "load_rps": self.load_rps,
+            "intervals": self.intervals,
+            "rows": [_row_json(self, block, row) for block in self.blocks for row in block.rows],
+            "knees": [_knee_json(self, block, knee) for block in self.blocks if (knee := block.knee)],
+            "by_stage": [line for block in self.blocks for line in _stages_json(block)],
+            "warnings": list(self.warnings),
+        }
+
+
+def _row_json(result: Sweep, block: Block, row: Row) -> JsonObject:
+    f = row.figures
+    run = f.run if f else None
+    figures: JsonObject = {
+        **{name: asdict(getattr(run, name)) if run else None for name in LATENCIES},
+        "completed": run.completed if run else None,
+        "failed": run.failed if run else None,
+        **{name: getattr(f, name) if f else None for name in RATES},
+        **{name: getattr(f.prediction, name) if f else None for name in COUNTS},
+        "holds": dict(f.holds) if f else {},
+        "fails": list(f.fails) if f else [],
+        "likely": f.likely if f else None,
+        "warnings": [*f.warnings, *f.narrow] if f else [],
+    }
+    rate = {"rate_rps": row.setting.rate, "replicas": result.replicas(row.setting.rate)}
+    about = {"experiment": block.experiment, "model": block.model, **rate, **row.setting.deployed}
+    return {**about, "impossible": row.impossible, **figures}
+
+
+def _knee_json(result: Sweep, block: Block, knee: Knee) -> JsonObject:
+    hours = block.by_stage.gpu_hours(block.setting.tp) if block.by_stage else None
+    return {
+        "experiment": block.experiment,
+        **block.setting.deployed,
+        "rate_rps": knee.rate,
+        "fails": list(knee.fails),
+        "holds_up_to_rps": knee.holds_up_to,
+        "holds_under_every_seed_up_to_rps": knee.sure,
+        "likely_holds_up_to_rps": knee.likely,
+        "narrow": knee.narrow,
+        "last_rps": knee.last,
+        "replicas": result.replicas(knee.holds_up_to),
+        "gpus": result.gpus(block, knee.holds_up_to),
+        "replicas_likely": result.replicas(knee.likely),
+        "gpus_likely": result.gpus(block, knee.likely),
+        "replicas_every_stage": block.by_stage.every if block.by_stage else None,
+        "gpus_every_stage": block.gpus_every_stage,
+        "gpu_hours_every_stage": hours[0] if hours else None,
+        "gpu_hours_by_stage": hours[1] if hours else None,
+    }
+
+
+def _stages_json(block: Block) -> list[JsonObject]:
+    """What every stage needs; nothing for a load of one."""
+    about = {"experiment": block.experiment, **block.setting.deployed}
+    needs = block.by_stage.needs if block.by_stage else ()
+    return [{**about, **need.to_json(block.setting.tp)} for need in needs]

@@ -1,0 +1,227 @@
+"""What to beware of in a prediction: what the replay met or left out, and ranges beyond the fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from evaluator.intervals import LEVELS, figure_of, queue_grows, waiting_share
+from evaluator.judge.gates import complaints, deployments_of
+from evaluator.judge.physics import LEAST_OF_ROOFLINE
+from evaluator.score import (
+    MEANS,
+    Prediction,
+)
+from evolve.output.table import counted
+from evolve.plan.forecast import Intervals
+from evolve.plan.kernels import faster_than_datasheet
+from evolve.run.beyond import outside
+from evolve.run.measurements import MOSTLY_WAITING, requests_of
+from evolve.run.program import Source
+from evolve.run.records import Record
+from evolve.run.trust import stale
+from simulator.clock.bind import bind
+from simulator.clock.fields import Active, raw_row
+from simulator.language.ir import Program
+from simulator.language.opcodes import assemble
+from simulator.schema import READABLE
+from simulator.serving.experiment import CLEAN, Experiment, Observation, Profile
+from simulator.serving.workload import duration_s, is_recorded
+
+HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
+MIXED = (*[Active(0, 1000, 1)] * 8, Active(0, 0, 500))  # a step of eight decodes and a prompt
+SOON = 0.05  # share of turns before the answer to the one before from which on it is mentioned
+SERVER = 8  # GPUs that the largest common servers have
+LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
+
+# What the ranges of evolve.run.beyond.factors are called in a sentence.
+RANGES = {
+    "vocab": "the vocabulary is",
+    "model_params_b": "the model's parameters are",
+    "active_params_b": "the parameters active per token are",
+    "tp": "the TP degree is",
+    "requests_in_flight": "requests in flight are",
+    "prompt_tokens": "prompts, the longest 5 % left out, are",
+    "max_num_batched_tokens": "max_num_batched_tokens is",
+}
+
+
+def impossible(prediction: Prediction, bound: Prediction) -> list[str]:
+    """A line for each time that is shorter than the datasheet allows by more than a fifth."""
+
+    def compare(what: str, ours: float | None, least: float | None) -> str | None:
+        if ours is None or least is None or ours >= LEAST_OF_ROOFLINE * least:
+            return None
+        return f"{what} {ours:.1f} ms is below the datasheet's bound of {least:.1f} ms: outside what the program knows"
+
+    e2e, least = (p.predicted.summary.e2e_ms.mean if p.predicted.summary else None for p in (prediction, bound))
+    prefill = (p.components["prefill_steps"] for p in (prediction, bound))
+    lines = compare("E2E", e2e, least), compare("time in prefill steps", *prefill)
+    return [line for line in lines if line]
+
+
+def warnings(record: Record | None, experiment: Experiment, prediction: Prediction) -> list[str]:
+    """What to know before using a prediction: events that the replay met or leaves out, and ranges beyond the fit."""
+    lines = list(experiment.notes)
+    if prediction.clamped:
+        lines.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
+    total = requests_of(prediction)
+    if prediction.refused:
+        lines.append(f"{prediction.refused} of {total} requests are longer than max_model_len and were refused")
+    if prediction.gave_up:
+        lines.append(f"{prediction.gave_up} of {total} requests were given up by their client after "
+                     f"{experiment.workload.timeout_s:g} s: the latencies are those of the others")  # fmt: skip
+    if prediction.preemptions:
+        times = counted(prediction.preemptions, "preemption")
+        lines.append(f"{times}: the cache of {experiment.facts['kv_blocks']:.0f} KV blocks is full at times")
+    if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
+        lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
+                     f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
+    lines += [*too_late(prediction), *_too_soon(experiment, prediction)]
+    share, queue = waiting_share(prediction), ""
+    if queue_grows(prediction):
+        queue = f"growing queue: requests wait {100.0 * share:.0f} % of their time, later ones longer than earlier ones"
+    elif share > MOSTLY_WAITING:
+        queue = "long queue: requests wait longer than they are served, later ones not much longer than earlier ones"
+    if queue:
+        lines.append(f"the program predicts a {queue}; `--sweep rate=...` says what one replica serves")
+    lines += never_starts(experiment.facts)
+    if (tp := experiment.engine.tensor_parallel) > SERVER:
+        link = "the slower link between servers is not modelled"
+        lines.append(f"tp {tp}: most servers have at most {SERVER} GPUs, and {link}")
+    if (deployed := experiment.facts.deployed) and deployed.gpu.timed_on:
+        kernels = f"its kernels are those of {deployed.gpu.tables}, scaled to the peaks of {experiment.hardware}"
+        lines.append(f"{kernels}: where that could be compared, steps were up to 24 % off (docs/kernels.md)")
+    if experiment.quality != CLEAN:
+        lines.append(f"quality is {experiment.quality}")
+    if record is None:
+        return [*lines, "no record of what this program was fitted on"]
+    return [*lines, *outside(record.all_ranges, experiment, prediction)]
+
+
+def never_starts(facts: Mapping[str, float]) -> list[str]:
+    """A line if the KV cache cannot hold one request of the longest length: then vLLM ends when it starts
+    (vllm/v1/core/kv_cache_utils.py, check_enough_kv_cache_memory)."""
+    tokens, longest = kv_tokens(facts), facts["max_model_len"]
+    if longest <= tokens:
+        return []
+    return [
+        f"the KV cache of {tokens:.0f} tokens cannot hold a request of max_model_len, {longest:.0f} tokens, so vLLM "
+        f"does not start: set engine.max_model_len to at most {tokens:.0f}, or use more or larger GPUs"
+    ]
+
+
+def kv_tokens(facts: Mapping[str, float]) -> float:
+    """The tokens that the KV cache holds."""
+    return facts["kv_blocks"] * facts["block_size"]
+
+
+def about(source: Source, experiments: Sequence[Experiment]) -> list[str]:
+    """What to know of a program before using it on these experiments, whatever it predicts for them."""
+    program = source.complete
+    wrong = complaints(program, deployments_of(experiments)) if experiments else ()
+    alike = _same_on_every_gpu(program, source.record, experiments)
+    return [*wrong, *source.cautions, *stale(source), *alike, *_kernels_too_fast(program, experiments)]
+
+
+def _kernels_too_fast(program: Program, experiments: Sequence[Experiment]) -> list[str]:
+    """A line if a kernel that the program reads has the efficiency of another shape and beats the datasheet with it, of
+    the deployment where it does so the most."""
+    curves = {name for _, name in assemble(program).curves}
+    worst: tuple[float, str] | None = None
+    count = 0
+    for e in {(e.model, e.hardware, e.engine.tensor_parallel): e for e in experiments}.values():
+        shares = faster_than_datasheet(e.facts.deployed, curves) if e.facts.deployed and curves else {}
+        if not shares:
+            continue
+        count += 1
+        name, share = min(shares.items(), key=lambda item: item[1])
+        text = f"{name} of {e.model} on {e.engine.tensor_parallel} {e.hardware}"
+        worst = min(worst or (1.0, ""), (share, f"{text} are taken as up to {100.0 - 100.0 * share:.0f} % faster"))
+    if worst is None:
+        return []
+    others = f" (and those of {counted(count - 1, 'other deployment')})" if count > 1 else ""
+    than = f"than bytes and FLOPs take at the GPU's peaks{others}, by the nearest measured shape"
+    return [f"{worst[1]} {than}: times are too short there; `evolve kernels` says of which steps"]
+
+
+def _same_on_every_gpu(program: Program, record: Record | None, experiments: Sequence[Experiment]) -> list[str]:
+    """A line if a step takes as long on a GPU twice as fast, and not all of these experiments are known to be on GPUs
+    that the program was fitted on."""
+    known, code = record.all_gpus if record else (), assemble(program)
+    if not experiments or code.curves or {e.hardware for e in experiments} <= {*known}:
+        return []
+    facts, batch = experiments[0].facts, raw_row(MIXED)
+    twice = {name: value * _times_twice_as_fast(name) for name, value in facts.items()}
+    now_us, fast_us = (bind(code, program.theta, each).step_us(batch) for each in (facts, twice))
+    if not math.isclose(now_us, fast_us, rel_tol=1e-9):
+        return []
+    return ["the program has the figures of one GPU among its constants: its steps take as long on every other one"]
+
+
+def _times_twice_as_fast(field: str) -> float:
+    """By what a field of the deployment is multiplied on a GPU that does everything twice as fast."""
+    unit = READABLE["s", field].unit if ("s", field) in READABLE else ""
+    return 0.5 if unit.startswith("us") else 2.0 if unit.endswith("/us") else 1.0
+
+
+def too_late(prediction: Prediction) -> list[str]:
+    """A line if so many turns of conversations come after the last stage that the rate is not reached."""
+    total = requests_of(prediction)
+    if prediction.late <= LATE * total:
+        return []
+    text = f"{prediction.late} of {total} requests are later turns that come after the last stage has ended"
+    return [f"{text}: the rate is not reached: lengthen the stages"]
+
+
+def _too_soon(experiment: Experiment, prediction: Prediction) -> list[str]:
+    """A line if many turns of conversations come sooner than the mean answer to the turn before takes."""
+    source, e2e_ms = experiment.workload.source, figure_of(prediction.predicted.summary, "e2e")
+    if not isinstance(source, Profile) or source.session is None or e2e_ms is None:
+        return []
+    share = float((1e3 * source.session.think_time_s.quantiles() < e2e_ms).mean())
+    if share <= SOON:
+        return []
+    turns = f"{100.0 * share:.0f} % of later turns come before the answer to the turn before"
+    mean = f"which takes {e2e_ms / 1e3:.2g} s in the mean"
+    return [f"{turns}, {mean}: think_time_s goes from one turn's arrival to that of the next, the answer included"]
+
+
+def hurried(experiment: Experiment, own: Experiment) -> list[str]:
+    """A line if a trace is played faster than it was recorded, in `own`: its peaks are as high as they should be, but
+    shorter."""
+    faster = duration_s(own.workload) / duration_s(experiment.workload)
+    if not is_recorded(own.workload) or faster < HURRIED:
+        return []
+    return [f"the trace is played {faster:.2g} times as fast, so its peaks last only 1/{faster:.2g} of their time: "
+            "in truth queues grow longer in them"]  # fmt: skip
+
+
+def contradicted(observed: Observation | None, intervals: Intervals, ident: str, fitted: bool) -> list[str]:
+    """A line if an observed mean lies outside the widest interval of its latency. ident: of the run; fitted: the
+    program was fitted on it, or on a part of it."""
+    beyond = []
+    for name in MEANS:
+        mean = figure_of(observed, name) if observed else None
+        low, high = intervals[name][LEVELS[-1]] if name in intervals else (0.0, math.inf)
+        if mean is not None and not low <= mean <= high:
+            beyond.append(f"{name.upper()} {mean:.4g} ms, not {low:.4g} to {high:.4g}")
+    if not beyond:
+        return []
+    remedy = f"`evolve drift` with `--id {ident}` says what differs, and `evolve fit` adapts the program"
+    if fitted:
+        remedy = (
+            "it was fitted, so unless that is chance, as of one mean in twenty, no constants of this form explain it "
+            "together with the other fitted runs: see whether its settings differ from theirs, or try another form"
+        )
+    return [f"observed means lie outside the {LEVELS[-1]:.0%} intervals ({'; '.join(beyond)}): {remedy}"]
+
+
+def farther_than_held_out(far: Mapping[str, tuple[float, float]]) -> list[str]:
+    """A line for each range beyond which an experiment lies farther than any held-out run: how many times beyond, and
+    the most that was held out."""
+    return [
+        f"{RANGES[name]} {factor:.3g} times beyond the fitted runs: held-out runs were at most {most:.3g} times beyond "
+        "theirs, so the intervals may be too narrow"
+        for name, (factor, most) in far.items()
+    ]

@@ -1,0 +1,300 @@
+"""Accuracy: errors in sample and held out, apart; what simple models reach; how far intervals and orders hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from evaluator import known
+from evaluator.intervals import STATISTICS, coverage
+from evaluator.metrics import mean_abs
+from evaluator.score import MEANS, Errors
+from evolve.output.table import counted
+from evolve.output.terminal import command
+from evolve.plan.forecast import Forecast
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.report.evidence import Evidence, of_means
+from evolve.report.held_out import HeldOut, figures_of, means_of, over_the_limits
+from evolve.run.trust import CLASSES
+from evolve.summary.run import median_text
+from evolve.validate.held_out_views import HELD
+from evolve.validate.ranks import rankings
+
+NAME = "accuracy"
+RULE = (
+    "good: for every kind of fold, held-out mean absolute errors are within 10 % (E2E) and 15 % (TTFT, ITL), the "
+    "limits of a run, and so are those on runs that it is judged on and was not fitted on; with care: for E2E, but not "
+    "for TTFT or ITL, or it was fitted again after the validation; poor: not for E2E, or not even in sample; untested: "
+    "never validated"
+)
+SEED_SET = "fitted by the search, one set for all"
+RANKED = ("e2e", "e2e_p99")
+NEW = "on runs that it was not fitted on"
+NEVER = "never validated: run `{}`"
+
+
+def accuracy(evidence: Evidence) -> Dimension:
+    """The dimension of a subject."""
+    exhibits = [_predicted(evidence), *_held_out(evidence), _known(evidence), *_known_held_out(evidence)]
+    exhibits += [*_intervals(evidence), _ranks(evidence)]
+    caveats = [
+        "In-sample errors are on runs that the constants were fitted on. They say how well the form can follow the "
+        "data, not how far off a new run will be."
+    ]
+    if evidence.held_out:
+        caveats.append(
+            "Held-out errors are of the search that found the program, repeated without what each fold holds out. They "
+            "say what to expect of such a search, not of this text, whose constants saw all of its runs."
+            if not _refitted(evidence)
+            else "Held-out errors are of the search that found the form, repeated without what each fold holds out."
+        )
+    if _refitted(evidence):
+        caveats.append(
+            "The program was fitted again after the validation, so the held-out errors are those of the form before "
+            "that fit, on the runs of that validation."
+        )
+    return Dimension(NAME, "Accuracy", _verdict(evidence), tuple(exhibits), _brief(evidence), tuple(caveats))
+
+
+def _verdict(evidence: Evidence) -> Verdict:
+    rows = evidence.held_out
+    far_off = any(over_the_limits({"e2e": mean_abs(of_means(of, "e2e"))}) for of in _samples(evidence).values())
+    if not rows:
+        never = f"Held-out errors are not known: {_never(evidence)}. {_in_words(evidence)}"
+        return Verdict(POOR if far_off else UNTESTED, never, RULE)
+    means = {kind: means_of(r for r in rows if r.kind == kind) for kind in kinds_of(rows)}
+    failed = {kind: over_the_limits(of_kind) for kind, of_kind in means.items()}
+    e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
+    spread = f"{min(e2e):.1f} to {max(e2e):.1f} %" if e2e else "unknown"
+    refitted = _refitted(evidence)
+    held_out = (
+        f"Not validated since it was fitted again: before that, the held-out mean E2E error was {spread}."
+        if refitted
+        else f"Held out, the mean E2E error is {spread}, by what is left out."
+    )
+    sentence = f"{held_out} {_in_words(evidence)}"
+    of_new = {name: mean_abs(of_means(_samples(evidence).get(NEW, []), name)) for name in MEANS}
+    where = [f"{name.upper()} without {left_out(kind)} ({means[kind][name]:.1f} %)" for kind, of in failed.items()
+             for name in of]  # fmt: skip
+    where += [f"{name.upper()} {NEW} ({of_new[name]:.1f} %)" for name in over_the_limits(of_new)]
+    if where:
+        sentence += f" Beyond the limits: {', '.join(where)}."
+    if far_off or any("e2e" in of for of in failed.values()):
+        return Verdict(POOR, sentence, RULE)
+    return Verdict(CARE if where or refitted else GOOD, sentence, RULE)
+
+
+def _refitted(evidence: Evidence) -> bool:
+    """Whether the program was fitted again after its validation."""
+    return bool(evidence.subject.trust and evidence.subject.trust.data)
+
+
+def _never(evidence: Evidence) -> str:
+    """That the program was never validated, and what validates it."""
+    return NEVER.format(command("validate", evidence.subject.path or "RUN"))
+
+
+def _in_words(evidence: Evidence) -> str:
+    """The errors on fitted and on other runs in a sentence."""
+    texts = []
+    for sample, of_sample in _samples(evidence).items():
+        e2e = mean_abs(of_means(of_sample, "e2e"))
+        if e2e is not None:
+            texts.append(f"{e2e:.1f} % {sample} ({counted(len(of_sample), 'run')})")
+    return f"The mean E2E error is {', '.join(texts)}." if texts else "No run was observed."
+
+
+def _brief(evidence: Evidence) -> str:
+    """The figures of E2E, TTFT and ITL that a decision needs, and the best known answer."""
+    rows = [r for r in evidence.held_out if r.kind == "models"] or list(evidence.held_out)
+    texts = []
+    if rows:
+        means = means_of(rows)
+        worst = figures_of([(r.experiment, r.errors["e2e"]) for r in rows])
+        if _refitted(evidence):
+            texts.append("It was not validated since it was fitted again; before that, on other runs, held-out mean "
+                         f"errors were {_three(means)}")  # fmt: skip
+        elif rows[0].kind == "models" and worst.worst is not None:
+            texts.append(f"On models that it had not seen, mean errors are {_three(means)}; the worst run is off by "
+                         f"{worst.worst:+.1f} % E2E")  # fmt: skip
+        else:
+            texts.append(f"Held out, mean errors are {_three(means)}")
+    else:
+        texts.append("No held-out error is known, because it was never validated")
+    for sample, of_sample in _samples(evidence).items():
+        texts.append(f"{sample} they are {_three({n: mean_abs(of_means(of_sample, n)) for n in MEANS})}")
+    answers = {name: rows for name, rows in _answers(evidence).items() if name not in evidence.known
+               or name in known.SHARED}  # fmt: skip
+    best = min(
+        ((e2e, name) for name, rows in answers.items() if (e2e := mean_abs([r.e2e for r in rows])) is not None
+         and len(rows) == len(evidence.subject.clean)),
+        default=None,
+    )  # fmt: skip
+    if best:
+        texts.append(
+            f"the best known answer with one set of constants or none ({best[1]}) reaches {best[0]:.1f} % E2E on the "
+            "same runs"
+        )
+    return f"{'; '.join(texts)}."
+
+
+def _three(means: dict[str, float | None]) -> str:
+    return (
+        ", ".join(f"{value:.1f} % {name.upper()}" for name in MEANS if (value := means[name]) is not None) or "unknown"
+    )
+
+
+def left_out(kind: str) -> str:
+    """What a kind of fold leaves out, in words.
+
+    >>> left_out("models"), left_out("stages")
+    ('one model', 'the last load stage')
+    """
+    return "the last load stage" if kind == "stages" else HELD[kind].removeprefix("leave ").removesuffix(" out")
+
+
+def kinds_of(rows: Sequence[HeldOut]) -> list[str]:
+    """The kinds of folds of these rows, in the usual order."""
+    present = {row.kind for row in rows}
+    return [kind for kind in HELD if kind in present]
+
+
+def _samples(evidence: Evidence) -> dict[str, list[Forecast]]:
+    """The forecasts of clean experiments, by whether the program was fitted on them."""
+    clean = {e.id for e in evidence.subject.clean}
+    of_clean = [f for f in evidence.forecasts.experiments if f.id in clean]
+    unknown = "of which no record says whether it was fitted on them"
+    if evidence.subject.source.record:
+        unknown = "that it was fitted on in part"
+    names = {True: "in sample", False: NEW, None: f"on runs {unknown}"}
+    return {text: rows for fitted, text in names.items() if (rows := [f for f in of_clean if f.fitted is fitted])}
+
+
+def _predicted(evidence: Evidence) -> Exhibit:
+    """Errors by replay of the program as it is."""
+    rows: list[list[Value]] = []
+    by_id = {e.id: e for e in evidence.subject.experiments}
+    for sample, of_sample in _samples(evidence).items():
+        for name in MEANS:
+            f = figures_of([(by_id[x.id], e) for x, e in zip(of_sample, of_means(of_sample, name), strict=True)])
+            p99 = mean_abs(of_means(of_sample, name, "p99"))
+            rows.append([sample, name.upper(), f.runs, f.mean, f.median, f.worst, f.worst_in, p99])
+            sample = ""
+    return Exhibit.of(
+        "Errors of the program in percent: of a run's mean latency, and of its p99 latency",
+        "~sample|latency|runs:,d|mean:.2f|median:.2f|worst:+.1f|worst run|p99, mean:.1f",
+        rows,
+        evidence.subject.by("predict", "--json", dimension=NAME),
+        note="(predicted - observed)/observed, over arrival seeds 1 to 3; mean and median of absolute errors. "
+        "Overloaded runs are under Workloads.",
+    )
+
+
+def _held_out(evidence: Evidence) -> list[Exhibit]:
+    rows: list[list[Value]] = []
+    for kind in kinds_of(evidence.held_out):
+        of_kind = [r for r in evidence.held_out if r.kind == kind]
+        f = figures_of([(r.experiment, r.errors["e2e"]) for r in of_kind])
+        low, high = f.interval or (None, None)
+        others = means_of(of_kind, ("e2e_p99", "ttft", "itl", "ttft_p99")).values()
+        rows.append([left_out(kind), f.runs, f.mean, low, high, f.median, f.worst, f.worst_in, *others])
+    if not rows:
+        return []
+    return [
+        Exhibit.of(
+            "Held-out errors in percent, by what each fold of the validation leaves out",
+            "~left out|runs:,d|E2E mean:.2f|from:.1f|to:.1f|median:.2f|worst:+.1f|worst run|E2E p99:.1f|TTFT:.1f"
+            "|ITL:.1f|TTFT p99:.1f",
+            rows,
+            *evidence.subject.validating(NAME),
+            note="Search, choice and fit are repeated in every fold without what it leaves out. from, to: 95 % "
+            "bootstrap interval of the mean, whole models resampled.",
+        )
+    ]
+
+
+def _answers(evidence: Evidence) -> dict[str, Sequence[Errors]]:
+    """The known answers, and the best seed of the search as one more, by name."""
+    return {**evidence.known, **dict([evidence.best_seed] if evidence.best_seed else [])}
+
+
+def _known(evidence: Evidence) -> Exhibit:
+    """The known answers on the clean runs, next to the program."""
+    rows: list[list[Value]] = []
+    for name, errors in _answers(evidence).items():
+        means = [mean_abs([getattr(r, x) for r in errors]) for x in MEANS]
+        worst = max((r.e2e for r in errors if r.e2e is not None), key=abs, default=None)
+        constants = known.ANSWERS[name].constants if name in evidence.known else SEED_SET
+        constants += median_text(r.e2e for r in errors)
+        rows.append([name, constants, len(errors), *means, worst])
+    rows.sort(key=lambda row: float("inf") if row[3] is None else float(row[3]))
+    return Exhibit.of(
+        "Known answers on the clean runs, in sample where constants are fitted: errors in percent",
+        "known answer|~constants|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f",
+        rows,
+        evidence.subject.again(NAME),
+        note="Those with a set of constants per model or per experiment can predict no other. The best seed is the "
+        "program that the search began with whose mean error was lowest there, replayed under the same arrival "
+        "seeds as the others.",
+    )
+
+
+def _known_held_out(evidence: Evidence) -> list[Exhibit]:
+    rows = [(left_out(k.kind), k.name, k.over, k.e2e, k.ttft, k.itl) for k in evidence.known_held_out]
+    heads = "~left out|known answer|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f"
+    title = "Known answers held out: fitted in the same folds, mean absolute errors in percent"
+    return [Exhibit.of(title, heads, rows, *evidence.subject.validating(NAME))] if rows else []
+
+
+def _intervals(evidence: Evidence) -> list[Exhibit]:
+    trust = evidence.subject.trust
+    rows = [
+        (name, figure.upper().replace("_", " "), c.runs, 100 * c.covered_80, 100 * c.covered_95, c.width_80_pct,
+         c.width_95_pct)
+        for name in CLASSES
+        for figure, c in coverage(trust.residuals(name) if trust else ()).items()
+        if figure in STATISTICS
+    ]  # fmt: skip
+    if not rows:
+        return []
+    return [
+        Exhibit.of(
+            "How often the intervals of `evolve predict` cover what was measured, in percent",
+            "held-out runs|figure|predictions:,d|80 % cover:.0f|95 % cover:.0f|width of 80 %:.0f|width of 95 %:.0f",
+            rows,
+            evidence.subject.again(NAME),
+            note="Each held-out run is judged by the residuals of other folds and other runs. inside, outside: of the "
+            "ranges of what the fold fitted; saturated: a queue may grow. Widths in percent of the prediction.",
+        )
+    ]
+
+
+def _ranks(evidence: Evidence) -> Exhibit:
+    return Exhibit.of(
+        "How well predictions put runs in order",
+        "~runs|figure|count:,d|Kendall's tau:.3f|pairs in the wrong order:,d",
+        list(_ranked(evidence)),
+        evidence.subject.again(NAME),
+        note="Kendall's tau of predicted and observed mean and p99 of E2E is 1 for the same order.",
+    )
+
+
+def _ranked(evidence: Evidence) -> Iterator[list[Value]]:
+    by_id = {e.id: e for e in evidence.subject.experiments}
+    samples = {
+        sample: [
+            HeldOut(sample, "", by_id[f.id], False, {name: _of(f, *where) for name, where in STATISTICS.items()})
+            for f in of_sample
+        ]
+        for sample, of_sample in _samples(evidence).items()
+    }
+    kinds = [kind for kind in kinds_of(evidence.held_out) if kind != "stages"]  # which are no runs
+    held = {f"without {left_out(kind)}": [r for r in evidence.held_out if r.kind == kind] for kind in kinds}
+    for label, rows in {**samples, **held}.items():
+        for figure in RANKED:
+            for ranking in rankings([r.compared for r in rows], label, "runs", figure):
+                yield [label, figure.upper().replace("_", " "), ranking.count, ranking.tau, len(ranking.inversions)]
+
+
+def _of(forecast: Forecast, latency: str, statistic: str) -> float | None:
+    errors = forecast.summary.error_pct
+    return errors[latency][statistic] if errors else None

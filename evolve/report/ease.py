@@ -1,0 +1,191 @@
+"""Ease of use: what a user has to give for a first prediction, how long it takes, and what is emitted for the host."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evolve.host.accuracy import accuracy
+from evolve.host.emit import provenance
+from evolve.output.terminal import command
+from evolve.plan.plan import Plan
+from evolve.report.constants import kernel_fields
+from evolve.report.dimension import CARE, GOOD, POOR, Dimension, Exhibit, Value, Verdict
+from evolve.report.evidence import Evidence
+from evolve.run.program import Source
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
+from simulator.language.ir import Field, nodes
+from simulator.schema import KERNELS
+from simulator.serving.bundled import hardware_table, known_models
+from simulator.serving.file import experiments_from_mapping
+from simulator.serving.known import GPU
+from translate_go import TARGETS, emit
+
+NAME = "ease"
+MOST_FIELDS, MOST_S = 10, 60.0
+RULE = (
+    f"good: a first prediction takes one command, one file of at most {MOST_FIELDS} values and {MOST_S:g} seconds, "
+    "and no measurement; with care: it also needs kernels that were timed on the GPU; poor: it takes more"
+)
+# A plan, nothing of which can be left out.
+PLAN: JsonObject = {
+    "version": 1,
+    "experiments": [
+        {
+            "id": "plan",
+            "model": "llama-3.1-8b",
+            "hardware": GPU,
+            "workload": {
+                "name": "chat",
+                "stages": [{"rate": 4.0, "duration_s": 60.0}],
+                "prompt_len": 500,
+                "output_len": 200,
+            },
+        }
+    ],
+}
+
+
+def ease(evidence: Evidence) -> Dimension:
+    """The dimension of a subject."""
+    source, needed = evidence.subject.source, required(PLAN)
+    seconds = first_prediction_s(source)
+    kernels = kernel_fields(source.complete)
+    few = len(needed) <= MOST_FIELDS and seconds is not None and seconds <= MOST_S
+    level = POOR if not few else CARE if kernels else GOOD
+    took = "fails" if seconds is None else f"takes {seconds:.0f} s, process start and replay included"
+    sentence = (
+        f"A first prediction needs one command, with {len(_options())} options for a steady load or one file of "
+        f"{len(needed)} values for any, and {took}."
+    )
+    if kernels:
+        sentence += f" It reads {len(kernels)} fields of measured kernels, for which {_with_tables()} GPUs have tables."
+    exhibits = (_plan(needed, source, seconds), _fields(evidence), _go(source))
+    return Dimension(NAME, "Ease of use", Verdict(level, sentence, RULE), exhibits)
+
+
+def required(plan: JsonObject) -> list[str]:
+    """The keys of an experiments file that cannot be left out of `plan`, dotted, in its order.
+
+    `[]` is an item of a list.
+    """
+    needed = [path for path in _leaves(plan) if not _reads(_without(plan, path))]
+    return ["".join("[]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".") for path in needed]
+
+
+def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = [leaf for key, child in children for leaf in _leaves(child, (*path, key))]
+    yield from inner or [path]
+
+
+def _without(plan: JsonObject, path: tuple[str | int, ...]) -> JsonObject:
+    changed = copy.deepcopy(plan)
+    at: Any = changed
+    for key in path[:-1]:
+        at = at[key]
+    del at[path[-1]]
+    return changed
+
+
+def _reads(plan: Mapping[str, Any]) -> bool:
+    try:
+        experiments_from_mapping(plan, "plan.yaml", known_models(), hardware_table())
+    except InputError:
+        return False
+    return True
+
+
+def first_prediction_s(source: Source) -> float | None:
+    """Seconds of `evolve predict` on PLAN in a process of its own; None if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Path(folder) / "plan.yaml"
+        plan.write_text(yaml.safe_dump(PLAN, sort_keys=False), "utf-8")
+        words = [sys.executable, "-m", "evolve", "predict", source.name, "--experiments", str(plan), "--json"]
+        begun = time.perf_counter()
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        return time.perf_counter() - begun if done.returncode == 0 else None
+
+
+def _with_tables() -> int:
+    return len({str(e["name"]) for e in hardware_table().values() if e.get("kernels")})
+
+
+def _options() -> list[str]:
+    """The options of `predict` that a plan without a file cannot leave out."""
+    names = (f.name.removesuffix("_rps") for f in fields(Plan) if f.default is MISSING)
+    return [f"--{name.replace('_', '-')}" for name in names]
+
+
+def _plan(needed: list[str], source: Source, seconds: float | None) -> Exhibit:
+    line = command("predict", source.name, "--experiments", "plan.yaml")
+    rows: list[list[Value]] = [
+        ["options that describe a steady load", len(_options()), ", ".join(_options())],
+        ["files to write for any other load", 1, "an experiments file, as below"],
+        ["values that cannot be left out", len(needed), ", ".join(needed)],
+        ["commands", 1, line],
+        ["measurements", 0, None],
+        ["seconds of the first prediction", seconds, "process start and replay included"],
+    ]
+    text = yaml.safe_dump(PLAN, default_flow_style=True, sort_keys=False, width=10_000).strip()
+    return Exhibit.of("A first prediction", "~what|figure:.3g|~which", rows, line, note=f"plan.yaml: {text}")
+
+
+def _fields(evidence: Evidence) -> Exhibit:
+    """The fields that the program reads, by where their values come from."""
+    program = evidence.subject.source.complete
+    read = {(n.scope, n.name) for f in program.functions for n in nodes(f) if isinstance(n, Field)}
+    kinds = {
+        "measured kernels of the GPU": sorted(f"b.{name}" for scope, name in read if scope == "b" and name in KERNELS),
+        "the batch": sorted(f"b.{name}" for scope, name in read if scope == "b" and name not in KERNELS),
+        "config.json, datasheet and engine settings": sorted(f"s.{name}" for scope, name in read if scope == "s"),
+        "the request": sorted(f"r.{name}" for scope, name in read if scope == "r"),
+    }
+    rows = [(where, len(names), ", ".join(names) or None) for where, names in kinds.items()]
+    return Exhibit.of("Fields that the program reads, by where they come from", "~from|fields:,d|~names", rows,
+                      command("show", evidence.subject.source.name, "--json"))  # fmt: skip
+
+
+def go_files(source: Source) -> dict[str, str]:
+    """The Go that `evolve emit` writes for the first target, without deployments: file name -> text.
+
+    Raises InputError if the program cannot be emitted.
+    """
+    target = next(iter(TARGETS))
+    return emit(source.complete, target=target, provenance=provenance(source), accuracy=accuracy(source))
+
+
+def imported(text: str) -> list[str]:
+    """The packages that a Go file imports.
+
+    >>> imported('package latency\\n\\nimport (\\n\\t"math"\\n\\n\\t"example.com/sim"\\n)\\n')
+    ['math', 'example.com/sim']
+    """
+    block = re.search(r"^import (?:\((.*?)^\)|(\"[^\"]+\"))", text, re.MULTILINE | re.DOTALL)
+    return re.findall(r'"([^"]+)"', block[0]) if block else []
+
+
+def _go(source: Source) -> Exhibit:
+    files = go_files(source)
+    rows = [
+        (name, len(text.splitlines()), len(text.encode()), ", ".join(imported(text)) if name.endswith(".go") else None)
+        for name, text in files.items()
+    ]
+    return Exhibit.of(
+        "What is emitted for the host, before deployments are baked in",
+        "file|lines:,d|bytes:,d|~imports",
+        rows,
+        command("emit", source.name, "--out", "go"),
+        note="INTEGRATION.md says what to register in the host.",
+    )

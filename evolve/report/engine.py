@@ -1,0 +1,99 @@
+"""Engine settings: which of them the fitted runs vary, and so which of them the constants have seen."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import fields
+from statistics import median
+
+from evaluator.score import MEANS
+from evolve.plan.sensitivity_result import Effect
+from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.report.evidence import Evidence
+from simulator.serving.experiment import Engine, Experiment
+
+NAME = "settings"
+# The settings that change latencies, and what a replay makes of each.
+SETTINGS = {
+    "tensor_parallel": "widths, heads and vocabulary are split, two all-reduces a layer",
+    "max_num_seqs": "scheduler's limit, and the largest captured CUDA graph",
+    "max_num_batched_tokens": "scheduler's budget of a step",
+    "max_model_len": "longer requests are refused",
+    "block_size": "KV blocks, prefix cache",
+    "gpu_memory_utilization": "KV blocks",
+    "total_kv_blocks": "KV blocks, if given",
+    "chunked_prefill": "scheduler: without it prompts are computed whole or wait",
+    "prefix_caching": "by blocks, with eviction",
+    "long_prefill_token_threshold": "scheduler",
+    "kv_cpu_offload": "read by programs; what is evicted is prefilled again",
+}
+assert set(SETTINGS) <= {f.name for f in fields(Engine)}
+RULE = (
+    "good: every setting that changes latencies has several values among the fitted runs; with care: some have; "
+    "untested: none has"
+)
+
+
+def settings(evidence: Evidence) -> Dimension:
+    """The dimension of a subject."""
+    subject = evidence.subject
+    seen = {name: _values(name, subject.fitted) for name in SETTINGS}
+    vary = [name for name, values in seen.items() if len(values) > 1]
+    fixed = [name for name in SETTINGS if name not in vary]
+    level = GOOD if not fixed else CARE if vary else UNTESTED
+    if subject.fitted:
+        sentence = f"The fitted runs vary {len(vary)} of {len(SETTINGS)} settings ({', '.join(vary) or 'none'})."
+    else:
+        sentence = f"{subject.unknown_runs}, so no setting is known to vary."
+    if fixed and subject.fitted:
+        sentence += " The others are replayed by rule, and no measurement here says how well."
+    varied = Exhibit.of(
+        "Engine settings of the fitted runs",
+        "setting|~values|varied|~in a replay",
+        [(name, ", ".join(values) or None, name in vary, SETTINGS[name]) for name, values in seen.items()],
+        subject.again(NAME),
+        note="default: the model's limit for max_model_len, computed from memory for total_kv_blocks.",
+    )
+    return Dimension(NAME, "Engine settings", Verdict(level, sentence, RULE), (varied, *_sensitivity(evidence)))
+
+
+def _sensitivity(evidence: Evidence) -> list[Exhibit]:
+    """What replays say of each setting: the median over the clean runs."""
+    if not evidence.subject.clean:
+        return []
+    effects: dict[str, list[Effect]] = defaultdict(list)
+    for of_run in evidence.sensitivities:
+        for effect in of_run.effects:
+            effects[effect.setting].append(effect)
+    return [
+        Exhibit.of(
+            "What the program predicts of each setting: medians over the clean runs",
+            "setting|~figure|E2E:+.3f|TTFT:+.3f|ITL:+.3f|largest, E2E:+.3f|settings tried:,d|outside the fitted runs:,d"
+            "|impossible:,d",
+            [_effect_row(setting, of_setting) for setting, of_setting in effects.items()],
+            evidence.subject.by("sensitivity", "--json", dimension=NAME),
+            note="Numbers are halved and doubled, switches turned over. Elasticity: by how many percent a mean "
+            "latency grows where the setting grows by one percent. Predicted by replay; what was measured plays no "
+            "part.",
+        )
+    ]
+
+
+def _effect_row(setting: str, effects: Sequence[Effect]) -> list[Value]:
+    points = [point for effect in effects for point in effect.points]
+    if any(effect.elasticity for effect in effects):
+        figure, changes = "elasticity", [effect.elasticity for effect in effects if effect.elasticity]
+    else:
+        figure, changes = "change in percent", [point.change_pct for point in points if point.change_pct]
+    values = {x: [c.mean for of_run in changes if (c := of_run.get(x))] for x in MEANS}
+    largest = max(values["e2e"], key=abs, default=None)
+    outside, impossible = sum(bool(p.outside) for p in points), sum(p.impossible is not None for p in points)
+    medians = [median(of_figure) if of_figure else None for of_figure in values.values()]
+    return [setting, figure, *medians, largest, len(points), outside, impossible]
+
+
+def _values(name: str, experiments: tuple[Experiment, ...]) -> list[str]:
+    values = {getattr(e.engine, name) for e in experiments}
+    return ["default" if v is None else f"{v:g}" if isinstance(v, int | float) and not isinstance(v, bool)
+            else str(v).lower() for v in sorted(values, key=lambda v: (v is None, v or 0))]  # fmt: skip

@@ -1,0 +1,154 @@
+"""What several dimensions rest on, each computed when it is first asked for, by the workers of a pool."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from archive.proposal import SEED, Outcome
+from evaluator import known
+from evaluator.fit.fit import fit_set
+from evaluator.score import MEANS, Errors, error_rows, score_set, summarise
+from evolve.calibrate.fit import calibrate
+from evolve.calibrate.result import ConstantChange, Freedom
+from evolve.inspect.ablation import Ablation, ablate
+from evolve.plan.forecast import Forecast, Forecasts
+from evolve.plan.predict import predict
+from evolve.plan.sensitivity import sensitivities
+from evolve.plan.sensitivity_result import Sensitivity
+from evolve.report.held_out import HeldOut, Known, held_out, known_answers
+from evolve.report.subject import Subject
+from evolve.run.program import Source
+from evolve.search.pool.pool import Pool
+from evolve.search.pool.process import Call
+from simulator.language.parse import parse
+from simulator.serving.bundled import written_experiments
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """A fit of the program's constants to its clean experiments, from their values.
+
+    before, after: errors there. cpu_s: of all that `evolve fit` does, the preparation of the runs and the fits of
+    near-optimal programs for intervals among it; fit_s: of the program's own constants, once the runs are prepared.
+    """
+
+    freedom: Freedom
+    constants: tuple[ConstantChange, ...]
+    before: tuple[Errors, ...]
+    after: tuple[Errors, ...]
+    cpu_s: float
+    fit_s: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is measured of a subject by the workers of `pool`."""
+
+    subject: Subject
+    pool: Pool
+
+    @cached_property
+    def forecasts(self) -> Forecasts:
+        """What the program predicts for every experiment, as `evolve predict` does."""
+        source, seeds = self.subject.source, self.subject.seeds
+        parts: list[Forecasts] = self.carried_out(
+            "predictions", [Call(predict, (source, [e], seeds)) for e in self.subject.experiments]
+        )
+        every = tuple(forecast for part in parts for forecast in part.experiments)
+        total = summarise([_errors(forecast) for forecast in every])
+        return replace(
+            parts[0], data=self.subject.data, experiments=every,
+            mean_abs_error_pct={name: getattr(total, name) for name in MEANS}, drawn=any(part.drawn for part in parts),
+        )  # fmt: skip
+
+    @cached_property
+    def known(self) -> Mapping[str, Sequence[Errors]]:
+        """The known answers, fitted to the clean experiments, and their errors on these."""
+        clean = self.subject.clean
+        tasks = known.tasks(clean, clean) if clean else []
+        rows: list[list[Errors]] = self.carried_out("known answers", [Call(known.solve, (task,)) for task in tasks])
+        by_name: dict[str, list[Errors]] = {}
+        for task, of_task in zip(tasks, rows, strict=True):
+            by_name.setdefault(task.name, []).extend(of_task)
+        return by_name
+
+    @cached_property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The outcomes of the run's proposals; none without a run."""
+        return tuple(self.subject.run.outcomes()) if self.subject.run else ()
+
+    @cached_property
+    def best_seed(self) -> tuple[str, Sequence[Errors]] | None:
+        """The name of the best program that the search began with, by its joint error, as the search fitted it, and its
+        errors on the clean experiments; None if there is no run, or if some of these were not fitted on."""
+        clean = self.subject.clean
+        seeds = [o.elite for o in self.outcomes if o.elite and o.elite.operator.startswith(SEED)]
+        if not seeds or not clean or any(e not in self.subject.fitted for e in clean):
+            return None
+        best = min(seeds, key=lambda elite: elite.joint)
+        rows: list[list[Errors]]
+        rows = self.carried_out(
+            "the best seed", [Call(error_rows, (parse(best.text), score_set(clean, self.subject.seeds)))]
+        )
+        return f"best seed ({best.operator.removeprefix(SEED)})", rows[0]
+
+    @cached_property
+    def held_out(self) -> tuple[HeldOut, ...]:
+        """The held-out predictions; none if the program was never validated."""
+        return held_out(self.subject.trust, self.subject.known)
+
+    @cached_property
+    def known_held_out(self) -> tuple[Known, ...]:
+        """The known answers in the same folds, as far as they were kept."""
+        return known_answers(self.subject)
+
+    @cached_property
+    def refit(self) -> Refit:
+        """A fit to the clean experiments. Raises InputError if there are none, or the program cannot be fitted."""
+        refit: Refit
+        (refit,) = self.carried_out("a fit", [Call(_refit, (self.subject,))])
+        return refit
+
+    @cached_property
+    def ablation(self) -> Ablation:
+        """The program without each of its parts. Raises InputError with fewer than two clean experiments."""
+        return ablate(self.subject.source, self.subject.experiments, self.pool)
+
+    @cached_property
+    def sensitivities(self) -> tuple[Sensitivity, ...]:
+        """What each engine setting does to the clean experiments, under one arrival seed."""
+        subject = self.subject
+        ids = tuple(e.id for e in subject.clean)
+        calls = [Call(_sensitivities, (subject.source, file, ids, subject.seeds[:1])) for file in subject.files]
+        return tuple(found for of_file in self.carried_out("engine settings", calls) for found in of_file)
+
+    def carried_out(self, what: str, calls: Sequence[Call]) -> list[Any]:
+        """What the calls return, with a progress line about `what` they compute."""
+        self.pool.line.show(f"{what} ...")
+        return self.pool.all_of(calls, what)
+
+
+def of_means(forecasts: Sequence[Forecast], latency: str, statistic: str = "mean") -> list[float | None]:
+    """The signed errors of these forecasts, in percent, of a statistic of a latency (e2e, ttft or itl)."""
+    return [((f.summary.error_pct or {}).get(f"{latency}_ms") or {}).get(statistic) for f in forecasts]
+
+
+def _errors(forecast: Forecast) -> Errors:
+    return Errors(forecast.id, *(of_means([forecast], name)[0] for name in MEANS))
+
+
+def _sensitivities(source: Source, file: str, ids: Sequence[str], seeds: Sequence[int]) -> list[Sensitivity]:
+    return sensitivities(source, [w for w in written_experiments(file) if w.experiment.id in ids], seeds)
+
+
+def _refit(subject: Subject) -> Refit:
+    clean = subject.clean
+    fit_set(clean[:1])  # compiles what is not cached
+    begun = time.process_time()
+    c = calibrate(subject.source, clean, None)
+    cpu_s = time.process_time() - begun
+    return Refit(c.freedom, c.constants, c.before, c.best.errors, cpu_s, c.best.seconds)

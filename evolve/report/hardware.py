@@ -1,0 +1,174 @@
+"""Hardware: which GPUs were measured, what is measured again for another one, and what each constant is worth there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from evaluator.score import MEANS
+from evolve.output.table import counted
+from evolve.output.terminal import command
+from evolve.report.constants import (
+    HOST,
+    KINDS,
+    NO_CONSTANT,
+    STEP,
+    WITHOUT,
+    Classified,
+    bare_terms,
+    bare_times,
+    classified,
+    kernel_fields,
+)
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
+from evolve.report.evidence import Evidence
+from evolve.report.held_out import means_of, over_the_limits
+from evolve.report.stress import changes, constants_times
+from simulator.kernels.tables import names, tables
+from simulator.schema import FIELDS
+from simulator.serving.bundled import hardware_table
+
+NAME = "hardware"
+KIND = "hardware"  # the kind of fold that leaves a GPU out
+MORE = 1.1  # times which constants are replayed
+RULE = (
+    "good: each GPU that was left out of the search has mean held-out errors within 10 % (E2E) and 15 % (TTFT, ITL); "
+    "with care: several GPUs are among the fitted runs, but none was left out; poor: one that was left out is beyond "
+    "in E2E; untested: all fitted runs are on one GPU"
+)
+
+
+def hardware(evidence: Evidence) -> Dimension:
+    """The dimension of a subject."""
+    constants = classified(evidence.subject.source.complete)
+    exhibits = (_kinds(evidence, constants), _constants(evidence, constants), _gpus(evidence), *_kernels(evidence))
+    again = [f"{c.method}.{c.name}" for c in constants if c.kind in (HOST, STEP) and c.value]
+    return Dimension(
+        NAME, "Hardware", _verdict(evidence, constants), exhibits, _brief(evidence, again), _caveats(evidence)
+    )
+
+
+def gpus_of(evidence: Evidence) -> list[str]:
+    """The GPUs of the fitted runs."""
+    return sorted({e.hardware for e in evidence.subject.fitted})
+
+
+def _verdict(evidence: Evidence, constants: list[Classified]) -> Verdict:
+    gpus, counts = gpus_of(evidence), {kind: sum(c.kind == kind for c in constants) for kind in KINDS}
+    parts = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
+    bare = bare_terms(evidence.subject.source.complete)
+    without = f"; {counted(len(bare), 'term')} without one" if bare else ""
+    tail = f"Of {counted(len(constants), 'constant')} by what they multiply: {parts or 'none'}{without}."
+    rows = [r for r in evidence.held_out if r.kind == KIND]
+    if rows:
+        means = means_of(rows)
+        failed = over_the_limits(means)
+        level = POOR if "e2e" in failed else CARE if failed else GOOD
+        return Verdict(level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}. {tail}", RULE)
+    if len(gpus) > 1:
+        return Verdict(CARE, f"Fitted on {', '.join(gpus)}, none of which was left out of a search. {tail}", RULE)
+    where = f"All fitted runs are on {gpus[0]}" if gpus else evidence.subject.unknown_runs
+    return Verdict(UNTESTED, f"{where}, so how far it is off on another GPU is not known. {tail}", RULE)
+
+
+def _brief(evidence: Evidence, again: list[str]) -> str:
+    gpus = gpus_of(evidence)
+    if len(gpus) != 1:
+        return ""
+    constants = f"; there, at least {', '.join(again)} must be fitted again" if again else ""
+    bare = bare_terms(evidence.subject.source.complete)
+    refit = "; no refit can take back an error of kernel or datasheet times that no constant multiplies" if bare else ""
+    return f"Every fitted run is on {gpus[0]}, and no other GPU was tested{constants}{refit}."
+
+
+def _caveats(evidence: Evidence) -> tuple[str, ...]:
+    gpus = gpus_of(evidence)
+    if len(gpus) > 1:
+        return ()
+    return (
+        "That factors on kernels and datasheets hold on another GPU is an assumption of the form. Measure a few runs "
+        "there, predict them, and fit the constants again before the program is used.",
+    )
+
+
+def _kinds(evidence: Evidence, constants: list[Classified]) -> Exhibit:
+    """By kind, the constants, and the terms without one, and what the latencies change by if these are 10 % larger."""
+    program = evidence.subject.source.complete
+    positions = {kind: [c.position for c in constants if c.kind == kind] for kind in KINDS}
+    present = {kind: of_kind for kind, of_kind in positions.items() if of_kind}
+    moved: Mapping[str, Mapping[str, float | None]] = {}
+    if evidence.subject.clean:
+        variants = {k: constants_times(program, p, MORE) for k, p in present.items()}
+        moved = changes(evidence, {**variants, NO_CONSTANT: bare_times(program, MORE)})
+    counts = {kind: (len(of_kind), KINDS[kind]) for kind, of_kind in positions.items()}
+    counts[NO_CONSTANT] = len(bare_terms(program)), WITHOUT
+    rows: list[list[Value]] = []
+    for kind, (count, what) in counts.items():
+        change = moved.get(kind, {}) if count else {}
+        rows.append([kind, count, what, *(change.get(x) for x in MEANS)])
+    return Exhibit.of(
+        "Constants by what they are worth on another GPU, terms without one, and the change of mean latencies in "
+        "percent if these are 10 % larger",
+        "kind|constants or terms:,d|~what it is|E2E:+.1f|TTFT:+.1f|ITL:+.1f",
+        rows,
+        evidence.subject.again(NAME),
+        note="Replayed under one arrival seed, mean over the clean runs.",
+    )
+
+
+def _constants(evidence: Evidence, constants: list[Classified]) -> Exhibit:
+    rows: list[list[Value]] = [
+        [f"{c.method}.{c.name}", c.value, c.kind, "; ".join(c.features) or None] for c in constants
+    ]
+    bare = bare_terms(evidence.subject.source.complete)
+    rows += [[None, None, NO_CONSTANT, term] for term in bare]
+    return Exhibit.of(
+        "Constants and what each multiplies, and terms without one",
+        "constant|value:.6g|kind|~multiplies",
+        rows,
+        command("show", evidence.subject.source.name, "--json"),
+        note="A field that is in several terms counts in each." if bare else "",
+    )
+
+
+def versions_of(kernels: str) -> list[str]:
+    """The versions of vLLM with which the kernels of a table were timed, from its metadata."""
+    found = {m[1] for source in tables(kernels).about.values() if (m := re.search(r"/vllm/([\w.]+)/", source))}
+    return sorted(found)
+
+
+def _gpus(evidence: Evidence) -> Exhibit:
+    entries = {str(entry["name"]): entry for entry in hardware_table().values()}
+    fitted = gpus_of(evidence)
+    rows: list[list[Value]] = []
+    for name, entry in entries.items():
+        kernels = str(entry.get("kernels") or "")
+        timed = tables(kernels) if kernels in names() else None
+        points = sum(len(of_operation["latency_us"]) for of_operation in timed.rows.values()) if timed else 0
+        versions = ", ".join(versions_of(kernels)) if timed else None
+        rows.append([name, sum(e.hardware == name for e in evidence.subject.fitted), name in fitted, points, versions])
+    return Exhibit.of(
+        "Known GPUs: fitted runs, and kernels that were timed there",
+        "GPU|fitted runs:,d|measured end to end|timed kernels:,d|~timed with vLLM",
+        rows,
+        command("list"),
+        note="A GPU without timed kernels needs a table, or the efficiencies of another one (docs/kernels.md), for "
+        "programs that read measured kernels. Datasheet figures are in configs/hardware.yaml; your own GPU is a "
+        "mapping in the experiments file.",
+    )
+
+
+def _kernels(evidence: Evidence) -> list[Exhibit]:
+    """The fields that come from another GPU's table."""
+    read = kernel_fields(evidence.subject.source.complete)
+    if not read:
+        return []
+    rows = [(f"b.{name}", FIELDS["b", name].meaning) for name in read]
+    return [
+        Exhibit.of(
+            "What a table of the other GPU's kernels brings: the fields of measured kernels that the program reads",
+            "field|~meaning",
+            rows,
+            command("show", evidence.subject.source.name, "--json"),
+        )
+    ]

@@ -1,0 +1,154 @@
+"""The report of a program in ten dimensions, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from evolve import __version__
+from evolve.output.table import counted
+from evolve.output.terminal import command
+from evolve.report import (
+    accuracy,
+    ease,
+    engine,
+    hardware,
+    models,
+    overheads,
+    reproducibility,
+    retraining,
+    versions,
+    workloads,
+)
+from evolve.report.dimension import LEVELS, Dimension
+from evolve.report.evidence import Evidence
+from evolve.report.subject import Subject
+from evolve.search.pool.pool import Pool
+from simulator.common.json import JsonObject
+from simulator.language.key import key
+
+# name -> what makes it, in the order of a report
+DIMENSIONS: dict[str, Callable[[Evidence], Dimension]] = {
+    accuracy.NAME: accuracy.accuracy,
+    workloads.NAME: workloads.workloads,
+    engine.NAME: engine.settings,
+    models.NAME: models.models,
+    hardware.NAME: hardware.hardware,
+    ease.NAME: ease.ease,
+    retraining.NAME: retraining.retraining,
+    versions.NAME: versions.versions,
+    overheads.NAME: overheads.overheads,
+    reproducibility.NAME: reproducibility.reproducibility,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was measured of a program. about: what it is and was fitted on, a sentence; missing: what the report lacks
+    because the program lacks it, and how to get it."""
+
+    name: str
+    program: str
+    key: str
+    data: str
+    seeds: tuple[int, ...]
+    about: str
+    missing: tuple[str, ...]
+    dimensions: tuple[Dimension, ...]
+
+    @property
+    def numbered(self) -> list[tuple[int, Dimension]]:
+        """The dimensions, each with its number among all ten, whichever of them were made."""
+        return [(list(DIMENSIONS).index(d.name) + 1, d) for d in self.dimensions]
+
+    @property
+    def in_short(self) -> str:
+        """The figures that a decision needs, in a paragraph."""
+        briefs = [d.brief for d in self.dimensions if d.brief]
+        levels = {level: [d.title.lower() for d in self.dimensions if d.verdict.level == level] for level in LEVELS}
+        counts = "; ".join(f"{level}: {', '.join(titles)}" for level, titles in levels.items() if titles)
+        return " ".join([self.about, *briefs, f"By their rules, {counts}."])
+
+    def to_json(self) -> JsonObject:
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(self.seeds),
+            "name": self.name,
+            "program": self.program,
+            "key": self.key,
+            "in_short": self.in_short,
+            "missing": list(self.missing),
+            "dimensions": [dimension.to_json() for dimension in self.dimensions],
+        }
+
+
+def report(subject: Subject, names: Sequence[str], pool: Pool) -> Report:
+    """The report of a subject in the dimensions of these names, or in all of them without."""
+    evidence = Evidence(subject, pool)
+    try:
+        made = [_filled(make(evidence)) for name, make in DIMENSIONS.items() if not names or name in names]
+    finally:
+        pool.line.close()
+    return Report(
+        name=subject.name,
+        program=subject.source.text.strip(),
+        key=key(subject.source.complete),
+        data=subject.data,
+        seeds=subject.seeds,
+        about=" ".join(filter(None, (_about(subject), _unsound(subject)))),
+        missing=tuple(_missing(subject)),
+        dimensions=tuple(made),
+    )
+
+
+def _filled(dimension: Dimension) -> Dimension:
+    """The dimension without empty tables."""
+    return replace(dimension, exhibits=tuple(exhibit for exhibit in dimension.exhibits if exhibit.rows))
+
+
+def _about(subject: Subject) -> str:
+    fitted = subject.fitted
+    if not fitted:
+        judged, record = counted(len(subject.experiments), "run"), subject.source.record
+        if record is not None:
+            theirs = f"The {counted(len(record.fitted), 'run')} that it was fitted on are not here"
+            return f"{subject.source.name} is judged on {judged}. {theirs}: give them with --experiments."
+        return f"{subject.source.name} is judged on {judged}; as far as is known it was fitted on none of them."
+    others = subject.others
+    judged = f" It is judged on {counted(len(others), 'other run')}." if len(others) == len(subject.experiments) else ""
+    gpus = ", ".join(sorted({e.hardware for e in fitted}))
+    count = len({e.model for e in fitted})
+    runs, models_ = counted(len(fitted), "run"), counted(count, "model")
+    return f"{subject.source.name} was fitted on {runs} of {models_} on {gpus}.{judged}"
+
+
+def _unsound(subject: Subject) -> str:
+    """That the program is not sound, a sentence; "" where nothing says so."""
+    record = subject.source.record
+    if record is None or record.sound:
+        return ""
+    check = command("check", subject.source.name, "--physics")
+    return f"It is not sound: it contradicts a datasheet or measured kernels (`{check}`)."
+
+
+def _missing(subject: Subject) -> list[str]:
+    """What the report lacks because the program lacks it."""
+    lines = []
+    record, run = subject.source.record, subject.run
+    if record is None:
+        lines.append(
+            "no record of what the program was fitted on, so no run counts as in sample: `evolve fit` writes one"
+        )
+    elif not subject.fitted:
+        lines.append("the runs that the program was fitted on are not here: give them with --experiments")
+    if subject.trust is None:
+        what = "the program was never validated, so no error is held out and there are no intervals"
+        lines.append(f"{what}: `evolve validate {run.path if run else 'RUN'}` validates the champion of a run")
+    if run and subject.report is None and not run.shipped:
+        lines.append("the run is not finished: its champion may be another one later")
+    if run is None:
+        lines.append("the program is from no run here, so there is no search to search again and no journal")
+    if not subject.clean:
+        lines.append("no clean run with observed means is among the experiments, so nothing can be fitted or compared")
+    return lines

@@ -1,0 +1,137 @@
+"""Reproducibility: what identifies a program, and whether its errors and its run's archive come out again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from archive.proposal import Outcome
+from evaluator.committee import final_champion
+from evaluator.score import MEANS, error_rows, score_set
+from evolve import __version__
+from evolve.output.terminal import command
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.report.evidence import Evidence
+from evolve.report.subject import Subject
+from evolve.run.folder import Run, archive_of
+from simulator.language.key import key
+from simulator.serving.digests import data_hash
+
+NAME = "reproducibility"
+CLOSE = 0.005  # percentage points: half of the last digit that tables show
+RULE = (
+    f"good: the data are those of the record, its errors come out again within {CLOSE:g} points, and the journal of "
+    "its run has it; with care: one of them cannot be checked; poor: one of them differs; untested: there is no record"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """The archive that a journal gives: proposals, members, programs on the front, and the key of its champion. digest:
+    SHA-256 of the journal's file. has: whether it has the program that is reported on."""
+
+    proposals: int
+    members: int
+    front: int
+    champion: str | None
+    digest: str
+    has: bool
+
+
+def reproducibility(evidence: Evidence) -> Dimension:
+    """The dimension of a subject."""
+    subject = evidence.subject
+    record = subject.source.record
+    if record is None:
+        text = "There is no record of what the program was fitted on: `evolve fit` writes one next to its text."
+        return Dimension(NAME, "Reproducibility", Verdict(UNTESTED, text, RULE), (_identity(subject),))
+    rebuilt = rebuild(subject.run, evidence.outcomes, record.key) if subject.run else None
+    off = errors_off(subject)
+    same = data_hash(subject.fitted) == record.data if subject.fitted else None
+    again = None if rebuilt is None else rebuilt.has
+    checks = (same, None if off is None else off <= CLOSE, again)
+    level = POOR if False in checks else CARE if None in checks else GOOD
+    data = {True: "those", False: "NOT those", None: "not here, which are those"}[same]
+    texts = [f"The data are {data} of the record ({record.data})"]
+    texts.append(
+        "its errors cannot be computed again" if off is None else f"its errors come out again within {off:.4f} points"
+    )
+    texts.append(
+        "there is no journal of its run" if rebuilt is None else
+        f"the journal of its run has {'it' if again else 'NO such program'} among {rebuilt.proposals:,} proposals, "
+        f"and its archive {'has it as champion' if rebuilt.champion == record.key else 'has another champion'}"
+    )  # fmt: skip
+    exhibits = [
+        _identity(subject),
+        _again(subject, off),
+        *([_archive(subject, subject.run, rebuilt)] if subject.run and rebuilt else []),
+    ]
+    return Dimension(NAME, "Reproducibility", Verdict(level, f"{'; '.join(texts)}.", RULE), tuple(exhibits))
+
+
+def rebuild(run: Run, outcomes: Sequence[Outcome], program: str) -> Rebuilt:
+    """The archive of the run from the outcomes in its journal. `program`: the key of the one that is reported on."""
+    archive = archive_of(run.config, outcomes)
+    best = final_champion(archive.members(), run.config.score.rule)
+    digest = sha256(run.written.read_bytes()).hexdigest()
+    return Rebuilt(
+        len(outcomes), len(archive.members()), len(archive.front_by_size()), best.key if best else None, digest,
+        any(o.elite is not None and o.elite.key == program for o in outcomes),
+    )  # fmt: skip
+
+
+def errors_off(subject: Subject) -> float | None:
+    """The largest difference, in percentage points, between the errors of the record and those that a replay of the
+    fitted runs gives now; under the record's arrival seeds; None if there is nothing to compare."""
+    record = subject.source.record
+    if record is None or not record.seeds:
+        return None
+    now = {row.experiment: row for row in error_rows(subject.source.complete, score_set(subject.fitted, record.seeds))}
+    pairs = [
+        (getattr(row, name), getattr(now[row.experiment], name))
+        for row in record.errors
+        if row.experiment in now
+        for name in MEANS
+    ]
+    return max((abs(a - b) for a, b in pairs if a is not None and b is not None), default=None)
+
+
+def _identity(subject: Subject) -> Exhibit:
+    record, config = subject.source.record, subject.run.config if subject.run else None
+    rows: list[list[Value]] = [
+        ["key of the program", record.key if record else None, key(subject.source.complete)],
+        ["engine of this project", record.engine if record else None, __version__],
+        ["hash of the fitted runs", record.data if record else None,
+         data_hash(subject.fitted) if subject.fitted else None],
+        ["arrival seeds of the errors", ", ".join(map(str, record.seeds)) if record else None,
+         ", ".join(map(str, subject.seeds))],
+        ["date", record.date if record else None, None],
+        ["configuration and seed of the search", f"{config.name}, {config.seed}" if config else None, None],
+    ]  # fmt: skip
+    return Exhibit.of("What identifies it", "~what|~in the record|~now", rows,
+                      command("show", subject.source.name, "--json"))  # fmt: skip
+
+
+def _again(subject: Subject, off: float | None) -> Exhibit:
+    rows = [("largest difference of an error in percentage points", off)]
+    return Exhibit.of("The record's errors, replayed", "~what|figure:.4f", rows,
+                      command("show", subject.source.name))  # fmt: skip
+
+
+def _archive(subject: Subject, run: Run, rebuilt: Rebuilt) -> Exhibit:
+    rows: list[list[Value]] = [
+        ["proposals in the journal", f"{rebuilt.proposals:,}"],
+        ["members of the archive", f"{rebuilt.members:,}"],
+        ["programs that no other one beats", f"{rebuilt.front:,}"],
+        ["key of its champion", rebuilt.champion],
+        [f"SHA-256 of {run.written.name}", rebuilt.digest],
+    ]
+    return Exhibit.of(
+        "The archive, rebuilt from the journal",
+        "~what|~figure",
+        rows,
+        command("archive", subject.path),
+        *subject.searching,
+        note="The last command searches again: the same seed gives the same archive.",
+    )

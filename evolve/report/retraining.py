@@ -1,0 +1,105 @@
+"""Retraining: how many runs the constants need, what a refit costs, and how well the runs determine them."""
+
+from __future__ import annotations
+
+from evolve.calibrate.learning import DRAWS, LearningCurve, Point, learning_curve
+from evolve.output.table import counted
+from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.report.evidence import Evidence
+
+NAME = "retraining"
+NEAR = 1.1  # times the error that a fit to all runs reaches
+MOST_RUNS, MOST_S = 8, 60.0
+RULE = (
+    f"good: {MOST_RUNS} runs or fewer bring the mean errors of E2E and of TTFT on runs left out to {NEAR:g} times "
+    f"those of all runs, and a refit takes at most {MOST_S:g} CPU seconds; with care: otherwise; untested: fewer than "
+    "two runs can be fitted"
+)
+
+
+def retraining(evidence: Evidence) -> Dimension:
+    """The dimension of a subject."""
+    title = "Retraining"
+    if len(evidence.subject.clean) < 2:
+        text = "There are fewer than two clean runs, so what a refit needs cannot be measured."
+        return Dimension(NAME, title, Verdict(UNTESTED, text, RULE), ())
+    curve = learning_curve(evidence.subject.source, evidence.subject.experiments, evidence.pool)
+    needed = {name: runs_needed(curve, name) for name in ("e2e", "ttft") if curve.points[-1].mean[name] is not None}
+    cpu_s = evidence.refit.cpu_s
+    of_all = ", ".join(f"{curve.points[-1].mean[name]:.1f} % {name.upper()}" for name in needed)
+    counts = " and ".join(f"{_runs(count, curve)} for {name.upper()}" for name, count in needed.items())
+    sentence = (
+        f"To come within {NEAR:g} times of the errors on runs left out that all runs reach ({of_all}) takes {counts}. "
+        f"A refit takes {cpu_s:.1f} CPU seconds."
+    )
+    enough = all(count is not None and count <= MOST_RUNS for count in needed.values())
+    level = GOOD if enough and cpu_s <= MOST_S else CARE
+    brief = f"To fit its constants again takes {counts}, and {cpu_s:.1f} CPU seconds."
+    caveats = (
+        "The form stays the same in all of these fits. If it was found with these runs in sight, the curve says what "
+        "its constants need, not what finding it needed.",
+    )
+    exhibits = (_curve(evidence, curve), _refit(evidence), _constants(evidence))
+    return Dimension(NAME, title, Verdict(level, sentence, RULE), exhibits, brief, caveats)
+
+
+def runs_needed(curve: LearningCurve, latency: str) -> int | None:
+    """The fewest fitted runs from which on every mean error on runs left out is at most NEAR times that of all runs.
+
+    None if only all of them reach it. `latency`: one that was observed.
+    """
+    last = curve.points[-1].mean[latency]
+    assert last is not None
+    enough = None
+    for point in reversed(curve.points[:-1]):
+        error = point.mean[latency]
+        if error is None or error > NEAR * last:
+            break
+        enough = point.runs
+    return enough
+
+
+def _runs(count: int | None, curve: LearningCurve) -> str:
+    every = str(curve.least) if curve.least == curve.most else f"{curve.least} to {curve.most}"
+    return counted(count, "run") if count else f"all of them ({every})"
+
+
+def _curve(evidence: Evidence, curve: LearningCurve) -> Exhibit:
+    def row(p: Point) -> list[Value]:
+        runs = f"all ({curve.least} to {curve.most})" if p.runs is None else str(p.runs)
+        return [runs, p.fits, p.median["e2e"], p.mean["e2e"], p.e2e_p90, p.mean["ttft"], p.mean["itl"]]
+
+    return Exhibit.of(
+        f"Learning curve: absolute errors in percent on runs left out of the fit, each {curve.left_out} in turn",
+        "fitted runs|fits:,d|E2E median:.2f|E2E mean:.2f|E2E p90:.1f|TTFT mean:.1f|ITL mean:.2f",
+        map(row, curve.points),
+        evidence.subject.by("fit", "--learning-curve", dimension=NAME),
+        note=f"{DRAWS} random choices of as many runs for each {curve.left_out} that is left out.",
+    )
+
+
+def _refit(evidence: Evidence) -> Exhibit:
+    refit = evidence.refit
+    rows = [
+        ("CPU seconds of `evolve fit`, with what its intervals need", refit.cpu_s),
+        ("seconds of the fit alone", refit.fit_s),
+        ("constants fitted", refit.freedom.constants),
+        ("constants that the runs decide", refit.freedom.effective),
+        ("observed means", refit.freedom.observations),
+    ]
+    again = evidence.subject.by("fit", "--json", dimension=NAME)
+    return Exhibit.of("A refit to all clean runs", "~what|figure:,.3g", rows, again)
+
+
+def _constants(evidence: Evidence) -> Exhibit:
+    rows = [
+        (f"{c.method}.{c.name}", c.before, c.after, c.standard_error, c.determined, c.identified)
+        for c in evidence.refit.constants
+    ]
+    return Exhibit.of(
+        "Constants before and after the refit",
+        "constant|before:.6g|after:.6g|standard error:.2g|decided by the runs:.2f|identified",
+        rows,
+        evidence.subject.by("fit", "--json", dimension=NAME),
+        note="decided: the share of what is known of the constant that comes from the runs, not from the prior.",
+    )

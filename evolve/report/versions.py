@@ -1,0 +1,115 @@
+"""Engine versions: which were measured, how much a change of kernels or steps costs, and what a refit takes back."""
+
+from __future__ import annotations
+
+from evolve.report.constants import OWN_STEP, classified
+from evolve.report.dimension import CARE, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
+from evolve.report.evidence import Evidence
+from evolve.report.hardware import gpus_of, versions_of
+from evolve.report.stress import ALL, REFITS, Stressed, constants_times, kernels_times, steps_longer, stressed
+from simulator.kernels.tables import names
+from simulator.language.ir import Program
+from simulator.serving.bundled import hardware_table
+from translate_go.target import reads_kernels
+
+NAME = "versions"
+RULE = (
+    "with care: the fitted runs are of several versions of the engine, and the errors are those of all; untested: of "
+    "one, or of none that is known"
+)
+FACTORS = (0.9, 0.95, 1.05, 1.1)  # times measured kernels
+LONGER_US = 3000.0  # of every step: vLLM 0.15.1 spent 2.9 ms in a call of its scheduler for Llama 2 70B on 4 GPUs
+ASIS = "nothing changed"
+
+
+def versions(evidence: Evidence) -> Dimension:
+    """The dimension of a subject."""
+    rows = stressed(evidence, _variants(evidence.subject.source.complete)) if evidence.subject.clean else []
+    exhibits = (_engines(evidence), *_stress(evidence, rows))
+    caveats = (
+        "The changed programs are on the runs that they are fitted on, in sample: they say what constants can take "
+        "up, not how a later version behaves.",
+        "A later version needs runs of its own.",
+    )
+    brief = f"{_measured(evidence)}; no other version of the engine was tested." if len(_seen(evidence)) == 1 else ""
+    return Dimension(NAME, "Engine versions", _verdict(evidence, rows), exhibits, brief, caveats)
+
+
+def _seen(evidence: Evidence) -> list[str]:
+    return sorted({f"{e.engine.name} {e.engine.version or 'of an unknown version'}" for e in evidence.subject.fitted})
+
+
+def _measured(evidence: Evidence) -> str:
+    seen = _seen(evidence)
+    return f"Every fitted run is of {seen[0]}" if len(seen) == 1 else f"Fitted runs are of {', '.join(seen)}"
+
+
+def _verdict(evidence: Evidence, rows: list[Stressed]) -> Verdict:
+    seen = _seen(evidence)
+    level = CARE if len(seen) > 1 else UNTESTED
+    first = f"{_measured(evidence)}." if seen else "No record says of which version the fitted runs are."
+    by_name = {row.name: row for row in rows}
+    if ASIS not in by_name or (slower := _kernels_name(FACTORS[-1])) not in by_name:
+        return Verdict(level, first, RULE)
+    base, changed = by_name[ASIS].errors["e2e"], by_name[slower]
+    second = f"If {slower}, a mean E2E error of {percent(base)} becomes one of {percent(changed.errors['e2e'])}"
+    if ALL in changed.refitted:
+        second += f", and a fit of all constants to such runs brings it to {percent(changed.refitted[ALL]['e2e'])}"
+    return Verdict(level, f"{first} {second}.", RULE)
+
+
+def _kernels_name(factor: float) -> str:
+    return f"kernels were {abs(100 * (factor - 1)):.0f} % {'slower' if factor > 1 else 'faster'}"
+
+
+def _variants(program: Program) -> dict[str, Program]:
+    variants = {ASIS: program}
+    if reads_kernels(program):
+        variants |= {_kernels_name(factor): kernels_times(program, factor) for factor in FACTORS}
+    variants[f"every step were {LONGER_US / 1e3:g} ms longer"] = steps_longer(program, LONGER_US)
+    ahead = [c.position for c in classified(program) if c.kind == OWN_STEP and c.method == "queueing_time"]
+    if ahead:
+        variants["arrivals did not wait for a step scheduled ahead"] = constants_times(program, ahead, 0.0)
+    return variants
+
+
+def _engines(evidence: Evidence) -> Exhibit:
+    tables_of = {str(entry["name"]): str(entry.get("kernels") or "") for entry in hardware_table().values()}
+    rows: list[list[Value]] = []
+    for gpu in gpus_of(evidence):
+        timed = versions_of(tables_of[gpu]) if tables_of.get(gpu) in names() else []
+        runs = [e for e in evidence.subject.fitted if e.hardware == gpu]
+        for engine in sorted({f"{e.engine.name} {e.engine.version or '?'}" for e in runs}):
+            count = sum(f"{e.engine.name} {e.engine.version or '?'}" == engine for e in runs)
+            rows.append([gpu, engine, count, ", ".join(timed) or None])
+    return Exhibit.of(
+        "Versions behind the program",
+        "GPU|served by|fitted runs:,d|~kernels timed with vLLM",
+        rows,
+        evidence.subject.again(NAME),
+        note="Kernels may be timed with another version than the runs were served by: factors on kernels take that up.",
+    )
+
+
+def _stress(evidence: Evidence, rows: list[Stressed]) -> list[Exhibit]:
+    if not rows:
+        return []
+    cells: list[list[Value]] = []
+    for r in rows:
+        after = [(r.refitted.get(word) or {}).get("e2e") for word in REFITS]
+        cells.append([r.name, r.errors["e2e"], r.errors["ttft"], r.errors["itl"], *after,
+                      (r.refitted.get(ALL) or {}).get("ttft"), r.drift])  # fmt: skip
+    return [
+        Exhibit.of(
+            "If the engine changed: the program's mean absolute errors in percent, and after a fit of constants to "
+            "such runs",
+            "~if|E2E:.1f|TTFT:.1f|ITL:.1f|E2E, alpha fitted:.1f|beta fitted:.1f|all fitted:.1f|TTFT, all fitted:.1f"
+            "|~evolve drift says",
+            cells,
+            evidence.subject.again(NAME),
+            note="Made, not measured: each observed figure of the clean runs times the ratio in which the change "
+            "moves the program's prediction. Without async scheduling the scheduler's CPU time, 2.9 ms in traces of "
+            "Llama 2 70B, would be a part of every step, and an arrival would not wait for the step scheduled ahead. "
+            "alpha: constants of queueing and overheads; beta: of the step.",
+        )
+    ]

@@ -1,0 +1,262 @@
+"""Workloads: errors by kind of load and by load stage, kinds of loads that no fit has seen, and overload."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from evaluator.metrics import mean_abs
+from evaluator.score import MEANS
+from evolve.output.table import PASS_PCT, counted
+from evolve.output.terminal import command
+from evolve.plan.forecast import Comparison
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
+from evolve.report.evidence import Evidence, of_means
+from evolve.report.held_out import by_fold, figures_of, means_of, over_the_limits
+from simulator.serving.experiment import ARRIVALS, OVERLOADED, Experiment, Profile
+from simulator.serving.trace import Chains, Requests, Trace
+from simulator.serving.workload import output_lengths, prompt_lengths
+
+NAME = "workloads"
+RULE = (
+    "good: each workload that was left out of the search has mean held-out errors within 10 % (E2E) and 15 % (TTFT, "
+    "ITL), and so have the overloaded runs; with care: one of the two; poor: a workload is beyond in E2E; untested: "
+    "no workload was left out"
+)
+
+# A trace's windows are not at a constant rate if the requests of one are so many standard deviations of a Poisson
+# count, and such a share, away from what the mean rate gives.
+CHANCE, STEADY = 4.0, 0.1
+
+
+def _profile(e: Experiment) -> Profile | None:
+    return e.workload.source if isinstance(e.workload.source, Profile) else None
+
+
+def _arrives(kind: str, e: Experiment) -> bool:
+    profile = _profile(e)
+    return profile is not None and profile.arrival.kind == kind
+
+
+def _repeats(e: Experiment) -> bool:
+    """Whether a prompt of the load is sent again as a whole."""
+    match e.workload.source:
+        case Profile() as profile:
+            return bool(profile.groups and profile.prompts_per_group)
+        case Trace(requests=Requests(chains=Chains() as chains)):
+            # The number of a prompt's last piece stands for the whole prompt.
+            whole = chains.number[chains.first[1:] - 1]
+            return len(np.unique(whole)) < len(whole)
+        case Trace(requests=requests):
+            return bool((requests.prompt >= 0).any())
+
+
+def _changes(e: Experiment) -> bool:
+    """Whether the rate of the load changes; of a trace, by more than arrivals at a constant rate do by chance."""
+    rates = np.array([stage.rate for stage in e.workload.stages])
+    if _profile(e) is not None:
+        return bool((rates != rates[0]).any())
+    lengths_s = np.array([stage.duration_s for stage in e.workload.stages])
+    expected = lengths_s * (rates * lengths_s).sum() / lengths_s.sum()
+    off = np.abs(rates * lengths_s - expected)
+    return bool(((off > CHANCE * np.sqrt(expected)) & (off > STEADY * expected)).any())
+
+
+# Kinds of loads that an experiments file can describe, and whether a run is of the kind.
+LOADS: dict[str, Callable[[Experiment], bool]] = {
+    **{f"arrivals: {kind}": partial(_arrives, kind) for kind in ARRIVALS},
+    "recorded trace": lambda e: _profile(e) is None,
+    "conversations of several turns": lambda e: bool((p := _profile(e)) and p.session),
+    "prompts with a shared prefix": lambda e: bool((p := _profile(e)) and p.groups and p.system_prompt_len),
+    "prompts that never repeat": lambda e: not _repeats(e),
+    "prompts of different lengths": lambda e: len(set(prompt_lengths(e.workload).tolist())) > 1,
+    "answers of different lengths": lambda e: len(set(output_lengths(e.workload).tolist())) > 1,
+    "rates that change during the run": _changes,
+    "clients that give up": lambda e: e.workload.timeout_s is not None,
+    "overload": lambda e: e.quality == OVERLOADED,
+}
+
+
+def workloads(evidence: Evidence) -> Dimension:
+    """The dimension of a subject."""
+    exhibits = [_by_workload(evidence), *_held_out(evidence), _by_stage(evidence), *_overloaded(evidence)]
+    exhibits += [_kinds(evidence), *_ranges(evidence)]
+    missing = _never_fitted(evidence)
+    caveats = [f"No fitted run has: {', '.join(missing)}."] if missing else []
+    return Dimension(NAME, "Workloads", _verdict(evidence), tuple(exhibits), _brief(evidence), tuple(caveats))
+
+
+def _verdict(evidence: Evidence) -> Verdict:
+    by_name = defaultdict(list)
+    for r in evidence.held_out:
+        if r.kind == "workloads":
+            by_name[r.fold].append(r)
+    if not by_name:
+        unknown = "No workload was left out of a search, so how far it is off on another load is not known."
+        return Verdict(UNTESTED, f"{unknown} {_overload_text(evidence)}", RULE)
+    means = {name: means_of(rows) for name, rows in by_name.items()}
+    failed = {name: over_the_limits(of_name) for name, of_name in means.items() if over_the_limits(of_name)}
+    over = over_the_limits(_overload_means(evidence))
+    worst = max(means, key=lambda name: means[name]["e2e"] or 0.0)
+    sentence = f"Without {worst}, the hardest of {len(means)} workloads to predict, the mean E2E error is " \
+               f"{percent(means[worst]['e2e'])}. {_overload_text(evidence)}"  # fmt: skip
+    if any("e2e" in names for names in failed.values()):
+        return Verdict(POOR, sentence, RULE)
+    return Verdict(CARE if failed or over else GOOD, sentence, RULE)
+
+
+def _brief(evidence: Evidence) -> str:
+    text = _overload_text(evidence)
+    return text if _overload_means(evidence) else ""
+
+
+def _overload_means(evidence: Evidence) -> dict[str, float | None]:
+    rows = [f for f in evidence.forecasts.experiments if f.id in _overloaded_ids(evidence) and f.summary.error_pct]
+    return {name: mean_abs(of_means(rows, name)) for name in MEANS} if rows else {}
+
+
+def _overloaded_ids(evidence: Evidence) -> set[str]:
+    return {e.id for e in evidence.subject.experiments if e.quality == OVERLOADED}
+
+
+def _overload_text(evidence: Evidence) -> str:
+    if not _overload_means(evidence):
+        return "There is no overloaded run to predict."
+    ids = _overloaded_ids(evidence)
+    return overload_text(of_means([f for f in evidence.forecasts.experiments if f.id in ids], "e2e"))
+
+
+def overload_text(errors_pct: Sequence[float | None]) -> str:
+    """A sentence with the signed errors of those overloaded runs whose mean E2E is predicted beyond the limit.
+
+    >>> overload_text([-6.5, 2.8, -61.2, -47.3])
+    'Of 4 overloaded runs, 2 have their mean E2E predicted more than 10 % off: by -47 and -61 %.'
+    """
+    off = sorted((e for e in errors_pct if e is not None and abs(e) > PASS_PCT["e2e"]), key=abs)
+    *first, last = [f"{e:+.0f}" for e in off] or [""]
+    by = f": by {', '.join(first)}{' and ' if first else ''}{last} %" if off else ""
+    have = "has its" if len(off) == 1 else "have their"
+    return (
+        f"Of {counted(len(errors_pct), 'overloaded run')}, {len(off) or 'none'} {have} mean E2E predicted more than "
+        f"{PASS_PCT['e2e']:g} % off{by}."
+    )
+
+
+def _by_workload(evidence: Evidence) -> Exhibit:
+    clean = {e.id: e for e in evidence.subject.clean}
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    use = {True: "in sample", False: "not fitted on", None: "no record"}
+    for f in evidence.forecasts.experiments:
+        if f.id in clean:
+            groups[clean[f.id].workload.name, use[f.fitted]].append(f.id)
+    by_id = {f.id: f for f in evidence.forecasts.experiments}
+    rows: list[list[Value]] = []
+    for (name, sample), ids in sorted(groups.items()):
+        forecasts = [by_id[i] for i in ids]
+        pairs = [(clean[i], error) for i, error in zip(ids, of_means(forecasts, "e2e"), strict=True)]
+        f2 = figures_of(pairs)
+        rows.append([name, sample, len(ids), f2.mean, *(mean_abs(of_means(forecasts, x)) for x in ("ttft", "itl")),
+                     f2.worst, f2.worst_in])  # fmt: skip
+    return Exhibit.of(
+        "Errors by workload, in percent",
+        "workload|runs are|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f|worst run",
+        rows,
+        evidence.subject.by("predict", "--json", dimension=NAME),
+    )
+
+
+def _held_out(evidence: Evidence) -> list[Exhibit]:
+    title = "Held out: the search repeated without the workload, errors there in percent"
+    return by_fold(evidence.held_out, NAME, title, evidence.subject.validating(NAME, NAME))
+
+
+def _by_stage(evidence: Evidence) -> Exhibit:
+    """Errors of load stages by how many requests are in flight, which Little's law gives from what was observed."""
+    clean = {e.id: e for e in evidence.subject.clean}
+    groups: dict[int, list[Comparison]] = defaultdict(list)
+    for f in evidence.forecasts.experiments:
+        if f.id in clean:
+            for stage, c in zip(clean[f.id].workload.stages, f.stages, strict=True):
+                if c.observed and c.observed.e2e_ms.mean:
+                    in_flight = stage.rate * c.observed.e2e_ms.mean / 1e3
+                    groups[max(0, math.floor(math.log2(max(in_flight, 1.0))))].append(c)
+    rows: list[list[Value]] = []
+    for octave, stages in sorted(groups.items()):
+        errors = [[(s.error_pct or {})[f"{x}_ms"]["mean"] for s in stages] for x in MEANS]
+        rows.append([f"{2**octave} to {2 ** (octave + 1)}", len(stages), *map(mean_abs, errors),
+                     _mean_signed(errors[0])])  # fmt: skip
+    return Exhibit.of(
+        "Errors by load, in percent, of the load stages of clean runs",
+        "requests in flight|stages:,d|E2E:.2f|TTFT:.1f|ITL:.2f|E2E, signed:+.2f",
+        rows,
+        evidence.subject.by("predict", "--json", dimension=NAME),
+        note="In sample where the program was fitted on the run. Requests in flight: rate times observed mean E2E.",
+    )
+
+
+def _mean_signed(errors: Sequence[float | None]) -> float | None:
+    known = [e for e in errors if e is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _overloaded(evidence: Evidence) -> list[Exhibit]:
+    ids, rows = _overloaded_ids(evidence), list[list[Value]]()
+    for f in evidence.forecasts.experiments:
+        if f.id in ids:
+            predicted, observed = f.summary.predicted, f.summary.observed
+            failed = [o.failed if o else None for o in (predicted, observed)]
+            rows.append([f.id, f.fitted, *(of_means([f], x)[0] for x in MEANS), *failed])
+    if not rows:
+        return []
+    return [
+        Exhibit.of(
+            "Overloaded runs: errors in percent, and requests that failed",
+            "run|fitted|E2E:+.1f|TTFT:+.1f|ITL:+.1f|failed, predicted:,d|failed, observed:,d",
+            rows,
+            evidence.subject.by("predict", "--json", dimension=NAME),
+        )
+    ]
+
+
+def _never_fitted(evidence: Evidence) -> list[str]:
+    return [kind for kind, holds in LOADS.items() if not any(map(holds, evidence.subject.fitted))]
+
+
+def _kinds(evidence: Evidence) -> Exhibit:
+    subject = evidence.subject
+    others = [e for e in subject.others if e.observed]
+    rows = [(kind, sum(map(holds, subject.fitted)), sum(map(holds, others))) for kind, holds in LOADS.items()]
+    return Exhibit.of(
+        "Kinds of loads that an experiments file can describe, and how many runs are of each kind",
+        "~kind of load|fitted runs:,d|measured, not fitted:,d",
+        rows,
+        subject.again(NAME),
+        note="Of a kind without fitted runs the replay is exact, and what the constants are worth there is not known.",
+    )
+
+
+def _ranges(evidence: Evidence) -> list[Exhibit]:
+    """The ranges of the load that the fitted runs span."""
+    record = evidence.subject.source.record
+    if record is None or record.ranges is None:
+        return []
+    r = record.ranges
+    spans = {
+        "requests in flight in a stage": r.requests_in_flight, "tokens of a prompt": r.prompt_tokens,
+        "max_num_batched_tokens": r.max_num_batched_tokens,
+    }  # fmt: skip
+    rows: list[list[Value]] = [[name, span[0], span[1]] for name, span in spans.items() if span]
+    if r.uncached_step_tokens is not None:
+        rows.append(["uncached prompt tokens of a request in a step", None, r.uncached_step_tokens])
+    return [
+        Exhibit.of(
+            "What the fitted runs span; a prediction outside of it has a warning",
+            "~of the load|from:,.0f|to:,.0f",
+            rows,
+            command("show", evidence.subject.source.name, "--json"),
+        )
+    ]

@@ -1,0 +1,60 @@
+"""Where programs are written that a command makes: a file each, with its record, trust and trees next to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from evolve.output.files import check_writable
+from evolve.run.folder import is_run
+from evolve.run.program import has_record, load
+from evolve.run.trust import trust_file
+from simulator.common.errors import InputError
+from simulator.language.forest_file import forest_file
+from simulator.serving.bundled import model_table
+
+
+def files_for(out: Path | None, name: str, models: Sequence[str] | None, option: str = "--out") -> list[Path | None]:
+    """The program's file, or one for each of `models`; in a folder, named after the program. None without `out`.
+
+    Raises InputError, before any work, for a file that does not end in .py, cannot be written, or is another program
+    that no fit wrote or that was changed since, and for the folder of a run. `option`: what the user named it with.
+    """
+    if out is None:
+        return [None] * (1 if models is None else len(models))
+    if is_run(out):
+        raise InputError(f"{out}: is the folder of a run: give a file to write, such as {option} {out.name}.py")
+    if out.is_dir():
+        out = out / f"{_plain(Path(name).name.removesuffix('.py'))}.py"
+    if out.suffix != ".py":
+        raise InputError(f"{out}: a program's file ends in .py, its record is next to it: write {option} {out.stem}.py")
+    files = [out] if models is None else [out.with_stem(f"{out.stem}-{alias(m)}") for m in models]
+    for file in files:
+        in_place = file.resolve() == Path(name).resolve()
+        if file.exists() and not in_place and (why := not_ours(file)):
+            raise InputError(f"{file}: {why}: give another {option}, or remove it")
+        for each in (file, file.with_suffix(".json"), trust_file(file), forest_file(file)):
+            check_writable(each, option)
+    return list(files)
+
+
+def not_ours(file: Path) -> str:
+    """Why a program must not be replaced by another one; "" if a fit, or a blend, wrote it as it is."""
+    if not has_record(file):
+        return "exists, and was not written by a fit"
+    try:
+        changed = bool(load(str(file)).foreign)
+    except InputError:  # a fit writes programs that can be read, so this text is another one
+        changed = True
+    return "was changed since a fit, or a blend, wrote it" if changed else ""
+
+
+def alias(model: str) -> str:
+    """The model's short name, as part of a file's name."""
+    entry = model_table().get(model)
+    return _plain(entry["aliases"][0] if entry and entry["aliases"] else model.rsplit("/", 1)[-1])
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name)

@@ -1,0 +1,161 @@
+"""Proposers: what a search asks for programs, and tells the outcomes.
+
+Operators, language models, their mixture and every rival engine are proposers. Proposals may depend on the
+configuration, the population and the outcomes, never on a clock or on the number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from archive.elite import Elite
+from archive.population import Offered, Population, proposers, tournament
+from archive.proposal import MODEL, Form, Proposal, Rejected
+from evolve.run.config import Config
+from evolve.search.bandit import Bandit
+from evolve.search.offline import operator_weights
+from evolve.search.pool.pool import Promise
+from simulator.common.streams import stream
+
+
+class Proposer(Protocol):
+    """The source of a search's programs."""
+
+    def ask(self, population: Population, generation: int) -> Iterable[Proposal]:
+        """The proposals of generation 1, 2, ..., as they are made; none end the search."""
+
+    def tell(self, outcomes: Sequence[Offered]) -> None:
+        """Learn the outcomes of the last generation (first those of the seeds)."""
+
+
+Chosen: TypeAlias = tuple[str, str, np.random.Generator]  # the texts of two parents, and a proposal's random stream
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A changed copy of the first text, the name of what changed it, and its form, or why it is refused."""
+
+    text: str
+    operator: str
+    form: Form | Rejected
+
+
+TOGETHER = 4  # proposals that a worker makes at once: one takes 10 ms, and on a cluster every task takes some more
+
+
+class OperatorWorkers(Protocol):
+    """Where operators are applied, possibly in other processes (see evolve.search.workers)."""
+
+    def propose(self, number: int, chosen: Sequence[Chosen], weights: Mapping[str, float]) -> Promise[list[Changed]]:
+        """What becomes of the texts chosen for proposals number `number` and those after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a generation: the proposal's number, its island, the possible parents, and what tournaments compare.
+
+    `left` counts the places from this one to the island's last.
+    """
+
+    number: int
+    island: int
+    parents: Sequence[Elite]
+    order: Sequence[tuple[float, ...]]
+    left: int
+
+
+def places(population: Population, batch: int) -> Iterator[Place]:
+    """The places of the next generation, `batch` for each island. Every island first drops all but its fittest.
+
+    There are none where no starting program could be scored, because then there are no parents.
+    """
+    number = population.numbered
+    for i, island in enumerate(population.islands):
+        island.select()
+        parents = island.members()
+        if not parents:
+            continue
+        order = population.order(parents, i)
+        for left in range(batch, 0, -1):
+            yield Place(number, i, parents, order, left)
+            number += 1
+
+
+class Operators:
+    """The offline proposer: operators change copies of elites, with chances that a bandit learns.
+
+    Every proposal has its own random stream, derived from its number. For `remembered` proposals no texts are made,
+    because their outcomes are in the journal.
+    """
+
+    def __init__(self, config: Config, workers: OperatorWorkers, remembered: Collection[int] = ()) -> None:
+        self.bandit = Bandit(arms(config))
+        self._config, self._workers, self._remembered = config, workers, remembered
+
+    def ask(self, population: Population, generation: int) -> Iterator[Proposal]:
+        weights = self.weights()
+        free = list(places(population, self._config.search.batch))
+        # start all before waiting for any, since workers make them in parallel
+        started = [
+            finish
+            for i in range(0, len(free), TOGETHER)
+            for finish in self.start(free[i : i + TOGETHER], population, weights)
+        ]
+        population.numbered += len(started)
+        for finish in started:
+            yield finish()
+
+    def tell(self, outcomes: Sequence[Offered]) -> None:
+        for outcome, kept in outcomes:
+            operator = outcome.proposal.operator
+            # An operator's proposal counts only if it was fitted. A language model's always counts, because models are
+            # expected to write programs that can be fitted.
+            if outcome.proposal.island is not None and (outcome.key or operator.startswith(MODEL)):
+                for name in proposers(operator):
+                    self.bandit.learn(name, kept)
+
+    def weights(self) -> dict[str, float]:
+        """The current chances of the operators, without those of language models."""
+        chances = self.bandit.chances() if self._config.search.bandit else self.bandit.prior
+        return {name: chance for name, chance in chances.items() if not name.startswith(MODEL)}
+
+    def start(
+        self, free: Sequence[Place], population: Population, weights: Mapping[str, float]
+    ) -> list[Callable[[], Proposal]]:
+        """Start making proposals for these places, together. Each function returned waits for one of them."""
+        drawn = {p.number: self._drawn(p, population) for p in free if p.number not in self._remembered}
+        chosen = [(first.text, second.text, rng) for first, second, rng in drawn.values()]
+        making = self._workers.propose(min(drawn), chosen, dict(weights)) if drawn else None
+
+        def finish(place: Place) -> Proposal:
+            if making is None or place.number not in drawn:
+                return Proposal(place.number, place.island, "", "", ())
+            first, second, _ = drawn[place.number]
+            made = making.result()[list(drawn).index(place.number)]
+            form, refused = (None, made.form) if isinstance(made.form, Rejected) else (made.form, None)
+            parents = first.id, second.id
+            return Proposal(place.number, place.island, made.text, made.operator, parents, refused=refused, form=form)
+
+        return [partial(finish, place) for place in free]
+
+    def _drawn(self, place: Place, population: Population) -> tuple[Elite, Elite, np.random.Generator]:
+        """The two parents of a proposal, which tournaments chose, and its random stream."""
+        rng = stream(self._config.seed, place.number)
+        first, second = (
+            tournament(place.parents, place.order, size, rng) for size in population.entrants(place.island)
+        )
+        return first, second, rng
+
+
+def arms(config: Config) -> dict[str, float]:
+    """The bandit's arms with their prior weights: operators and, in a mixed search, language models."""
+    operators = operator_weights(config.search.operators)
+    if config.search.proposer != "mixed":
+        return operators
+    mass = sum(operators.values()) * config.llm.share / (1.0 - config.llm.share)
+    return operators | {MODEL + name: mass * weight for name, weight in config.llm.ensemble().items()}

@@ -1,0 +1,108 @@
+"""The part of a report about language models, as lines of text."""
+
+from __future__ import annotations
+
+from evolve.output.table import counted
+from evolve.output.terminal import command
+from simulator.common.json import JsonObject
+
+# The option that raises each limit.
+OPTIONS = {"max_usd": "--max-usd", "max_calls": "--max-calls", "max_tokens": "--max-tokens"}
+
+# What follows, and the remedy, where every request went unanswered.
+NO_ANSWER = (
+    "so operators alone proposed: see to the model, its server and --api-base (`evolve llm-check MODEL` asks one "
+    "question), then start a new run"
+)
+
+
+def raises(stopped: str) -> str:
+    """The option that raises the limit which stopped a search, "" if no limit did; the reason names the limit first.
+
+    >>> raises("max_calls 3 is reached"), raises("")
+    ('--max-calls', '')
+    """
+    return OPTIONS.get(stopped.partition(" ")[0], "")
+
+
+def unanswered(calls: JsonObject, run: str) -> str:
+    """Why a search by language models had none of their answers, and the remedy, in one line; "" if it had one, if it
+    is a replay, or if it asked for none.
+
+    `calls`: as for `lines`.
+    """
+    models = calls.get("models", {})
+    if not calls or calls["replayed"] or any({"answered", "cached"} & set(row["outcomes"]) for row in models.values()):
+        return ""
+    option = raises(calls["stopped"])
+    ended = f"{calls['stopped']}: `{command('resume', run, option, 'MORE')}` goes on" if option else ""
+    if not models:
+        return f"{run}: no language model could be asked: {ended}" if ended else ""
+    faults = "; ".join(f"{model}: {row['last_fault']}" for model, row in models.items())
+    return f"{run}: no language model answered ({faults}), {f'and {ended}' if ended else NO_ANSWER}"
+
+
+def _reviews(reviews: JsonObject) -> list[str]:
+    """How many reviews judges gave, and whether their marks went along with the errors on runs left out."""
+    r, n = reviews["rank_correlation"], reviews["programs"]
+    text = [
+        f"Reviews: {reviews['given']} given, {counted(reviews['asked_again'], 'question')} asked again, "
+        f"{reviews['missing']} missing."
+    ]
+    if r is not None:
+        chance = 1.96 / (n - 1) ** 0.5  # for independent ranks r is about normal with variance 1/(n - 1)
+        text.append(
+            f"Marks and transfer error: rank correlation {r:+.2f} over {n} programs (negative: the better the marks, "
+            f"the lower the error became); |r| < {chance:.2f} may be chance."
+        )
+    return text
+
+
+def lines(calls: JsonObject, run: str) -> list[str]:
+    """The cost of each model, what is uncertain about it, and why the run stopped early, if it did.
+
+    `calls`: the totals of the calls to language models, as `llm` in report.json has them.
+    """
+    text = []
+    if calls["replayed"]:
+        text.append(f"Replayed from {calls['replayed']}: nothing was sent, these are the recorded costs.")
+    for model, row in calls.get("models", {}).items():
+        outcomes = ", ".join(f"{n} {name}" for name, n in sorted(row["outcomes"].items(), key=lambda x: (-x[1], x[0])))
+        tokens = f"{row['tokens_in']:,} tokens in, {row['tokens_out']:,} out"
+        version = f" ({', '.join(row['versions'])})" if row["versions"] else ""
+        text.append(f"{model}{version}: {row['requests']} requests ({outcomes}), {tokens}, {row['usd']:.4f} USD")
+        if row["last_fault"]:
+            text.append(f"  last fault: {row['last_fault']}")
+    if not calls.get("models"):
+        text.append("No request was sent.")
+    else:
+        possibly = f", possibly {calls['possibly_usd']:.4f} more" if calls["possibly_usd"] > 5e-5 else ""
+        text.append(f"In all {calls['usd']:.4f} USD{possibly}; every request: {run}/ledger.csv")
+        if calls.get("uncounted"):  # not in reports of earlier releases
+            guessed = counted(calls["uncounted"], "request")
+            text.append(
+                f"Of this {calls['uncounted_usd']:.4f} USD are a guess: {guessed} had no credible count of tokens and "
+                "count as the most that they can take."
+            )
+        text.append(f"What was proposed, and what became of it: {run}/RESEARCH.md")
+    if calls.get("beyond_budget"):  # not in reports of earlier releases
+        text.append(
+            f"{counted(calls['beyond_budget'], 'program')} came when the budget of candidates was full and were not "
+            f"considered; their share of the cost is {calls['beyond_budget_usd']:.4f} USD."
+        )
+    if calls.get("under_way"):
+        text.append(f"Possibly paid, since the process ended before an answer came: {', '.join(calls['under_way'])}")
+    if calls.get("reviews"):
+        text += _reviews(calls["reviews"])
+    if calls["substitutes"]:
+        text.append(f"{calls['substitutes']} proposals come from offline operators, because no model answered.")
+    beyond = calls.get("passed", "")  # not in reports of earlier releases
+    if beyond and beyond != calls["stopped"]:
+        text.append(f"A limit did not hold: {beyond}.")
+    if calls["stopped"]:
+        option = raises(calls["stopped"])
+        remedy = f"; `{command('resume', run, option, 'MORE')}` goes on" if option else ""
+        if calls["stopped"].startswith("no new candidate"):
+            remedy = ": name another model, or raise llm.patience in the configuration of a new run"
+        text.append(f"Stopped before the budget of candidates: {calls['stopped']}{remedy}.")
+    return text

@@ -1,0 +1,103 @@
+"""What a run has found so far: its outcomes, the archive that they make, its report and its champion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from archive.archive import Archive
+from archive.champion import champion
+from archive.elite import Elite
+from archive.proposal import Outcome
+from evaluator.committee import final_champion
+from evolve.output.terminal import command, warn
+from evolve.run.folder import REPORT, Run, archive_of, open_run
+from evolve.run.program import Source, source_of
+from evolve.run.trust import TRUST_FILE, read_trust
+from evolve.summary.result import RunReport, read_report
+from simulator.common.errors import InputError
+
+NOT_SCORED = "{}: no candidate was scored, so it has no champion: `{}` goes on or shows why"
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A run and its outcomes; the rest is derived from them once."""
+
+    run: Run
+    outcomes: Sequence[Outcome]
+
+    @property
+    def name(self) -> str:
+        """The run as the user named it."""
+        return str(self.run.path)
+
+    @cached_property
+    def archive(self) -> Archive:
+        """The archive that the outcomes make."""
+        return archive_of(self.run.config, self.outcomes)
+
+    @cached_property
+    def report(self) -> RunReport | None:
+        """The report; None if there is none yet, or if the search has gone on since."""
+        file = self.run.path / REPORT
+        report = read_report(file) if file.exists() else None
+        return report if report and report.proposals == len(self.outcomes) else None
+
+    @cached_property
+    def best(self) -> Elite | None:
+        """The champion of the report, or the one that a report would name now; None where no candidate was scored."""
+        return self.report.champion if self.report else champion_of(self.run, self.archive.members())
+
+    @property
+    def champion(self) -> Elite:
+        """`best`. Raises InputError if there is none."""
+        if self.best is None:
+            raise InputError(NOT_SCORED.format(self.name, command("resume", self.run.path)))
+        return self.best
+
+    @property
+    def source(self) -> Source:
+        """The champion as a program, under the name `RUN:ID`. Raises InputError if there is none."""
+        return source_of(self.run, next(o for o in self.outcomes if o.elite and o.elite.id == self.champion.id))
+
+
+def searched(path: Path) -> Searched:
+    """The run in a folder. Raises InputError if there is none, its files are damaged, or no candidate was scored.
+
+    A run whose search has not ended has a warning.
+    """
+    run = open_run(path)
+    outcomes = run.outcomes()
+    if not any(outcome.elite for outcome in outcomes):
+        raise InputError(NOT_SCORED.format(path, command("resume", path)))
+    tell_unfinished(run)
+    return Searched(run, outcomes)
+
+
+def tell_unfinished(run: Run) -> None:
+    """Warn if the run's search has not ended: what it has now may not be what it ends with."""
+    if not run.ended:
+        goes_on = command("resume", run.path)
+        warn(f"{run.path}: its search has not ended, so this is what it has until now: `{goes_on}` goes on")
+
+
+def champion_of(run: Run, members: Sequence[Elite]) -> Elite | None:
+    """The champion among the members of a run's archive; None if there are none.
+
+    The shipped run's trust file names the champion's form, which spares comparing all its programs.
+    """
+    form = _trusted_form(run) if run.shipped else None
+    if same := [e for e in members if e.key == form]:
+        return champion(same, run.config.score.rule)
+    return final_champion(members, run.config.score.rule)
+
+
+def _trusted_form(run: Run) -> str | None:
+    path = run.path / TRUST_FILE
+    try:
+        return read_trust(path.read_bytes(), str(path)).key
+    except (OSError, InputError):
+        return None

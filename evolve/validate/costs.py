@@ -1,0 +1,135 @@
+"""What the language models of a study cost, search by search, read from the searches' own journals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from evolve.output.table import Row, Table, counted, section
+from evolve.run.folder import Run, is_run, open_run
+from evolve.search.llm import ledger
+from evolve.search.llm.call_log import call_log
+from evolve.search.llm.late import beyond_budget
+from evolve.summary.llm import raises
+from evolve.validate.study import finished
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one search has cost so far.
+
+    stopped: what ended it before its budget of candidates, a limit or that the models had nothing new, or "". ended:
+    what ended it, whatever that was; "" until then, and in reports of earlier releases.
+    """
+
+    search: str
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    usd: float
+    possibly_usd: float  # of requests that may have been charged although no answer came
+    stopped: str = ""
+    ended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the searches of a study have cost, under limits that hold for all of them together."""
+
+    limits: Mapping[str, float]  # max_usd, max_calls, max_tokens
+    searches: Sequence[Cost]
+
+    @property
+    def total(self) -> Cost:
+        """The sum over the searches."""
+        names = ("requests", "tokens_in", "tokens_out", "usd", "possibly_usd")
+        return Cost("all", *(sum(getattr(cost, name) for cost in self.searches) for name in names))
+
+    def to_json(self) -> JsonObject:
+        """The costs as JSON has them."""
+        of_one = ("search", "stopped", "ended")
+        total = {name: value for name, value in asdict(self.total).items() if name not in of_one}
+        return {"limits": dict(self.limits), **total, "searches": [asdict(cost) for cost in self.searches]}
+
+
+def costs_of(folder: Path, limits: Mapping[str, float]) -> Costs:
+    """The costs of the runs in the folders below `folder`; every request is written to ledger.csv there."""
+    runs = runs_in(folder)
+    write_ledger(folder / ledger.FILE, runs)
+    return Costs(limits, [_cost(run) for run in runs])
+
+
+def runs_in(folder: Path) -> list[Run]:
+    """The runs in the folders below `folder`, by name."""
+    return [open_run(path) for path in sorted(folder.iterdir()) if is_run(path)] if folder.is_dir() else []
+
+
+def without_answers(path: Path) -> str:
+    """How many requests of a run, or of the runs in the folders below `path`, may be paid although they have no answer
+    yet, to go on a sentence; "" if there are none.
+
+    >>> without_answers(Path("nowhere"))
+    ''
+    """
+    count = 0
+    with suppress(InputError, OSError):  # the folder may be what fails
+        for run in [open_run(path)] if is_run(path) else runs_in(path):
+            asks = run.config.search.proposer != "offline"
+            count += len(call_log(run.calls()).under_way()) if asks else 0
+    return f", and {counted(count, 'request')} may be paid without an answer" if count else ""
+
+
+def _cost(run: Run) -> Cost:
+    rows = ledger.rows(run.calls())
+    sent = [row for row in rows if row.outcome != "cached"]
+    report = finished(run.path)
+    return Cost(
+        run.path.name,
+        len(sent),
+        sum(row.tokens_in or 0 for row in sent),
+        sum(row.tokens_out or 0 for row in sent),
+        sum(row.usd for row in sent),
+        sum(row.possibly_usd for row in sent),
+        *(report.calls.get(name, "") if report else "" for name in ("stopped", "ended")),
+    )
+
+
+def spent_table(costs: Costs) -> Table:
+    """A row for each search that asked language models, then their sum."""
+    rows = [Row(_cells(cost)) for cost in costs.searches]
+    title = f"Language models: cost by search, of {_limits(costs.limits)} for all of them together"
+    heads = "search|>requests|>tokens in|>tokens out|>USD|>possibly more|~ended because"
+    return Table.of(title, heads, [*section(rows), Row(_cells(costs.total), style="bold")])
+
+
+def _cells(cost: Cost) -> tuple[str, ...]:
+    counts = (f"{n:,}" for n in (cost.requests, cost.tokens_in, cost.tokens_out))
+    return (cost.search, *counts, f"{cost.usd:.4f}", f"{cost.possibly_usd:.4f}", cost.ended or cost.stopped)
+
+
+def _limits(limits: Mapping[str, float]) -> str:
+    parts = [f"{limits['max_usd']:g} USD"]
+    parts += [f"{limits[name]} {unit}" for name, unit in (("max_calls", "requests"), ("max_tokens", "tokens")) if
+              limits[name]]  # fmt: skip
+    return ", ".join(parts)
+
+
+def spent_notes(costs: Costs, ledger_path: str, goes_on: str) -> list[str]:
+    """Where every request is listed, and how to continue a stopped search: `goes_on` with a higher limit."""
+    lines = [f"Every request: {ledger_path}"]
+    if stopped := {cost.search: option for cost in costs.searches if (option := raises(cost.stopped))}:
+        lines.append(f"Stopped by their share of a limit before the budget of candidates: {', '.join(stopped)}; "
+                     f"`{goes_on} {next(iter(stopped.values()))} MORE` goes on.")  # fmt: skip
+    return lines
+
+
+def write_ledger(path: Path, runs: Sequence[Run]) -> None:
+    """Write a row for every request of these runs, with the name of its search in front."""
+    named = (
+        [run.path.name, *ledger.cells(row)] for run in runs for row in ledger.rows(run.calls(), beyond_budget(run))
+    )
+    ledger.write_table(path, ["search", *ledger.COLUMNS], named)

@@ -1,0 +1,276 @@
+"""The same search under several seeds: how much of a result is luck?
+
+The repeats are ordinary runs OUT/seed-0, OUT/seed-1, ..., and repeats.json lists them. A pilot is a folder of repeats
+that ends with a verdict. Language models are asked under limits that the repeats share equally.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from archive.elite import Elite
+from archive.proposal import SEED
+from evaluator.score import Errors, summarise
+from evolve import __version__
+from evolve.output.files import write_json
+from evolve.run import folder as run_folder
+from evolve.run.config import Config
+from evolve.run.folder import REPORT, Run
+from evolve.search.known import KNOWN, known_answers
+from evolve.search.llm.setup import check
+from evolve.search.pool.pool import Pool
+from evolve.search.run import start as start_run
+from evolve.summary.result import RunReport, errors_of
+from evolve.validate.costs import Costs, costs_of
+from evolve.validate.shares import (
+    LIMITS,
+    check_spent,
+    limits_of,
+    no_models,
+    share,
+    shared_out,
+    shares_line,
+    with_totals,
+)
+from evolve.validate.statistics import Spread, spread
+from evolve.validate.study import Member, carry_out, read_about
+from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
+from simulator.language.measure import features
+from simulator.language.parse import parse
+
+FILE = "repeats.json"
+FIGURES = ("joint", "worst3", "e2e", "ttft", "itl", "transfer")
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Runs that differ only in their seed."""
+
+    path: Path
+    runs: tuple[Run, ...]
+    pilot: bool  # whether they end with a verdict
+    limits: Mapping[str, float] | None = None  # on the language models of all of them together; None without models
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """What one repeat reached."""
+
+    seed: int
+    run: str  # path
+    champion: Elite | None
+    errors: Mapping[str, float | None]  # FIGURES of the champion over the fitted experiments, percent
+    candidates: int
+    ended: str  # why its search ended; "" if its proposer ended it
+
+    def to_json(self) -> JsonObject:
+        """The repeat as report.json has it."""
+        champion = self.champion.to_json() if self.champion else None
+        row = {"seed": self.seed, "run": self.run, "champion": champion}
+        return {**row, **self.errors, "candidates": self.candidates, "ended": self.ended}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a pilot justifies a full run."""
+
+    escalate: bool
+    blackbox: Mapping[str, float | None]  # mean absolute errors of the blackbox form, percent
+    spread: float  # interquartile range of the repeats' joint errors
+    best_seed: Mapping[str, str | float] | None  # name and joint error of the best program from before the search
+    text: str  # the verdict in words
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatsReport:
+    """What the repeats of a search reached together."""
+
+    data: str  # hash of the fitted experiments
+    arrival_seeds: Sequence[int]  # of the errors
+    search_seeds: Sequence[int]  # of the repeats
+    run: str  # path
+    config: str  # name
+    budget: int  # of each repeat
+    fitted: Sequence[str]  # ids of the fitted experiments
+    repeats: Sequence[Repeat]
+    figures: Mapping[str, Spread]  # those of FIGURES that a champion has
+    forms: int  # different forms among the champions
+    shared_fields: Mapping[str, int]  # how many champions read each field
+    pilot: bool
+    verdict: Verdict | None  # None unless this is a pilot with a champion
+    costs: Costs | None = None  # of language models, if any are asked
+
+    def to_json(self) -> JsonObject:
+        """The report as report.json has it."""
+        figures = {}
+        for name, figure in self.figures.items():
+            figures[name] = {**asdict(figure), "best": min(v for v in figure.values if v is not None)}
+        return {
+            "engine": __version__,
+            "data": self.data,
+            "seeds": list(self.arrival_seeds),
+            "search_seeds": list(self.search_seeds),
+            "run": self.run,
+            "config": self.config,
+            "budget": self.budget,
+            "fitted": list(self.fitted),
+            "repeats": [repeat.to_json() for repeat in self.repeats],
+            "figures": figures,
+            "forms": self.forms,
+            "shared_fields": dict(self.shared_fields),
+            **({"pilot": asdict(self.verdict) if self.verdict else None} if self.pilot else {}),
+            **({"llm": self.costs.to_json()} if self.costs else {}),
+        }
+
+
+def start(
+    config: Config,
+    repeats: int,
+    out: Path | None,
+    pilot: bool = False,
+    note: Callable[[str], None] = lambda line: None,
+) -> Repeats:
+    """New run folders for the seed of `config` and the seeds after it, before anything is computed.
+
+    The limits of `config` on language models are those of all repeats together; `note` is called with lines about the
+    models and the shares. Raises InputError if `out` already exists or cannot be written, and if a limit leaves a
+    repeat not even one question.
+    """
+    path = out or run_folder.next_path()
+    if path.exists():
+        if run_folder.is_run(path):
+            raise InputError(f"{path}: is a single run: choose another --out for repeats")
+        raise run_folder.taken(path, is_repeats(path))
+    seeds = list(range(config.seed, config.seed + repeats))
+    limits = None
+    if config.search.proposer != "offline":
+        limits = limits_of(config.llm)
+        for line in (*check(config, repeats), shares_line(config.llm, repeats, "repeats")):
+            note(line)
+        config = replace(config, llm=share(config.llm, repeats))
+    runs = tuple(start_run(replace(config, seed=seed), path / f"seed-{seed}") for seed in seeds)
+    about = {"engine": __version__, "data": runs[0].about.data, "seeds": seeds, "pilot": pilot}
+    write_json(path / FILE, about | ({"limits": limits} if limits else {}))
+    return Repeats(path, runs, pilot, limits)
+
+
+def is_repeats(path: Path) -> bool:
+    """Whether a folder holds repeats."""
+    return (path / FILE).is_file()
+
+
+def reopen(path: Path, raised: Mapping[str, float] | None = None) -> Repeats:
+    """The repeats in the folder `path`, with the limits `raised` instead of those that they had.
+
+    Raises InputError if repeats.json or one of the runs is damaged, and for limits if no language model is asked, or if
+    a repeat has spent more than its new share.
+    """
+    about = read_about(path / FILE, f"{path}: is not a folder of repeats (no {FILE})")
+    try:
+        seeds, pilot, limits = list(about["seeds"]), bool(about["pilot"]), about.get("limits")
+        if limits is not None:
+            limits = {name: limits[name] for name in LIMITS}
+    except (KeyError, TypeError):
+        raise InputError(f"{path / FILE}: is damaged: restore it from a copy") from None
+    runs = tuple(run_folder.open_run(path / f"seed-{seed}") for seed in seeds)
+    if limits is None:
+        if raised:
+            raise no_models(path, raised)
+        return Repeats(path, runs, pilot)
+    llm = with_totals(runs[0].config.llm, {**limits, **(raised or {})})
+    if raised:
+        check_spent(runs, len(runs), llm)
+        write_json(path / FILE, {**about, "limits": limits_of(llm)})
+    # Shares are renewed each time, because a process may have died between this file and the runs' settings.
+    return Repeats(path, tuple(shared_out(run, share(llm, len(runs))) for run in runs), pilot, limits_of(llm))
+
+
+def work(repeats: Repeats, pool: Pool) -> RepeatsReport:
+    """The report of the repeats, each searched from where its journal ends; written to report.json too."""
+    first = repeats.runs[0]
+    fitted, others = first.experiments()
+    for run in repeats.runs:
+        run_folder.check_same(run, fitted)
+    members = [Member(run.path, run.config) for run in repeats.runs]
+    known_answers(first, fitted, others, pool)  # depend only on the data: the first one's are for all
+    for run in repeats.runs[1:]:
+        shutil.copy(first.path / KNOWN, run.path / KNOWN)
+    reports = carry_out(members, "repeat", pool, full=True, then=lambda number, member, progress: member.report)
+    report = report_of(repeats.path, first.config, reports, repeats.pilot)
+    if repeats.limits is not None:
+        report = replace(report, costs=costs_of(repeats.path, repeats.limits))
+    write_json(repeats.path / REPORT, report.to_json())
+    return report
+
+
+def report_of(path: Path, config: Config, reports: Sequence[RunReport], pilot: bool) -> RepeatsReport:
+    """What the repeats in the folder `path` reached together. `config`: of one repeat; they differ in their seed."""
+    repeats = [_repeat(report) for report in reports]
+    scored = [repeat for repeat in repeats if repeat.champion]
+    fields = Counter(f for repeat in scored if repeat.champion for f in features(parse(repeat.champion.text)))
+    columns = {name: [repeat.errors[name] for repeat in scored] for name in FIGURES}
+    figures = {name: spread(values) for name, values in columns.items() if any(v is not None for v in values)}
+    first = next((report for report in reports if report.champion), None)
+    blackbox = _means(errors_of(first.known["blackbox"], first.fitted)) if first else None
+    return RepeatsReport(
+        data=reports[0].data,
+        arrival_seeds=reports[0].seeds,
+        search_seeds=[report.seed for report in reports],
+        run=str(path),
+        config=config.name,
+        budget=config.budget,
+        fitted=reports[0].fitted,
+        repeats=repeats,
+        figures=figures,
+        forms=len({repeat.champion.key for repeat in scored if repeat.champion}),
+        shared_fields=dict(sorted(fields.items(), key=lambda item: (-item[1], item[0]))),
+        pilot=pilot,
+        verdict=verdict(figures["joint"], blackbox, first.best_seed) if pilot and first and blackbox else None,
+    )
+
+
+def _repeat(report: RunReport) -> Repeat:
+    """What the run of this report reached."""
+    errors: dict[str, float | None] = dict.fromkeys(FIGURES)
+    if report.champion:
+        errors |= _means(errors_of(report.errors, report.fitted))
+        errors |= {"worst3": report.fitted_mean["worst3"], "transfer": report.champion.transfer}
+    return Repeat(report.seed, report.run, report.champion, errors, report.candidates, report.ended)
+
+
+def _means(rows: Sequence[Errors]) -> dict[str, float | None]:
+    """Mean absolute E2E, TTFT and ITL errors, and their mean, the joint error; percent."""
+    score = summarise(rows)
+    joint = score.joint if score.joint == score.joint else None
+    return {"joint": joint, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl}
+
+
+def verdict(joint: Spread, blackbox: Mapping[str, float | None], seed: Elite | None) -> Verdict:
+    """The verdict of a pilot: escalate or stop.
+
+    Escalate if the median joint error of the repeats is below that of `blackbox`, the host's linear form fitted on the
+    same experiments, by more than the repeats' interquartile range, and not above that of `seed`, the best of the
+    programs that every search starts from, fitted on them too. The verdict says whether the searches are ahead of it.
+    """
+    theirs = blackbox["joint"]
+    assert theirs is not None and joint.median is not None and joint.high is not None and joint.low is not None
+    gain, iqr = theirs - joint.median, joint.high - joint.low
+    led = seed is not None and seed.joint < joint.median  # searches also choose for transfer
+    escalate = gain > iqr and not led
+    gap = f"{abs(gain):.2f} {'lower' if gain > 0 else 'higher'}"
+    why = f"{gap}, {'more than' if gain > iqr else 'not below it by more than'} the spread of {iqr:.2f}"
+    advice = "escalate: a full run is worth it" if escalate else "stop: no better than the blackbox form"
+    if led and gain > iqr:
+        advice = "stop: a program that was only fitted is better"
+    errors = f"joint error {joint} % over {len(joint.values)} repeats against {theirs:.2f} % of blackbox"
+    text = f"{errors}: {why} -> {advice}"
+    if seed is None:
+        return Verdict(escalate, blackbox, iqr, None, text)
+    name, ahead = seed.operator.removeprefix(SEED), "are" if seed.joint - joint.median > iqr else "are not"
+    text += f". The best seed, {name}, only fitted: {seed.joint:.2f} %, the searches {ahead} ahead of it"
+    return Verdict(escalate, blackbox, iqr, {"name": name, "joint": seed.joint}, text)

@@ -1,0 +1,107 @@
+"""Repeats and comparisons of engines, printed as tables and a few sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from evolve import __version__
+from evolve.output.printing import prose, show
+from evolve.output.table import Row, Table, arrival_seeds, number, section
+from evolve.output.terminal import command, say, suggest
+from evolve.output.terms import legend
+from evolve.run.folder import open_run
+from evolve.validate.costs import spent_notes, spent_table
+from evolve.validate.seeds import Repeat, RepeatsReport
+from evolve.validate.statistics import Spread
+
+TITLES = {"joint": "joint", "worst3": "worst 3", "e2e": "E2E", "ttft": "TTFT", "itl": "ITL", "transfer": "transfer"}
+
+
+def print_repeats(report: RepeatsReport) -> None:
+    """Print the best repeat's champion, a table of all champions, the fields they share, and a pilot's verdict."""
+    scored = [repeat for repeat in report.repeats if repeat.champion]
+    if not scored:
+        say("No repeat scored a candidate.")
+        suggest(command("resume", report.repeats[0].run))
+        return
+    best = min(scored, key=lambda repeat: (repeat.errors["joint"] or 0.0, repeat.seed))
+    assert best.champion
+    counts = f"proposal {best.champion.id}, seed {best.seed}"
+    say("\nChampion of the best repeat", "bold", end="")
+    say(f" ({counts}; chosen with hindsight)\n")
+    say(best.champion.text)
+    legend("joint error", "worst 3", "transfer error", "in sample")
+    show(repeats_table(report))
+    n = len(report.fitted)
+    lines = [
+        *_shared(report.shared_fields, len(scored)),
+        f"Distinct forms: {report.forms} of {len(scored)}.",
+        *([] if report.costs else _endings(report.repeats)),  # the table of costs says it of each search
+        "",
+        f"In sample: mean absolute errors of the champions on the {n} runs they were fitted on, over "
+        f"{arrival_seeds(report.arrival_seeds)}.",
+        f"Repeats: {report.run} (engine {__version__}, data {report.data})",
+    ]
+    if report.costs:
+        show(spent_table(report.costs))
+        lines += ["", *spent_notes(report.costs, f"{report.run}/ledger.csv", command("resume", report.run))]
+    if report.verdict:
+        lines += ["", f"Pilot, fitted on these {n} experiments: {report.verdict.text}"]
+    prose("\n".join(lines))
+    suggest(_following(report, best.run), command("show", f"{best.run}:{best.champion.id}"))
+
+
+def _endings(repeats: Sequence[Repeat]) -> list[str]:
+    """Why the searches ended, a line for each reason."""
+    by_reason: dict[str, list[Repeat]] = {}
+    for repeat in repeats:
+        by_reason.setdefault(repeat.ended, []).append(repeat)
+    return [
+        f"Ended: {reason} (seed {', '.join(str(repeat.seed) for repeat in mine)})."
+        for reason, mine in by_reason.items()
+        if reason
+    ]
+
+
+def _following(report: RepeatsReport, best: str) -> str:
+    """The command to go on with: of a pilot the full run, or a fit of the shipped champion instead of one."""
+    if report.verdict is None:
+        return command("resume", best)
+    known = open_run(Path(best)).own_options
+    if report.verdict.escalate:
+        return command("run", *known)
+    return command("fit", "champion", *known, *[] if known else ["--id", ",".join(report.fitted)], "--out", "mine.py")
+
+
+def repeats_table(report: RepeatsReport) -> Table:
+    """A row for the champion of each repeat, then the median, the quartiles and the lowest figure of each column."""
+    names = [name for name in TITLES if name in report.figures]
+    heads = "|".join(["repeat", ">champion", ">operations", ">constants", *(f">{TITLES[n]}" for n in names)])
+    rows = []
+    for repeat in report.repeats:
+        best = repeat.champion
+        counts = [str(best.id), str(best.operations), str(best.constants)] if best else ["-"] * 3
+        errors = [number(repeat.errors[name], 2, signed=False) for name in names]
+        rows.append(Row((f"seed {repeat.seed}", *counts, *errors)))
+    summary = [
+        ("median", [number(report.figures[n].median, 2, signed=False) for n in names]),
+        ("quartiles", [_quartiles(report.figures[n]) for n in names]),
+        ("lowest", [f"{min(v for v in report.figures[n].values if v is not None):.2f}" for n in names]),
+    ]
+    rows = [*section(rows), *(Row((label, "", "", "", *cells), style="bold") for label, cells in summary)]
+    return Table.of("Champions of the repeats, errors in percent", heads, rows)
+
+
+def _quartiles(figure: Spread) -> str:
+    return "-" if figure.low is None else f"{figure.low:.2f}-{figure.high:.2f}"
+
+
+def _shared(fields: Mapping[str, int], repeats: int) -> list[str]:
+    """Which fields all champions read, then which ones fewer of them do, a line each."""
+    lines = []
+    for count in range(repeats, 0, -1):
+        names = [name for name, n in fields.items() if n == count]
+        which = f"all {repeats}" if count == repeats else f"{count} of {repeats}"
+        lines.append(f"Fields in {which} champions: {', '.join(names) or 'none'}")
+    return lines

@@ -1,0 +1,145 @@
+"""`replay(experiment, program, seed) -> Replay`: the latencies of an experiment's requests under a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from simulator.clock.bind import Bound, bind, ticks
+from simulator.clock.run import HostileStep, Run, run_clock
+from simulator.clock.steps import Steps, steps_of
+from simulator.clock.vm import clamps
+from simulator.language.ir import Program
+from simulator.language.opcodes import assemble
+from simulator.serving.experiment import Experiment
+from simulator.serving.load import Load, load_of
+from simulator.serving.trace import Requests
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Arrays per request, in order of arrival: int64 us unless stated otherwise, 0 for requests not completed.
+
+    ttft = queueing + waiting + prefill + per token; e2e = ttft + decode + per token x (output_len - 1) + completion.
+    Waiting ends at the last admission, so after a preemption it includes all that came before.
+    """
+
+    load: Load
+    order: np.ndarray | None  # the requests of `run`, None for all in order of arrival
+    run: Run  # what the clock returned
+    queueing_us: np.ndarray
+    token_us: int
+    completion_us: int
+    clamped: int  # times outside their range, of steps and overheads
+
+    @property
+    def requests(self) -> Requests:
+        return self.load.requests
+
+    @property
+    def steps(self) -> int:
+        return self.run.steps
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """A column of `run` in order of arrival, 0 for requests that were refused."""
+        if self.order is None:
+            return values
+        spread = np.zeros(len(self.requests), values.dtype)
+        spread[self.order] = values
+        return spread
+
+    @cached_property
+    def completed(self) -> np.ndarray:
+        """bool: not for a request that was refused, whose client gave up, or that the horizon cut off."""
+        return self.spread(self.run.completed)
+
+    @cached_property
+    def ttft_us(self) -> np.ndarray:
+        return np.where(self.completed, self._first_us + self.token_us - self.requests.arrival_us, 0)
+
+    @cached_property
+    def e2e_us(self) -> np.ndarray:
+        later = self.decode_us + self.token_us * np.maximum(self.requests.output_len - 1, 0)
+        done = self.ttft_us + later + np.where(self.requests.output_len > 0, self.completion_us, 0)
+        return np.where(self.completed, done, 0)
+
+    @cached_property
+    def itl_us(self) -> np.ndarray:
+        """float64: mean time between tokens, (e2e - ttft)/(output_len - 1); 0 for a single output token."""
+        gaps = np.maximum(self.requests.output_len - 1, 1)
+        return np.where(self.requests.output_len > 1, (self.e2e_us - self.ttft_us) / gaps, 0.0)
+
+    @cached_property
+    def waiting_us(self) -> np.ndarray:
+        waiting = self.spread(self.run.start_us) - self.requests.arrival_us - self.queueing_us
+        return np.where(self.completed, waiting, 0)
+
+    @cached_property
+    def prefill_us(self) -> np.ndarray:
+        return np.where(self.completed, self._first_us - self.spread(self.run.start_us), 0)
+
+    @cached_property
+    def decode_us(self) -> np.ndarray:
+        return np.where(self.completed, self.spread(self.run.decode_us), 0)
+
+    @cached_property
+    def _first_us(self) -> np.ndarray:
+        return self.spread(self.run.first_us)
+
+
+def replay(experiment: Experiment, program: Program, seed: int) -> Replay:
+    """Replay the experiment's requests with arrival seed `seed` under the program's times.
+
+    Step times outside [1, 10^10] us are clamped and counted.
+    """
+    bound = bind(assemble(program), program.theta, experiment.facts)
+    return replay_bound(load_of(experiment, seed), bound)
+
+
+def replay_all(
+    loads: Iterable[Load], bound: Bound, steps: Steps | None = None, *, stop_when_hostile: bool = False
+) -> list[Replay]:
+    """`replay_bound` of each load, all under the same limits: one remembers the step times of those before."""
+    loads = list(loads)
+    steps = steps or steps_of(bound, loads[0].limits)
+    return [replay_bound(load, bound, steps=steps, stop_when_hostile=stop_when_hostile) for load in loads]
+
+
+def replay_bound(
+    load: Load,
+    bound: Bound,
+    *,
+    steps: Steps | None = None,
+    stop_when_hostile: bool = False,
+    force_exact: bool = False,
+    account: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Replay:
+    """`replay` for a prepared load and bound opcodes; for the other keywords see `clock.run.run_clock`.
+
+    `steps`: step times that earlier replays of the same `bound` remember. Raises HostileStep if `stop_when_hostile`.
+    """
+    lengths, which = load.lengths
+    waits, clamped, offending = bound.queueing_ticks(lengths)
+    overheads = bound.output_token_us(), bound.completion_us()
+    for x in overheads:
+        if clamps(x, 0):
+            clamped, offending = clamped + 1, x
+    if stop_when_hostile and clamped:
+        raise HostileStep(0, offending)
+    alike = bool((waits == waits[0]).all())  # the usual case, in which requests are queued in order of arrival
+    queueing = np.broadcast_to(waits[0], which.shape) if alike else waits.take(which)
+    queued = load.requests.arrival_us + queueing
+    order = None
+    if not (load.all_accepted and (alike or (queued[1:] >= queued[:-1]).all())):
+        order = np.argsort(queued, kind="stable")
+        order = order[load.accepted[order]]
+        queued = queued[order]
+    run = run_clock(
+        load, queued, order, steps or steps_of(bound, load.limits), stop_when_hostile=stop_when_hostile,
+        force_exact=force_exact, account=account, progress=progress,
+    )  # fmt: skip
+    return Replay(load, order, run, queueing, ticks(overheads[0]), ticks(overheads[1]), run.clamped + clamped)

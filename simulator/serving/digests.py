@@ -1,0 +1,81 @@
+"""Digests: whether two sets of experiments, or the measurements of two, are the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import cache
+
+from simulator.common.documents import shipped
+from simulator.common.json import JsonObject
+from simulator.schema import HOST
+from simulator.serving.experiment import Arrival, Experiment, Mfu, Observation
+from simulator.serving.trace import Trace
+
+
+def data_hash(experiments: Sequence[Experiment]) -> str:
+    """16 hex digits that change with any figure, setting or fact of the experiments, but not with their order."""
+    values = sorted(map(_values, experiments), key=lambda e: str(e["id"]))
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _values(e: Experiment) -> JsonObject:
+    """All that an experiment says. Later fields at their defaults are left out, so that hashes of earlier releases stay
+    valid."""
+    workload = e.workload
+    values = {f.name: getattr(e, f.name) for f in fields(e) if f.name not in ("workload", "weight_bits")}
+    values |= {name: asdict(values[name]) for name in ("engine", "observed", "components", "mfu") if values[name]}
+    values["facts"] = {name: value for name, value in e.facts.items() if ("s", name) not in HOST}
+    if e.components is None:
+        del values["components"]
+    if e.mfu == Mfu():
+        del values["mfu"]
+    if (kernels := _kernels(e)) is not None:
+        values["kernels"] = kernels
+    load: JsonObject = {name: getattr(workload, name) for name in ("name", "ignore_eos", "timeout_s")}
+    load["stages"] = [_given(asdict(stage)) for stage in workload.stages]
+    if isinstance(workload.source, Trace):
+        load["trace"] = workload.source.digest
+    else:
+        profile = workload.source
+        load |= {"prompt_len_mean": None} | _given(asdict(profile))
+        load["arrival"] = profile.arrival.kind if profile.arrival == Arrival(profile.arrival.kind) else load["arrival"]
+        for name in ("question_len", "output_len"):
+            fixed = getattr(profile, name).fixed
+            load[name] = load[name] if fixed is None else int(fixed)
+    return {**values, "workload": load}
+
+
+def _kernels(e: Experiment) -> str | None:
+    """The tables that its kernels are from, "" without any; None where the GPU's name tells them."""
+    tables = e.facts.deployed.gpu.tables if e.facts.deployed else ""
+    return None if tables == _own_tables().get(e.hardware, "") else tables
+
+
+@cache
+def _own_tables() -> Mapping[str, str]:
+    """The tables of each GPU that ships with its own, by every name."""
+    gpus = [gpu for gpu in shipped("hardware.yaml")["hardware"] if gpu.get("kernels")]
+    return {name: gpu["kernels"] for gpu in gpus for name in (gpu["name"], *gpu["aliases"])}
+
+
+def _given(values: JsonObject) -> JsonObject:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def measurement_digest(e: Experiment) -> str | None:
+    """16 hex digits that identify the measurements of an experiment, whatever its name; None if it has none."""
+    if e.observed is None:
+        return None
+    parts = [o for o in (e.observed.summary, *e.observed.stages) if o is not None]
+    figures = [[*_means(o), o.completed, o.failed] for o in parts]
+    return hashlib.sha256(json.dumps(figures).encode()).hexdigest()[:16]
+
+
+def _means(o: Observation) -> list[float | None]:
+    """The observed mean E2E and TTFT in ms. That of ITL only where it is alone: so older digests remain valid."""
+    means = [o.e2e_ms.mean, o.ttft_ms.mean]
+    return [*means, o.itl_ms.mean] if means == [None, None] else means

@@ -1,0 +1,103 @@
+"""The static facts of a deployment: the `s.` fields by name, and the curves of its measured kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from simulator.common.errors import InputError
+from simulator.common.text import listed
+from simulator.kernels.curves import Deployed, kernels
+from simulator.kernels.tables import names
+from simulator.model.omissions import Omission
+from simulator.schema import CURVES
+
+
+class Facts(dict[str, float]):
+    """Field name -> value, and `deployed`, from which the curves are computed when one is first read.
+
+    `deployed` is None if the GPU has no measured kernels. `omitted` is what the model has that no field counts.
+    `latent_attention`: whether its attention is latent (MLA). `where`: what an error about the deployment begins with,
+    for example `my.yaml: experiment 'x'`. `scaled`: a GPU without measured kernels, as YAML that gives it those of
+    another.
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str, float] | Iterable[tuple[str, float]],
+        deployed: Deployed | None = None,
+        omitted: tuple[Omission, ...] = (),
+        latent_attention: bool = False,
+        where: str = "",
+        scaled: str = "",
+    ) -> None:
+        super().__init__(fields)
+        self.deployed = deployed
+        self.omitted = omitted
+        self.latent_attention = latent_attention
+        self.where = where
+        self.scaled = scaled
+
+    @cached_property
+    def curves(self) -> Mapping[str, np.ndarray] | None:
+        """The curves of the deployment's kernels by name; None if its GPU has none."""
+        return kernels(self.deployed).curves if self.deployed else None
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all fields are equal, and the kernels, if the other has facts of its own too."""
+        return super().__eq__(other) and self.deployed == getattr(other, "deployed", self.deployed)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # dict has one of its own, which would ask the fields alone
+
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[type[Facts], tuple[object, ...]]:
+        return Facts, (dict(self), self.deployed, self.omitted, self.latent_attention, self.where, self.scaled)
+
+
+def has_curves(facts: Mapping[str, float]) -> bool:
+    """Whether the deployment has measured kernels."""
+    return getattr(facts, "deployed", None) is not None
+
+
+def has_latent_attention(facts: Mapping[str, float]) -> bool:
+    """Whether the deployment's model has latent attention (MLA)."""
+    return getattr(facts, "latent_attention", False)
+
+
+def omitted(facts: Mapping[str, float]) -> tuple[str, ...]:
+    """What the deployment's model has that no field counts, a sentence each, with what follows."""
+    return tuple(omission.text for omission in getattr(facts, "omitted", ()))
+
+
+def left_out(deployments: Iterable[tuple[str, Mapping[str, float]]]) -> tuple[str, ...]:
+    """`NAME, NAME: what is omitted` of named deployments: each sentence once, with at most three names."""
+    names_by_text: dict[str, dict[str, None]] = {}
+    for name, facts in deployments:
+        for text in omitted(facts):
+            names_by_text.setdefault(text, {})[name] = None
+    return tuple(f"{listed([*names], 3)}: {text}" for text, names in names_by_text.items())
+
+
+def curve_of(facts: Mapping[str, float], name: str) -> np.ndarray:
+    """float64[knots]: a curve of the deployment, one of schema.CURVES, in us by tokens, requests or prompt length.
+
+    Raises InputError naming the deployment if its GPU has no measured kernels.
+    """
+    curves: Mapping[str, np.ndarray] | None = getattr(facts, "curves", None)
+    if curves is None:
+        where, scaled = getattr(facts, "where", ""), getattr(facts, "scaled", "")
+        line = f": write `{scaled}` in its experiment" if scaled else ""
+        raise InputError(
+            (f"{where}: " if where else "")
+            + "kernels: the program reads measured kernels, and this deployment has none: choose a GPU with tables "
+            f"({', '.join(names())}), name one of them as `kernels` of the GPU{line}, or use a program without kernel "
+            "fields"
+        )
+    knots = curves[name]
+    assert len(knots) == CURVES[name], name
+    return knots

@@ -1,0 +1,159 @@
+"""Models, GPUs and deployments by name, from the shipped tables or a model's config.json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from simulator.common.documents import read_json
+from simulator.common.errors import OWN_GPU, OWN_MODEL, InputError, nearest_listed, unreadable
+from simulator.common.json import JsonObject
+from simulator.serving.bundled import hardware_table, known_models, model_table
+from simulator.serving.deployment import deployment_facts
+from simulator.serving.experiment import Engine
+from simulator.serving.facts import Facts
+from simulator.serving.own_models import own_models
+
+HUGGING_FACE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)  # a name there: ORGANISATION/MODEL
+GPU = "H100-SXM-80GB"  # the GPU of the shipped runs
+TPS = (1, 2, 4)
+MEASURED_TPS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDeployment:
+    """A known model on known GPUs with the engine's defaults; `facts` are its s. fields."""
+
+    name: str
+    facts: Facts
+    model: str
+    hardware: str
+
+
+def known_model(name: str, label: str) -> JsonObject:
+    """The config.json terms of a known model; `label` names the argument in an error message.
+
+    Raises InputError for an unknown name.
+    """
+    models = known_models()
+    if name not in models:
+        raise InputError(f"{label}: is not a known model: {nearest_listed(name, sorted(models), OWN_MODEL)}")
+    entry = models[name]
+    return {
+        **entry["config"],
+        "generation_config": entry.get("generation_config") or {},
+        "_name_or_path": entry["config"].get("_name_or_path") or entry["id"],
+    }
+
+
+def known_gpu(name: str, label: str) -> Mapping[str, Any]:
+    """A GPU's entry in the shipped table; `label` names the argument in an error message.
+
+    Raises InputError for an unknown name.
+    """
+    gpus = hardware_table()
+    if name not in gpus:
+        raise InputError(f"{label}: is not a known GPU: {nearest_listed(name, sorted(gpus), OWN_GPU)}")
+    return gpus[name]
+
+
+def model_config(name: str) -> JsonObject:
+    """The config.json terms of a known model, or of a config.json file or a folder with one.
+
+    Raises InputError for an unknown name and for a file that is not a JSON object.
+    """
+    if name in known_models():
+        return known_model(name, f"MODEL {name}")
+    path = Path(name)
+    if path.is_dir():
+        path = path / "config.json"
+    elif not path.exists() and path.suffix != ".json":
+        hint = nearest_listed(name, sorted(known_models()), OWN_MODEL)
+        raise InputError(f"MODEL {name}: is neither a known model nor a config.json: {hint}")
+    return read_config(path)
+
+
+def read_config(path: Path) -> JsonObject:
+    """The config.json terms in a file. Raises InputError for a file that is not a JSON object."""
+    try:
+        config = read_json(path, "give a model's config.json")
+    except OSError as error:
+        raise unreadable(path, error, "give a model's config.json") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: is not a JSON object: give a model's config.json")
+    return config
+
+
+def facts_of(model: str, hardware: str, engine: Engine, option: str = "") -> Facts:
+    """The deployment fields of a known model on a known GPU.
+
+    Raises InputError for an unknown name. `option`: the option that the user gave, if not --model, --hardware and --tp.
+    """
+    config = known_model(model, f"{option}: {model}" if option else f"--model {model}")
+    gpu = known_gpu(hardware, f"{option}: {hardware}" if option else f"--hardware {hardware}")
+    where = option or f"--model {model} --hardware {hardware} --tp {engine.tensor_parallel}"
+    return deployment_facts(config, gpu, engine, where)
+
+
+def named_deployment(model: str, hardware: str, tp: int, option: str = "") -> KnownDeployment:
+    """A known model on `tp` known GPUs with the engine's defaults. Raises InputError like `facts_of`."""
+    facts = facts_of(model, hardware, Engine(tensor_parallel=tp), option)
+    entry, gpu = known_models()[model], hardware_table()[hardware]
+    return KnownDeployment(f"{model}/{gpu['name']}/tp{tp}", facts, str(entry["id"]), str(gpu["name"]))
+
+
+def measured_deployments() -> list[KnownDeployment]:
+    """Every shipped model on one to eight of every GPU with measured kernels, if its weights fit."""
+    gpus = dict.fromkeys(str(entry["name"]) for entry in hardware_table().values() if entry.get("kernels"))
+    deployments = []
+    for model, gpu, tp in product(_models(), gpus, MEASURED_TPS):
+        with suppress(InputError):  # the weights do not fit, or the heads cannot be split evenly
+            deployments.append(named_deployment(model, gpu, tp))
+    return deployments
+
+
+def kernel_deployments() -> dict[str, Mapping[str, float]]:
+    """The fields of all `measured_deployments` by name."""
+    return {deployment.name: deployment.facts for deployment in measured_deployments()}
+
+
+def datasheet_deployments() -> dict[str, Mapping[str, float]]:
+    """The fields of every shipped model on one, two and four of the shipped runs' GPU, if its weights fit."""
+    deployments: dict[str, Mapping[str, float]] = {}
+    for model, tp in product(_models(), TPS):
+        with suppress(InputError):  # the weights do not fit, or the heads cannot be split evenly
+            deployments[f"{model} tp{tp}"] = facts_of(model, GPU, Engine(tensor_parallel=tp))
+    return deployments
+
+
+def _models() -> list[str]:
+    return list(dict.fromkeys(str(entry["id"]) for entry in model_table().values()))
+
+
+def model_names(model: str) -> tuple[str, ...]:
+    """The other names of a known model: its aliases.
+
+    Of one of the user's own, the Hugging Face name that its config.json has, unless another model is known by it.
+    """
+    models = known_models()
+    if model not in own_models():
+        return _names(models, model)
+    published = models[model]["config"].get("_name_or_path")
+    if not isinstance(published, str) or not HUGGING_FACE.fullmatch(published) or published in models:
+        return ()
+    return (published,)
+
+
+def gpu_names(hardware: str) -> tuple[str, ...]:
+    """The other names of a GPU: its aliases."""
+    return _names(hardware_table(), hardware)
+
+
+def _names(table: Mapping[str, Mapping[str, Any]], name: str) -> tuple[str, ...]:
+    """The other names of a model or a GPU, if the table has it."""
+    return tuple(table[name]["aliases"]) if name in table else ()

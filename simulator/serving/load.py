@@ -1,0 +1,198 @@
+"""A load ready for the clock: requests, engine limits, and what follows from both for any program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from simulator.serving.experiment import Experiment
+from simulator.serving.requests import requests
+from simulator.serving.trace import Chains, Requests
+
+NEVER = np.iinfo(np.int64).max  # a time that never comes
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of the engine.
+
+    Without chunked prefill a step must have room for the longest prompt, or that prompt would wait for ever: ValueError
+    if `budget` is below `max_model_len`, or if there is no such limit.
+    """
+
+    max_seqs: int  # requests in a batch
+    budget: int  # tokens in a step
+    threshold: int  # prompt tokens of a request in a step, 0 for no limit
+    block: int  # tokens in a KV block
+    blocks: int  # KV blocks
+    caching: bool = True  # prefix caching
+    max_model_len: int = 0  # tokens of prompt and output, 0 for no limit
+    horizon_us: int = int(NEVER)
+    chunked: bool = True  # chunked prefill
+
+    def __post_init__(self) -> None:
+        if not self.chunked and not 0 < self.max_model_len <= self.budget:
+            raise ValueError(f"without chunked prefill, {self.budget} tokens in a step are too few for any prompt")
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests under limits. Arrays are per request, in order of arrival."""
+
+    requests: Requests
+    limits: Limits
+
+    @cached_property
+    def accepted(self) -> np.ndarray:
+        """bool: requests that the host does not drop when they are queued (blis-des-semantics 3.1).
+
+        It drops those too long for the model, and prompts larger than the whole KV cache. An output length of 0 asks
+        for as many tokens as the model allows.
+        """
+        r, most = self.requests, self.limits.max_model_len
+        fits: np.ndarray = -(-r.input_len // self.limits.block) <= self.limits.blocks
+        if most > 0:
+            fits &= (r.input_len < most) & (r.input_len + r.output_len.astype(np.int64) <= most)
+        return fits
+
+    @cached_property
+    def all_accepted(self) -> bool:
+        return bool(self.accepted.all())
+
+    @cached_property
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct prompt lengths in tokens, and the index of each request's length among them."""
+        lengths, which = np.unique(self.requests.input_len, return_inverse=True)
+        return lengths, which.astype(np.int32)
+
+    @cached_property
+    def shared_blocks(self) -> np.ndarray:
+        """int32: whole KV blocks of the prefix that the request shares with its group."""
+        r = self.requests
+        shared: np.ndarray = np.where(r.group >= 0, np.minimum(r.shared_len, r.input_len), 0).astype(np.int32)
+        blocks: np.ndarray = shared // np.int32(self.limits.block)
+        return blocks
+
+    @cached_property
+    def prompt_blocks(self) -> np.ndarray:
+        """int32: whole KV blocks of the prompt, which are those that can be found in the cache."""
+        blocks: np.ndarray = self.requests.input_len // np.int32(self.limits.block)
+        return blocks
+
+    @cached_property
+    def all_blocks(self) -> np.ndarray:
+        """int32: KV blocks of prompt and output together, when all tokens are stored."""
+        r = self.requests
+        blocks: np.ndarray = (r.input_len.astype(np.int64) + r.output_len - 1) // self.limits.block + 1
+        return blocks.astype(np.int32)
+
+    @cached_property
+    def chains(self) -> Chains | None:
+        """What the prompts are made of, None if that is said by prompt and group or does not matter."""
+        return self.requests.chains if self.limits.caching else None
+
+    @cached_property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """The columns of clock.queue.Queue from `input_len` to `deadline_us`."""
+        r = self.requests
+        prompt, group, shared = r.prompt, r.group, self.shared_blocks
+        if not self.limits.caching:  # no two prompts share anything
+            prompt = group = np.full(len(r), -1, np.int32)
+            shared = np.zeros(len(r), np.int32)
+        return r.input_len, r.output_len, prompt, group, shared, self.prompt_blocks, self.all_blocks, r.deadline_us
+
+    @cached_property
+    def longest_output(self) -> int:
+        return int(self.requests.output_len.max(initial=1))
+
+    @cached_property
+    def ample(self) -> bool:
+        """Whether the KV cache holds every block ever written, so that nothing is evicted and no allocation fails."""
+        return self.written <= self.limits.blocks
+
+    @cached_property
+    def written(self) -> int:
+        """KV blocks of all requests together, as if none were found in the cache."""
+        return int(self.all_blocks.sum(dtype=np.int64))
+
+    @cached_property
+    def regular(self) -> bool:
+        """Whether a group always shares the same length, and a prompt always has the same group and length.
+
+        The fast clock relies on it.
+        """
+        r = self.requests
+        if self.chains:
+            return False
+        return _same(r.group, r.shared_len) and _same(r.prompt, r.group) and _same(r.prompt, r.input_len)
+
+    @cached_property
+    def roomy(self) -> bool:
+        """Whether, served in order of arrival, no cached block is evicted between two uses and no allocation fails.
+
+        A released block is taken once those before it in the free list are gone. When it is released, at most max_seqs
+        requests hold blocks. Until the next use of the same content, only these requests and those between the two uses
+        take or claim blocks. So (2 max_seqs + requests between two uses) times the most blocks of a request are enough.
+        A prompt that is cached whole claims no blocks, so they are not renewed: then this proves nothing.
+        """
+        r = self.requests
+        again = (r.prompt >= 0) | (r.group >= 0)
+        if not self.regular or (again & (r.input_len % self.limits.block == 0)).any():
+            return False
+        between = max(_longest_gap(r.prompt), _longest_gap(r.group))
+        return (2 * self.limits.max_seqs + between) * int(self.all_blocks.max(initial=0)) <= self.limits.blocks
+
+    @cached_property
+    def patient(self) -> bool:
+        """Whether no client gives up."""
+        return not self.requests.deadline_us.any()
+
+    @cached_property
+    def prompts(self) -> int:
+        """The number of distinct prompts, without those of a single request."""
+        return int(self.requests.prompt.max(initial=-1)) + 1
+
+    @cached_property
+    def groups(self) -> int:
+        """The number of groups of requests that share a prefix."""
+        return int(self.requests.group.max(initial=-1)) + 1
+
+
+def _same(key: np.ndarray, value: np.ndarray) -> bool:
+    """Whether `value` is a function of `key` where key >= 0."""
+    keys, values = key[key >= 0], value[key >= 0]
+    if not len(keys):
+        return True
+    seen = np.zeros(int(keys.max()) + 1, values.dtype)
+    seen[keys] = values
+    return bool((seen[keys] == values).all())
+
+
+def _longest_gap(key: np.ndarray) -> int:
+    """The largest distance in rows between a key >= 0 and its next occurrence."""
+    rows = np.flatnonzero(key >= 0)
+    rows = rows[np.argsort(key[rows], kind="stable")]
+    same = key[rows[1:]] == key[rows[:-1]]
+    return int(np.diff(rows)[same].max(initial=0))
+
+
+def load_of(experiment: Experiment, seed: int) -> Load:
+    """The experiment's requests with arrival seed `seed` under its engine's limits."""
+    return Load(requests(experiment, seed), limits_of(experiment))
+
+
+def limits_of(experiment: Experiment) -> Limits:
+    """The limits of the experiment's engine, the same ones for any load."""
+    engine, facts = experiment.engine, experiment.facts
+    return Limits(
+        max_seqs=engine.max_num_seqs,
+        budget=engine.max_num_batched_tokens,
+        threshold=engine.long_prefill_token_threshold,
+        block=engine.block_size,
+        blocks=int(facts["kv_blocks"]),
+        caching=engine.prefix_caching,
+        max_model_len=int(facts["max_model_len"]),
+        chunked=engine.chunked_prefill,
+    )

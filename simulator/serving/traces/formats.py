@@ -1,0 +1,277 @@
+"""What each format of traces calls its columns, and in which units it has them.
+
+Ours, as CSV or parquet: arrival_s, input_len, output_len, and optionally what COLUMNS lists. The table `requests` that
+`evolve ingest` writes. Mooncake's JSON lines (Qin et al. 2024, arXiv:2407.00079, section 4), whose hash_ids number
+prefixes in pieces of 512 tokens. The CSV files of the Azure LLM inference traces (2023, 2024) and of BurstGPT (Wang et
+al. 2024, arXiv:2401.17644). The result file of vLLM's serving benchmark, saved with --save-detailed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+from simulator.common.errors import InputError, shown, unreadable
+from simulator.common.text import listed
+from simulator.serving.limits import MOST_TOKENS
+from simulator.serving.traces.benchmark import BRIEF, DETAILED, read_benchmark
+from simulator.serving.traces.csv import EMPTY, header, in_seconds, line_of, mistyped, read_columns, seconds_of
+from simulator.serving.traces.rows import MOONCAKE_TOKENS, Rows
+
+NEEDED = ("arrival_s", "input_len", "output_len")
+SERVED = ("e2e_ms", "ttft_ms", "completed")  # how a request fared
+COLUMNS = (*NEEDED, "prompt", "prefix_group", "prefix_len", "stage", "timeout_s", *SERVED)
+HASHES, HASH_TOKENS = "hash_ids", "hash_tokens"  # numbers of a prompt's pieces, and a piece's tokens; parquet alone
+# What the requests table of `evolve ingest` calls them: by the client, and by the server for rows that it alone saw.
+OURS = {"arrival_s": "start_s", "input_len": "prompt_tokens", "output_len": "output_tokens", "prompt": "prompt",
+        "stage": "stage", "e2e_ms": "e2e_ms", "ttft_ms": "ttft_ms", "completed": "completed"}  # fmt: skip
+INSTEAD = {"input_len": "client_prompt_tokens", "output_len": "max_tokens"}  # for rows without the server's count
+SERVER = {"arrival_ns": "queued_ns", "e2e_us": "server_e2e_us", "ttft_us": "server_ttft_us"}
+LARGEST_ID = 2**63 - 1  # of a piece
+AZURE = {"input_len": "ContextTokens", "output_len": "GeneratedTokens"}
+AZURE_TIME = "TIMESTAMP"
+BURSTGPT = {"arrival_s": "Timestamp", "input_len": "Request tokens", "output_len": "Response tokens"}
+# Columns that look like latencies or tokens, so that they may be believed to be measurements that count.
+MEASURED = re.compile(r"_m?s$|latency|token|ttft|e2e", re.IGNORECASE)
+MOST_NAMED = 8  # columns that a note lists
+TRACES = (".json", ".csv", ".parquet", ".jsonl", ".ndjson")  # endings of the formats
+HEAD_BYTES = 1 << 16
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+RENAMING = "import pandas; pandas.read_{kind}('IN').rename(columns={{'YOURS': '{own}'}}).to_csv('OUT.csv', index=False)"
+# The published formats, as help and complaints name them: the columns by which a CSV file is known to be of one; none
+# where the ending tells.
+PUBLISHED = {
+    "Mooncake": (),
+    "Azure": (AZURE_TIME, *AZURE.values()),
+    "BurstGPT": tuple(BURSTGPT.values()),
+    "vLLM's benchmark": (),
+}
+
+
+def read_rows(path: Path) -> Rows:
+    """The requests of a file in any of the formats, which its ending and its columns tell apart.
+
+    Raises InputError naming file, place and remedy.
+    """
+    readers = {".parquet": _parquet, ".jsonl": _mooncake, ".ndjson": _mooncake, ".json": read_benchmark}
+    try:
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder: name a file in it")
+        if path.is_file() and path.suffix.lower() in COMPRESSED:
+            raise InputError(f"{path}: is compressed: unpack it, and name the file that comes out")
+        if not path.is_file():
+            raise InputError(f"{path}: there is no such file: name a trace, CSV, parquet, JSON lines or JSON")
+        return readers.get(path.suffix.lower(), _csv)(path)
+    except OSError as e:
+        raise unreadable(path, e, "name another file") from None
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is of one of the formats, by its ending or, of JSON, by the keys that it begins with.
+
+    Raises OSError if it cannot be read.
+    """
+    ending = path.suffix.lower()
+    if ending not in TRACES or not path.is_file():
+        return False
+    if ending != ".json":
+        return True
+    with path.open("rb") as file:
+        begin = file.read(HEAD_BYTES)
+    return b'"experiments"' not in begin and any(f'"{key}"'.encode() in begin for key in (*BRIEF, *DETAILED))
+
+
+def _csv(path: Path) -> Rows:
+    names = header(path)
+    if names == [""]:
+        raise InputError(f"{path}: is empty: begin with the names of the columns")
+
+    def line(i: int) -> str:
+        return f"{path}:{line_of(path, i + 1)}"  # below the header
+
+    if set(PUBLISHED["Azure"]) <= set(names):
+        kinds = {AZURE_TIME: pa.string(), **dict.fromkeys(AZURE.values(), pa.float64())}
+        found = read_columns(path, names, kinds, ())
+        return Rows({"arrival_s": seconds_of(found[AZURE_TIME], AZURE_TIME, line), **_renamed(found, AZURE)}, line)
+    if set(PUBLISHED["BurstGPT"]) <= set(names):
+        found = read_columns(path, names, dict.fromkeys(BURSTGPT.values(), pa.float64()), ())
+        return Rows(_renamed(found, BURSTGPT), line)
+    aliases = OURS if "start_s" in names else {name: name for name in COLUMNS}
+    _check_names(path, names, aliases)
+    wanted = {own: theirs for own, theirs in aliases.items() if theirs in names}
+    kinds = dict.fromkeys(wanted.values(), pa.float64())
+    optional = [name for own, name in wanted.items() if own not in NEEDED or aliases is OURS]
+    found = read_columns(path, names, kinds, optional)
+    columns = {own: np.where(found[t] == EMPTY, np.nan, found[t]) for own, t in wanted.items()}
+    if aliases is OURS:
+        return Rows(columns, line)
+    return Rows(columns, line, about=_not_read(names), own=True)
+
+
+def _parquet(path: Path) -> Rows:
+    def row(i: int) -> str:
+        return f"{path}: row {i}"
+
+    try:
+        schema = pq.read_schema(path)
+        names = schema.names
+        aliases = OURS if "start_s" in names else {name: name for name in COLUMNS}
+        _check_names(path, names, aliases)
+        if pa.types.is_timestamp(schema.field(arrival := aliases["arrival_s"]).type):
+            problem = f"{arrival} is of dates ({schema.field(arrival).type})"
+            raise InputError(f"{path}: {problem}: {in_seconds('parquet', arrival)}")
+        wanted = {own: theirs for own, theirs in aliases.items() if theirs in names}
+        seen = [n for n in (*SERVER.values(), *INSTEAD.values()) if n in names] if aliases is OURS else []
+        hashed = [name for name in (HASHES, HASH_TOKENS) if name in names]
+        table = pq.read_table(path, columns=[*wanted.values(), *seen, *hashed])
+        columns = {own: _floats(table.column(theirs)) for own, theirs in wanted.items()}
+        server = {own: _floats(table.column(theirs)) for own, theirs in SERVER.items() if theirs in seen}
+        for own, theirs in INSTEAD.items():
+            if theirs in seen:
+                columns[own] = np.where(np.isnan(columns[own]), _floats(table.column(theirs)), columns[own])
+        sizes = _floats(table.column(HASH_TOKENS)) if HASH_TOKENS in hashed else np.zeros(0)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
+        why = " ".join(str(e).split())[:200]
+        raise InputError(f"{path}: is not a parquet file with these columns ({why}): write it again") from None
+    if server:
+        columns = _by_server(columns, server)
+    given = aliases is not OURS
+    about = _not_read(names, HASHES, HASH_TOKENS) if given else ()
+    if not hashed:
+        return Rows(columns, row, about=about, own=given)
+    if len(hashed) == 1:
+        raise InputError(f"{path}: {HASHES} and {HASH_TOKENS} go together: give both columns or neither")
+    if len(sizes) and not (sizes == sizes[0]).all():
+        raise InputError(f"{path}: {HASH_TOKENS} differs from row to row: give one size of pieces")
+    if len(sizes) and not (1 <= sizes[0] <= MOST_TOKENS and sizes[0] == np.rint(sizes[0])):
+        text = f"give whole tokens from 1 to {MOST_TOKENS:g}"
+        raise InputError(f"{path}: {HASH_TOKENS} is {sizes[0]:.15g}: {text}")
+    ids = table.column(HASHES)
+    is_list = pa.types.is_list(ids.type) or pa.types.is_large_list(ids.type)
+    if not is_list or not pa.types.is_integer(ids.type.value_type):
+        raise InputError(f"{path}: {HASHES} must be lists of whole numbers, got {ids.type}: write it again")
+    return Rows(columns, row, _lists(ids, row), int(sizes[0]) if len(sizes) else MOONCAKE_TOKENS, about, own=given)
+
+
+def _by_server(columns: dict[str, np.ndarray], server: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The columns with the server's times where no client's are known of any request."""
+    if "arrival_ns" not in server or not np.isnan(columns["arrival_s"]).all():
+        return columns
+    times = {"arrival_s": server["arrival_ns"] / 1e9}
+    times |= {f"{name}_ms": server[f"{name}_us"] / 1e3 for name in ("e2e", "ttft") if f"{name}_us" in server}
+    return {**columns, **times}
+
+
+def _mooncake(path: Path) -> Rows:
+    def line(i: int) -> str:
+        return f"{path}:{line_of(path, i)}"
+
+    kinds = pa.schema([("timestamp", pa.float64()), ("input_length", pa.float64()), ("output_length", pa.float64()),
+                       (HASHES, pa.list_(pa.int64()))])  # fmt: skip
+    try:
+        options = pj.ParseOptions(explicit_schema=kinds, unexpected_field_behavior="ignore")
+        table = pj.read_json(path, pj.ReadOptions(block_size=1 << 24), options)
+    except (pa.ArrowException, OSError) as e:
+        raise InputError(_damaged_line(path, " ".join(str(e).split()))) from None
+    names = {"arrival_s": "timestamp", "input_len": "input_length", "output_len": "output_length"}
+    columns = {own: _floats(table.column(theirs)) for own, theirs in names.items()}
+    for own, theirs in names.items():
+        if (lost := np.isnan(columns[own])).any():
+            raise InputError(f"{line(int(lost.argmax()))}: {theirs} is missing: give a number")
+    columns["arrival_s"] = columns["arrival_s"] / 1e3
+    ids = table.column(HASHES)
+    return Rows(columns, line, _lists(ids, line) if ids.null_count < len(ids) else None)
+
+
+def _damaged_line(path: Path, why: str) -> str:
+    """The complaint about the first line that is no JSON object of the right kinds."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, text in enumerate(file, 1):
+            try:
+                value = json.loads(text) if text.strip() else {}
+            except (ValueError, RecursionError):
+                return f"{path}:{number}: is not JSON: correct or remove the line"
+            if not isinstance(value, dict):
+                return f"{path}:{number}: must be an object with timestamp, input_length, output_length: correct it"
+            for name in ("timestamp", "input_length", "output_length"):
+                if isinstance(value.get(name, 0), bool) or not isinstance(value.get(name, 0), int | float):
+                    return f"{path}:{number}: {name} is {shown(value[name])}: give a number"
+            ids = value.get(HASHES) or []
+            if not (isinstance(ids, list) and all(type(i) is int for i in ids)):
+                return f"{path}:{number}: {HASHES} must be a list of whole numbers: correct it"
+            if large := next((i for i in ids if not -LARGEST_ID - 1 <= i <= LARGEST_ID), None):
+                remedy = "number the pieces in the order in which they first occur, say"
+                return f"{path}:{number}: {HASHES} has {shown(large)}, more than 64 bits hold (2^63 - 1): {remedy}"
+    return f"{path}: {why}: write a JSON object on each line"
+
+
+def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> None:
+    """Raises InputError if a column that every trace needs is missing, or one of two that go together."""
+    for own in NEEDED:
+        if aliases[own] not in names:
+            text = ", ".join(names)[:100]
+            for whose, needed in PUBLISHED.items():
+                if set(needed) & set(names):
+                    lost = next(name for name in needed if name not in names)
+                    known = f"a trace of {whose} has {', '.join(needed)}"
+                    raise InputError(f"{path}: the column {lost} is missing among {text}: {known}")
+            known = f"{', '.join(NEEDED)}; or {', '.join(PUBLISHED)}"
+            rename = RENAMING.format(kind="parquet" if path.suffix.lower() == ".parquet" else "csv", own=aliases[own])
+            lost = f"the column {aliases[own]} is missing among {text}: a trace has {known}"
+            raise InputError(f"{path}: {lost}; to rename, in Python: `{rename}`")
+    if twice := [name for name in aliases.values() if list(names).count(name) > 1]:
+        raise InputError(f"{path}: has the column {twice[0]} twice: leave one out")
+    if aliases is not OURS and ("prefix_group" in names) != ("prefix_len" in names):
+        raise InputError(f"{path}: prefix_group and prefix_len go together: give both columns or neither")
+
+
+def _not_read(names: Sequence[str], *also: str) -> tuple[str, ...]:
+    """A line for each column that is not read although it is nearly called like one that is, and one for all others
+    that look like latencies or tokens; `also` are read, too."""
+    known = (*COLUMNS, *also)
+    lists = [name for name in names if name in (HASHES, HASH_TOKENS) and name not in known]
+    near = mistyped(names, known)
+    return (
+        *(f"the column {name} is not read: a CSV file has no lists, write parquet" for name in lists),
+        *(f"the column {shown(name)} is not read: did you mean {near[name]!r}?" for name in near),
+        *_not_measured([name for name in names if name not in known and name not in near and name not in lists], names),
+    )
+
+
+def _not_measured(others: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """A line that names those of the other columns that look like latencies or tokens."""
+    like = list(dict.fromkeys(name for name in others if MEASURED.search(name)))
+    if not like:
+        return ()
+    absent = [name for name in ("e2e_ms", "ttft_ms") if name not in names]
+    columns, are = ("columns", "are") if len(like) > 1 else ("column", "is")
+    text = f"the {columns} {listed([*map(shown, like)], MOST_NAMED)} {are} not read"
+    return (f"{text}: rename what is {' or '.join(absent)} of a request (docs/experiments.md)" if absent else text,)
+
+
+def _renamed(found: dict[str, np.ndarray], names: dict[str, str]) -> dict[str, np.ndarray]:
+    return {own: found[theirs] for own, theirs in names.items()}
+
+
+def _floats(column: pa.ChunkedArray) -> np.ndarray:
+    """A column as float64, NaN where it is empty."""
+    # not safe: times in ns since 1970 are not exact in float64, but their microseconds are
+    return np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy())
+
+
+def _lists(column: pa.ChunkedArray, place: Callable[[int], str]) -> tuple[np.ndarray, np.ndarray]:
+    """(the items of all lists, where each row's begin and the last one's end). Raises InputError at an empty item."""
+    lists = column.combine_chunks()
+    items = lists.flatten()
+    if items.null_count:
+        row = lists.value_parent_indices()[items.is_null().index(True).as_py()].as_py()
+        raise InputError(f"{place(row)}: {HASHES} has an empty item: give whole numbers")
+    counts = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    return items.to_numpy(zero_copy_only=False), np.concatenate([[0], np.cumsum(counts)])

@@ -1,0 +1,243 @@
+"""What a workload says of its requests before any is drawn: how many, how long, at which rates, and its parts.
+
+If a mean prompt length is given, lengths are its floor or ceiling, with exactly that mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from simulator.serving.distribution import GRID
+from simulator.serving.experiment import Profile, Session, Stage, Workload
+from simulator.serving.splits import SPANS
+from simulator.serving.trace import Requests, Trace, bounds_us, cut, slowed
+
+HISTORIES = 100  # quantiles that stand for the histories of all turns
+ENOUGH = 1000  # requests in a replica's share of a load: ten are slower than its p99
+CONVERSATIONS = 20  # mean lengths of a conversation that such a share lasts at least
+
+
+def duration_s(workload: Workload) -> float:
+    """The seconds over which requests arrive."""
+    return sum(stage.duration_s for stage in workload.stages)
+
+
+def offered_requests(workload: Workload) -> float:
+    """The requests that arrive, before their number is rounded."""
+    return sum(stage.rate * stage.duration_s for stage in workload.stages)
+
+
+def mean_rate(workload: Workload) -> float:
+    """The requests/s that arrive, on average over the stages."""
+    return offered_requests(workload) / duration_s(workload)
+
+
+def late_requests(workload: Workload, sent: Requests) -> int:
+    """How many of the requests `sent` arrive after the last stage, as only later turns of conversations may."""
+    return int((sent.arrival_us > duration_s(workload) * 1e6).sum()) if _has_sessions(workload) else 0
+
+
+def _has_sessions(workload: Workload) -> bool:
+    return isinstance(workload.source, Profile) and workload.source.session is not None
+
+
+def at_rate(workload: Workload, rate: float) -> Workload:
+    """The same load at `rate` requests/s: a single stage that lasts as long as all stages together.
+
+    Stages with arrivals or lengths of their own keep their shares of the load, and a trace its requests, which arrive
+    closer together or further apart.
+    """
+    match workload.source:
+        case Trace() as trace:
+            faster = _faster(workload, rate)
+            stages = tuple(replace(s, rate=s.rate * faster, duration_s=s.duration_s / faster) for s in workload.stages)
+            return replace(workload, stages=stages, source=slowed(trace, 1.0 / faster))
+        case _ if any(s.arrival or s.question_len or s.output_len for s in workload.stages):
+            return replace(workload, stages=_scaled(workload, rate))
+        case _:
+            return replace(workload, stages=(Stage(rate, duration_s(workload)),))
+
+
+def _faster(workload: Workload, rate: float) -> float:
+    """How many times the mean rate of the load `rate` is."""
+    return rate * duration_s(workload) / offered_requests(workload)
+
+
+def _scaled(workload: Workload, rate: float) -> tuple[Stage, ...]:
+    """The stages with a mean of `rate` requests/s, of which each keeps its share."""
+    faster = _faster(workload, rate)
+    return tuple(replace(s, rate=s.rate * faster) for s in workload.stages)
+
+
+def share_of(workload: Workload, rate: float) -> Workload:
+    """The load of one of several replicas that share a service equally, a mean of `rate` requests/s.
+
+    All stages keep their shares of the load, so that peaks stay peaks. A load of one stage lasts until there are enough
+    requests for a p99, and for longer than conversations: only where it is short next to them is it not the service's.
+    """
+    if isinstance(workload.source, Trace):
+        return at_rate(workload, rate)
+    stages = _scaled(workload, rate)
+    if len(stages) == 1:
+        least_s = max(ENOUGH / rate, CONVERSATIONS * _conversation_s(workload.source.session))
+        stages = (replace(stages[0], duration_s=max(stages[0].duration_s, least_s)),)
+    return replace(workload, stages=stages)
+
+
+def _conversation_s(session: Session | None) -> float:
+    """The mean seconds from the first turn of a conversation to its last one; 0 without conversations."""
+    if session is None:
+        return 0.0
+    turns, think_time_s = (float(d.quantiles().mean()) for d in (session.turns, session.think_time_s))
+    return max(turns - 1.0, 0.0) * think_time_s
+
+
+def prompt_lengths(workload: Workload) -> np.ndarray:
+    """int64[prompts]: the lengths of the prompts in tokens, each distinct one once.
+
+    Of a distribution, its quantiles stand for them; of conversations, each of these after quantiles of the history.
+    """
+    match workload.source:
+        case Trace(requests=requests):
+            return requests.input_len.astype(np.int64)
+        case profile:
+            if has_constant_prompts(workload, profile):
+                return _constant_lengths(profile)
+            questions = dict.fromkeys(s.question_len or profile.question_len for s in workload.stages)
+            lengths = np.concatenate([q.quantiles() for q in questions])
+            histories = np.zeros(1)
+            if profile.session:
+                turn = lengths.mean() + output_lengths(workload).mean()
+                histories = turn * _turns_before(profile.session)
+                lengths = lengths[:: -(-len(lengths) // GRID)]  # with those of many stages, too many to combine
+            whole = profile.system_prompt_len + lengths[None] + histories[:, None]
+            return np.maximum(np.rint(whole.ravel()), 1).astype(np.int64)
+
+
+def _turns_before(session: Session) -> np.ndarray:
+    """int64[HISTORIES]: how many turns came before a turn, at evenly spaced probabilities."""
+    turns = np.maximum(np.rint(session.turns.quantiles()), 1)
+    longer = len(turns) - np.searchsorted(turns, np.arange(int(turns[-1])), side="right")
+    ends = np.cumsum(longer)
+    p = (np.arange(HISTORIES) + 0.5) / HISTORIES
+    return np.asarray(np.searchsorted(ends, p * ends[-1], side="right"))
+
+
+def has_constant_prompts(workload: Workload, profile: Profile) -> bool:
+    """Whether all prompts are equally long, but for those that have an observed mean."""
+    own = any(stage.question_len for stage in workload.stages)
+    return profile.question_len.fixed is not None and not own and profile.session is None
+
+
+def _constant_lengths(profile: Profile) -> np.ndarray:
+    """int64[prompts]: the length of every distinct prompt in tokens, with long and short ones evenly interleaved."""
+    count = max(profile.groups * profile.prompts_per_group, 1)
+    if profile.prompt_len_mean is None:
+        return np.full(count, profile.system_prompt_len + int(profile.question_len.mean), dtype=np.int64)
+    low = math.floor(profile.prompt_len_mean)
+    longer = round((profile.prompt_len_mean - low) * count)
+    index = np.arange(count)
+    return np.asarray(low + ((index + 1) * longer // count - index * longer // count))
+
+
+def output_lengths(workload: Workload) -> np.ndarray:
+    """int64[answers]: the lengths of the answers in tokens; of a distribution, its quantiles stand for them."""
+    match workload.source:
+        case Trace(requests=requests):
+            return requests.output_len.astype(np.int64)
+        case profile:
+            answers = dict.fromkeys(s.output_len or profile.output_len for s in workload.stages)
+            lengths = np.rint(np.concatenate([a.quantiles() for a in answers]))
+            return np.asarray(np.maximum(lengths, 1).astype(np.int64))
+
+
+def longest_request(workload: Workload) -> int:
+    """The most tokens that a request may have, prompt and answer."""
+    match workload.source:
+        case Trace(requests=r):
+            return int((r.input_len.astype(np.int64) + r.output_len).max())
+        case profile:
+            question = max((s.question_len or profile.question_len).most for s in workload.stages)
+            answer = max((s.output_len or profile.output_len).most for s in workload.stages)
+            turns = profile.session.turns.most if profile.session else 1.0
+            fixed = profile.prompt_len_mean
+            prompt = math.ceil(fixed) if fixed is not None else profile.system_prompt_len + turns * question
+            return round(prompt + turns * answer)
+
+
+def gaps_of(workload: Workload) -> int | None:
+    """The tokens of every answer after its first, None if answers differ in length."""
+    lengths = output_lengths(workload)
+    return int(lengths[0]) - 1 if (lengths == lengths[0]).all() else None
+
+
+def distinct_prompts(workload: Workload) -> int:
+    """How many distinct prompts the requests use in turn; 0 if they do not."""
+    match workload.source:
+        case Profile(session=None) as profile:
+            return profile.groups * profile.prompts_per_group
+        case _:
+            return 0
+
+
+def rates(workload: Workload, sent: Requests) -> list[float]:
+    """Requests/s of every stage. Of conversations, whose later turns may come in later stages, those `sent` count."""
+    if not _has_sessions(workload):
+        return [stage.rate for stage in workload.stages]
+    counts = np.bincount(sent.stage, minlength=len(workload.stages))
+    return [float(n) / stage.duration_s for n, stage in zip(counts, workload.stages, strict=True)]
+
+
+def is_recorded(workload: Workload) -> bool:
+    """Whether the arrivals are recorded ones, which are the same under every arrival seed."""
+    return isinstance(workload.source, Trace)
+
+
+def seeds_of(workload: Workload, seeds: Sequence[int]) -> Sequence[int]:
+    """The arrival seeds under which the load differs: the first alone for a trace."""
+    return seeds[:1] if is_recorded(workload) else seeds
+
+
+def stages_of(trace: Trace) -> tuple[Stage, ...]:
+    """The windows of a trace as load stages."""
+    numbers = np.bincount(trace.requests.stage[trace.requests.stage >= 0])
+    bounds = bounds_us(trace.requests, len(numbers))
+    return tuple(
+        Stage(int(n) / ((end - start) / 1e6), (end - start) / 1e6)
+        for n, (start, end) in zip(numbers, bounds, strict=True)
+    )
+
+
+def first_stages(workload: Workload, count: int) -> Workload:
+    """The load in its first `count` stages alone; of a trace, that of its first windows."""
+    match workload.source:
+        case Trace() as trace:
+            stage = trace.requests.stage
+            rows = np.arange(len(stage)) <= np.flatnonzero(stage < count)[-1]
+            return replace(workload, stages=workload.stages[:count], source=cut(trace, rows, f"{count} windows"))
+        case _:
+            return replace(workload, stages=workload.stages[:count])
+
+
+def rows_of_part(part: str, requests: int) -> tuple[int, int]:
+    """The first row of a part of SPLITS of a trace with so many requests, and the one after its last."""
+    first, last = (round(share * requests) for share in SPANS[part])
+    return first, last
+
+
+def part_of(workload: Workload, part: str) -> Workload:
+    """The load of a trace up to the end of a part of SPLITS, with figures of the requests of that part alone.
+
+    Those before it are replayed, because they are still there when it begins. Raises ValueError for another load.
+    """
+    if not isinstance(workload.source, Trace):
+        raise ValueError("requests that are drawn have no parts")
+    count = len(workload.source.requests)
+    first, last = rows_of_part(part, count)
+    number = np.arange(count)
+    trace = cut(workload.source, number < last, part, number >= first)
+    return replace(workload, stages=stages_of(trace), source=trace)

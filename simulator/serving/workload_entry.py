@@ -1,0 +1,247 @@
+"""The load in an experiments file: stages of a profile, or a trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from simulator.common.errors import InputError, Section, nearest, shown
+from simulator.serving import limits
+from simulator.serving.distribution import KINDS, Distribution, constant
+from simulator.serving.experiment import ARRIVALS, Arrival, Profile, Session, Stage, Workload
+from simulator.serving.keys import PROFILE, SESSION, SHARED_PREFIX, STAGE, TRACE, WORKLOAD, only
+from simulator.serving.trace import Trace
+from simulator.serving.workload import duration_s, offered_requests, output_lengths, prompt_lengths, stages_of
+
+STAGES = "give at least one {rate, duration_s}"
+OF_STAGES = dict.fromkeys(("rate", "duration_s"), "it is a stage's: give stages: [{rate: 5, duration_s: 60}], say")
+MOMENTS = ("mean", "sd", "min", "max")
+PARAMETERS = {"uniform": ("min", "max"), "normal": MOMENTS, "lognormal": MOMENTS}
+TOKENS = "give a whole number of tokens, or a distribution as {lognormal: {mean: 250, sd: 120}}"
+SECONDS = "give seconds, or a distribution as {lognormal: {mean: 20, sd: 10}}"
+LEAST_CV, MOST_CV = 0.01, 20.0  # of gamma gaps: nearly even, and nearly all requests at once
+MOST_SPREAD = 1e6  # of a distribution, its standard deviation over its mean
+TURNS = "give a whole number of turns, or a distribution as {uniform: {min: 1, max: 8}}"
+
+
+@dataclass(frozen=True)
+class Files:
+    """How the files that an experiment names are read; names are as the experiments file gives them.
+
+    `trace(name, window_s, window_requests)`, with None for the default of either; `lengths(name)`: the values that are
+    listed and how often each is. Both raise InputError; `trace` also FileNotFoundError, with the folder that was
+    searched.
+    """
+
+    trace: Callable[[str, float | None, int | None], Trace]
+    lengths: Callable[[str], tuple[tuple[float, ...], tuple[int, ...]]]
+
+
+def _no_file(name: str, *_: object) -> NoReturn:
+    raise InputError(f"{name}: a file can only be named in an experiments file: write one")
+
+
+NO_FILES = Files(_no_file, _no_file)
+
+
+def read_workload(top: Section, files: Files) -> Workload:
+    """The key `workload` of an experiment."""
+    w = top.section("workload", "describe the load: name, stages, prompts, output_len; or name and trace")
+    only(w, WORKLOAD, OF_STAGES)
+    workload = _trace(w, files) if w.has("trace") else _profile(w, files)
+    longest = limits.MOST_SECONDS
+    if w.has("timeout_s"):
+        patience = w.number("timeout_s", "give seconds, or null for none", above=0, most=longest)
+        workload = _patient(workload, patience)
+    return replace(workload, name=w.name("name"), ignore_eos=w.flag("ignore_eos", True))
+
+
+def _patient(workload: Workload, patience: float) -> Workload:
+    """The load whose clients give up after `patience` seconds."""
+    source = workload.source
+    if isinstance(source, Trace):
+        deadline = source.requests.arrival_us + int(patience * 1e6)
+        source = replace(
+            source, digest=f"{source.digest}:{patience} s", requests=replace(source.requests, deadline_us=deadline)
+        )
+    return replace(workload, timeout_s=patience, source=source)
+
+
+def _trace(w: Section, files: Files) -> Workload:
+    for key in PROFILE:
+        if w.has(key):
+            raise w.error(key, "and trace exclude each other", "give the one or the other")
+    least_s = w.number("window_s", "give seconds", above=0, most=limits.MOST_SECONDS) if w.has("window_s") else None
+    fewest = w.whole("window_requests", "give a number of requests", least=1) if w.has("window_requests") else None
+    name = w.name("trace")
+    try:
+        trace = files.trace(name, least_s, fewest)
+    except FileNotFoundError as e:
+        problem = f"is {shown(name)}, and there is no such file in {e.filename}"
+        raise w.error("trace", problem, "name a file relative to that folder") from None
+    count = int(trace.requests.stage.max()) + 1
+    if count > limits.MOST_STAGES:
+        problem = f"is {count:,} windows long, at most {limits.MOST_STAGES:,} are replayed"
+        raise w.error("trace", problem, "give a larger window_s")
+    return Workload("", stages_of(trace), trace, True, None)
+
+
+def _profile(w: Section, files: Files) -> Workload:
+    for key in TRACE[1:]:
+        if w.has(key):
+            raise w.error(key, "is of a trace alone", "leave it out")
+    stages = tuple(_stage(s, files) for s in w.sections("stages", STAGES, most=limits.MOST_STAGES))
+    profile = _drawn(w, stages, files)
+    workload = Workload("", stages, profile, True, None)
+    check_size(w, workload)
+    return workload
+
+
+def check_size(w: Section, workload: Workload) -> None:
+    """Raises InputError for a load of no requests, and for one that is too large to replay."""
+    requests, lasting = offered_requests(workload), duration_s(workload)
+    if round(requests) < 1:
+        raise w.error("stages", f"offer no request in {lasting:g} s", "give a higher rate or a longer duration_s")
+    if requests > limits.MOST_REQUESTS:
+        problem = f"offer {requests:.3g} requests, at most {limits.MOST_REQUESTS:.0e} are replayed"
+        raise w.error("stages", problem, "shorten the stages")
+    if lasting > limits.MOST_SECONDS:
+        raise w.error("stages", f"last {lasting:.3g} s, at most {limits.MOST_SECONDS:.0e} are replayed", "shorten them")
+    prompts, answers = prompt_lengths(workload).mean(), output_lengths(workload).mean()
+    if (tokens := requests * (prompts + answers)) > limits.MOST_LOAD_TOKENS:
+        problem = f"of {answers:.6g} and the prompts make {tokens:.3g} tokens, "
+        problem += f"at most {limits.MOST_LOAD_TOKENS:.0e} are replayed"
+        raise w.error("output_len", problem, "shorten the stages, the prompts or the answers")
+
+
+def _drawn(w: Section, stages: Sequence[Stage], files: Files) -> Profile:
+    """What the requests are drawn from."""
+    most = limits.MOST_TOKENS
+    arrival = _arrival(w) if "arrival" in w.raw else Arrival("poisson")
+    if w.has("shared_prefix") == w.has("prompt_len"):
+        problem = "and prompt_len exclude each other" if w.has("shared_prefix") else "is missing"
+        raise w.error("shared_prefix", problem, "give either shared_prefix or prompt_len")
+    session = _session(w.section("session", "give turns and think_time_s"), files) if w.has("session") else None
+    if w.has("shared_prefix"):
+        p = w.section("shared_prefix", "give groups, prompts_per_group, system_prompt_len, question_len")
+        only(p, SHARED_PREFIX)
+        groups = p.whole("groups", "give the number of shared prefixes", least=1, most=limits.MOST_PROMPTS)
+        per_group = 0  # no prompt repeats
+        if session is None and p.has("prompts_per_group"):
+            per_group = p.whole("prompts_per_group", "give the number of prompts per shared prefix, or null", least=1)
+        elif session and p.has("prompts_per_group"):
+            raise p.error("prompts_per_group", "and session exclude each other", "leave it out: no turn repeats")
+        if groups * per_group > limits.MOST_PROMPTS:
+            problem = (
+                f"times groups are {groups * per_group:.3g} prompts, at most {limits.MOST_PROMPTS:.0e} are replayed"
+            )
+            raise p.error("prompts_per_group", problem, "give fewer")
+        system = p.whole("system_prompt_len", "give the shared tokens of a prompt", most=most)
+        question = _lengths(p, "question_len", files)
+    else:
+        groups = per_group = system = 0
+        question = _lengths(w, "prompt_len", files)
+    mean = w.number("prompt_len_mean", "give tokens", least=1, most=most) if w.has("prompt_len_mean") else None
+    if mean is not None and (question.fixed is None or session):
+        raise w.error("prompt_len_mean", "is of prompts of one length", "leave it out, the distribution has a mean")
+    if mean is not None and any(stage.question_len for stage in stages):
+        remedy = "leave it out, and give every stage the lengths that were observed"
+        raise w.error("prompt_len_mean", "is of prompts of one length, and a stage has its own prompt_len", remedy)
+    if per_group and any(stage.question_len for stage in stages):
+        problem = "is of prompts that all stages repeat, and a stage has its own prompt_len"
+        raise p.error("prompts_per_group", problem, "leave it out, or the stage's prompt_len")
+    output = _lengths(w, "output_len", files)
+    return Profile(arrival, groups, per_group, system, question, mean, output, session)
+
+
+def _stage(s: Section, files: Files) -> Stage:
+    only(s, STAGE)
+    rate = s.number("rate", "give the offered load in requests/s", above=0, most=limits.MOST_RATE)
+    duration_s = s.number("duration_s", "give the stage's length in seconds", above=0, most=limits.MOST_SECONDS)
+    if round(rate * duration_s) < 1:
+        raise s.error("duration_s", f"of {duration_s:g} s at {rate:g} requests/s offers no request", "lengthen it")
+    arrival = _arrival(s) if s.has("arrival") else None
+    question, output = (_lengths(s, k, files) if s.has(k) else None for k in ("prompt_len", "output_len"))
+    return Stage(rate, duration_s, arrival, question, output)
+
+
+def _arrival(s: Section) -> Arrival:
+    """One of ARRIVALS by name, or {gamma: {cv}}, {burst: {size}}."""
+    value = s.raw["arrival"]
+    if isinstance(value, str) and value in ARRIVALS[:3]:
+        return Arrival(value)
+    if isinstance(value, dict) and len(value) == 1:
+        a = s.section("arrival", "give a name or a mapping")
+        if "gamma" in value:
+            gamma = a.section("gamma", "give cv, the coefficient of variation of the gaps")
+            only(gamma, ("cv",))
+            cv = gamma.number("cv", "give the gaps' coefficient of variation", least=LEAST_CV, most=MOST_CV)
+            return Arrival("gamma", cv=cv)
+        if "burst" in value:
+            burst = a.section("burst", "give size, the requests that arrive at once")
+            only(burst, ("size",))
+            size = burst.whole("size", "give the requests that arrive at once", least=1, most=limits.MOST_REQUESTS)
+            return Arrival("burst", size=size)
+    forms = "give constant, poisson, even, {gamma: {cv: 2}} or {burst: {size: 10}}"
+    remedy = nearest(value, ARRIVALS) if isinstance(value, str) and value not in ARRIVALS else forms
+    raise s.error("arrival", f"{shown(value)} is not known", remedy)
+
+
+def _session(s: Section, files: Files) -> Session:
+    only(s, SESSION)
+    turns = _distribution(s, "turns", files, TURNS, least=1, most=limits.MOST_TURNS)
+    thought = _distribution(s, "think_time_s", files, SECONDS, least=0, most=limits.MOST_SECONDS, whole=False)
+    return Session(turns, thought)
+
+
+def _lengths(s: Section, key: str, files: Files) -> Distribution:
+    """A number of tokens, or the distribution of one."""
+    return _distribution(s, key, files, TOKENS, least=1, most=limits.MOST_TOKENS)
+
+
+def _distribution(
+    s: Section, key: str, files: Files, remedy: str, *, least: int, most: float, whole: bool = True
+) -> Distribution:
+    """A number, or one of KINDS with its parameters; all values within `least` and `most`.
+
+    `whole`: values are rounded, so a constant has to be a whole number.
+    """
+
+    def number(s: Section, key: str) -> float:
+        if whole:
+            return s.whole(key, remedy, least=least, most=int(most))
+        return s.number(key, remedy, least=least, most=most)
+
+    value = s.required(key, remedy)
+    if not isinstance(value, dict):
+        return constant(number(s, key))
+    d = s.section(key, remedy)
+    kinds = [kind for kind in KINDS if kind in value]
+    if len(kinds) != 1 or len(value) != 1:
+        raise s.error(key, f"must name one distribution, got {shown(value)}", f"known are {', '.join(KINDS)}")
+    kind = kinds[0]
+    if kind == "constant":
+        return constant(number(d, kind))
+    if kind == "empirical":
+        values, counted = files.lengths(d.name(kind, "give the file that lists the values"))
+        if not (least <= min(values) and max(values) <= most):
+            raise d.error(kind, f"lists {min(values):g} to {max(values):g}", f"give values from {least:g} to {most:g}")
+        return Distribution(kind, low=least, high=most, values=values, counted=counted)
+    p = d.section(kind, f"give {', '.join(PARAMETERS[kind])}")
+    only(p, PARAMETERS[kind])
+    required = kind == "uniform"
+    low = p.number("min", "give the least value", least=least, most=most) if required or p.has("min") else least
+    high = p.number("max", "give the largest value", least=low, most=most) if required or p.has("max") else most
+    if whole and math.ceil(low) > math.floor(high):
+        raise p.error("max", f"{high:g} and min {low:g} have no whole number between them", "correct one of them")
+    if required:
+        return Distribution(kind, low=low, high=high)
+    mean = p.number("mean", "give the mean", above=0, most=most)
+    sd = p.number("sd", "give the standard deviation", above=0, most=most)
+    if sd > MOST_SPREAD * mean:
+        raise p.error("sd", f"{sd:g} is more than {MOST_SPREAD:g} times the mean, {mean:g}", "correct one of them")
+    if not low <= mean <= high:
+        raise p.error("mean", f"{mean:g} is not within min and max, {low:g} to {high:g}", "correct one of them")
+    return Distribution(kind, mean=mean, sd=sd, low=low, high=high)

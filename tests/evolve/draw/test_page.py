@@ -1,0 +1,464 @@
+"""The page of `evolve view` in a real browser: every view, by mouse and by keyboard, on real, odd and hostile runs."""
+
+from __future__ import annotations
+
+import copy
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_world
+from browser import WAIT_MS, Tab, started
+from examples import daily
+from paths import ROOT
+from playwright.sync_api import Browser, expect
+
+from archive.archive import Archive
+from evolve.draw.view.detail import Details
+from evolve.draw.view.document import document, run_json
+from evolve.draw.view.followed import Followed
+from evolve.draw.view.html import pack, page
+from evolve.draw.view.server import Server, Shown, serve
+from evolve.run.folder import empty_archive, open_run
+
+expect.set_options(timeout=WAIT_MS)
+SHIPPED = ROOT / "seeds" / "champion"
+VIEWS = [
+    "overview", "history", "front", "grid", "lineage", "program", "fit", "residuals", "proposers", "rejects",
+    "validation", "compare",
+]  # fmt: skip
+LEDGER = {
+    "totals": {"requests": 2, "tokens_in": 900, "tokens_out": 300, "usd": 0.01, "possibly_usd": 0.002},
+    "models": {"openai/a": {"requests": 2, "tokens_in": 900, "tokens_out": 300, "usd": 0.01, "possibly_usd": 0.002,
+                            "outcomes": {"answered": 1, "timeout": 1}}},
+    "rows": [{"call": "c1", "attempt": 1, "model": "openai/a", "tokens_in": 900, "tokens_out": 300, "usd": 0.01,
+              "seconds": 2.5, "outcome": "answered", "verdict": "scored"},
+             {"call": "c2", "attempt": 1, "model": None, "tokens_in": None, "tokens_out": None, "usd": None,
+              "seconds": None, "outcome": "timeout", "verdict": None}],
+}  # fmt: skip
+FOLD = {
+    "name": "models-a", "champion": {"id": 3, "text": "def step_time(b, s):\n    return 1.0\n", "candidates": 20},
+    "mean_abs_error_pct": {"e2e": 2.0, "ttft": 8.0, "itl": None},
+    "rows": [{"experiment": "dense-chat", "e2e": -3.0, "ttft": 8.0, "itl": None,
+              "known": {"blackbox": {"e2e": 5.0, "ttft": None, "itl": None}}}],
+}  # fmt: skip
+VALIDATION = {
+    "call": 1,
+    "coverage": [{"class": "inside", "figure": "e2e", "runs": 9, "covered_80": 0.8, "covered_95": None}],
+    "kinds": [{"kind": "models", "mean_abs_error_pct": {"e2e": 2.0, "ttft": 8.0, "itl": None}, "bias_pct": None,
+               "coverage_80": None, "coverage_95": None, "folds": [FOLD, {**FOLD, "champion": None, "rows": []}]}],
+}  # fmt: skip
+HOSTILE = "<img src=x onerror=\"ran=1\"></script><script>ran=1</script><b>%{y}</b><a href='javascript:ran=1'>%"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests here."""
+    with started() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def tabs(browser: Browser) -> Iterator[Callable[..., Tab]]:
+    """Opens a page of a document, an address or a file; all tabs are closed in the end."""
+    opened: list[Tab] = []
+
+    def open_tab(target: str | Path, width: int = 1280, scheme: str = "light", after: str = "") -> Tab:
+        tab = Tab(browser, width, scheme)
+        opened.append(tab)
+        tab.open((target.as_uri() if isinstance(target, Path) else target) + after)
+        return tab
+
+    yield open_tab
+    for tab in opened:
+        tab.close()
+
+
+@pytest.fixture(scope="module")
+def tiny_json(tiny_run: Path) -> dict[str, Any]:
+    """The document of the tiny run, with its champion's detail, a ledger and a validation."""
+    followed = Followed(tiny_run)
+    run = run_json(followed)
+    assert followed.champion is not None
+    outcome = followed.story.outcome(followed.champion)
+    assert outcome is not None
+    run["details"] = {str(followed.champion): Details(followed.run, followed.data).of(outcome)}
+    run |= {"ledger": LEDGER, "validation": VALIDATION, "known": {"blackbox": {"e2e": 3.2, "ttft": 4.1, "itl": None}}}
+    return document([run], live=False)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Path]:
+    """Writes the page of a document to a file."""
+
+    def write(value: dict[str, Any]) -> Path:
+        path = tmp_path_factory.mktemp("page") / "page.html"
+        path.write_text(page().export(pack(value)))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def tiny_page(tiny_json: dict[str, Any], written: Callable[[dict[str, Any]], Path]) -> Path:
+    """The page of the tiny run."""
+    return written(tiny_json)
+
+
+def through(tab: Tab) -> None:
+    """Open every view, and every table in it, and complain if the page did."""
+    for key in tab.views():
+        tab.view(key)
+        tab.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        tab.page.wait_for_timeout(30)
+        assert not tab.problems, (key, tab.problems)
+
+
+def shown_ids(tab: Tab, view: str) -> set[int]:
+    """The ids of the programs in the tables of a view."""
+    texts = tab.page.locator(f"#view-{view} tr[data-id]").evaluate_all("rows => rows.map(r => r.dataset.id)")
+    return {int(text) for text in texts}
+
+
+@pytest.mark.slow
+def test_every_view_of_the_shipped_run_opens_without_an_error(tabs: Callable[..., Tab], written: Any) -> None:
+    followed = Followed(SHIPPED)
+    tab = tabs(written(document([run_json(followed)], live=False)))
+    assert tab.views() == VIEWS
+    through(tab)
+    expect(tab.page.locator("#state")).to_have_text("finished: 4,157 candidates fitted")  # the README's figure
+    expect(tab.page.locator("aside h2")).to_have_text(f"Program {followed.champion}")
+    tab.view("grid")
+    assert shown_ids(tab, "grid") == {e.id for e in followed.story.population.archive.grid.cells.values()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_view_has_a_grave_fault_of_accessibility_or_is_wider_than_its_window(
+    tabs: Callable[..., Tab], tiny_page: Path, width: int
+) -> None:
+    tab = tabs(tiny_page, width)
+    assert tab.views() == [*VIEWS[:-1], "ledger", "compare"]
+    assert tab.grave() == []
+    for key in tab.views():
+        tab.view(key)
+        tab.page.select_option(".switches select", "light")
+        tables = f"document.querySelectorAll('#view-{key} details').forEach(d => {{ d.open = !d.open }})"
+        tab.page.evaluate(tables)
+        assert tab.overflow() <= 0, key
+        assert tab.grave(f"#view-{key}") == [], key
+        tab.page.select_option(".switches select", "dark")
+        assert tab.grave(f"#view-{key}", contrast_only=True) == [], key  # what else could a theme change?
+        tab.page.evaluate(tables)
+    assert tab.grave() == []  # dark
+    assert not tab.problems
+
+
+@pytest.mark.slow
+def test_the_page_follows_the_systems_theme(tabs: Callable[..., Tab], tiny_page: Path) -> None:
+    tab = tabs(tiny_page, scheme="dark")
+    assert tab.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    tab.page.emulate_media(color_scheme="light")
+    tab.page.wait_for_selector("html[data-theme=light]", state="attached")
+
+
+def test_a_click_on_a_point_selects_its_program_in_every_view(tabs: Callable[..., Tab], tiny_page: Path) -> None:
+    tab = tabs(tiny_page)
+    tab.view("history")
+    # the point that is farthest from all others, so that the click can only mean it
+    point = tab.page.evaluate("""() => {
+        const plot = document.querySelector('#view-history .plot'), box = plot.getBoundingClientRect();
+        const { xaxis, yaxis } = plot._fullLayout, trace = plot.data[0];
+        const points = trace.x.map((x, k) => ({ id: trace.customdata[k], x: box.x + xaxis._offset + xaxis.d2p(x), y: box.y + yaxis._offset + yaxis.d2p(trace.y[k]) }))
+            .filter((p) => p.y > box.y + yaxis._offset && p.y < box.y + yaxis._offset + yaxis._length);
+        const apart = (p) => Math.min(...points.filter((q) => q !== p).map((q) => Math.hypot(q.x - p.x, q.y - p.y)));
+        return points.sort((p, q) => apart(q) - apart(p))[0];
+    }""")
+    tab.page.mouse.move(point["x"] + 1, point["y"])
+    tab.page.mouse.click(point["x"], point["y"])
+    expect(tab.page.locator("aside h2")).to_have_text(f"Program {point['id']}")
+    assert f"id={point['id']}" in tab.page.url
+    expect(tab.page.locator("#announcer")).to_contain_text(f"Program {point['id']} selected")
+    tab.view("program")
+    expect(tab.page.locator("#view-program h3").first).to_contain_text(f"Program {point['id']}")
+    tab.view("lineage")
+    assert point["id"] in shown_ids(tab, "lineage")
+    assert not tab.problems
+
+
+@pytest.mark.slow
+def test_the_address_of_a_view_and_program_can_be_bookmarked(tabs: Callable[..., Tab], tiny_page: Path) -> None:
+    tab = tabs(tiny_page, after="#view=program&id=2")
+    expect(tab.page.locator("#view-program h3").first).to_contain_text("Program 2")
+    wrong = tabs(tiny_page, after="#run=7&view=nonsense&id=99999")
+    assert wrong.page.locator("[role=tab][aria-selected=true]").inner_text() == "Overview"
+    assert not wrong.problems
+
+
+def test_a_second_key_counts_before_the_first_is_drawn_and_back_undoes_one(
+    tabs: Callable[..., Tab], tiny_page: Path
+) -> None:
+    tab = tabs(tiny_page)
+    third = tab.views()[2]
+    tab.page.evaluate("""() => {
+        const key = () => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true, cancelable: true }));
+        document.querySelector('[role=tab]').focus();
+        key();
+        key();
+    }""")
+    expect(tab.page.locator(f"#tab-{third}")).to_be_focused()
+    expect(tab.page.locator(f"#view-{third}")).to_be_visible()
+    tab.page.go_back()
+    expect(tab.page.locator(f"#view-{tab.views()[1]}")).to_be_visible()
+    tab.page.go_forward()
+    expect(tab.page.locator(f"#view-{third}")).to_be_visible()
+    assert not tab.problems
+
+
+@pytest.mark.slow
+def test_the_keyboard_alone_reaches_every_view_and_selects_programs(tabs: Callable[..., Tab], tiny_page: Path) -> None:
+    tab = tabs(tiny_page)
+    press = tab.page.keyboard.press
+    press("Tab")
+    expect(tab.page.locator("#skip")).to_be_focused()
+    press("Tab")  # the theme
+    press("Tab")
+    for key in tab.views():
+        expect(tab.page.locator(f"#tab-{key}")).to_be_focused()
+        expect(tab.page.locator(f"#view-{key}")).to_be_visible()
+        press("ArrowRight")
+    expect(tab.page.locator("#tab-overview")).to_be_focused()  # around the end
+    press("ArrowRight")
+    press("ArrowRight")
+    expect(tab.page.locator("#view-front")).to_be_visible()
+    summary = tab.page.locator("#view-front summary")
+    for _ in range(30):
+        press("Tab")
+        if summary.evaluate("e => e === document.activeElement"):
+            break
+    expect(summary).to_be_focused()
+    press("Enter")
+    tab.page.wait_for_selector("#view-front table")
+    press("Tab")  # the table's box
+    expect(tab.page.locator("#view-front .scroll")).to_be_focused()
+    press("Tab")
+    press("Tab")
+    wanted = tab.page.evaluate("document.activeElement.textContent")
+    press("Enter")
+    expect(tab.page.locator("aside h2")).to_have_text(f"Program {wanted}")
+    assert tab.page.evaluate("document.activeElement.textContent") == wanted  # the focus stays where it was
+    tab.view("lineage")
+    child = tab.page.locator("#view-lineage section:last-child .id").first  # redraws the whole view
+    child.focus()
+    press("Enter")
+    expect(tab.page.locator("aside h2")).not_to_have_text(f"Program {wanted}")
+    assert tab.page.evaluate("document.activeElement !== document.body")  # it is still in the view
+    tab.page.evaluate("document.getElementById('goto').focus()")
+    tab.page.keyboard.type("0")
+    press("Enter")
+    expect(tab.page.locator("aside h2")).to_have_text("Program 0")
+    expect(tab.page.locator("#goto")).to_be_focused()
+    assert not tab.problems
+
+
+def test_the_grid_in_time_is_that_of_the_archive(tabs: Callable[..., Tab], tiny_page: Path, tiny_run: Path) -> None:
+    tab = tabs(tiny_page, after="#view=grid")
+    tab.page.click("#view-grid summary")
+    outcomes = open_run(tiny_run).outcomes()
+    for after in (5, len(outcomes) // 2, len(outcomes)):
+        archive: Archive = empty_archive(open_run(tiny_run).config)
+        for outcome in outcomes[:after]:
+            if outcome.elite:
+                archive.add(outcome.elite)
+        tab.page.locator("#grid-time").fill(str(after))
+        assert shown_ids(tab, "grid") == {e.id for e in archive.grid.cells.values()}
+
+
+def test_a_difference_of_texts_rebuilds_both_and_quartiles_are_numpys(
+    tabs: Callable[..., Tab], tiny_page: Path
+) -> None:
+    tab, rng = tabs(tiny_page), random.Random(0)
+    for _ in range(30):
+        before, after = ("\n".join(rng.choice("abc") for _ in range(rng.randint(0, 12))) for _ in range(2))
+        lines = tab.page.evaluate("([a, b]) => lineDiff(a, b)", [before, after])
+        assert "\n".join(line for mark, line in lines if mark in " -") == before
+        assert "\n".join(line for mark, line in lines if mark in " +") == after
+    values = sorted(rng.random() for _ in range(6))
+    assert tab.page.evaluate("(v) => quantile(v, 0.25)", values) == pytest.approx(np.quantile(values, 0.25))
+
+
+def test_text_of_a_run_is_never_markup(tabs: Callable[..., Tab], tiny_json: Any, written: Any) -> None:
+    tab = tabs(written(hostile(tiny_json)))
+    through(tab)
+    for select in range(daily(1, otherwise=3)):
+        tab.page.fill("#goto", str(select))
+        tab.page.press("#goto", "Enter")
+        through(tab)
+    tab.view("history")
+    tab.page.mouse.move(500, 450)  # what is shown on hovering is text too
+    assert tab.page.evaluate("typeof ran") == "undefined"
+    assert tab.page.locator("img, main b, main a").count() == 0
+    assert tab.page.locator("script:not(:empty)").count() == 2  # plotly and the page's own
+    expect(tab.page.locator("aside pre")).to_contain_text(HOSTILE)
+    expect(tab.page.locator("#notes")).to_contain_text(HOSTILE)
+    tab.view("fit")
+    expect(tab.page.locator("#view-fit table")).to_contain_text(HOSTILE)
+
+
+def hostile(value: dict[str, Any]) -> dict[str, Any]:
+    """The document with HOSTILE behind every text that a run, its data or its models can choose."""
+    told = copy.deepcopy(value)
+    (run,) = told["runs"]
+    columns = run["candidates"]
+    columns["idea"] = ["" for _ in columns["idea"]]
+    run |= {"notes": [""], "name": "", "rule": ""}
+    for name in ("text", "why", "idea"):
+        columns[name] = [None if text is None else f"{text}{HOSTILE}" for text in columns[name]]
+    keep = {"candidates", "state", "use", "at_bound", "quality"}
+
+    def spoilt(x: Any, key: str = "") -> Any:
+        if isinstance(x, dict):
+            rename = key in ("known", "models", "rejected", "fields", "cpu_s_by_stage", "outcomes")
+            return {k + HOSTILE if rename else k: v if k in keep else spoilt(v, k) for k, v in x.items()}
+        if isinstance(x, list):
+            return [spoilt(item) for item in x]
+        return x + HOSTILE if isinstance(x, str) else x
+
+    told["runs"] = [spoilt(run)]
+    return told
+
+
+EMPTY: dict[str, Any] = {
+    "champion": None, "front": [], "best": [], "known": {}, "details": {}, "validation": None, "ledger": None,
+    "cpu_s_by_stage": {},
+}  # fmt: skip
+
+
+def cut(value: dict[str, Any], count: int) -> dict[str, Any]:
+    """The document after so many outcomes, without all that is optional."""
+    made = copy.deepcopy(value)
+    (run,) = made["runs"]
+    run |= EMPTY
+    run["candidates"] = {name: column[:count] for name, column in run["candidates"].items()}
+    run["totals"] = {"proposals": count, "fitted": count, "scored": count, "rejected": {}}
+    return made
+
+
+@pytest.mark.slow
+def test_an_empty_run_says_what_is_missing_and_which_command_makes_it(
+    tabs: Callable[..., Tab], tiny_json: Any, written: Any
+) -> None:
+    tab = tabs(written(cut(tiny_json, 0) | {"live": False}))
+    through(tab)
+    for view, command in {
+        "history": "evolve resume",
+        "front": "evolve resume",
+        "validation": "evolve validate",
+    }.items():
+        tab.view(view)
+        expect(tab.page.locator(f"#view-{view} code").first).to_contain_text(command)
+
+
+@pytest.mark.slow
+def test_one_candidate_and_unknown_figures_break_no_view(
+    tabs: Callable[..., Tab], tiny_json: Any, written: Any
+) -> None:
+    one = cut(tiny_json, 1)
+    one["runs"][0] |= {
+        "champion": one["runs"][0]["candidates"]["id"][0],
+        "best": [{"after": 1, "joint": 3.0, "transfer": None}],
+    }
+    unknown = cut(tiny_json, 12)
+    (run,) = unknown["runs"]
+    run["candidates"] |= {
+        name: [None] * 12
+        for name in (
+            "text",
+            "idea",
+            "transfer",
+            "merit",
+            "e2e",
+            "ttft",
+            "itl",
+            "worst3",
+            "cpu_s",
+            "errors",
+            "generation",
+            "kept",
+            "sound",
+        )
+    }
+    run["experiments"] = [
+        dict.fromkeys(e) | {"id": e["id"], "use": e["use"], "fields": {}, "stages": []} for e in run["experiments"]
+    ]
+    run["champion"] = run["candidates"]["id"][0]
+    several = copy.deepcopy(tiny_json)  # the median of runs of which one is empty and one has unknown figures
+    several["runs"] = [tiny_json["runs"][0] | {"name": f"run {k}"} for k in range(3)] + [
+        run,
+        cut(tiny_json, 0)["runs"][0],
+    ]
+    for made in (one, unknown, several):
+        through(tabs(written(made)))
+
+
+def test_several_runs_are_compared_with_their_median(tabs: Callable[..., Tab], tiny_json: Any, written: Any) -> None:
+    runs = [tiny_json["runs"][0] | {"name": f"runs/{k}", "state": "stopped"} for k in range(3)]
+    tab = tabs(written(tiny_json | {"runs": runs}), after="#view=compare")
+    names = tab.page.evaluate("document.querySelector('#view-compare .plot').data.map(t => t.name)")
+    assert names[1:] == ["quartiles", "median", "runs/0", "runs/1", "runs/2"]
+    tab.page.select_option("#which select", "2")
+    expect(tab.page.locator("#state")).to_contain_text("evolve resume runs/2 continues")
+    assert not tab.problems
+
+
+def test_a_live_page_appends_outcomes_keeps_the_selection_and_survives_its_server(
+    tabs: Callable[..., Tab], tiny_run: Path, tmp_path: Path
+) -> None:
+    run = tiny_world.copy(tiny_run, tmp_path)
+    whole = (run / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    report = (run / "report.json").rename(run / "later.json")
+    (run / "journal.jsonl").write_bytes(b"".join(whole[:12]))
+    server = served(run)
+    tab = tabs(server.address, after="#view=history&id=2")
+    state, plot = tab.page.locator("#state"), "document.querySelector('#view-history .plot')"
+    expect(state).to_contain_text("evolve resume")
+    before = tab.page.evaluate(f"{plot}.data[0].x.length")
+    tab.page.click("#view-history summary")
+    button = tab.page.locator("#view-history .id").first
+    button.focus()
+    with (run / "journal.jsonl").open("ab") as journal:
+        journal.write(b"".join(whole[12:]))
+    report.rename(run / "report.json")
+    expect(state).to_contain_text("finished")
+    assert tab.page.evaluate(f"{plot}.data[0].x.length") > before
+    expect(tab.page.locator("aside h2")).to_have_text("Program 2")
+    expect(button).to_be_focused()
+    assert tab.page.evaluate("shownRun().size") == len(open_run(tiny_run).outcomes())
+    tab.page.context.set_offline(True)  # as if the server were gone
+    expect(state).to_contain_text("disconnected")
+    tab.page.context.set_offline(False)
+    expect(state).to_contain_text("finished")
+    tab.view("program")  # a detail of the server's own making
+    expect(tab.page.locator("#view-program caption").first).to_contain_text("bounds and standard errors")
+    server.shutdown()
+    server.server_close()
+    assert all("ERR_INTERNET_DISCONNECTED" in problem for problem in tab.problems), tab.problems
+
+
+def served(run: Path) -> Server:
+    """A server of this run, in a thread."""
+    server = serve(0, page(), Shown([Followed(run)]))
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    return server
+
+
+def test_the_page_needs_no_network_and_names_no_address() -> None:
+    folder = ROOT / "evolve" / "draw" / "view" / "page"
+    for file in sorted(folder.iterdir()):
+        text = file.read_text()
+        assert "http:" not in text and "https:" not in text, file.name
+        assert "innerHTML" not in text and "eval(" not in text, file.name

@@ -1,0 +1,150 @@
+"""`evolve view` as a user types it: what it accepts, prints and writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+import tiny_world
+from commands import evolve, refused
+from console import EVOLVE, TIMEOUT_S
+from seen import by_id, exported, seen
+
+from evolve.draw.view import export as exporting
+from evolve.draw.view import html
+from evolve.draw.view.html import page
+from simulator.common.errors import InputError
+
+
+def test_an_export_is_one_file_with_the_document_and_details(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "MOST_DETAILS", 3)
+    file = tmp_path / "run.html"
+    assert evolve("view", tiny_run, "--export", file) == 0
+    assert capsys.readouterr().out == f"{file}: {file.stat().st_size / 1e6:.1f} MB\n"
+    document, shown = exported(file), seen(tiny_run)
+    assert file.read_text() == page().export(html.pack(document))
+    assert document["live"] is False and document["engine"]
+    (run,) = document["runs"]
+    details = run.pop("details")
+    shown.pop("details")
+    assert run == shown
+    front = run["front"]  # its first, its middle and its last program
+    assert set(details) == {str(run["champion"]), *map(str, (front[0], front[(len(front) - 1) // 2], front[-1]))}
+    assert all(detail["problem"] is None and detail["predictions"] for detail in details.values())
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_earlier_export_is_replaced_and_nothing_else_is(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "details_of", lambda followed, most, show: {})
+    file = tmp_path / "run.html"
+    assert evolve("view", tiny_run, "--export", file, "--quiet") == 0
+    file.write_text(file.read_text() + "<!-- an earlier one -->")
+    assert evolve("view", tiny_run, "--export", file, "--quiet") == 0
+    assert "an earlier one" not in file.read_text()
+    file.write_text("my notes")
+    assert f"{file}: exists, and is not an export of evolve view" in refused(capsys, "view", tiny_run, "--export", file)
+    assert file.read_text() == "my notes"
+    assert "is a folder" in refused(capsys, "view", tiny_run, "--export", tmp_path)
+    assert "cannot be written" in refused(capsys, "view", tiny_run, "--export", tmp_path / "no" / "run.html")
+
+
+def test_a_failed_export_leaves_no_file(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*args: object) -> dict[str, object]:
+        raise InputError("no")
+
+    monkeypatch.setattr(exporting, "details_of", failing)
+    assert evolve("view", tiny_run, "--export", tmp_path / "run.html", "--quiet") == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_without_a_champion_is_exported(tiny_run: Path, tmp_path: Path) -> None:
+    run = tiny_world.copy(tiny_run, tmp_path)
+    (run / "journal.jsonl").write_bytes(b"")
+    (run / "report.json").unlink()
+    assert evolve("view", run, "--export", tmp_path / "run.html") == 0
+    (shown,) = exported(tmp_path / "run.html")["runs"]
+    assert shown["champion"] is None and shown["details"] == {} and shown["best"] == [] and not by_id(shown)
+
+
+def test_texts_of_a_run_are_inert_in_an_export(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "details_of", lambda followed, most, show: {})
+    hostile = "<script>alert(1)<"
+    folder = tmp_path / hostile
+    folder.mkdir()
+    run = tiny_world.copy(tiny_run, folder)
+    assert evolve("view", run, "--export", tmp_path / "run.html", "--quiet") == 0
+    assert hostile not in (tmp_path / "run.html").read_text()
+    assert hostile in exported(tmp_path / "run.html")["runs"][0]["name"]
+
+
+def test_a_folder_of_runs_is_shown_as_its_runs(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("seed-10", "seed-2"):
+        shutil.copytree(tiny_run, tmp_path / "repeats" / name)
+    (tmp_path / "repeats" / "repeats.json").write_text("{}")
+    assert evolve("view", tmp_path / "repeats", tiny_run, tmp_path / "repeats" / "seed-2", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [run["name"] for run in document["runs"]] == [
+        str(tmp_path / "repeats" / "seed-2"), str(tmp_path / "repeats" / "seed-10"), str(tiny_run)
+    ]  # fmt: skip
+    assert document["live"] is False and by_id(document["runs"][0]) == by_id(document["runs"][2])
+
+
+def test_what_is_no_run_is_refused(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "file", tmp_path / "no"):
+        assert refused(capsys, "view", path).startswith(
+            f"evolve: {path}: is not a run, nor a folder of runs: `evolve list` "
+        )
+    for i in range(17):
+        (tmp_path / f"{i}").mkdir()
+        (tmp_path / f"{i}" / "run.json").write_text("{}")
+    assert "17 runs are too many for one page: name at most 16" in refused(capsys, "view", tmp_path)
+    assert f"{tmp_path}/3: is not a run (no run.json, config.yaml)" in refused(capsys, "view", tmp_path / "3")
+    assert "exclude each other" in refused(capsys, "view", tiny_run, "--port", "0", "--json")
+    assert "Missing argument 'RUN...'" in refused(capsys, "view")
+
+
+def test_without_the_extra_one_line_says_what_to_install(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> str:
+        raise InputError(html.MISSING)
+
+    page.cache_clear()
+    monkeypatch.setattr(html, "_plotly", missing)
+    for args in ((), ("--export", tmp_path / "run.html")):
+        assert refused(capsys, "view", tiny_run, *args) == (
+            "evolve: evolve view: needs the extra: pip install 'evolve-latency[view]'\n"
+        )
+    assert evolve("view", tiny_run, "--json") == 0  # needs no page
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_server_names_its_address_and_ends_quietly(tiny_run: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen([*EVOLVE, "view", str(tiny_run), "--port", "0"], text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": ""})  # fmt: skip
+    try:
+        assert process.stdout
+        line = process.stdout.readline()
+        address, _, rest = line.partition(" ")
+        assert rest == "- Ctrl-C ends it\n" and address.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(f"{address}version", timeout=TIMEOUT_S) as answer:
+            assert json.load(answer) == {"runs": [{"outcomes": len(by_id(seen(tiny_run))), "state": "finished"}]}
+        process.send_signal(number)  # while the champion's detail is made
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+    assert (process.returncode, out, err) == (0, "", "")

@@ -1,0 +1,78 @@
+"""Observed parts of the E2E: from an experiments file to what `evolve predict` shows next to its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from step_tables import PROGRAM, experiment, experiments_file
+
+from evolve.cli import run_command
+from simulator.common.errors import InputError
+from simulator.serving.bundled import load_experiments
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Components
+
+PARTS = {
+    "arrival_to_queue": 8.5, "waiting": 0.25, "prefill_steps": 31.0, "decode_steps": 900.5, "after_finish": 2.0, "client": -0.5,
+}  # fmt: skip
+
+
+def of(tmp_path: Path, **more: Any) -> Path:
+    return experiments_file(tmp_path / "e.yaml", experiment(**more), experiment("bare"))
+
+
+def test_they_travel_and_count_in_the_hash_only_where_they_are(tmp_path: Path) -> None:
+    with_them, bare = load_experiments(of(tmp_path, x_components_ms=PARTS, x_components_requests=120))
+    assert with_them.components == Components(**PARTS, requests=120) and bare.components is None
+    assert data_hash([with_them]) != data_hash([replace(with_them, components=None)])
+    (some, _) = load_experiments(of(tmp_path, x_components_ms={"waiting": 1, "client": None}))
+    assert some.components == Components(waiting=1.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"x_components_ms": 3}, "x_components_ms must be a mapping, got 3"),
+        ({"x_components_ms": {"wait": 1.0}}, "x_components_ms.wait is not a known key: did you mean 'waiting'?"),
+        ({"x_components_ms": {"waiting": "1"}}, "x_components_ms.waiting must be a number, got '1'"),
+        ({"x_components_ms": {"waiting": -1.0}}, "x_components_ms.waiting must be >= 0, got -1.0"),
+        ({"x_components_ms": {"client": float("nan")}}, "x_components_ms.client must be finite, got nan"),
+        (
+            {"x_components_ms": PARTS, "x_components_requests": 1.5},
+            "x_components_requests must be a whole number, got 1.5",
+        ),
+    ],
+)
+def test_what_is_wrong_with_them_is_said_in_a_line(tmp_path: Path, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as error:
+        load_experiments(of(tmp_path, **more))
+    assert words in str(error.value) and "\n" not in str(error.value) and "experiment 'plan'" in str(error.value)
+
+
+def test_predict_shows_them_beside_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.py").write_text(PROGRAM)
+    args = [
+        "predict",
+        str(tmp_path / "p.py"),
+        "--experiments",
+        str(of(tmp_path, x_components_ms=PARTS, x_components_requests=120)),
+    ]
+    assert run_command([*args, "--json"]) == 0
+    plan, bare = json.loads(capsys.readouterr().out)["experiments"]
+    assert plan["observed_components"] == {**PARTS, "requests": 120} and bare["observed_components"] is None
+    assert run_command(args) == 0
+    out = capsys.readouterr().out
+    assert "Parts of the mean E2E in ms, predicted / observed" in out
+    (row,) = (line for line in out.splitlines() if line.lstrip().startswith("plan ") and " / " in line)
+    c = plan["components"]
+    shown = [c["queueing"], c["waiting"], c["prefill_steps"], c["decode_steps"], c["per_token"] + c["completion"]]
+    seen = [f"{PARTS[name]:.1f}" for name in PARTS]
+    assert row.split() == ["plan", *" ".join(f"{a:.1f} / {b}" for a, b in zip(shown, seen, strict=False)).split(),
+                           "-", "/", "-0.5", "120"]  # fmt: skip
+    assert "async scheduling stamps one cycle early" in out
+    assert run_command([*args, "--id", "bare"]) == 0
+    assert "Parts of the mean E2E" not in capsys.readouterr().out

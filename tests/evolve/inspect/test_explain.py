@@ -1,0 +1,261 @@
+"""Explanations: terms add up to the steps and latencies that replays have, and say in words what they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_world
+
+from evolve.cli import run_command
+from evolve.inspect.explain import DECODE, MIXED, Explanation, explain
+from evolve.inspect.provenance import provenance
+from evolve.inspect.readings import readings
+from evolve.run.data import chosen
+from evolve.run.folder import open_run
+from evolve.run.program import Source, load
+from evolve.summary.story import Story
+from simulator.language.complete import complete
+from simulator.language.parse import parse
+from simulator.serving.bundled import bundled_experiments, load_experiments
+
+# Everything that the tiny world's runs have: a time per step and per decode, and a wait before the queue.
+LINEAR = """
+def step_time(b, s, *, floor: us = 3000.0, request: us/request = 60.0, prompt: us/token = 9.0):
+    return floor + request * b.decode_reqs + prompt * b.prefill_tokens
+
+
+def queueing_time(r, s, *, base: us = 9000.0):
+    return base
+"""
+
+
+@pytest.fixture(scope="module")
+def linear(tiny: Path) -> Explanation:
+    runs = load_experiments(tiny.parent / "data.yaml")
+    return explain(Source("linear", LINEAR, parse(LINEAR)), runs[:3], (1,))
+
+
+def meanings(text: str) -> dict[str, str]:
+    return {r.term: r.meaning for r in readings(parse(text)) if r.method == "step_time"}
+
+
+# ---- what steps and latencies are made of
+
+
+def test_the_terms_of_a_step_are_those_of_its_mean_batch(linear: Explanation) -> None:
+    """The program is linear, so the mean of its terms is the terms of the mean batch, by hand."""
+    assert [t.term for t in linear.step_terms] == ["floor", "request * b.decode_reqs", "prompt * b.prefill_tokens"]
+    for run in linear.runs:
+        for step in run.steps:
+            expected = (3000.0, 60.0 * step.decode_reqs, 9.0 * step.prefill_tokens)
+            assert step.us == pytest.approx(expected, rel=1e-6)
+            assert step.step_us == pytest.approx(sum(expected)) and sum(step.percent) == pytest.approx(100.0)
+
+
+def test_a_stage_has_steps_of_decodes_alone_and_steps_that_carry_prompts(linear: Explanation) -> None:
+    run = linear.runs[0]
+    assert [(s.stage, s.kind) for s in run.steps] == [(0, DECODE), (0, MIXED), (1, DECODE), (1, MIXED)]
+    for decode, mixed in (run.steps[:2], run.steps[2:]):
+        assert decode.prefill_tokens == 0.0 < mixed.prefill_tokens
+        assert decode.share + mixed.share == pytest.approx(1.0)
+    assert run.steps[2].decode_reqs > run.steps[0].decode_reqs  # at twice the rate
+
+
+def test_the_parts_of_a_request_add_up_to_its_e2e(linear: Explanation) -> None:
+    for run in linear.runs:
+        assert sum(run.parts_ms.values()) == pytest.approx(run.e2e_ms, rel=1e-6)
+        assert run.parts_ms["queueing"] == pytest.approx(9.0)  # 9,000 us
+
+
+def test_the_shares_of_terms_in_the_e2e_add_up_and_agree_with_the_replays_parts(linear: Explanation) -> None:
+    for run in linear.runs:
+        assert sum(run.terms_pct) == pytest.approx(100.0)
+        base = run.terms_pct[[t.term for t in linear.terms].index("base")]
+        assert base == pytest.approx(100.0 * run.parts_ms["queueing"] / run.e2e_ms)
+
+
+def test_the_steps_of_a_run_that_was_not_observed_go_at_the_predicted_pace(tiny: Path) -> None:
+    one = load_experiments(tiny.parent / "data.yaml")[1]
+    program = parse("def step_time(b, s, *, floor: us = 20000.0): return floor")
+    observed, planned = (
+        explain(Source("p", "", program), [e], (1,)).runs[0] for e in (one, replace(one, observed=None))
+    )
+    # 8/s x 39 gaps x pace decode at once, and the token's own request: 20 ms are predicted, 6.4 observed
+    of_decodes = {s.kind: s.decode_reqs for s in planned.steps}
+    assert of_decodes[DECODE] == pytest.approx(1.0 + 8.0 * 39 * 0.020, rel=0.02)
+    assert {s.kind: s.decode_reqs for s in observed.steps}[DECODE] < 0.5 * of_decodes[DECODE]
+    assert planned.observed_e2e_ms is None and observed.observed_e2e_ms == 284.3
+
+
+# ---- in words
+
+
+def test_a_factor_of_a_measured_kernel_reads_as_a_difference_from_its_table() -> None:
+    step = "def step_time(b, s, *, g=0.962, m=1.031, c=1.0): return g * b.kernel_gemm_us + m * b.kernel_moe_us + c"
+    assert [*meanings(step).values()][:2] == [
+        "measured matrix products of all layers (without routed experts), padded tokens: 3.8 % faster than the table",
+        "measured routed experts of all layers in 16 bits, else 0: 3.1 % slower than the table",
+    ]
+
+
+def test_a_factor_of_a_datasheet_time_reads_as_a_multiple_of_it() -> None:
+    step = "def step_time(b, s, *, w=1.09, e=0.8): return w * b.weight_read_us + b.prefill_gemm_us / e + b.kv_read_us"
+    assert [*meanings(step).values()] == [
+        "weights read once, routed experts by the share touched, over bandwidth: 1.09 times the datasheet's time",
+        "matrix products of prefill over peak: at 80 % of the datasheet's peak",
+        "KV cache of the whole batch over bandwidth: the datasheet's time",
+    ]
+
+
+def test_a_constant_with_a_unit_reads_as_a_rate_and_a_switch_as_a_condition() -> None:
+    step = """def step_time(b, s, *, a: us/token = 0.0224, l: us = 46.1, f: us = 2500.0):
+    return a * b.kv_decode_sum * s.is_fp8 + l * s.layers + f"""
+    assert [*meanings(step).values()] == [
+        "sum of PI over decodes: 22.4 us per 1,000 tokens, only with FP8 weights",
+        "transformer layers: 46.1 us for each",
+        "2,500 us",
+    ]
+
+
+def test_a_kernel_that_is_added_again_reads_so() -> None:
+    step = "def step_time(b, s): return b.kernel_moe_us + b.uncaptured * b.kernel_moe_us"
+    assert meanings(step)["b.uncaptured * b.kernel_moe_us"].startswith(
+        "measured routed experts of all layers in 16 bits, else 0: as in the table, once more, only if the step has more"
+    )
+
+
+def test_a_name_reads_as_what_was_assigned_to_it() -> None:
+    step = """def step_time(b, s, *, c: us/request = 5.0):
+    n = max(b.decode_reqs, b.prefill_reqs)
+    return c * n * s.tp"""
+    assert meanings(step) == {
+        "c * n * s.tp": "the larger of requests past their prompt and requests still in their prompt x tensor "
+        "parallelism: 5 us per request"
+    }
+
+
+@pytest.mark.parametrize("name", ["champion", "kernels", "regimes", "roofline", "threshold", "components"])
+def test_every_term_has_a_meaning(name: str) -> None:
+    program = load(name).complete
+    for reading in readings(program):
+        assert reading.meaning and "None" not in reading.meaning
+    assert {c.name for f in program.functions for c in f.constants} >= {
+        n for r in readings(program) for n in r.constants
+    }
+
+
+# ---- where it comes from
+
+
+def test_the_lineage_of_a_runs_program_is_that_of_its_journal(tiny_run: Path) -> None:
+    run = open_run(tiny_run)
+    story = Story(run.config)
+    for outcome in run.outcomes():
+        story.add(outcome)
+    told = {row.outcome.proposal.id: row for row in story.rows}
+    best = max(run.archive().members(), key=lambda elite: elite.id)
+    found = explain(load(f"{tiny_run}:{best.id}"), chosen(run.config.data)[0][:1], (1,))
+    line = found.provenance.lineage
+    assert line[0].id == best.id and not line[-1].parents and found.provenance.run == str(tiny_run)
+    for child, parent in pairwise(line):
+        assert child.parents[0] == parent.id
+    for a in line:
+        assert (a.generation, a.operator) == (told[a.id].generation, told[a.id].outcome.proposal.operator)
+
+
+def test_the_shipped_champion_is_traced_to_its_seed_and_its_tables() -> None:
+    p = explain(load("champion"), bundled_experiments()[:1], (1,)).provenance
+    assert (p.lineage[0].id, p.lineage[-1].operator) == (3063, "seed:kernels")  # champion.json, and the journal
+    by = {f"{c.method}.{c.name}": c.by for c in p.constants}
+    assert by["step_time.gemm"] == "the fitted runs"
+    assert by["step_time.kernel_elementwise"].endswith("the rest the prior")
+    assert by["completion_time.completion"] == "at its lower bound"
+    gemm = next(k for k in p.kernels if k.field == "b.kernel_gemm_us")
+    assert gemm.table == "configs/kernels/h100_sxm.parquet" and "logits" not in [o.name for o in gemm.operations]
+    assert "aiconfigurator-core 0.12.0" in p.sources[gemm.table]
+
+
+def test_a_threshold_was_chosen_by_trial_and_has_no_error(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "def step_time(b, s, *, most: request = 4.0, few=3000.0, many=4000.0): return few if b.decode_reqs < most else many"
+    (tmp_path / "p.py").write_text(text)
+    args = [
+        "fit",
+        str(tmp_path / "p.py"),
+        "--experiments",
+        str(tiny.parent / "data.yaml"),
+        "--out",
+        str(tmp_path / "q.py"),
+    ]
+    assert run_command(args) == 0
+    found = provenance(load(str(tmp_path / "q.py")), []).constants
+    verdicts = {c.name: c.by for c in found}
+    assert verdicts["most"] == "chosen by trial: a threshold has no slope, and so no error"
+    assert verdicts["few"] == "the fitted runs, but it is smaller than its error"  # the law of these runs is another
+    capsys.readouterr()
+    assert run_command(["show", str(tmp_path / "q.py")]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step_time.most ")]
+    assert line.rstrip().endswith("a threshold")
+
+
+def test_a_program_of_own_runs_is_not_explained_on_others_in_silence(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.py").write_text(LINEAR)
+    data, fitted = str(tiny.parent / "data.yaml"), str(tmp_path / "q.py")
+    assert run_command(["fit", str(tmp_path / "p.py"), "--experiments", data, "--out", fitted]) == 0
+    remedy = "was fitted on dense-chat, dense-code, sparse-chat: give --experiments with their file"
+    capsys.readouterr()
+    assert run_command(["explain", fitted, "--id", "dense-chat"]) == 2
+    assert remedy in capsys.readouterr().err
+    assert run_command(["explain", fitted]) == 0
+    assert remedy in " ".join(capsys.readouterr().err.split())
+    assert run_command(["explain", fitted, "--experiments", data]) == 0
+    assert remedy not in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_program_without_a_record_says_so() -> None:
+    program = complete(parse(LINEAR))
+    p = explain(Source("mine.py", LINEAR, program), bundled_experiments()[:1], (1,)).provenance
+    assert p.record is None and p.lineage == () and {c.by for c in p.constants} == {"as written: no record of a fit"}
+
+
+# ---- the command
+
+
+def test_explain_prints_terms_parts_steps_and_provenance(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(tiny.parent / "data.yaml")
+    assert run_command(["explain", "champion", "--experiments", data, "--id", "dense-chat"]) == 0
+    out = capsys.readouterr().out
+    for part in ("3.8 % faster than the table", "What the predicted E2E is made of", "dense-chat: terms",
+                 "stage 2:", "Constants", "Where the times of measured kernels come from", "seed:kernels"):  # fmt: skip
+        assert part in out
+
+
+def test_explain_json_has_the_steps_of_every_experiment(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(tiny.parent / "data.yaml")
+    assert run_command(["explain", "linear", "--experiments", data, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [e["id"] for e in found["experiments"]][:3] == list(tiny_world.FITTED)
+    for e in found["experiments"]:
+        assert len(e["terms_pct"]) == len(found["terms"]) and np.isfinite(e["terms_pct"]).all()
+
+
+def test_a_runs_program_is_explained_on_its_own_experiments(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best = open_run(tiny_run).archive().members()[0].id
+    assert run_command(["explain", f"{tiny_run}:{best}", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [e["id"] for e in found["experiments"]] == [*tiny_world.FITTED, "dense-overloaded"]
+    assert run_command(["diagnose", f"{tiny_run}:{best}", "--id", "dense-code", "--json"]) == 0
+    assert [e["experiment"] for e in json.loads(capsys.readouterr().out)["experiments"]] == ["dense-code"]
+
+
+def test_explain_refuses_an_unknown_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["explain", "champion", "--id", "nobody"]) == 2
+    assert "--id nobody: no such experiment" in capsys.readouterr().err

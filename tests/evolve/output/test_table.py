@@ -1,0 +1,147 @@
+"""One table, three printers: what each makes of alignment, styles, sections, text that is too long, and markup."""
+
+from __future__ import annotations
+
+import pytest
+
+from evolve.output.layout import broken, flowed, parts
+from evolve.output.printing import fits, markdown, plain, show
+from evolve.output.table import (
+    Column,
+    Row,
+    Table,
+    arrival_seeds,
+    bias_label,
+    counted,
+    mean_cells,
+    passes,
+    row,
+    section,
+)
+
+TABLE = Table.of(
+    "Errors [percent]",
+    "model|>E2E|~what",
+    [*section([row("ours", "+1.0", "x|y", style="bold"), row("theirs", "-12.5")]), ("[bold]mean", "3.0", "of all")],
+    caption="Lower is better.",
+)
+
+
+def drawn(table: Table, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines of the table as they are printed at this width."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    capsys.readouterr()
+    show(table)
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("cell", "escaped"),
+    [("a|b", r"a\|b"), (r"a\|b", r"a\\\|b"), (r"a\b", r"a\b"), ("a\nb\x1b", r"a\nb\x1b"), ("|", r"\|")],
+)
+def test_no_text_leaves_its_cell_in_markdown(cell: str, escaped: str) -> None:
+    """A bar ends a cell unless an odd number of backslashes precedes it; a line break ends the row."""
+    lines = markdown(Table.of("", "a|b", [[cell, "1"]])).splitlines()
+    assert lines[2:] == [f"| {escaped} | 1 |"]
+
+
+def test_plain_text_is_aligned_and_keeps_least_widths() -> None:
+    assert plain(TABLE).splitlines() == [
+        "Errors [percent]",
+        "model        E2E what",
+        "ours        +1.0 x|y",
+        "theirs     -12.5",
+        "[bold]mean   3.0 of all",
+        "Lower is better.",
+    ]
+    wide = Table("", (Column(""), Column("E2E", right=True, width=7)), (Row(("a", "1")),))
+    assert plain(wide) == "      E2E\na       1"
+
+
+def test_a_row_may_be_shorter_than_the_columns_but_not_longer() -> None:
+    assert Table.of("", "a|b", [["1"]]).filled() == [["1", ""]]
+    with pytest.raises(AssertionError, match=r"table 'Errors': \('1', '2', '3'\) has more cells than .*\['a', 'b'\]"):
+        Table.of("Errors", "a|b", [["1", "2"], ["1", "2", "3"]])
+
+
+def test_a_terminal_shows_every_character_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = drawn(TABLE, 80, monkeypatch, capsys)
+    assert lines[0] == "Errors [percent]" and lines[-2:] == ["Lower is better.", ""]
+    assert [line.split() for line in lines[1:-2]] == [
+        ["model", "E2E", "what"], [lines[2]], ["ours", "+1.0", "x|y"], ["theirs", "-12.5"], [],
+        ["[bold]mean", "3.0", "of", "all"],
+    ]  # fmt: skip
+    assert lines[2].strip("─") == ""
+
+
+NAME = "48-llama-4-scout-17b-16e-tp2-reasoning-lite-2-1"
+HEADS = [f"mean of figure {i}" for i in range(9)]
+WIDE = Table.of(
+    "A wide table " * 9,
+    "|".join(["experiment", *(f">{h}" for h in HEADS), "~remark"]),
+    [[NAME, *(f"{i}.{i}{i}" for i in range(9)), "word " * 30 + "w" * 90], ["short", *("-" * 9), "none"]],
+    caption="A caption " * 20,
+)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_a_table_fits_and_loses_nothing(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = drawn(WIDE, width, monkeypatch, capsys)
+    text = "".join(lines).replace(" ", "")
+    assert max(map(len, lines)) <= width and "…" not in text
+    assert all(figure in text for figure in (f"{i}.{i}{i}" for i in range(9)))
+    assert text.count("w" * 9) > 0 and sum(line.count("word") for line in lines) == 30
+    pieces = "".join(line[: max(16, width // 3)].strip() for line in lines)
+    assert "48-llama-" in pieces and text.count("short") >= 1
+    drawn(TABLE, width, monkeypatch, capsys)
+    assert fits(TABLE) and not fits(WIDE)
+
+
+def test_every_part_of_a_wide_table_names_its_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    laid_out = parts(WIDE, 60)
+    assert [part.columns[0].name for part in laid_out] == ["experiment"] * len(laid_out) and len(laid_out) > 1
+    for part in laid_out:
+        assert [row.cells[0].replace("\n", "") for row in part.rows] == [NAME, "short"]
+    assert [bool(part.title) for part in laid_out] == [True] + [False] * (len(laid_out) - 1)
+    heads = [column.name.replace("\n", " ") for part in laid_out for column in part.columns[1:]]
+    assert heads == [*HEADS, "remark"]
+
+
+def test_lines_break_between_the_parts_of_a_name() -> None:
+    assert broken("a-long-id-of-a-run", 10).split("\n") == ["a-long-id-", "of-a-run"]
+    assert broken("explain+interact", 9).split("\n") == ["explain+", "interact"]
+    assert broken("-12.5 to +3", 5).split("\n") == ["-12.5", "to +3"]
+    assert broken("in /tmp/folder", 7).split("\n") == ["in", "/tmp/", "folder"]
+    assert broken("漢字漢字", 4).split("\n") == ["漢字", "漢字"]
+    assert broken("", 4) == "" and broken("a\nb", 9) == "a\nb"
+
+
+def test_sentences_break_between_words_only() -> None:
+    assert flowed("see /tmp/a_b, not c", 9).split("\n") == ["see", "/tmp/a_b,", "not c"]
+    assert flowed("/tmp/folder", 5).split("\n") == ["/tmp/", "folde", "r"]
+
+
+def test_cells_of_errors() -> None:
+    rows = [{"e2e": 2.0, "ttft": -16.0, "itl": None}, {"e2e": -4.0, "ttft": None, "itl": None}]
+    assert [passes(r) for r in rows] == [">TTFT", "pass"]
+    assert passes(dict.fromkeys(("e2e", "ttft", "itl"))) == "-"
+    assert mean_cells(rows) == ["3.00", "16.00", "-", "2"]
+    assert counted(1, "constant") == "1 constant" and counted(1200, "constant") == "1,200 constants"
+    assert arrival_seeds([1]) == "arrival seed 1" and arrival_seeds([1, 2]) == "arrival seeds 1, 2"
+    assert bias_label(rows) == "Bias of the mean E2E within 5 % holds: -1.00 %"
+    assert bias_label([{"e2e": 6.0}]).endswith("5 % BROKEN: +6.00 %") and bias_label([{"e2e": None}]) == ""
+
+
+def test_every_part_repeats_all_columns_that_name_the_rows() -> None:
+    table = Table.of(
+        "", "by|=kind|>first figure|>second figure", [["load", "1-8", "1.0", "2.0"], ["load", "9-32", "3.0", "4.0"]]
+    )
+    first, second = parts(table, 22)
+    assert [c.name for c in first.columns] == ["by", "kind", "first\nfigure"]
+    assert [r.cells for r in second.rows] == [("load", "1-8", "2.0"), ("load", "9-32", "4.0")]

@@ -1,0 +1,247 @@
+"""`evolve report`: its printers, and the whole report of a program, a run and a file without a record."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import tiny_world
+from browser import Tab, started
+
+from evolve.cli import cli, run_command
+from evolve.cli.entry import COMMANDS
+from evolve.report.dimension import CARE, GOOD, LEVELS, UNTESTED, Dimension, Exhibit, Verdict
+from evolve.report.html import html
+from evolve.report.report import DIMENSIONS, Report
+from evolve.report.view import page, print_report
+
+HOSTILE = '<script>alert(1)</script> "x" & \x1b[31m\u202e | [bold]y'
+WIDE = "|".join(f"column {i}:,.1f" for i in range(14))
+
+
+def made(text: str = "plain") -> Report:
+    """A report whose every text is, or ends in, `text`."""
+    exhibits = (
+        Exhibit.of(f"T {text}", f"~{text.replace(':', '').replace('|', '')}|value:.1f", [(text, 1.25)],
+                   f"evolve show {shlex.quote(text)}", note=text),
+        Exhibit.of("Wide", WIDE, [[1234.5 * i for i in range(14)]], "evolve list"),
+    )  # fmt: skip
+    levels = list(LEVELS)
+    dimensions = tuple(
+        Dimension(name, f"{name} {text}", Verdict(levels[i % 4], text, text), exhibits, f"Brief {text}.", (text,))
+        for i, name in enumerate(DIMENSIONS)
+    )
+    return Report(text, text, "k", "d", (1, 2, 3), text, (text,), dimensions)
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_page_escapes_hostile_text_and_has_no_script() -> None:
+    found = Elements(html(made(HOSTILE)))
+    plain = Elements(html(made()))
+    assert [tag for tag, _ in found.elements] == [tag for tag, _ in plain.elements]  # the text made no element
+    assert "script" not in {tag for tag, _ in found.elements}
+    assert found.text.count("<script>alert(1)</script>") > 20  # where it is seen
+    assert (
+        "\x1b" not in html(made(HOSTILE)) and "\u202e" not in html(made(HOSTILE)) and "\\x1b[31m\\u202e" in found.text
+    )
+
+
+def test_a_page_loads_nothing_from_elsewhere() -> None:
+    text = html(made())
+    named = [
+        v for _, attrs in Elements(text).elements for k, v in attrs.items() if k in ("src", "href", "action", "data")
+    ]
+    assert named and all((v or "").startswith("#") for v in named)
+    assert not re.search(r"url\(|@import|https?://", text) and "default-src 'none'" in text
+    ids = {attrs["id"] for _, attrs in Elements(text).elements if "id" in attrs}
+    assert {(v or "").removeprefix("#") for v in named} <= ids == set(DIMENSIONS)
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (390, "light"),
+        (1280, "dark"),
+        *(pytest.param(*others, marks=pytest.mark.slow) for others in ((390, "dark"), (1280, "light"))),
+    ],
+)
+def test_a_page_is_readable_on_narrow_and_wide_screens(tmp_path: Path, width: int, scheme: str) -> None:
+    (tmp_path / "report.html").write_text(html(made()))
+    with started() as browser:
+        tab = Tab(browser, width, scheme)
+        tab.page.goto((tmp_path / "report.html").as_uri())
+        assert tab.overflow() <= 0 and not tab.grave() and not tab.problems
+
+
+def test_markdown_has_a_section_and_the_commands_of_every_dimension() -> None:
+    text = page(made(HOSTILE))
+    assert re.findall(r"^## (\d+)\. ", text, re.MULTILINE) == [str(i + 1) for i in range(10)]
+    assert "\x1b" not in text and text.count("evolve show") == 10
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    # a bar in a cell does not end it
+    assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 15) for row in rows)
+
+
+def test_a_dimension_keeps_its_number_in_a_report_of_few(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = made()
+    few = replace(whole, dimensions=(whole.dimensions[1], whole.dimensions[4]))
+    assert re.findall(r"^## (\d+)\. (\w+)", page(few), re.MULTILINE) == [("2", "workloads"), ("5", "hardware")]
+    print_report(few)
+    assert re.findall(r"^(\d+)\. (\w+)", capsys.readouterr().out, re.MULTILINE) == [
+        ("2", "workloads"),
+        ("5", "hardware"),
+    ]
+    assert re.findall(r"<h2>(\d+)\.", html(few)) == re.findall(r'<li value="(\d+)">', html(few)) == ["2", "5"]
+
+
+def test_the_paragraph_at_the_top_has_the_briefs_and_counts_the_verdicts() -> None:
+    few = (
+        Dimension("accuracy", "Accuracy", Verdict(CARE, "s", "r"), (), "Errors are 2 %."),
+        Dimension("models", "Models", Verdict(GOOD, "s", "r"), ()),
+        Dimension("hardware", "Hardware", Verdict(UNTESTED, "s", "r"), (), "One GPU."),
+    )
+    report = Report("p", "t", "k", "d", (1,), "p was fitted.", (), few)
+    assert report.in_short == (
+        "p was fitted. Errors are 2 %. One GPU. By their rules, good: models; with care: accuracy; untested: hardware."
+    )
+
+
+def test_the_terminal_shows_every_table_and_how_to_repeat_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report(made())
+    out = capsys.readouterr().out
+    assert (
+        out.startswith("Report on plain\n")
+        and out.count("Again:\n  evolve show plain\n") == 10
+        and out.count("Wide") == 10
+    )
+
+
+def parses(line: str) -> bool:
+    """Whether a command line names a command with options and arguments that it takes."""
+    words = shlex.split(line)[1:]
+    command = cli.get_command(click.Context(cli), words[0])
+    assert words[0] in COMMANDS and command is not None, line
+    command.make_context(words[0], words[1:])
+    return True
+
+
+def report(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
+    status = run_command(["report", *map(str, args), "--workers", "1", "--quiet", "--json"])
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    result: dict[str, Any] = json.loads(out)
+    return result
+
+
+def check_whole(result: dict[str, Any]) -> None:
+    """What holds for every report: ten dimensions, a rule and a verdict each, and commands for every table."""
+    assert [d["dimension"] for d in result["dimensions"]] == list(DIMENSIONS)
+    for d in result["dimensions"]:
+        assert d["verdict"]["level"] in LEVELS and f"{d['verdict']['level']}: " in d["verdict"]["rule"]
+        for table in d["tables"]:
+            assert table["repeat"] and all(map(parses, table["repeat"]))
+            assert table["rows"] and all(len(row) == len(table["columns"]) for row in table["rows"])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "data.yaml"
+    path.write_text(tiny_world.DATA)
+    return path
+
+
+def table(result: dict[str, Any], title: str) -> list[dict[str, Any]]:
+    """The rows of the table whose title begins so, by column."""
+    found = next(t for d in result["dimensions"] for t in d["tables"] if t["title"].startswith(title))
+    return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+
+
+@pytest.mark.slow
+def test_a_run_that_was_not_validated_is_reported_on_by_its_champion(
+    capsys: pytest.CaptureFixture[str], tiny_run: Path
+) -> None:
+    result = report(capsys, tiny_run)
+    check_whole(result)
+    kept = json.loads((tiny_run / "report.json").read_text())
+    assert result["key"] == kept["champion"]["key"]
+    levels = {d["dimension"]: d["verdict"]["level"] for d in result["dimensions"]}
+    assert {levels[name] for name in ("accuracy", "workloads", "models", "hardware", "versions")} == {UNTESTED}
+    assert levels["reproducibility"] == GOOD
+    assert any("never validated" in line and f"evolve validate {tiny_run}" in line for line in result["missing"])
+    mean = {row["latency"]: row["mean"] for row in table(result, "Errors of the program")}
+    assert mean["E2E"] == pytest.approx(kept["fitted_mean"]["e2e"])
+    assert mean["TTFT"] == pytest.approx(kept["fitted_mean"]["ttft"])
+    assert {row["runs that were"]: row["runs"] for row in table(result, "Measurements")}["fitted"] == 3
+    (overloaded,) = table(result, "Overloaded runs")
+    assert (overloaded["run"], overloaded["fitted"], overloaded["failed, observed"]) == ("dense-overloaded", False, 230)
+
+
+@pytest.mark.slow
+def test_a_file_without_a_record_is_reported_on_and_the_report_says_what_is_missing(
+    capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text("def step_time(b, s, *, base: us = 5000.0): return base + b.weight_read_us\n")
+    result = report(capsys, tmp_path / "mine.py", "--experiments", data)
+    check_whole(result)
+    assert [text for text in ("no record of", "never validated", "from no run") for m in result["missing"] if text in m] == [
+        "no record of", "never validated", "from no run",
+    ]  # fmt: skip
+    kinds = {row["kind"]: row["constants or terms"] for row in table(result, "Constants by what")}
+    assert kinds["in a step"] == 1 and kinds["measured kernel"] == 0
+    assert {row["sample"] for row in table(result, "Errors of the program")} == {
+        "on runs of which no record says whether it was fitted on them", "",
+    }  # fmt: skip
+
+
+def test_single_dimensions_are_computed_alone_and_as_one_page(
+    capsys: pytest.CaptureFixture[str], tiny_run: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "page.html"
+    args = ["report", str(tiny_run), "--only", "reproducibility", "--html", str(file), "--workers", "1", "--quiet"]
+    assert run_command(args) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"{file}: 1 dimension\n") and '<section id="reproducibility">' in file.read_text()
+    assert run_command([*args[:4], "--html", "-", "--quiet"]) == 0
+    assert capsys.readouterr().out == file.read_text()
+    assert run_command([*args[:4], "--md", "--quiet"]) == 0
+    assert capsys.readouterr().out.count("\n## ") == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (("--only", "accuracies"), "--only accuracies: is no dimension: did you mean 'accuracy'?"),
+        (("--md", "--json"), "--md and --json both go to standard output: give one of the two"),
+        (("--json", "--html", "-"), "--json and --html - both go to standard output: give one of the two"),
+        (("--html", "."), ".: is a folder: --html names a file"),
+        (("--id", "nothing"), "--id nothing: no such experiment"),
+    ],
+)
+def test_wrong_input_is_a_line_and_status_2(
+    capsys: pytest.CaptureFixture[str], args: tuple[str, ...], complaint: str
+) -> None:
+    assert run_command(["report", "champion", *args]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and complaint in err and err.count("\n") == 1

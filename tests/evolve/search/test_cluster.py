@@ -1,0 +1,296 @@
+"""Searches on a cluster of dask.distributed: a real scheduler and real workers, as processes that talk over TCP."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_world
+from commands import research_command
+from console import EVOLVE, wait_until
+from dask_cluster import DaskCluster
+from paths import ROOT
+from pool_tasks import counts, dies, dies_once, hangs, pid, prepare, refuses, times
+from tiny_world import BRIEF, ONE, written
+from worker_pids import worker_pids
+
+from evolve.cli import run_command
+from evolve.output.progress import Line
+from evolve.processes import WorkStopped
+from evolve.search.pool import connection
+from evolve.search.pool import pool as pool_module
+from evolve.search.pool.cluster import Cluster
+from evolve.search.pool.identity import identity, linear_algebra
+from evolve.search.pool.process import Call, TookTooLong, parcel
+from simulator.common.errors import InputError
+
+SEVEN = parcel(prepare, 7)
+WAIT_S = 240.0
+
+
+@pytest.fixture
+def dask(tmp_path: Path) -> Iterator[DaskCluster]:
+    """A scheduler without workers."""
+    (tmp_path / "dask").mkdir()
+    cluster = DaskCluster(tmp_path / "dask")
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    """A scheduler and two workers that tests leave as they are."""
+    cluster = DaskCluster(tmp_path_factory.mktemp("dask"))
+    cluster.join()
+    cluster.join()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def pool(two: DaskCluster) -> Iterator[Cluster]:
+    pool = Cluster(str(two.file), Line())
+    yield pool
+    pool.close()
+
+
+def wait_for(ready: Callable[[], object]) -> None:
+    wait_until(ready, WAIT_S)
+
+
+@pytest.mark.slow
+def test_tasks_are_carried_out_by_worker_processes_of_both_workers(two: DaskCluster, pool: Cluster) -> None:
+    tasks = [pool.submit(Call(times, (i,), parcel=SEVEN), i) for i in range(9)]
+    assert [task.result() for task in tasks] == [7 * i for i in range(9)]
+    wait_for(lambda: pool.state() == "2 workers, 0 queued")
+    slow = [pool.submit(Call(time.sleep, (0.5,))) for _ in range(2)]
+    used = {pool.submit(Call(pid), -1).result() for _ in range(3)} | {task.result() for task in slow}
+    assert used - {None} <= {number for worker in two.workers for number in worker_pids(worker.pid)}
+
+
+@pytest.mark.slow
+def test_idle_worker_processes_end_with_the_pool(dask: DaskCluster) -> None:
+    worker, pool = dask.join(), Cluster(str(dask.file), Line(quiet=True))
+    assert pool.submit(Call(times, (1,), parcel=SEVEN)).result() == 7
+    assert worker_pids(worker.pid)
+    pool.close()
+    wait_for(lambda: not worker_pids(worker.pid))
+    # The scheduler may tell, as information, that it was still sending to a client that had closed.
+    assert "Traceback" not in dask.log("worker-0") and " - ERROR - " not in dask.log("scheduler")
+
+
+@pytest.mark.slow
+def test_a_worker_killed_among_many_short_tasks_holds_nothing_up(dask: DaskCluster) -> None:
+    """Some are done and not yet answered then, and the data that they need are gone too."""
+    pool = Cluster(str(dask.file), Line(quiet=True))
+    try:
+        worker = dask.join()
+        for turn in range(3):
+            tasks = [pool.submit(Call(times, (i,), parcel=SEVEN), i) for i in range(150)]
+            assert tasks[30 * turn].result() == 210 * turn
+            worker.kill()
+            worker = dask.join()
+            assert [task.result() for task in tasks] == [7 * i for i in range(150)]
+    finally:
+        pool.close()
+
+
+def test_reports_arrive_before_the_result_and_in_order(pool: Cluster) -> None:
+    heard = list[int]()
+    assert pool.submit(Call(counts, (20,), streams=True), 0, heard.append).result() == 20
+    wait_for(lambda: heard == list(range(20)))
+
+    def full(number: int) -> None:
+        raise OSError(28, "No space left on device", "journal.jsonl")
+
+    with pytest.raises(OSError, match="No space left"):
+        pool.submit(Call(counts, (5000,), streams=True), 0, full).result()
+
+
+def test_what_a_call_raises_dies_of_or_hangs_in_is_as_on_one_machine(
+    pool: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match="no"):
+        pool.submit(Call(refuses)).result()
+    assert pool.submit(Call(dies_once, (str(tmp_path / "marker"),))).result() == "done"
+    assert "a worker process died" in capsys.readouterr().err
+    with pytest.raises(TookTooLong):
+        pool.submit(Call(hangs, limit_s=0.3)).result()
+    assert "no result within 0.3 s: another process does the work again" in capsys.readouterr().err
+    monkeypatch.setattr(pool_module, "DEATHS", 1)
+    with pytest.raises(WorkStopped, match="died 2 times in a row"):
+        pool.submit(Call(dies)).result()
+
+
+@pytest.mark.slow
+def test_a_search_on_a_cluster_is_that_of_one_machine(
+    two: DaskCluster, tiny: Path, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["run", "--config", str(tiny), "--budget", "30", "--cluster", two.address, "--out", str(tmp_path / "run")]
+    assert run_command(args) == 0
+    assert f"scheduler {two.address}, 2 workers, dashboard http://127.0.0.1:" in capsys.readouterr().err
+    for name in ("journal.jsonl", "config.yaml"):
+        assert (tmp_path / "run" / name).read_bytes() == (tiny_run / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_comparison_on_a_cluster_is_that_of_one_machine(two: DaskCluster, tmp_path: Path) -> None:
+    config = tiny_world.write(tmp_path, ONE, **BRIEF)
+    args = ["baselines", "--config", str(config), "--budget", "9", "--seeds", "1", "--only", "random,gp", "--quiet"]
+    assert research_command([*args, "--workers", "1", "--out", str(tmp_path / "whole")]) == 0
+    assert research_command([*args, "--cluster", str(two.file), "--out", str(tmp_path / "there")]) == 0
+    journals = list((tmp_path / "whole").glob("*/journal.jsonl"))
+    assert len(journals) == 2
+    for journal in journals:
+        assert (tmp_path / "there" / journal.parent.name / "journal.jsonl").read_bytes() == journal.read_bytes()
+
+
+@pytest.mark.slow
+def test_workers_that_come_and_go_change_nothing(dask: DaskCluster, tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
+    """One is killed in the middle, another retires, a third and a fourth join."""
+    first, run = dask.join(), tmp_path / "run"
+    ended: list[int] = []
+    args = ["run", "--config", str(tiny), "--budget", "30", "--cluster", str(dask.file), "--quiet", "--out", str(run)]
+    searching = threading.Thread(target=lambda: ended.append(run_command(args)))
+    searching.start()
+    wait_for(lambda: written(run) >= 5)
+    first.kill()
+    second = dask.join()
+    wait_for(lambda: written(run) >= 15)
+    dask.join()
+    second.send_signal(signal.SIGTERM)  # as a cluster ends a worker that it no longer wants
+    searching.join(WAIT_S)
+    assert ended == [0]
+    assert (run / "journal.jsonl").read_bytes() == (tiny_run / "journal.jsonl").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_search_whose_scheduler_is_lost_is_resumed(
+    dask: DaskCluster, tiny: Path, tiny_run: Path, tmp_path: Path
+) -> None:
+    dask.join()
+    run = tmp_path / "run"
+    args = ["run", "--config", str(tiny), "--budget", "30", "--cluster", str(dask.file), "--out", str(run)]
+    process = subprocess.Popen([*EVOLVE, *args, "--quiet"], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    wait_for(lambda: written(run) >= 5)
+    dask.scheduler.kill()
+    _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1 and err.count("\n") == 1
+    assert err.startswith(f"evolve: the scheduler {dask.file} is lost, it has ended or does not answer: ")
+    assert err.endswith(f"start it again; nothing is lost: `evolve resume {run}` goes on\n")
+    assert run_command(["resume", str(run), "--workers", "1", "--quiet"]) == 0
+    assert (run / "journal.jsonl").read_bytes() == (tiny_run / "journal.jsonl").read_bytes()
+
+
+def test_an_interrupt_ends_a_local_cluster_in_silence(tmp_path: Path) -> None:
+    """Ctrl-C in a terminal reaches the workers too, which are of the same process group."""
+    run, config = tmp_path / "run", tiny_world.write(tmp_path, ONE, **BRIEF)
+    args = ["run", "--config", str(config), "--budget", "300", "--cluster", "local:2", "--quiet", "--out", str(run)]
+    process = subprocess.Popen([*EVOLVE, *args], stderr=subprocess.PIPE, text=True, cwd=ROOT, process_group=0)
+    wait_for(lambda: written(run) >= 5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 130
+    assert err == f"evolve: interrupted; nothing is lost: `evolve resume {run}` goes on\n"
+    assert not worker_pids(process.pid) and written(run) >= 5
+
+
+def test_a_worker_of_another_engine_is_refused_by_name(
+    dask: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "simulator", tmp_path / "other" / "simulator", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("archive", "configs", "evaluator", "evolve", "seeds", "translate_go"):
+        (tmp_path / "other" / package).symlink_to(ROOT / package)
+    with (tmp_path / "other" / "simulator" / "text.py").open("a") as file:
+        file.write("# changed\n")
+    dask.join(env={"PYTHONPATH": os.pathsep.join([str(tmp_path / "other"), str(ROOT / "tests" / "support")])})
+    pool = Cluster(str(dask.file), Line())
+    try:
+        with pytest.raises(InputError, match="every worker is refused"):
+            pool.submit(Call(pid)).result()
+    finally:
+        pool.close()
+    said = capsys.readouterr().err
+    assert "worker worker-0 (tcp://127.0.0.1:" in said and "is refused: engine 0.3.0, sources " in said
+    dask.join()
+    pool = Cluster(str(dask.file), Line(quiet=True))
+    try:
+        used = {pool.submit(Call(pid)).result() for _ in range(4)}
+    finally:
+        pool.close()
+    assert len(used) == 1
+
+
+def test_linear_algebra_has_a_digest_of_its_kernels() -> None:
+    code = "from evolve.search.pool.identity import linear_algebra; print(linear_algebra())"
+
+    def digest(**env: str) -> str:
+        out = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True,
+                             cwd=ROOT, check=True)  # fmt: skip
+        return out.stdout.strip()
+
+    assert digest() == linear_algebra() == identity()["linear algebra"]
+    assert digest(OPENBLAS_CORETYPE="Prescott") != linear_algebra()  # kernels without AVX, which any x86 can run
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--cluster", "local:none"], "--cluster local:none: none is no number of workers: give local:4, say"),
+        (
+            ["--cluster", "nothing.json"],
+            "--cluster nothing.json: no such scheduler file: name one, tcp://HOST:PORT, or",
+        ),
+        (
+            ["--cluster", "tcp://127.0.0.1:1"],
+            "--cluster tcp://127.0.0.1:1: no scheduler answers (OSError): start one with",
+        ),
+        (["--cluster", "soup://here:1"], "--cluster soup://here:1: no scheduler answers (ValueError)"),
+        (["--cluster", "tcp://here"], "--cluster tcp://here: has no port: write it like tcp://HOST:8786"),
+        (["--cluster", "here:8786"], "--cluster here:8786: is not an address: write tcp://here:8786"),
+        (["--cluster", ""], "--cluster '': names nothing: give ADDRESS, or leave it out"),
+        (["--cluster", str(ROOT / "README.md")], "README.md: line 1: not valid JSON"),
+        (
+            ["--cluster", str(ROOT / "seeds" / "champion" / "run.json")],
+            "run.json: names no address: it is not a file of",
+        ),
+        (["--cluster", "local:2", "--workers", "2"], "--workers is for this machine, --cluster for others: give one"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_one_line(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], args: list[str],
+    message: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(connection, "CONNECT_S", 0.5)
+    assert run_command(["run", "--config", str(tiny), "--out", str(tmp_path / "run"), *args]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_the_extra_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"--cluster: needs the extra: `make cluster`"):
+        Cluster("local:1", Line())
+
+
+def test_workers_are_waited_for(dask: DaskCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler sees that work waits, so that a cluster that scales with demand starts a worker."""
+    pool = Cluster(str(dask.file), Line(quiet=True))
+    try:
+        task: Any = pool.submit(Call(times, (1,), parcel=SEVEN))
+        assert pool.state() == "0 workers, 1 queued" and "no worker at" in pool._why_silent()
+        wait_for(lambda: pool._client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+        dask.join()
+        assert task.result() == 7
+    finally:
+        pool.close()

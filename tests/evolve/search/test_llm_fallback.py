@@ -1,0 +1,106 @@
+"""Which model is asked what another one did not answer: by price alone, and again as it was where the log knows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from evolve.search.llm.availability import asked_again, fallback, next_model
+from evolve.search.llm.call_log import CallLog
+from evolve.search.llm.calls import Answered, Call, GivenUp, Sent, pack, proposes
+from evolve.search.llm.prices import Price
+
+USD = {"p/dearer": 31, "p/dear": 30, "p/mid": 10, "p/near": 9, "p/low": 4, "p/mini": 1, "p/own": 0}
+PRICES = {name: Price(float(usd), float(usd)) for name, usd in USD.items()}
+
+
+def everyone(_: str) -> bool:
+    return True
+
+
+def order(first: str, down: Collection[str] = ()) -> list[str]:
+    """The models that are asked in turn if none answers."""
+    tried = [first]
+    while (model := fallback(first, tried, PRICES, lambda name: name not in down)) is not None:
+        tried.append(model)
+    return tried[1:]
+
+
+@pytest.mark.parametrize(
+    ("first", "asked"),
+    [
+        # its class is 10/3 to 30, the nearest first; then the cheaper ones; 31 is never asked
+        ("p/mid", ["p/near", "p/low", "p/dear", "p/mini", "p/own"]),
+        ("p/dear", ["p/dearer", "p/mid", "p/near", "p/low", "p/mini", "p/own"]),
+        ("p/low", ["p/near", "p/mid", "p/mini", "p/own"]),
+        ("p/mini", ["p/own"]),
+        ("p/own", []),  # only what is free is in the class of what is free
+    ],
+)
+def test_the_order_by_price(first: str, asked: list[str]) -> None:
+    assert order(first) == asked
+
+
+def test_what_rests_is_not_asked() -> None:
+    assert order("p/mid", down=("p/near", "p/dear", "p/mini")) == ["p/low", "p/own"]
+
+
+def test_equal_prices_are_taken_by_name() -> None:
+    same = dict.fromkeys(["p/c", "p/b", "p/a"], Price(0.0, 0.0))
+    assert fallback("p/c", ["p/c"], same, everyone) == "p/a"
+    assert fallback("p/c", ["p/c", "p/a"], same, everyone) == "p/b"
+
+
+def test_without_prices_as_in_a_replay_nobody_is_chosen() -> None:
+    assert fallback("p/mid", ["p/mid"], {}, everyone) is None
+
+
+QUESTION = (("user", "better, please"),)
+
+
+def call(model: str, rank: int = 1) -> Call:
+    return Call(3, "propose" if rank == 1 else asked_again(rank), 24, model, QUESTION)
+
+
+def logged(*lines: GivenUp | Sent | Answered) -> CallLog:
+    log = CallLog()
+    log.take(lines)
+    return log
+
+
+def given_up(rank: int, model: str, limit: bool = False) -> GivenUp:
+    return GivenUp(call(model, rank).name, model, "server error", limit=limit)
+
+
+def test_a_question_goes_from_model_to_model() -> None:
+    log = logged(given_up(1, "p/mid"))
+    assert next_model(log, call("p/mid"), 2, PRICES, everyone) == "p/near"
+    log.take([given_up(2, "p/near")])
+    # p/near itself would go to p/mid, the class is that of the first model
+    assert next_model(log, call("p/near", 2), 3, PRICES, everyone) == "p/low"
+
+
+def test_only_a_fault_of_the_model_moves_a_question() -> None:
+    answer = Answered("3/propose/24", 1, "p/mid", "v", "", 0, 1, 1, 0.0, 0.1, "stop", pack("x"))
+    for log in (
+        logged(),
+        logged(answer),
+        logged(answer, given_up(1, "p/mid")),
+        logged(given_up(1, "p/mid", limit=True)),
+    ):
+        assert next_model(log, call("p/mid"), 2, PRICES, everyone) is None
+
+
+@pytest.mark.parametrize("end", ["sent", "given up"])
+def test_a_choice_in_the_log_is_repeated_whatever_the_prices_are(end: str) -> None:
+    log = logged(given_up(1, "p/mid"))
+    again = call("p/mini", 2)
+    log.take([Sent(again.name, 1, "p/mini", "", 0, 9, 0.0) if end == "sent" else given_up(2, "p/mini")])
+    for prices in (PRICES, {}):
+        assert next_model(log, call("p/mid"), 2, prices, everyone) == "p/mini"
+
+
+def test_calls_that_ask_for_programs() -> None:
+    purposes = ["propose", "propose-2", "round-2", "judge", "notes"]
+    assert [proposes(purpose) for purpose in purposes] == [True, True, True, False, False]

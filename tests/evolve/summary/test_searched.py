@@ -1,0 +1,54 @@
+"""A run and its champion, with and without a report."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import tiny_world
+from commands import evolve
+
+from evaluator.committee import final_champion
+from evolve.summary.searched import searched
+
+
+def test_a_champion_is_that_of_a_report_that_covers_the_journal(tiny_run: Path, tmp_path: Path) -> None:
+    """Here the report names the earliest elite, which no rule would choose."""
+    run = tiny_world.copy(tiny_run, tmp_path)
+    first = next(line["elite"] for line in tiny_world.lines(run) if "elite" in line)
+    chosen_by_rule = searched(run).champion.id
+    assert first["id"] != chosen_by_rule
+    report = json.loads((run / "report.json").read_text())
+    (run / "report.json").write_text(json.dumps(report | {"champion": first}))
+    assert searched(run).champion.id == first["id"]
+    (run / "report.json").write_text(json.dumps(report | {"champion": first, "proposals": report["proposals"] - 1}))
+    assert searched(run).champion.id == chosen_by_rule
+
+
+def test_what_a_run_has_before_its_search_has_ended_is_shown_with_a_warning(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tiny_world.copy(tiny_run, tmp_path)
+    commands = (
+        ("archive", run), ("archive", run, "--json"), ("blend", run, "--top", 2), ("export", run, "--to", "json"),
+        ("plot", run, "--kind", "front", "--out", tmp_path / "front.svg"),
+    )  # fmt: skip
+    for words in commands:
+        evolve(*words)
+    assert "has not ended" not in capsys.readouterr().err
+    (run / "report.json").unlink()
+    for words in commands:
+        evolve(*words)
+        err = capsys.readouterr().err
+        assert f"evolve: warning: {run}: its search has not ended" in err and f"`evolve resume {run}` goes on" in err
+    evolve("archive", Path(str(resources.files("seeds"))) / "champion")
+    assert "has not ended" not in capsys.readouterr().err
+
+
+def test_the_shipped_runs_champion_is_the_one_that_the_rule_chooses() -> None:
+    """Its trust file names the champion's form, which spares the comparison that is made here."""
+    shipped = searched(Path(str(resources.files("seeds"))) / "champion")
+    assert shipped.report is None and shipped.run.shipped
+    assert shipped.champion == final_champion(shipped.archive.members(), shipped.run.config.score.rule)

@@ -1,0 +1,327 @@
+"""Repeats and pilots of language models: one budget for all searches, shared equally, and gone on with exactly."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from console import kill, wait_for
+from llm_plays import started
+from llm_replies import Reply, Request, hang, status
+from llm_runs import DATA, Ran, Recorder, by_content, entries, evolve, ledger, of_kind, search, verdicts
+from llm_server import Server
+
+from evolve.run.folder import open_run
+from evolve.run.llm_settings import LlmSettings
+from evolve.validate import shares
+from evolve.validate.shares import check_spent, share
+from simulator.common.errors import InputError
+
+CONFIG = """
+budget: 1000
+score: {physics: false}
+search: {hopeless: 0, generations: 2, islands: 1, finalists: 0}
+llm: {rounds: 2, backoff_s: 0.01, attempts: 2, notes_every: 0, max_usd: 100}
+"""
+SEEDS = ("seed-0", "seed-1")
+FOREVER_S = 3600.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data.yaml").write_text(DATA)
+    (tmp_path / "tiny.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def repeats(server: Server, folder: Path, *more: object) -> list[object]:
+    return search(server, folder / "tiny.yaml", "--quiet", "--repeats", 2, *more)
+
+
+def report(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path / "report.json").read_text())
+    return found
+
+
+def test_repeats_share_one_budget_and_go_on_with_a_higher_one(folder: Path) -> None:
+    with Server(Recorder()) as server:
+        ran = evolve(folder, *repeats(server, folder, "--out", "r", "--max-calls", 5))
+        assert ran.status == 0, ran.err
+        path = folder / "r"
+        # 5 requests for two: 2 each
+        assert [len(of_kind(path / seed, "sent")) for seed in SEEDS] == [2, 2] and len(server.seen) == 4
+        calls = report(path)["llm"]
+        assert calls["limits"] == {"max_usd": 100.0, "max_calls": 5, "max_tokens": 0}
+        assert [row["stopped"] for row in calls["searches"]] == ["max_calls 2 is reached"] * 2
+        assert "Stopped by their share of a limit before the budget of candidates: seed-0, seed-1; " in ran.out
+        before = [verdicts(path / seed) for seed in SEEDS]
+        more = evolve(folder, "resume", path, "--max-calls", 1000, "--workers", 1, "--quiet")
+        assert more.status == 0, more.err
+        for seed, old in zip(SEEDS, before, strict=True):
+            assert verdicts(path / seed)[: len(old)] == old and len(verdicts(path / seed)) > len(old)
+    assert [row["stopped"] for row in report(path)["llm"]["searches"]] == ["", ""]
+
+
+@pytest.mark.slow
+def test_every_repeat_says_what_it_may_take_and_why_it_ended(folder: Path) -> None:
+    """7 requests for two: 3 each. A mixed search may end at its budget of candidates before it has asked so often."""
+    with Server(Recorder()) as server:
+        args = search(server, folder / "tiny.yaml", "--repeats", 2, "--out", "r", "--max-calls", 7)
+        ran = evolve(folder, *args)
+        more = ("--proposer", "mixed", "--budget", 8)
+        small = evolve(folder, *repeats(server, folder, "--out", "small", "--max-calls", 7, *more))
+    assert ran.status == small.status == 0
+    assert "each of 2 repeats has an equal share: 50 of 100 USD, 3 of 7 requests\n" in ran.err
+    ended = [[row["ended"] for row in report(folder / name)["llm"]["searches"]] for name in ("r", "small")]
+    assert ended == [["max_calls 3 is reached"] * 2, ["the budget of 8 candidates is used up"] * 2]
+    assert all(row["stopped"] == "" for row in report(folder / "small")["llm"]["searches"])
+    assert f"`evolve resume {Path('r')} --max-calls MORE`" in " ".join(ran.out.split())
+    assert small.out.count("the budget of 8 candidates is used up") == 2
+    assert "Stopped by" not in small.out
+
+
+@pytest.mark.parametrize("limit", ["--max-usd", "--max-tokens"])
+def test_a_share_too_small_for_one_question_is_refused_before_anything_is_asked(folder: Path, limit: str) -> None:
+    """The remedy that the refusal names is enough."""
+    with Server(Recorder()) as server:
+        value = 0.04 if limit == "--max-usd" else 20_000
+        ran = evolve(folder, *repeats(server, folder, "--out", "r", limit, value))
+        assert ran.status == 2 and not server.seen and not (folder / "r").exists()
+        assert ran.err.startswith(f"evolve: {limit} {value}: leaves each of 2 searches ") and ran.err.count("\n") == 1
+        enough = re.search(r"give ([\d.]+) or more", ran.err)
+        assert enough
+        more = evolve(folder, *repeats(server, folder, "--out", "r", limit, enough[1]))
+        assert more.status == 0, more.err
+        assert all(of_kind(folder / "r" / seed, "answered") for seed in SEEDS)
+
+
+def test_repeats_that_no_model_answers_fail_and_keep_what_operators_found(folder: Path) -> None:
+    with Server(lambda _: status(500)) as server:
+        ran = evolve(folder, *repeats(server, folder, "--out", "r", "--budget", 20))
+    assert ran.status == 1 and "Champions of the repeats" in ran.out
+    assert re.match(r"evolve: r: none of \d+ requests was answered, so operators alone proposed: ", ran.err)
+
+
+@pytest.mark.slow
+def test_costs_by_search_add_up_to_what_the_server_was_asked(folder: Path) -> None:
+    with Server(Recorder()) as server:
+        ran = evolve(folder, *repeats(server, folder, "--out", "r", "--max-usd", 7))
+        assert ran.status == 0, ran.err
+        requests, tokens = len(server.seen), server.tokens_in + server.tokens_out
+    path = folder / "r"
+    calls = report(path)["llm"]
+    assert calls["limits"]["max_usd"] == 7.0
+    assert [open_run(path / seed).config.llm.max_usd for seed in SEEDS] == [3.5, 3.5]
+    assert [row["search"] for row in calls["searches"]] == list(SEEDS)
+    assert calls["requests"] == requests and calls["tokens_in"] + calls["tokens_out"] == tokens
+    rows = ledger(path)
+    assert [row["search"] for row in rows] == [seed for seed in SEEDS for _ in ledger(path / seed)]
+    for cost in calls["searches"]:
+        mine = [row for row in rows if row["search"] == cost["search"]]
+        assert [{k: v for k, v in row.items() if k != "search"} for row in mine] == ledger(path / cost["search"])
+        assert cost["requests"] == len(mine) and cost["usd"] == pytest.approx(sum(float(r["usd"]) for r in mine))
+    assert sum(float(row["usd"]) for row in rows) == pytest.approx(calls["usd"]) and calls["usd"] > 0
+    assert "cost by search, of 7 USD for all of them together" in ran.out
+    for row in (*calls["searches"], calls | {"search": "all"}):
+        (line,) = [x for x in ran.out.splitlines() if x.split()[:1] == [row["search"]] and f"{row['usd']:.4f}" in x]
+        assert f"{row['tokens_in']:,}" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_repeats_go_on_exactly(folder: Path, how: signal.Signals) -> None:
+    """Interrupted or killed while the requests of both repeats hang; an interrupt does not wait for them."""
+    with Server(Recorder()) as server:
+        assert evolve(folder, *repeats(server, folder, "--out", "whole", "--concurrency", 1)).status == 0
+    answered = {json.dumps(q.messages) for q in server.seen}
+    stuck = list[Request]()
+    holding = [True]
+
+    def script(request: Request) -> Reply:
+        if holding and request.number >= 3:
+            stuck.append(request)
+            return hang(FOREVER_S)
+        return by_content(request)
+
+    path = folder / "r"
+    with Server(script) as server:
+        args = [x if x != 1 else 2 for x in repeats(server, folder, "--out", path, "--timeout", 3000)]
+        process = started(folder, *args)
+        wait_for(lambda: len(stuck) >= 2 and all((path / s / "journal.jsonl").exists() for s in SEEDS), process)
+        at = time.monotonic()
+        if how is signal.SIGINT:
+            process.send_signal(how)
+            assert process.wait(60) == 130 and time.monotonic() - at < 30
+            process.communicate()
+        else:
+            kill(process)
+        before = {seed: of_kind(path / seed, "answered") for seed in SEEDS}
+        held = sum(len(of_kind(path / seed, "sent")) for seed in SEEDS) - sum(map(len, before.values()))
+        hung = len(stuck)
+        assert held >= hung  # a request may be written down and not sent yet, or its answer not written down yet
+        holding.clear()
+        ran = evolve(folder, "resume", path, "--workers", 1, "--quiet")
+        assert ran.status == 0, ran.err
+    for seed in SEEDS:
+        assert verdicts(path / seed) == verdicts(folder / "whole" / seed)
+        assert of_kind(path / seed, "answered")[: len(before[seed])] == before[seed]
+    assert {json.dumps(q.messages) for q in server.seen} == answered
+    # no answer that was written down was asked for twice
+    assert len(answered) + hung <= len(server.seen) <= len(answered) + held
+    calls = report(path)["llm"]
+    assert calls["requests"] == len(answered) + held == len(ledger(path))
+    assert calls["possibly_usd"] > 0.0
+
+
+@pytest.mark.slow
+def test_limits_of_a_study_are_not_lowered_below_what_is_spent(folder: Path) -> None:
+    with Server(Recorder()) as server:
+        assert evolve(folder, *repeats(server, folder, "--out", "r")).status == 0
+        requests = len(server.seen)
+        ran = evolve(folder, "resume", "r", "--max-calls", 2, "--quiet")
+        assert len(server.seen) == requests
+    assert ran.status == 2 and ran.err.count("\n") == 1
+    assert "has spent more (max_calls " in ran.err and "give --max-calls " in ran.err
+    assert "limits" in json.loads((folder / "r" / "repeats.json").read_text())
+
+
+def test_a_limit_that_leaves_a_search_nothing_is_one_line() -> None:
+    assert share(LlmSettings(max_calls=7, max_tokens=0, max_usd=1.0, rpm=60, concurrency=8), 3) == LlmSettings(
+        max_calls=2, max_tokens=0, max_usd=1.0 / 3, rpm=20, concurrency=2
+    )
+    with pytest.raises(InputError, match=r"--max-calls 2: leaves none of 3 searches anything: give 3 or more"):
+        share(LlmSettings(max_calls=2), 3)
+
+
+def test_the_suggested_limit_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.0149 USD of each of three searches are 0.0447 USD, which 0.04 would not be."""
+    spent = SimpleNamespace(usd=0.0149, possibly_usd=0.0, requests=1, tokens=10, possibly_tokens=0)
+    monkeypatch.setattr(shares, "call_log", lambda calls: SimpleNamespace(spent=spent))
+    run: Any = SimpleNamespace(path="r", calls=lambda: [])
+    with pytest.raises(InputError, match=r"max_usd 0\.0149\).* give --max-usd 0\.05 or more"):
+        check_spent([run], 3, LlmSettings(max_usd=0.03))
+    check_spent([run], 3, LlmSettings(max_usd=0.05))
+
+
+def test_limits_for_a_study_without_models_are_one_line(folder: Path) -> None:
+    args = ["run", "--config", folder / "tiny.yaml", "--experiments", folder / "data.yaml", "--workers", 1, "--quiet"]
+    assert evolve(folder, *args, "--budget", 12, "--repeats", 2, "--out", "off", key=None).status == 0
+    ran: Ran = evolve(folder, "resume", "off", "--max-usd", 3, key=None)
+    assert (ran.status, ran.err) == (2, "evolve: off: calls no language model: leave out --max-usd\n")
+    assert "llm" not in report(folder / "off")
+
+
+def test_a_pilot_of_models_ends_with_a_verdict_and_its_cost(folder: Path) -> None:
+    with Server(Recorder()) as server:
+        _, *args = search(server, folder / "tiny.yaml", "--quiet", "--out", "p", "--proposer", "mixed")
+        ran = evolve(folder, "pilot", *args, "--model", "mixtral-8x7b", "--generations", 2, "--repeats", 2)
+        requests = len(server.seen)
+    assert ran.status == 0, ran.err
+    assert "Pilot, fitted on these 1 experiments" in ran.out and "cost by search" in ran.out
+    found = report(folder / "p")
+    assert found["pilot"]["text"] and found["llm"]["requests"] == requests > 0
+    operators = {line["operator"].split(":")[0] for seed in SEEDS for line in entries(folder / "p" / seed)}
+    assert {"llm", "seed"} < operators  # and some of ours
+
+
+def comparison(server: Server, folder: Path, *more: object) -> list[object]:
+    """The arguments of a comparison of a mixed search with two others."""
+    args = search(server, folder / "tiny.yaml", "--quiet", "--proposer", "mixed")
+    at = args.index("--experiments")
+    data = f"data: {{files: [{folder / 'data.yaml'}], predict_files: []}}\n"
+    config = CONFIG.replace("generations: 2", "generations: 3").replace("llm: {", "llm: {share: 0.9, ")
+    (folder / "tiny.yaml").write_text(config + data)
+    engines = ("--only", "evolution,random,no-models", "--seeds", 2, "--budget", 24)
+    return ["baselines", *args[1:at], *args[at + 2 :], *engines, *more]
+
+
+def test_engines_that_ask_models_are_compared_under_one_budget(folder: Path) -> None:
+    with Server(Recorder()) as server:
+        args = comparison(server, folder, "--max-usd", 8, "--out", "b")
+        ran = evolve(folder, *args)
+        assert ran.status == 0, ran.err
+        requests, path = len(server.seen), folder / "b"
+        again = evolve(folder, "resume", path, "--workers", 1, "--quiet", "--json")
+        assert again.status == 0 and len(server.seen) == requests  # finished: nothing is asked again
+        assert json.loads(again.out) == report(path)
+    found = report(path)
+    asked = ["evolution-0", "evolution-1"]
+    assert [row["search"] for row in found["llm"]["searches"]] == asked
+    assert found["llm"]["requests"] == requests == len(ledger(path)) > 0
+    assert found["llm"]["limits"]["max_usd"] == 8.0
+    assert "cost by search, of 8 USD for all of them together" in ran.out
+    for name in asked:
+        assert open_run(path / name).config.llm.max_usd == 4.0
+        lines = entries(path / name)
+        assert any(line["operator"].startswith("llm:") for line in lines)
+        done = json.loads((path / name / "done.json").read_text())
+        assert done["proposals"] == len(lines) and done["candidates"] == sum(bool(line.get("key")) for line in lines)
+        curve = [json.loads(line) for line in (path / name / "curve.jsonl").read_text().splitlines()]
+        assert [row["candidate"] for row in curve] == list(range(1, done["candidates"] + 1))
+        joints = [line["elite"]["joint"] for line in lines if "elite" in line]
+        assert curve[-1]["joint"] == min(joints)
+        assert [row["cpu_s"] for row in curve] == sorted(row["cpu_s"] for row in curve) and curve[-1]["cpu_s"] > 0
+    for name in ("random-0", "no-models-1"):
+        assert not any(line["operator"].startswith("llm:") for line in entries(path / name))
+        assert not (path / name / "run.json").exists()
+
+
+@pytest.mark.slow
+def test_a_comparison_stopped_by_its_limit_goes_on_and_new_seeds_need_more(folder: Path) -> None:
+    with Server(Recorder()) as server:
+        args = comparison(server, folder, "--max-calls", 3, "--out", "b")
+        assert evolve(folder, *args).status == 0
+        path = folder / "b"
+        calls = report(path)["llm"]
+        assert "max_calls 1 is reached" in {row["stopped"] for row in calls["searches"]}
+        assert [row["requests"] for row in calls["searches"]] == [1, 1] and len(server.seen) == 2  # of 3
+        more = evolve(folder, "resume", path, "--max-calls", 40, "--workers", 1, "--quiet")
+        assert more.status == 0, more.err
+        calls = report(path)["llm"]
+        assert calls["limits"]["max_calls"] == 40 and [row["stopped"] for row in calls["searches"]] == ["", ""]
+        most = max(row["requests"] for row in calls["searches"])
+        assert calls["requests"] == len(server.seen)
+        wider = [x if x != 2 else 3 for x in args]
+        wider[wider.index("--max-calls") + 1] = 3 * most - 1  # less than the shares of three would have to be
+        ran = evolve(folder, *wider)
+        assert ran.status == 2 and f"give --max-calls {3 * most} or more" in ran.err
+        wider[wider.index("--max-calls") + 1] = 40 * most
+        assert evolve(folder, *wider).status == 0
+    assert [row["search"] for row in report(path)["llm"]["searches"]] == [f"evolution-{i}" for i in range(3)]
+
+
+@pytest.mark.slow
+def test_an_interrupted_comparison_of_models_goes_on_exactly(folder: Path) -> None:
+    with Server(Recorder()) as server:
+        assert evolve(folder, *comparison(server, folder, "--out", "whole")).status == 0
+        whole = len(server.seen)
+    stuck, holding = list[Request](), [True]
+
+    def script(request: Request) -> Reply:
+        if holding and request.number >= 2:
+            stuck.append(request)
+            return hang(FOREVER_S)
+        return by_content(request)
+
+    with Server(script) as server:
+        process = started(folder, *comparison(server, folder, "--out", "b", "--timeout", 3000))
+        wait_for(lambda: bool(stuck), process)
+        kill(process)
+        hung, asked = len(stuck), [folder / "b" / name for name in ("evolution-0", "evolution-1")]
+        held = sum(len(of_kind(run, "sent")) - len(of_kind(run, "answered")) for run in asked if run.exists())
+        holding.clear()
+        assert evolve(folder, "resume", "b", "--workers", 1, "--quiet").status == 0
+        assert whole + hung <= len(server.seen) <= whole + held
+    for name in ("evolution-0", "evolution-1", "random-0", "no-models-1"):
+        assert verdicts(folder / "b" / name) == verdicts(folder / "whole" / name)
+
+
+def test_no_models_without_models_is_one_line(folder: Path) -> None:
+    ran = evolve(folder, "baselines", "--only", "no-models", key=None)
+    assert ran.status == 2 and ran.err.startswith("evolve: --only no-models: is evolution where no language models")
