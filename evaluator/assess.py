@@ -57,7 +57,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AssessLimits:
     """Errors in percent beyond which a candidate is not worth more work.
 
     joint: by the mean field alone, above which it is refused without a replay. to_transfer: joint error up to which the
@@ -69,11 +69,11 @@ class Limits:
     transfer: float = math.inf
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = AssessLimits()
 
 
 @dataclass(frozen=True)
-class Data:
+class AssessData:
     """The data that candidates are assessed on, prepared once per process.
 
     deployments: of the experiments. hardware, kernels: deployments for the checks of consistency with datasheets and
@@ -114,14 +114,14 @@ def prepare(
     left_out: Sequence[str] = KINDS,
     tail: float = TAIL,
     method: str = "auto",
-) -> Data:
+) -> AssessData:
     """The data of these experiments. `left_out`, `tail`: see evaluator.transfer. `method`: see Data.
 
     To be sound, a program must be consistent with datasheets on the deployments `hardware`, named `MODEL tpN`, and with
     the measured `kernels`.
     """
     fitted, scored = fit_set(experiments), score_set(experiments, seeds)
-    return Data(
+    return AssessData(
         fit=fitted,
         score=scored,
         deployments=gates.deployments_of(experiments),
@@ -152,7 +152,7 @@ def form_of(program: Program) -> Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class TextFault:
     """Why a search refuses a program without assessing it: the stage, the line of the text (0 for all of it), why."""
 
     stage: str
@@ -160,17 +160,17 @@ class Fault:
     why: str
 
 
-def faults(program: Program, caps: Caps, fields: frozenset[str] | None = None) -> Iterator[Fault]:
+def faults(program: Program, caps: Caps, fields: frozenset[str] | None = None) -> Iterator[TextFault]:
     """All that is wrong with a complete program, see `read`."""
-    yield from (Fault("caps", 0, complaint) for complaint in complaints(program, caps))
+    yield from (TextFault("caps", 0, complaint) for complaint in complaints(program, caps))
     for function in program.functions:
-        yield from (Fault("units", clash.line or 1, f"units: {clash.why}") for clash in infer(function).clashes)
+        yield from (TextFault("units", clash.line or 1, f"units: {clash.why}") for clash in infer(function).clashes)
     yield from _foreknown(program)
     if fields is not None:
         step = Program(tuple(f for f in program.functions if f.name == "step_time"))
         for name in features(step):
             if name not in fields:
-                yield Fault("fields", 0, f"{name} is not among the fields of this configuration")
+                yield TextFault("fields", 0, f"{name} is not among the fields of this configuration")
 
 
 def foreknown(program: Program) -> Rejected | None:
@@ -184,21 +184,21 @@ def foreknown(program: Program) -> Rejected | None:
     return None
 
 
-def _foreknown(program: Program) -> Iterator[Fault]:
+def _foreknown(program: Program) -> Iterator[TextFault]:
     if program.reads_trees:
         why = "b.trees reads an ensemble that was trained elsewhere, which a search has not: use the other fields"
-        yield Fault("fields", 0, why)
+        yield TextFault("fields", 0, why)
     fields = [(n.scope, n.name) for method in program.functions for n in nodes(method) if isinstance(n, Field)]
     for scope, name in dict.fromkeys(fields):
         if (scope, name) in HOST:
             why = f"{scope}.{name} is of the host's trained-physics form alone: use the other fields"
-            yield Fault("fields", 0, why)
+            yield TextFault("fields", 0, why)
     for complaint in too_narrow(program):
-        yield Fault("bounds", 0, complaint)
+        yield TextFault("bounds", 0, complaint)
     made = [(number, _line_of(number, f)) for f in program.functions for number in made_numbers(Program((f,)))]
     for number, line in sorted(made):
         rule = "only 0, 1, 2 and 0.5 may be fixed: make it a constant, which the fit decides"
-        yield Fault("numbers", line, f"the formulas come to the number {number:g}, and {rule}")
+        yield TextFault("numbers", line, f"the formulas come to the number {number:g}, and {rule}")
 
 
 def _line_of(number: float, function: Function) -> int:
@@ -210,7 +210,9 @@ def _line_of(number: float, function: Function) -> int:
     return function.line
 
 
-def assess(program: Program, data: Data, limits: Limits = NO_LIMITS, laps: Laps | None = None) -> Scored | Rejected:
+def assess(
+    program: Program, data: AssessData, limits: AssessLimits = NO_LIMITS, laps: Laps | None = None
+) -> Scored | Rejected:
     """Gates, fit, gates at the fitted constants, score, transfer error: each within `limits`.
 
     Deterministic: depends only on the arguments, except for `laps`.
@@ -232,7 +234,7 @@ def assess(program: Program, data: Data, limits: Limits = NO_LIMITS, laps: Laps 
         return Rejected("replay", str(e))
 
 
-def polished(program: Program, data: Data, laps: Laps) -> Scored | Rejected:
+def polished(program: Program, data: AssessData, laps: Laps) -> Scored | Rejected:
     """A finalist with constants improved by CMA-ES on the replays (evaluator.fit.polish), assessed like any other."""
     try:
         better = polish(program, data.fit)
@@ -244,7 +246,9 @@ def polished(program: Program, data: Data, laps: Laps) -> Scored | Rejected:
         return Rejected("replay", str(e))
 
 
-def _judged(program: Program, ratio: np.ndarray, data: Data, limits: Limits, laps: Laps) -> Scored | Rejected:
+def _judged(
+    program: Program, ratio: np.ndarray, data: AssessData, limits: AssessLimits, laps: Laps
+) -> Scored | Rejected:
     """Gates, score and transfer of a fitted program; `ratio`: replay over mean field at its constants."""
     code = assemble(program)
     for gate in gates.judge(code, program.theta, data.deployments):
@@ -261,7 +265,7 @@ def _judged(program: Program, ratio: np.ndarray, data: Data, limits: Limits, lap
     return Scored(unparse(program), result, left_out, sound, *counts)
 
 
-def contradictions(code: Code, theta: gates.Theta, data: Data) -> list[str]:
+def contradictions(code: Code, theta: gates.Theta, data: AssessData) -> list[str]:
     """What datasheets and measured kernels say against a program, as far as `data` has them; the kernels are only asked
     if no datasheet is contradicted. A program without any is sound."""
     checks = physics(code, theta, data.hardware) if data.hardware else []

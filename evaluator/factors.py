@@ -30,7 +30,7 @@ Mark = Callable[[str, Expr], Expr]  # multiplies an expression by the factor of 
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FactorPart:
     """What a factor multiplies: a term of a method, or a batch field; "" for all that reads none."""
 
     method: str
@@ -42,7 +42,7 @@ class Factored:
     """A program with factors, and what each of them multiplies, by its position in `program.theta`."""
 
     program: Program
-    parts: dict[int, Part]
+    parts: dict[int, FactorPart]
 
 
 def by_term(program: Program) -> Factored:
@@ -79,11 +79,11 @@ def terms(function: Function) -> dict[str, Expr]:
 
 
 def _factored(program: Program, rewrite: Callable[[Function, Mark], Function]) -> Factored:
-    functions, parts, first = [], dict[int, Part](), 0
+    functions, parts, first = [], dict[int, FactorPart](), 0
     for function in program.functions:
         marked, names = _marked(function, rewrite)
         first += len(function.constants)
-        parts |= {first + i: Part(function.name, name) for i, name in enumerate(names)}
+        parts |= {first + i: FactorPart(function.name, name) for i, name in enumerate(names)}
         first += len(names)
         functions.append(marked)
     return Factored(replace(program, functions=tuple(functions)), parts)

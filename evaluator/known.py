@@ -100,7 +100,7 @@ ONE_SET = "fitted here, one set for all"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Baseline:
     """A known answer.
 
     what: what it is, in words. short: its name as the head of a column. scope: experiments with equal values of this
@@ -121,32 +121,32 @@ class Answer:
 _HOST = ("github.com/inference-sim/inference-sim",)
 ROOFLINE_PAPER = "Williams, Waterman and Patterson 2009, CACM 52(4)"
 ANSWERS = {
-    "naive mean": Answer("one step time for everything", "naive", _NAIVE, "all"),
-    "blackbox": Answer("the host's linear form", "bbox", BLACKBOX, "all", citations=_HOST),
-    "blackbox per model": Answer(
+    "naive mean": Baseline("one step time for everything", "naive", _NAIVE, "all"),
+    "blackbox": Baseline("the host's linear form", "bbox", BLACKBOX, "all", citations=_HOST),
+    "blackbox per model": Baseline(
         "the host's linear form for each model alone", "bbox-m", BLACKBOX, "model",
         "fitted here, one set per model", _HOST,
     ),
-    "blackbox per experiment": Answer(
+    "blackbox per experiment": Baseline(
         "the host's linear form for each run alone", "bbox-e", BLACKBOX, "id",
         "fitted here, one set per experiment", _HOST,
     ),
-    "roofline": Answer("the datasheet alone", "roof", _ROOFLINE, None, "none: datasheet", (ROOFLINE_PAPER,)),
-    HOST_ROOFLINE: Answer(
+    "roofline": Baseline("the datasheet alone", "roof", _ROOFLINE, None, "none: datasheet", (ROOFLINE_PAPER,)),
+    HOST_ROOFLINE: Baseline(
         "the host's analytical model", "host", _HOST_ROOFLINE, None, "none: datasheet, MFU of the hardware table", _HOST
     ),
-    "kernel sum": Answer(
+    "kernel sum": Baseline(
         "the measured kernels, nothing around them", "kern", _KERNEL_SUM, None, "none: measured kernels",
         ("AIConfigurator (configs/kernels)",), serves=has_curves,
     ),
-    "overhead floor": Answer(
+    "overhead floor": Baseline(
         "the larger of a floor and the memory time", "floor", _FLOOR, "all", citations=(ROOFLINE_PAPER,)
     ),
-    TRAINED_PHYSICS: Answer(
+    TRAINED_PHYSICS: Baseline(
         "the host's default form", "phys", _TRAINED_PHYSICS, "all",
         "fitted here from the published constants, one set for all", _HOST, fitted_before=True, serves=_in_host_form,
     ),
-    TRAINED_PHYSICS_PUBLISHED: Answer(
+    TRAINED_PHYSICS_PUBLISHED: Baseline(
         "the host's default form as published", "phys-p", _TRAINED_PHYSICS, None,
         "none: published by the host, whose default backend it is", _HOST, serves=_in_host_form,
     ),
@@ -157,7 +157,7 @@ UNFITTED = tuple(name for name, a in ANSWERS.items() if a.scope is None)
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class BaselineTask:
     """One fit of a known answer, and the experiments that it then predicts."""
 
     name: str
@@ -165,30 +165,30 @@ class Task:
     predicted: tuple[Experiment, ...]
 
 
-def tasks(fitted: Sequence[Experiment], everything: Sequence[Experiment]) -> list[Task]:
+def tasks(fitted: Sequence[Experiment], everything: Sequence[Experiment]) -> list[BaselineTask]:
     """The work of all known answers, in pieces that may run in any order."""
-    tasks: list[Task] = []
+    tasks: list[BaselineTask] = []
     for name, answer in ANSWERS.items():
         fittable = tuple(e for e in fitted if answer.serves(e.facts))
         predictable = tuple(e for e in everything if answer.serves(e.facts))
         if name == HOST_ROOFLINE:  # every MFU has its own program
             mfus = dict.fromkeys(e.mfu for e in predictable)
-            tasks += [Task(name, (), tuple(e for e in predictable if e.mfu == mfu)) for mfu in mfus]
+            tasks += [BaselineTask(name, (), tuple(e for e in predictable if e.mfu == mfu)) for mfu in mfus]
         elif answer.scope is None:
-            tasks.append(Task(name, (), predictable))
+            tasks.append(BaselineTask(name, (), predictable))
         elif answer.scope == "all":
             if fittable:
-                tasks.append(Task(name, fittable, predictable))
+                tasks.append(BaselineTask(name, fittable, predictable))
         else:
             scope = answer.scope
             ordered = sorted(fittable, key=lambda e: str(getattr(e, scope)))
             for value, group in groupby(ordered, key=lambda e: str(getattr(e, scope))):
                 predicted = tuple(e for e in predictable if getattr(e, scope) == value)
-                tasks.append(Task(name, tuple(group), predicted))
+                tasks.append(BaselineTask(name, tuple(group), predicted))
     return tasks
 
 
-def solve(task: Task, seeds: Sequence[int] = SCORE_SEEDS) -> list[Errors]:
+def solve(task: BaselineTask, seeds: Sequence[int] = SCORE_SEEDS) -> list[Errors]:
     """The errors of one task; step times out of range are clamped, as the host does."""
     return error_rows(program_of(task), score_set(task.predicted, seeds))
 
@@ -199,7 +199,7 @@ def form(name: str, mfu: Mfu | None = None) -> Program:
     return complete(parse(text, name))
 
 
-def program_of(task: Task) -> Program:
+def program_of(task: BaselineTask) -> Program:
     """The program of one task, with its constants fitted if the task fits any."""
     program = form(task.name, task.predicted[0].mfu if task.name == HOST_ROOFLINE else None)
     if task.name in UNFITTED:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.factors import Factored, Part, by_field, by_term
+from evaluator.factors import Factored, FactorPart, by_field, by_term
 from evaluator.fit.machine import Machine, machine
 from evaluator.fit.meanfield import DEPLOYMENT, DURATION, OBSERVED_N, RATE, predict
 from evaluator.fit.problem import with_slopes
@@ -40,7 +40,7 @@ Known = Mapping[str, tuple[float, Mapping[str, float]]]
 class TermShare:
     """A term of a method, and its share of the mean E2E: d log(mean E2E) / d log(term)."""
 
-    term: Part
+    term: FactorPart
     share: float
 
 
@@ -52,7 +52,7 @@ class Dispute:
     differ: how many of the `members` contribute more or less by it than the program does.
     """
 
-    part: Part
+    part: FactorPart
     share: float
     differ: int
     members: int
@@ -141,7 +141,7 @@ def _replayed(
     return sorted((s for s in shares if s.share >= LEAST), key=lambda s: -s.share)
 
 
-def term_contributions(program: Program, traffic: Traffic) -> list[dict[Part, float]]:
+def term_contributions(program: Program, traffic: Traffic) -> list[dict[FactorPart, float]]:
     """For each experiment the share of every term in the mean E2E at the batches that the program predicts.
 
     Unlike those of `term_shares`, these add up to 1, because longer steps make the batches no larger here. The mean
@@ -177,7 +177,7 @@ def disputes(
     return [_disputes(differences[:, :, i], parts, doubt) for i, doubt in enumerate(doubts)]
 
 
-def _disputes(differences: np.ndarray, parts: Sequence[Part], doubt: Disagreement) -> list[Dispute]:
+def _disputes(differences: np.ndarray, parts: Sequence[FactorPart], doubt: Disagreement) -> list[Dispute]:
     """`differences`: float64[members, parts], of one experiment."""
     logs = np.array([0.0 if log is None else log for log in doubt.members])
     products = logs @ differences
@@ -227,13 +227,15 @@ def origins(scale: Scale, doubt: Disagreement, about: Sequence[Dispute], constan
     return sorted((o for o in found if abs(o.share) >= LEAST), key=lambda o: -o.share)
 
 
-def _contributions(program: Program, traffic: Traffic, table: np.ndarray) -> tuple[np.ndarray, dict[Part, np.ndarray]]:
+def _contributions(
+    program: Program, traffic: Traffic, table: np.ndarray
+) -> tuple[np.ndarray, dict[FactorPart, np.ndarray]]:
     """(mean E2E, what each part of the program contributes to it), in ms by experiment, under the load in `table`."""
     factored = by_field(program)
     means_ms, slopes_ms = _mean_field(factored.program, traffic, table, fixed_load=True)
-    parts: dict[Part, np.ndarray] = {}
+    parts: dict[FactorPart, np.ndarray] = {}
     for position, part in factored.parts.items():
-        key = Part("", part.text) if part.text else part  # a batch field is the same one in every method
+        key = FactorPart("", part.text) if part.text else part  # a batch field is the same one in every method
         parts[key] = parts.get(key, 0.0) + slopes_ms[position]
     return means_ms, parts
 

@@ -40,7 +40,7 @@ TAIL = 0.25  # share of the runs that a kind of fold leaves out, whose errors co
 
 
 @dataclass(frozen=True)
-class Fold:
+class LeftOut:
     """Runs left out together: their positions, and the load stages that are fitted, bool[stages]."""
 
     left_out: tuple[int, ...]
@@ -52,7 +52,7 @@ class Folds:
     """All load stages, and for each kind of fold its folds; of the errors of a kind the share `tail` counts."""
 
     fit: FitSet
-    kinds: tuple[tuple[Fold, ...], ...]
+    kinds: tuple[tuple[LeftOut, ...], ...]
     tail: float = TAIL
 
 
@@ -77,8 +77,8 @@ def groups(experiments: Sequence[Experiment], kinds: Sequence[str]) -> dict[str,
     return {kind: of_kind for kind, of_kind in of_kinds.items() if len(of_kind) > 1}
 
 
-def _fold(group: Sequence[int], fit: FitSet) -> Fold:
-    return Fold(tuple(group), ~np.isin(fit.experiment_of, group))
+def _fold(group: Sequence[int], fit: FitSet) -> LeftOut:
+    return LeftOut(tuple(group), ~np.isin(fit.experiment_of, group))
 
 
 def left_out(names: Sequence[str]) -> list[list[int]]:
@@ -104,7 +104,7 @@ def transfer(program: Program, ratio: np.ndarray, data: Folds, most: float = mat
     return error
 
 
-def errors_left_out(problem: Problem, ratio: np.ndarray, folds: Sequence[Fold]) -> np.ndarray:
+def errors_left_out(problem: Problem, ratio: np.ndarray, folds: Sequence[LeftOut]) -> np.ndarray:
     """float64[experiments, 3]: signed errors in percent of each run's mean E2E, TTFT and ITL, predicted by constants
     that were fitted without its fold. NaN where nothing was observed.
 
@@ -135,7 +135,7 @@ def fold_problem(program: Program, fit: FitSet) -> Problem:
     return forgetful(problem_of(without_bounds(program), fit))
 
 
-def refit(problem: Problem, ratio: np.ndarray, folds: Sequence[Fold]) -> np.ndarray:
+def refit(problem: Problem, ratio: np.ndarray, folds: Sequence[LeftOut]) -> np.ndarray:
     """float64[folds, theta]: the constants of the problem's program, which was fitted on everything, fitted again for
     each fold by the mean field times `ratio`."""
     if not problem.free.size:

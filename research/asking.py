@@ -11,7 +11,7 @@ from pathlib import Path
 
 from archive.journal import Journal
 from evolve.output.files import write_json
-from evolve.output.progress import Progress
+from evolve.output.progress import ProgressTimes
 from evolve.run.config import Config
 from evolve.run.folder import first_population, open_run
 from evolve.run.llm_settings import LlmSettings
@@ -63,7 +63,7 @@ def _config(comparison: Comparison, engine: str, seed: int, each: LlmSettings) -
 def work(searches: Sequence[Asking], pool: Pool) -> None:
     """Finish these searches, and write the curve and the end of each."""
 
-    def then(number: int, finished: Finished, progress: Progress) -> None:
+    def then(number: int, finished: Finished, progress: ProgressTimes) -> None:
         write_end(searches[number])
 
     members = [Member(search.folder, search.config) for search in searches]

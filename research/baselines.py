@@ -28,7 +28,7 @@ from evolve.run.program import seed_texts
 from evolve.search.assessor import Live, Remembering
 from evolve.search.llm.setup import check
 from evolve.search.pool.pool import Pool
-from evolve.search.pool.process import Call, Parcel
+from evolve.search.pool.process import Parcel, WorkerCall
 from evolve.search.search import Search
 from evolve.search.workers import Prepared, data_of, workers_inside
 from evolve.validate.costs import runs_in
@@ -145,7 +145,7 @@ def _work(searches: Sequence[Searching], data: Parcel, pool: Pool) -> None:
     running = []
     for number, search in enumerate(todo):
         search.open()
-        call = Call(_search, (search.task, search.past, search.curve), parcel=data, streams=True)
+        call = WorkerCall(_search, (search.task, search.past, search.curve), parcel=data, streams=True)
         running.append(pool.submit(call, number, partial(watch, search)))
     for search, task in zip(todo, running, strict=True):
         search.finish(*task.result())

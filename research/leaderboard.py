@@ -9,9 +9,9 @@ import click
 
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__
-from evolve.calibrate.steps.sources import Run, sources
+from evolve.calibrate.steps.sources import TableRun, sources
 from evolve.cli.endings import print_json, resumable
-from evolve.cli.options import Tables, caps_options, ids_option, quiet_flag, tables_options, written_and_named
+from evolve.cli.options import TableFiles, caps_options, ids_option, quiet_flag, tables_options, written_and_named
 from evolve.cli.pools import Where, pool_options
 from evolve.cli.steps import STEPS, SYNC
 from evolve.output.terminal import research, say, warn
@@ -50,7 +50,7 @@ from simulator.serving.experiment import Experiment
 @quiet_flag
 @caps_options
 def leaderboard(methods: tuple[str, ...], programs: tuple[str, ...], no_short_circuit: bool, steps: tuple[Path, ...],
-                sync: bool, experiments: str | None, ids: tuple[str, ...], out: Path, where: Where, tables: Tables,
+                sync: bool, experiments: str | None, ids: tuple[str, ...], out: Path, where: Where, tables: TableFiles,
                 as_json: bool, as_md: bool, quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Compare everything that predicts latencies on one board, by a protocol that was fixed before.
 
@@ -107,7 +107,7 @@ def _json(bench: Bench, made: Board, results: Sequence[Result]) -> JsonObject:
     }
 
 
-def _runs(steps: tuple[Path, ...], experiments: str | None, ids: tuple[str, ...], sync: bool) -> tuple[Run, ...]:
+def _runs(steps: tuple[Path, ...], experiments: str | None, ids: tuple[str, ...], sync: bool) -> tuple[TableRun, ...]:
     """The runs whose steps were recorded: of the tables given, or those that are shipped with the shipped runs."""
     if steps:
         return sources(steps, experiments, ids, sync).runs

@@ -17,9 +17,9 @@ from distributed import LocalCluster
 
 from evolve.output.progress import Line
 from evolve.search.pool.cluster import Cluster
-from evolve.search.pool.local import Local
+from evolve.search.pool.local import LocalPool
 from evolve.search.pool.pool import Pool
-from evolve.search.pool.process import Call, parcel
+from evolve.search.pool.process import WorkerCall, parcel
 
 DATA = parcel(pool_tasks.prepare, 7)
 EMPTY = 2000
@@ -28,7 +28,7 @@ EMPTY = 2000
 def carried_out(pool: Pool, count: int, seconds: float) -> float:
     """The seconds that a pool takes for so many tasks that sleep."""
     begun = time.perf_counter()
-    tasks = [pool.submit(Call(pool_tasks.slowly, (seconds,), parcel=DATA), i) for i in range(count)]
+    tasks = [pool.submit(WorkerCall(pool_tasks.slowly, (seconds,), parcel=DATA), i) for i in range(count)]
     for task in tasks:
         task.result()
     return time.perf_counter() - begun
@@ -49,7 +49,7 @@ def busy_share(pool: Pool, workers: int, seconds: float) -> float:
 
 def measured(measure: Callable[[Pool], float], workers: int) -> tuple[float, float]:
     """What a pool of this machine and one of dask measure."""
-    with closing(Local(workers, Line(quiet=True))) as pool:
+    with closing(LocalPool(workers, Line(quiet=True))) as pool:
         here = measure(pool)
     threads = min(workers, 16)
     with (

@@ -28,7 +28,7 @@ from paths import ROOT
 from archive.journal import Journal
 from archive.population import Population
 from evolve.run.config import Config
-from evolve.run.folder import Run, create, empty_archive, first_population, open_run
+from evolve.run.folder import RunFolder, create, empty_archive, first_population, open_run
 from evolve.search.assessor import Remembering
 from evolve.search.proposer import Operators
 from evolve.search.search import Search
@@ -174,7 +174,7 @@ def measure(path: Path, replayed: bool) -> Measured:
                     archive_s, archive_us, front, reopen_s, replay_s, replay_us, peak_mb())  # fmt: skip
 
 
-def replay(run: Run, remembered: dict, lines: int, journal: Journal) -> tuple[float, float]:
+def replay(run: RunFolder, remembered: dict, lines: int, journal: Journal) -> tuple[float, float]:
     """Seconds to repeat the search from its journal, and microseconds of each outcome at the end."""
     clock, times = Clock(), list[float]()
 

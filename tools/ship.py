@@ -19,7 +19,7 @@ from evaluator.fit.uncertainty import uncertainty
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
 from evolve.output.files import write_json, write_text
 from evolve.output.terminal import command
-from evolve.run.folder import ABOUT, CONFIG, JOURNAL, Run, open_run
+from evolve.run.folder import ABOUT, CONFIG, JOURNAL, RunFolder, open_run
 from evolve.run.program import constant_values
 from evolve.run.records import FoundBy, constant_records, record
 from evolve.run.trust import TRUST_FILE
@@ -56,7 +56,7 @@ def ship(path: Path) -> None:
     _pack(run, SEEDS / "champion")
 
 
-def _doc(run: Run, runs: int) -> str:
+def _doc(run: RunFolder, runs: int) -> str:
     return (
         f"Found by `evolve run --config seeds/champion/{CONFIG}`, fitted on {runs} serving runs.\n\n"
         + "\n".join(wrap(f"Chosen by the configuration's rule: {rule_text(run.config.score.rule)}.", 118))
@@ -66,7 +66,7 @@ def _doc(run: Run, runs: int) -> str:
     )
 
 
-def _pack(run: Run, folder: Path) -> None:
+def _pack(run: RunFolder, folder: Path) -> None:
     """Copy the run's files to `folder`, its journal compressed."""
     shutil.rmtree(folder, ignore_errors=True)  # nothing of another run may remain, such as its validation log
     folder.mkdir()

@@ -7,14 +7,14 @@ result, `agreement.py` compares it with the interpreter.
 from translate_go.agreement import compare, compare_deployments
 from translate_go.deployment import Deployment
 from translate_go.emit import emit, write
-from translate_go.naming import Name
+from translate_go.naming import BackendName
 from translate_go.target import TARGETS
 from translate_go.toolchain import benchmark, build_and_test, find_go
 
 __all__ = [
     "TARGETS",
+    "BackendName",
     "Deployment",
-    "Name",
     "benchmark",
     "build_and_test",
     "compare",

@@ -20,8 +20,8 @@ from translate_go.constructors import constructor, options_literal
 from translate_go.deployment import Deployment
 from translate_go.emit import emit
 from translate_go.generic.known import Host
-from translate_go.naming import DEFAULT, Name
-from translate_go.target import MODULE, TARGETS, Plan, Target, plan
+from translate_go.naming import DEFAULT, BackendName
+from translate_go.target import MODULE, TARGETS, EmitPlan, HostTarget, plan
 from translate_go.toolchain import LIMIT_S, go, write_module
 from translate_go.vectors import PROMPTS, Batch, batch_fields, batches, overhead_ticks, step_us
 
@@ -173,7 +173,7 @@ def compare_all(
 
 def compare_deployments(
     program: Program, deployments: Sequence[Deployment], n_random: int, seed: int, *, target: str = "blis-4",
-    name: Name = DEFAULT, host: Host | None = None,
+    name: BackendName = DEFAULT, host: Host | None = None,
 ) -> Agreement:  # fmt: skip
     """`compare` on all deployments of one emitted package, which divide the random batches among them.
 
@@ -196,7 +196,7 @@ def compare_deployments(
     return _together(agreements)
 
 
-def _backend(needs: Plan, package: str, facts: Mapping[str, float]) -> str:
+def _backend(needs: EmitPlan, package: str, facts: Mapping[str, float]) -> str:
     """The Go call of the factory in a package, with the settings of the engine among these facts."""
     options = f", {options_literal(needs, facts, package)}" if needs.options else ""
     factory = f"{package}.New{needs.name.exported}Backend"
@@ -224,8 +224,8 @@ class _CachedFields(dict[tuple[str, str], float]):
 
 
 def _ask_go(
-    packages: Mapping[str, Mapping[str, str]], models: Sequence[str], cases: list[Batch], target: Target,
-    name: Name = DEFAULT,
+    packages: Mapping[str, Mapping[str, str]], models: Sequence[str], cases: list[Batch], target: HostTarget,
+    name: BackendName = DEFAULT,
 ) -> list[tuple[int, ...]]:  # fmt: skip
     """For each model its times, then the bits of its step times; both for steps, then prompts, then overheads."""
     with TemporaryDirectory() as folder:
@@ -244,7 +244,7 @@ def _agreement(
     program: Program,
     facts: Mapping[str, float],
     fields: list[_CachedFields],
-    target: Target,
+    target: HostTarget,
     names: list[str],
     times: tuple[int, ...],
     bits: tuple[int, ...],
@@ -270,7 +270,7 @@ def _agreement(
     )
 
 
-def _names(cases: list[Batch], target: Target) -> list[str]:
+def _names(cases: list[Batch], target: HostTarget) -> list[str]:
     """Each compared time in words."""
     steps = [f"StepTime of (count, prompt, progress, new) {list(batch)}" for batch in cases]
     return [*steps, *(f"QueueingTime of {n} tokens" for n in PROMPTS), *(method for method, _ in target.overheads)]
@@ -283,7 +283,7 @@ def _bits(x: float) -> int:
 
 
 def _probe_files(
-    packages: Mapping[str, Mapping[str, str]], models: Iterable[str], target: Target, model: Name
+    packages: Mapping[str, Mapping[str, str]], models: Iterable[str], target: HostTarget, model: BackendName
 ) -> dict[str, str]:
     """The Go files: a folder for each package, with a method for the time before truncation, and the main program.
 

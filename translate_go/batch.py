@@ -9,9 +9,9 @@ from simulator.language.forest import Forest
 from simulator.language.ir import Field, Function, nodes, walk
 from simulator.language.opcodes import NO_FOREST, feature, formula
 from simulator.schema import CURVES, RAW, READABLE, SPECIAL, TREES
-from translate_go.goexpr import Atom, GoExpr
+from translate_go.goexpr import GoAtom, GoExpr
 from translate_go.lower import Lowering, rounded
-from translate_go.naming import Name
+from translate_go.naming import BackendName
 from translate_go.spelling import batch_name, columns, comment, curve_name
 from translate_go.trees import declare_trees
 
@@ -128,7 +128,7 @@ def _operands(name: str, forest: Forest | None) -> tuple[Field, ...]:
     return tuple(dict.fromkeys(n for n in walk(formula(name)) if isinstance(n, Field)))
 
 
-def sums_type(use: BatchUse, name: Name) -> list[str]:
+def sums_type(use: BatchUse, name: BackendName) -> list[str]:
     """The Go struct of the sums, in the backend `name`."""
     rows = [(total, "int64", f"// {_SUMS[total].meaning}") for total in use.sums]
     return [
@@ -142,7 +142,7 @@ def sums_type(use: BatchUse, name: Name) -> list[str]:
     ]
 
 
-def sum_function(use: BatchUse, name: Name, prompt: str) -> list[str]:
+def sum_function(use: BatchUse, name: BackendName, prompt: str) -> list[str]:
     """The Go function that sums over the batch in one pass, without requests that have no new tokens.
 
     `prompt` is the Go expression of a request's prompt length, an int64.
@@ -192,15 +192,15 @@ def declare(use: BatchUse, lowering: Lowering) -> None:
 def value_of(name: str, lowering: Lowering) -> GoExpr:
     """The Go expression of a batch field other than `trees`, from its operands."""
     if name == "kv_var":
-        return lowering.helper("variance", *map(Atom, _MOMENTS))
+        return lowering.helper("variance", *map(GoAtom, _MOMENTS))
     if name in RAW:
-        return Atom(f"float64(b.{batch_name(name)})")
+        return GoAtom(f"float64(b.{batch_name(name)})")
     if name in SPECIAL:
         helper, operands = _SPECIAL[name]
         return lowering.helper(helper, *map(lowering.field, operands))
     value = rounded(lowering.lower(formula(name)))
     curve = READABLE["b", name].curve
-    return lowering.helper("curveAt", Atom(f"d.{curve_name(curve)}"), value) if curve else value
+    return lowering.helper("curveAt", GoAtom(f"d.{curve_name(curve)}"), value) if curve else value
 
 
 def sum_update(name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from translate_go.deployment import Deployment
-from translate_go.target import Plan
+from translate_go.target import EmitPlan
 from translate_go.vectors import Batch, step_ticks
 
 MOST = 8  # deployments whose steps are compared: the first ones, and the first with experts
@@ -85,7 +85,7 @@ func Test<Name>MoE(t *testing.T) {
 _KINDS = ("prefill", "decode")
 
 
-def behaviour_tests(plan: Plan, recorded: Sequence[Deployment]) -> str:
+def behaviour_tests(plan: EmitPlan, recorded: Sequence[Deployment]) -> str:
     """The Go of these tests. `recorded` are the deployments in the order of the file's records."""
     chosen = _chosen(recorded)
     overheads = ", ".join(f"m.{method}()" for method, _ in plan.target.overheads)
@@ -108,7 +108,7 @@ def behaviour_tests(plan: Plan, recorded: Sequence[Deployment]) -> str:
     return plan.name.fill("".join(parts))
 
 
-def falling(plan: Plan, recorded: Sequence[Deployment]) -> tuple[str, ...]:
+def falling(plan: EmitPlan, recorded: Sequence[Deployment]) -> tuple[str, ...]:
     """A line for prefill and for decode tokens if a step gets shorter with more of them, with an example."""
     lines = []
     for what in _KINDS:
@@ -124,7 +124,7 @@ def _chosen(recorded: Sequence[Deployment]) -> list[int]:
     return sorted({*range(min(MOST, len(recorded))), *experts[:1]})
 
 
-def _falls(plan: Plan, deployments: Sequence[Deployment], what: str) -> str:
+def _falls(plan: EmitPlan, deployments: Sequence[Deployment], what: str) -> str:
     """The first step that is shorter than one with fewer tokens, in words; empty if there is none."""
     for deployment in deployments:
         steps = [(n, step_ticks(plan.program, batch, deployment.facts)) for n, batch in _ladder(what)]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from simulator.language.affine import Written
+from simulator.language.affine import WrittenTerm
 from simulator.language.guarded import div
 from simulator.language.infer import infer
 from simulator.language.ir import Const, Constant, Expr, Function, Local, Op, Program, walk
@@ -15,7 +15,7 @@ from simulator.language.measure import features
 from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, reachable
 from simulator.language.unparse import spell
 from translate_go.deployment import Deployment
-from translate_go.naming import DEFAULT, Name
+from translate_go.naming import DEFAULT, BackendName
 from translate_go.spelling import clean
 from translate_go.target import reads_kernels
 from translate_go.vectors import reference_step_us
@@ -69,7 +69,7 @@ class _Elsewhere(Exception):
     """The program has no coefficients; the message says why."""
 
 
-def defaults_yaml(program: Program, deployments: Sequence[Deployment], name: Name = DEFAULT) -> str:
+def defaults_yaml(program: Program, deployments: Sequence[Deployment], name: BackendName = DEFAULT) -> str:
     """The text of the file, with an entry for each deployment in which its facts are numbers.
 
     Without deployments it has one entry to fill in.
@@ -139,7 +139,7 @@ def coefficients(function: Function | None, facts: Mapping[str, float]) -> Coeff
     if function is None:
         return {}
     normal = Normal(values={("s", name): value for name, value in facts.items()})
-    root, written = normal.function(function), Written(normal)
+    root, written = normal.function(function), WrittenTerm(normal)
     constants = {c.name: c.value for c in function.constants}
     values: dict[Monomial, float] = {(): 0.0}
     for m, coefficient in root:

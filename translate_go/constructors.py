@@ -10,7 +10,7 @@ from translate_go.deployment import Deployment, by_name, checks_names, least
 from translate_go.literals import deployment_literal, deployment_variable
 from translate_go.spelling import clean, comment, curve_name, digits, fact, quoted
 from translate_go.table import name_check
-from translate_go.target import Plan
+from translate_go.target import EmitPlan
 
 _BY_NAME = """\
 // New<Name>For returns the model for a deployment of <stem>_deployments.go by its name, or by MODEL/GPU/tpN with any
@@ -60,13 +60,13 @@ _FACTORY_BY_NAME = (
 )
 
 
-def options_literal(plan: Plan, facts: Mapping[str, float], package: str = "") -> str:
+def options_literal(plan: EmitPlan, facts: Mapping[str, float], package: str = "") -> str:
     """The Go literal of the options with these settings of the engine, of the Go package if one is given."""
     values = ", ".join(f"{fact(name)}: {digits(facts[name])}" for name in plan.settings)
     return f"{_of(package)}{plan.name.exported}Options{{{values}}}"
 
 
-def constructors(plan: Plan, deployments: Sequence[Deployment]) -> list[list[str]]:
+def constructors(plan: EmitPlan, deployments: Sequence[Deployment]) -> list[list[str]]:
     """The constructor for any deployment, those of the named ones, and the factory if it is clear which to make."""
     name = plan.name
     parts = [_constructor(plan)]
@@ -89,13 +89,17 @@ def constructors(plan: Plan, deployments: Sequence[Deployment]) -> list[list[str
     return [*parts, _factory(plan, call, _FACTORY_CHECKED, "hw", _CHECK), name_check(plan, deployments[0])]
 
 
-def has_factory(plan: Plan, deployments: Sequence[Deployment]) -> bool:
+def has_factory(plan: EmitPlan, deployments: Sequence[Deployment]) -> bool:
     """Whether the files have a factory, because it is clear which model it makes."""
     return not plan.reads_deployment or bool(plan.host) or len(deployments) == 1 or by_name(deployments)
 
 
 def constructor(
-    plan: Plan, deployment: Deployment, deployments: Sequence[Deployment], options: str | None = None, package: str = ""
+    plan: EmitPlan,
+    deployment: Deployment,
+    deployments: Sequence[Deployment],
+    options: str | None = None,
+    package: str = "",
 ) -> str:
     """The Go call that makes the model of a named deployment, or returns an error.
 
@@ -117,17 +121,17 @@ def _of(package: str) -> str:
     return f"{package}." if package else ""
 
 
-def _parameter(plan: Plan, before: str = ", ") -> str:
+def _parameter(plan: EmitPlan, before: str = ", ") -> str:
     """The parameter of a constructor for the options, if it takes them."""
     return f"{before}options {plan.name.exported}Options" if plan.options else ""
 
 
-def _arguments(plan: Plan, first: str = "", options: str = "options") -> str:
+def _arguments(plan: EmitPlan, first: str = "", options: str = "options") -> str:
     """The arguments of a call of a constructor: the first, if any, and the options, if it takes them."""
     return ", ".join(argument for argument in (first, options * plan.options) if argument)
 
 
-def _baked(plan: Plan, deployment: Deployment) -> list[str]:
+def _baked(plan: EmitPlan, deployment: Deployment) -> list[str]:
     """The constructor of a named deployment."""
     new = f"New{plan.name.exported}"
     name = f"{new}For{deployment.go_name}"
@@ -141,7 +145,7 @@ def _baked(plan: Plan, deployment: Deployment) -> list[str]:
     return [*doc, f"func {name}({_parameter(plan, '')}) (*{plan.name.exported}, error) {{", *lines, "}"]
 
 
-def _for_host(plan: Plan) -> list[str]:
+def _for_host(plan: EmitPlan) -> list[str]:
     """The constructor for any deployment of the host."""
     name = plan.name
     return [
@@ -154,7 +158,7 @@ def _for_host(plan: Plan) -> list[str]:
     ]  # fmt: skip
 
 
-def _constructor(plan: Plan) -> list[str]:
+def _constructor(plan: EmitPlan) -> list[str]:
     """The constructor for any deployment, which checks facts, curves and settings."""
     name = plan.name.exported
     deployment = f"d {name}Deployment" if plan.reads_deployment else ""
@@ -185,7 +189,7 @@ def _constructor(plan: Plan) -> list[str]:
     ]
 
 
-def _setting_checks(plan: Plan) -> list[str]:
+def _setting_checks(plan: EmitPlan) -> list[str]:
     return [
         "\tfor _, setting := range []struct {",
         "\t\tname, field, flag string",
@@ -202,12 +206,12 @@ def _setting_checks(plan: Plan) -> list[str]:
     ]
 
 
-def _kind(plan: Plan) -> str:
+def _kind(plan: EmitPlan) -> str:
     """The beginning of an error about a deployment."""
     return f"{plan.name.registered}: {plan.name.exported}Deployment"
 
 
-def _fact_checks(plan: Plan) -> list[str]:
+def _fact_checks(plan: EmitPlan) -> list[str]:
     bound = {0.0: ">= 0", 1.0: ">= 1"}
     rows = [(fact(name), bound.get(least(name), "> 0")) for name in plan.facts]
     return [
@@ -225,7 +229,7 @@ def _fact_checks(plan: Plan) -> list[str]:
     ]
 
 
-def _curve_checks(plan: Plan) -> list[str]:
+def _curve_checks(plan: EmitPlan) -> list[str]:
     return [
         "\tfor _, curve := range []struct {",
         "\t\tname  string",
@@ -247,7 +251,7 @@ def _curve_checks(plan: Plan) -> list[str]:
     ]
 
 
-def _factory(plan: Plan, call: str, doc: str = _FACTORY_BAKED, hardware: str = "_", check: str = "") -> list[str]:
+def _factory(plan: EmitPlan, call: str, doc: str = _FACTORY_BAKED, hardware: str = "_", check: str = "") -> list[str]:
     """The factory that makes the model by `call`, after the `check`. `hardware` is the host's configuration, if either
     reads it."""
     head = "\n".join(comment(plan.name.fill(doc)))

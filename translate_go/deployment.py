@@ -16,7 +16,7 @@ from simulator.model.architecture import Architecture
 from simulator.schema import READABLE
 from simulator.serving.facts import Facts, curve_of
 from translate_go.generic.known import HostConfig, host_name
-from translate_go.naming import Name
+from translate_go.naming import BackendName
 from translate_go.spelling import words
 
 # facts that may be 0, because a model or an engine need not have that part
@@ -120,7 +120,7 @@ def checks_names(deployments: Sequence[Deployment]) -> bool:
 
 
 def check_deployments(
-    deployments: Sequence[Deployment], facts: Sequence[str], curves: Sequence[str], name: Name
+    deployments: Sequence[Deployment], facts: Sequence[str], curves: Sequence[str], name: BackendName
 ) -> None:
     """Raise InputError for a fact or curve that is missing or impossible, and for two deployments with one name."""
     named: dict[str, Deployment] = {}

@@ -20,11 +20,11 @@ from translate_go.generic.known import Host
 from translate_go.generic.tables import tables_file
 from translate_go.gotest import go_test
 from translate_go.guide.page import integration
-from translate_go.naming import DEFAULT, TEST, Name
+from translate_go.naming import DEFAULT, TEST, BackendName
 from translate_go.source import source
 from translate_go.spelling import MARK
 from translate_go.table import deployments_file
-from translate_go.target import TARGETS, Plan, plan
+from translate_go.target import TARGETS, EmitPlan, plan
 from translate_go.trees import trees_file
 
 _DIGEST = "Digest of what follows: "  # in the second line of a written file, so that a change by hand is noticed
@@ -32,7 +32,7 @@ _HEAD = 200  # bytes at the start of a file in which the mark is looked for
 
 
 def emit(
-    program: Program, *, target: str, deployments: Sequence[Deployment] = (), name: Name = DEFAULT,
+    program: Program, *, target: str, deployments: Sequence[Deployment] = (), name: BackendName = DEFAULT,
     provenance: tuple[str, ...] = (), accuracy: tuple[str, ...] = (), cautions: tuple[str, ...] = (),
     host: Host | None = None, again: str = "evolve emit PROGRAM",
 ) -> dict[str, str]:  # fmt: skip
@@ -77,7 +77,7 @@ def emit(
     return {file: visible(text, keep="\n\t") for file, text in files.items()}
 
 
-def _host_files(needs: Plan, host: Host) -> dict[str, str]:
+def _host_files(needs: EmitPlan, host: Host) -> dict[str, str]:
     """The files that compute facts and curves from the host's configuration."""
     name = needs.name
     files = {name.facts_file: facts_file(name, needs.facts, host_use(needs.facts, needs.curves), host)}
@@ -88,7 +88,7 @@ def _host_files(needs: Plan, host: Host) -> dict[str, str]:
     return files
 
 
-def write(files: Mapping[str, str], out: Path, name: Name = DEFAULT) -> None:
+def write(files: Mapping[str, str], out: Path, name: BackendName = DEFAULT) -> None:
     """Write the files, name -> text, into the folder `out`, which is created if necessary.
 
     On a full disk none is replaced. Any other emitted file of this backend is removed. Raises InputError, before
@@ -142,7 +142,7 @@ def _edited(path: Path) -> bool:
     return _DIGEST in text  # the line has moved
 
 
-def _other_backend(out: Path, name: Name) -> str:
+def _other_backend(out: Path, name: BackendName) -> str:
     """The Go file of a backend of another name that was emitted there, "" if there is none."""
     for test in sorted(out.glob(f"*{TEST}")):
         source = test.name.removesuffix(TEST) + ".go"

@@ -8,10 +8,10 @@ from simulator.language.ir import Field
 from simulator.schema import RAW, READABLE, TREES
 from translate_go.batch import sum_update, value_of, variable
 from translate_go.deployment import SETTINGS
-from translate_go.goexpr import Atom, GoExpr, show
+from translate_go.goexpr import GoAtom, GoExpr, show
 from translate_go.lower import Lowering
 from translate_go.naming import DEFAULT
-from translate_go.spelling import Names, batch_name, fact
+from translate_go.spelling import GoNames, batch_name, fact
 from translate_go.target import TARGETS
 from translate_go.trees import call_of_trees
 
@@ -30,12 +30,12 @@ class GoField:
 def read_as(field: Field) -> GoExpr:
     """The Go expression by which formulas read a field. Raises KeyError for a field that does not exist."""
     if field.scope == "b":
-        return Atom(batch_name(variable(field.name)))
+        return GoAtom(batch_name(variable(field.name)))
     if field.scope == "r":
-        return Atom(READABLE["r", field.name].go)
+        return GoAtom(READABLE["r", field.name].go)
     if field.name == "reference_step_us":
-        return Atom("m.referenceStepUs")
-    return Atom(f"{'o' if field.name in SETTINGS else 'd'}.{fact(field.name)}")
+        return GoAtom("m.referenceStepUs")
+    return GoAtom(f"{'o' if field.name in SETTINGS else 'd'}.{fact(field.name)}")
 
 
 def go_field(scope: str, name: str) -> GoField:
@@ -53,4 +53,4 @@ def go_field(scope: str, name: str) -> GoField:
     update = sum_update(real) if real in RAW else ""
     if real == TREES.name:
         return GoField(read, show(call_of_trees(DEFAULT)), "")
-    return GoField(read, show(value_of(real, Lowering(Names(DEFAULT), read_as, set()))), update)
+    return GoField(read, show(value_of(real, Lowering(GoNames(DEFAULT), read_as, set()))), update)

@@ -14,7 +14,7 @@ _WIDTH = 100  # columns, with tabs as four; longer sums and calls are broken
 
 
 @dataclass(frozen=True, slots=True)
-class Atom:
+class GoAtom:
     """A name, a selector or a literal, as text."""
 
     text: str
@@ -42,13 +42,13 @@ class CallOf:
     args: tuple[GoExpr, ...]
 
 
-GoExpr = Atom | Minus | Binary | CallOf
+GoExpr = GoAtom | Minus | Binary | CallOf
 
 
 def show(expr: GoExpr, outer: int = LOWEST, depth: int = 1, newline: str = "") -> str:
     """The expression as gofmt prints it. With a `newline`, the outermost sum or call is broken by it."""
     match expr:
-        case Atom(text):
+        case GoAtom(text):
             return text
         case Minus(Minus() as value):
             return f"-({show(value, LOWEST, _less(depth))})"

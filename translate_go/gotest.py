@@ -8,10 +8,10 @@ from translate_go.behaviour import behaviour_tests
 from translate_go.constructors import constructor, options_literal
 from translate_go.deployment import EXAMPLE, Deployment, by_name
 from translate_go.literals import curve_notice, deployment_literal
-from translate_go.naming import Name
+from translate_go.naming import BackendName
 from translate_go.refusals import refusal_tests
 from translate_go.spelling import MARK, quoted
-from translate_go.target import Plan
+from translate_go.target import EmitPlan
 from translate_go.vectors import EDGES, LIBRARY, PROMPTS, Batch, batches, overhead_ticks, step_ticks, tolerance
 
 RECORDED = 20  # random batches in addition to the edge cases
@@ -166,17 +166,17 @@ func Test<Name>AppliesTheCostOfAdapters(t *testing.T) {
 """
 
 
-def benchmark_name(name: Name) -> str:
+def benchmark_name(name: BackendName) -> str:
     """The Go function that times a step."""
     return f"Benchmark{name.exported}StepTime128"
 
 
-def recorded_deployments(plan: Plan, deployments: Sequence[Deployment]) -> Sequence[Deployment]:
+def recorded_deployments(plan: EmitPlan, deployments: Sequence[Deployment]) -> Sequence[Deployment]:
     """The deployments whose times are recorded: an example if there are none, or if the program reads none."""
     return deployments if plan.differs and deployments else [Deployment("example", EXAMPLE)]
 
 
-def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
+def go_test(plan: EmitPlan, deployments: Sequence[Deployment]) -> str:
     """The text of the test file. Without deployments, the times are those of an example."""
     many = plan.reads_deployment and by_name(deployments)
     cases: Sequence[Batch] = OF_MANY if many else batches(RECORDED, SEED)
@@ -205,7 +205,7 @@ def go_test(plan: Plan, deployments: Sequence[Deployment]) -> str:
     }
 
 
-def _model(plan: Plan, deployment: Deployment, deployments: Sequence[Deployment]) -> str:
+def _model(plan: EmitPlan, deployment: Deployment, deployments: Sequence[Deployment]) -> str:
     """The Go expression for the model of a deployment, or of the example if there are none."""
     if plan.reads_deployment and not deployments:
         options = f", {options_literal(plan, EXAMPLE)}" if plan.options else ""
@@ -216,7 +216,7 @@ def _model(plan: Plan, deployment: Deployment, deployments: Sequence[Deployment]
 
 
 def _record(
-    plan: Plan, deployment: Deployment, model: str, cases: Sequence[Batch], prompts: Sequence[int]
+    plan: EmitPlan, deployment: Deployment, model: str, cases: Sequence[Batch], prompts: Sequence[int]
 ) -> list[str]:
     """The recorded times of a model."""
     program, facts = plan.program, deployment.facts
@@ -236,7 +236,7 @@ def _record(
     return [*lines, "\t},"]
 
 
-def _example(plan: Plan) -> list[str]:
+def _example(plan: EmitPlan) -> list[str]:
     """The Go variable of the example deployment."""
     opening, *rest = deployment_literal(plan, EXAMPLE)
     notice = [*curve_notice([EXAMPLE]), "//"] if plan.curves else []

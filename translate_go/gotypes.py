@@ -9,7 +9,7 @@ from simulator.clock.bind import REFERENCE_DECODES
 from simulator.schema import CURVES, READABLE
 from translate_go.generic.facts import host_options, host_use
 from translate_go.spelling import columns, comment, curve_name, fact
-from translate_go.target import Plan
+from translate_go.target import EmitPlan
 
 _AT = {
     "b.graph_tokens": "padded tokens",
@@ -20,7 +20,7 @@ _AT = {
 _FAR = re.compile("; .*|, padded tokens|, at the prompts' mean length")  # left out of comments in Go
 
 
-def deployment_type(plan: Plan) -> list[str]:
+def deployment_type(plan: EmitPlan) -> list[str]:
     """The struct of the facts and curves that are read, each with meaning and unit."""
     rows = [(fact(name), "float64", f"// {_meaning(name)}") for name in plan.facts] + curve_fields(plan.curves)
     kind = f"{plan.name.exported}Deployment"
@@ -42,7 +42,7 @@ def _meaning(name: str) -> str:
     return f"{spec.meaning.split(': ')[0]}{unit}"
 
 
-def options_type(plan: Plan) -> list[str]:
+def options_type(plan: EmitPlan) -> list[str]:
     """The struct of what neither the program nor the host's configuration of the model holds."""
     rows = [("AdapterCost", "sim.AdapterCost", "// factor of a step's time for its adapters (LoRA); nil for none")]
     rows = rows if plan.target.adapter_cost else []
@@ -55,7 +55,7 @@ def options_type(plan: Plan) -> list[str]:
     return [*comment(doc), f"type {plan.name.exported}Options struct {{", *columns(rows, "\t"), "}"]
 
 
-def host_option(plan: Plan) -> list[str]:
+def host_option(plan: EmitPlan) -> list[str]:
     """The host's Option by which the options get from its flags to the factory.
 
     It needs the field `NAME NAMEOptions` in the host's latencyOptions, so it is no part of the emitted files, which
@@ -71,7 +71,7 @@ def host_option(plan: Plan) -> list[str]:
     ]
 
 
-def model_type(plan: Plan) -> list[str]:
+def model_type(plan: EmitPlan) -> list[str]:
     """The model, and the assertion that it has the methods of the host's interface."""
     name = plan.name.exported
     rows = [("d", f"{name}Deployment")] if plan.reads_deployment else []

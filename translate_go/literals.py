@@ -11,7 +11,7 @@ from simulator.kernels.tables import tables
 from simulator.serving.facts import Facts, curve_of
 from translate_go.deployment import Deployment
 from translate_go.spelling import columns, comment, curve_name, digits, fact
-from translate_go.target import Plan
+from translate_go.target import EmitPlan
 
 _LAYOUT = (
     "Each row of a curve is an octave of eight knots: 1, 1.125, ... 1.875, then 2, 2.25, ... 3.75, and so on; the last "
@@ -24,7 +24,9 @@ _ORIGIN = (
 )
 
 
-def deployment_literal(plan: Plan, facts: Mapping[str, float], indent: str = "", kind: str | None = None) -> list[str]:
+def deployment_literal(
+    plan: EmitPlan, facts: Mapping[str, float], indent: str = "", kind: str | None = None
+) -> list[str]:
     """The lines of the deployment's literal, with the facts and curves that are read.
 
     `indent` is that of the last line; `kind` is the type in front, by default the deployment's.
@@ -44,7 +46,7 @@ def deployment_literal(plan: Plan, facts: Mapping[str, float], indent: str = "",
     return [f"{kind}{{", *lines, *columns(rows, inner), f"{indent}}}"]
 
 
-def deployment_variable(plan: Plan, deployment: Deployment) -> str:
+def deployment_variable(plan: EmitPlan, deployment: Deployment) -> str:
     """The Go variable that holds a deployment with curves."""
     return plan.name.of(f"deployment{deployment.go_name}")
 

@@ -30,9 +30,9 @@ from simulator.language.ir import (
     walk,
 )
 from translate_go.deployment import least
-from translate_go.goexpr import Atom, Binary, CallOf, GoExpr, Minus, show, statement
+from translate_go.goexpr import Binary, CallOf, GoAtom, GoExpr, Minus, show, statement
 from translate_go.helpers import HELPERS
-from translate_go.spelling import Names, literal
+from translate_go.spelling import GoNames, literal
 
 
 def rounded(expr: GoExpr) -> GoExpr:
@@ -45,7 +45,7 @@ def rounded(expr: GoExpr) -> GoExpr:
 class Lowering:
     """A Go function under construction: its identifiers, its lines, and the helpers that it calls."""
 
-    def __init__(self, names: Names, field: Callable[[Field], GoExpr], helpers: set[str]) -> None:
+    def __init__(self, names: GoNames, field: Callable[[Field], GoExpr], helpers: set[str]) -> None:
         self.names = names
         self.field = field  # the Go expression of a field
         self.helpers = helpers
@@ -83,7 +83,7 @@ class Lowering:
         """Add a new variable, called `wish` if that is free. Returns it."""
         variable = self.names.fresh(wish)
         self.add(f"{variable} := ", expr)
-        return Atom(variable)
+        return GoAtom(variable)
 
     def guard(self, condition: Compare, node: Expr) -> None:
         """Add an early return."""

@@ -28,7 +28,7 @@ _SHAPE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class BackendName:
     """The name under which the host registers a backend. Raises InputError for a name that cannot be one.
 
     >>> name = Name("my-fit")
@@ -120,4 +120,4 @@ class Name:
         return template
 
 
-DEFAULT = Name("fitted")
+DEFAULT = BackendName("fitted")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from translate_go.deployment import Deployment, by_name, least
 from translate_go.spelling import columns, curve_name, fact
-from translate_go.target import Plan
+from translate_go.target import EmitPlan
 
 _FACTS_NEEDED = """
 func Test<Name>NeedsItsFacts(t *testing.T) {
@@ -90,7 +90,7 @@ func Test<Name>NeedsTheSettingsOfTheEngine(t *testing.T) {
 """
 
 
-def refusal_tests(plan: Plan, deployments: Sequence[Deployment]) -> str:
+def refusal_tests(plan: EmitPlan, deployments: Sequence[Deployment]) -> str:
     """The Go of those tests that concern this program."""
     wanted = {
         _FACTS_NEEDED: any(least(name) > 0.0 for name in plan.facts),
@@ -110,7 +110,7 @@ def refusal_tests(plan: Plan, deployments: Sequence[Deployment]) -> str:
     return "".join(plan.name.fill(template) % words for template, concerns in wanted.items() if concerns)
 
 
-def _forgetting(plan: Plan) -> list[str]:
+def _forgetting(plan: EmitPlan) -> list[str]:
     """For each setting of the engine its flag, and a function that takes it out of the options."""
     options = f"{plan.name.exported}Options"
     rows = [(f'"{plan.target.flags[n]}":', f"func(o *{options}) {{ o.{fact(n)} = 0 }},") for n in plan.settings]

@@ -11,12 +11,12 @@ from translate_go.batch import BatchUse, declare, sum_function, sums_type
 from translate_go.constructors import constructors
 from translate_go.deployment import SETTINGS, Deployment, by_name
 from translate_go.fields import read_as
-from translate_go.goexpr import Atom, GoExpr
+from translate_go.goexpr import GoAtom, GoExpr
 from translate_go.gotypes import deployment_type, model_type, options_type
 from translate_go.helpers import HELPERS, HOST_TICKS, MAX_TICKS, OWN_TICKS
 from translate_go.lower import Lowering
-from translate_go.spelling import MARK, Names, batch_name, clean, columns, comment, digits
-from translate_go.target import MODULE, Plan
+from translate_go.spelling import MARK, GoNames, batch_name, clean, columns, comment, digits
+from translate_go.target import MODULE, EmitPlan
 
 # function of the language -> (Go function, what it computes)
 _FORMULAS = {
@@ -29,7 +29,7 @@ _FORMULAS = {
 }
 
 
-def source(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str, ...]) -> str:
+def source(plan: EmitPlan, deployments: Sequence[Deployment], provenance: tuple[str, ...]) -> str:
     """The text of the file."""
     helpers: set[str] = set()
     formulas = [_formula(f, plan, helpers) for f in plan.functions.values()]
@@ -56,7 +56,7 @@ def source(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str,
     return "\n".join([*_header(plan, deployments, provenance), "", "package latency", "", *imports, "", body])
 
 
-def _header(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str, ...]) -> list[str]:
+def _header(plan: EmitPlan, deployments: Sequence[Deployment], provenance: tuple[str, ...]) -> list[str]:
     """The comment at the top, with the program's text."""
     notes = [clean(line) for text in provenance for line in text.splitlines()]
     if plan.host:
@@ -79,7 +79,7 @@ def _header(plan: Plan, deployments: Sequence[Deployment], provenance: tuple[str
     return [*lines, *(f"//\t{clean(line)}".rstrip() for line in text)]
 
 
-def _methods(plan: Plan) -> list[list[str]]:
+def _methods(plan: EmitPlan) -> list[list[str]]:
     """The methods of the host's interface."""
     model, ticks = plan.name.exported, plan.name.of("ticks")
     sums = f"{plan.name.of('sumBatch')}(batch)" if plan.batch.sums else ""
@@ -108,12 +108,12 @@ def _methods(plan: Plan) -> list[list[str]]:
     return parts
 
 
-def _formula(function: Function, plan: Plan, helpers: set[str]) -> list[str]:
+def _formula(function: Function, plan: EmitPlan, helpers: set[str]) -> list[str]:
     """The float64 formula of a method, with its constants in a block at the top."""
     name, meaning = _FORMULAS[function.name]
     use = plan.batch if function.name == "step_time" else BatchUse()
     reserved = ["d"] * plan.reads_deployment + ["o"] * bool(plan.settings)
-    names = Names(plan.name, {*map(batch_name, use.fields), "inputLen", *reserved})
+    names = GoNames(plan.name, {*map(batch_name, use.fields), "inputLen", *reserved})
     seen: set[str] = {"deployment"} if use.curves else set()
 
     def field(node: Field) -> GoExpr:
@@ -127,7 +127,7 @@ def _formula(function: Function, plan: Plan, helpers: set[str]) -> list[str]:
     rows, measured = [], infer(function).units
     for c in function.constants:
         spelled = names.fresh(c.name)
-        lowering.spelled[c.name] = Atom(spelled)
+        lowering.spelled[c.name] = GoAtom(spelled)
         unit = (measured[c.name] or "unit left open").replace("**", "^")
         rows.append((spelled, "float64", f"= {digits(c.value)}", f"// {'dimensionless' if unit == 'one' else unit}"))
     declare(use, lowering)

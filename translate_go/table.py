@@ -8,7 +8,7 @@ from simulator.serving.facts import curve_of
 from translate_go.deployment import Deployment, by_name
 from translate_go.literals import curve_notice, deployment_literal, deployment_variable
 from translate_go.spelling import MARK, clean, comment, quoted
-from translate_go.target import Plan
+from translate_go.target import EmitPlan
 
 MOST_LISTED = 16  # names that an error lists
 
@@ -146,7 +146,7 @@ func <name>List(names map[string]bool) string {
 """.replace("<most>", str(MOST_LISTED))
 
 
-def deployments_file(plan: Plan, deployments: Sequence[Deployment]) -> str:
+def deployments_file(plan: EmitPlan, deployments: Sequence[Deployment]) -> str:
     """The text of the file of deployments with curves, or of more than get a constructor each."""
     lines = [f"// {MARK}", "", "package latency"]
     if by_name(deployments):
@@ -162,7 +162,7 @@ def deployments_file(plan: Plan, deployments: Sequence[Deployment]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _table(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
+def _table(plan: EmitPlan, deployments: Sequence[Deployment]) -> list[str]:
     """The Go lines of the deployments by name, their other names, and the functions that look one up."""
     variable = plan.name.of("deployments")
     lines = [f"// {variable} are by name, in lower case.",
@@ -174,7 +174,7 @@ def _table(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
     return [*lines, "}", "", *_known(plan, deployments), "", *look_up]
 
 
-def name_check(plan: Plan, deployment: Deployment) -> list[str]:
+def name_check(plan: EmitPlan, deployment: Deployment) -> list[str]:
     """The Go lines of the function that refuses the host's names of any other deployment, and of what it needs."""
     model, gpu = deployment.model.lower(), deployment.hardware.lower()
     check = plan.name.fill(_CHECK).format(
@@ -185,7 +185,7 @@ def name_check(plan: Plan, deployment: Deployment) -> list[str]:
     return [*_known(plan, [deployment]), "", *check.rstrip().split("\n")]
 
 
-def _known(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
+def _known(plan: EmitPlan, deployments: Sequence[Deployment]) -> list[str]:
     """The Go lines of other names of the deployments, and of the function that replaces them."""
     others = sorted(_other_names(plan, deployments).items())
     return [
@@ -199,7 +199,7 @@ def _known(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
     ]  # fmt: skip
 
 
-def alike(plan: Plan, deployments: Sequence[Deployment]) -> tuple[Deployment, Deployment] | None:
+def alike(plan: EmitPlan, deployments: Sequence[Deployment]) -> tuple[Deployment, Deployment] | None:
     """Two deployments that differ in what the program reads, but are the same model on the same GPUs for the host."""
     firsts: dict[str, Deployment] = {}
     for deployment in deployments:
@@ -209,12 +209,12 @@ def alike(plan: Plan, deployments: Sequence[Deployment]) -> tuple[Deployment, De
     return None
 
 
-def _read(plan: Plan, facts: Mapping[str, float]) -> tuple[list[float], list[list[float]]]:
+def _read(plan: EmitPlan, facts: Mapping[str, float]) -> tuple[list[float], list[list[float]]]:
     """What the program reads of a deployment: facts, and curves."""
     return [facts[name] for name in plan.facts], [curve_of(facts, name).tolist() for name in plan.curves]
 
 
-def _other_names(plan: Plan, deployments: Sequence[Deployment]) -> dict[str, str]:
+def _other_names(plan: EmitPlan, deployments: Sequence[Deployment]) -> dict[str, str]:
     """Other name -> name in the table, in lower case, of models, GPUs and MODEL/GPU/tpN, if that is not ambiguous."""
     names: dict[str, str] = {}
     places: dict[str, list[Deployment]] = {}

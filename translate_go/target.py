@@ -12,11 +12,11 @@ from simulator.schema import KERNELS
 from translate_go.batch import BatchUse, batch_use
 from translate_go.deployment import FACTS, SETTINGS
 from translate_go.generic.known import Host
-from translate_go.naming import DEFAULT, Name
+from translate_go.naming import DEFAULT, BackendName
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class HostTarget:
     """A branch of the host, and the interface of its latency model."""
 
     name: str
@@ -75,7 +75,7 @@ _FLAGS = {
     "max_model_len": "--max-model-len",
 }
 
-_BLIS_4 = Target(
+_BLIS_4 = HostTarget(
     "blis-4",
     "main",
     (("OutputTokenProcessingTime", "output_token_time"), ("PostDecodeFixedOverhead", "completion_time")),
@@ -88,7 +88,7 @@ _BLIS_4 = Target(
     adapter_cost=True, host_clamp=True, reads_coefficients=False,
 )  # fmt: skip
 
-_BLIS_5 = Target(
+_BLIS_5 = HostTarget(
     "blis-5",
     "stepml-experiments",
     (
@@ -112,12 +112,12 @@ TARGETS = {t.name: t for t in (_BLIS_4, _BLIS_5)}
 
 
 @dataclass(frozen=True)
-class Plan:
+class EmitPlan:
     """The parts of a program that a target needs."""
 
     program: Program
-    target: Target
-    name: Name
+    target: HostTarget
+    name: BackendName
     functions: dict[str, Function]
     batch: BatchUse
     facts: tuple[str, ...]  # the deployment facts that are read, without the engine's settings, in schema order
@@ -154,7 +154,7 @@ def reads_kernels(program: Program) -> bool:
     return any(isinstance(n, Field) and n.scope == "b" and n.name in KERNELS for n in read)
 
 
-def plan(program: Program, target: Target, name: Name = DEFAULT, host: Host | None = None) -> Plan:
+def plan(program: Program, target: HostTarget, name: BackendName = DEFAULT, host: Host | None = None) -> EmitPlan:
     """The parts of the program that the target needs, without dead lets.
 
     With a `host`, the Go computes the facts and curves that are read from the host's configuration of any model.
@@ -167,4 +167,4 @@ def plan(program: Program, target: Target, name: Name = DEFAULT, host: Host | No
     facts = tuple(fact for fact in known if fact not in SETTINGS)
     settings = tuple(fact for fact in known if fact in SETTINGS)
     by_host = host if facts or use.curves else None
-    return Plan(program, target, name, functions, use, facts, settings, "reference_step_us" in read, by_host)
+    return EmitPlan(program, target, name, functions, use, facts, settings, "reference_step_us" in read, by_host)

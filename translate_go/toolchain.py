@@ -13,8 +13,8 @@ from pathlib import Path
 
 from simulator.common.errors import InputError
 from translate_go.gotest import benchmark_name
-from translate_go.naming import DEFAULT, Name
-from translate_go.target import MODULE, TARGETS, Target
+from translate_go.naming import DEFAULT, BackendName
+from translate_go.target import MODULE, TARGETS, HostTarget
 
 LIMIT_S = 600  # seconds for one call
 TIMED = ("-benchtime=100ms", "-count=5")  # short runs, so that at least one of them has the processor to itself
@@ -174,7 +174,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Timing:
+class GoTiming:
     """One call of StepTime for the batch of the emitted benchmark."""
 
     ns: float  # in the fastest of a few runs
@@ -197,7 +197,7 @@ def build_and_test(files: Mapping[str, str], workdir: Path, *, target: str, toke
     return Checked(not failed, log)
 
 
-def benchmark(workdir: Path, name: Name = DEFAULT) -> Timing:
+def benchmark(workdir: Path, name: BackendName = DEFAULT) -> GoTiming:
     """Run the benchmark of the program, emitted under `name`, that `build_and_test` wrote into `workdir`.
 
     Raises InputError without a toolchain, RuntimeError if the benchmark fails.
@@ -207,10 +207,10 @@ def benchmark(workdir: Path, name: Name = DEFAULT) -> Timing:
     runs = re.findall(rf"^{function}\S*\s+\d+\s+(\S+) ns/op\s+\d+ B/op\s+(\d+) allocs/op", ran.stdout, re.MULTILINE)
     if ran.returncode or not runs:
         raise RuntimeError(f"the benchmark of the emitted Go fails:\n{ran.stdout}{ran.stderr}")
-    return Timing(min(float(ns) for ns, _ in runs), max(int(allocs) for _, allocs in runs))
+    return GoTiming(min(float(ns) for ns, _ in runs), max(int(allocs) for _, allocs in runs))
 
 
-def stub(target: Target, token_type: str | None = None) -> dict[str, str]:
+def stub(target: HostTarget, token_type: str | None = None) -> dict[str, str]:
     """The files of a module with package sim for the target. `token_type` overrides the type of a prompt's tokens."""
     kind = token_type or target.token_type
     token = "" if kind == "int" else f"// {kind} is a token of a prompt.\ntype {kind} int32\n\n"

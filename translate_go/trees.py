@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from simulator.language.forest import LEAF, Forest, Tree
 from simulator.schema import TREES
-from translate_go.goexpr import Atom, CallOf, GoExpr, show, statement
-from translate_go.naming import Name
+from translate_go.goexpr import CallOf, GoAtom, GoExpr, show, statement
+from translate_go.naming import BackendName
 from translate_go.spelling import MARK, batch_name, clean, digits
 
 WIDTH = 16  # roots in a line
@@ -66,7 +66,7 @@ var <name>Nodes = [...]<name>Node{{
 """
 
 
-def trees_file(forest: Forest, name: Name) -> str:
+def trees_file(forest: Forest, name: BackendName) -> str:
     """The text of the file."""
     place, roots, nodes = 0, list[str](), list[str]()
     for tree in forest.trees:
@@ -103,7 +103,7 @@ def _number(value: float) -> str:
     return text if "." in text or "e" in text else f"{text}.0"
 
 
-def declare_trees(values: Sequence[GoExpr], indent: str, name: Name) -> list[str]:
+def declare_trees(values: Sequence[GoExpr], indent: str, name: BackendName) -> list[str]:
     """The statements of the step function for the array of these features, and for what the ensemble makes of it."""
     lines = [f"{indent}features := [...]float64{{"]
     for value in values:
@@ -112,7 +112,7 @@ def declare_trees(values: Sequence[GoExpr], indent: str, name: Name) -> list[str
     return [*lines, f"{indent}}}", f"{indent}{batch_name(TREES.name)} := {show(call_of_trees(name))}"]
 
 
-def call_of_trees(name: Name) -> GoExpr:
+def call_of_trees(name: BackendName) -> GoExpr:
     """The call that gives the value of the ensemble, once its features are declared."""
-    phase = (Atom(batch_name("prefill_reqs")), Atom(batch_name("decode_reqs")))
-    return CallOf(name.of("trees"), (Atom("&features"), *phase))
+    phase = (GoAtom(batch_name("prefill_reqs")), GoAtom(batch_name("decode_reqs")))
+    return CallOf(name.of("trees"), (GoAtom("&features"), *phase))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from evaluator.assess import Data
+from evaluator.assess import AssessData
 from evaluator.diagnose.stage_steps import StageSteps, stage_steps
 from evaluator.fit.meanfield import INPUT, OUTPUT
 from evaluator.metrics import error_pct
@@ -170,7 +170,7 @@ class _Point:
         return self.facts[name]
 
 
-def diagnose(program: Program, data: Data) -> Diagnosis:
+def diagnose(program: Program, data: AssessData) -> Diagnosis:
     """The errors of `program` at its constants. Deterministic; replays clamp step times that are out of range."""
     code, runs, ttft, points = assemble(program), [], [], list[_Point]()
     for e, prediction in zip(data.score.experiments, predictions(program, data.score), strict=True):

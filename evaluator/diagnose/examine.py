@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.assess import Data, contradictions
+from evaluator.assess import AssessData, contradictions
 from evaluator.diagnose.explain import costs
 from evaluator.fit.corrections import ratio_of
 from evaluator.fit.loss import FitSet
@@ -44,7 +44,7 @@ class Examination:
     contradictions: tuple[str, ...]
 
 
-def examine(program: Program, data: Data) -> Examination:
+def examine(program: Program, data: AssessData) -> Examination:
     """The examination of a fitted program. Deterministic; replays clamp step times that are out of range."""
     program = complete(program)
     kind = next(iter(groups(data.fit.experiments, KINDS)), EVERY)

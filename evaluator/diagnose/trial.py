@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from archive.proposal import Rejected
-from evaluator.assess import Data, Scored, assess
+from evaluator.assess import AssessData, Scored, assess
 from evaluator.diagnose.describe import doubts, left_out_table, named_left_out
 from evaluator.diagnose.examine import examine
 from evaluator.score import Errors
@@ -24,7 +24,7 @@ class Trial:
     doubts: str = ""
 
 
-def trial(text: str, data: Data) -> Trial:
+def trial(text: str, data: AssessData) -> Trial:
     """The trial of a program's text. Deterministic: depends only on the arguments."""
     verdict = assess(complete(parse(text)), data)  # as a search assesses it
     if isinstance(verdict, Rejected):
@@ -36,6 +36,6 @@ def trial(text: str, data: Data) -> Trial:
     return Trial(verdict, known, named_left_out(examination, experiments), doubted)
 
 
-def left_out(text: str, data: Data) -> tuple[Errors, ...]:
+def left_out(text: str, data: AssessData) -> tuple[Errors, ...]:
     """The errors of a fitted program on runs left out of the fit, as a trial has them."""
     return named_left_out(examine(complete(parse(text)), data), data.score.experiments)

@@ -50,7 +50,7 @@ Scales = tuple[np.ndarray, np.ndarray]  # (size, effect) of every entry of phi: 
 
 
 @dataclass(frozen=True)
-class Group:
+class ConstantGroup:
     """Experiments that share their constants, and the position in phi of every constant (index: int[theta])."""
 
     experiments: tuple[int, ...]
@@ -70,7 +70,7 @@ class Problem:
     program: Program
     code: Code
     data: FitSet
-    groups: tuple[Group, ...]
+    groups: tuple[ConstantGroup, ...]
     start: np.ndarray
     low: np.ndarray
     high: np.ndarray
@@ -266,7 +266,7 @@ def grouped_problem(
     position = np.zeros(int(index.max()) + 1 if index.size else 0, dtype=int)
     for row in index:
         position[row] = np.arange(theta.size)
-    groups = tuple(Group(tuple(experiments), row) for experiments, row in zip(members, index, strict=True))
+    groups = tuple(ConstantGroup(tuple(experiments), row) for experiments, row in zip(members, index, strict=True))
     return Problem(
         program, code, data, groups,
         start=value[position], low=low[position], high=high[position], origin=origin[position], pull=pull[position],

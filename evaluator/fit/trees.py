@@ -53,7 +53,7 @@ class SplitRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TreeSettings:
     """What optuna chose. trees: how many of at most MOST_TREES the validation rows keep."""
 
     learning_rate: float
@@ -82,7 +82,7 @@ class Trained:
 
     program: Program
     forest: Forest
-    settings: Settings
+    settings: TreeSettings
     rows: Mapping[str, int]
     error_pct: Mapping[str, float | None]
     importances: tuple[Importance, ...]
@@ -196,15 +196,15 @@ def _splits(
     return {name: _Split(x[named == name], y[named == name], phase[named == name]) for name in SPLITS}
 
 
-def _tuned(train: _Split, valid: _Split, features: Sequence[TreeFeature], trials: int, seed: int) -> Settings:
+def _tuned(train: _Split, valid: _Split, features: Sequence[TreeFeature], trials: int, seed: int) -> TreeSettings:
     """The settings with the smallest error on the validation rows, of so many trials."""
     import optuna
 
-    best: list[tuple[float, Settings]] = []
+    best: list[tuple[float, TreeSettings]] = []
     most_rows = max(2, min(100, len(train.y) // 4))
 
     def objective(trial: Any) -> float:
-        settings = Settings(
+        settings = TreeSettings(
             learning_rate=trial.suggest_float("learning_rate", 0.02, 0.3, log=True),
             leaves=trial.suggest_int("leaves", 4, MOST_LEAVES),
             depth=trial.suggest_int("depth", 2, 10),
@@ -229,7 +229,7 @@ def _staged_pct(model: Any, train: _Split, valid: _Split) -> Iterator[float]:
         yield _error_pct(theirs, valid, _smearing(own, train))
 
 
-def _model(settings: Settings, features: Sequence[TreeFeature], seed: int) -> Any:
+def _model(settings: TreeSettings, features: Sequence[TreeFeature], seed: int) -> Any:
     """scikit-learn's model with these settings, not yet fitted."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 

@@ -52,7 +52,7 @@ def table_of(batches: Iterable[Batch]) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class BatchSweep:
     """Random batches, the same batches doubled, and batches with more work.
 
     raw: float64[rows, len(RAW)], first the random batches; names: a description of each row; twice: the row of each
@@ -67,7 +67,7 @@ class Sweep:
 
 
 @cache
-def sweep() -> Sweep:
+def sweep() -> BatchSweep:
     """The random batches, each of them doubled, and each changed by every move that applies."""
     rng = Random(SEED)
     batches = [_random_batch(rng) for _ in range(BATCHES)]
@@ -83,7 +83,7 @@ def sweep() -> Sweep:
                 names.append(f"{names[i]}, {label.format(size)}")
                 rows.append(changed)
     n = len(batches)
-    return Sweep(table_of(rows), names, np.arange(n, 2 * n), np.array(base), np.arange(2 * n, len(rows)))
+    return BatchSweep(table_of(rows), names, np.arange(n, 2 * n), np.array(base), np.arange(2 * n, len(rows)))
 
 
 def _random_batch(rng: Random) -> Batch:

@@ -16,7 +16,7 @@ from evolve.api.frames import constants as constant_frames
 from evolve.api.frames.predictions import predictions as prediction_frame
 from evolve.api.frames.sweep import sweep as sweep_frame
 from evolve.api.program import Program
-from evolve.calibrate.fit import Settings, calibrate
+from evolve.calibrate.fit import FitSettings, calibrate
 from evolve.output.progress import Line
 from evolve.plan.axes import parse_axes
 from evolve.plan.plan import Plan, written
@@ -174,7 +174,7 @@ def fit(
     names = tuple(only.split(",") if isinstance(only, str) else _several(only))
     if not all(isinstance(name, str) for name in names):
         raise InputError(f"only: {shown(only)}: names no constants: give alpha, beta, a method, or names")
-    source, settings = _program(program).source, Settings((method,), only=names)
+    source, settings = _program(program).source, FitSettings((method,), only=names)
     positions(source.complete, names, "only:")
     with TemporaryDirectory() as folder:
         # The program and its record are read back from the file, so that they are those of `evolve fit`.

@@ -16,7 +16,7 @@ from evolve.api.frames import run as frames
 from evolve.api.frames import validation as validation_frames
 from evolve.api.program import Program
 from evolve.output.files import REMEDY
-from evolve.plan.forecast import Comparison
+from evolve.plan.forecast import ObservedErrors
 from evolve.run import folder
 from evolve.run.folder import check_data, open_run
 from evolve.run.program import of_run
@@ -49,7 +49,7 @@ class Run:
     2   2     seed:kernels  scored
     """
 
-    def __init__(self, opened: folder.Run) -> None:
+    def __init__(self, opened: folder.RunFolder) -> None:
         self._run = opened
 
     @property
@@ -145,7 +145,7 @@ class Run:
         compared = []
         for e, p in zip(every, predictions(complete(parse(best.text)), score_set(every, SCORE_SEEDS)), strict=True):
             observed = e.observed.stages if e.observed and e.observed.stages else (None,) * len(e.workload.stages)
-            compared.append([Comparison(*pair) for pair in zip(p.predicted.stages, observed, strict=True)])
+            compared.append([ObservedErrors(*pair) for pair in zip(p.predicted.stages, observed, strict=True)])
         return prediction_frames.stages(every, compared)
 
     @cached_property

@@ -136,7 +136,7 @@ def _check(workers: object, on_progress: object) -> None:
         raise InputError(f"on_progress: {shown(on_progress)}: cannot be called: give a function of one Progress")
 
 
-def _work(run: folder.Run, workers: int | None, on_progress: Watcher | None) -> Run:
+def _work(run: folder.RunFolder, workers: int | None, on_progress: Watcher | None) -> Run:
     line = progress.Line(quiet=True)
     watched = _Watched(run, line, on_progress) if on_progress else None
     pool = local(workers or available_cores(), line)
@@ -150,10 +150,10 @@ def _work(run: folder.Run, workers: int | None, on_progress: Watcher | None) -> 
     return Run(open_run(run.path))
 
 
-class _Watched(progress.Progress):
+class _Watched(progress.ProgressTimes):
     """Progress that a function receives instead of the terminal."""
 
-    def __init__(self, run: folder.Run, line: progress.Line, watcher: Watcher) -> None:
+    def __init__(self, run: folder.RunFolder, line: progress.Line, watcher: Watcher) -> None:
         super().__init__(run.config.budget, line)
         self._run, self._watcher, self._last = run, watcher, -1
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from evaluator.fit.steps import LOSSES, QUANTILE, StepFit, StepRun, fit_steps, share_within, step_positions
-from evolve.calibrate.steps.figures import Figures, figures, phases
+from evolve.calibrate.steps.figures import StepFigures, figures, phases
 from evolve.calibrate.steps.score import predicted_us
-from evolve.calibrate.steps.sources import Run
+from evolve.calibrate.steps.sources import TableRun
 from evolve.calibrate.steps.targets import OWN, Targets, cycle_targets, together
 from evolve.run.records import StepsRecord
 from simulator.common.errors import InputError
@@ -88,7 +88,7 @@ class StageFigures:
 
     runs: tuple[StagedRun, ...]
     left_out: tuple[str, ...]
-    per_step: Mapping[str, Mapping[str, Figures]]
+    per_step: Mapping[str, Mapping[str, StepFigures]]
     loss: str
     quantile: float | None
     strength: float | None
@@ -101,7 +101,7 @@ class StageFigures:
 
 
 def first_stage(
-    program: Program, runs: Sequence[Run], fitted: Sequence[Experiment], held: Sequence[int], fitted_before: bool,
+    program: Program, runs: Sequence[TableRun], fitted: Sequence[Experiment], held: Sequence[int], fitted_before: bool,
     loss: Loss,
 ) -> FirstStage:  # fmt: skip
     """Fit the constants of step_time, except those at `held`, to the train split of the runs whose experiments are in
@@ -146,7 +146,7 @@ def stage_figures(first: FirstStage, after: Program) -> StageFigures:
     )  # fmt: skip
 
 
-def _by_split(targets: Sequence[Targets], program: Program) -> dict[str, Figures]:
+def _by_split(targets: Sequence[Targets], program: Program) -> dict[str, StepFigures]:
     by_split = {}
     for split in (FITTED, JUDGED):
         rows = [t.of(split) for t in targets]

@@ -22,7 +22,7 @@ from evaluator.score import Errors, ScoreSet, error_rows, score_set
 from evolve.calibrate.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
 from evolve.calibrate.result import Calibration, Freedom, Try, changes, save
 from evolve.calibrate.starts import GAIN, METHOD, other_starts
-from evolve.calibrate.steps.sources import Run
+from evolve.calibrate.steps.sources import TableRun
 from evolve.output.progress import Line
 from evolve.run.data import fittable, nothing_to_fit, part, why_not_fitted
 from evolve.run.measurements import counted_before, counted_twice, refuse_absurd, too_fast
@@ -32,7 +32,7 @@ from evolve.run.selectors import known_constants, positions
 from evolve.run.trust import Trust, trust_of
 from evolve.search.pool.local import Here
 from evolve.search.pool.pool import Pool
-from evolve.search.pool.process import Call, parcel_of
+from evolve.search.pool.process import WorkerCall, parcel_of
 from simulator.clock.run import HostileStep
 from simulator.common.errors import InputError
 from simulator.language.complete import complete
@@ -48,7 +48,7 @@ from simulator.serving.splits import TEST, TRAIN, VALID
 
 
 @dataclass(frozen=True)
-class Settings:
+class FitSettings:
     """How to fit.
 
     methods: tried in turn, the best result is kept. per_model: words for the constants with a value for each model
@@ -60,7 +60,7 @@ class Settings:
     methods: tuple[str, ...] = ("auto",)
     per_model: tuple[str, ...] | None = ()
     only: tuple[str, ...] = ()
-    steps: tuple[Run, ...] = ()
+    steps: tuple[TableRun, ...] = ()
     split: bool = False
     loss: Loss = RELATIVE
 
@@ -74,7 +74,7 @@ def calibrate(
     source: Source,
     experiments: Sequence[Experiment],
     out: Path | None,
-    settings: Settings | None = None,
+    settings: FitSettings | None = None,
     pool: Pool | None = None,
 ) -> Calibration:
     """Fit the program's constants on `experiments`, and write it and its record to `out` if given.
@@ -82,7 +82,7 @@ def calibrate(
     The methods are tried by the workers of `pool`, one after the other in this process without it.
     Raises InputError if nothing can be fitted, if no constants make the program usable, or if `out` cannot be written.
     """
-    settings = settings or Settings()
+    settings = settings or FitSettings()
     later = {name: [part(e, name) for e in experiments] for name in (VALID, TEST)} if settings.split else {}
     if settings.split:
         experiments = [part(e, TRAIN) for e in experiments]
@@ -142,7 +142,7 @@ def usual_fit(source: Source, data: FitSet, score: ScoreSet) -> Program:
 
     Raises InputError if no constants make the program usable.
     """
-    settings, here = Settings(), Here(Line(quiet=True))
+    settings, here = FitSettings(), Here(Line(quiet=True))
     problem, _ = _problem(source.complete, data, source.fitted_before, settings)
     best = _best(_tries(source, problem, settings.methods, score, here))
     return _from_elsewhere(source, problem, best, score, here)[0].fit.programs[0]
@@ -162,7 +162,7 @@ def _errors_later(later: Mapping[str, Sequence[Experiment]], best: Try, data: Fi
     }
 
 
-def _chosen(program: Program, settings: Settings) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _chosen(program: Program, settings: FitSettings) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Positions in theta of the constants with a value per model, and of those that are held."""
     every = tuple(range(len(program.theta)))
     free = positions(program, settings.only, "--only") if settings.only else every
@@ -176,7 +176,7 @@ def _chosen(program: Program, settings: Settings) -> tuple[tuple[int, ...], tupl
 
 
 def _problem(
-    program: Program, data: FitSet, fitted_before: bool, settings: Settings
+    program: Program, data: FitSet, fitted_before: bool, settings: FitSettings
 ) -> tuple[Problem, FirstStage | None]:
     """What is fitted, and the first stage from which it starts. `fitted_before`: the constants come from a fit."""
     own, held = _chosen(program, settings)
@@ -193,7 +193,9 @@ def _problem(
     return problem_of(program, data, held, fitted_before, in_steps), first
 
 
-def _trust(source: Source, data: FitSet, best: Try, settings: Settings, pool: Pool) -> tuple[Trust | None, str | None]:
+def _trust(
+    source: Source, data: FitSet, best: Try, settings: FitSettings, pool: Pool
+) -> tuple[Trust | None, str | None]:
     """What intervals of the fitted program are made of, and why not, if those of the source have something.
 
     The committee is fitted as the program is: from its own constants, on the same runs. A member that cannot be is left
@@ -209,7 +211,7 @@ def _trust(source: Source, data: FitSet, best: Try, settings: Settings, pool: Po
     measured = all(has_curves(e.facts) for e in data.experiments)
     members = [m for m in map(complete, trust.programs) if measured or not assemble(m).curves]
     prepared = parcel_of(data, settings, best.method)
-    calls = [Call(_fitted_member, (member,), parcel=prepared) for member in members]
+    calls = [WorkerCall(_fitted_member, (member,), parcel=prepared) for member in members]
     try:
         fitted = pool.all_of(calls, "near-optimal programs fitted, for intervals")
     except InputError:
@@ -219,7 +221,7 @@ def _trust(source: Source, data: FitSet, best: Try, settings: Settings, pool: Po
     return replace(trust, key=key(best.fit.programs[0]), committee=texts, data=own), None
 
 
-def _fitted_member(data: tuple[FitSet, Settings, str], member: Program) -> Program | None:
+def _fitted_member(data: tuple[FitSet, FitSettings, str], member: Program) -> Program | None:
     """A program of the committee, fitted; None if it meets step times out of range."""
     fitted, settings, method = data
     problem, _ = _problem(member, fitted, True, settings)
@@ -231,7 +233,9 @@ def _fitted_member(data: tuple[FitSet, Settings, str], member: Program) -> Progr
 def _tries(source: Source, problem: Problem, methods: Sequence[str], score: ScoreSet, pool: Pool) -> tuple[Try, ...]:
     """The fits by these methods. The problem, which is large, goes to the workers once and does not come back."""
     data = parcel_of(source.name, problem, score)
-    waiting = [pool.submit(Call(_fitted, (method,), parcel=data), number) for number, method in enumerate(methods)]
+    waiting = [
+        pool.submit(WorkerCall(_fitted, (method,), parcel=data), number) for number, method in enumerate(methods)
+    ]
     return tuple(
         Try(method, replace(fit, problem=problem), errors, seconds)
         for method, (fit, errors, seconds) in zip(methods, (task.result() for task in waiting), strict=True)
@@ -241,7 +245,9 @@ def _tries(source: Source, problem: Problem, methods: Sequence[str], score: Scor
 def _from_elsewhere(source: Source, problem: Problem, best: Try, score: ScoreSet, pool: Pool) -> tuple[Try, str | None]:
     """The best fit from other starts, and that start in words; `best` itself, and None, unless that is better."""
     data, starts = parcel_of(source.name, problem, score), list(other_starts(problem))
-    waiting = [pool.submit(Call(_fitted_from, (phi,), parcel=data), number) for number, (_, phi) in enumerate(starts)]
+    waiting = [
+        pool.submit(WorkerCall(_fitted_from, (phi,), parcel=data), number) for number, (_, phi) in enumerate(starts)
+    ]
     words_of_best = None
     for (words, _), task in zip(starts, waiting, strict=True):
         if (ended := task.result()) and ended[0].loss < (1.0 - GAIN) * best.fit.loss:

@@ -32,7 +32,7 @@ from evolve.run.measurements import refuse_absurd
 from evolve.run.program import Source
 from evolve.run.use import known_before
 from evolve.search.pool.pool import Pool
-from evolve.search.pool.process import Call, parcel_of
+from evolve.search.pool.process import WorkerCall, parcel_of
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.common.streams import stream
@@ -46,7 +46,7 @@ PERCENTILE = 90  # of the E2E errors, which the table has too
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """Errors after a fit to `runs` runs (None: all that are not left out), in percent, absolute.
 
     fits: how many there were. predictions: of a run by a fit; without: those in which no request completes, which no
@@ -79,7 +79,7 @@ class LearningCurve:
     least: int
     most: int
     fitted_before: tuple[str, ...] | None
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
 
     @property
     def forgets(self) -> bool:
@@ -177,7 +177,7 @@ def _carried_out(
     """The errors of every task. The data go to the workers once."""
     pool.line.show(f"{counted(len(fitted), 'run')} are prepared for {counted(len(tasks), 'fit')} ...")
     data = parcel_of(source, forget, fit_set(fitted), score_set(fitted))
-    return pool.all_of([Call(_errors, (task,), parcel=data) for task in tasks], "fits")
+    return pool.all_of([WorkerCall(_errors, (task,), parcel=data) for task in tasks], "fits")
 
 
 _Data = tuple[Source, bool, FitSet, ScoreSet]
@@ -193,7 +193,7 @@ def _errors(prepared: _Data, task: _Task) -> list[Errors]:
 
 def _points(
     tasks: Sequence[_Task], errors: Sequence[Sequence[Errors]], fitted: Sequence[Experiment]
-) -> Iterator[Point]:
+) -> Iterator[CurvePoint]:
     """The figures for each number of fitted runs."""
     observed = {e.id: e.observed.summary if e.observed else None for e in fitted}
     for runs in dict.fromkeys(task.runs for task in tasks):
@@ -201,7 +201,7 @@ def _points(
         rows = [r for of_fit in of_runs for r in of_fit]
         known = {name: [abs(x) for x in present([getattr(r, name) for r in rows])] for name in MEANS}
         lost = [r for r in rows if r.e2e is None and (o := observed[r.experiment]) and o.e2e_ms.mean]
-        yield Point(
+        yield CurvePoint(
             runs=runs,
             fits=len(of_runs),
             predictions=len(rows),

@@ -64,7 +64,7 @@ Widths = Mapping[str, float | None]  # of the 80 % intervals by figure, in perce
 
 
 @dataclass(frozen=True)
-class Target:
+class ProbeTarget:
     """A run whose figures matter: the widths of its intervals, now and expected once 1, 2, ... runs are fitted; and why
     these may be too narrow."""
 
@@ -88,7 +88,7 @@ class Probe:
     data: str
     candidates: int
     runs: tuple[Planned, ...]
-    targets: tuple[Target, ...]
+    targets: tuple[ProbeTarget, ...]
     saturated: tuple[str, ...]
     missing: tuple[str, ...]
     lost: Mapping[str, str]
@@ -182,7 +182,7 @@ def probe(source: Source, trust: Trust, targets: Sequence[Experiment], offered: 
                 )
         widths = [_widths(trust.residuals(then if n else now), p, spread) for n, spread in enumerate(spreads)]
         narrow = too_narrow(trust, source.record, e, p, now) if source.record else ()
-        found.append(Target(e.id, widths[0], tuple(widths[1:]), tuple(narrow)))
+        found.append(ProbeTarget(e.id, widths[0], tuple(widths[1:]), tuple(narrow)))
     queued = tuple(e.id for e in targets if e not in aims and e.id not in lost)
     planned = tuple(runs[i] for i in chosen)
     first = {gpu: next((r.experiment.id for r in planned if r.experiment.hardware == gpu), None) for gpu in unknown}
@@ -269,7 +269,7 @@ def _runs_table(result: Probe) -> Table:
 
 
 def _targets_table(result: Probe) -> Table:
-    def cells(t: Target) -> list[str]:
+    def cells(t: ProbeTarget) -> list[str]:
         texts = (" / ".join(number(widths[name], 1, signed=False) for name in MEANS) for widths in (t.before, *t.after))
         return [f"{text}{' ?' * bool(t.narrow)}" for text in texts]
 

@@ -8,7 +8,7 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import (
-    Tables,
+    TableFiles,
     caps_options,
     experiments_for,
     ids_option,
@@ -34,7 +34,7 @@ from evolve.inspect.ablation_view import print_ablation
 @quiet_option
 @caps_options
 def ablate(
-    program: str, experiments: str | None, ids: tuple[str, ...], tables: Tables, where: Where, as_json: bool,
+    program: str, experiments: str | None, ids: tuple[str, ...], tables: TableFiles, where: Where, as_json: bool,
     caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Drop each part of a program in turn, fit the rest again, and say which parts earn their place.

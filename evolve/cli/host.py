@@ -18,7 +18,7 @@ from evolve.host.into import emit_into, place_of
 from evolve.output.terminal import command, say
 from evolve.run.program import CHAMPION, TRAINED_PHYSICS
 from simulator.common.errors import InputError
-from translate_go.naming import DEFAULT, Name
+from translate_go.naming import DEFAULT, BackendName
 
 
 @click.command()
@@ -78,7 +78,7 @@ def emit(program: str | None, target: str, out: Path | None, into: Path | None, 
     evolve emit --coefficients
     evolve emit mine.py --coefficients --out coefficients.yaml
     """
-    backend = Name(name)
+    backend = BackendName(name)
     if coefficients:
         of_deployments = experiments or ids or model or hardware or tp or named or for_host
         if of_deployments or verify or into or dry_run or caps or target != "blis-4" or backend != DEFAULT:

@@ -22,11 +22,11 @@ from evolve.run.data import chosen
 from evolve.run.folder import first_population
 from evolve.run.llm_settings import LlmSettings
 from evolve.run.program import seed_texts
-from evolve.search.assessor import Admission, Live
+from evolve.search.assessor import Admitted, Live
 from evolve.search.llm import servers, setup, templates
 from evolve.search.llm.calls import Messages
 from evolve.search.llm.check import ask, print_check
-from evolve.search.llm.fault import REMEDIES, Fault
+from evolve.search.llm.fault import REMEDIES, CallFault
 from evolve.search.llm.preview import question_about
 from evolve.search.llm.prices import Unpriced
 from evolve.search.llm.question import taken_forms
@@ -73,7 +73,7 @@ def llm_check(model: str, api_base: str, price: str | None, max_usd: float, as_j
     messages, base, archive = _question(config, fitted)
     try:
         check = ask(config, messages, base, taken_forms(archive), prices[name])
-    except Fault as fault:
+    except CallFault as fault:
         cost = "nothing was charged" if fault.unpaid else "it may have been charged all the same"
         line = f'{name}: {fault.kind}, "{fault.words}", {cost}: {REMEDIES[fault.kind]}'
         raise InputError(line) if fault.setup else Ended(line, 1) from None
@@ -114,7 +114,7 @@ def _question(config: Config, fitted: Sequence[Experiment]) -> tuple[Messages, E
 def _shipped(config: Config, assessor: Live) -> Population:
     """The population that a search starts with."""
     population, seeds = first_population(config), seed_texts()
-    admission = Admission(population.archive.keys, len(seeds), lambda program: NO_LIMITS)
+    admission = Admitted(population.archive.keys, len(seeds), lambda program: NO_LIMITS)
     started = [assessor.begin(Proposal(i, None, text, SEED + name, ()), admission)
                for i, (name, text) in enumerate(seeds)]  # fmt: skip
     for pending in started:

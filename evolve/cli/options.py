@@ -18,7 +18,7 @@ from evolve.output.table import counted
 from evolve.output.terminal import say, warn
 from evolve.run import program as programs
 from evolve.run.data import experiments_of, known_experiment
-from evolve.run.folder import Run, is_run, open_run
+from evolve.run.folder import RunFolder, is_run, open_run
 from evolve.run.program import Source
 from simulator.common.errors import InputError, shown
 from simulator.common.text import listed
@@ -88,7 +88,7 @@ SPREADSHEETS = (".xls", ".xlsx", ".ods")
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class TableFiles:
     """The files that a command was asked to write its table to, by format; `-` is standard output."""
 
     files: Mapping[str, str]
@@ -137,7 +137,7 @@ def tables_options(what: str) -> Decorator:
         @wraps(command)
         def with_tables(**options: Any) -> Any:
             named = {name: options.pop(name) for name in FORMATS}
-            tables = Tables({name: file for name, file in named.items() if file is not None})
+            tables = TableFiles({name: file for name, file in named.items() if file is not None})
             tables.check(options["as_json"])
             return command(tables=tables, **options)
 
@@ -218,7 +218,7 @@ def named_experiments(file: str | None, ids: Sequence[str], instead: str = "") -
     return only_named(experiments_of(files), ids, files, instead)
 
 
-def run_of(source: Source) -> Run | None:
+def run_of(source: Source) -> RunFolder | None:
     """The run that a program is of, if its folder is there."""
     path = source.record.run if source.record else None
     return open_run(Path(path)) if path and is_run(Path(path)) else None
@@ -245,7 +245,7 @@ def _fitted_elsewhere(source: Source) -> str:
     return f"{source.name} was fitted on {listed(fitted, 3)}: give --experiments with their file"
 
 
-def experiments_in(run: Run, ids: Sequence[str]) -> list[Experiment]:
+def experiments_in(run: RunFolder, ids: Sequence[str]) -> list[Experiment]:
     """The experiments of these ids, all if there are none, that a run fits or predicts. Raises InputError."""
     fitted, others = run.experiments()
     return only_named([*fitted, *others], ids, (*run.config.data.files, *run.config.data.predict_files))

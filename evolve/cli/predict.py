@@ -8,7 +8,7 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import (
-    Tables,
+    TableFiles,
     caps_options,
     ids_option,
     list_option,
@@ -20,7 +20,7 @@ from evolve.cli.options import (
     written_and_named,
 )
 from evolve.output.progress import Line
-from evolve.plan.against import Against, print_against
+from evolve.plan.against import Rivalry, print_against
 from evolve.plan.axes import Axes, parse_axes
 from evolve.plan.plan import DURATION_S, Plan, written
 from evolve.plan.predict import predict as predict_all
@@ -95,7 +95,7 @@ def predict(
     program: str, experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None,
     tp: int | None, rate_rps: float | None, prompt_len: int | None, output_len: int | None, seeds: int,
     named_part: str | None, sweeps: tuple[str, ...], slo: tuple[str, ...], load_rps: float | None, against: str | None,
-    tables: Tables, as_json: bool, caps: dict[str, int],
+    tables: TableFiles, as_json: bool, caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Predict TTFT, ITL and E2E of experiments.
 
@@ -163,7 +163,7 @@ def predict(
     parts = [part(e, named_part) for e in named] if named_part else named
     forecasts = predict_all(source, parts, arrival_seeds, named)
     tables.write("predictions", "predictions", forecasts.experiments)
-    compared = Against(forecasts, predict_all(load(against, caps), parts, arrival_seeds, named)) if against else None
+    compared = Rivalry(forecasts, predict_all(load(against, caps), parts, arrival_seeds, named)) if against else None
     if as_json and not tables.on_stdout:
         print_json(compared.to_json() if compared else forecasts.to_json())
     elif compared and not tables.on_stdout:

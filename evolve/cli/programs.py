@@ -10,13 +10,13 @@ import click
 
 from evaluator.fit.steps import LOSSES, QUANTILE
 from evolve.calibrate.first_stage import RELATIVE, Loss
-from evolve.calibrate.fit import Settings, calibrate
+from evolve.calibrate.fit import FitSettings, calibrate
 from evolve.calibrate.learning import learning_curve, print_curve
 from evolve.calibrate.steps.sources import sources
 from evolve.calibrate.view import print_fit
 from evolve.cli.endings import print_json
 from evolve.cli.options import (
-    Tables,
+    TableFiles,
     caps_options,
     ids_option,
     list_option,
@@ -45,7 +45,7 @@ FIT_METHODS = (*FITS, "all")
 @tables_options("a row for each constant as CSV")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @caps_options
-def show(program: str, tables: Tables, as_json: bool, caps: dict[str, int]) -> int:
+def show(program: str, tables: TableFiles, as_json: bool, caps: dict[str, int]) -> int:
     """Show a program: text, size, constants, dot products, and what it reached.
 
     Of a refused proposal of a run, RUN:ID, it shows the text, why it was refused, and the reviews of judges.
@@ -200,7 +200,7 @@ def fit(
         runs, fitted = (), named_experiments(experiments, ids)
         files = {e.id: experiments for e in fitted if experiments}
     with where.pool(quiet()) as pool:
-        result = calibrate(source, fitted, out, Settings(routes, own, only, runs, split, loss), pool)
+        result = calibrate(source, fitted, out, FitSettings(routes, own, only, runs, split, loss), pool)
     if as_json:
         print_json(result.to_json())
     else:

@@ -10,7 +10,7 @@ import click
 from evolve.cli.endings import print_json
 from evolve.output.progress import Line
 from evolve.output.terminal import command, say
-from evolve.run.folder import Run, open_run
+from evolve.run.folder import RunFolder, open_run
 from evolve.search.llm.client import check_installed, count_tokens
 from evolve.search.llm.preview import print_messages, was_answered, was_sent, would_send
 from evolve.search.pool.local import local
@@ -69,7 +69,7 @@ def prompt(run_path: Path, proposal: str, sent: bool, answer: bool, tokens: bool
     return 0
 
 
-def _diagnosis(run: Run, text: str) -> str:
+def _diagnosis(run: RunFolder, text: str) -> str:
     """What the program's residuals on the run's experiments say, as a question shows it."""
     fitted, _ = run.experiments()
     return workers_of(local(1, Line()), fitted, run.config).diagnose(text).result()

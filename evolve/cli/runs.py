@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import Tables, tables_options
+from evolve.cli.options import TableFiles, tables_options
 from evolve.inspect.attribution import attribution, print_attribution
 from evolve.inspect.lists import archive_json, inventory, print_archive, print_inventory
 from evolve.run.folder import RUNS, open_run
@@ -22,7 +22,7 @@ from simulator.common.errors import InputError
 @click.option("--by", type=click.Choice(["proposer"]), help="What each operator and model found, and at which cost.")
 @tables_options("the front, or with --grid the grid, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Everything as JSON.")
-def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Tables, as_json: bool) -> int:
+def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: TableFiles, as_json: bool) -> int:
     """Show what a run kept, rebuilt from its journal.
 
     \b

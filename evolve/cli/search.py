@@ -19,7 +19,7 @@ from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
 from evolve.run.config import Config, DataSettings
 from evolve.run.config_file import load_config
 from evolve.run.data import chosen
-from evolve.run.folder import COMPARISON, Run, open_run, rewind
+from evolve.run.folder import COMPARISON, RunFolder, open_run, rewind
 from evolve.run.measurements import refuse_absurd
 from evolve.search import run as run_module
 from evolve.search.llm.setup import replay, with_limits
@@ -214,7 +214,7 @@ def resume(run_path: Path, limits: dict[str, float], line: int | None, where: Wh
         return _work_run(run, pool, as_json, known)
 
 
-def _work_run(run: Run, pool: Pool, as_json: bool, known: bool) -> int:
+def _work_run(run: RunFolder, pool: Pool, as_json: bool, known: bool) -> int:
     """Finish a run. Status 1 if it has no champion, or if no language model that was to propose answered."""
 
     def good(report: RunReport) -> bool:

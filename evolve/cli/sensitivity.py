@@ -6,7 +6,7 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import (
-    Tables,
+    TableFiles,
     caps_options,
     ids_option,
     load,
@@ -32,7 +32,7 @@ from evolve.plan.sensitivity_view import print_sensitivities
 @quiet_option
 @caps_options
 def sensitivity(
-    program: str, experiments: str | None, ids: tuple[str, ...], seeds: int, tables: Tables, as_json: bool,
+    program: str, experiments: str | None, ids: tuple[str, ...], seeds: int, tables: TableFiles, as_json: bool,
     caps: dict[str, int],
 ) -> int:  # fmt: skip
     """Show how far predicted latencies move with each setting of the engine.

@@ -11,8 +11,8 @@ from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load, named_experiment, only_id, quiet_flag, two_files, whole_names
 from evolve.host.deployments import of_experiment as deployment_of
 from evolve.host.exchange import BUILT_IN, ResultsFile, TraceFolder, as_tracev2, backend_of, header_of, of_tracev2
-from evolve.host.simulate import Output, Table, print_aggregate, run
-from evolve.host.work import Names, Work, of_case, of_experiment
+from evolve.host.simulate import Output, ReplayTable, print_aggregate, run
+from evolve.host.work import CaseNames, ReplayWork, of_case, of_experiment
 from evolve.output.printing import prose
 from evolve.output.terminal import command, suggest
 from evolve.run.program import TRAINED_PHYSICS, Source
@@ -99,7 +99,7 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
     if folder:
         outputs.append(folder)
     elif out is not None:
-        outputs.append(Table(out))
+        outputs.append(ReplayTable(out))
     if results:
         outputs.append(ResultsFile(results))
     result = run(work, outputs, quiet)
@@ -128,7 +128,7 @@ def _for_host(backend: str, source: Source, known: Sequence[str], ident: str) ->
 def _of_trace(
     case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] | None, program: str | None,
     caps: dict[str, int], model: str | None, hardware: str | None, tp: int | None,
-) -> Work:  # fmt: skip
+) -> ReplayWork:  # fmt: skip
     """What to simulate of a trace in either format."""
     unread = "--model goes with --program: the case's own backend reads no model"
     if tracev2:
@@ -143,5 +143,5 @@ def _of_trace(
         raise InputError(f"--{missing} that are simulated")
     if model and not program:
         raise InputError(unread)
-    names = Names(model, hardware, tp or 1) if model and hardware else None
+    names = CaseNames(model, hardware, tp or 1) if model and hardware else None
     return of_case(case, trace, load(program, caps) if program else None, names)

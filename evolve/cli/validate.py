@@ -8,7 +8,7 @@ import click
 
 from evolve.cli.endings import print_json, resumable
 from evolve.cli.llm_options import limit_options, option_of
-from evolve.cli.options import Tables, caps_options, list_option, load, quiet_flag, tables_options
+from evolve.cli.options import TableFiles, caps_options, list_option, load, quiet_flag, tables_options
 from evolve.cli.pools import Where, pool_options
 from evolve.output.terminal import command
 from evolve.run.folder import open_run
@@ -49,8 +49,8 @@ from simulator.common.errors import InputError
 @quiet_flag
 @caps_options
 def validate(run_path: Path, folds: tuple[str, ...], budget: int | None, hindsight: bool, ask_models: bool,
-             limits: dict[str, float], against: str | None, again: bool, where: Where, tables: Tables, as_json: bool,
-             quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
+             limits: dict[str, float], against: str | None, again: bool, where: Where, tables: TableFiles,
+             as_json: bool, quiet: bool, caps: dict[str, int]) -> int:  # fmt: skip
     """Measure held-out errors of a run: repeat the whole search in every fold, without what the fold holds out.
 
     Language models are asked in the folds with --ask-models only. Without it a run of theirs is validated for free: all

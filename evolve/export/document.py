@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evolve import __version__
 from evolve.export.latex import to_latex
-from evolve.export.source import Entry
+from evolve.export.source import ExportSource
 from evolve.export.symbols import constant_values
 from evolve.inspect.lists import archive_json
 from evolve.summary.searched import Searched
@@ -21,7 +21,7 @@ def run_json(found: Searched) -> JsonObject:
     return archive_json(found) | extra
 
 
-def program_json(entry: Entry) -> JsonObject:
+def program_json(entry: ExportSource) -> JsonObject:
     """A program's text, constants and formulas."""
     return {
         "engine": __version__,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
-from evolve.export.source import Entry
+from evolve.export.source import ExportSource
 from evolve.export.symbols import FIELD_SIGN, constant_symbols
 from simulator.language.ir import (
     Call,
@@ -52,7 +52,7 @@ if __name__ == "__main__":
 """
 
 
-def script(title: str, entries: Sequence[Entry]) -> str:
+def script(title: str, entries: Sequence[ExportSource]) -> str:
     """The text of a Python file with a function for each program, which runs by itself where sympy is installed."""
     rules = resources.files("evolve.export").joinpath("rules.py").read_text("utf-8")
     body = re.sub(r"  # type: ignore\[[\w-]+\]", "", rules[rules.index("import sympy") :])
@@ -78,7 +78,7 @@ def _plain(text: str) -> str:
     return re.sub(r'[^ -~]|[\\"]', ".", text)
 
 
-def _program(number: int, entry: Entry, fields: Names) -> str:
+def _program(number: int, entry: ExportSource, fields: Names) -> str:
     """The function that makes a program's expressions."""
     symbols = constant_symbols(entry.program)
     taken = {*_TAKEN, *fields.values()}
@@ -103,7 +103,7 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _about(entry: Entry) -> str:
+def _about(entry: ExportSource) -> str:
     if entry.elite is None:
         return f"Program {_plain(entry.name)}."
     transfer = "" if entry.elite.transfer is None else f", transfer error {entry.elite.transfer:.2f} %"

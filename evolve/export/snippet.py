@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from archive.elite import Elite
 from evolve.export.latex import escaped, to_latex
-from evolve.export.source import Entry, entries
+from evolve.export.source import ExportSource, entries
 from evolve.export.symbols import constant_symbols
 from evolve.summary.searched import Searched
 from simulator.language.units import spell
@@ -28,7 +28,7 @@ def run_snippet(found: Searched) -> str:
     ])  # fmt: skip
 
 
-def program_snippet(entry: Entry) -> str:
+def program_snippet(entry: ExportSource) -> str:
     """The formula of a program with its constants."""
     return "\n".join([_HEAD, *_formula(entry), ""])
 
@@ -36,7 +36,7 @@ def program_snippet(entry: Entry) -> str:
 _HEAD = r"% needs \usepackage{amsmath}"
 
 
-def _formula(entry: Entry) -> list[str]:
+def _formula(entry: ExportSource) -> list[str]:
     symbols = constant_symbols(entry.program)
     rows = [
         (rf"$\mathit{{{escaped(c.constant.name)}}}$", escaped(c.method), f"{c.constant.value:g}",

@@ -13,7 +13,7 @@ from simulator.language.parse import parse
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ExportSource:
     """A program to write, with what its run knows of it. name: its number in the run, or the program's name."""
 
     name: str
@@ -21,14 +21,14 @@ class Entry:
     elite: Elite | None = None
 
 
-def entries(searched: Searched) -> tuple[Entry, ...]:
+def entries(searched: Searched) -> tuple[ExportSource, ...]:
     """The champion of a run, then the other programs of its front by size."""
     best = searched.champion
     elites = [best, *(e for e in searched.archive.front_by_size() if e.id != best.id)]
-    return tuple(Entry(str(e.id), parse(e.text), e) for e in elites)
+    return tuple(ExportSource(str(e.id), parse(e.text), e) for e in elites)
 
 
-def program_entry(spec: str, caps: Caps) -> Entry:
+def program_entry(spec: str, caps: Caps) -> ExportSource:
     """The program that `spec` names. Raises InputError if it is none."""
     source = load(spec, caps)
-    return Entry(source.name, source.program)
+    return ExportSource(source.name, source.program)

@@ -24,8 +24,8 @@ from evolve.run import program as programs
 from simulator.clock.bind import Bound, bind
 from simulator.clock.fast import build
 from simulator.clock.replay import replay_bound
-from simulator.clock.run import Run, run_clock
-from simulator.clock.steps import Steps, steps_of
+from simulator.clock.run import ClockRun, run_clock
+from simulator.clock.steps import KnownSteps, steps_of
 from simulator.clock.vm import experts_fraction
 from simulator.common.jit import njit
 from simulator.common.json import JsonObject
@@ -36,7 +36,7 @@ from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import CLEAN, Experiment
-from simulator.serving.load import Limits, Load, load_of
+from simulator.serving.load import EngineLimits, Load, load_of
 from simulator.serving.trace import Requests
 
 AFFINE = """
@@ -149,16 +149,16 @@ def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
 
 def _replays(
     experiments: list[Experiment], loads: list[Load], affine: list[Bound], announce: Callable[[str], None]
-) -> tuple[dict[str, list[Run]], dict[str, float]]:
+) -> tuple[dict[str, list[ClockRun]], dict[str, float]]:
     """The replays of every kind, and the shortest time that each took, in ms."""
     general, champion = bounds(GENERAL, experiments), bounds(programs.load(programs.CHAMPION).text, experiments)
     clocks = build(False, False, _affine), build(True, False, _affine), build(True, True, _affine)
     steps = [steps_of(b, load.limits) for b, load in zip(affine, loads, strict=True)]
 
-    def replays(bound: list[Bound], force_exact: bool = False) -> list[Run]:
+    def replays(bound: list[Bound], force_exact: bool = False) -> list[ClockRun]:
         return [replay_bound(load, b, force_exact=force_exact).run for load, b in zip(loads, bound, strict=True)]
 
-    kinds: dict[str, Callable[[], list[Run]]] = {
+    kinds: dict[str, Callable[[], list[ClockRun]]] = {
         "affine": lambda: replays(affine),
         "general": lambda: replays(general),
         "champion": lambda: replays(champion),
@@ -192,8 +192,8 @@ def _affine(v, prefills, decodes, tokens, pairs, context):  # type: ignore[no-un
 
 
 def _compiled(
-    experiments: list[Experiment], loads: list[Load], steps: list[Steps], clocks: tuple[Any, Any, Any]
-) -> list[Run]:
+    experiments: list[Experiment], loads: list[Load], steps: list[KnownSteps], clocks: tuple[Any, Any, Any]
+) -> list[ClockRun]:
     """The runs with `_affine` compiled into the clock instead of opcodes."""
     runs = []
     for e, load, t in zip(experiments, loads, steps, strict=True):
@@ -203,7 +203,7 @@ def _compiled(
     return runs
 
 
-def best_ms(work: Callable[[], list[Run]]) -> tuple[float, list[Run]]:
+def best_ms(work: Callable[[], list[ClockRun]]) -> tuple[float, list[ClockRun]]:
     """The shortest of REPEATS calls after a first one, in ms, and what the last returned."""
     runs = work()
     times = []
@@ -245,7 +245,7 @@ def long_trace(size: int, bound: Bound) -> LongTrace:
         arrival_us=arrival, stage=zeros, input_len=zeros + 566, output_len=zeros + 250, prompt=alone,
          group=alone, shared_len=zeros, deadline_us=np.zeros(size, np.int64),
     )  # fmt: skip
-    limits = Limits(max_seqs=128, budget=2048, threshold=0, block=16, blocks=27_000)
+    limits = EngineLimits(max_seqs=128, budget=2048, threshold=0, block=16, blocks=27_000)
     begun = time.perf_counter()
     replay = replay_bound(Load(requests, limits), bound)
     return LongTrace(size, time.perf_counter() - begun, replay.steps, replay.run.fast, peak_mib())

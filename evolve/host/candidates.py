@@ -14,7 +14,7 @@ from evolve.output.progress import Line
 from evolve.output.table import Table
 from evolve.run import folder
 from evolve.search.offline import operator_weights
-from evolve.search.pool.local import Here, Local
+from evolve.search.pool.local import Here, LocalPool
 from evolve.search.workers import Workers, workers_of
 from simulator.common.streams import stream
 from simulator.language.complete import complete
@@ -73,7 +73,7 @@ def candidate_cost(announce: Callable[[str], None]) -> CandidateCost:
     per_s = {}
     for count in COUNTS:
         announce(f"assessing them with {count} worker{'s' * (count > 1)}")
-        pool = Local(count, line)
+        pool = LocalPool(count, line)
         try:
             per_s[count] = _per_second(workers_of(pool, fitted, run.config), texts)
         finally:

@@ -16,7 +16,7 @@ from simulator.common.documents import read_json
 from simulator.common.errors import InputError, Section, unreadable
 from simulator.serving.limits import ENGINE as MOST
 from simulator.serving.limits import HOST_ENGINE
-from simulator.serving.load import NEVER, Limits
+from simulator.serving.load import NEVER, EngineLimits
 from simulator.serving.trace import Requests
 from simulator.serving.traces.csv import EMPTY, header, line_of, mistyped, read_columns
 
@@ -29,15 +29,15 @@ LATEST_S = 1e11  # seconds: 10^17 us, far below what an int64 holds
 
 
 @dataclass(frozen=True)
-class Case:
+class HostCase:
     """Engine limits, the backend's overheads in us, and the constants of its step time (None if the case has none)."""
 
-    limits: Limits
+    limits: EngineLimits
     alpha: dict[str, float]
     linear: dict[str, float] | None
 
 
-def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> Case:
+def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> HostCase:
     """The case in a JSON file; `defaults` are the engine limits that it does not give.
 
     Raises InputError, one line, for anything wrong with the file or in it.
@@ -60,12 +60,12 @@ def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> Case:
             least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
             engine[key] = given.whole(key, "give a whole number", least=least, most=MOST[key])
     horizon = top.whole("horizon_us", "give microseconds, or null for none") if top.has("horizon_us") else NEVER
-    return Case(limits_from(engine, horizon), alpha, linear)
+    return HostCase(limits_from(engine, horizon), alpha, linear)
 
 
-def limits_from(engine: Mapping[str, int], horizon_us: int = int(NEVER)) -> Limits:
+def limits_from(engine: Mapping[str, int], horizon_us: int = int(NEVER)) -> EngineLimits:
     """The limits in engine settings with the keys of HOST_ENGINE."""
-    return Limits(
+    return EngineLimits(
         max_seqs=engine["max_num_seqs"],
         budget=engine["max_num_batched_tokens"],
         threshold=engine["long_prefill_token_threshold"],
@@ -76,7 +76,7 @@ def limits_from(engine: Mapping[str, int], horizon_us: int = int(NEVER)) -> Limi
     )
 
 
-def engine_of(limits: Limits) -> dict[str, int]:
+def engine_of(limits: EngineLimits) -> dict[str, int]:
     """The engine settings of a case with these limits."""
     values = (limits.blocks, limits.block, limits.max_seqs, limits.budget, limits.threshold, limits.max_model_len)
     return dict(zip(HOST_ENGINE, values, strict=True))
@@ -93,7 +93,7 @@ def _numbers(top: Section, key: str, names: tuple[str, ...]) -> dict[str, float]
     return {name: section.number(name, "give microseconds", least=0) if section.has(name) else 0.0 for name in names}
 
 
-def program_text(case: Case) -> str | None:
+def program_text(case: HostCase) -> str | None:
     """The case's backend as a program, in the host's order of evaluation; None if it has no step time."""
     if case.linear is None:
         return None

@@ -29,8 +29,8 @@ from translate_go.behaviour import falling
 from translate_go.deployment import EXAMPLE
 from translate_go.generic.known import Host
 from translate_go.gotest import recorded_deployments
-from translate_go.naming import Name
-from translate_go.target import TARGETS, Plan, plan, reads_kernels
+from translate_go.naming import BackendName
+from translate_go.target import TARGETS, EmitPlan, plan, reads_kernels
 from translate_go.vectors import last_bit_decides, tolerance
 
 BATCHES = 10_000  # random batches of a check, drawn with SEED
@@ -46,7 +46,7 @@ class Emitted:
 
     program: Program
     target: str
-    name: Name
+    name: BackendName
     out: Path | None
     files: Mapping[str, str]
     deployments: tuple[Deployment, ...]
@@ -56,7 +56,7 @@ class Emitted:
     host: Host | None = None
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> EmitPlan:
         """What the target needs of the program."""
         return plan(self.program, TARGETS[self.target], self.name, self.host)
 
@@ -85,7 +85,7 @@ def provenance(source: Source) -> tuple[str, ...]:
 
 
 def emit_to(
-    source: Source, target: str, out: Path | None, deployments: Sequence[Deployment], name: Name, again: str
+    source: Source, target: str, out: Path | None, deployments: Sequence[Deployment], name: BackendName, again: str
 ) -> Emitted:
     """The Go files for a backend of this `name`, written to the folder `out` if there is one.
 
@@ -135,7 +135,7 @@ def _some_beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str
             "architecture or size: how far off it is there is not known",)  # fmt: skip
 
 
-def emit_for_host(source: Source, target: str, out: Path | None, name: Name, again: str) -> Emitted:
+def emit_for_host(source: Source, target: str, out: Path | None, name: BackendName, again: str) -> Emitted:
     """The Go files for a backend that takes every model and GPU of the host, written to `out` if there is one.
 
     `again` is the command without that folder. Raises InputError like `emit_to`, for another target than blis-4, and
@@ -156,7 +156,7 @@ def _recorded(deployments: Sequence[Deployment]) -> list[Deployment]:
 
 
 def _emitted(
-    source: Source, target: str, out: Path | None, name: Name, again: str, deployments: Sequence[Deployment],
+    source: Source, target: str, out: Path | None, name: BackendName, again: str, deployments: Sequence[Deployment],
     recorded: Sequence[Deployment], far: tuple[str, ...], host: Host | None = None,
 ) -> Emitted:  # fmt: skip
     """The emitted program, its files written to `out` if there is one.

@@ -16,9 +16,9 @@ import numpy as np
 
 from evaluator.host_summary import aggregate
 from evolve.calibrate.coefficients import has_coefficients
-from evolve.host.cases import ALPHA, Case, engine_of, limits_from, read_case
+from evolve.host.cases import ALPHA, HostCase, engine_of, limits_from, read_case
 from evolve.host.simulate import check_output, mean_gap, save
-from evolve.host.work import Names, Work, bound_to
+from evolve.host.work import CaseNames, ReplayWork, bound_to
 from evolve.output.files import digest_of
 from evolve.output.terminal import command
 from evolve.run.program import Source
@@ -27,7 +27,7 @@ from simulator.clock.run import NeverEnds
 from simulator.common.errors import InputError, unwritable
 from simulator.serving.experiment import Experiment
 from simulator.serving.limits import HOST_ENGINE
-from simulator.serving.load import Limits, Load
+from simulator.serving.load import EngineLimits, Load
 from simulator.serving.traces.tracev2 import (
     INCOMPLETE,
     NEVER,
@@ -38,7 +38,7 @@ from simulator.serving.traces.tracev2 import (
     with_one_prefix,
     write_data,
 )
-from simulator.serving.traces.tracev2_header import CASE, Header, Server, header_text, read_header
+from simulator.serving.traces.tracev2_header import CASE, Header, TraceServer, header_text, read_header
 from translate_go.guide.command import HORIZON_US, longest
 from translate_go.naming import DEFAULT
 from translate_go.target import TARGETS, THRESHOLD
@@ -56,7 +56,7 @@ FLAGS = (_FLAGS["kv_blocks"], _FLAGS["block_size"], _FLAGS["max_num_seqs"], _FLA
 def of_tracev2(
     header_path: Path, data_path: Path, case_path: Path | None, source: Source | None,
     model: str | None, hardware: str | None, tp: int | None,
-) -> Work:  # fmt: skip
+) -> ReplayWork:  # fmt: skip
     """A trace in TraceV2, timed by a program or by a case's backend.
 
     The limits are those of the case, else those that the header gives, else the host's defaults; the model and the
@@ -70,12 +70,12 @@ def of_tracev2(
     served = model or header.server.model
     if hardware and not served:
         raise InputError(f"{header_path}: names no model: give --model")
-    names = Names(served, hardware, tp or header.server.tensor_parallel or 1) if served and hardware else None
+    names = CaseNames(served, hardware, tp or header.server.tensor_parallel or 1) if served and hardware else None
     missing = "--hardware" if served else "--model, --hardware and --tp"
     bound, warnings = bound_to(case, case_path or header_path, source, names, f"give {missing}")
     trace = read_recording(header_path, data_path)
     files = (header_path, data_path, *([case_path] if case_path else []))
-    return Work(
+    return ReplayWork(
         load=Load(trace.requests, case.limits),
         bound=bound,
         number=trace.number,
@@ -87,12 +87,12 @@ def of_tracev2(
     )
 
 
-def _limits(server: Server) -> dict[str, int]:
+def _limits(server: TraceServer) -> dict[str, int]:
     """The engine settings of a case that the header gives, else the host's defaults."""
     return {**HOST_ENGINE, **_given(server)}
 
 
-def _given(server: Server) -> dict[str, int]:
+def _given(server: TraceServer) -> dict[str, int]:
     """The engine settings of a case that the header gives."""
     settings = {
         "block_size": server.block_size,
@@ -102,7 +102,7 @@ def _given(server: Server) -> dict[str, int]:
     return {key: value for key, value in settings.items() if value is not None}
 
 
-def _assumed(header: Path, server: Server) -> str:
+def _assumed(header: Path, server: TraceServer) -> str:
     """Which engine settings are the host's defaults for want of others, and how to give others."""
     assumed = {key: value for key, value in HOST_ENGINE.items() if key not in _given(server)}
     settings = ", ".join(f"{key}={value}" for key, value in assumed.items())
@@ -113,11 +113,11 @@ def _assumed(header: Path, server: Server) -> str:
     return f"{header}: lacks engine settings, so these are the host's defaults: {settings} (0: no limit): {remedy}"
 
 
-def _case_of(server: Server) -> Case:
-    return Case(limits_from(_limits(server)), dict.fromkeys(ALPHA, 0.0), None)
+def _case_of(server: TraceServer) -> HostCase:
+    return HostCase(limits_from(_limits(server)), dict.fromkeys(ALPHA, 0.0), None)
 
 
-def as_tracev2(work: Work, experiment: Experiment) -> Work:
+def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
     """The work with its requests as TraceV2 can hold them, and its limits as the host can: what is exported is what is
     simulated. A warning says what that does to the prefix cache and to the mean TTFT."""
     requests = work.load.requests
@@ -136,7 +136,7 @@ def as_tracev2(work: Work, experiment: Experiment) -> Work:
     return replace(exported, warnings=(*work.warnings, text))
 
 
-def _cached(work: Work) -> tuple[float, float]:
+def _cached(work: ReplayWork) -> tuple[float, float]:
     """(percent of the KV blocks of prompts that are found in the cache, mean TTFT in ms), by the host's own count."""
     try:
         figures = aggregate(replay_bound(work.load, work.bound, account=True))
@@ -147,10 +147,10 @@ def _cached(work: Work) -> tuple[float, float]:
     return 100.0 * hits, ttft_ms
 
 
-def header_of(experiment: Experiment, limits: Limits) -> Header:
+def header_of(experiment: Experiment, limits: EngineLimits) -> Header:
     """The header of a trace of the experiment."""
     engine = experiment.engine
-    server = Server(
+    server = TraceServer(
         type=engine.name,
         model=experiment.model,
         tensor_parallel=engine.tensor_parallel,
@@ -196,7 +196,7 @@ class TraceFolder:
         """The names of its files."""
         return HEADER, DATA, CASE
 
-    def ingest_command(self, experiment: Experiment, limits: Limits) -> str:
+    def ingest_command(self, experiment: Experiment, limits: EngineLimits) -> str:
         """The command line that makes an experiment of the trace again, with the settings that a header cannot hold."""
         held = asdict(self.header.server)
         engine = experiment.engine
@@ -212,7 +212,7 @@ class TraceFolder:
             experiment.hardware, *(word for key, value in settings.items() for word in ("--engine", f"{key}={value}")),
         )  # fmt: skip
 
-    def host_command(self, limits: Limits, duration_s: float) -> str:
+    def host_command(self, limits: EngineLimits, duration_s: float) -> str:
         """The host's command line that replays the trace under these limits, for whole days: at least twice as long as
         the simulation took."""
         limits = replace(limits, max_model_len=longest(limits.max_model_len, limits.blocks, limits.block))

@@ -28,7 +28,7 @@ from translate_go.clone.checkout import (
 from translate_go.clone.proof import STEPS, failures, format_files, run_go, unformatted
 from translate_go.clone.registered import backend as registration
 from translate_go.clone.registered import check_factory, registered_test
-from translate_go.naming import Name
+from translate_go.naming import BackendName
 
 LONGEST_SHOWN = 100_000  # characters of a new file that the printed diff shows
 
@@ -98,13 +98,13 @@ def _failing_before(clone: Checkout, output: str) -> frozenset[str]:
         return failures(run_go(before, "test", *packages).stdout)
 
 
-def branch_of(name: Name) -> str:
+def branch_of(name: BackendName) -> str:
     """The branch of a clone that gets the backend of this name."""
     return f"latency-{name.registered}"
 
 
 def place_of(
-    target: str, out: Path | None, into: Path | None, dry_run: bool, check: bool, name: Name
+    target: str, out: Path | None, into: Path | None, dry_run: bool, check: bool, name: BackendName
 ) -> Checkout | None:
     """The clone that --into names, which can take the branch; None with --out.
 

@@ -15,7 +15,7 @@ from pyarrow import csv
 
 from evaluator.host_summary import aggregate
 from evolve import __version__
-from evolve.host.work import Work
+from evolve.host.work import ReplayWork
 from evolve.output.files import check_writable, draft_of
 from evolve.output.progress import Line
 from evolve.output.terminal import say, warn
@@ -59,7 +59,7 @@ class Output(Protocol):
 
 
 @dataclass(frozen=True)
-class Table:
+class ReplayTable:
     """The completed requests as CSV (see `write_results`)."""
 
     path: Path
@@ -71,7 +71,7 @@ class Table:
         save(self.path, "--out", lambda file: write_results(replay, number, file))
 
 
-def run(work: Work, outputs: Sequence[Output], quiet: bool) -> Simulated:
+def run(work: ReplayWork, outputs: Sequence[Output], quiet: bool) -> Simulated:
     """Simulate, and write the outputs.
 
     Raises InputError for an output that cannot be written or is what is read, and for a request that never completes.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evolve.host.cases import Case, program_text, read_case, read_trace
+from evolve.host.cases import HostCase, program_text, read_case, read_trace
 from evolve.host.emit import beyond_fit, unlike_host
 from evolve.output.files import digest_of
 from evolve.run.program import Source
@@ -22,13 +22,13 @@ from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Engine, Experiment
 from simulator.serving.facts import omitted
 from simulator.serving.known import facts_of, named_deployment
-from simulator.serving.load import Limits, Load, load_of
+from simulator.serving.load import EngineLimits, Load, load_of
 from simulator.serving.trace import Trace
 from simulator.serving.traces.arrivals import in_milliseconds
 
 
 @dataclass(frozen=True)
-class Work:
+class ReplayWork:
     """What to simulate: the load, the program bound to a deployment, and the number of each request.
 
     data: hash of what the load is made from. seeds: arrival seeds. where: the name of the load in error messages.
@@ -46,7 +46,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Names:
+class CaseNames:
     """A model on GPUs, for programs that read deployment fields."""
 
     model: str
@@ -54,7 +54,7 @@ class Names:
     tp: int
 
 
-def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Names | None) -> Work:
+def of_case(case_path: Path, trace_path: Path, source: Source | None, names: CaseNames | None) -> ReplayWork:
     """A trace under a case's limits, timed by the case's backend or by a program.
 
     A method that the program lacks is the language's, not the case's: a program means the same everywhere. Raises
@@ -65,7 +65,7 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Nam
     remedy = "a case names no model: give --model, --hardware and --tp"
     bound, warnings = bound_to(case, case_path, source, names, remedy)
     requests, number = read_trace(trace_path)
-    return Work(
+    return ReplayWork(
         load=Load(requests, case.limits),
         bound=bound,
         number=number,
@@ -78,7 +78,7 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Nam
 
 
 def bound_to(
-    case: Case, where: Path, source: Source | None, names: Names | None, remedy: str
+    case: HostCase, where: Path, source: Source | None, names: CaseNames | None, remedy: str
 ) -> tuple[Bound, tuple[str, ...]]:
     """The program, or else the backend of the case in the file `where`, bound to its deployment; and what to know about
     it, a line each.
@@ -104,7 +104,7 @@ def bound_to(
     return bind(code, program.theta, facts), warnings
 
 
-def _warnings(source: Source, case: Case, case_path: Path) -> tuple[str, ...]:
+def _warnings(source: Source, case: HostCase, case_path: Path) -> tuple[str, ...]:
     """Reasons not to rely on the program, and that the case's alpha does not replace it, a line each."""
     lacking = [f.name for f in DEFAULTS if source.program.function(f.name) is None]
     if not lacking or source.record or not any(case.alpha.values()):
@@ -113,7 +113,7 @@ def _warnings(source: Source, case: Case, case_path: Path) -> tuple[str, ...]:
     return (*source.cautions, f"{text} {', '.join(lacking)}")
 
 
-def _doubts(source: Source, names: Names, facts: Mapping[str, float]) -> tuple[str, ...]:
+def _doubts(source: Source, names: CaseNames, facts: Mapping[str, float]) -> tuple[str, ...]:
     """Why no engine has the deployment, whatever the case's limits are, and that no fitted run was like it."""
     hardware = str(hardware_table()[names.hardware]["name"])
     beyond = beyond_fit(source, f"{names.model} on {names.tp} {hardware}", facts, hardware)
@@ -124,7 +124,7 @@ def _doubts(source: Source, names: Names, facts: Mapping[str, float]) -> tuple[s
     return beyond
 
 
-def _facts(limits: Limits, names: Names | None) -> dict[str, float]:
+def _facts(limits: EngineLimits, names: CaseNames | None) -> dict[str, float]:
     """The deployment fields that a case's limits give; all of them if a model is named."""
     limited = {
         "max_num_seqs": limits.max_seqs,
@@ -148,14 +148,14 @@ def _facts(limits: Limits, names: Names | None) -> dict[str, float]:
     return facts_of(names.model, names.hardware, engine)
 
 
-def of_experiment(experiment: Experiment, source: Source, seed: int) -> Work:
+def of_experiment(experiment: Experiment, source: Source, seed: int) -> ReplayWork:
     """An experiment's requests with arrival seed `seed`, timed by a program."""
     program = source.complete
     load = load_of(experiment, seed)
     bound = bind(assemble(program), program.theta, experiment.facts)
     source_of_load = experiment.workload.source
     of_trace = source_of_load.notes if isinstance(source_of_load, Trace) else ()
-    return Work(
+    return ReplayWork(
         load=load,
         bound=bound,
         number=np.arange(len(load.requests)),

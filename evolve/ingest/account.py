@@ -16,7 +16,7 @@ from evolve.ingest.derive.journeys import UNSOUND
 from evolve.ingest.folder import Derived, Inputs
 from evolve.ingest.quality import Quality, check_sources
 from evolve.ingest.read.traces import STATUSES
-from evolve.ingest.read.values import Findings
+from evolve.ingest.read.values import FolderFindings
 from evolve.ingest.report import (
     AlphaTargets,
     BatchCounts,
@@ -25,7 +25,7 @@ from evolve.ingest.report import (
     KvBlocks,
     QualityReport,
     RequestCounts,
-    Sampling,
+    StepSampling,
 )
 from evolve.ingest.write.steps import CONTRADICTED
 
@@ -43,7 +43,7 @@ NARROWED = {
 
 
 def account(
-    inputs: Inputs, derived: Derived, quality: Quality, findings: Findings, data: str, experiment: bool
+    inputs: Inputs, derived: Derived, quality: Quality, findings: FolderFindings, data: str, experiment: bool
 ) -> QualityReport:
     """The quality report of one run, with `findings` about its sources added to those made so far."""
     check_sources(inputs, derived, findings)
@@ -119,13 +119,13 @@ def _excluded(inputs: Inputs, derived: Derived) -> dict[str, int]:
     return {what: count for what, count in counts.items() if count}
 
 
-def _sampling(inputs: Inputs, derived: Derived) -> Sampling | None:
+def _sampling(inputs: Inputs, derived: Derived) -> StepSampling | None:
     if inputs.traces is None or not len(derived.sampled["step_id"]):
         return None
     steps = derived.sampled["step_id"]
     span = int(steps[-1] - steps[0] + 1)
     with_snapshots = len(np.unique(inputs.traces.snapshots["step_id"]))
-    return Sampling(
+    return StepSampling(
         sampled_steps=len(steps),
         of_steps=span,
         step_rate=len(steps) / span,

@@ -23,8 +23,8 @@ from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.output.files import write_json
 from evolve.output.progress import Line
-from evolve.search.pool.local import Local
-from evolve.search.pool.process import Call
+from evolve.search.pool.local import LocalPool
+from evolve.search.pool.process import WorkerCall
 from simulator.common.errors import InputError, unwritable
 from simulator.common.json import JsonObject
 
@@ -33,7 +33,7 @@ OnRead = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
-class Run:
+class IngestedRun:
     """A run in the output folder. `was` is `made`, `replaced` if there was an earlier one, or `as before` if nothing
     had changed."""
 
@@ -45,7 +45,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Task:
+class IngestTask:
     """A folder to ingest into `out` with options, the fingerprint of both, and the run's id if it was made before."""
 
     folder: Folder
@@ -62,7 +62,7 @@ class Task:
 
 def ingest(
     folders: Sequence[Folder], out: Path, given: Given, workers: int, on_read: OnRead, on_done: Callable[[str], None]
-) -> list[Run]:
+) -> list[IngestedRun]:
     """Ingest all folders; the runs, in order. `on_done` gets the name of each run that was made.
 
     Raises InputError before anything is read if `out` cannot be written or has files that are not ours, or if no GPU is
@@ -80,7 +80,7 @@ def ingest(
     todo = []
     for folder in folders:
         state, mark = states[folder.name], fingerprint(folder, options[folder.name])
-        task = Task(folder, out, options[folder.name], mark, state.id if state else None)
+        task = IngestTask(folder, out, options[folder.name], mark, state.id if state else None)
         if state is None or state.fingerprint != mark or not output.is_whole(task.home, state):
             output.check_home(task.home)
             was[folder.name] = "replaced" if task.home.exists() else "made"
@@ -94,7 +94,7 @@ def ingest(
             _in_parallel(todo, min(workers, len(todo)), on_read, on_done)
     finally:
         output.write_experiments(out)
-    return [Run(output.read_report(out / folder.name), was.get(folder.name, "as before")) for folder in folders]
+    return [IngestedRun(output.read_report(out / folder.name), was.get(folder.name, "as before")) for folder in folders]
 
 
 def _with_earlier(given: Given, state: State | None) -> Given:
@@ -131,7 +131,7 @@ def _size_and_time(path: Path) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-def ingest_folder(task: Task, on_read: Callable[[int], None]) -> None:
+def ingest_folder(task: IngestTask, on_read: Callable[[int], None]) -> None:
     """Read and write one run. Its folder appears, or is replaced, once all of it has been written."""
     folder, out, home = task.folder, task.out, task.home
     part, old = out / f"{PART}{folder.name}", out / f"{OLD}{folder.name}"
@@ -156,7 +156,7 @@ def ingest_folder(task: Task, on_read: Callable[[int], None]) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _write(task: Task, part: Path, on_read: Callable[[int], None]) -> None:
+def _write(task: IngestTask, part: Path, on_read: Callable[[int], None]) -> None:
     """Everything of one run, into `part`."""
     inputs, findings = read(task.folder, part, on_read)
     derived = derive(inputs, part, findings)
@@ -177,17 +177,17 @@ def _write(task: Task, part: Path, on_read: Callable[[int], None]) -> None:
     write_json(part / STATE, state.to_json())
 
 
-def _work(task: Task, report: Callable[[int], None]) -> None:
+def _work(task: IngestTask, report: Callable[[int], None]) -> None:
     ingest_folder(task, report)
 
 
-def _in_parallel(todo: Sequence[Task], workers: int, on_read: OnRead, on_done: Callable[[str], None]) -> None:
-    pool = Local(workers, Line(quiet=True))
+def _in_parallel(todo: Sequence[IngestTask], workers: int, on_read: OnRead, on_done: Callable[[str], None]) -> None:
+    pool = LocalPool(workers, Line(quiet=True))
     # The largest folders first, so that none of them is left alone at the end.
     tasks = sorted(todo, key=lambda task: bytes_of(task.folder), reverse=True)
     try:
         running = [
-            pool.submit(Call(_work, (task,), streams=True), number, partial(on_read, task.folder.name))
+            pool.submit(WorkerCall(_work, (task,), streams=True), number, partial(on_read, task.folder.name))
             for number, task in enumerate(tasks)
         ]
         for task, waiting in zip(tasks, running, strict=True):

@@ -44,7 +44,7 @@ def select(columns: Columns, keep: np.ndarray) -> Columns:
 
 
 @dataclass(frozen=True)
-class Segments:
+class DecodeSegments:
     """Stretches of decoding: a request runs in every step from `start` to `end`, with one token more in each.
 
     int64 arrays, one entry per stretch. `tokens` is the token count in step `start`.
@@ -56,7 +56,7 @@ class Segments:
     tokens: np.ndarray
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> Segments:
+    def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> DecodeSegments:
         """From rows of (request, start, end, tokens); stretches that end before they start are dropped."""
         table = np.array([r for r in rows if r[2] >= r[1]], dtype=np.int64).reshape(-1, 4)
         return cls(*(table[:, i].copy() for i in range(4)))
@@ -79,7 +79,7 @@ class Segments:
         return step, self.request[near][which], self.tokens[near][which] + step - self.start[near][which]
 
 
-def windows(segments: Segments, steps: np.ndarray, width: int) -> Iterator[tuple[int, int]]:
+def windows(segments: DecodeSegments, steps: np.ndarray, width: int) -> Iterator[tuple[int, int]]:
     """Ranges [low, high) of `width` steps, in order, that cover all segments and `steps`; empty ranges are skipped."""
     spans = segments.end // width - segments.start // width + 1
     inside = np.repeat(segments.start // width - (np.cumsum(spans) - spans), spans) + np.arange(int(spans.sum()))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from evolve.ingest.options import ENGINE_KEYS, Setting
-from evolve.ingest.read.log import Log
+from evolve.ingest.read.log import EngineLog
 from evolve.ingest.read.manifest import FILE, Listed
-from evolve.ingest.read.settings import Settings
-from evolve.ingest.read.values import Findings
+from evolve.ingest.read.settings import ServerSettings
+from evolve.ingest.read.values import FolderFindings
 from simulator.common.errors import shown
 from simulator.serving.experiment import STANDARD, unsplit_tokens
 
@@ -24,12 +24,12 @@ DEFAULTS = (
 
 
 def make_engine(
-    settings: Settings,
-    log: Log,
+    settings: ServerSettings,
+    log: EngineLog,
     listed: Listed,
     overrides: Mapping[str, Setting],
     traced_kv_blocks: int | None,
-    findings: Findings,
+    findings: FolderFindings,
 ) -> dict[str, Setting]:
     """The settings by ENGINE_KEYS, in their order; keys that no source knows are left out.
 
@@ -62,7 +62,7 @@ def make_engine(
 
 
 def _recorded(
-    settings: Settings, log: Log, listed: Listed, traced_kv_blocks: int | None, findings: Findings
+    settings: ServerSettings, log: EngineLog, listed: Listed, traced_kv_blocks: int | None, findings: FolderFindings
 ) -> dict[str, Setting]:
     """The settings that the folder and the manifest give."""
     offload = log.kv_offload

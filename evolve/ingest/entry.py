@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from evolve.ingest.options import Setting, Terms
-from evolve.ingest.read.reports import Report, observed_json
+from evolve.ingest.read.reports import LoadReport, observed_json
 from evolve.ingest.read.settings import SharedPrefix
 from simulator.common.json import JsonObject
 from simulator.serving.experiment import Stage
@@ -47,8 +47,8 @@ class TraceEntry:
 class ObservedEntry:
     """The `observed` of an entry: the reports of the run and of every stage of its workload, None if missing."""
 
-    summary: Report | None
-    stages: tuple[Report | None, ...]
+    summary: LoadReport | None
+    stages: tuple[LoadReport | None, ...]
     output_len: int
 
     def to_json(self) -> JsonObject:
@@ -61,7 +61,7 @@ class ObservedEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Components:
+class EntryComponents:
     """The parts of the mean E2E by name in ms, how many requests they rest on, and a note if these are not all."""
 
     parts_ms: Mapping[str, float]
@@ -70,7 +70,7 @@ class Components:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ExperimentEntry:
     """An entry of an experiments file. `model_config` are the model's terms, if the user gave them."""
 
     id: str
@@ -83,7 +83,7 @@ class Entry:
     observed: ObservedEntry | None
     quality: str
     notes: tuple[str, ...]
-    components: Components | None = None
+    components: EntryComponents | None = None
 
     def to_json(self) -> JsonObject:
         """The entry as a mapping, its keys in the order of the files that ship."""

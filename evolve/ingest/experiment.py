@@ -13,15 +13,15 @@ import numpy as np
 from evolve.ingest.columns import NONE
 from evolve.ingest.derive.requests import components, reports_of
 from evolve.ingest.engine import make_engine
-from evolve.ingest.entry import Components, Entry, ObservedEntry, TraceEntry, WorkloadEntry
+from evolve.ingest.entry import EntryComponents, ExperimentEntry, ObservedEntry, TraceEntry, WorkloadEntry
 from evolve.ingest.folder import Derived, Inputs
 from evolve.ingest.options import Given, Setting
 from evolve.ingest.quality import Quality, quality_of
 from evolve.ingest.read.manifest import FILE
 from evolve.ingest.read.reports import Reports
-from evolve.ingest.read.settings import Load, Settings
+from evolve.ingest.read.settings import LoadSettings, ServerSettings
 from evolve.ingest.read.sources import PER_REQUEST, Folder
-from evolve.ingest.read.values import Findings
+from evolve.ingest.read.values import FolderFindings
 from simulator.common.errors import InputError
 from simulator.serving.bundled import hardware_table, known_models
 from simulator.serving.file import experiment_from_mapping
@@ -34,8 +34,8 @@ MOST_WITHOUT = 0.01  # of the client's requests may lack a journey before a note
 
 
 def describe(
-    inputs: Inputs, derived: Derived, tables: Path, given: Given, findings: Findings
-) -> tuple[Entry | None, Quality]:
+    inputs: Inputs, derived: Derived, tables: Path, given: Given, findings: FolderFindings
+) -> tuple[ExperimentEntry | None, Quality]:
     """The run's entry, None if the folder does not hold enough for one, and its quality.
 
     `tables`: where its tables are. Raises InputError if neither an option nor the manifest names the GPU.
@@ -53,12 +53,18 @@ def describe(
     journeys, rows, note = len(inputs.journeys), len(inputs.clients) if inputs.clients else 0, None
     if journeys < (1 - MOST_WITHOUT) * rows:
         note = f"the traces cover {journeys:,} of {rows:,} requests: the parts of the E2E rest on these"
-    return replace(entry, components=Components(*parts, note)), quality
+    return replace(entry, components=EntryComponents(*parts, note)), quality
 
 
 def _entry(
-    inputs: Inputs, derived: Derived, tables: Path, reports: Reports, quality: Quality, given: Given, findings: Findings
-) -> Entry | None:
+    inputs: Inputs,
+    derived: Derived,
+    tables: Path,
+    reports: Reports,
+    quality: Quality,
+    given: Given,
+    findings: FolderFindings,
+) -> ExperimentEntry | None:
     """The entry without the parts of its E2E; None, with a finding that says why, if the folder does not hold enough.
 
     `reports`: its own, or made from client rows. Where no file describes the load, the run's requests are replayed one
@@ -96,7 +102,7 @@ def _entry(
         assert load, "all of it is described"
         workload = _workload(folder, load, reports, quality, _prompt_len(derived))
         observed = _observed(reports, load, findings)
-    entry = Entry(
+    entry = ExperimentEntry(
         id=_id(folder, listed),
         source_run=folder.name,
         model=listed["id"] if listed else model,
@@ -117,7 +123,7 @@ def _entry(
     return entry
 
 
-def _hardware(folder: Folder, given: Given, findings: Findings) -> str:
+def _hardware(folder: Folder, given: Given, findings: FolderFindings) -> str:
     """The GPU's canonical name, or its name as given if it is not in the hardware table."""
     listed = folder.listed.hardware
     name = given.hardware or listed
@@ -138,7 +144,7 @@ def _missing(model: str | None, engine: Mapping[str, Setting]) -> list[str]:
     return missing + ([] if "tensor_parallel" in engine else ["tensor_parallel (--engine tensor_parallel=N sets it)"])
 
 
-def _undescribed(load: Load | None) -> list[str]:
+def _undescribed(load: LoadSettings | None) -> list[str]:
     """What no file says of the load that a load generator drew."""
     return [key for key in ("stages", "shared_prefix", "output_len") if load is None or getattr(load, key) is None]
 
@@ -153,7 +159,7 @@ def _id(folder: Folder, listed: Mapping[str, Any] | None) -> str:
 
 
 def _workload(
-    folder: Folder, load: Load, reports: Reports, quality: Quality, prompt_len: float | None
+    folder: Folder, load: LoadSettings, reports: Reports, quality: Quality, prompt_len: float | None
 ) -> WorkloadEntry:
     assert load.stages and load.shared_prefix and load.output_len, "none of them is missing"
     prompts = load.shared_prefix.groups * load.shared_prefix.prompts_per_group
@@ -182,7 +188,7 @@ def _prompt_len_mean(reports: Reports) -> float | None:
     return mean if mean >= 1 else None
 
 
-def _observed(reports: Reports, load: Load, findings: Findings) -> ObservedEntry:
+def _observed(reports: Reports, load: LoadSettings, findings: FolderFindings) -> ObservedEntry:
     assert load.stages and load.output_len, "neither is missing"
     count = len(load.stages)
     stages = dict(reports.stages)
@@ -205,7 +211,7 @@ def _observed(reports: Reports, load: Load, findings: Findings) -> ObservedEntry
     return ObservedEntry(reports.summary, tuple(map(stages.get, range(count))), load.output_len)
 
 
-def _check_precision(listed: Mapping[str, Any], precision: str | None, findings: Findings) -> None:
+def _check_precision(listed: Mapping[str, Any], precision: str | None, findings: FolderFindings) -> None:
     """A finding if the weights were quantized, but the model of the table is not."""
     bare = {"quantization", "quantization_config"}.isdisjoint(listed["config"])
     if precision and precision.upper() not in WIDE and bare:
@@ -213,7 +219,7 @@ def _check_precision(listed: Mapping[str, Any], precision: str | None, findings:
         findings.warn(FILE, text)
 
 
-def _notes(settings: Settings) -> list[str]:
+def _notes(settings: ServerSettings) -> list[str]:
     """What a reader of the experiment must know."""
     notes = []
     if settings.requested:

@@ -15,19 +15,19 @@ import numpy as np
 
 from evolve.ingest.columns import NONE, Columns
 from evolve.ingest.derive.batches import Batches, reconstruct
-from evolve.ingest.derive.blocks import Chains
+from evolve.ingest.derive.blocks import BlockChains
 from evolve.ingest.derive.journeys import Journey, journeys_of
 from evolve.ingest.derive.matching import Joined, epoch_offset, join
-from evolve.ingest.derive.requests import Requests, requests_of
+from evolve.ingest.derive.requests import RequestTable, requests_of
 from evolve.ingest.derive.steps import BACKWARDS, CONFLICTING, MIXED, Cycles, cycles_of, mixed, sampled_steps
 from evolve.ingest.read.clients import Clients, read_clients
-from evolve.ingest.read.log import Log, read_log
+from evolve.ingest.read.log import EngineLog, read_log
 from evolve.ingest.read.reports import Reports, read_reports
-from evolve.ingest.read.settings import Settings, read_settings
+from evolve.ingest.read.settings import ServerSettings, read_settings
 from evolve.ingest.read.sources import PER_REQUEST, Folder
 from evolve.ingest.read.traces import Traces, read_traces
-from evolve.ingest.read.values import Findings
-from evolve.ingest.write.steps import Written, write_steps
+from evolve.ingest.read.values import FolderFindings
+from evolve.ingest.write.steps import WrittenSteps, write_steps
 from evolve.ingest.write.tables import write_cycles, write_journeys, write_kv_events, write_requests
 from simulator.common.errors import reason
 from simulator.serving.experiment import STANDARD, unsplit_tokens
@@ -43,13 +43,13 @@ class Inputs:
     of their table, `tally` counts what readers skipped, by source."""
 
     folder: Folder
-    settings: Settings
-    log: Log
+    settings: ServerSettings
+    log: EngineLog
     reports: Reports
     traces: Traces | None
     journeys: Sequence[Journey]
     clients: Clients | None
-    chains: Chains | None
+    chains: BlockChains | None
     kv_events: int
     joined: Joined
     epoch: tuple[float, float] | None
@@ -62,21 +62,21 @@ class Derived:
 
     batches: Batches | None
     asynchronous: bool | None
-    requests: Requests
+    requests: RequestTable
     sampled: Columns
     cycles: Cycles | None
-    steps: Written
+    steps: WrittenSteps
     rows: dict[str, int]
 
 
-def read(folder: Folder, out: Path, on_read: Callable[[int], None]) -> tuple[Inputs, Findings]:
+def read(folder: Folder, out: Path, on_read: Callable[[int], None]) -> tuple[Inputs, FolderFindings]:
     """Read everything. KV events stream straight into their table in `out`; `on_read` gets the bytes read."""
-    findings = Findings(folder.findings)
+    findings = FolderFindings(folder.findings)
     tally: dict[str, Counter[str]] = {}
     settings, log, reports = read_settings(folder), read_log(folder.log), read_reports(folder)
     findings += [*settings.findings, *log.findings, *reports.findings]
     traces = _try(folder.traces, "traces.json", findings, lambda path: read_traces(path, on_read))
-    chains, kv_events = Chains(), 0
+    chains, kv_events = BlockChains(), 0
     if folder.kv_events is not None:
         tally["kv_events.jsonl"] = Counter()
         kv_events = write_kv_events(folder, out, chains, tally["kv_events.jsonl"], findings, on_read)
@@ -111,7 +111,7 @@ def read(folder: Folder, out: Path, on_read: Callable[[int], None]) -> tuple[Inp
     return inputs, findings
 
 
-def _try(path: Path | None, source: str, findings: Findings, reader: Callable[[Path], T]) -> T | None:
+def _try(path: Path | None, source: str, findings: FolderFindings, reader: Callable[[Path], T]) -> T | None:
     """What the reader returns; None without a file, and with a finding if it cannot be read."""
     if path is None:
         return None
@@ -122,7 +122,7 @@ def _try(path: Path | None, source: str, findings: Findings, reader: Callable[[P
         return None
 
 
-def derive(inputs: Inputs, out: Path, findings: Findings) -> Derived:
+def derive(inputs: Inputs, out: Path, findings: FolderFindings) -> Derived:
     """Work out batches, requests and cycles, and write their tables to `out`."""
     run, traces, joined = inputs.folder.name, inputs.traces, inputs.joined
     sampled = sampled_steps(traces.steps, traces.tally) if traces else {}
@@ -133,7 +133,7 @@ def derive(inputs: Inputs, out: Path, findings: Findings) -> Derived:
     rows: dict[str, int] = {}
     if len(requests):
         rows["requests"] = write_requests(out, run, requests)
-    steps, cycles = Written(), None
+    steps, cycles = WrittenSteps(), None
     if traces is not None:
         row_of = joined.row_of_core(len(traces.core_ids))
         rows["journeys"] = write_journeys(out, run, traces, joined, row_of)
@@ -148,7 +148,7 @@ def derive(inputs: Inputs, out: Path, findings: Findings) -> Derived:
     return Derived(batches, asynchronous, requests, sampled, cycles, steps, rows)
 
 
-def _several_engines(traces: Traces, sampled: Columns, findings: Findings) -> bool:
+def _several_engines(traces: Traces, sampled: Columns, findings: FolderFindings) -> bool:
     several, backwards = mixed(sampled, traces.tally[CONFLICTING], traces.journey_events)
     traces.tally[BACKWARDS] += backwards
     if several:
@@ -156,7 +156,7 @@ def _several_engines(traces: Traces, sampled: Columns, findings: Findings) -> bo
     return several
 
 
-def _batches(inputs: Inputs, findings: Findings) -> Batches | None:
+def _batches(inputs: Inputs, findings: FolderFindings) -> Batches | None:
     """The batches of all steps, None if there are too few journeys for that."""
     traces, journeys, clients, joined = inputs.traces, inputs.journeys, inputs.clients, inputs.joined
     if traces is None or not any(journey.scheduled_ns is not None for journey in journeys):

@@ -12,7 +12,7 @@ from evolve.ingest.read.values import plain
 from simulator.common.errors import OWN_GPU, InputError, Section, nearest, nearest_listed
 from simulator.common.json import JsonObject
 from simulator.model.architecture import architecture
-from simulator.model.config_keys import VERDICTS, Verdict
+from simulator.model.config_keys import VERDICTS, KeyVerdict
 from simulator.serving.bundled import hardware_table
 from simulator.serving.file import engine_of
 
@@ -111,7 +111,7 @@ def _terms(raw: Terms) -> JsonObject:
     kept: JsonObject = {}
     for key, value in raw.items():
         verdict = VERDICTS.get(key)
-        if value is None or verdict is Verdict.FREE or key == "_name_or_path":
+        if value is None or verdict is KeyVerdict.FREE or key == "_name_or_path":
             continue
         if isinstance(value, Mapping) and key not in _WHOLE:
             value = _terms(value)

@@ -17,10 +17,10 @@ from evolve.ingest.derive.journeys import ENDED_NORMALLY, NO_RESUME, NOT_ADDING_
 from evolve.ingest.derive.steps import CONFLICTING
 from evolve.ingest.folder import Derived, Inputs
 from evolve.ingest.read.clients import OTHER
-from evolve.ingest.read.reports import Report, Reports
-from evolve.ingest.read.settings import Load
+from evolve.ingest.read.reports import LoadReport, Reports
+from evolve.ingest.read.settings import LoadSettings
 from evolve.ingest.read.traces import FOREIGN
-from evolve.ingest.read.values import Finding, Findings
+from evolve.ingest.read.values import Finding, FolderFindings
 from evolve.ingest.write.steps import CONTRADICTED
 from simulator.serving.experiment import CLEAN, OVERLOADED
 
@@ -90,11 +90,11 @@ def quality_of(inputs: Inputs, derived: Derived, reports: Reports) -> Quality:
     return quality
 
 
-def judge(reports: Reports, load: Load | None, further: Sequence[str] = ()) -> Quality:
+def judge(reports: Reports, load: LoadSettings | None, further: Sequence[str] = ()) -> Quality:
     """The quality of a run from its reports. `further` are reasons against it found elsewhere, such as in traces."""
     unsent = _sending(reports)
     reasons = [*_failures(reports), *_waiting(reports), *unsent, *further]
-    findings = Findings()
+    findings = FolderFindings()
     timeout_s = _timeout(reports, load, findings)
     _compare_with_load(reports, load, findings)
     label = OVERLOADED if reasons else CLEAN
@@ -135,7 +135,7 @@ def _waiting(reports: Reports) -> list[str]:
     return [why] if (why := _waits(reports.summary)) else reasons
 
 
-def _waits(report: Report) -> str | None:
+def _waits(report: LoadReport) -> str | None:
     ttft, e2e = report.ttft_s.get("mean"), report.e2e_s.get("mean")
     if ttft is None or e2e is None or ttft <= TTFT_LEAST_S or ttft <= TTFT_OF_E2E * e2e:
         return None
@@ -154,7 +154,7 @@ def _sending(reports: Reports) -> list[str]:
     ]
 
 
-def _timeout(reports: Reports, load: Load | None, findings: Findings) -> float | None:
+def _timeout(reports: Reports, load: LoadSettings | None, findings: FolderFindings) -> float | None:
     """The limit if failures came at one round time and nothing succeeded beyond it; else what the settings say."""
     with_failures = [r for r in reports.of_run if r.failed]
     limits = {_limit(r) for r in with_failures}
@@ -173,7 +173,7 @@ def _timeout(reports: Reports, load: Load | None, findings: Findings) -> float |
     return set_to
 
 
-def _limit(report: Report) -> float | None:
+def _limit(report: LoadReport) -> float | None:
     """The round time at which requests failed, if they did so at one."""
     first, middle = report.failed_after_s.get("min"), report.failed_after_s.get("median")
     if first is None or middle is None:
@@ -185,7 +185,7 @@ def _limit(report: Report) -> float | None:
     return None
 
 
-def _compare_with_load(reports: Reports, load: Load | None, findings: Findings) -> None:
+def _compare_with_load(reports: Reports, load: LoadSettings | None, findings: FolderFindings) -> None:
     """Findings about stages whose report does not fit the stage that the settings describe."""
     for k, r in reports.stages.items():
         if load is None or load.stages is None or k >= len(load.stages):
@@ -199,7 +199,7 @@ def _compare_with_load(reports: Reports, load: Load | None, findings: Findings) 
             findings.warn(r.source, text)
 
 
-def check_sources(inputs: Inputs, derived: Derived, findings: Findings) -> None:
+def check_sources(inputs: Inputs, derived: Derived, findings: FolderFindings) -> None:
     """Findings about what readers skipped, and about sources that contradict each other or are incomplete."""
     for source, tally in inputs.tally.items():
         for what, count in sorted(tally.items()):
@@ -215,7 +215,7 @@ def check_sources(inputs: Inputs, derived: Derived, findings: Findings) -> None:
     _check_client(inputs, derived, findings)
 
 
-def _check_journeys(inputs: Inputs, findings: Findings) -> None:
+def _check_journeys(inputs: Inputs, findings: FolderFindings) -> None:
     traces, journeys = inputs.traces, inputs.journeys
     if traces is None:
         return
@@ -235,7 +235,7 @@ def _check_journeys(inputs: Inputs, findings: Findings) -> None:
         findings.warn("traces.json", "core requests without their API span", lost)
 
 
-def _check_both_sides(inputs: Inputs, findings: Findings) -> None:
+def _check_both_sides(inputs: Inputs, findings: FolderFindings) -> None:
     joined = inputs.joined
     if inputs.clients is None or inputs.traces is None:
         return
@@ -252,7 +252,7 @@ def _check_both_sides(inputs: Inputs, findings: Findings) -> None:
         findings.warn("traces.json", "journeys without a client row", extra)
 
 
-def _check_batches(derived: Derived, findings: Findings) -> None:
+def _check_batches(derived: Derived, findings: FolderFindings) -> None:
     if derived.batches is None:
         return
     if unknown := derived.batches.cached.how.count("none"):
@@ -263,7 +263,7 @@ def _check_batches(derived: Derived, findings: Findings) -> None:
         findings.warn("traces.json", text, contradicted)
 
 
-def _check_client(inputs: Inputs, derived: Derived, findings: Findings) -> None:
+def _check_client(inputs: Inputs, derived: Derived, findings: FolderFindings) -> None:
     if inputs.clients is None:
         return
     summary, rows = inputs.reports.summary, len(inputs.clients)

@@ -14,7 +14,7 @@ from simulator.common.errors import InputError, shown
 from simulator.serving.experiment import NOT_MEASURED, Experiment
 from simulator.serving.trace import NOT_COUNTED, Recorded, Trace, windows
 from simulator.serving.traces.tracev2 import NEVER, OK, STATUSES, Recording, read_recording
-from simulator.serving.traces.tracev2_header import CASE, Server
+from simulator.serving.traces.tracev2_header import CASE, TraceServer
 
 REAL = "real"  # the mode of a trace that was measured
 MOST_WORDS = 8  # unknown words of status that a note names
@@ -22,19 +22,19 @@ INDIFFERENT = ("name", "version", "gpu_memory_utilization")  # settings that cha
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class RecordedLatencies:
     """A trace that was measured, and what served it.
 
     simulated: whether its times are a simulation's. beside: where to find settings that its header cannot hold, or "".
     """
 
     trace: Trace
-    server: Server
+    server: TraceServer
     simulated: bool
     beside: str
 
 
-def observed_trace(header: Path, data: Path) -> Observed:
+def observed_trace(header: Path, data: Path) -> RecordedLatencies:
     """The trace in a header and its data.
 
     Latencies are the client's, from when a request was sent. Warm-up requests are replayed but part of no figure;
@@ -71,7 +71,7 @@ def observed_trace(header: Path, data: Path) -> Observed:
     failed = int((_unanswered(recording) & ~recording.warm_up).sum())
     trace = Trace(data.name, digest_of(header, data), requests, recorded, notes, failed)
     beside = f"{CASE} beside the header has those it was exported with" if header.with_name(CASE).exists() else ""
-    return Observed(trace, recording.header.server, recording.header.mode != REAL, beside)
+    return RecordedLatencies(trace, recording.header.server, recording.header.mode != REAL, beside)
 
 
 def _unanswered(recording: Recording) -> np.ndarray:
@@ -120,12 +120,12 @@ def _notes(recording: Recording, kept: np.ndarray, name: str) -> tuple[str, ...]
     return tuple(notes)
 
 
-def engine_of(server: Server, given: Mapping[str, Setting]) -> dict[str, Setting]:
+def engine_of(server: TraceServer, given: Mapping[str, Setting]) -> dict[str, Setting]:
     """The engine settings that the header gives, and those of --engine, which take precedence."""
     return {**_of_header(server), **given}
 
 
-def overridden(server: Server, given: Mapping[str, Setting]) -> str:
+def overridden(server: TraceServer, given: Mapping[str, Setting]) -> str:
     """A note on the settings of --engine that differ from the header's; "" if none does."""
     header = _of_header(server)
     other = [key for key, value in given.items() if key in header and header[key] != value]
@@ -133,7 +133,7 @@ def overridden(server: Server, given: Mapping[str, Setting]) -> str:
     return f"--engine takes precedence: {each}" if other else ""
 
 
-def _of_header(server: Server) -> dict[str, Setting]:
+def _of_header(server: TraceServer) -> dict[str, Setting]:
     return {key: value for key, value in asdict(server).items() if key in ENGINE_KEYS and value is not None}
 
 

@@ -33,7 +33,7 @@ class RequestCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class StepSampling:
     """How many of the steps and requests were traced."""
 
     sampled_steps: int
@@ -120,7 +120,7 @@ class QualityReport:
     missing: Mapping[str, str]
     requests: RequestCounts
     excluded: Mapping[str, int]
-    sampling: Sampling | None
+    sampling: StepSampling | None
     clocks: Clocks
     alpha_targets: AlphaTargets | None
     batches: BatchCounts | None
@@ -137,7 +137,7 @@ class QualityReport:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> QualityReport:
         """The report that `to_json` was called on. Raises KeyError or TypeError for anything else."""
-        kinds = {"requests": RequestCounts, "sampling": Sampling, "clocks": Clocks, "alpha_targets": AlphaTargets,
+        kinds = {"requests": RequestCounts, "sampling": StepSampling, "clocks": Clocks, "alpha_targets": AlphaTargets,
                  "batches": BatchCounts, "cycles": CycleCounts, "kv": KvBlocks}  # fmt: skip
         sections = {name: kind(**raw[name]) for name, kind in kinds.items() if raw[name] is not None}
         return cls(**{**raw, **sections, "findings": [Finding(**finding) for finding in raw["findings"]]})

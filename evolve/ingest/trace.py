@@ -16,7 +16,7 @@ from evolve.ingest.options import Given
 from evolve.ingest.output import LINE_WIDTH, create
 from evolve.ingest.read.sources import shown_path
 from evolve.ingest.recording import assumed
-from evolve.ingest.trace_source import Source
+from evolve.ingest.trace_source import TraceSource
 from evolve.output.files import draft_of, write_text
 from simulator.common.documents import parse_yaml, read_bytes, yaml_text
 from simulator.common.errors import InputError, shown, unwritable
@@ -48,7 +48,7 @@ class Converted:
     experiment's. twice: another table of the same requests, or "".
     """
 
-    source: Source
+    source: TraceSource
     table: Path
     experiment: Experiment | None
     replaced: bool = False
@@ -99,7 +99,7 @@ class Converted:
         }
 
 
-def convert(sources: Sequence[Source], out: Path, given: Given) -> list[Converted]:
+def convert(sources: Sequence[TraceSource], out: Path, given: Given) -> list[Converted]:
     """The traces, each written to `out` as a table in our columns; with a model and a GPU also as an experiment.
 
     Raises InputError for two traces of one name, and an `out` that cannot be written or has a file that is not ours.
@@ -157,7 +157,7 @@ def _same(table: Path, others: Sequence[Path]) -> str:
     return next((other.stem for other in others if filecmp.cmp(table, other, shallow=False)), "")
 
 
-def _entry(source: Source, model: str, given: Given) -> JsonObject:
+def _entry(source: TraceSource, model: str, given: Given) -> JsonObject:
     entry: JsonObject = {"id": source.name.replace(",", "-"), "model": model}
     if model in given.models:
         entry["model_config"] = dict(given.models[model])
@@ -166,7 +166,7 @@ def _entry(source: Source, model: str, given: Given) -> JsonObject:
     return entry | ({"quality": OVERLOADED} if source.overloaded else {})
 
 
-def assuming(source: Source, options: str) -> str:
+def assuming(source: TraceSource, options: str) -> str:
     """The note on settings of the engine that are assumed; they end it, as options."""
     blocks = "" if "total_kv_blocks" in source.engine else ", KV blocks from the GPU's memory and the others by default"
     text = f"engine settings that nothing gives are assumed{blocks}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from evolve.ingest.options import Given, Setting
 from evolve.ingest.quality import judge
-from evolve.ingest.read.reports import Report, Reports
+from evolve.ingest.read.reports import LoadReport, Reports
 from evolve.ingest.read.sources import shown_path, trace_ending
 from evolve.ingest.recording import engine_of, observed_trace, overridden
 from simulator.common.errors import InputError, shown
@@ -27,7 +27,7 @@ MOST_NAMED = 8  # files that a message lists
 
 
 @dataclass(frozen=True)
-class Source:
+class TraceSource:
     """A trace that was read: the name of its table and experiment, and its requests.
 
     option: the one that names it on the command line. model: what serves it, if that is known. engine: its settings.
@@ -50,7 +50,7 @@ class Source:
         return f"{self.option} {self.trace.file}"
 
 
-def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Source]:
+def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[TraceSource]:
     """The traces in files of any of the formats.
 
     Raises InputError for a file that is no trace, and for a model or a GPU without the other.
@@ -58,7 +58,7 @@ def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Sou
     if model is not None and given.hardware is None:
         raise InputError("--model and --hardware together make an experiment of a trace: give both, or neither")
     return [
-        Source(path.stem, "--trace", trace, _model_of(trace, model, given), given.engine, _overload(trace))
+        TraceSource(path.stem, "--trace", trace, _model_of(trace, model, given), given.engine, _overload(trace))
         for path, trace in zip(files, _read_all(files), strict=True)
     ]
 
@@ -106,7 +106,7 @@ def _model_of(trace: Trace, model: str | None, given: Given) -> str | None:
     raise InputError(f"{shown_path(Path(trace.file))}: {says}: give --model, or neither --model nor --hardware")
 
 
-def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: Given) -> list[Source]:
+def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: Given) -> list[TraceSource]:
     """The traces in TraceV2, each a header and its data. Raises InputError for a file that is none."""
     sources = []
     for header, data in pairs:
@@ -122,7 +122,7 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
         # Traces of several folders often have the same name.
         alike = sum(other.stem == data.stem for _, other in pairs) > 1
         name = f"{data.resolve().parent.name}-{data.stem}" if alike else data.stem
-        sources.append(Source(name, "--tracev2", trace, served, engine, *about))
+        sources.append(TraceSource(name, "--tracev2", trace, served, engine, *about))
     return sources
 
 
@@ -143,7 +143,7 @@ def _overload(trace: Trace) -> tuple[str, ...]:
     return judge(Reports(run, each), None).reasons
 
 
-def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> Report:
+def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> LoadReport:
     """The report of requests with these figures."""
     quickest = np.nanmin(ttft_ms) if (~np.isnan(ttft_ms)).any() else None
     e2e, ttft = (
@@ -151,4 +151,4 @@ def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> Report:
         for pairs in ((("mean", o.e2e_ms.mean),), (("mean", o.ttft_ms.mean), ("min", quickest)))
     )
     sent = (o.completed or 0) + (o.failed or 0)
-    return Report(source, sent, o.completed, o.failed, e2e, ttft, {}, {}, {}, {})
+    return LoadReport(source, sent, o.completed, o.failed, e2e, ttft, {}, {}, {}, {})

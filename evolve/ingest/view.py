@@ -18,7 +18,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from evolve.ingest.batch import Run
+from evolve.ingest.batch import IngestedRun
 from evolve.ingest.output import EXPERIMENTS
 from evolve.ingest.read.sources import shown_path
 from evolve.ingest.read.values import Finding
@@ -90,7 +90,7 @@ def watching(sizes: Mapping[str, int], quiet: bool) -> Iterator[Watch]:
         yield Watch(sizes, bars, quiet)
 
 
-def print_runs(runs: Sequence[Run], findings: Sequence[Finding], out: Path) -> None:
+def print_runs(runs: Sequence[IngestedRun], findings: Sequence[Finding], out: Path) -> None:
     """Print the runs, why runs are overloaded, findings about them and about the call, and what to do next."""
     reports = [run.report for run in runs]
     for finding in findings:
@@ -131,7 +131,7 @@ def _print_next(reports: Sequence[QualityReport], out: Path) -> None:
     suggest(predict, *[command("score-steps", "champion", "--steps", out)] * stepped)
 
 
-def _runs(runs: Sequence[Run], traced: bool) -> Table:
+def _runs(runs: Sequence[IngestedRun], traced: bool) -> Table:
     heads = "run|quality|>completed|>failed"
     rows = []
     for run in runs:

@@ -28,7 +28,7 @@ from evolve.run.measurements import refuse_absurd
 from evolve.run.program import Source
 from evolve.run.use import saw
 from evolve.search.pool.pool import Pool
-from evolve.search.pool.process import Call, parcel_of
+from evolve.search.pool.process import WorkerCall, parcel_of
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.language.ir import Program
@@ -90,7 +90,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProgramPart:
     """What dropping a part costs. kind, method, text: see evaluator.dropped.Dropped; measured: the form without it,
     None if no step is left (verdict NEEDED).
 
@@ -132,7 +132,7 @@ class Ablation:
     folds: Mapping[str, int]
     resampled: str
     full: Measured
-    parts: tuple[Part, ...]
+    parts: tuple[ProgramPart, ...]
 
     @property
     def hindsight(self) -> str:
@@ -147,7 +147,7 @@ class Ablation:
             f"The form was chosen with {self.seen} of these {len(self.runs)} runs in sight")  # fmt: skip
         return f"{known}: only its constants are held out, so its parts look better here than on new kinds of runs."
 
-    def interval_pct(self, part: Part) -> tuple[float, float] | None:
+    def interval_pct(self, part: ProgramPart) -> tuple[float, float] | None:
         """The interval of the part's difference that decides: whole models resampled where there are enough, else
         runs."""
         return part.by_model_pct if self.resampled == MODELS else part.interval_pct
@@ -206,7 +206,7 @@ def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Abl
         parts=tuple(
             _part(part, full, unchanged, *next(results), models)
             if part.program
-            else Part(part.kind, part.method, part.text, None, NEEDED)
+            else ProgramPart(part.kind, part.method, part.text, None, NEEDED)
             for part in parts
         ),
     )
@@ -240,14 +240,14 @@ def _by_model(models: Sequence[str]) -> bool:
 def _part(
     part: Dropped, full: Measured, unchanged: Sequence[Errors], measured: Measured, bare: Sequence[Errors],
     models: Sequence[str],
-) -> Part:  # fmt: skip
+) -> ProgramPart:  # fmt: skip
     """What the part costs; `unchanged` and `bare`: errors of the program and of the form without it, not refitted."""
     differences = measured.of_runs - full.of_runs
     of_runs = mean_interval(differences.tolist(), SEED)
     of_models = clustered_mean_interval(differences.tolist(), models, SEED)
     decides = of_models if _by_model(models) else of_runs
     acts = [m for m, a, b in zip(models, unchanged, bare, strict=True) if _apart(a, b)]
-    return Part(
+    return ProgramPart(
         part.kind, part.method, part.text, measured,
         verdict(differences, decides, float(full.of_runs.mean())),
         float(differences.mean()), of_runs, of_models, tuple(dict.fromkeys(acts)),
@@ -275,7 +275,7 @@ def _carried_out(
     text = f"{counted(len(fitted), 'run')} are prepared for {counted(len(forms), 'form')} in {fits} fits each ..."
     pool.line.show(text)
     data = parcel_of(fit_set(fitted), score_set(fitted), folds)
-    return pool.all_of([Call(_measured, (form,), parcel=data) for form in forms], "forms")
+    return pool.all_of([WorkerCall(_measured, (form,), parcel=data) for form in forms], "forms")
 
 
 def _measured(data: _Data, form: Program) -> tuple[Measured, tuple[Errors, ...]]:

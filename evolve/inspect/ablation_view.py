@@ -5,7 +5,7 @@ from __future__ import annotations
 from evaluator.dropped import FACTOR, KERNEL, METHOD, TERM
 from evaluator.fit.uncertainty import LEAST_CLUSTERS
 from evaluator.transfer import MOST_PCT
-from evolve.inspect.ablation import ACTS, NEGLIGIBLE, VERDICTS, Ablation, Part
+from evolve.inspect.ablation import ACTS, NEGLIGIBLE, VERDICTS, Ablation, ProgramPart
 from evolve.output.printing import note, prose, show
 from evolve.output.table import Row, Table, number, row, section
 
@@ -37,7 +37,7 @@ def ablation_table(ablation: Ablation) -> Table:
                     "|".join(["dropped", "=kind", *heads]), rows)  # fmt: skip
 
 
-def _row(part: Part, ablation: Ablation) -> Row:
+def _row(part: ProgramPart, ablation: Ablation) -> Row:
     """The part's differences from the full form."""
     text = part.text if part.kind == METHOD or part.method == "step_time" else f"{part.method}: {part.text}"
     measured, full = part.measured, ablation.full

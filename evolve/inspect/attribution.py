@@ -14,7 +14,7 @@ from evolve.output.printing import show
 from evolve.output.table import Table, number
 from evolve.output.terms import legend
 from evolve.run.config import Config
-from evolve.run.folder import Run, empty_archive
+from evolve.run.folder import RunFolder, empty_archive
 from evolve.search.llm import ledger
 from evolve.search.llm.calls import proposes, role
 from simulator.common.json import JsonObject
@@ -23,7 +23,7 @@ COUNTS = ("proposals", "fitted", "scored", "members", "front", "champions", "anc
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ProposerCost:
     """What the requests to a language model cost."""
 
     tokens: int  # in and out, without answers from a cache
@@ -42,7 +42,7 @@ class Contribution:
     front: int = 0  # on its Pareto front now
     champions: int = 0  # were the champion when they were scored
     ancestors: int = 0  # of the champion, itself included
-    cost: Cost | None = None  # None for an operator
+    cost: ProposerCost | None = None  # None for an operator
 
     @property
     def usd_per_fitted(self) -> float | None:
@@ -59,7 +59,7 @@ class Contribution:
 class Attribution:
     """The contributions of all proposers to a run, those with the most fitted candidates first."""
 
-    run: Run
+    run: RunFolder
     champion: int | None  # its proposal number
     proposers: dict[str, Contribution]
 
@@ -75,7 +75,7 @@ class Attribution:
         }
 
 
-def attribution(run: Run) -> Attribution:
+def attribution(run: RunFolder) -> Attribution:
     """Who proposed what in a run, rebuilt from its journal."""
     outcomes = run.outcomes()
     archive, leaders = _leaders(run.config, outcomes)
@@ -112,16 +112,16 @@ def _leaders(config: Config, outcomes: Sequence[Outcome]) -> tuple[Archive, set[
     return archive, leaders
 
 
-def costs_of(requests: Sequence[ledger.Row]) -> dict[str, Cost]:
+def costs_of(requests: Sequence[ledger.LedgerRow]) -> dict[str, ProposerCost]:
     """The cost of each model by its proposer's name; of judges and notes apart, as ROLE:MODEL."""
-    costs: dict[str, Cost] = {}
+    costs: dict[str, ProposerCost] = {}
     for request in requests:
         purpose = request.call.split("/")[1]
         name = MODEL + request.model if proposes(purpose) else f"{role(purpose)}:{request.model}"
-        before = costs.get(name, Cost(0, 0.0))
+        before = costs.get(name, ProposerCost(0, 0.0))
         paid = 0 if request.outcome == "cached" else (request.tokens_in or 0) + (request.tokens_out or 0)
         possibly = before.possibly_usd + request.possibly_usd
-        costs[name] = Cost(before.tokens + paid, before.usd + request.usd, possibly)
+        costs[name] = ProposerCost(before.tokens + paid, before.usd + request.usd, possibly)
     return costs
 
 

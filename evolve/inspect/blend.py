@@ -11,12 +11,12 @@ from archive.elite import Elite
 from evaluator.committee import committee, final_champion
 from evaluator.score import SCORE_SEEDS, Errors, Score, ScoreSet, error_rows, score_set, summarise
 from evolve import __version__
-from evolve.inspect.check import Verdict, check, print_check
+from evolve.inspect.check import CheckVerdict, check, print_check
 from evolve.output.printing import note, prose, show
 from evolve.output.table import Row, Table, arrival_seeds, counted, number, row, section
 from evolve.output.terminal import GO_FOLDER, command, say, suggest
 from evolve.output.terms import legend
-from evolve.run.folder import Run, check_data, open_run
+from evolve.run.folder import RunFolder, check_data, open_run
 from evolve.run.program import Source, write_program
 from evolve.run.program_files import files_for
 from evolve.run.records import record, today
@@ -76,7 +76,7 @@ class Blend:
     search_seeds: tuple[int, ...]
     members: tuple[BlendMember, ...]
     champion: BlendMember
-    verdict: Verdict
+    verdict: CheckVerdict
     score: Score
     out: Path | None
     replaced: bool
@@ -111,7 +111,7 @@ def _means(score: Score) -> JsonObject:
     return {name: getattr(score, name) for name in ("joint", "e2e", "ttft", "itl", "worst3")}
 
 
-def blend_run(run: Run, top: int | None, caps: Caps, out: Path | None) -> Blend:
+def blend_run(run: RunFolder, top: int | None, caps: Caps, out: Path | None) -> Blend:
     """The mean of the run's committee, or of its `top` best contenders, written to `out` unless a gate refuses it.
 
     Raises InputError if there is nothing to average, if the blend exceeds the caps, or if `out` cannot be written.
@@ -148,7 +148,7 @@ def blend_run(run: Run, top: int | None, caps: Caps, out: Path | None) -> Blend:
     )
 
 
-def _members(run: Run, elites: Sequence[Elite], top: int | None) -> list[Elite]:
+def _members(run: RunFolder, elites: Sequence[Elite], top: int | None) -> list[Elite]:
     """The committee, or the `top` contenders of different form with the lowest merit."""
     if top is None:
         members = committee(elites, run.config.score.rule)
@@ -162,7 +162,7 @@ def _members(run: Run, elites: Sequence[Elite], top: int | None) -> list[Elite]:
     return best[:top]
 
 
-def _best(run: Run, elites: Sequence[Elite]) -> list[Elite]:
+def _best(run: RunFolder, elites: Sequence[Elite]) -> list[Elite]:
     """The contenders of different form, in ascending order of merit."""
     candidates, rule = contenders(elites, run.config.score.rule)
     by_key: dict[str, Elite] = {}
@@ -171,12 +171,12 @@ def _best(run: Run, elites: Sequence[Elite]) -> list[Elite]:
     return list(by_key.values())
 
 
-def _doc(run: Run, members: Sequence[Elite]) -> str:
+def _doc(run: RunFolder, members: Sequence[Elite]) -> str:
     return f"The mean of the programs {', '.join(str(e.id) for e in members)} of {run.path}."
 
 
 def _too_large(
-    run: Run, elites: Sequence[Elite], members: int, beyond: Mapping[str, tuple[int, int]], caps: Caps
+    run: RunFolder, elites: Sequence[Elite], members: int, beyond: Mapping[str, tuple[int, int]], caps: Caps
 ) -> InputError:
     """The error of a blend beyond the caps: how many of the best contenders stay within them, and the caps it needs."""
     best = [parse(e.text) for e in _best(run, elites)[: members - 1]]
@@ -188,7 +188,7 @@ def _too_large(
     return InputError(f"{run.path}: the mean of {members} programs has {counts}: {fewer}, or give {options}")
 
 
-def _readable(program: Program, members: int, run: Run) -> Program:
+def _readable(program: Program, members: int, run: RunFolder) -> Program:
     """The program itself. Raises InputError if it exceeds what can be read as a program."""
     name = f"{run.path}: the mean of {members} programs"
     try:
@@ -205,7 +205,7 @@ def _found(elite: Elite, rule: Rule, data: ScoreSet) -> BlendMember:
     return BlendMember(elite.id, elite.key, merit, elite.joint, elite.transfer, elite.complexity, score)
 
 
-def _write(path: Path, run: Run, source: Source, fitted: Sequence[Experiment], errors: Sequence[Errors]) -> None:
+def _write(path: Path, run: RunFolder, source: Source, fitted: Sequence[Experiment], errors: Sequence[Errors]) -> None:
     """Write the program, and its record next to it. No fit determined its constants, so the record knows none."""
     kept = record(key(source.complete), fitted, errors, SCORE_SEEDS, today())
     kept = replace(kept, fitted_from=str(run.path), constants={})

@@ -45,7 +45,7 @@ REPEATS = 20
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckVerdict:
     """A program, the gates it was held to, and what the models of their deployments have that no field counts.
 
     shorter: the steps that get shorter the most with one more decode or prompt token, a line for each of the two.
@@ -67,7 +67,7 @@ class Verdict:
         return {**self.description.to_json(), "gates": gates, **notes, "ok": self.ok}
 
 
-def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> Verdict:
+def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> CheckVerdict:
     """Hold a program to the gates of a search, on the deployments of the experiments.
 
     `hardware`: also to datasheets and measured kernels, of the shipped models.
@@ -83,7 +83,7 @@ def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> 
         judged_on += [datasheet_deployments(), known_kernel_sums().deployments.facts]
     notes = left_out(named for each in judged_on for named in each.items())
     shorter = _shorter(code, theta, deployments) if finite.passes else ()
-    return Verdict(describe(source), tuple(gates), notes, shorter)
+    return CheckVerdict(describe(source), tuple(gates), notes, shorter)
 
 
 def _shorter(code: Code, theta: Theta, deployments: Deployments) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def _language(code: Code, theta: Theta, facts: Mapping[str, float]) -> list[Gate
     ]
 
 
-def print_check(verdict: Verdict) -> None:
+def print_check(verdict: CheckVerdict) -> None:
     """A line of counts, then a row for each gate; complaints in full."""
     description = verdict.description
     refusals = [g for g in verdict.gates if not g.passes]

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from evaluator.diagnose.stage_steps import StageSteps, stage_steps
-from evaluator.factors import Part
+from evaluator.factors import FactorPart
 from evaluator.score import SCORE_SEEDS, Prediction, predictions, score_set
 from evaluator.sensitivity import Traffic, term_contributions, traffic_of
 from evolve import __version__
@@ -163,7 +163,7 @@ def explain(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
 
 
 def _terms_pct(
-    terms: Sequence[Reading], shares: Mapping[Part, float], parts_ms: Mapping[str, float]
+    terms: Sequence[Reading], shares: Mapping[FactorPart, float], parts_ms: Mapping[str, float]
 ) -> tuple[float, ...]:
     """Each term's share of the mean E2E in percent: the mean field's `shares`, scaled by method to what replays say.
 
@@ -171,7 +171,7 @@ def _terms_pct(
     field leaves out.
     """
     total_ms = sum(parts_ms.values())
-    mean_field = [(t.method, shares[Part(t.method, t.term)]) for t in terms]
+    mean_field = [(t.method, shares[FactorPart(t.method, t.term)]) for t in terms]
     if not total_ms:  # nothing completes
         return tuple(100.0 * share for _, share in mean_field)
     replayed = {method: parts_ms[part] / total_ms for method, part in DELAYS.items()}

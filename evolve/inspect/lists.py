@@ -14,7 +14,7 @@ from evolve.output.table import Table, arrival_seeds
 from evolve.output.terminal import command, say
 from evolve.output.terms import legend
 from evolve.run.config_file import bundled_configs
-from evolve.run.folder import REPORT, Run
+from evolve.run.folder import REPORT, RunFolder
 from evolve.run.program import method_names, seed_names
 from evolve.run.validations import calls_note, sources_note
 from evolve.summary.result import report_json
@@ -64,7 +64,7 @@ def print_archive(found: Searched, grid: bool, pareto: bool) -> None:
         prose(note)
 
 
-def _grid_table(run: Run, grid: Grid) -> Table:
+def _grid_table(run: RunFolder, grid: Grid) -> Table:
     columns, names = grid.spans()
     heads = ["features", *(f">{column} op" for column in columns)]
     rows = []

@@ -11,7 +11,7 @@ from archive.proposal import SEED, ancestors, is_outcome
 from evaluator.fit.uncertainty import IDENTIFIED
 from evolve.inspect.show import describe
 from evolve.inspect.step_shares import deployment_name
-from evolve.run.folder import Run, is_run, open_run, shipped_run
+from evolve.run.folder import RunFolder, is_run, open_run, shipped_run
 from evolve.run.program import CHAMPION, Source
 from evolve.run.records import ConstantRecord, Record
 from evolve.summary.story import generation_of
@@ -200,7 +200,7 @@ def _source(table: str) -> str:
     return f"{about['source']}, {about['gpu']}, {about['license']}"
 
 
-def _run_of(source: Source) -> tuple[Run, int] | None:
+def _run_of(source: Source) -> tuple[RunFolder, int] | None:
     """The run that found the program, or the program that its constants were fitted from, and its number there."""
     record = source.record
     if record is None:
@@ -215,7 +215,7 @@ def _run_of(source: Source) -> tuple[Run, int] | None:
     return None
 
 
-def _lineage(run: Run, number: int) -> tuple[tuple[Ancestor, ...], int]:
+def _lineage(run: RunFolder, number: int) -> tuple[tuple[Ancestor, ...], int]:
     """(the line of first parents, the number of all ancestors) of a proposal."""
     by_id = {a.id: a for a in _proposals(run)}
     if number not in by_id:
@@ -226,7 +226,7 @@ def _lineage(run: Run, number: int) -> tuple[tuple[Ancestor, ...], int]:
     return tuple(line), len(ancestors([number], {a.id: a.parents for a in by_id.values()}))
 
 
-def _proposals(run: Run) -> Iterator[Ancestor]:
+def _proposals(run: RunFolder) -> Iterator[Ancestor]:
     """Every proposal of the run, without its text."""
     seeds = 0
     for line in filter(is_outcome, run.each_line()):

@@ -9,7 +9,7 @@ from archive.proposal import Outcome, Review
 from evolve.output.printing import prose, show
 from evolve.output.table import Table
 from evolve.output.terminal import say
-from evolve.run.folder import Run
+from evolve.run.folder import RunFolder
 from evolve.run.program import proposal_of
 from simulator.common.json import JsonObject
 
@@ -18,7 +18,7 @@ from simulator.common.json import JsonObject
 class Refusal:
     """A refused proposal of a run."""
 
-    run: Run
+    run: RunFolder
     outcome: Outcome
 
     def to_json(self) -> JsonObject:

@@ -89,7 +89,7 @@ class Rate:
         return done / max(time.monotonic() - self.started, 1e-9)
 
 
-class Progress:
+class ProgressTimes:
     """How far a search is: candidates, candidates per second, elites, the champion's errors, time for the budget."""
 
     def __init__(self, budget: int, line: Line, workers: Callable[[], str] = lambda: "") -> None:

@@ -41,7 +41,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Against:
+class Rivalry:
     """The predictions of two programs for the same experiments under the same arrivals."""
 
     first: Forecasts
@@ -84,7 +84,7 @@ def _difference(latency: str, uses: tuple[str, str], pairs: Sequence[tuple[Forec
     return Difference(latency, uses, first, other, sum(a < b for a, b in errors), len(errors), other - first, interval)
 
 
-def print_against(result: Against) -> None:
+def print_against(result: Rivalry) -> None:
     """The predicted means side by side, then the errors where anything was observed, and which program is closer."""
     first, other = result.first.name, result.other.name
     note(f"{LEGEND}.")
@@ -104,7 +104,7 @@ def print_against(result: Against) -> None:
         say_once({f.id: f.warnings for f in forecasts.experiments})
 
 
-def _means_table(result: Against) -> Table:
+def _means_table(result: Rivalry) -> Table:
     heads = [f">{name.upper()}|>other {name.upper()}|>change" for name in MEANS]
 
     def cells(pair: tuple[Forecast, Forecast]) -> Row:
@@ -119,7 +119,7 @@ def _means_table(result: Against) -> Table:
     return Table.of(title, "|".join(["experiment", *heads]), map(cells, result.pairs))
 
 
-def _errors_table(result: Against) -> Table:
+def _errors_table(result: Rivalry) -> Table:
     heads = [f">{name.upper()}|>other {name.upper()}" for name in MEANS]
     rows = [
         row(pair[0].id, pair[0].use, pair[1].use, *(number(x) for name in MEANS for x in _errors(pair, name)))

@@ -9,7 +9,7 @@ from datetime import timedelta
 from evolve.output.printing import note, prose, show
 from evolve.output.table import Table, counted, number
 from evolve.plan.by_stage import ByStage, StageNeed
-from evolve.plan.slo import Limit, on_few
+from evolve.plan.slo import SloLimit, on_few
 from evolve.plan.sweep_result import Block, Sweep
 
 MARK = " *"
@@ -61,7 +61,7 @@ def _table(result: Sweep, block: Block, stages: ByStage) -> Table:
     return Table.of(title, f">stage|>begins, h:min:s|>requests/s|>replicas|>GPUs{limited}", rows)
 
 
-def _cells(need: StageNeed, tp: int, limits: Sequence[Limit]) -> list[str]:
+def _cells(need: StageNeed, tp: int, limits: Sequence[SloLimit]) -> list[str]:
     begins = str(timedelta(seconds=round(need.begins_s)))
     counts = [str(need.replicas), str(need.replicas * tp)] if need.replicas else ["none", "-"]
     figures_ms = (limit.of(need.run) for limit in limits)
@@ -69,7 +69,7 @@ def _cells(need: StageNeed, tp: int, limits: Sequence[Limit]) -> list[str]:
     return [str(need.number), begins, number(need.rate_rps, 2, signed=False), *counts, *figures]
 
 
-def _few(limits: Sequence[Limit], stages: ByStage) -> str:
+def _few(limits: Sequence[SloLimit], stages: ByStage) -> str:
     """A sentence for each limit on a percentile that depends on the slowest few requests of some stages."""
     runs = [need.run for need in stages.needs if need.run]
     counts = {limit.name: sum(on_few(limit, run.completed or 0) for run in runs) for limit in limits}

@@ -23,7 +23,7 @@ Intervals = Mapping[str, Mapping[float, Interval]]  # by figure of STATISTICS an
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ObservedErrors:
     """The predicted figures of a run or of one of its stages, and the observed ones; None where there are none.
 
     intervals: of the predicted figures; empty where there are none.
@@ -78,10 +78,10 @@ class Forecast:
     model: str
     setting: Setting
     fitted_share: float | None
-    summary: Comparison
+    summary: ObservedErrors
     components: Mapping[str, float]
     observed_components: Components | None
-    stages: tuple[Comparison, ...]
+    stages: tuple[ObservedErrors, ...]
     warnings: tuple[str, ...]
     depends_on: tuple[TermShare, ...]
     fitted_by_predecessor: bool = False

@@ -48,7 +48,7 @@ DATASHEET = "datasheet: the roofline of one operation at {decodes} decodes, no l
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class KernelStep:
     """A batch of decodes with `context` tokens in the KV cache each, or one whole prompt of `prefill` tokens."""
 
     decodes: int
@@ -96,7 +96,7 @@ class Breakdown:
     hardware: str
     tables: str
     tp: int
-    steps: tuple[Step, ...]
+    steps: tuple[KernelStep, ...]
     rows: tuple[OperationTimes, ...]
     roofline_us: tuple[float, ...]
     notes: tuple[str, ...]
@@ -135,7 +135,7 @@ def breakdown(model: str, hardware: str, tp: int, context: int) -> Breakdown:
         raise InputError(f"--hardware {hardware}: has no measured kernels: choose one of {', '.join(_measured())}")
     engine = Engine(tensor_parallel=tp, max_model_len=context + PREFILL)  # a config.json may not give a length
     facts = deployment_facts(config, gpu, engine, f"MODEL {model} --tp {tp}")
-    steps = (*(Step(n, context, 0) for n in DECODES), Step(0, 0, PREFILL))
+    steps = (*(KernelStep(n, context, 0) for n in DECODES), KernelStep(0, 0, PREFILL))
     deployed = facts.deployed
     assert deployed is not None
     rows = tuple(_row(o, steps, facts) for o in kernels(deployed).operations)
@@ -149,7 +149,7 @@ def _measured() -> list[str]:
     return sorted({str(e["name"]) for e in hardware_table().values() if e.get("kernels") in names()})
 
 
-def _row(operation: Operation, steps: tuple[Step, ...], facts: Facts) -> OperationTimes:
+def _row(operation: Operation, steps: tuple[KernelStep, ...], facts: Facts) -> OperationTimes:
     timing, name = operation.timing, operation.curve
     launch = 0.0 if name in _NO_LAUNCH else LAUNCH_US
     us, bound = [], []
@@ -166,7 +166,7 @@ def _at(knots: np.ndarray, x: float) -> float:
     return float(curve(np.concatenate([[float(len(knots))], knots]), 0, x))
 
 
-def _notes(steps: tuple[Step, ...], facts: Facts, sampling: bool) -> tuple[str, ...]:
+def _notes(steps: tuple[KernelStep, ...], facts: Facts, sampling: bool) -> tuple[str, ...]:
     """What is approximated in this model, and the steps for which the deployment's KV cache has no room."""
     room = int(facts["kv_blocks"] * facts["block_size"])
     short = [s for s in steps if s.decodes * (s.context + 1) > room]
@@ -180,7 +180,7 @@ def _notes(steps: tuple[Step, ...], facts: Facts, sampling: bool) -> tuple[str, 
     )  # fmt: skip
 
 
-def _too_fast(steps: tuple[Step, ...], rows: tuple[OperationTimes, ...]) -> list[str]:
+def _too_fast(steps: tuple[KernelStep, ...], rows: tuple[OperationTimes, ...]) -> list[str]:
     """A line for each operation of the nearest shape that is below the datasheet's bound, at the step where it is so
     the most."""
     lines = []

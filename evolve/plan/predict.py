@@ -18,7 +18,7 @@ from evaluator.sensitivity import (
     traffic_of,
 )
 from evolve.plan.axes import setting_of
-from evolve.plan.forecast import Comparison, Forecast, Forecasts
+from evolve.plan.forecast import Forecast, Forecasts, ObservedErrors
 from evolve.plan.prediction_intervals import class_of, errors_of_constants, exceeded, prediction_intervals, too_narrow
 from evolve.plan.warnings import about, contradicted, impossible, warnings
 from evolve.run.measurements import too_fast, too_slow
@@ -86,10 +86,10 @@ def _forecast(
         setting=setting_of(experiment),
         fitted_share=1.0 if whole_fitted else fitted_share(record, experiment),
         fitted_by_predecessor=fitted_by_predecessor(record, experiment),
-        summary=Comparison(prediction.predicted.summary, observed.summary if observed else None),
+        summary=ObservedErrors(prediction.predicted.summary, observed.summary if observed else None),
         components=prediction.components,
         observed_components=experiment.components,
-        stages=tuple(Comparison(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)),
+        stages=tuple(ObservedErrors(p, o) for p, o in zip(prediction.predicted.stages, stages, strict=True)),
         warnings=(
             *impossible(prediction, bound),
             *too_fast(experiment, bound),

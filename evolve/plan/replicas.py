@@ -8,7 +8,7 @@ from functools import partial
 from math import ceil
 
 from evolve.plan.by_stage import ByStage, by_stage
-from evolve.plan.sweep_result import IDLE, Figures, Row, replicas
+from evolve.plan.sweep_result import IDLE, SweepFigures, SweepRow, replicas
 from simulator.serving.experiment import Stage
 from simulator.serving.workload import ENOUGH
 
@@ -17,9 +17,9 @@ def fewest_replicas(
     load_rps: float,
     start_rps: float,
     stages: Sequence[Stage],
-    at: Callable[[float], Row],
-    judged: Callable[[Row], Row],
-) -> tuple[list[Row], ByStage | None]:
+    at: Callable[[float], SweepRow],
+    judged: Callable[[SweepRow], SweepRow],
+) -> tuple[list[SweepRow], ByStage | None]:
     """The rows of the shares that were tried, in ascending order of rate, until it is known how many replicas are the
     fewest with which everything holds, averaged over arrival seeds, under each alone, and at the upper ends of
     intervals; and what each of the stages needs, if there are several.
@@ -48,11 +48,11 @@ class _Tried:
     """The rows of one replica's share of a load, by the number of replicas; each number is predicted once."""
 
     load_rps: float
-    at: Callable[[float], Row]
-    judged: Callable[[Row], Row]
-    rows: dict[int, Row] = field(default_factory=dict)
+    at: Callable[[float], SweepRow]
+    judged: Callable[[SweepRow], SweepRow]
+    rows: dict[int, SweepRow] = field(default_factory=dict)
 
-    def row(self, count: int) -> Row:
+    def row(self, count: int) -> SweepRow:
         """The row with so many replicas."""
         if count not in self.rows:
             self.rows[count] = self.at(self.load_rps / count)
@@ -105,7 +105,7 @@ class _Tried:
         return True
 
 
-def _completed(figures: Figures) -> int:
+def _completed(figures: SweepFigures) -> int:
     return (figures.run.completed or 0) if figures.run else 0
 
 

@@ -19,7 +19,7 @@ from evaluator.score import Prediction, prediction_of
 from evolve.output.progress import Line
 from evolve.plan.axes import ENGINE
 from evolve.plan.loads import redeployed
-from evolve.plan.sensitivity_result import Change, Effect, Point, Sensitivities, Sensitivity, value_text
+from evolve.plan.sensitivity_result import Change, Effect, Sensitivities, Sensitivity, SensitivityPoint, value_text
 from evolve.plan.sweep_figures import figures_of
 from evolve.plan.warnings import about
 from evolve.run.beyond import outside
@@ -128,7 +128,7 @@ def _effect_of_number(question: _Question, written: Written, setting: str, own: 
     points = []
     for value, deployed in _other_values(written, setting, at):
         if isinstance(deployed, InputError):
-            points.append(Point(value, impossible=str(deployed)))
+            points.append(SensitivityPoint(value, impossible=str(deployed)))
             continue
         outcomes[value] = _outcome(question, deployed)
         points.append(_point(value, outcomes[value], own))
@@ -196,15 +196,17 @@ def _effect_of_switch(question: _Question, written: Written, setting: str, own: 
         also = {"max_num_batched_tokens": longest}
     deployed = _changed(written, setting, not on, also)
     if isinstance(deployed, InputError):
-        return Effect(setting, on, (Point(not on, impossible=str(deployed)),), None)
+        return Effect(setting, on, (SensitivityPoint(not on, impossible=str(deployed)),), None)
     return Effect(setting, on, (_point(not on, _outcome(question, deployed), own, also),), None)
 
 
-def _point(value: int | bool, outcome: _Outcome, reference: _Outcome, also: Mapping[str, int] = NOTHING_ELSE) -> Point:
+def _point(
+    value: int | bool, outcome: _Outcome, reference: _Outcome, also: Mapping[str, int] = NOTHING_ELSE
+) -> SensitivityPoint:
     def change(name: str) -> Change | None:
         return _mean([100.0 * (ratio - 1.0) for ratio in _ratios(reference, outcome, name)])
 
-    return Point(
+    return SensitivityPoint(
         value=value,
         figures_ms=outcome.figures_ms,
         change_pct={name: change(name) for name in FIGURES},

@@ -22,7 +22,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SensitivityPoint:
     """What is predicted with a setting at `value`, all others being the experiment's own.
 
     `impossible` says why there can be no such deployment; nothing else is known then. figures_ms and change_pct are by
@@ -51,7 +51,7 @@ class Effect:
 
     setting: str
     own: int | bool
-    points: tuple[Point, ...]
+    points: tuple[SensitivityPoint, ...]
     elasticity: Mapping[str, Change | None] | None
 
 

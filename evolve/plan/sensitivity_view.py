@@ -9,7 +9,7 @@ import numpy as np
 from evaluator.intervals import FIGURES
 from evolve.output.printing import note, prose, say_once, show
 from evolve.output.table import Row, Table, number, row
-from evolve.plan.sensitivity_result import Change, Effect, Point, Sensitivities, Sensitivity, value_text
+from evolve.plan.sensitivity_result import Change, Effect, Sensitivities, Sensitivity, SensitivityPoint, value_text
 
 NAMES = {"e2e": "E2E", "ttft": "TTFT", "itl": "ITL", "e2e_p99": "E2E p99"}  # of FIGURES
 LEGEND = """\
@@ -75,12 +75,12 @@ def _switched(effect: Effect, figure: str) -> Change | None:
     return point.change_pct[figure] if point.change_pct else None
 
 
-def _beware(point: Point, of_one: Sensitivity) -> str:
+def _beware(point: SensitivityPoint, of_one: Sensitivity) -> str:
     """What to beware of at a value, and not at the experiment's own."""
     return "impossible" if point.impossible else _beware_of(point.fails, _further(point, of_one))
 
 
-def _further(point: Point, of_one: Sensitivity) -> list[str]:
+def _further(point: SensitivityPoint, of_one: Sensitivity) -> list[str]:
     """Where a value lies outside the fit, and the experiment as it is does not."""
     return [line for line in point.outside or () if line not in (of_one.outside or ())]
 
@@ -130,7 +130,7 @@ def _said(of_one: Sensitivity) -> list[str]:
     return [*said, *(line for effect in of_one.effects for p in effect.points for line in _lines(effect, p, of_one))]
 
 
-def _lines(effect: Effect, point: Point, of_one: Sensitivity) -> Iterable[str]:
+def _lines(effect: Effect, point: SensitivityPoint, of_one: Sensitivity) -> Iterable[str]:
     at = f"{effect.setting} {value_text(point.value)}"
     if point.impossible:
         yield f"impossible: {point.impossible}"

@@ -25,7 +25,7 @@ _TIME = re.compile(r"([0-9]{1,15}(?:\.[0-9]{0,15})?)(us|ms|s)")
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class SloLimit:
     """The most that a latency may be. `latency` is one of score.MEANS, `quantity` one of experiment.QUANTITIES."""
 
     latency: str
@@ -56,13 +56,13 @@ class Limit:
         return value_ms
 
 
-def parse_slo(words: Sequence[str], named: str = "--slo") -> tuple[Limit, ...]:
+def parse_slo(words: Sequence[str], named: str = "--slo") -> tuple[SloLimit, ...]:
     """The limits in words like `ttft_p99=500ms`. Raises InputError, naming what the user gave, for anything else.
 
     >>> [(limit.name, limit.most_ms) for limit in parse_slo(["ttft_p99=0.5s", "itl_mean=50ms"])]
     [('ttft_p99', 500.0), ('itl_mean', 50.0)]
     """
-    limits: dict[str, Limit] = {}
+    limits: dict[str, SloLimit] = {}
     text = ",".join(words)
     for word in words:
         name, _, most = (piece.strip() for piece in word.partition("="))
@@ -79,11 +79,11 @@ def parse_slo(words: Sequence[str], named: str = "--slo") -> tuple[Limit, ...]:
         if name in limits:
             raise InputError(f"{named} {text}: {name} is limited twice: give one limit")
         latency, quantity = name.split("_")
-        limits[name] = Limit(latency, quantity, most_us)
+        limits[name] = SloLimit(latency, quantity, most_us)
     return tuple(limits.values())
 
 
-def meeting(replay: Replay, limits: Sequence[Limit]) -> np.ndarray:
+def meeting(replay: Replay, limits: Sequence[SloLimit]) -> np.ndarray:
     """bool per request: completed with its own latencies within every limit, whichever quantity the limit is on.
 
     So does vLLM's benchmark count goodput (vllm/benchmarks/serve.py), where the ITL of a request is named tpot. A
@@ -96,7 +96,7 @@ def meeting(replay: Replay, limits: Sequence[Limit]) -> np.ndarray:
     return good
 
 
-def few_requests(limits: Sequence[Limit], replays: Sequence[Replay]) -> list[str]:
+def few_requests(limits: Sequence[SloLimit], replays: Sequence[Replay]) -> list[str]:
     """A line for each limit on a percentile of so few requests that hardly any is slower."""
     count = min(int(replay.completed.sum()) for replay in replays)
     return [
@@ -106,7 +106,7 @@ def few_requests(limits: Sequence[Limit], replays: Sequence[Replay]) -> list[str
     ]
 
 
-def on_few(limit: Limit, count: int) -> bool:
+def on_few(limit: SloLimit, count: int) -> bool:
     """Whether a limit is on a percentile of so few requests that hardly any is slower."""
     share = 0.0 if limit.quantity == "mean" else 1.0 - int(limit.quantity[1:]) / 100.0
     return 0.0 < count * share < SLOWER

@@ -16,15 +16,15 @@ from evolve.plan.by_stage import ByStage
 from evolve.plan.loads import redeployed
 from evolve.plan.prediction_intervals import class_of, prediction_intervals, too_narrow, unsure_constants
 from evolve.plan.replicas import fewest_replicas
-from evolve.plan.slo import Limit, few_requests
+from evolve.plan.slo import SloLimit, few_requests
 from evolve.plan.sweep_figures import figures_of
-from evolve.plan.sweep_result import Block, Row, Sweep
+from evolve.plan.sweep_result import Block, Sweep, SweepRow
 from evolve.plan.warnings import about, hurried, never_starts, too_late
 from evolve.run.program import Source
 from evolve.run.trust import Trust, trust_of
 from simulator.clock.bind import Bound, bind
 from simulator.clock.replay import replay_all
-from simulator.clock.steps import Steps, steps_of
+from simulator.clock.steps import KnownSteps, steps_of
 from simulator.common.errors import InputError
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
@@ -56,7 +56,7 @@ class _Question:
     code: Code
     seeds: Sequence[int]
     axes: Axes
-    limits: Sequence[Limit]
+    limits: Sequence[SloLimit]
     load_rps: float | None
     trust: Trust | None
     committee: Sequence[Program]
@@ -77,23 +77,23 @@ class _Deployment:
         load = share_of(self.built.workload, rate) if question.load_rps else at_rate(self.built.workload, rate)
         return experiment_under(self.built, load, where)
 
-    def row(self, question: _Question, steps: Steps, rate: float | None) -> Row:
+    def row(self, question: _Question, steps: KnownSteps, rate: float | None) -> SweepRow:
         """The figures under a rate, or why it is impossible. `steps`: the remembered ones, which all rates share."""
         setting, others = replace(self.setting, rate=rate), question.axes.others
         where = setting.label(self.built.id, others if rate is None else (*others, "rate"))
         try:
             e = self.under(question, rate, where)
         except InputError as error:
-            return Row(setting, impossible=str(error))
+            return SweepRow(setting, impossible=str(error))
         loads = (load_of(e, seed) for seed in seeds_of(e.workload, question.seeds))
         replays = replay_all(loads, self.bound, steps)
         figures = figures_of(question.source.record, e, replays, question.limits)
         if question.load_rps and (late := too_late(figures.prediction)):  # a replica would have more to do
-            return Row(setting, impossible=f"{where}: {late[0]}")
+            return SweepRow(setting, impossible=f"{where}: {late[0]}")
         lines = [*hurried(e, self.built), *([] if question.axes.rate else few_requests(question.limits, replays))]
-        return Row(setting, replace(figures, warnings=(*figures.warnings, *lines)))
+        return SweepRow(setting, replace(figures, warnings=(*figures.warnings, *lines)))
 
-    def judged(self, question: _Question, row: Row) -> Row:
+    def judged(self, question: _Question, row: SweepRow) -> SweepRow:
         """The row with whether everything holds at the upper ends of the 80 % intervals, for 80 % of the arrival seeds
         alone, and no queue grows for 80 % of the committee; as it is without intervals."""
         f, trust, record = row.figures, question.trust, question.source.record
@@ -123,7 +123,7 @@ def sweep(
     written: Sequence[Written],
     seeds: Sequence[int],
     axes: Axes,
-    limits: Sequence[Limit],
+    limits: Sequence[SloLimit],
     line: Line,
     load_rps: float | None = None,
 ) -> Sweep:
@@ -203,16 +203,16 @@ def _deployment(question: _Question, written: Written, setting: Setting) -> _Dep
 
 def _rows(
     question: _Question, setting: Setting, d: _Deployment | str, tick: Callable[[], None]
-) -> tuple[list[Row], ByStage | None]:
+) -> tuple[list[SweepRow], ByStage | None]:
     """The rows of a deployment in ascending order of rate, and what the stages of a load that replicas share need.
     `tick` is called after each prediction."""
     rates = question.axes.rate or (None,)
     if isinstance(d, str):
-        return [Row(replace(setting, rate=rate), impossible=d) for rate in rates], None
+        return [SweepRow(replace(setting, rate=rate), impossible=d) for rate in rates], None
 
     steps = steps_of(d.bound, limits_of(d.built))
 
-    def at(rate: float | None) -> Row:
+    def at(rate: float | None) -> SweepRow:
         row = d.row(question, steps, rate)
         tick()
         return row

@@ -10,8 +10,8 @@ from evaluator.intervals import queue_grows, waits_longer
 from evaluator.metrics import later_wait
 from evaluator.score import Prediction, prediction_of
 from evolve.plan.by_stage import StageRun
-from evolve.plan.slo import Limit, meeting
-from evolve.plan.sweep_result import LOST, MOST_LOST, NOTHING, QUEUE, Figures
+from evolve.plan.slo import SloLimit, meeting
+from evolve.plan.sweep_result import LOST, MOST_LOST, NOTHING, QUEUE, SweepFigures
 from evolve.plan.warnings import warnings
 from evolve.run.records import Record
 from simulator.clock.replay import Replay
@@ -21,8 +21,8 @@ from simulator.serving.workload import duration_s, late_requests
 
 
 def figures_of(
-    record: Record | None, e: Experiment, replays: Sequence[Replay], limits: Sequence[Limit] = ()
-) -> Figures:
+    record: Record | None, e: Experiment, replays: Sequence[Replay], limits: Sequence[SloLimit] = ()
+) -> SweepFigures:
     """The figures of an experiment from its replays, one for each arrival seed, under `limits`. `record`: what the
     program was fitted on."""
     prediction = prediction_of(e, replays)
@@ -35,7 +35,7 @@ def figures_of(
     goodput = per_s([int(meeting(r, limits).sum()) for r in replays]) if limits else None
     most_running = max(map(_most_running, replays))
     full = [f"max_num_seqs {most_running} is reached: a larger one may serve more"]
-    return Figures(
+    return SweepFigures(
         prediction=prediction,
         offered_rps=float(np.mean(in_time)) / duration_s(e.workload),
         completed_rps=per_s([int(r.completed.sum()) for r in replays]),
@@ -55,7 +55,7 @@ def figures_of(
     )
 
 
-def _in_stages(prediction: Prediction, limits: Sequence[Limit]) -> list[str]:
+def _in_stages(prediction: Prediction, limits: Sequence[SloLimit]) -> list[str]:
     """A line for each limit that the run keeps as a whole, and some of its stages do not."""
     stages, lines = prediction.predicted.stages, []
     for limit in limits:
@@ -69,12 +69,12 @@ def _in_stages(prediction: Prediction, limits: Sequence[Limit]) -> list[str]:
     return lines
 
 
-def _fails(prediction: Prediction, limits: Sequence[Limit]) -> tuple[str, ...]:
+def _fails(prediction: Prediction, limits: Sequence[SloLimit]) -> tuple[str, ...]:
     """The limits that do not hold, and QUEUE, LOST or NOTHING."""
     return _missed(prediction.predicted.summary, queue_grows(prediction), limits)
 
 
-def _stage_runs(prediction: Prediction, replays: Sequence[Replay], limits: Sequence[Limit]) -> tuple[StageRun, ...]:
+def _stage_runs(prediction: Prediction, replays: Sequence[Replay], limits: Sequence[SloLimit]) -> tuple[StageRun, ...]:
     """Every load stage, judged as the run is, by the requests that arrive in it: a queue from the stage before counts.
     None of a load of one stage, which is the run."""
     stages = prediction.predicted.stages
@@ -94,7 +94,7 @@ def _queue_grows(replays: Sequence[Replay], rows: Sequence[np.ndarray]) -> bool:
     return waits_longer(waiting_us / e2e_us if e2e_us else 0.0, later_wait(waits_us))
 
 
-def _missed(run: Observation | None, growing: bool, limits: Sequence[Limit]) -> tuple[str, ...]:
+def _missed(run: Observation | None, growing: bool, limits: Sequence[SloLimit]) -> tuple[str, ...]:
     """What does not hold of a run or of a stage, in which the queue is `growing` or not."""
     missed = tuple(limit.name for limit in limits if limit.holds(run) is False)
     if run is None or run.e2e_ms.mean is None:

@@ -13,7 +13,7 @@ from evaluator.score import Prediction
 from evolve import __version__
 from evolve.plan.axes import Axes, Setting
 from evolve.plan.by_stage import ByStage, StageRun
-from evolve.plan.slo import Limit
+from evolve.plan.slo import SloLimit
 from simulator.common.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
@@ -33,7 +33,7 @@ MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies 
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class SweepFigures:
     """What is predicted for one combination, averaged over arrival seeds.
 
     Rates are per second; those of completed requests and their tokens per second until the load is over and all
@@ -76,11 +76,11 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SweepRow:
     """One combination: its figures, or why it is impossible."""
 
     setting: Setting
-    figures: Figures | None = None
+    figures: SweepFigures | None = None
     impossible: str | None = None
 
     @property
@@ -120,12 +120,12 @@ class Block:
     experiment: str
     model: str
     setting: Setting
-    rows: tuple[Row, ...]
+    rows: tuple[SweepRow, ...]
     drawn: bool = True
     by_stage: ByStage | None = None
 
     @property
-    def predicted(self) -> list[tuple[Setting, Figures]]:
+    def predicted(self) -> list[tuple[Setting, SweepFigures]]:
         """The figures of every combination that is possible."""
         return [(row.setting, row.figures) for row in self.rows if row.figures]
 
@@ -173,7 +173,7 @@ class Sweep:
     seeds: tuple[int, ...]
     drawn: bool
     axes: Axes
-    limits: tuple[Limit, ...]
+    limits: tuple[SloLimit, ...]
     blocks: tuple[Block, ...]
     warnings: tuple[str, ...]
     load_rps: float | None = None
@@ -229,7 +229,7 @@ class Sweep:
         }
 
 
-def _row_json(result: Sweep, block: Block, row: Row) -> JsonObject:
+def _row_json(result: Sweep, block: Block, row: SweepRow) -> JsonObject:
     f = row.figures
     run = f.run if f else None
     figures: JsonObject = {

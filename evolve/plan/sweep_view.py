@@ -13,8 +13,8 @@ from evolve.output.terminal import say
 from evolve.output.terms import legend
 from evolve.plan.axes import Setting, figure, rate_figure
 from evolve.plan.by_stage_view import MARK, marked, print_by_stage
-from evolve.plan.slo import Limit
-from evolve.plan.sweep_result import COUNTS, IDLE, LOST, MOST_LOST, NOTHING, QUEUE, Block, Figures, Knee, Sweep
+from evolve.plan.slo import SloLimit
+from evolve.plan.sweep_result import COUNTS, IDLE, LOST, MOST_LOST, NOTHING, QUEUE, Block, Knee, Sweep, SweepFigures
 from simulator.serving.experiment import QUANTITIES
 
 UNITS = "requests/s; TTFT, E2E and ITL: ms; tokens/s: of answers"
@@ -43,7 +43,7 @@ LOST_LEGEND = f"requests fail: more than {100 * MOST_LOST:.0f} % are refused or 
 NAMED = 3  # deployments, at most, that a warning names one by one
 SHORT = {QUEUE: "queue", LOST: LOST, NOTHING: NOTHING}
 
-Predicted = tuple[Setting, Figures]
+Predicted = tuple[Setting, SweepFigures]
 
 
 def print_sweep(result: Sweep) -> None:
@@ -74,7 +74,7 @@ def print_sweep(result: Sweep) -> None:
     say_once({_label(result, block).replace(", ", " "): [*_said(block), *result.warnings] for block in blocks}, NAMED)
 
 
-def _print_legend(result: Sweep, every: Sequence[Figures]) -> None:
+def _print_legend(result: Sweep, every: Sequence[SweepFigures]) -> None:
     """What the words of the tables mean, of those that occur."""
     rates = ["rate"] * result.rated + ["offered"] * (not result.rated)
     rates += ["done"] + ["goodput"] * bool(result.limits)
@@ -183,7 +183,7 @@ def _alone(block: Block, knee: Knee) -> str:
     return " and ".join(f"{_short(ms)} ms for {_words(name)}" for ms, name in named if ms is not None)
 
 
-def _slo(limits: Sequence[Limit]) -> str:
+def _slo(limits: Sequence[SloLimit]) -> str:
     return "".join(f", {_words(limit.name)} <= {figure(limit.most_ms)} ms" for limit in limits)
 
 
@@ -219,7 +219,7 @@ def _table(
 
 
 def _row(
-    result: Sweep, keys: Sequence[str], setting: Setting, f: Figures, knee: Knee | None, counts: Sequence[str]
+    result: Sweep, keys: Sequence[str], setting: Setting, f: SweepFigures, knee: Knee | None, counts: Sequence[str]
 ) -> Row:
     times = (getattr(getattr(f.run, f"{name}_ms", None), q, None) for name, q in _quantities(result.limits))
     rates = [*([f.offered_rps] if "rate" not in keys else []), f.completed_rps, f.output_tokens_per_s]
@@ -238,7 +238,7 @@ def _row(
     )
 
 
-def _quantities(limits: Sequence[Limit]) -> list[tuple[str, str]]:
+def _quantities(limits: Sequence[SloLimit]) -> list[tuple[str, str]]:
     """The columns of latencies: those of every table, and the figures that limits are on."""
     limited = {(limit.latency, limit.quantity) for limit in limits}
     return [(name, q) for name, qs in LATENCIES for q in QUANTITIES if q in qs or (name, q) in limited]

@@ -11,9 +11,9 @@ from evaluator.score import MEANS, Errors
 from evolve.output.table import counted
 from evolve.output.terminal import command
 from evolve.plan.forecast import Forecast
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.evidence import Evidence, of_means
-from evolve.report.held_out import HeldOut, figures_of, means_of, over_the_limits
+from evolve.report.held_out import HeldOutRuns, figures_of, means_of, over_the_limits
 from evolve.run.trust import CLASSES
 from evolve.summary.run import median_text
 from evolve.validate.held_out_views import HELD
@@ -55,12 +55,12 @@ def accuracy(evidence: Evidence) -> Dimension:
     return Dimension(NAME, "Accuracy", _verdict(evidence), tuple(exhibits), _brief(evidence), tuple(caveats))
 
 
-def _verdict(evidence: Evidence) -> Verdict:
+def _verdict(evidence: Evidence) -> DimensionVerdict:
     rows = evidence.held_out
     far_off = any(over_the_limits({"e2e": mean_abs(of_means(of, "e2e"))}) for of in _samples(evidence).values())
     if not rows:
         never = f"Held-out errors are not known: {_never(evidence)}. {_in_words(evidence)}"
-        return Verdict(POOR if far_off else UNTESTED, never, RULE)
+        return DimensionVerdict(POOR if far_off else UNTESTED, never, RULE)
     means = {kind: means_of(r for r in rows if r.kind == kind) for kind in kinds_of(rows)}
     failed = {kind: over_the_limits(of_kind) for kind, of_kind in means.items()}
     e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
@@ -79,8 +79,8 @@ def _verdict(evidence: Evidence) -> Verdict:
     if where:
         sentence += f" Beyond the limits: {', '.join(where)}."
     if far_off or any("e2e" in of for of in failed.values()):
-        return Verdict(POOR, sentence, RULE)
-    return Verdict(CARE if where or refitted else GOOD, sentence, RULE)
+        return DimensionVerdict(POOR, sentence, RULE)
+    return DimensionVerdict(CARE if where or refitted else GOOD, sentence, RULE)
 
 
 def _refitted(evidence: Evidence) -> bool:
@@ -152,7 +152,7 @@ def left_out(kind: str) -> str:
     return "the last load stage" if kind == "stages" else HELD[kind].removeprefix("leave ").removesuffix(" out")
 
 
-def kinds_of(rows: Sequence[HeldOut]) -> list[str]:
+def kinds_of(rows: Sequence[HeldOutRuns]) -> list[str]:
     """The kinds of folds of these rows, in the usual order."""
     present = {row.kind for row in rows}
     return [kind for kind in HELD if kind in present]
@@ -282,7 +282,7 @@ def _ranked(evidence: Evidence) -> Iterator[list[Value]]:
     by_id = {e.id: e for e in evidence.subject.experiments}
     samples = {
         sample: [
-            HeldOut(sample, "", by_id[f.id], False, {name: _of(f, *where) for name, where in STATISTICS.items()})
+            HeldOutRuns(sample, "", by_id[f.id], False, {name: _of(f, *where) for name, where in STATISTICS.items()})
             for f in of_sample
         ]
         for sample, of_sample in _samples(evidence).items()

@@ -87,7 +87,7 @@ class Exhibit:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DimensionVerdict:
     """The verdict on a dimension: a level of LEVELS, a sentence with the figures that decide it, and the rule."""
 
     level: str
@@ -102,7 +102,7 @@ class Dimension:
 
     name: str
     title: str
-    verdict: Verdict
+    verdict: DimensionVerdict
     exhibits: tuple[Exhibit, ...]
     brief: str = ""
     caveats: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from evolve.host.emit import provenance
 from evolve.output.terminal import command
 from evolve.plan.plan import Plan
 from evolve.report.constants import kernel_fields
-from evolve.report.dimension import CARE, GOOD, POOR, Dimension, Exhibit, Value, Verdict
+from evolve.report.dimension import CARE, GOOD, POOR, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.evidence import Evidence
 from evolve.run.program import Source
 from simulator.common.errors import InputError
@@ -72,7 +72,7 @@ def ease(evidence: Evidence) -> Dimension:
     if kernels:
         sentence += f" It reads {len(kernels)} fields of measured kernels, for which {_with_tables()} GPUs have tables."
     exhibits = (_plan(needed, source, seconds), _fields(evidence), _go(source))
-    return Dimension(NAME, "Ease of use", Verdict(level, sentence, RULE), exhibits)
+    return Dimension(NAME, "Ease of use", DimensionVerdict(level, sentence, RULE), exhibits)
 
 
 def required(plan: JsonObject) -> list[str]:

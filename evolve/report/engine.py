@@ -9,7 +9,7 @@ from statistics import median
 
 from evaluator.score import MEANS
 from evolve.plan.sensitivity_result import Effect
-from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.evidence import Evidence
 from simulator.serving.experiment import Engine, Experiment
 
@@ -55,7 +55,9 @@ def settings(evidence: Evidence) -> Dimension:
         subject.again(NAME),
         note="default: the model's limit for max_model_len, computed from memory for total_kv_blocks.",
     )
-    return Dimension(NAME, "Engine settings", Verdict(level, sentence, RULE), (varied, *_sensitivity(evidence)))
+    return Dimension(
+        NAME, "Engine settings", DimensionVerdict(level, sentence, RULE), (varied, *_sensitivity(evidence))
+    )
 
 
 def _sensitivity(evidence: Evidence) -> list[Exhibit]:

@@ -19,17 +19,17 @@ from evolve.plan.forecast import Forecast, Forecasts
 from evolve.plan.predict import predict
 from evolve.plan.sensitivity import sensitivities
 from evolve.plan.sensitivity_result import Sensitivity
-from evolve.report.held_out import HeldOut, Known, held_out, known_answers
+from evolve.report.held_out import HeldOutRuns, Known, held_out, known_answers
 from evolve.report.subject import Subject
 from evolve.run.program import Source
 from evolve.search.pool.pool import Pool
-from evolve.search.pool.process import Call
+from evolve.search.pool.process import WorkerCall
 from simulator.language.parse import parse
 from simulator.serving.bundled import written_experiments
 
 
 @dataclass(frozen=True, slots=True)
-class Refit:
+class EvidenceRefit:
     """A fit of the program's constants to its clean experiments, from their values.
 
     before, after: errors there. cpu_s: of all that `evolve fit` does, the preparation of the runs and the fits of
@@ -56,7 +56,7 @@ class Evidence:
         """What the program predicts for every experiment, as `evolve predict` does."""
         source, seeds = self.subject.source, self.subject.seeds
         parts: list[Forecasts] = self.carried_out(
-            "predictions", [Call(predict, (source, [e], seeds)) for e in self.subject.experiments]
+            "predictions", [WorkerCall(predict, (source, [e], seeds)) for e in self.subject.experiments]
         )
         every = tuple(forecast for part in parts for forecast in part.experiments)
         total = summarise([_errors(forecast) for forecast in every])
@@ -70,7 +70,9 @@ class Evidence:
         """The known answers, fitted to the clean experiments, and their errors on these."""
         clean = self.subject.clean
         tasks = known.tasks(clean, clean) if clean else []
-        rows: list[list[Errors]] = self.carried_out("known answers", [Call(known.solve, (task,)) for task in tasks])
+        rows: list[list[Errors]] = self.carried_out(
+            "known answers", [WorkerCall(known.solve, (task,)) for task in tasks]
+        )
         by_name: dict[str, list[Errors]] = {}
         for task, of_task in zip(tasks, rows, strict=True):
             by_name.setdefault(task.name, []).extend(of_task)
@@ -92,12 +94,12 @@ class Evidence:
         best = min(seeds, key=lambda elite: elite.joint)
         rows: list[list[Errors]]
         rows = self.carried_out(
-            "the best seed", [Call(error_rows, (parse(best.text), score_set(clean, self.subject.seeds)))]
+            "the best seed", [WorkerCall(error_rows, (parse(best.text), score_set(clean, self.subject.seeds)))]
         )
         return f"best seed ({best.operator.removeprefix(SEED)})", rows[0]
 
     @cached_property
-    def held_out(self) -> tuple[HeldOut, ...]:
+    def held_out(self) -> tuple[HeldOutRuns, ...]:
         """The held-out predictions; none if the program was never validated."""
         return held_out(self.subject.trust, self.subject.known)
 
@@ -107,10 +109,10 @@ class Evidence:
         return known_answers(self.subject)
 
     @cached_property
-    def refit(self) -> Refit:
+    def refit(self) -> EvidenceRefit:
         """A fit to the clean experiments. Raises InputError if there are none, or the program cannot be fitted."""
-        refit: Refit
-        (refit,) = self.carried_out("a fit", [Call(_refit, (self.subject,))])
+        refit: EvidenceRefit
+        (refit,) = self.carried_out("a fit", [WorkerCall(_refit, (self.subject,))])
         return refit
 
     @cached_property
@@ -123,10 +125,10 @@ class Evidence:
         """What each engine setting does to the clean experiments, under one arrival seed."""
         subject = self.subject
         ids = tuple(e.id for e in subject.clean)
-        calls = [Call(_sensitivities, (subject.source, file, ids, subject.seeds[:1])) for file in subject.files]
+        calls = [WorkerCall(_sensitivities, (subject.source, file, ids, subject.seeds[:1])) for file in subject.files]
         return tuple(found for of_file in self.carried_out("engine settings", calls) for found in of_file)
 
-    def carried_out(self, what: str, calls: Sequence[Call]) -> list[Any]:
+    def carried_out(self, what: str, calls: Sequence[WorkerCall]) -> list[Any]:
         """What the calls return, with a progress line about `what` they compute."""
         self.pool.line.show(f"{what} ...")
         return self.pool.all_of(calls, what)
@@ -145,10 +147,10 @@ def _sensitivities(source: Source, file: str, ids: Sequence[str], seeds: Sequenc
     return sensitivities(source, [w for w in written_experiments(file) if w.experiment.id in ids], seeds)
 
 
-def _refit(subject: Subject) -> Refit:
+def _refit(subject: Subject) -> EvidenceRefit:
     clean = subject.clean
     fit_set(clean[:1])  # compiles what is not cached
     begun = time.process_time()
     c = calibrate(subject.source, clean, None)
     cpu_s = time.process_time() - begun
-    return Refit(c.freedom, c.constants, c.before, c.best.errors, cpu_s, c.best.seconds)
+    return EvidenceRefit(c.freedom, c.constants, c.before, c.best.errors, cpu_s, c.best.seconds)

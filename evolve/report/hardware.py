@@ -20,7 +20,7 @@ from evolve.report.constants import (
     classified,
     kernel_fields,
 )
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value, percent
 from evolve.report.evidence import Evidence
 from evolve.report.held_out import means_of, over_the_limits
 from evolve.report.stress import changes, constants_times
@@ -53,7 +53,7 @@ def gpus_of(evidence: Evidence) -> list[str]:
     return sorted({e.hardware for e in evidence.subject.fitted})
 
 
-def _verdict(evidence: Evidence, constants: list[Classified]) -> Verdict:
+def _verdict(evidence: Evidence, constants: list[Classified]) -> DimensionVerdict:
     gpus, counts = gpus_of(evidence), {kind: sum(c.kind == kind for c in constants) for kind in KINDS}
     parts = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
     bare = bare_terms(evidence.subject.source.complete)
@@ -64,11 +64,13 @@ def _verdict(evidence: Evidence, constants: list[Classified]) -> Verdict:
         means = means_of(rows)
         failed = over_the_limits(means)
         level = POOR if "e2e" in failed else CARE if failed else GOOD
-        return Verdict(level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}. {tail}", RULE)
+        return DimensionVerdict(level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}. {tail}", RULE)
     if len(gpus) > 1:
-        return Verdict(CARE, f"Fitted on {', '.join(gpus)}, none of which was left out of a search. {tail}", RULE)
+        return DimensionVerdict(
+            CARE, f"Fitted on {', '.join(gpus)}, none of which was left out of a search. {tail}", RULE
+        )
     where = f"All fitted runs are on {gpus[0]}" if gpus else evidence.subject.unknown_runs
-    return Verdict(UNTESTED, f"{where}, so how far it is off on another GPU is not known. {tail}", RULE)
+    return DimensionVerdict(UNTESTED, f"{where}, so how far it is off on another GPU is not known. {tail}", RULE)
 
 
 def _brief(evidence: Evidence, again: list[str]) -> str:

@@ -24,7 +24,7 @@ SEED = 0  # of bootstraps
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
+class HeldOutRuns:
     """The errors of one held-out prediction: of STATISTICS, signed, in percent; None where nothing was observed.
 
     kind, fold: of what was held out with it. outside: whether the run lies outside the ranges of what the fold fitted.
@@ -56,7 +56,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class HeldOutFigures:
     """Absolute errors in percent over `runs` predictions; None where nothing was observed.
 
     worst: the largest, signed, and in which experiment. interval: of the mean, by bootstrap of whole models.
@@ -70,30 +70,30 @@ class Figures:
     interval: tuple[float, float] | None
 
 
-def held_out(trust: Trust | None, experiments: Sequence[Experiment]) -> tuple[HeldOut, ...]:
+def held_out(trust: Trust | None, experiments: Sequence[Experiment]) -> tuple[HeldOutRuns, ...]:
     """The held-out predictions of these experiments; of no others is known what they are."""
     by_id = {e.id: e for e in experiments}
     return tuple(
-        HeldOut(r.kind, r.held_out, by_id[r.experiment], name == OUTSIDE, {f: r.error_pct(f) for f in STATISTICS})
+        HeldOutRuns(r.kind, r.held_out, by_id[r.experiment], name == OUTSIDE, {f: r.error_pct(f) for f in STATISTICS})
         for name in (INSIDE, OUTSIDE)
         for r in (trust.residuals(name) if trust else ())
         if r.experiment in by_id
     )
 
 
-def means_of(rows: Iterable[HeldOut], figures: Sequence[str] = MEANS) -> dict[str, float | None]:
+def means_of(rows: Iterable[HeldOutRuns], figures: Sequence[str] = MEANS) -> dict[str, float | None]:
     """The mean absolute errors in percent of these predictions."""
     rows = list(rows)
     return {name: mean_abs([row.errors[name] for row in rows]) for name in figures}
 
 
-def figures_of(rows: Sequence[tuple[Experiment, float | None]]) -> Figures:
+def figures_of(rows: Sequence[tuple[Experiment, float | None]]) -> HeldOutFigures:
     """The figures of these errors."""
     values = [error for _, error in rows]
     known = [(error, e.id) for e, error in rows if error is not None]
     worst, name = max(known, key=lambda pair: abs(pair[0]), default=(None, None))
     spread = clustered_interval(values, [e.model for e, _ in rows], SEED)
-    return Figures(len(present(values)), mean_abs(values), median_abs(values), worst, name, spread)
+    return HeldOutFigures(len(present(values)), mean_abs(values), median_abs(values), worst, name, spread)
 
 
 def over_the_limits(means: Mapping[str, float | None]) -> list[str]:
@@ -101,7 +101,7 @@ def over_the_limits(means: Mapping[str, float | None]) -> list[str]:
     return [name for name in MEANS if (value := means.get(name)) is not None and abs(value) > PASS_PCT[name]]
 
 
-def by_fold(rows: Sequence[HeldOut], kind: str, title: str, repeat: Sequence[str]) -> list[Exhibit]:
+def by_fold(rows: Sequence[HeldOutRuns], kind: str, title: str, repeat: Sequence[str]) -> list[Exhibit]:
     """The errors of each fold of a kind, a row each; no exhibit without folds. `repeat`: what computes them again."""
     of_kind = [row for row in rows if row.kind == kind]
     cells = list[list[Value]]()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value, percent
 from evolve.report.evidence import Evidence, of_means
 from evolve.report.held_out import by_fold, figures_of, means_of, over_the_limits
 from evolve.run.ranges import weights
@@ -29,11 +29,11 @@ def models(evidence: Evidence) -> Dimension:
     return Dimension(NAME, "Models", _verdict(evidence), tuple(exhibits), caveats=tuple(left_out))
 
 
-def _verdict(evidence: Evidence) -> Verdict:
+def _verdict(evidence: Evidence) -> DimensionVerdict:
     rows = [r for r in evidence.held_out if r.kind == "models"]
     names = list(dict.fromkeys(r.fold for r in rows))
     if not names:
-        return Verdict(UNTESTED, f"No model was left out of a search. {SHARES}", RULE)
+        return DimensionVerdict(UNTESTED, f"No model was left out of a search. {SHARES}", RULE)
     means = {name: means_of(r for r in rows if r.fold == name) for name in names}
     overall, failed = means_of(rows), [name for name in names if over_the_limits(means[name])]
     worst = max(names, key=lambda name: means[name]["e2e"] or 0.0)
@@ -45,7 +45,7 @@ def _verdict(evidence: Evidence) -> Verdict:
     if failed:
         sentence += f" Beyond: {', '.join(_beyond(name, means[name]) for name in failed)}."
     level = GOOD if not failed else POOR if "e2e" in over_the_limits(overall) else CARE
-    return Verdict(level, sentence, RULE)
+    return DimensionVerdict(level, sentence, RULE)
 
 
 def _beyond(name: str, means: dict[str, float | None]) -> str:

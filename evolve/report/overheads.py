@@ -9,7 +9,7 @@ from importlib import resources
 from evolve.host.deployments import of_experiment
 from evolve.output.table import counted
 from evolve.output.terminal import command
-from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.ease import go_files
 from evolve.report.evidence import Evidence
 from evolve.report.retraining import MOST_S
@@ -58,7 +58,7 @@ def overheads(evidence: Evidence) -> Dimension:
     subject = evidence.subject
     if not subject.clean:
         text = "There is no clean run, so neither a refit nor a replay can be timed."
-        return Dimension(NAME, "Overheads", Verdict(UNTESTED, text, RULE), (_bytes(subject),))
+        return Dimension(NAME, "Overheads", DimensionVerdict(UNTESTED, text, RULE), (_bytes(subject),))
     evidence.pool.line.show("replays are timed ...")
     cpu_s, hours = evidence.refit.cpu_s, sum(map(gpu_hours, subject.fitted))
     speed = speed_of(subject)
@@ -73,7 +73,7 @@ def overheads(evidence: Evidence) -> Dimension:
     brief = f"{data[0].upper()}{data[1:]}; a compiled replay takes {speed.ns_a_step:,.0f} ns a step."
     exhibits = (_data(subject), *_search(evidence), _speed(subject, speed), _bytes(subject), *_parts(evidence))
     caveats = ("Times are of this machine, and other work on it makes them longer.",)
-    return Dimension(NAME, "Overheads", Verdict(level, sentence, RULE), exhibits, brief, caveats)
+    return Dimension(NAME, "Overheads", DimensionVerdict(level, sentence, RULE), exhibits, brief, caveats)
 
 
 def gpu_hours(e: Experiment) -> float:

@@ -11,10 +11,10 @@ from evaluator.committee import final_champion
 from evaluator.score import MEANS, error_rows, score_set
 from evolve import __version__
 from evolve.output.terminal import command
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.evidence import Evidence
 from evolve.report.subject import Subject
-from evolve.run.folder import Run, archive_of
+from evolve.run.folder import RunFolder, archive_of
 from simulator.language.key import key
 from simulator.serving.digests import data_hash
 
@@ -45,7 +45,7 @@ def reproducibility(evidence: Evidence) -> Dimension:
     record = subject.source.record
     if record is None:
         text = "There is no record of what the program was fitted on: `evolve fit` writes one next to its text."
-        return Dimension(NAME, "Reproducibility", Verdict(UNTESTED, text, RULE), (_identity(subject),))
+        return Dimension(NAME, "Reproducibility", DimensionVerdict(UNTESTED, text, RULE), (_identity(subject),))
     rebuilt = rebuild(subject.run, evidence.outcomes, record.key) if subject.run else None
     off = errors_off(subject)
     same = data_hash(subject.fitted) == record.data if subject.fitted else None
@@ -67,10 +67,10 @@ def reproducibility(evidence: Evidence) -> Dimension:
         _again(subject, off),
         *([_archive(subject, subject.run, rebuilt)] if subject.run and rebuilt else []),
     ]
-    return Dimension(NAME, "Reproducibility", Verdict(level, f"{'; '.join(texts)}.", RULE), tuple(exhibits))
+    return Dimension(NAME, "Reproducibility", DimensionVerdict(level, f"{'; '.join(texts)}.", RULE), tuple(exhibits))
 
 
-def rebuild(run: Run, outcomes: Sequence[Outcome], program: str) -> Rebuilt:
+def rebuild(run: RunFolder, outcomes: Sequence[Outcome], program: str) -> Rebuilt:
     """The archive of the run from the outcomes in its journal. `program`: the key of the one that is reported on."""
     archive = archive_of(run.config, outcomes)
     best = final_champion(archive.members(), run.config.score.rule)
@@ -119,7 +119,7 @@ def _again(subject: Subject, off: float | None) -> Exhibit:
                       command("show", subject.source.name))  # fmt: skip
 
 
-def _archive(subject: Subject, run: Run, rebuilt: Rebuilt) -> Exhibit:
+def _archive(subject: Subject, run: RunFolder, rebuilt: Rebuilt) -> Exhibit:
     rows: list[list[Value]] = [
         ["proposals in the journal", f"{rebuilt.proposals:,}"],
         ["members of the archive", f"{rebuilt.members:,}"],

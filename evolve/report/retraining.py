@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from evolve.calibrate.learning import DRAWS, LearningCurve, Point, learning_curve
+from evolve.calibrate.learning import DRAWS, CurvePoint, LearningCurve, learning_curve
 from evolve.output.table import counted
-from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit, Value, Verdict
+from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.evidence import Evidence
 
 NAME = "retraining"
@@ -22,7 +22,7 @@ def retraining(evidence: Evidence) -> Dimension:
     title = "Retraining"
     if len(evidence.subject.clean) < 2:
         text = "There are fewer than two clean runs, so what a refit needs cannot be measured."
-        return Dimension(NAME, title, Verdict(UNTESTED, text, RULE), ())
+        return Dimension(NAME, title, DimensionVerdict(UNTESTED, text, RULE), ())
     curve = learning_curve(evidence.subject.source, evidence.subject.experiments, evidence.pool)
     needed = {name: runs_needed(curve, name) for name in ("e2e", "ttft") if curve.points[-1].mean[name] is not None}
     cpu_s = evidence.refit.cpu_s
@@ -40,7 +40,7 @@ def retraining(evidence: Evidence) -> Dimension:
         "its constants need, not what finding it needed.",
     )
     exhibits = (_curve(evidence, curve), _refit(evidence), _constants(evidence))
-    return Dimension(NAME, title, Verdict(level, sentence, RULE), exhibits, brief, caveats)
+    return Dimension(NAME, title, DimensionVerdict(level, sentence, RULE), exhibits, brief, caveats)
 
 
 def runs_needed(curve: LearningCurve, latency: str) -> int | None:
@@ -65,7 +65,7 @@ def _runs(count: int | None, curve: LearningCurve) -> str:
 
 
 def _curve(evidence: Evidence, curve: LearningCurve) -> Exhibit:
-    def row(p: Point) -> list[Value]:
+    def row(p: CurvePoint) -> list[Value]:
         runs = f"all ({curve.least} to {curve.most})" if p.runs is None else str(p.runs)
         return [runs, p.fits, p.median["e2e"], p.mean["e2e"], p.e2e_p90, p.mean["ttft"], p.mean["itl"]]
 

@@ -18,7 +18,7 @@ from evolve.calibrate.drift import drift, refitted
 from evolve.report.evidence import Evidence
 from evolve.run.program import Source
 from evolve.run.selectors import positions
-from evolve.search.pool.process import Call
+from evolve.search.pool.process import WorkerCall
 from simulator.clock.replay import replay
 from simulator.clock.run import HostileStep
 from simulator.common.errors import InputError
@@ -69,7 +69,7 @@ def changes(evidence: Evidence, variants: Mapping[str, Program]) -> dict[str, Me
     """By variant, how far its mean E2E, TTFT and ITL are from the program's, in percent, the mean over clean runs."""
     clean = evidence.subject.clean
     programs = [evidence.subject.source.complete, *variants.values()]
-    means = evidence.carried_out("changed constants", [Call(_means_ms, (p, clean)) for p in programs])
+    means = evidence.carried_out("changed constants", [WorkerCall(_means_ms, (p, clean)) for p in programs])
     return {name: _change(means[0], theirs) for name, theirs in zip(variants, means[1:], strict=True)}
 
 
@@ -165,7 +165,9 @@ def _observation(observed: Observation, after: Observation, before: Observation)
 def stressed(evidence: Evidence, variants: Mapping[str, Program]) -> list[Stressed]:
     """The clean runs under each changed engine, a variant of the program."""
     subject = evidence.subject
-    calls = [Call(_stressed, (subject.source, subject.clean, name, changed)) for name, changed in variants.items()]
+    calls = [
+        WorkerCall(_stressed, (subject.source, subject.clean, name, changed)) for name, changed in variants.items()
+    ]
     return evidence.carried_out("changed engines", calls)
 
 

@@ -12,7 +12,7 @@ from evaluator.committee import final_champion
 from evaluator.score import SCORE_SEEDS
 from evolve.output.terminal import command
 from evolve.run.data import experiments_of, fittable
-from evolve.run.folder import CONFIG, REPORT, Run, is_run, open_run, shipped_run
+from evolve.run.folder import CONFIG, REPORT, RunFolder, is_run, open_run, shipped_run
 from evolve.run.program import CHAMPION, Source, load, of_run
 from evolve.run.trust import Trust, trust_of
 from evolve.run.use import fitted_part
@@ -43,7 +43,7 @@ class Subject:
     experiments: tuple[Experiment, ...]
     files: tuple[str, ...]
     home: tuple[Experiment, ...]
-    run: Run | None
+    run: RunFolder | None
     report: RunReport | None
     trust: Trust | None
     naming: tuple[str, ...] | None
@@ -152,7 +152,7 @@ def subject_of(name: str, caps: Caps, file: str | None, experiments: Sequence[Ex
     return Subject(name, source, offered, files, tuple(home), run, report, trust_of(source), naming, given)
 
 
-def _home(run: Run | None, needed: bool) -> list[Experiment]:
+def _home(run: RunFolder | None, needed: bool) -> list[Experiment]:
     """The experiments of a run, or without one the bundled ones; none if the run's files are gone and not `needed`.
 
     Raises InputError if they are gone and needed.
@@ -168,7 +168,7 @@ def _home(run: Run | None, needed: bool) -> list[Experiment]:
     return [*fitted, *others]
 
 
-def _run_of(name: str) -> Run | None:
+def _run_of(name: str) -> RunFolder | None:
     """The run that a program of this name is from."""
     if name == CHAMPION:
         return open_run(shipped_run())
@@ -176,14 +176,14 @@ def _run_of(name: str) -> Run | None:
     return open_run(Path(folder)) if colon and re.fullmatch(r"\d+", number) and is_run(Path(folder)) else None
 
 
-def _report_of(run: Run) -> RunReport | None:
+def _report_of(run: RunFolder) -> RunReport | None:
     try:
         return read_report(run.path / REPORT)
     except FileNotFoundError:
         return None
 
 
-def _champion(run: Run, report: RunReport | None) -> Source:
+def _champion(run: RunFolder, report: RunReport | None) -> Source:
     """The champion of a run, finished or not."""
     best = report.champion if report else final_champion(run.archive().members(), run.config.score.rule)
     if best is None:
@@ -191,7 +191,7 @@ def _champion(run: Run, report: RunReport | None) -> Source:
     return of_run(run, run.outcomes(), best.id)
 
 
-def _naming(run: Run, files: tuple[str, ...]) -> tuple[str, ...] | None:
+def _naming(run: RunFolder, files: tuple[str, ...]) -> tuple[str, ...] | None:
     """The options by which other commands find the experiments of a run."""
     if run.config.data.stages != "all" or not (set(files) == set(BUNDLED) or len(files) == 1):
         return None

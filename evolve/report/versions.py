@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evolve.report.constants import OWN_STEP, classified
-from evolve.report.dimension import CARE, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
+from evolve.report.dimension import CARE, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value, percent
 from evolve.report.evidence import Evidence
 from evolve.report.hardware import gpus_of, versions_of
 from evolve.report.stress import ALL, REFITS, Stressed, constants_times, kernels_times, steps_longer, stressed
@@ -44,18 +44,18 @@ def _measured(evidence: Evidence) -> str:
     return f"Every fitted run is of {seen[0]}" if len(seen) == 1 else f"Fitted runs are of {', '.join(seen)}"
 
 
-def _verdict(evidence: Evidence, rows: list[Stressed]) -> Verdict:
+def _verdict(evidence: Evidence, rows: list[Stressed]) -> DimensionVerdict:
     seen = _seen(evidence)
     level = CARE if len(seen) > 1 else UNTESTED
     first = f"{_measured(evidence)}." if seen else "No record says of which version the fitted runs are."
     by_name = {row.name: row for row in rows}
     if ASIS not in by_name or (slower := _kernels_name(FACTORS[-1])) not in by_name:
-        return Verdict(level, first, RULE)
+        return DimensionVerdict(level, first, RULE)
     base, changed = by_name[ASIS].errors["e2e"], by_name[slower]
     second = f"If {slower}, a mean E2E error of {percent(base)} becomes one of {percent(changed.errors['e2e'])}"
     if ALL in changed.refitted:
         second += f", and a fit of all constants to such runs brings it to {percent(changed.refitted[ALL]['e2e'])}"
-    return Verdict(level, f"{first} {second}.", RULE)
+    return DimensionVerdict(level, f"{first} {second}.", RULE)
 
 
 def _kernels_name(factor: float) -> str:

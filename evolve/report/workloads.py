@@ -13,8 +13,8 @@ from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
 from evolve.output.table import PASS_PCT, counted
 from evolve.output.terminal import command
-from evolve.plan.forecast import Comparison
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, Value, Verdict, percent
+from evolve.plan.forecast import ObservedErrors
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value, percent
 from evolve.report.evidence import Evidence, of_means
 from evolve.report.held_out import by_fold, figures_of, means_of, over_the_limits
 from simulator.serving.experiment import ARRIVALS, OVERLOADED, Experiment, Profile
@@ -90,14 +90,14 @@ def workloads(evidence: Evidence) -> Dimension:
     return Dimension(NAME, "Workloads", _verdict(evidence), tuple(exhibits), _brief(evidence), tuple(caveats))
 
 
-def _verdict(evidence: Evidence) -> Verdict:
+def _verdict(evidence: Evidence) -> DimensionVerdict:
     by_name = defaultdict(list)
     for r in evidence.held_out:
         if r.kind == "workloads":
             by_name[r.fold].append(r)
     if not by_name:
         unknown = "No workload was left out of a search, so how far it is off on another load is not known."
-        return Verdict(UNTESTED, f"{unknown} {_overload_text(evidence)}", RULE)
+        return DimensionVerdict(UNTESTED, f"{unknown} {_overload_text(evidence)}", RULE)
     means = {name: means_of(rows) for name, rows in by_name.items()}
     failed = {name: over_the_limits(of_name) for name, of_name in means.items() if over_the_limits(of_name)}
     over = over_the_limits(_overload_means(evidence))
@@ -105,8 +105,8 @@ def _verdict(evidence: Evidence) -> Verdict:
     sentence = f"Without {worst}, the hardest of {len(means)} workloads to predict, the mean E2E error is " \
                f"{percent(means[worst]['e2e'])}. {_overload_text(evidence)}"  # fmt: skip
     if any("e2e" in names for names in failed.values()):
-        return Verdict(POOR, sentence, RULE)
-    return Verdict(CARE if failed or over else GOOD, sentence, RULE)
+        return DimensionVerdict(POOR, sentence, RULE)
+    return DimensionVerdict(CARE if failed or over else GOOD, sentence, RULE)
 
 
 def _brief(evidence: Evidence) -> str:
@@ -177,7 +177,7 @@ def _held_out(evidence: Evidence) -> list[Exhibit]:
 def _by_stage(evidence: Evidence) -> Exhibit:
     """Errors of load stages by how many requests are in flight, which Little's law gives from what was observed."""
     clean = {e.id: e for e in evidence.subject.clean}
-    groups: dict[int, list[Comparison]] = defaultdict(list)
+    groups: dict[int, list[ObservedErrors]] = defaultdict(list)
     for f in evidence.forecasts.experiments:
         if f.id in clean:
             for stage, c in zip(clean[f.id].workload.stages, f.stages, strict=True):

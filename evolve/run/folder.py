@@ -38,7 +38,7 @@ SURVIVORS = 48  # elites that an island keeps besides the cells of its grid
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFolder:
     """An existing run folder, with its settings and identity."""
 
     path: Path
@@ -164,7 +164,7 @@ def next_path(parent: Path = RUNS) -> Path:
     return parent / f"{max(taken, default=0) + 1:04d}"
 
 
-def create(path: Path, config: Config, about: About) -> Run:
+def create(path: Path, config: Config, about: About) -> RunFolder:
     """A new run folder. Raises InputError if it already exists or cannot be written."""
     try:
         path.mkdir(parents=True)
@@ -175,7 +175,7 @@ def create(path: Path, config: Config, about: About) -> Run:
         raise taken(path, is_run(path)) from None
     except OSError as e:
         raise unwritable(path, e, "choose another --out") from None
-    return Run(path, config, about)
+    return RunFolder(path, config, about)
 
 
 def taken(path: Path, whole: bool, option: str = "--out") -> InputError:
@@ -186,10 +186,10 @@ def taken(path: Path, whole: bool, option: str = "--out") -> InputError:
     return InputError(f"{path}: exists already, and nothing in it can be resumed: choose another {option}")
 
 
-def rewrite(run: Run, config: Config) -> Run:
+def rewrite(run: RunFolder, config: Config) -> RunFolder:
     """The run with another configuration, which replaces config.yaml in one step."""
     _write_config(run.path, config)
-    return Run(run.path, config, run.about)
+    return RunFolder(run.path, config, run.about)
 
 
 def _write_config(path: Path, config: Config) -> None:
@@ -206,7 +206,7 @@ def shipped_run() -> Path:
     return Path(str(resources.files("seeds"))) / "champion"
 
 
-def open_run(path: Path) -> Run:
+def open_run(path: Path) -> RunFolder:
     """The run in the folder `path`. Raises InputError if there is none, or if its files are damaged."""
     try:
         about = read_json(path / ABOUT, REMEDY)
@@ -221,17 +221,17 @@ def open_run(path: Path) -> Run:
         if repeats := sorted(each for each in path.glob("seed-*") if is_run(each)):
             raise InputError(f"{path}: holds repeats: name one of these runs, such as {repeats[0]}") from None
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): {known}") from None
-    return Run(path, config_from(raw, str(path / CONFIG)), read_about(about, str(path / ABOUT)))
+    return RunFolder(path, config_from(raw, str(path / CONFIG)), read_about(about, str(path / ABOUT)))
 
 
-def check_same(run: Run, fitted: Sequence[Experiment]) -> None:
+def check_same(run: RunFolder, fitted: Sequence[Experiment]) -> None:
     """Raises InputError if the run is a shipped one, or like `check_alike`."""
     if run.shipped:
         raise InputError(f"{run.path}: is a shipped run, which is read-only: `{command('archive', run.path)}` shows it")
     check_alike(run, fitted)
 
 
-def check_alike(run: Run, fitted: Sequence[Experiment]) -> None:
+def check_alike(run: RunFolder, fitted: Sequence[Experiment]) -> None:
     """Raises InputError if the run was made by another engine version or on other data."""
     about = run.about
     if about.engine != __version__:
@@ -240,14 +240,14 @@ def check_alike(run: Run, fitted: Sequence[Experiment]) -> None:
     check_data(run, fitted)
 
 
-def check_data(run: Run, fitted: Sequence[Experiment]) -> None:
+def check_data(run: RunFolder, fitted: Sequence[Experiment]) -> None:
     """Raises InputError if the run was made on other data."""
     if run.about.data != data_hash(fitted):
         raise InputError(f"{run.path}: made on data {run.about.data}, these are {data_hash(fitted)}: "
                          "restore the experiments files, or start a new run")  # fmt: skip
 
 
-def rewind(run: Run, line: int) -> Path | None:
+def rewind(run: RunFolder, line: int) -> Path | None:
     """Shorten the run's journal to its first `line` lines, so that its search goes on from there.
 
     Returns the file that keeps the other lines, None if there are none. Raises InputError if the journal has fewer good
@@ -262,19 +262,19 @@ def rewind(run: Run, line: int) -> Path | None:
             raise InputError(f"{e}: name an earlier line with --to") from None
 
 
-def write_start(run: Run, programs: Sequence[tuple[str, str]]) -> None:
+def write_start(run: RunFolder, programs: Sequence[tuple[str, str]]) -> None:
     """Keep copies of the user's programs, (name, text), that a search starts from: their files may change or go."""
     for i, (name, text) in enumerate(programs):
         (run.path / START).mkdir(exist_ok=True)
         write_text(run.path / START / f"{i:03d}-{name}.py", text)
 
 
-def read_start(run: Run) -> list[tuple[str, str]]:
+def read_start(run: RunFolder) -> list[tuple[str, str]]:
     """The user's programs that a search starts from, (name, text), in their order."""
     return [(path.stem[4:], path.read_text("utf-8")) for path in sorted((run.path / START).glob("*.py"))]
 
 
-def write_programs(run: Run, elites: Sequence[Elite]) -> None:
+def write_programs(run: RunFolder, elites: Sequence[Elite]) -> None:
     """Write programs/ID.py for each of these elites, and remove the other programs there."""
     folder = run.path / "programs"
     folder.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ from archive.proposal import Outcome
 from evolve.output.files import write_json, write_text
 from evolve.output.terminal import command
 from evolve.run.beyond import kinds_beyond
-from evolve.run.folder import Run, is_run, open_run
+from evolve.run.folder import RunFolder, is_run, open_run
 from evolve.run.record_file import read_record
 from evolve.run.records import Record, record_of
 from simulator.common.documents import parse_json, read_bytes
@@ -218,7 +218,7 @@ def _record(text: str | bytes | None, where: str) -> Record | None:
     return read_record(parse_json(text, where, "correct or remove the record next to the program"), where)
 
 
-def proposal_of(spec: str) -> tuple[Run, Outcome] | None:
+def proposal_of(spec: str) -> tuple[RunFolder, Outcome] | None:
     """The run and the outcome of the proposal that RUN:ID names; None if `spec` is something else.
 
     Raises InputError if the run has no such proposal, or is damaged.
@@ -230,12 +230,12 @@ def proposal_of(spec: str) -> tuple[Run, Outcome] | None:
     return run, _numbered(run, run.outcomes(), int(number))
 
 
-def of_run(run: Run, outcomes: Iterable[Outcome], number: int) -> Source:
+def of_run(run: RunFolder, outcomes: Iterable[Outcome], number: int) -> Source:
     """The program of this number in a run with these outcomes. Raises InputError if there is none."""
     return source_of(run, _numbered(run, outcomes, number))
 
 
-def _numbered(run: Run, outcomes: Iterable[Outcome], number: int) -> Outcome:
+def _numbered(run: RunFolder, outcomes: Iterable[Outcome], number: int) -> Outcome:
     """The outcome of the proposal with this number. Raises InputError if there is none."""
     for outcome in outcomes:
         if outcome.proposal.id == number:
@@ -243,7 +243,7 @@ def _numbered(run: Run, outcomes: Iterable[Outcome], number: int) -> Outcome:
     raise InputError(f"{run.path}:{number}: no such proposal: `{command('archive', run.path)}` lists the ids")
 
 
-def source_of(run: Run, outcome: Outcome) -> Source:
+def source_of(run: RunFolder, outcome: Outcome) -> Source:
     """The program of a run's outcome. Raises InputError if it was rejected."""
     name = f"{run.path}:{outcome.proposal.id}"
     if outcome.rejection:

@@ -13,7 +13,7 @@ from archive.proposal import Proposal
 from evaluator.fit.uncertainty import Certainty
 from evaluator.score import Errors, summarise
 from evolve import __version__
-from evolve.run.folder import Run
+from evolve.run.folder import RunFolder
 from evolve.run.ranges import Ranges, ranges_of
 from simulator.serving.digests import data_hash, measurement_digest
 from simulator.serving.experiment import NOT_MEASURED, Experiment, simulated
@@ -210,7 +210,7 @@ def record(
     )
 
 
-def record_of(run: Run, elite: Elite, proposal: Proposal) -> Record:
+def record_of(run: RunFolder, elite: Elite, proposal: Proposal) -> Record:
     """The record of a run's elite, made of this proposal."""
     return Record(
         engine=run.about.engine,

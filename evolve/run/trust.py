@@ -14,7 +14,7 @@ from pathlib import Path
 from evaluator.committee import committee
 from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.beyond import TOLERANCE
-from evolve.run.folder import Run, shipped_run
+from evolve.run.folder import RunFolder, shipped_run
 from evolve.run.program import CHAMPION, Source
 from simulator.common.documents import parse_json
 from simulator.common.errors import InputError, Section
@@ -84,7 +84,7 @@ class Trust:
         return {name: (x, reach[name]) for name, x in factors.items() if name in reach and x > TOLERANCE * reach[name]}
 
 
-def committee_of(run: Run, champion: str) -> tuple[str, ...]:
+def committee_of(run: RunFolder, champion: str) -> tuple[str, ...]:
     """The texts of the run's committee without its champion, whose key is given."""
     elites = committee(run.archive().members(), run.config.score.rule)
     return tuple(e.text for e in elites if e.key != champion)

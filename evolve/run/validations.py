@@ -10,7 +10,7 @@ from typing import Any
 from archive.journal import Journal, read_journal
 from evolve.run.config import Config
 from evolve.run.config_file import to_mapping
-from evolve.run.folder import Run
+from evolve.run.folder import RunFolder
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 
@@ -71,7 +71,7 @@ def forms_of(line: Mapping[str, Any]) -> str:
     return forms
 
 
-def protocol(run: Run, budget: int | None) -> JsonObject:
+def protocol(run: RunFolder, budget: int | None) -> JsonObject:
     """The settings that held-out figures depend on, as {section.key: value}. `budget`: None if no fold is searched."""
     return {**flat(to_mapping(run.config)), BUDGET: budget}
 

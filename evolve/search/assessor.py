@@ -8,7 +8,7 @@ from typing import Protocol
 
 from archive.elite import Elite
 from archive.proposal import DUPLICATE, TIMEOUT, Form, Outcome, Proposal, Rejected
-from evaluator.assess import Limits, Scored, form_of, read
+from evaluator.assess import AssessLimits, Scored, form_of, read
 from evolve.run.config import Config
 from evolve.search.pool.pool import TRIES, Promise
 from evolve.search.pool.process import TookTooLong
@@ -19,12 +19,12 @@ from simulator.language.parse import parse
 
 
 @dataclass
-class Admission:
+class Admitted:
     """Which proposals of a generation become candidates, and how they are assessed."""
 
     taken: set[str]  # keys of the forms that were proposed before
     room: int  # candidates that the budget leaves
-    limits: Callable[[Form], Limits]  # of its assessment
+    limits: Callable[[Form], AssessLimits]  # of its assessment
 
     def take(self, key: str) -> None:
         """Count a new candidate, whose form has this key."""
@@ -47,7 +47,7 @@ Pending = Callable[[], Settled]  # waits for an assessment to end
 class Assessor(Protocol):
     """What assesses the proposals of a search."""
 
-    def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
+    def begin(self, proposal: Proposal, admission: Admitted) -> Pending | None:
         """Start to assess a proposal if its form is new. None if the budget is used up."""
 
     def begin_polish(self, proposal: Proposal, elite: Elite) -> Pending:
@@ -61,7 +61,7 @@ class Live:
         self._caps, self._fields, self._workers = config.caps, field_set(config.search.fields), workers
         self._limit_s = config.search.limit_s
 
-    def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
+    def begin(self, proposal: Proposal, admission: Admitted) -> Pending | None:
         if admission.room <= 0:
             return None
         form = proposal.refused or proposal.form or self._form(proposal.text)
@@ -106,7 +106,7 @@ class Remembering:
     def __init__(self, remembered: Mapping[int, Outcome], assessor: Assessor) -> None:
         self._remembered, self._assessor = remembered, assessor
 
-    def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
+    def begin(self, proposal: Proposal, admission: Admitted) -> Pending | None:
         outcome = self._remembered.get(proposal.id)
         if outcome is None:
             return self._assessor.begin(proposal, admission)

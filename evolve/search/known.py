@@ -8,9 +8,9 @@ from pathlib import Path
 from evaluator import known
 from evaluator.score import Errors
 from evolve.output.files import write_json
-from evolve.run.folder import Run
+from evolve.run.folder import RunFolder
 from evolve.search.pool.pool import Pool
-from evolve.search.pool.process import Call
+from evolve.search.pool.process import WorkerCall
 from simulator.common.documents import read_json
 from simulator.common.errors import InputError
 from simulator.language.key import key
@@ -21,7 +21,7 @@ KNOWN = "known.json"  # the name of the file
 
 
 def known_answers(
-    run: Run, fitted: Sequence[Experiment], others: Sequence[Experiment], pool: Pool
+    run: RunFolder, fitted: Sequence[Experiment], others: Sequence[Experiment], pool: Pool
 ) -> dict[str, list[Errors]]:
     """The errors of the known answers, by name. They depend only on the data and their programs, so the run's folder
     keeps them."""
@@ -33,7 +33,7 @@ def known_answers(
     if path.exists() and (stored := _stored(path, identity)):
         return stored
     tasks = known.tasks(fitted, everything)
-    futures = [pool.submit(Call(known.solve, (task,))) for task in tasks]
+    futures = [pool.submit(WorkerCall(known.solve, (task,))) for task in tasks]
     answers: dict[str, list[Errors]] = {name: [] for name in known.NAMES}
     for task, future in zip(tasks, futures, strict=True):
         answers[task.name] += future.result()

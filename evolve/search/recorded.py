@@ -12,7 +12,7 @@ from evolve.run.config import Config
 ENDLESS = 10**9  # generations: the recording ends the search
 
 
-class Recorded:
+class RecordedProposals:
     """Proposes every form that another run fitted, under the same numbers; starting programs come before them.
 
     A form is as its journal has it: of a scored program without the terms that the fit had set to 0. What was not

@@ -18,13 +18,13 @@ from evaluator.committee import apart_pct
 from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.output.files import write_json
-from evolve.output.progress import Progress
+from evolve.output.progress import ProgressTimes
 from evolve.run import folder as run_folder
 from evolve.run.about import About
 from evolve.run.checkpoint import best_programs, checkpoints_in, is_checkpoint
 from evolve.run.config import Config
 from evolve.run.data import chosen, located
-from evolve.run.folder import Run, first_population
+from evolve.run.folder import RunFolder, first_population
 from evolve.run.lock import lock
 from evolve.run.program import load, seed_texts
 from evolve.run.ranges import ranges_of
@@ -40,7 +40,7 @@ from evolve.search.llm.proposer import LanguageModels
 from evolve.search.llm.setup import check, keep_prompts, models_of
 from evolve.search.pool.pool import Pool
 from evolve.search.proposer import Operators, Proposer
-from evolve.search.recorded import Recorded, to_the_end
+from evolve.search.recorded import RecordedProposals, to_the_end
 from evolve.search.search import Search
 from evolve.search.workers import workers_of
 from evolve.summary import markdown as summary
@@ -55,7 +55,9 @@ from simulator.serving.experiment import Experiment, simulated
 from simulator.serving.facts import has_curves
 
 
-def start(config: Config, out: Path | None, note: Callable[[str], None] = lambda line: None, forms_of: str = "") -> Run:
+def start(
+    config: Config, out: Path | None, note: Callable[[str], None] = lambda line: None, forms_of: str = ""
+) -> RunFolder:
     """A new run folder for this configuration, before anything is computed.
 
     `note` is called with lines about the language models, if there are any: prices, and the size of questions.
@@ -119,7 +121,7 @@ def _named_by(spec: str, config: Config) -> Sequence[tuple[str, str]]:
     return [(spec, source.text)]
 
 
-def work(run: Run, pool: Pool, progress: Progress | None = None, full: bool = True) -> RunReport:
+def work(run: RunFolder, pool: Pool, progress: ProgressTimes | None = None, full: bool = True) -> RunReport:
     """The report of a run, searched by a pool from where its journal ends to the end of its budget.
 
     The report is written to report.json too. With `full` it has the known answers and the errors on what is not fitted;
@@ -130,7 +132,7 @@ def work(run: Run, pool: Pool, progress: Progress | None = None, full: bool = Tr
     run_folder.check_same(run, fitted)
     with lock(run.path):
         past = run.outcomes()
-        progress = progress or Progress(run.config.budget, pool.line, pool.state)
+        progress = progress or ProgressTimes(run.config.budget, pool.line, pool.state)
         progress.resumed = len(past)
         search, answers, calls = _search(run, past, fitted, others, pool, progress, full)
         run_folder.write_programs(run, search.population.archive.members())
@@ -145,12 +147,12 @@ def work(run: Run, pool: Pool, progress: Progress | None = None, full: bool = Tr
 
 
 def _search(
-    run: Run,
+    run: RunFolder,
     past: Sequence[Outcome],
     fitted: Sequence[Experiment],
     others: Sequence[Experiment],
     pool: Pool,
-    progress: Progress,
+    progress: ProgressTimes,
     full: bool,
 ) -> tuple[Search, dict[str, list[Errors]], JsonObject]:
     """The finished search, the known answers (with `full`), and the totals of calls to language models, if there are
@@ -166,7 +168,7 @@ def _search(
         proposer: Proposer = operators
         if run.about.forms_of:
             source = run_folder.open_run(run.path / run.about.forms_of)
-            proposer = Recorded(source.outcomes(), config.search.batch * config.search.islands)
+            proposer = RecordedProposals(source.outcomes(), config.search.batch * config.search.islands)
             config = to_the_end(config)
         elif config.search.proposer != "offline":
             models = models_of(run, journal, operators, workers, fitted, remembered, progress.asking)
@@ -207,7 +209,7 @@ def _search(
 
 
 def _report(
-    run: Run,
+    run: RunFolder,
     search: Search,
     fitted: Sequence[Experiment],
     others: Sequence[Experiment],
@@ -260,7 +262,7 @@ def _report(
     )
 
 
-def _ledger(run: Run, stopped: str) -> JsonObject:
+def _ledger(run: RunFolder, stopped: str) -> JsonObject:
     """The totals of the calls to language models, each of which is written to ledger.csv.
 
     `stopped`: why the models ended the search before its end, or "".

@@ -16,10 +16,10 @@ from archive.champion import finalists, merit
 from archive.elite import Elite
 from archive.population import Offered, Population
 from archive.proposal import JUDGES, POLISH, SEED, Form, Proposal
-from evaluator.assess import Limits
+from evaluator.assess import AssessLimits
 from evolve.output.table import counted
 from evolve.run.config import Config, SearchSettings
-from evolve.search.assessor import Admission, Assessor, Pending
+from evolve.search.assessor import Admitted, Assessor, Pending
 from evolve.search.proposer import Proposer
 from simulator.common.json import JsonObject
 from simulator.language.complete import complete
@@ -93,7 +93,7 @@ class Search:
 
         Each assessment starts as soon as its proposal is made, while workers still make the later ones.
         """
-        admission = Admission(
+        admission = Admitted(
             self.population.archive.keys,  # not a copy: what is taken is there after the generation anyway
             self.config.budget - self.population.fitted,
             limits_of(self.population.archive, self.config.search),
@@ -151,17 +151,17 @@ class Search:
         return True
 
 
-def limits_of(archive: Archive, settings: SearchSettings) -> Callable[[Form], Limits]:
+def limits_of(archive: Archive, settings: SearchSettings) -> Callable[[Form], AssessLimits]:
     """The limits of a candidate's assessment, by what the archive holds at the beginning of its generation."""
     grid = archive.grid
     joint = JOINT_WITHIN * min((e.joint for e in _rivals(grid.cells.values())), default=math.inf)
     measured = [e.transfer for e in _rivals(archive.members()) if e.transfer is not None]
     transfer = settings.transfer_within * min(measured, default=math.inf) if settings.transfer_within else math.inf
 
-    def limits(form: Form) -> Limits:
+    def limits(form: Form) -> AssessLimits:
         holder = grid.cells.get(grid.cell_of(form.operations, form.features))
         hopeless = settings.hopeless * holder.joint if holder and holder.sound and settings.hopeless else math.inf
-        return Limits(hopeless, joint, transfer)
+        return AssessLimits(hopeless, joint, transfer)
 
     return limits
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from archive.proposal import Rejected
-from evaluator.assess import Data, Laps, Limits, Scored, assess, faults, form_of, polished, prepare, read
+from evaluator.assess import AssessData, AssessLimits, Laps, Scored, assess, faults, form_of, polished, prepare, read
 from evaluator.diagnose.describe import describe
 from evaluator.diagnose.diagnose import diagnose
 from evaluator.diagnose.examine import examine
@@ -24,7 +24,7 @@ from evaluator.score import Errors
 from evolve.run.config import Config
 from evolve.search.offline import propose
 from evolve.search.pool.pool import Pool, Promise, at_once
-from evolve.search.pool.process import Call, Parcel, parcel
+from evolve.search.pool.process import Parcel, WorkerCall, parcel
 from evolve.search.proposer import Changed, Chosen
 from evolve.search.vocabulary import Vocabulary, field_set, vocabulary
 from simulator.language.complete import complete
@@ -61,7 +61,7 @@ class Prepared:
     """What a process prepares before the first task of a search."""
 
     config: Config
-    data: Data
+    data: AssessData
     words: Vocabulary  # the fields that proposals may use
     probe: Prober
 
@@ -109,7 +109,7 @@ def _parent(text: str) -> Program:
     return complete(parse(text))
 
 
-def _assess(prepared: Prepared, text: str, limits: Limits) -> Timed:
+def _assess(prepared: Prepared, text: str, limits: AssessLimits) -> Timed:
     laps = Laps()
     return assess(parse(text), prepared.data, limits, laps), laps.seconds
 
@@ -135,7 +135,7 @@ def _left_out(prepared: Prepared, text: str) -> tuple[Errors, ...]:
 class Submits(Protocol):
     """What carries out calls, such as a pool."""
 
-    def submit(self, call: Call, number: int = 0) -> Promise[Any]:
+    def submit(self, call: WorkerCall, number: int = 0) -> Promise[Any]:
         """The task of carrying out a call; the one with the lowest number comes first."""
 
 
@@ -151,27 +151,27 @@ class Workers:
 
     def propose(self, number: int, chosen: Sequence[Chosen], weights: Mapping[str, float]) -> Promise[list[Changed]]:
         """Changed copies of the programs chosen, and the operators that changed them (see evolve.search.offline)."""
-        return self._pool.submit(Call(_propose, (chosen, weights), parcel=self._data), number)
+        return self._pool.submit(WorkerCall(_propose, (chosen, weights), parcel=self._data), number)
 
-    def assess(self, number: int, text: str, limits: Limits) -> Promise[Timed]:
+    def assess(self, number: int, text: str, limits: AssessLimits) -> Promise[Timed]:
         """The verdict on a program (see evaluator.assess). Waiting for it may raise TookTooLong."""
-        return self._pool.submit(Call(_assess, (text, limits), parcel=self._data, limit_s=self._limit_s), number)
+        return self._pool.submit(WorkerCall(_assess, (text, limits), parcel=self._data, limit_s=self._limit_s), number)
 
     def polish(self, number: int, text: str) -> Promise[Timed]:
         """The verdict on a program after CMA-ES has polished its constants on the replays."""
-        return self._pool.submit(Call(_polish, (text,), parcel=self._data, limit_s=self._limit_s), number)
+        return self._pool.submit(WorkerCall(_polish, (text,), parcel=self._data, limit_s=self._limit_s), number)
 
     def diagnose(self, text: str) -> Promise[str]:
         """A text about where the program is wrong on the fitted experiments."""
-        return self._pool.submit(Call(_diagnose, (text,), parcel=self._data))
+        return self._pool.submit(WorkerCall(_diagnose, (text,), parcel=self._data))
 
     def trial(self, number: int, text: str) -> Promise[Trial]:
         """The trial of a program (see evaluator.diagnose.trial). Waiting for it may raise TookTooLong."""
-        return self._pool.submit(Call(_trial, (text,), parcel=self._data, limit_s=self._limit_s), number)
+        return self._pool.submit(WorkerCall(_trial, (text,), parcel=self._data, limit_s=self._limit_s), number)
 
     def left_out(self, text: str) -> Promise[tuple[Errors, ...]]:
         """The errors of a fitted program on runs left out of the fit (see evaluator.diagnose.trial)."""
-        return self._pool.submit(Call(_left_out, (text,), parcel=self._data))
+        return self._pool.submit(WorkerCall(_left_out, (text,), parcel=self._data))
 
 
 def workers_of(pool: Pool, experiments: Sequence[Experiment], config: Config) -> Workers:
@@ -185,7 +185,7 @@ class _Inside:
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
 
-    def submit(self, call: Call, number: int = 0) -> Promise[Any]:
+    def submit(self, call: WorkerCall, number: int = 0) -> Promise[Any]:
         return at_once(partial(call.function, self._prepared, *call.args))
 
 

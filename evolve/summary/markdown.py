@@ -8,7 +8,7 @@ from evolve.output.files import write_text
 from evolve.output.printing import markdown
 from evolve.output.table import Table, counted
 from evolve.output.terminal import command
-from evolve.run.folder import Run
+from evolve.run.folder import RunFolder
 from evolve.run.validations import calls, sources_note
 from evolve.summary.llm import lines
 from evolve.summary.result import RunReport
@@ -17,13 +17,13 @@ from evolve.summary.sentences import apart_text, rule_text, transfer_text, unsou
 from simulator.common.text import visible
 
 
-def write(run: Run, report: RunReport) -> None:
+def write(run: RunFolder, report: RunReport) -> None:
     """Write the summary of a run into its folder."""
     text = page(run, report, len(calls(run.path)), sources_note(run.path))
     write_text(run.path / "summary.md", visible(text, keep="\n\t"))
 
 
-def page(run: Run, report: RunReport, validations: int, sources: str) -> str:
+def page(run: RunFolder, report: RunReport, validations: int, sources: str) -> str:
     """The page. `validations`: how often held-out errors of this run have been computed. `sources`: with which forms,
     if not by searches in the folds."""
     best = report.champion
@@ -58,7 +58,7 @@ def page(run: Run, report: RunReport, validations: int, sources: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _facts(run: Run, report: RunReport) -> Table:
+def _facts(run: RunFolder, report: RunReport) -> Table:
     config, fitted = run.config, report.fitted
     ended = report.ended or report.calls.get("stopped", "")
     return Table.of("Run", "what|value", [
@@ -108,7 +108,7 @@ def _models(report: RunReport) -> list[str]:
     return ["## Language models", "\n".join(f"- {line}" for line in lines(dict(report.calls), report.run))]
 
 
-def _commands(run: Run, champion: int) -> str:
+def _commands(run: RunFolder, champion: int) -> str:
     program = f"{run.path}:{champion}"
     commands = [
         command("archive", run.path, "--grid"),

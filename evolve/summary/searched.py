@@ -13,7 +13,7 @@ from archive.elite import Elite
 from archive.proposal import Outcome
 from evaluator.committee import final_champion
 from evolve.output.terminal import command, warn
-from evolve.run.folder import REPORT, Run, archive_of, open_run
+from evolve.run.folder import REPORT, RunFolder, archive_of, open_run
 from evolve.run.program import Source, source_of
 from evolve.run.trust import TRUST_FILE, read_trust
 from evolve.summary.result import RunReport, read_report
@@ -26,7 +26,7 @@ NOT_SCORED = "{}: no candidate was scored, so it has no champion: `{}` goes on o
 class Searched:
     """A run and its outcomes; the rest is derived from them once."""
 
-    run: Run
+    run: RunFolder
     outcomes: Sequence[Outcome]
 
     @property
@@ -77,14 +77,14 @@ def searched(path: Path) -> Searched:
     return Searched(run, outcomes)
 
 
-def tell_unfinished(run: Run) -> None:
+def tell_unfinished(run: RunFolder) -> None:
     """Warn if the run's search has not ended: what it has now may not be what it ends with."""
     if not run.ended:
         goes_on = command("resume", run.path)
         warn(f"{run.path}: its search has not ended, so this is what it has until now: `{goes_on}` goes on")
 
 
-def champion_of(run: Run, members: Sequence[Elite]) -> Elite | None:
+def champion_of(run: RunFolder, members: Sequence[Elite]) -> Elite | None:
     """The champion among the members of a run's archive; None if there are none.
 
     The shipped run's trust file names the champion's form, which spares comparing all its programs.
@@ -95,7 +95,7 @@ def champion_of(run: Run, members: Sequence[Elite]) -> Elite | None:
     return final_champion(members, run.config.score.rule)
 
 
-def _trusted_form(run: Run) -> str | None:
+def _trusted_form(run: RunFolder) -> str | None:
     path = run.path / TRUST_FILE
     try:
         return read_trust(path.read_bytes(), str(path)).key

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from evolve.output.table import Row, Table, counted, section
-from evolve.run.folder import Run, is_run, open_run
+from evolve.run.folder import RunFolder, is_run, open_run
 from evolve.search.llm import ledger
 from evolve.search.llm.call_log import call_log
 from evolve.search.llm.late import beyond_budget
@@ -63,7 +63,7 @@ def costs_of(folder: Path, limits: Mapping[str, float]) -> Costs:
     return Costs(limits, [_cost(run) for run in runs])
 
 
-def runs_in(folder: Path) -> list[Run]:
+def runs_in(folder: Path) -> list[RunFolder]:
     """The runs in the folders below `folder`, by name."""
     return [open_run(path) for path in sorted(folder.iterdir()) if is_run(path)] if folder.is_dir() else []
 
@@ -83,7 +83,7 @@ def without_answers(path: Path) -> str:
     return f", and {counted(count, 'request')} may be paid without an answer" if count else ""
 
 
-def _cost(run: Run) -> Cost:
+def _cost(run: RunFolder) -> Cost:
     rows = ledger.rows(run.calls())
     sent = [row for row in rows if row.outcome != "cached"]
     report = finished(run.path)
@@ -127,7 +127,7 @@ def spent_notes(costs: Costs, ledger_path: str, goes_on: str) -> list[str]:
     return lines
 
 
-def write_ledger(path: Path, runs: Sequence[Run]) -> None:
+def write_ledger(path: Path, runs: Sequence[RunFolder]) -> None:
     """Write a row for every request of these runs, with the name of its search in front."""
     named = (
         [run.path.name, *ledger.cells(row)] for run in runs for row in ledger.rows(run.calls(), beyond_budget(run))

@@ -19,7 +19,7 @@ from evolve import __version__
 from evolve.output.files import write_json
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
-from evolve.run.folder import REPORT, Run
+from evolve.run.folder import REPORT, RunFolder
 from evolve.search.known import KNOWN, known_answers
 from evolve.search.llm.setup import check
 from evolve.search.pool.pool import Pool
@@ -52,7 +52,7 @@ class Repeats:
     """Runs that differ only in their seed."""
 
     path: Path
-    runs: tuple[Run, ...]
+    runs: tuple[RunFolder, ...]
     pilot: bool  # whether they end with a verdict
     limits: Mapping[str, float] | None = None  # on the language models of all of them together; None without models
 
@@ -76,7 +76,7 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PilotVerdict:
     """Whether a pilot justifies a full run."""
 
     escalate: bool
@@ -102,7 +102,7 @@ class RepeatsReport:
     forms: int  # different forms among the champions
     shared_fields: Mapping[str, int]  # how many champions read each field
     pilot: bool
-    verdict: Verdict | None  # None unless this is a pilot with a champion
+    verdict: PilotVerdict | None  # None unless this is a pilot with a champion
     costs: Costs | None = None  # of language models, if any are asked
 
     def to_json(self) -> JsonObject:
@@ -250,7 +250,7 @@ def _means(rows: Sequence[Errors]) -> dict[str, float | None]:
     return {"joint": joint, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl}
 
 
-def verdict(joint: Spread, blackbox: Mapping[str, float | None], seed: Elite | None) -> Verdict:
+def verdict(joint: Spread, blackbox: Mapping[str, float | None], seed: Elite | None) -> PilotVerdict:
     """The verdict of a pilot: escalate or stop.
 
     Escalate if the median joint error of the repeats is below that of `blackbox`, the host's linear form fitted on the
@@ -270,7 +270,7 @@ def verdict(joint: Spread, blackbox: Mapping[str, float | None], seed: Elite | N
     errors = f"joint error {joint} % over {len(joint.values)} repeats against {theirs:.2f} % of blackbox"
     text = f"{errors}: {why} -> {advice}"
     if seed is None:
-        return Verdict(escalate, blackbox, iqr, None, text)
+        return PilotVerdict(escalate, blackbox, iqr, None, text)
     name, ahead = seed.operator.removeprefix(SEED), "are" if seed.joint - joint.median > iqr else "are not"
     text += f". The best seed, {name}, only fitted: {seed.joint:.2f} %, the searches {ahead} ahead of it"
-    return Verdict(escalate, blackbox, iqr, {"name": name, "joint": seed.joint}, text)
+    return PilotVerdict(escalate, blackbox, iqr, {"name": name, "joint": seed.joint}, text)

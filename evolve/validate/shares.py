@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from evolve.run.config import Config
-from evolve.run.folder import REPORT, Run
+from evolve.run.folder import REPORT, RunFolder
 from evolve.run.llm_settings import LlmSettings
 from evolve.search.llm.call_log import call_log
 from evolve.search.llm.setup import with_limits
@@ -69,7 +69,7 @@ def shares_line(llm: LlmSettings, searches: int, noun: str) -> str:
     return f"each of {searches} {noun} has an equal share: {', '.join(parts)}"
 
 
-def check_spent(runs: Sequence[Run], searches: int, llm: LlmSettings) -> None:
+def check_spent(runs: Sequence[RunFolder], searches: int, llm: LlmSettings) -> None:
     """Raises InputError if one of the `runs` has spent more than its share of `llm` among `searches` searches.
 
     That happens if searches are added to a study: what the others have spent cannot be shared out again.
@@ -88,7 +88,7 @@ def check_spent(runs: Sequence[Run], searches: int, llm: LlmSettings) -> None:
                                  f"among {searches} searches: give {_option(name)} {enough} or more")  # fmt: skip
 
 
-def shared_out(run: Run, each: LlmSettings) -> Run:
+def shared_out(run: RunFolder, each: LlmSettings) -> RunFolder:
     """An existing run of a study with its share, if that has changed.
 
     A finished run that a limit had stopped is to go on: its report is removed.

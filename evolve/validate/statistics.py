@@ -19,7 +19,7 @@ Interval = tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BaselineErrors:
     """The mean absolute errors, in percent, of a known answer fitted in the same folds."""
 
     name: str
@@ -39,7 +39,7 @@ class Against:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SpreadSummary:
     """The errors of all rows of one kind of fold, in percent."""
 
     experiments: int
@@ -51,7 +51,7 @@ class Summary:
     worst_e2e_pct: float | None  # signed
     interval_95: dict[str, Interval]  # bootstrap interval of the mean, experiments resampled
     interval_95_by_model: dict[str, Interval]  # the same with whole models resampled
-    known: Sequence[Answer]  # by mean absolute E2E error
+    known: Sequence[BaselineErrors]  # by mean absolute E2E error
     best_known: str | None  # the first of them that predicts every observed mean E2E
     against: Against | None
 
@@ -61,7 +61,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RunGroup:
     """The errors on the held-out experiments of one architecture, workload or TP degree, in percent."""
 
     by: str  # architecture, workload or tp
@@ -79,12 +79,12 @@ class FieldCounts:
     fields: dict[str, int]  # programs by field, the most frequent field first
 
 
-def summary(rows: Sequence[HeldOutRow], seed: int) -> Summary:
+def summary(rows: Sequence[HeldOutRow], seed: int) -> SpreadSummary:
     """The summary of the rows of one kind of fold. `seed`: of the bootstrap."""
     models = [r.model for r in rows]
     answers = _answers(rows)
     e2e = present(_column(rows, "e2e"))
-    return Summary(
+    return SpreadSummary(
         experiments=len(rows),
         models=len(set(models)),
         without_prediction=sum(r.errors["e2e"] is None and r.observed for r in rows),
@@ -100,7 +100,7 @@ def summary(rows: Sequence[HeldOutRow], seed: int) -> Summary:
     )
 
 
-def _best(answers: Sequence[Answer], rows: Sequence[HeldOutRow]) -> str | None:
+def _best(answers: Sequence[BaselineErrors], rows: Sequence[HeldOutRow]) -> str | None:
     return next((answer.name for answer in answers if answer.over == sum(r.observed for r in rows)), None)
 
 
@@ -115,16 +115,16 @@ def _against(rows: Sequence[HeldOutRow], best_known: str | None) -> Against | No
     return Against(label, mean_abs(theirs), signed_rank(_column(rows, "e2e"), theirs))
 
 
-def _answers(rows: Sequence[HeldOutRow]) -> list[Answer]:
+def _answers(rows: Sequence[HeldOutRow]) -> list[BaselineErrors]:
     answers = []
     for name in dict.fromkeys(name for r in rows for name in r.known):
         figures = [r.known[name] for r in rows if name in r.known]
         e2e, ttft, itl = (mean_abs([f[x] for f in figures]) for x in MEANS)
-        answers.append(Answer(name, e2e, ttft, itl, sum(f["e2e"] is not None for f in figures)))
+        answers.append(BaselineErrors(name, e2e, ttft, itl, sum(f["e2e"] is not None for f in figures)))
     return sorted(answers, key=lambda a: float("inf") if a.e2e is None else a.e2e)
 
 
-def breakdown(rows: Sequence[HeldOutRow]) -> list[Group]:
+def breakdown(rows: Sequence[HeldOutRow]) -> list[RunGroup]:
     """The errors of the rows of one kind of fold, by architecture (dense or MoE), by workload and by TP degree."""
     keys = {
         "architecture": lambda r: "MoE" if r.moe else "dense",
@@ -136,7 +136,7 @@ def breakdown(rows: Sequence[HeldOutRow]) -> list[Group]:
         for value in sorted({key(r) for r in rows}):
             group = [r for r in rows if key(r) == value]
             means = {name: mean_abs(_column(group, name)) for name in MEANS}
-            groups.append(Group(by, value, len(group), means, {name: bias(_column(group, name)) for name in MEANS}))
+            groups.append(RunGroup(by, value, len(group), means, {name: bias(_column(group, name)) for name in MEANS}))
     return groups
 
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from archive.population import Population
 from evolve.output.files import REMEDY
-from evolve.output.progress import Progress, Rate
+from evolve.output.progress import ProgressTimes, Rate
 from evolve.run.config import Config
-from evolve.run.folder import REPORT, Run, open_run
+from evolve.run.folder import REPORT, RunFolder, open_run
 from evolve.search.pool.pool import Closed, Pool
 from evolve.search.run import start, work
 from evolve.summary.result import RunReport, read_report
@@ -45,7 +45,7 @@ def carry_out(
     noun: str,
     pool: Pool,
     full: bool,
-    then: Callable[[int, Finished, Progress], T],
+    then: Callable[[int, Finished, ProgressTimes], T],
 ) -> list[T]:
     """Finish the runs of all members, and what `then` makes of each, in their order.
 
@@ -74,7 +74,7 @@ def carry_out(
         pool.line.close()
 
 
-def _started(member: Member) -> Run:
+def _started(member: Member) -> RunFolder:
     return start(member.config, member.folder, forms_of=member.forms_of)
 
 
@@ -140,7 +140,7 @@ class StudyProgress:
         return ", ".join(part for part in parts if part)
 
 
-class MemberProgress(Progress):
+class MemberProgress(ProgressTimes):
     """The progress of one member of a study, shown in the line of all."""
 
     def __init__(self, member: Member, study: StudyProgress) -> None:

@@ -17,18 +17,18 @@ from archive.elite import Elite
 from evaluator.intervals import Residual, coverage, disagreements
 from evaluator.score import SCORE_SEEDS
 from evolve.output.files import write_json
-from evolve.output.progress import Progress
+from evolve.output.progress import ProgressTimes
 from evolve.output.terminal import command
 from evolve.run import folder as run_folder
 from evolve.run import validations
-from evolve.run.folder import Run
+from evolve.run.folder import RunFolder
 from evolve.run.lock import lock
 from evolve.run.program import CHAMPION, Source
 from evolve.run.trust import CLASSES, TRUST_FILE, Trust, committee_of
 from evolve.run.validations import FILES, RECORDED, REFITTED, SEARCHED
 from evolve.search.llm.setup import check
 from evolve.search.pool.pool import Pool
-from evolve.search.pool.process import Call
+from evolve.search.pool.process import WorkerCall
 from evolve.summary import markdown as summary_page
 from evolve.summary.result import RunReport
 from evolve.validate.costs import costs_of, runs_in
@@ -70,7 +70,7 @@ class Options:
     again: bool = False  # validate even if settings have changed since the first call
 
 
-def validate(run: Run, options: Options, pool: Pool) -> Validation:
+def validate(run: RunFolder, options: Options, pool: Pool) -> Validation:
     """The held-out errors of a finished run; a pool carries out the searches of all folds.
 
     They are written to RUN/validate.json (those of recorded forms or of the run's champion to other files, FILES), and
@@ -130,7 +130,7 @@ def validate(run: Run, options: Options, pool: Pool) -> Validation:
     return validation
 
 
-def _report_and_champion(run: Run, fitted: Sequence[Experiment]) -> tuple[RunReport, Elite]:
+def _report_and_champion(run: RunFolder, fitted: Sequence[Experiment]) -> tuple[RunReport, Elite]:
     """The report of the run, and its champion. Raises InputError for a shipped run, for one that is not finished or
     whose experiments have changed, and for one without a champion."""
     if run.shipped:
@@ -176,11 +176,11 @@ def _ranking(by_kind: Mapping[str, Sequence[HeldOutRow]]) -> list[Ranking]:
     ]
 
 
-def _models(run: Run) -> bool:
+def _models(run: RunFolder) -> bool:
     return run.config.search.proposer != "offline"
 
 
-def _forms(run: Run, options: Options) -> str:
+def _forms(run: RunFolder, options: Options) -> str:
     """Where the folds' forms come from. Raises InputError if the run has no models that could be asked."""
     if options.ask_models and not _models(run):
         raise InputError(f"{run.path}: calls no language model: leave out --ask-models")
@@ -197,7 +197,7 @@ class _Shared:
     limits: Mapping[str, float]
 
 
-def _shared(run: Run, folds: Sequence[Fold], options: Options) -> _Shared:
+def _shared(run: RunFolder, folds: Sequence[Fold], options: Options) -> _Shared:
     """The folds of this call with their shares. Folds of earlier calls count too, whatever kind they are of.
 
     Raises InputError if a fold has spent more than its share already.
@@ -239,7 +239,7 @@ def _never_fitted(report: RunReport, others: Sequence[Experiment]) -> list[Unfit
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedFold:
     """A fold's result, and the rows that it comes from.
 
     searched: whether this call searched. selects: whether the search's merit selects, see ranks.selects.
@@ -252,24 +252,24 @@ class Judged:
 
 
 def _judged(
-    run: Run, folds: Sequence[Fold], forms: str, against: Source | None, champion: str, pool: Pool
-) -> list[Judged]:
+    run: RunFolder, folds: Sequence[Fold], forms: str, against: Source | None, champion: str, pool: Pool
+) -> list[JudgedFold]:
     """Every fold with the errors of its program on what it holds out."""
     if forms == REFITTED:
         pool.line.show(f"refit and held-out errors of {len(folds)} folds ...")
-        refits = [pool.submit(Call(_refit, (champion, fold, fold.train(), against))) for fold in folds]
+        refits = [pool.submit(WorkerCall(_refit, (champion, fold, fold.train(), against))) for fold in folds]
         errors = [refitted.result() for refitted in refits]
         pool.line.close()
-        return [Judged(result, rows) for result, rows in errors]
+        return [JudgedFold(result, rows) for result, rows in errors]
 
-    def finish(number: int, search: Finished, progress: Progress) -> Judged:
+    def finish(number: int, search: Finished, progress: ProgressTimes) -> JudgedFold:
         fold, path = folds[number], members[number].folder
         progress.stage("held-out errors, known answers")
         winner = winner_of(path, search.report)
-        errors = pool.submit(Call(_held_out, (fold, winner, fold.train(), against)))
-        correlation = None if fold.last_stage else pool.submit(Call(selects, (*best_of(path), fold.held)))
+        errors = pool.submit(WorkerCall(_held_out, (fold, winner, fold.train(), against)))
+        correlation = None if fold.last_stage else pool.submit(WorkerCall(selects, (*best_of(path), fold.held)))
         result, rows = errors.result()
-        return Judged(result, rows, search.searched, correlation.result() if correlation else None)
+        return JudgedFold(result, rows, search.searched, correlation.result() if correlation else None)
 
     forms_of = "../.." if forms == RECORDED else ""
     members = [Member(folder_of(run.path / FOLDERS[forms], fold), fold.config, forms_of) for fold in folds]
@@ -289,7 +289,7 @@ def _held_out(
     return result_of(fold, winner, train, rows), rows
 
 
-def _selection(judged: Sequence[Judged], seed: int) -> dict[str, Selection]:
+def _selection(judged: Sequence[JudgedFold], seed: int) -> dict[str, Selection]:
     """By kind of fold, whether the merit selects; the folds have been searched."""
     correlations: dict[str, dict[str, float | None]] = {}
     for j in judged:

@@ -15,7 +15,7 @@ from evolve.summary.result import Means
 from evolve.validate.costs import Costs
 from evolve.validate.held_out import FoldResult, HeldOutRow, Unfitted
 from evolve.validate.ranks import Ranking, Selection
-from evolve.validate.statistics import FieldCounts, Group, Summary
+from evolve.validate.statistics import FieldCounts, RunGroup, SpreadSummary
 from simulator.common.json import JsonObject
 
 
@@ -36,8 +36,8 @@ class Validation:
     champion: str  # its key
     folds: Sequence[FoldResult]
     rows: Sequence[HeldOutRow]
-    summary: Mapping[str, Summary]  # by kind of fold
-    breakdown: Mapping[str, Sequence[Group]]  # by kind of fold
+    summary: Mapping[str, SpreadSummary]  # by kind of fold
+    breakdown: Mapping[str, Sequence[RunGroup]]  # by kind of fold
     front_fields: FieldCounts  # of the programs on the run's Pareto front
     fold_fields: Mapping[str, FieldCounts]  # of the folds' programs, by kind
     never_fitted: Sequence[Unfitted]

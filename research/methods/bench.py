@@ -17,7 +17,7 @@ from archive.journal import Journal
 from evaluator.score import MEANS, SCORE_SEEDS, Errors
 from evaluator.transfer import groups
 from evolve import __version__
-from evolve.calibrate.steps.sources import Run
+from evolve.calibrate.steps.sources import TableRun
 from evolve.output.files import REMEDY, write_json
 from evolve.output.terminal import warn
 from evolve.run.data import fittable
@@ -26,7 +26,7 @@ from evolve.run.program import write_program
 from evolve.run.program_files import alias
 from evolve.run.records import record, today
 from evolve.search.pool.pool import Pool
-from evolve.search.pool.process import Call, Parcel, parcel
+from evolve.search.pool.process import Parcel, WorkerCall, parcel
 from evolve.validate.study import read_about
 from research.methods.closed_form import published_means
 from research.methods.entries import SEARCH, Entry
@@ -58,7 +58,7 @@ class Bench:
     path: Path
     entries: tuple[Entry, ...]
     written: tuple[Written, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[TableRun, ...]
     short_circuit: bool = True
 
     @property
@@ -156,7 +156,7 @@ class _Work:
         missing = [task for task in wave if task not in self.kept]
         self.done += len(wave) - len(missing)
         calls = (
-            self.pool.submit(Call(judged, (self.entries[task.name], task, limit_pct), parcel=self.data), n)
+            self.pool.submit(WorkerCall(judged, (self.entries[task.name], task, limit_pct), parcel=self.data), n)
             for n, task in enumerate(missing)
         )
         # In this process a training is carried out as soon as it is submitted, and kept before the next one.

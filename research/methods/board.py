@@ -10,7 +10,7 @@ from evaluator.intervals import FIGURES
 from evaluator.metrics import mean, mean_abs, present
 from evaluator.statistics import clustered_interval, mean_abs_interval
 from evaluator.transfer import COMMON
-from evolve.calibrate.steps.figures import Figures
+from evolve.calibrate.steps.figures import StepFigures
 from evolve.validate.held_out import Compared, observed_figures
 from evolve.validate.ranks import rankings
 from research.methods.bench import Bench, predicted_together, program_file
@@ -244,7 +244,7 @@ def _with_cycles(loads: Loads, results: Sequence[Result], kind: str) -> Loads:
     return replace(loads, cycles_mape=mape, cycles_r=r)
 
 
-def _over(figures: Sequence[Figures]) -> tuple[float | None, float | None]:
+def _over(figures: Sequence[StepFigures]) -> tuple[float | None, float | None]:
     """(MAPE in percent, r) of the cycles of several trainings; r is the mean over them."""
     measured = [f for f in figures if f.mape_pct is not None]
     if not measured:

@@ -10,9 +10,9 @@ import numpy as np
 
 from evaluator.fit.fit import fit_set
 from evaluator.intervals import FIGURES
-from evolve.calibrate.steps.figures import Figures, figures
+from evolve.calibrate.steps.figures import StepFigures, figures
 from evolve.calibrate.steps.score import predicted_us
-from evolve.calibrate.steps.sources import Run
+from evolve.calibrate.steps.sources import TableRun
 from evolve.calibrate.steps.targets import Targets, cycle_targets
 from evolve.validate.held_out import held_out_errors
 from research.methods.closed_form import Means
@@ -41,7 +41,7 @@ class Prepared:
     counts: Mapping[str, float]
 
 
-def prepared(fitted: tuple[Experiment, ...], published: tuple[Means, ...], runs: tuple[Run, ...]) -> Prepared:
+def prepared(fitted: tuple[Experiment, ...], published: tuple[Means, ...], runs: tuple[TableRun, ...]) -> Prepared:
     """The data of a bench, prepared once in every process."""
     ids = {e.id for e in fitted}
     targets = tuple(cycle_targets(run) for run in runs if run.experiment.id in ids)
@@ -101,7 +101,7 @@ def _errors(result: Trained, predicted: Sequence[Experiment]) -> dict[str, Error
 
 def _step_figures(
     result: Trained, predicted: Sequence[Experiment], targets: Sequence[Targets], splits: Sequence[str]
-) -> dict[str, Figures]:
+) -> dict[str, StepFigures]:
     """The figures of the cycles of these runs by split."""
     ids = {e.id for e in predicted}
     recorded = [t for t in targets if t.run.experiment.id in ids]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from archive.journal import Damaged, read_journal
-from evolve.calibrate.steps.figures import Figures
+from evolve.calibrate.steps.figures import StepFigures
 from research.methods.entries import Errors
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
@@ -45,7 +45,7 @@ class Result:
     times: int
     cpu_s: float
     errors: Mapping[str, Errors]
-    cycles: Mapping[str, Figures]
+    cycles: Mapping[str, StepFigures]
     texts: Mapping[str, str]
     forest: JsonObject | None = None
     features: Mapping[str, tuple[float, float]] | None = None
@@ -75,7 +75,7 @@ class Result:
     def from_json(cls, raw: Mapping[str, Any]) -> Result:
         """The result of a line of the journal."""
         task = Task(**{**raw["task"], "predicted": tuple(raw["task"]["predicted"])})
-        cycles = {split: Figures(**f) for split, f in raw["cycles"].items()}
+        cycles = {split: StepFigures(**f) for split, f in raw["cycles"].items()}
         pairs = raw["features"]
         features = None if pairs is None else {name: (pair[0], pair[1]) for name, pair in pairs.items()}
         return cls(**{**raw, "task": task, "cycles": cycles, "features": features})

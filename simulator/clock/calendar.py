@@ -17,7 +17,7 @@ from simulator.common.jit import inlined, njit
 u = np.uintp  # casts an index that is never negative, so that the compiled code skips the check for negative ones
 
 
-class Work(NamedTuple):
+class CalendarWork(NamedTuple):
     """What the fast clock keeps between calls."""
 
     free: Any  # Segments: the free KV blocks and the cached content

@@ -59,7 +59,7 @@ class Times(NamedTuple):
     cached: Any  # KV blocks found at the last admission
 
 
-class Log(NamedTuple):
+class QueueLog(NamedTuple):
     """Per step from number `first[0]` on: its duration in us and the tokens it decoded. Empty arrays: no log."""
 
     us: Any
@@ -75,19 +75,19 @@ class Gaps:
 
     def __init__(self, wanted: bool) -> None:
         self.wanted = wanted
-        self.log = Log(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(1, np.int64))
+        self.log = QueueLog(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(1, np.int64))
         self.reach = np.zeros(0, np.int64)
         self.us, self.tokens = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.kept = 0  # steps in the log that are not folded in yet
 
-    def room(self, steps: int) -> Log:
+    def room(self, steps: int) -> QueueLog:
         """The log, grown to have room for `steps` more."""
         size = self.kept + steps
         if self.wanted and len(self.log.us) < size:
             grown = [np.zeros(size, np.int64) for _ in range(3)]
             for new, old in zip(grown, (self.log.us, self.log.tokens, self.reach), strict=True):
                 new[: self.kept] = old[: self.kept]
-            self.log, self.reach = Log(grown[0], grown[1], self.log.first), grown[2]
+            self.log, self.reach = QueueLog(grown[0], grown[1], self.log.first), grown[2]
         return self.log
 
     def fold(self, until: int, step: int) -> None:

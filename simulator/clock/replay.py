@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from simulator.clock.bind import Bound, bind, ticks
-from simulator.clock.run import HostileStep, Run, run_clock
-from simulator.clock.steps import Steps, steps_of
+from simulator.clock.run import ClockRun, HostileStep, run_clock
+from simulator.clock.steps import KnownSteps, steps_of
 from simulator.clock.vm import clamps
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
@@ -29,7 +29,7 @@ class Replay:
 
     load: Load
     order: np.ndarray | None  # the requests of `run`, None for all in order of arrival
-    run: Run  # what the clock returned
+    run: ClockRun  # what the clock returned
     queueing_us: np.ndarray
     token_us: int
     completion_us: int
@@ -100,7 +100,7 @@ def replay(experiment: Experiment, program: Program, seed: int) -> Replay:
 
 
 def replay_all(
-    loads: Iterable[Load], bound: Bound, steps: Steps | None = None, *, stop_when_hostile: bool = False
+    loads: Iterable[Load], bound: Bound, steps: KnownSteps | None = None, *, stop_when_hostile: bool = False
 ) -> list[Replay]:
     """`replay_bound` of each load, all under the same limits: one remembers the step times of those before."""
     loads = list(loads)
@@ -112,7 +112,7 @@ def replay_bound(
     load: Load,
     bound: Bound,
     *,
-    steps: Steps | None = None,
+    steps: KnownSteps | None = None,
     stop_when_hostile: bool = False,
     force_exact: bool = False,
     account: bool = False,

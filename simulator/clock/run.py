@@ -11,12 +11,12 @@ import numpy as np
 from simulator.clock import exact, fast
 from simulator.clock.batch import COMPLETED, GAVE_UP, Exact
 from simulator.clock.blocks import HITS, MISSES, new_cache
-from simulator.clock.calendar import Work
+from simulator.clock.calendar import CalendarWork
 from simulator.clock.exact import exact_clock
 from simulator.clock.fast import CLOCKS
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, UNPROVEN, Gaps, Queue, Rules, Times
 from simulator.clock.segments import Segments
-from simulator.clock.steps import Steps
+from simulator.clock.steps import KnownSteps
 from simulator.serving.load import NEVER, Load
 
 CHUNK = 1 << 20  # steps of a compiled call; between calls come progress, Ctrl-C and the folding of the log
@@ -55,7 +55,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Run:
+class ClockRun:
     """What happened. Arrays are per request, in the order in which they were queued; times are int64 microseconds."""
 
     start_us: np.ndarray  # last admission
@@ -78,14 +78,14 @@ def run_clock(
     load: Load,
     queued_us: np.ndarray,
     order: np.ndarray | None,
-    steps: Steps,
+    steps: KnownSteps,
     *,
     stop_when_hostile: bool = False,
     force_exact: bool = False,
     account: bool = False,
     progress: Progress | None = None,
     clocks: tuple[Any, Any, Any] = CLOCKS,
-) -> Run:
+) -> ClockRun:
     """Run the requests `order` of `load` (None: all, in order of arrival), queued at the sorted times `queued_us`.
 
     The fast clock runs unless `force_exact` is set or the load rules it out; what it cannot prove is left to the exact
@@ -124,8 +124,14 @@ def _may_be_fast(load: Load, q: Queue) -> bool:
 
 
 def _fast(
-    load: Load, q: Queue, rules: Rules, t: Steps, wanted: bool, progress: Progress | None, clocks: tuple[Any, Any, Any]
-) -> Run | None:
+    load: Load,
+    q: Queue,
+    rules: Rules,
+    t: KnownSteps,
+    wanted: bool,
+    progress: Progress | None,
+    clocks: tuple[Any, Any, Any],
+) -> ClockRun | None:
     """The run by the fast clock, or None if it cannot prove it. `wanted`: whether an account is."""
     n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
     owners = load.prompts + load.groups
@@ -137,7 +143,7 @@ def _fast(
         owner=owner, count=count, present=np.zeros(owners, np.int64), holders=np.zeros(owners, np.int64),
         lies=np.full(owners, -1, np.int64), groups=load.prompts,
     )  # fmt: skip
-    work = Work(
+    work = CalendarWork(
         free=free, phases=np.zeros(rules.block, np.int64), turn=np.empty(n if rules.watch else 0, np.int32),
         calendar=np.full(load.longest_output + 1, -1, np.int32),
         after=np.empty(n, np.int32), ending=np.zeros(most, np.int64), filling=np.zeros(most, np.int64),
@@ -160,7 +166,7 @@ def _fast(
     if status == HOSTILE:
         raise HostileStep(int(s["step"]), float(s["offending"]))
     every = np.ones(n, bool)
-    return Run(
+    return ClockRun(
         times.start_us, times.first_us, times.decode_us, times.cached, every, ~every, 0, 0, int(s["step"]),
         int(s["clamped"]), 0, 0, True, _fast_account(q, rules, times, log) if wanted else None,
     )  # fmt: skip
@@ -182,8 +188,8 @@ def _fast_account(q: Queue, rules: Rules, times: Times, log: Gaps) -> Account:
 
 
 def _exact(
-    load: Load, q: Queue, rules: Rules, t: Steps, wanted: bool, progress: Progress | None, order: np.ndarray | None
-) -> Run:
+    load: Load, q: Queue, rules: Rules, t: KnownSteps, wanted: bool, progress: Progress | None, order: np.ndarray | None
+) -> ClockRun:
     """The run by the exact clock. `wanted`: whether an account is."""
     n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
     group_key, after_groups = _first_keys(q.group, q.shared_blocks, load.groups, _piece_keys(q, rules))
@@ -220,7 +226,7 @@ def _exact(
     account = Account(
         int(cache.counts[HITS]), int(cache.counts[MISSES]), int(s["last_us"]), (log.us, log.tokens)
     ) if wanted else None  # fmt: skip
-    return Run(
+    return ClockRun(
         times.start_us, times.first_us, times.decode_us, times.cached, work.outcome == COMPLETED,
         work.outcome == GAVE_UP, int(s["waiting"]), int(s["running"]), int(s["step"]), int(s["clamped"]),
         int(s["preemptions"]), int(s["failures"]), False, account,

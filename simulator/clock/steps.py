@@ -22,7 +22,7 @@ from simulator.clock.bind import Bound
 from simulator.clock.vm import MAX_TICKS, clamps, run
 from simulator.common.jit import inlined, njit
 from simulator.language.opcodes import ADD, DIV, FOREST, LT, MAX, MIN, MUL, NE, NEG, SELECT, STEP_TIME, SUB
-from simulator.serving.load import NEVER, Limits
+from simulator.serving.load import NEVER, EngineLimits
 
 # Kinds of pieces.
 UNKNOWN = 0  # not looked at yet
@@ -71,7 +71,7 @@ def with_chunk(c, new, done, prompt):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-class Steps(NamedTuple):
+class KnownSteps(NamedTuple):
     """A program's step time on one deployment: its opcodes and values (see opcodes.Code), and what is remembered."""
 
     rows: Any
@@ -89,12 +89,12 @@ class Steps(NamedTuple):
     chunks: int  # most prompt chunks of a composition that is remembered: none if it reads whole prompt lengths
 
 
-def steps_of(bound: Bound, limits: Limits, *, remember: bool = True) -> Steps:
+def steps_of(bound: Bound, limits: EngineLimits, *, remember: bool = True) -> KnownSteps:
     """`bound` ready for the compiled clocks. With `remember` False, the opcodes run at every step."""
     code = bound.code
     spread, longest = "kv_var" in code.uses, bool({"kv_max", "kv_decode_max"} & code.uses)
     lines = remember and not spread and limits.max_seqs < DECODES and limits.budget < TOKENS
-    return Steps(
+    return KnownSteps(
         rows=code.rows,
         moving=code.moving,
         first=code.static,

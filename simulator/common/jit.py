@@ -19,11 +19,11 @@ from numba.core.cpu import CPUTargetOptions
 
 
 def _cache_folder() -> Path:
-    here = Path(__file__).parent
+    simulator = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted([*here.rglob("*.py"), *here.parent.glob("evaluator/**/*.py")]):
+    for path in sorted([*simulator.rglob("*.py"), *simulator.parent.glob("evaluator/**/*.py")]):
         text = path.read_bytes()
-        if here in path.parents or b"simulator.common.jit import" in text:
+        if simulator in path.parents or b"simulator.common.jit import" in text:
             digest.update(text)
     name = digest.hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evolve-latency" / name

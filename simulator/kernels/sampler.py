@@ -32,7 +32,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SamplerPart:
     """A part of the sampler: its launches, and the bytes that they read and write per logit."""
 
     name: str
@@ -42,21 +42,21 @@ class Part:
 
 # Conversion to float32 (6 bytes), division by the temperature (8), softmax (12), exponential noise (4), division by it
 # (12), argmax (4). In addition the rows are gathered, and the tokens converted and copied.
-DRAW = Part("sampling: draw", 10, 46)
+DRAW = SamplerPart("sampling: draw", 10, 46)
 # Radix sort of all rows at once by value: indices (8), histogram (4), four passes over keys and indices (96); then by
 # row, one pass (24), and writing the results (24). Softmax, cumulative sum, comparison, mask, scatter (58).
-SORT = Part("sampling: sort", 24, 214)
+SORT = SamplerPart("sampling: sort", 24, 214)
 # Occurrences in prompt and answer as two int64 counts and masks of the vocabulary (34); the repetition kernel (10);
 # frequency and presence penalties, which are applied even if they are zero (41).
-PENALTIES = Part("sampling: penalties", 16, 85)
+PENALTIES = SamplerPart("sampling: penalties", 16, 85)
 
 
-def parts(sampling: Sampling) -> tuple[Part, ...]:
+def parts(sampling: Sampling) -> tuple[SamplerPart, ...]:
     """The parts that run, in the engine's order."""
     return (*(PENALTIES,) * sampling.penalises, *(SORT,) * sampling.sorts, DRAW)
 
 
-def sampler(gpu: Gpu, requests: np.ndarray, vocab: int, part: Part) -> Timing:
+def sampler(gpu: Gpu, requests: np.ndarray, vocab: int, part: SamplerPart) -> Timing:
     """The time of a part of the sampler by requests. Every rank has the logits of the whole vocabulary."""
     moved = requests * vocab * part.bytes / gpu.bytes
     return Timing(part.launches * EAGER_LAUNCH_US + moved / BANDWIDTH, moved, DATASHEET, "torch")

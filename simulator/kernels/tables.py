@@ -44,7 +44,7 @@ KEYS = (*_TEXTS, *_NUMBERS)  # the columns that rows are sorted by
 
 
 @dataclass(frozen=True)
-class Tables:
+class KernelTables:
     """The kernels of one GPU: operation -> column -> array, with rows in the order of KEYS; `about` is the source."""
 
     name: str
@@ -59,7 +59,7 @@ def names() -> list[str]:
 
 
 @cache
-def tables(name: str) -> Tables:
+def tables(name: str) -> KernelTables:
     """The tables of the GPU `name`, one of `names()`. Raises InputError for any other."""
     if name not in names():
         raise InputError(f"kernels: no measured kernels of {name!r}: {nearest(name, names())}")
@@ -73,7 +73,7 @@ def tables(name: str) -> Tables:
         part = table.slice(begin, end - begin)
         used = [f.name for f in table.schema if part[f.name].null_count < part.num_rows]
         rows[str(operations[begin])] = {c: _values(part[c]) for c in used}
-    return Tables(name, rows, about)
+    return KernelTables(name, rows, about)
 
 
 def _values(column: pa.ChunkedArray) -> np.ndarray:

@@ -59,7 +59,7 @@ class Affine:
     @cached_property
     def _written_out(self) -> tuple[tuple[Piece, ...], bool]:
         """`pieces` and `complete`, on demand: a fit asks for the names of the constants alone."""
-        written, outer = Written(self._normal), set(self.outer)
+        written, outer = WrittenTerm(self._normal), set(self.outer)
         first = list(islice(_pieces(written, self._root), MOST_PIECES + 1))
         pieces = tuple(Piece(taken, _terms(written, p, outer)) for taken, p in first[:MOST_PIECES])
         return pieces, len(first) <= MOST_PIECES
@@ -141,7 +141,7 @@ def _outer(normal: Normal, root: Polynomial) -> set[str]:
     return outer
 
 
-def _pieces(written: Written, root: Polynomial) -> Iterator[tuple[tuple[str, ...], Polynomial]]:
+def _pieces(written: WrittenTerm, root: Polynomial) -> Iterator[tuple[tuple[str, ...], Polynomial]]:
     """Every branch assignment of the polynomial, with the polynomial that it leaves."""
     normal = written.normal
     waiting: list[tuple[tuple[str, ...], Polynomial]] = [((), root)]
@@ -163,7 +163,7 @@ def _pieces(written: Written, root: Polynomial) -> Iterator[tuple[tuple[str, ...
             waiting.append(((*taken, label), collected(rest)))
 
 
-def _choices(written: Written, branch: int) -> list[tuple[str, Polynomial]]:
+def _choices(written: WrittenTerm, branch: int) -> list[tuple[str, Polynomial]]:
     """The ways to take a branch: what that says, and the value."""
     a = written.normal.atoms[branch]
     if a.kind in ("max", "min"):
@@ -175,7 +175,7 @@ def _choices(written: Written, branch: int) -> list[tuple[str, Polynomial]]:
     return [(spell_condition(condition), then), (spell_condition(opposite), other)]
 
 
-def _terms(written: Written, p: Polynomial, outer: set[str]) -> tuple[Term, ...]:
+def _terms(written: WrittenTerm, p: Polynomial, outer: set[str]) -> tuple[Term, ...]:
     """The dot product: the feature of each affine constant in order of the text, then the term without one."""
     atoms = written.normal.atoms
     features: dict[str | None, list[tuple[Monomial, float]]] = {}
@@ -189,7 +189,7 @@ def _terms(written: Written, p: Polynomial, outer: set[str]) -> tuple[Term, ...]
     return (*terms, Term(None, written.expression(collected(alone)))) if alone else tuple(terms)
 
 
-class Written:
+class WrittenTerm:
     """Polynomials of a normal form written back as expressions, for a reader."""
 
     def __init__(self, normal: Normal) -> None:

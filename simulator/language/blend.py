@@ -47,7 +47,7 @@ _US = read("us")
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class BlendTerm:
     """coefficient * feature. name: of the constant that the coefficient comes from, "" if it is a number."""
 
     coefficient: float
@@ -55,7 +55,7 @@ class Term:
     name: str = ""
 
 
-def terms(function: Function) -> list[Term]:
+def terms(function: Function) -> list[BlendTerm]:
     """The function as a sum of coefficient * feature; constants remain only inside features that are not affine.
 
     Raises InputError if the function is too large without its assignments.
@@ -71,11 +71,11 @@ def terms(function: Function) -> list[Term]:
     return _terms(whole, {c.name: c.value for c in function.constants})
 
 
-def _terms(node: Expr, constants: Mapping[str, float]) -> list[Term]:
+def _terms(node: Expr, constants: Mapping[str, float]) -> list[BlendTerm]:
     """The terms of an expression without locals."""
     if not any(isinstance(n, Field) for n in walk(node)):
         name = next((n.name for n in walk(node) if isinstance(n, Const)), "")
-        return [Term(value(node, constants, {}), ALONE, name)]
+        return [BlendTerm(value(node, constants, {}), ALONE, name)]
     match node:
         case Neg(inner):
             return _negative(_terms(inner, constants))
@@ -87,7 +87,7 @@ def _terms(node: Expr, constants: Mapping[str, float]) -> list[Term]:
             one, other = _terms(left, constants), _terms(right, constants)
             if len(one) * len(other) <= MAX_TERMS:
                 return [
-                    Term(x.coefficient * y.coefficient, _product(x.feature, y.feature), x.name or y.name)
+                    BlendTerm(x.coefficient * y.coefficient, _product(x.feature, y.feature), x.name or y.name)
                     for x in one
                     for y in other
                 ]
@@ -96,13 +96,15 @@ def _terms(node: Expr, constants: Mapping[str, float]) -> list[Term]:
             if len(below) == 1:  # the inverse of a sum is not a sum
                 divisor = below[0]
                 return [
-                    Term(guarded.div(t.coefficient, divisor.coefficient), _quotient(t.feature, divisor.feature), t.name)
+                    BlendTerm(
+                        guarded.div(t.coefficient, divisor.coefficient), _quotient(t.feature, divisor.feature), t.name
+                    )
                     for t in _terms(left, constants)
                 ]
-    return [Term(1.0, node)]
+    return [BlendTerm(1.0, node)]
 
 
-def _negative(some: Iterable[Term]) -> list[Term]:
+def _negative(some: Iterable[BlendTerm]) -> list[BlendTerm]:
     return [replace(t, coefficient=-t.coefficient) for t in some]
 
 

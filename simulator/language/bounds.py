@@ -42,7 +42,7 @@ _PER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class BoundLimit:
     """The bounds of a constant, and what each of them is."""
 
     low: float
@@ -205,38 +205,40 @@ def _kernel_time(normal: Normal, m: Monomial) -> bool:
     return set(names) == {kernel[0]} | ({_PER[kernel[0]]} if kernel[0] in _PER else set())
 
 
-def _function_limits(function: Function) -> tuple[Limit, ...]:
+def _function_limits(function: Function) -> tuple[BoundLimit, ...]:
     """The limits of a method's constants, whatever their values."""
     return _limits_of(replace(function, constants=tuple(replace(c, value=0.0) for c in function.constants)))
 
 
 @lru_cache(maxsize=4096)  # a program is fitted several times: as a whole, in folds, from other values
-def _limits_of(function: Function) -> tuple[Limit, ...]:
+def _limits_of(function: Function) -> tuple[BoundLimit, ...]:
     normal, root = unexpanded(function)
     everything = (root, *(arg for atom in normal.atoms for arg in atom.args))
     below = {normal.atoms[i].name for p in everything for m, _ in p for i, power in m if power < 0}
     limits = {
-        c.name: Limit(LEAST_DIVISOR, math.inf, "a divisor") if c.name in below else Limit(0.0, math.inf, _NOT_NEGATIVE)
+        c.name: BoundLimit(LEAST_DIVISOR, math.inf, "a divisor")
+        if c.name in below
+        else BoundLimit(0.0, math.inf, _NOT_NEGATIVE)
         for c in function.constants
     }
     if function.name == "step_time":
         factors, divisors = _physical(function, normal, root)
         for name in limits:
             if name in divisors:
-                limits[name] = Limit(
+                limits[name] = BoundLimit(
                     LEAST_EFFICIENCY, 1.0, f"{LEAST_EFFICIENCY:.0%} of the datasheet's peak", _DATASHEET
                 )
             if name in factors:
                 low = min(factors[name], limits[name].high)
                 if low > limits[name].low:
                     limits[name] = replace(limits[name], low=low, why_low=_DATASHEET)
-        kernel = Limit(*KERNEL_FACTOR, _KERNEL.format("half"), _KERNEL.format("twice"))
-        eager = Limit(*EAGER_FACTOR, _NOT_NEGATIVE, "a kernel's time once more")
+        kernel = BoundLimit(*KERNEL_FACTOR, _KERNEL.format("half"), _KERNEL.format("twice"))
+        eager = BoundLimit(*EAGER_FACTOR, _NOT_NEGATIVE, "a kernel's time once more")
         limits |= dict.fromkeys(_kernel_factors(normal, root), kernel)
         limits |= dict.fromkeys(_eager_factors(normal, root), eager)
     annotated = "as annotated"
     return tuple(
-        limits[c.name] if c.bounds is None else Limit(*c.bounds, annotated, annotated) for c in function.constants
+        limits[c.name] if c.bounds is None else BoundLimit(*c.bounds, annotated, annotated) for c in function.constants
     )
 
 

@@ -35,7 +35,7 @@ def parse(text: str | bytes, where: str = "program") -> Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedText:
     """A program, and the mistakes of its text in the order of reading. It has 0 where it has a mistake."""
 
     program: Program
@@ -44,7 +44,7 @@ class Reading:
 
 def read(
     text: str | bytes, where: str = "program", rewrite: Callable[[ast.Module], ast.Module] | None = None
-) -> Reading:
+) -> ParsedText:
     """The program that `text` spells, with all its mistakes; `parse` raises the first one.
 
     `rewrite` changes the syntax tree before it is read.
@@ -67,7 +67,7 @@ def read(
         mistakes.append(e)
     except Enough:
         pass  # the mistakes that were found are told
-    return Reading(program, tuple(mistakes))
+    return ParsedText(program, tuple(mistakes))
 
 
 def _module(tree: ast.Module, where: str, mistakes: list[ProgramError]) -> Program:

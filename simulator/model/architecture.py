@@ -13,7 +13,16 @@ from typing import Any
 
 from simulator.common.errors import InputError, Section, shown
 from simulator.common.json import JsonObject
-from simulator.model.config_keys import ATTENTION, CLASS_DEFAULTS, ENCODERS, RECURRENT, TIED, UNGATED, VERDICTS, Verdict
+from simulator.model.config_keys import (
+    ATTENTION,
+    CLASS_DEFAULTS,
+    ENCODERS,
+    RECURRENT,
+    TIED,
+    UNGATED,
+    VERDICTS,
+    KeyVerdict,
+)
 from simulator.model.quantization import unquantized, weights
 
 KEYS = {
@@ -180,7 +189,7 @@ def _unlike(c: Section) -> InputError | None:
     if c.raw.get("block_configs"):
         return c.error("block_configs", "gives every layer a size of its own, which is not modelled", remedy)
     for key in c.raw:
-        if VERDICTS.get(key) is Verdict.REFUSED and c.raw[key] and not kinds:
+        if VERDICTS.get(key) is KeyVerdict.REFUSED and c.raw[key] and not kinds:
             return c.error(key, "is of state-space or linear-attention layers, which are not modelled", remedy)
     return None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Verdict(Enum):
+class KeyVerdict(Enum):
     """What becomes of a key."""
 
     MODELLED = "modelled"
@@ -25,25 +25,25 @@ class Verdict(Enum):
 class Key:
     """Keys that are judged together, most under alternative names, and what follows for the figures."""
 
-    verdict: Verdict
+    verdict: KeyVerdict
     names: tuple[str, ...]
     follows: str
 
 
 def _modelled(names: str, follows: str) -> Key:
-    return Key(Verdict.MODELLED, tuple(names.split()), follows)
+    return Key(KeyVerdict.MODELLED, tuple(names.split()), follows)
 
 
 def _omitted(names: str, follows: str) -> Key:
-    return Key(Verdict.OMITTED, tuple(names.split()), follows)
+    return Key(KeyVerdict.OMITTED, tuple(names.split()), follows)
 
 
 def _free(names: str, follows: str) -> Key:
-    return Key(Verdict.FREE, tuple(names.split()), follows)
+    return Key(KeyVerdict.FREE, tuple(names.split()), follows)
 
 
 def _refused(names: str, follows: str) -> Key:
-    return Key(Verdict.REFUSED, tuple(names.split()), follows)
+    return Key(KeyVerdict.REFUSED, tuple(names.split()), follows)
 
 
 JUDGED = (
@@ -145,7 +145,7 @@ JUDGED = (
           "generation: the engine reads generation_config.json instead"),
 )  # fmt: skip
 
-VERDICTS: Mapping[str, Verdict] = {name: key.verdict for key in JUDGED for name in key.names}
+VERDICTS: Mapping[str, KeyVerdict] = {name: key.verdict for key in JUDGED for name in key.names}
 
 CLASS_DEFAULTS: Mapping[str, Mapping[str, int | bool]] = {
     "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208,

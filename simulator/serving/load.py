@@ -15,7 +15,7 @@ NEVER = np.iinfo(np.int64).max  # a time that never comes
 
 
 @dataclass(frozen=True)
-class Limits:
+class EngineLimits:
     """The limits of the engine.
 
     Without chunked prefill a step must have room for the longest prompt, or that prompt would wait for ever: ValueError
@@ -42,7 +42,7 @@ class Load:
     """Requests under limits. Arrays are per request, in order of arrival."""
 
     requests: Requests
-    limits: Limits
+    limits: EngineLimits
 
     @cached_property
     def accepted(self) -> np.ndarray:
@@ -183,10 +183,10 @@ def load_of(experiment: Experiment, seed: int) -> Load:
     return Load(requests(experiment, seed), limits_of(experiment))
 
 
-def limits_of(experiment: Experiment) -> Limits:
+def limits_of(experiment: Experiment) -> EngineLimits:
     """The limits of the experiment's engine, the same ones for any load."""
     engine, facts = experiment.engine, experiment.facts
-    return Limits(
+    return EngineLimits(
         max_seqs=engine.max_num_seqs,
         budget=engine.max_num_batched_tokens,
         threshold=engine.long_prefill_token_threshold,

@@ -10,7 +10,7 @@ import pytest
 from laws import law
 
 from archive.proposal import Rejected
-from evaluator.assess import Data, Scored, prepare
+from evaluator.assess import AssessData, Scored, prepare
 from evaluator.diagnose.describe import describe, left_out_table, one_value, run_names
 from evaluator.diagnose.diagnose import (
     COMPONENT_FIELDS,
@@ -58,7 +58,7 @@ def simulated(runs: list[Experiment]) -> list[Experiment]:
 
 
 @pytest.fixture(scope="module")
-def data() -> Data:
+def data() -> AssessData:
     return prepare(simulated(SOME), [1])
 
 
@@ -106,7 +106,7 @@ def test_the_steps_of_a_stage_by_hand() -> None:
     assert stage_steps(row(), 1e-9, facts).mean("batch_size") == pytest.approx(1.0)
 
 
-def test_the_true_law_takes_as_long_for_them_as_tokens_take(data: Data) -> None:
+def test_the_true_law_takes_as_long_for_them_as_tokens_take(data: AssessData) -> None:
     """Whatever the batch is made of must explain the replay's ITL: within 0.5 % (measured: 0.2), at any load."""
     stages, code = data.fit.stages, assemble(TRUTH)
     for e, first in zip(data.fit.experiments, stages.first, strict=True):
@@ -151,7 +151,7 @@ def test_too_little_goes_along_with_nothing() -> None:
 # ---- what was planted
 
 
-def test_a_doubled_constant_shows_in_its_field(data: Data) -> None:
+def test_a_doubled_constant_shows_in_its_field(data: AssessData) -> None:
     found = diagnose(DOUBLED_KV, data)
     for residual in ("step_us", "itl_pct"):
         strongest = next(c for c in found.correlations if c.residual == residual)
@@ -165,14 +165,14 @@ def test_a_doubled_constant_shows_in_its_field(data: Data) -> None:
     assert set(worst.parts_us) == set(COMPONENT_FIELDS)
 
 
-def test_a_missing_term_shows_in_its_field(data: Data) -> None:
+def test_a_missing_term_shows_in_its_field(data: AssessData) -> None:
     found = diagnose(NO_LAYERS, data)
     assert any("s.layers" in family for family in families(found, "step_us", 2))
     assert all(c.r < -0.7 for c in found.correlations if c.residual == "step_us")  # it is too short, everywhere
     assert all((s.itl_pct or 0.0) < -5.0 for s in found.stages)
 
 
-def test_what_queueing_misses_shows_in_ttft_alone(data: Data) -> None:
+def test_what_queueing_misses_shows_in_ttft_alone(data: AssessData) -> None:
     found = diagnose(NO_CYCLES, data)
     strongest = next(c for c in found.correlations if c.residual == "ttft_us")
     # the strongest may have the opposite ranks of the weights: its sign says nothing
@@ -183,7 +183,7 @@ def test_what_queueing_misses_shows_in_ttft_alone(data: Data) -> None:
 # ---- errors as scores have them
 
 
-def test_errors_are_those_of_the_score(data: Data) -> None:
+def test_errors_are_those_of_the_score(data: AssessData) -> None:
     found = diagnose(DOUBLED_KV, data)
     assert list(found.runs) == error_rows(DOUBLED_KV, data.score)
     for e, run in zip(data.score.experiments, found.runs, strict=True):
@@ -199,7 +199,7 @@ def test_errors_are_those_of_the_score(data: Data) -> None:
             assert np.average(errors, weights=weights) == pytest.approx(getattr(run, name), abs=1e-6)
 
 
-def test_it_is_plain_values_and_the_same_every_time(data: Data) -> None:
+def test_it_is_plain_values_and_the_same_every_time(data: AssessData) -> None:
     found = diagnose(NO_LAYERS, data)
     text = json.dumps(asdict(found), allow_nan=False)
     assert text == json.dumps(asdict(diagnose(NO_LAYERS, data)), allow_nan=False)
@@ -241,7 +241,7 @@ def test_where_nothing_completes_there_is_no_error() -> None:
     assert "D1 roleplay 6 | - | - | -" in describe(found, examine(program, prepare([hasty], [1])), [hasty])
 
 
-def test_the_parts_of_ttft_are_those_of_the_replay(data: Data) -> None:
+def test_the_parts_of_ttft_are_those_of_the_replay(data: AssessData) -> None:
     parts = {t.experiment: t for t in diagnose(TRUTH, data).ttft}
     for e in data.score.experiments:
         t = parts[e.id]
@@ -251,7 +251,7 @@ def test_the_parts_of_ttft_are_those_of_the_replay(data: Data) -> None:
         assert t.queueing_ms == pytest.approx(8.0 + 1.5 * e.facts["weights_us"] / 1e3, abs=1e-3)  # QUEUEING
 
 
-def test_shares_of_kernels_add_up(data: Data) -> None:
+def test_shares_of_kernels_add_up(data: AssessData) -> None:
     shares = diagnose(TRUTH, data).shares
     assert [s.experiment for s in shares] == [e.id for e in data.score.experiments]
     for s in shares:
@@ -259,7 +259,7 @@ def test_shares_of_kernels_add_up(data: Data) -> None:
         assert ("kernel_moe_us" in s.shares) == ("mixtral" in s.experiment)
 
 
-def test_runs_are_predicted_without_their_model(data: Data) -> None:
+def test_runs_are_predicted_without_their_model(data: AssessData) -> None:
     known, seen = examine(TRUTH, data), {row.experiment: row for row in examine(NO_LAYERS, data).left_out}
     assert known.kind == "models" and [row.experiment for row in known.left_out] == [e.id for e in data.fit.experiments]
     # the true law holds for every model that it was not fitted to; one without a term does not
@@ -275,7 +275,7 @@ def test_a_single_run_leaves_nothing_out() -> None:
     assert left_out_table(found, alone.score.experiments).endswith(" | -")
 
 
-def test_doubts_name_constants_at_bounds_and_those_of_no_use(data: Data) -> None:
+def test_doubts_name_constants_at_bounds_and_those_of_no_use(data: AssessData) -> None:
     idle = law(
         STEP.replace("layer: us = 40.0", "layer: us = 40.0, idle: us = 1e-6").replace("* s.layers", "* s.layers + idle")
     )
@@ -285,7 +285,7 @@ def test_doubts_name_constants_at_bounds_and_those_of_no_use(data: Data) -> None
     assert len(low) == 1 and low[0].startswith("weights = 1 (at its lower bound")
 
 
-def test_a_trial_says_what_a_score_does(data: Data) -> None:
+def test_a_trial_says_what_a_score_does(data: AssessData) -> None:
     found = trial(unparse(DOUBLED_KV), data)
     assert (
         isinstance(found.verdict, Scored) and found.verdict.score.joint < 1.0

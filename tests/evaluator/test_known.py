@@ -94,11 +94,11 @@ def test_every_gpu_has_the_program_of_its_mfu_and_nothing_is_fitted() -> None:
 
 
 def test_the_datasheet_bound_knows_no_mfu() -> None:
-    assert known.datasheet() == known.program_of(known.Task("roofline", (), (LLAMA,)))
+    assert known.datasheet() == known.program_of(known.BaselineTask("roofline", (), (LLAMA,)))
     assert not known.datasheet().theta
 
 
-def task_of(name: str, fitted: Sequence[Experiment], predicted: Sequence[Experiment]) -> known.Task:
+def task_of(name: str, fitted: Sequence[Experiment], predicted: Sequence[Experiment]) -> known.BaselineTask:
     (task,) = (t for t in known.tasks(fitted, predicted) if t.name == name)
     return task
 

@@ -10,7 +10,7 @@ import pytest
 from laws import law
 from loads import workload
 
-from evaluator.factors import Part, by_field, by_term
+from evaluator.factors import FactorPart, by_field, by_term
 from evaluator.intervals import Disagreement, Scale, disagreements
 from evaluator.score import predictions, score_set
 from evaluator.sensitivity import (
@@ -76,11 +76,11 @@ def queueing_time(r, s, *, delay: us = 8000.0):
     program = parse(text)
     terms, fields = by_term(program), by_field(program)
     step = ("base", "one * sums", "layer * s.layers", "one * b.decode_reqs", "b.uncaptured * b.kernel_gemm_us")
-    queueing = {Part("queueing_time", "delay"), Part("queueing_time", "s.reference_step_us")}
-    assert set(terms.parts.values()) == {Part("step_time", term) for term in step} | queueing
+    queueing = {FactorPart("queueing_time", "delay"), FactorPart("queueing_time", "s.reference_step_us")}
+    assert set(terms.parts.values()) == {FactorPart("step_time", term) for term in step} | queueing
     # The gate counts for what it switches; base and layers read no batch field, the reference step is made of them.
-    read = {Part("step_time", f"b.{name}") for name in ("tokens", "decode_reqs", "kernel_gemm_us")}
-    assert set(fields.parts.values()) == read | {Part("step_time", ""), Part("queueing_time", "")}
+    read = {FactorPart("step_time", f"b.{name}") for name in ("tokens", "decode_reqs", "kernel_gemm_us")}
+    assert set(fields.parts.values()) == read | {FactorPart("step_time", ""), FactorPart("queueing_time", "")}
     for factored in (terms, fields):
         assert {factored.program.theta[position] for position in factored.parts} == {1.0}
         assert len(factored.program.theta) == len(program.theta) + len(factored.parts)
@@ -144,7 +144,7 @@ def test_nothing_is_shared_out_where_no_request_completes() -> None:
 
 def test_a_committee_that_differs_in_one_field_disagrees_about_that_one() -> None:
     found, doubt = apart([member(one, 0.1) for one in (90.0, 100.0, 120.0, 150.0)])
-    assert found[0].part == Part("", "b.decode_reqs")
+    assert found[0].part == FactorPart("", "b.decode_reqs")
     assert found[0].share == pytest.approx(1.0, abs=1e-3)
     assert (found[0].differ, found[0].members) == (3, 4)
     assert all(abs(d.share) < 1e-3 and d.differ == 0 for d in found[1:])
@@ -164,9 +164,9 @@ def test_shares_of_two_fields_are_those_of_the_squares_of_what_they_change() -> 
 def test_parts_without_batch_fields_are_disputed_by_method() -> None:
     slower = law(STEP.format(one=100.0, context=0.1), "def queueing_time(r, s, *, base: us = 90000.0): return base")
     found, _ = apart([slower])
-    assert found[0].part == Part("queueing_time", "") and found[0].share == pytest.approx(1.0, abs=1e-3)
+    assert found[0].part == FactorPart("queueing_time", "") and found[0].share == pytest.approx(1.0, abs=1e-3)
     found, _ = apart([law(STEP.format(one=100.0, context=0.1).replace("9000.0", "9900.0"))])
-    assert found[0].part == Part("step_time", "") and found[0].share == pytest.approx(1.0, abs=1e-3)
+    assert found[0].part == FactorPart("step_time", "") and found[0].share == pytest.approx(1.0, abs=1e-3)
 
 
 def test_a_committee_that_agrees_has_no_disputes() -> None:
@@ -177,7 +177,7 @@ def test_origins_add_up_to_the_scale_of_the_interval() -> None:
     scale = Scale((1.0,), 0.03)
     doubt = Disagreement({"e2e": 0.04}, 0.0, members=(0.06, None), paces=(-0.02, math.sqrt(0.0048 - 0.004)))
     # spread**2 = (0.0036 + 0.0004 + 0.0008) / 3 = 0.0016 = 0.04**2; floor**2 + spread**2 = 0.0025
-    about = [Dispute(Part("", "b.tokens"), 1.25, 1, 2), Dispute(Part("", "b.kv_sum"), -0.25, 1, 2)]
+    about = [Dispute(FactorPart("", "b.tokens"), 1.25, 1, 2), Dispute(FactorPart("", "b.kv_sum"), -0.25, 1, 2)]
     found = {
         (o.kind, o.dispute.part.text if o.dispute else ""): o.share for o in origins(scale, doubt, about, NO_ERROR)
     }

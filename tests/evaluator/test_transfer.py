@@ -20,7 +20,7 @@ from evaluator.transfer import (
     KINDS,
     MOST_PCT,
     TAIL,
-    Fold,
+    LeftOut,
     fold_problem,
     folds_of,
     left_out,
@@ -178,7 +178,7 @@ def test_transfer_ends_as_soon_as_it_must_exceed_its_limit(monkeypatch: pytest.M
     assert transfer(found.program, found.ratio, folds, whole) == whole
     kinds = []
 
-    def counted(problem: Problem, ratio: np.ndarray, of_kind: Sequence[Fold]) -> np.ndarray:
+    def counted(problem: Problem, ratio: np.ndarray, of_kind: Sequence[LeftOut]) -> np.ndarray:
         kinds.append(len(of_kind))
         return refit(problem, ratio, of_kind)
 

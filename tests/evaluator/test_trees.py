@@ -20,9 +20,9 @@ from evaluator.fit.steps import StepRun, fit_steps
 from evaluator.fit.tree_features import COMPONENTS, FEATURES, OWN, feature_values
 from evaluator.fit.trees import (
     PROGRAM,
-    Settings,
     SplitRun,
     Trained,
+    TreeSettings,
     _forest,
     _model,
     times_trees,
@@ -110,7 +110,7 @@ def test_our_walk_is_that_of_scikit_learn_on_random_rows(leaves: int) -> None:
     rng = np.random.default_rng(3)
     x = np.concatenate([feature_values(OWN, r.steps) for r in rows()])
     y = np.log(np.concatenate([r.steps.observed_us for r in rows()])) + rng.normal(0, 0.2, len(x))
-    model = _model(Settings(0.1, leaves, 8, 3, 0.5, trees=60), OWN, seed=0).fit(x, y)
+    model = _model(TreeSettings(0.1, leaves, 8, 3, 0.5, trees=60), OWN, seed=0).fit(x, y)
     forest = _forest(model, OWN, np.zeros(3))
     tests = x[rng.integers(len(x), size=(10_000, x.shape[1])), np.arange(x.shape[1])]
     tests[::3] *= rng.choice([0.0, 0.5, 1.0, 3.0, -1.0], size=tests[::3].shape)

@@ -20,7 +20,7 @@ from simulator.clock.run import NeverEnds
 from simulator.clock.steps import steps_of
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.serving.load import NEVER, Limits, Load
+from simulator.serving.load import NEVER, EngineLimits, Load
 from simulator.serving.trace import Chains, Requests
 
 PROGRAMS = [
@@ -111,7 +111,7 @@ def loads(draw: st.DrawFn, chunked: bool = True) -> Load:
     longest = draw(st.sampled_from([0, 0, 90] if chunked else [90, 160]))
     # Without chunked prefill, a step has room for the longest prompt and not much more.
     budget = st.one_of(st.integers(1, 150), st.just(2048)) if chunked else st.integers(longest, longest + 40)
-    limits = Limits(
+    limits = EngineLimits(
         max_seqs=draw(st.integers(1, 20)),
         budget=draw(budget),
         threshold=draw(st.sampled_from([0, 0, 0, 1, 7, 33])),
@@ -173,7 +173,7 @@ def test_prompts_that_fill_a_step_to_the_last_token_share_it_without_chunked_pre
         arrival_us=np.zeros(3, np.int64), stage=zeros, input_len=inputs, output_len=np.full(3, 5, np.int32), prompt=none,
         group=none, shared_len=zeros, deadline_us=np.zeros(3, np.int64), chains=None,
     )  # fmt: skip
-    limits = Limits(max_seqs=8, budget=100, threshold=0, block=16, blocks=1000, max_model_len=100, chunked=False)
+    limits = EngineLimits(max_seqs=8, budget=100, threshold=0, block=16, blocks=1000, max_model_len=100, chunked=False)
     load = Load(requests, limits)
     compare_clocks(load, step, "")
     first, second, third = replay_bound(load, bound_of(step)).ttft_us
@@ -244,7 +244,7 @@ def burst(lengths: list[int], outputs: list[int], **limits: int | bool) -> Load:
         deadline_us=np.zeros(n, np.int64),
     )  # fmt: skip
     usual = {"max_seqs": 8, "budget": 100, "threshold": 0, "block": 10, "blocks": 100, "max_model_len": 100}
-    return Load(requests, Limits(**{**usual, **limits}))  # type: ignore[arg-type]
+    return Load(requests, EngineLimits(**{**usual, **limits}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("force_exact", [False, True])
@@ -328,7 +328,7 @@ def test_room_is_measured_between_two_uses_of_a_prefix_and_of_a_prompt() -> None
             deadline_us=np.zeros(n, np.int64),
         )  # fmt: skip
         for blocks in (least - 1, least):
-            limits = Limits(max_seqs=2, budget=64, threshold=0, block=4, blocks=blocks)
+            limits = EngineLimits(max_seqs=2, budget=64, threshold=0, block=4, blocks=blocks)
             assert Load(requests, limits).roomy == (blocks == least)
         whole = replace(requests, input_len=zeros + 8)  # two blocks exactly: found whole, they are not renewed
         assert not Load(whole, replace(limits, blocks=10_000)).roomy
@@ -342,7 +342,7 @@ def test_blocks_of_prompts_that_were_found_whole_are_counted_to_the_last() -> No
         arrival_us=np.arange(n, dtype=np.int64) * 100_000, stage=zeros, input_len=zeros + 8, output_len=zeros + 5,
         prompt=zeros, group=zeros - 1, shared_len=zeros, deadline_us=np.zeros(n, np.int64),
     )  # fmt: skip
-    load = Load(requests, Limits(max_seqs=4, budget=64, threshold=0, block=4, blocks=6))
+    load = Load(requests, EngineLimits(max_seqs=4, budget=64, threshold=0, block=4, blocks=6))
     assert not load.roomy
     seen = replay_bound(load, bound_of("def step_time(b, s): return 1000 + b.prefill_tokens"), account=True)
     assert seen.run.fast and seen.run.cached[:5].tolist() == [0, 2, 2, 2, 0]  # until answers evict the two blocks

@@ -30,7 +30,7 @@ from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
 from simulator.language.source import ProgramError
 from simulator.schema import FIELDS, HOST, READABLE, TREES
-from simulator.serving.load import Limits
+from simulator.serving.load import EngineLimits
 from translate_go.vectors import batches
 
 # tokens <= 100: 1, else decodes <= 2: 2, else 4
@@ -93,7 +93,7 @@ def test_opcodes_and_plain_interpreter_agree_on_random_ensembles() -> None:
 
 def test_an_ensemble_without_contexts_is_remembered_and_one_with_them_is_not() -> None:
     """Also where the slopes of the features cancel in their sum, which alone says when the trees are walked."""
-    limits = Limits(max_seqs=128, budget=8192, threshold=0, block=16, blocks=1000)
+    limits = EngineLimits(max_seqs=128, budget=8192, threshold=0, block=16, blocks=1000)
     split = Tree((0, LEAF, LEAF), (500.0, 0.0, 0.0), (1, 0, 0), (2, 0, 0), (0.0, 7.0, 8.0))
     for texts, kind in (
         (("b.decode_reqs", "b.tokens"), WHOLE),

@@ -16,7 +16,7 @@ from simulator.serving.bundled import hardware_table, model_table
 from simulator.serving.deployment import deployment_facts
 from simulator.serving.experiment import Engine
 from simulator.serving.facts import Facts
-from simulator.serving.load import Limits
+from simulator.serving.load import EngineLimits
 
 PROGRAM = load(TRAINED_PHYSICS).complete
 # The host adds the same products in another order. Where a sum is within rounding (about 1e-9 us) of a whole number, the
@@ -92,7 +92,7 @@ def test_what_a_prompt_counts_for_depends_on_its_whole_length() -> None:
 
 
 def test_steps_of_one_composition_and_other_prompts_are_not_taken_for_the_same() -> None:
-    limits = Limits(max_seqs=128, budget=2048, threshold=0, block=16, blocks=10_000)
+    limits = EngineLimits(max_seqs=128, budget=2048, threshold=0, block=16, blocks=10_000)
     bound: Bound = bind(assemble(PROGRAM), PROGRAM.theta, facts_of_entry("llama-2-7b", "H100", 1))
     plain = bind(
         assemble(load("linear").complete), load("linear").complete.theta, facts_of_entry("llama-2-7b", "H100", 1)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evolve.run.program import load
-from simulator.language.affine import MOST_PIECES, Affine, Written, affine
+from simulator.language.affine import MOST_PIECES, Affine, WrittenTerm, affine
 from simulator.language.evaluate import value
 from simulator.language.ir import (
     Call,
@@ -111,7 +111,7 @@ def test_the_normal_form_has_the_methods_value_to_the_last_digit(program, seed: 
         small = tuple(replace(c, value=float(round(c.value) % 7 - 2)) for c in function.constants)
         function = replace(function, constants=small)
         normal = Normal(expand=expand)
-        written = Written(normal).expression(normal.function(function))
+        written = WrittenTerm(normal).expression(normal.function(function))
         if any(
             isinstance(n, Local) or (isinstance(n, Call) and n.name == "pow")
             for n in nodes(Function("", (), (), written))
@@ -195,10 +195,10 @@ def test_written_examples() -> None:
 
 
 def test_the_names_of_affine_constants_cost_no_dot_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(normal: Normal) -> Written:
+    def refused(normal: Normal) -> WrittenTerm:
         raise AssertionError("written out")
 
-    monkeypatch.setattr("simulator.language.affine.Written", refused)
+    monkeypatch.setattr("simulator.language.affine.WrittenTerm", refused)
     found = affine(parse("def step_time(b, s, *, c=2.0, d=3.0): return max(c * b.tokens, sqrt(d))").functions[0])
     assert (found.linear, found.outer) == (("c",), ("d",))
     with pytest.raises(AssertionError, match="written out"):

@@ -16,7 +16,7 @@ from public_configs import DEEPSEEK_V3, GEMMA_2_9B, GPT_OSS_20B, MISTRAL_7B_V01,
 from simulator.common.errors import InputError
 from simulator.kernels.curves import kernels
 from simulator.model.architecture import KEYS, architecture
-from simulator.model.config_keys import JUDGED, VERDICTS, Verdict
+from simulator.model.config_keys import JUDGED, VERDICTS, KeyVerdict
 from simulator.schema import CURVES
 from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
 from simulator.serving.deployment import deployment_facts
@@ -59,9 +59,9 @@ def test_no_static_field_and_no_curve_of_the_bundled_deployments_has_changed() -
 def test_a_key_is_judged_once_and_what_is_read_is_modelled() -> None:
     names = [name for key in JUDGED for name in key.names]
     assert len(names) == len(set(names))
-    assert {VERDICTS[key] for keys in KEYS.values() for key in keys} == {Verdict.MODELLED}
+    assert {VERDICTS[key] for keys in KEYS.values() for key in keys} == {KeyVerdict.MODELLED}
     for entry in model_table().values():
-        assert {VERDICTS[key] for key in entry["config"]} <= {Verdict.MODELLED, Verdict.FREE}
+        assert {VERDICTS[key] for key in entry["config"]} <= {KeyVerdict.MODELLED, KeyVerdict.FREE}
 
 
 CARDS = {  # billions of parameters of the text model: all, a token's
@@ -125,7 +125,7 @@ WITH: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # a group's first ke
 
 
 def test_every_key_with_a_warning_warns_where_it_has_an_effect_and_only_there() -> None:
-    assert set(WITH) == {key.names[0] for key in JUDGED if key.verdict is Verdict.OMITTED}
+    assert set(WITH) == {key.names[0] for key in JUDGED if key.verdict is KeyVerdict.OMITTED}
     for effect, none in WITH.values():
         assert len(omitted(facts_of(LLAMA | effect))) == 1, effect
         assert omissions_of(LLAMA | none) == "", none
@@ -206,7 +206,7 @@ def test_heads_that_do_not_divide_the_width_need_a_head_dim() -> None:
 
 
 def test_every_refused_key_is_refused() -> None:
-    for key in (key for group in JUDGED if group.verdict is Verdict.REFUSED for key in group.names):
+    for key in (key for group in JUDGED if group.verdict is KeyVerdict.REFUSED for key in group.names):
         value: Any = (
             True if key == "is_encoder_decoder" else ["mamba"] if key in ("layers_block_type", "block_types") else 1
         )
@@ -221,7 +221,7 @@ def test_a_hybrid_class_with_attention_alone_is_not_refused() -> None:
 
 
 def test_keys_without_effect_change_nothing() -> None:
-    free = {name: 0.5 for name, verdict in VERDICTS.items() if verdict is Verdict.FREE}
+    free = {name: 0.5 for name, verdict in VERDICTS.items() if verdict is KeyVerdict.FREE}
     f = facts_of(LLAMA | free)
     assert f == facts_of(LLAMA) and omitted(f) == ()
 

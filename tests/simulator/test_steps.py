@@ -13,24 +13,24 @@ from hypothesis import strategies as st
 from plain_clock import FACTS
 
 from simulator.clock.bind import bind
-from simulator.clock.steps import DIRECT, LINE, WHOLE, Steps, evaluate, piece_for, recall, steps_of
+from simulator.clock.steps import DIRECT, LINE, WHOLE, KnownSteps, evaluate, piece_for, recall, steps_of
 from simulator.clock.vm import clamps, to_ticks
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.serving.load import Limits
+from simulator.serving.load import EngineLimits
 
 SEQS = 128
-LIMITS = Limits(max_seqs=SEQS, budget=8192, threshold=0, block=16, blocks=1000)
+LIMITS = EngineLimits(max_seqs=SEQS, budget=8192, threshold=0, block=16, blocks=1000)
 
 
-def remembered(t: Steps, parts: tuple[int, int, int, int, int], context: int, tall: int) -> tuple[int, int]:
+def remembered(t: KnownSteps, parts: tuple[int, int, int, int, int], context: int, tall: int) -> tuple[int, int]:
     """(kind of piece, step time in us or -1) for prefills, decodes, tokens, largest chunk and pairs."""
     i = piece_for(t, t.longest, *parts, context, tall)
     return int(t.pieces[i]["kind"]), int(recall(t.pieces, i, context, tall))
 
 
-def told(t: Steps, parts: tuple[int, int, int, int, int], context: int, tall: int) -> float:
+def told(t: KnownSteps, parts: tuple[int, int, int, int, int], context: int, tall: int) -> float:
     return float(evaluate(t, *parts, context, tall))
 
 

@@ -11,7 +11,7 @@ import pytest
 from simulator.common.errors import InputError
 from simulator.serving.trace import Requests
 from simulator.serving.traces.tracev2 import COLUMNS, NEVER, Recording, read_recording, with_one_prefix, write_data
-from simulator.serving.traces.tracev2_header import Header, Server, header_text, read_header
+from simulator.serving.traces.tracev2_header import Header, TraceServer, header_text, read_header
 
 HEADER = "trace_version: 2\ntime_unit: microseconds\nmode: real\nwarm_up_requests: 1\n"
 EPOCH = 1_790_000_000_000_000  # of send times: microseconds since 1970, as the host's observe has them
@@ -90,7 +90,7 @@ def test_a_message_may_contain_line_breaks(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    header = Header("generated", 3, Server("vllm", "m/x", 2, 64, 16, 0.9, 4096))
+    header = Header("generated", 3, TraceServer("vllm", "m/x", 2, 64, 16, 0.9, 4096))
     none = np.full(3, -1, np.int32)
     requests = Requests(
         np.array([5, 9, 9]), np.zeros(3, np.int32), np.array([40, 48, 7], np.int32), np.array([3, 1, 0], np.int32),
@@ -193,7 +193,7 @@ def test_an_unknown_key_of_the_header_is_noted(tmp_path: Path) -> None:
     (tmp_path / "h.yaml").write_text(HEADER + "created_at: today\nkv_offload: {x: 1}\nserver: {max_num_seqs: 0}\n")
     header = read_header(tmp_path / "h.yaml")
     assert [note.partition(": ")[2] for note in header.notes] == ["'kv_offload' of the header is not replayed"]
-    assert header.server == Server()
+    assert header.server == TraceServer()
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])

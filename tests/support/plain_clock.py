@@ -14,7 +14,7 @@ from simulator.clock.fields import Active, BatchFields
 from simulator.clock.vm import clamps, to_ticks
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import Program
-from simulator.serving.load import Limits
+from simulator.serving.load import EngineLimits
 from simulator.serving.trace import Requests
 
 Step = Callable[[list[Active]], float]
@@ -144,7 +144,7 @@ class Cache:
 class Host:
     """One instance from its first request to its last event."""
 
-    def __init__(self, requests: list[Request], limits: Limits, step: Step, most_steps: int = 1_000_000) -> None:
+    def __init__(self, requests: list[Request], limits: EngineLimits, step: Step, most_steps: int = 1_000_000) -> None:
         self.requests, self.limits, self.step = requests, limits, step
         self.cache = Cache(limits.blocks, limits.block)
         self.heap: list[tuple[int, int, int, Request | None]] = []
@@ -291,7 +291,7 @@ def prompt_tokens(load: Requests, row: int) -> list[object]:
     return [("group", group, i) for i in range(shared)] + [(owner, i) for i in range(shared, size)]
 
 
-def host(load: Requests, queueing_us: list[int], limits: Limits, step: Step, most_steps: int = 1_000_000) -> Host:
+def host(load: Requests, queueing_us: list[int], limits: EngineLimits, step: Step, most_steps: int = 1_000_000) -> Host:
     """Run a load whose requests take `queueing_us` from arrival to queue."""
     requests = [
         Request(i, int(a), int(a) + queueing_us[i], prompt_tokens(load, i), int(load.output_len[i]),

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evolve.calibrate.steps.sources import Run, sources
+from evolve.calibrate.steps.sources import TableRun, sources
 from evolve.calibrate.steps.table import INGESTED, SUMMARY
 from evolve.ingest.derive.steps import temporal_split
 from simulator.schema import RAW
@@ -28,7 +28,7 @@ ABOUT = {
 }
 
 
-def thinned(run: Run) -> pa.Table:
+def thinned(run: TableRun) -> pa.Table:
     """The rows of a run whose step before or after was sampled too, under the names of `evolve ingest`."""
     steps = run.steps
     at = np.flatnonzero(steps.sampled)

@@ -29,12 +29,12 @@ from simulator.schema import FIELDS
 from translate_go import TARGETS, Deployment, build_and_test, emit, find_go
 from translate_go.agreement import Agreement, _together, compare_all
 from translate_go.deployment import EXAMPLE
-from translate_go.goexpr import Atom, Binary, CallOf, Minus, show
+from translate_go.goexpr import Binary, CallOf, GoAtom, Minus, show
 from translate_go.helpers import HELPERS
 from translate_go.naming import DEFAULT
-from translate_go.spelling import KEYWORDS, MARK, Names, digits
+from translate_go.spelling import KEYWORDS, MARK, GoNames, digits
 from translate_go.target import BLIS_5_DIFFERS
-from translate_go.toolchain import Checked, Timing, go, gofmt, write_module
+from translate_go.toolchain import Checked, GoTiming, go, gofmt, write_module
 from translate_go.vectors import EDGES, LIBRARY, PROMPTS, last_bit_decides, tolerance
 
 GOLDEN = ROOT / "tests" / "golden"
@@ -361,7 +361,7 @@ def test_check_fails_where_the_times_differ(
     found = Agreement(9, off_by_one, further, "StepTime of []: Go 1 us, Python 2 us", 1, 10, 10, 10, 10)
     monkeypatch.setattr(going, "find_go", lambda: "go")
     monkeypatch.setattr(going, "build_and_test", lambda *_, **__: Checked(True, ""))
-    monkeypatch.setattr(going, "benchmark", lambda *_: Timing(100.0, 0))
+    monkeypatch.setattr(going, "benchmark", lambda *_: GoTiming(100.0, 0))
     monkeypatch.setattr(going, "compare_deployments", lambda *_, **__: found)
     monkeypatch.chdir(tmp_path)
     Path("curve.py").write_text(CURVE)
@@ -381,7 +381,7 @@ def test_check_fails_where_only_bits_differ_of_functions_that_are_exact(
 ) -> None:
     monkeypatch.setattr(going, "find_go", lambda: "go")
     monkeypatch.setattr(going, "build_and_test", lambda *_, **__: Checked(True, ""))
-    monkeypatch.setattr(going, "benchmark", lambda *_: Timing(100.0, 0))
+    monkeypatch.setattr(going, "benchmark", lambda *_: GoTiming(100.0, 0))
     monkeypatch.setattr(going, "compare_deployments", lambda *_, **__: Agreement(10, 0, 0, "", 0, 10, 7, 10, 10))
     monkeypatch.chdir(tmp_path)
     Path("curve.py").write_text(CURVE)
@@ -566,13 +566,13 @@ def test_numbers_read_back_exactly() -> None:
 
 
 def test_names_never_collide() -> None:
-    names = Names(DEFAULT, {"tokens"})
+    names = GoNames(DEFAULT, {"tokens"})
     made = [names.fresh(n) for n in ("tokens", "a_b", "aB", "func", "Len", "__", "_1x") for _ in range(2)]
     assert len(set(made)) == len(made) and not KEYWORDS & set(made) and "tokens" not in made
 
 
 def test_expressions_are_spaced_like_gofmt() -> None:
-    a, b, c = Atom("a"), Atom("b"), Atom("c")
+    a, b, c = GoAtom("a"), GoAtom("b"), GoAtom("c")
     product, total = Binary("*", a, b), Binary("+", a, b)
     assert show(product) == "a * b"
     assert show(Binary("+", product, c)) == "a*b + c"

@@ -30,7 +30,7 @@ from translate_go.deployment import FACTS as ALL_FACTS
 from translate_go.deployment import SETTINGS
 from translate_go.generic.facts import FACTS
 from translate_go.generic.known import HostConfig, host_config
-from translate_go.naming import Name
+from translate_go.naming import BackendName
 from translate_go.spelling import curve_name, fact
 from translate_go.toolchain import go, write_module
 
@@ -335,7 +335,7 @@ def test_the_files_are_clean_and_pass_their_own_tests(tmp_path: Path) -> None:
     recorded = fewest(GPU)
     emitted = {
         "named": emit(
-            load("champion").complete, target="blis-4", deployments=recorded, name=Name("my-fit"), host=ONE_GPU
+            load("champion").complete, target="blis-4", deployments=recorded, name=BackendName("my-fit"), host=ONE_GPU
         ),
         "few": emit(few, target="blis-4", deployments=recorded, host=HOST),
         "one": emit(one, target="blis-4", deployments=recorded, host=ONE_GPU),

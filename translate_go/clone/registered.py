@@ -13,7 +13,7 @@ from translate_go.gotypes import host_option
 from translate_go.guide.command import example_command
 from translate_go.spelling import MARK, fact, quoted
 from translate_go.table import alike
-from translate_go.target import MODULE, Plan
+from translate_go.target import MODULE, EmitPlan
 
 _TEST = """\
 // %(mark)s
@@ -66,7 +66,7 @@ _NEEDS_NAME = """\
 """
 
 
-def backend(plan: Plan, deployments: Sequence[Deployment]) -> Backend:
+def backend(plan: EmitPlan, deployments: Sequence[Deployment]) -> Backend:
     """What the host has to be told of the program, with its deployments: those that are baked in, or recorded."""
     settings = tuple(fact(name) for name in plan.settings)
     option = "\n".join(host_option(plan)) if settings else ""
@@ -77,7 +77,7 @@ def backend(plan: Plan, deployments: Sequence[Deployment]) -> Backend:
     )  # fmt: skip
 
 
-def check_factory(plan: Plan, deployments: Sequence[Deployment]) -> None:
+def check_factory(plan: EmitPlan, deployments: Sequence[Deployment]) -> None:
     """Raise InputError unless the emitted files have a factory, which needs a deployment that is clear."""
     if has_factory(plan, deployments):
         same = alike(plan, deployments) if plan.reads_deployment and by_name(deployments) and not plan.host else None
@@ -95,7 +95,7 @@ def check_factory(plan: Plan, deployments: Sequence[Deployment]) -> None:
     )
 
 
-def registered_test(plan: Plan, deployments: Sequence[Deployment]) -> dict[str, str]:
+def registered_test(plan: EmitPlan, deployments: Sequence[Deployment]) -> dict[str, str]:
     """The test file, name -> text, for the deployments that are baked in, or recorded if the host gives the facts."""
     recorded = recorded_deployments(plan, deployments)[0]
     option = f", With{plan.name.exported}Options({options_literal(plan, recorded.facts)})" if plan.settings else ""

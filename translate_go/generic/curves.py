@@ -11,7 +11,7 @@ from simulator.kernels.allreduce import SWITCHED_US
 from simulator.schema import CURVES
 from translate_go.generic.attention import ALLREDUCE, DECODE, NEAREST, PREFILL
 from translate_go.generic.matrices import GEMM, MOE, NUMERIC, ROOFLINE
-from translate_go.naming import Name
+from translate_go.naming import BackendName
 from translate_go.spelling import MARK, camel, digits
 
 _BASE = """\
@@ -222,7 +222,7 @@ def tables_read(curves: Sequence[str]) -> frozenset[str]:
     return frozenset(part for curve in curves for part in _NEEDS[curve]) - {"numeric", "roofline", "nearest"}
 
 
-def kernels_file(name: Name, curves: Sequence[str]) -> str:
+def kernels_file(name: BackendName, curves: Sequence[str]) -> str:
     """The text of the file with a method for each of these curves."""
     needed = {part for curve in curves for part in _NEEDS[curve]}
     parts = [_BASE, *(_CURVES[c] for c in CURVES if c in curves), *(t for part, t in _PARTS.items() if part in needed)]

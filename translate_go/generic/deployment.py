@@ -9,7 +9,7 @@ from translate_go.generic.curves import curve_method
 from translate_go.generic.facts import ALLREDUCE, FACTS, HostUse, locals_of
 from translate_go.generic.known import Host
 from translate_go.generic.model import model_parts
-from translate_go.naming import Name
+from translate_go.naming import BackendName
 from translate_go.spelling import MARK, columns, curve_name, fact
 from translate_go.target import MODULE
 
@@ -33,7 +33,7 @@ func <name>Flag(is bool) float64 {
 """
 
 
-def facts_file(name: Name, facts: Sequence[str], use: HostUse, host: Host) -> str:
+def facts_file(name: BackendName, facts: Sequence[str], use: HostUse, host: Host) -> str:
     """The text of the file: the model read from the host's configuration, and the deployment made of it."""
     parts = [*model_parts(use, host), _deployment(facts, use)]
     body = "\n".join(parts)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from translate_go.naming import Name
+from translate_go.naming import BackendName
 
 # Local variables in Go, operands first. `m` is the model.
 _LOCALS = {
@@ -115,7 +115,7 @@ def host_use(facts: Sequence[str], curves: Sequence[str]) -> HostUse:
     )
 
 
-def host_options(use: HostUse, name: Name) -> list[tuple[str, str, str]]:
+def host_options(use: HostUse, name: BackendName) -> list[tuple[str, str, str]]:
     """The fields of the options for what the host does not know: name, type and comment with the default."""
     by_name = f"as in {name.facts_file}"
     rows = [

@@ -11,7 +11,7 @@ from simulator.kernels.allreduce import CUSTOM, HOPPER
 from simulator.kernels.attention import Shape, decode_lines, decode_rows, prefill_rows
 from simulator.kernels.matrices import Experts, gemm_rows
 from simulator.kernels.tables import tables
-from translate_go.naming import Name
+from translate_go.naming import BackendName
 from translate_go.spelling import MARK, comment, digits
 
 _TYPES = {
@@ -104,7 +104,7 @@ def variable(gpu: str) -> str:
     return "<name>" + "".join(part.capitalize() for part in gpu.split("_"))
 
 
-def tables_file(name: Name, gpus: Sequence[str], read: frozenset[str]) -> str:
+def tables_file(name: BackendName, gpus: Sequence[str], read: frozenset[str]) -> str:
     """The text of the file with the operations `read` of these GPUs, as kernels_file reads them."""
     fields = [row for operation, rows in _FIELDS.items() if operation in read for row in rows]
     width = max((len(names) for names, _ in fields), default=0)

@@ -9,14 +9,14 @@ from shlex import quote
 from simulator.serving.limits import HOST_ENGINE
 from translate_go.deployment import Deployment, checks_names
 from translate_go.spelling import clean
-from translate_go.target import THRESHOLD, Plan
+from translate_go.target import THRESHOLD, EmitPlan
 
 ANY_MODEL = "meta-llama/llama-2-7b-hf"  # for a program that reads no deployment
 HORIZON_US = 86_400_000_000  # a day: longer than any trace with its backlog
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HostLimits:
     """What bounds an engine. The defaults are the host's own for a backend that it did not build.
 
     `max_model_len` (tokens) 0 is no limit, `long_prefill_token_threshold` (tokens) 0 is none.
@@ -30,14 +30,14 @@ class Limits:
     long_prefill_token_threshold: int = HOST_ENGINE["long_prefill_token_threshold"]
 
 
-def limits_of(deployment: Deployment | None) -> Limits:
+def limits_of(deployment: Deployment | None) -> HostLimits:
     """The engine's limits among the deployment's facts; the host's defaults for the others, and without one."""
     if deployment is None:
-        return Limits()
+        return HostLimits()
     facts = deployment.facts
     names = ("kv_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
     given = {name: int(facts[name]) for name in names if name in facts}
-    limits = Limits(**given, long_prefill_token_threshold=deployment.long_prefill_token_threshold)
+    limits = HostLimits(**given, long_prefill_token_threshold=deployment.long_prefill_token_threshold)
     return replace(limits, max_model_len=longest(limits.max_model_len, limits.kv_blocks, limits.block_size))
 
 
@@ -51,7 +51,7 @@ def settings_of(deployment: Deployment | None) -> dict[str, float]:
     return {name: float(value) for name, value in asdict(limits_of(deployment)).items()}
 
 
-def replay_command(plan: Plan, deployment: Deployment | None, backend: str, *, named: bool = False) -> str:
+def replay_command(plan: EmitPlan, deployment: Deployment | None, backend: str, *, named: bool = False) -> str:
     """The command of the main branch that replays a trace with the backend of this name, over several lines.
 
     `named`: the backend finds or checks its deployment by model, GPU and tensor parallelism, so these are given too.
@@ -66,7 +66,7 @@ def replay_command(plan: Plan, deployment: Deployment | None, backend: str, *, n
     )
 
 
-def run_command(plan: Plan, deployment: Deployment | None, backend: str, *, named: bool = False) -> str:
+def run_command(plan: EmitPlan, deployment: Deployment | None, backend: str, *, named: bool = False) -> str:
     """The command of the frozen branch that runs a trace with the backend of this name, over several lines."""
     limits = limits_of(deployment)
     return _command(
@@ -77,7 +77,7 @@ def run_command(plan: Plan, deployment: Deployment | None, backend: str, *, name
     )
 
 
-def flags(plan: Plan, deployment: Deployment, backend: str, *, named: bool) -> str:
+def flags(plan: EmitPlan, deployment: Deployment, backend: str, *, named: bool) -> str:
     """What names a deployment, its backend and its limits on either branch's command line, in one line."""
     limits, main = limits_of(deployment), plan.target.branch == "main"
     longest_flag = [f"{plan.target.flags['max_model_len']} {limits.max_model_len}"] if main else []
@@ -88,7 +88,7 @@ def flags(plan: Plan, deployment: Deployment, backend: str, *, named: bool) -> s
     ])  # fmt: skip
 
 
-def example_command(plan: Plan, deployments: Sequence[Deployment]) -> str:
+def example_command(plan: EmitPlan, deployments: Sequence[Deployment]) -> str:
     """The command of the main branch that runs its own workload with the backend, for the first of the deployments.
 
     It has that deployment's limits, unless the host computes them from the model's configuration.
@@ -104,7 +104,7 @@ def example_command(plan: Plan, deployments: Sequence[Deployment]) -> str:
     )
 
 
-def names_deployment(plan: Plan, deployments: Sequence[Deployment]) -> bool:
+def names_deployment(plan: EmitPlan, deployments: Sequence[Deployment]) -> bool:
     """Whether the host's command names the deployment by model, GPU and tensor parallelism."""
     return plan.reads_deployment and (bool(plan.host) or checks_names(deployments))
 
@@ -113,13 +113,13 @@ def _command(*lines: str, indent: int = 6) -> str:
     return f" \\\n{' ' * indent}".join(lines)
 
 
-def _bounds(plan: Plan, limits: Limits) -> list[str]:
+def _bounds(plan: EmitPlan, limits: HostLimits) -> list[str]:
     """The flags of the KV cache and of a batch, a line each."""
     pairs = ("kv_blocks", "block_size"), ("max_num_seqs", "max_num_batched_tokens")
     return [" ".join(f"{plan.target.flags[name]} {getattr(limits, name)}" for name in pair) for pair in pairs]
 
 
-def _threshold(limits: Limits) -> str:
+def _threshold(limits: HostLimits) -> str:
     return f"{THRESHOLD} {limits.long_prefill_token_threshold}"
 
 

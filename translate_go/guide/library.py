@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from translate_go.constructors import constructor, options_literal
 from translate_go.deployment import Deployment
 from translate_go.guide.command import limits_of, settings_of
-from translate_go.target import MODULE, Plan
+from translate_go.target import MODULE, EmitPlan
 
 _SECTION = """
 ## Without editing BLIS
@@ -83,13 +83,13 @@ func tokens(i, n int) []{token} {{
 """
 
 
-def library(plan: Plan, deployments: Sequence[Deployment]) -> str:
+def library(plan: EmitPlan, deployments: Sequence[Deployment]) -> str:
     """The section of INTEGRATION.md with the program."""
     note = "" if plan.target.branch == "main" else _TIES
     return plan.name.fill(_SECTION).format(program=library_program(plan, deployments), note=note)
 
 
-def library_program(plan: Plan, deployments: Sequence[Deployment]) -> str:
+def library_program(plan: EmitPlan, deployments: Sequence[Deployment]) -> str:
     """The Go source, for the first of the deployments; for one to fill in where none is baked in."""
     deployment = deployments[0] if deployments else None
     limits = limits_of(deployment)
@@ -112,7 +112,7 @@ def library_program(plan: Plan, deployments: Sequence[Deployment]) -> str:
     )
 
 
-def _model(plan: Plan, deployments: Sequence[Deployment]) -> str:
+def _model(plan: EmitPlan, deployments: Sequence[Deployment]) -> str:
     """The Go call that makes the model."""
     if deployments:
         return constructor(plan, deployments[0], deployments, package="latency")

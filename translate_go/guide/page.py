@@ -13,7 +13,7 @@ from translate_go.gotypes import host_option
 from translate_go.guide.library import library
 from translate_go.guide.steps import steps
 from translate_go.spelling import clean, fact
-from translate_go.target import CONFIG_FIELDS, HOST_FUNCTIONS, Plan
+from translate_go.target import CONFIG_FIELDS, HOST_FUNCTIONS, EmitPlan
 
 _HEAD = """\
 # Adding this latency model to BLIS
@@ -132,7 +132,7 @@ _TREES = (
 
 
 def integration(
-    plan: Plan, deployments: Sequence[Deployment], again: str, cautions: Sequence[str], accuracy: Sequence[str]
+    plan: EmitPlan, deployments: Sequence[Deployment], again: str, cautions: Sequence[str], accuracy: Sequence[str]
 ) -> str:
     """The text of the file: what was emitted, and the steps for the target's branch.
 
@@ -166,7 +166,7 @@ def integration(
     return "".join((head, *choice, *_settings(plan), *_trees(plan), *omissions, *registration))
 
 
-def _settings(plan: Plan) -> list[str]:
+def _settings(plan: EmitPlan) -> list[str]:
     """The paragraphs on the engine's settings that the program reads."""
     if not plan.settings:
         return []
@@ -186,7 +186,7 @@ def _together(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _trees(plan: Plan) -> list[str]:
+def _trees(plan: EmitPlan) -> list[str]:
     """The paragraph on the ensemble, if the program has one."""
     forest = plan.batch.forest
     return (
@@ -203,7 +203,7 @@ def _left_out(deployments: Sequence[Deployment]) -> list[str]:
     return [_LEFT_OUT.format(items="\n".join(items))] if items else []
 
 
-def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
+def _choice(plan: EmitPlan, deployments: Sequence[Deployment]) -> list[str]:
     """The paragraphs on how the deployment is chosen."""
     fill = plan.name.fill
     if not plan.reads_deployment:
@@ -229,7 +229,7 @@ def _choice(plan: Plan, deployments: Sequence[Deployment]) -> list[str]:
     return [*parts, _CURVES] if plan.curves else parts
 
 
-def _by_host(plan: Plan) -> list[str]:
+def _by_host(plan: EmitPlan) -> list[str]:
     """The paragraphs on a backend that takes every model and GPU of the host."""
     use, fill = host_use(plan.facts, plan.curves), plan.name.fill
     parts = [f"\n{_paragraph(fill(text))}\n" for text in (_FOR_HOST, _REFUSED)]

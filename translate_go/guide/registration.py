@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from translate_go.constructors import constructor, has_factory, options_literal
 from translate_go.deployment import Deployment
 from translate_go.guide.command import settings_of
-from translate_go.target import Plan
+from translate_go.target import EmitPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Registration:
     call: str
 
 
-def registrations(plan: Plan, deployments: Sequence[Deployment]) -> list[Registration]:
+def registrations(plan: EmitPlan, deployments: Sequence[Deployment]) -> list[Registration]:
     """The one backend that the factory makes; one for each deployment if nothing else says which of them is meant."""
     if deployments and not has_factory(plan, deployments):
         return [
@@ -33,7 +33,7 @@ def registrations(plan: Plan, deployments: Sequence[Deployment]) -> list[Registr
     return [Registration(plan.name.registered, call)]
 
 
-def _options(plan: Plan, deployment: Deployment | None) -> str:
+def _options(plan: EmitPlan, deployment: Deployment | None) -> str:
     """The Go expression of the options where the host makes its backends."""
     if not plan.target.adapter_cost:
         return options_literal(plan, settings_of(deployment))

@@ -9,7 +9,7 @@ from translate_go.deployment import Deployment, by_name
 from translate_go.guide.command import flags, names_deployment, replay_command, run_command
 from translate_go.guide.registration import Registration, registrations
 from translate_go.spelling import clean
-from translate_go.target import BLIS_5_DIFFERS, Plan
+from translate_go.target import BLIS_5_DIFFERS, EmitPlan
 
 _MAIN = """
 ## Registering it
@@ -150,7 +150,7 @@ _UNCHECKED = (
 _YOUR_NAME = "Your factory gets it, `--hardware` and `--tp` in its `sim.ModelHardwareConfig`."
 
 
-def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
+def steps(plan: EmitPlan, deployments: Sequence[Deployment]) -> str:
     """How to register the backend on the target's branch, the command that runs it, and its limits."""
     first = deployments[0] if deployments else None
     named = names_deployment(plan, deployments)
@@ -183,7 +183,7 @@ def steps(plan: Plan, deployments: Sequence[Deployment]) -> str:
     )
 
 
-def _others(plan: Plan, deployments: Sequence[Deployment], backends: Sequence[Registration], *, named: bool) -> str:
+def _others(plan: EmitPlan, deployments: Sequence[Deployment], backends: Sequence[Registration], *, named: bool) -> str:
     """How the command differs for deployments other than the first."""
     if len(deployments) < 2:
         return ""
@@ -194,13 +194,13 @@ def _others(plan: Plan, deployments: Sequence[Deployment], backends: Sequence[Re
     return _OTHERS.format(flags=textwrap.indent("\n".join(lines[1:]), " " * 4))
 
 
-def _case(plan: Plan, backend: Registration) -> str:
+def _case(plan: EmitPlan, backend: Registration) -> str:
     """The case of the main branch's switch that makes the backend."""
     options = [f"options := o.{plan.name.private}", "options.AdapterCost = o.adapterCost"] if plan.settings else []
     return "\n    ".join([f'case "{backend.name}":', *options, f"return {backend.call}"])
 
 
-def _names(plan: Plan, deployments: Sequence[Deployment]) -> str:
+def _names(plan: EmitPlan, deployments: Sequence[Deployment]) -> str:
     """What the host's command has to say of the deployment."""
     if plan.host:
         return _READ

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pandas as pd
 
 from evolve.output.columns import flag, frame, number, text, whole
-from evolve.search.llm.ledger import Row
+from evolve.search.llm.ledger import LedgerRow
 
 LEDGER = (
     text("call", "name of the call", paper=True),
@@ -29,6 +29,6 @@ LEDGER = (
 )
 
 
-def ledger(rows: Iterable[Row]) -> pd.DataFrame:
+def ledger(rows: Iterable[LedgerRow]) -> pd.DataFrame:
     """The requests in the order they were sent, then the answers from a cache."""
     return frame(LEDGER, map(asdict, rows))

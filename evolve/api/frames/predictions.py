@@ -9,7 +9,7 @@ import pandas as pd
 from evaluator.intervals import LEVELS, STATISTICS
 from evaluator.metrics import LATENCIES, PARTS
 from evolve.output.columns import Column, flag, frame, number, several, text, whole
-from evolve.plan.forecast import Comparison, Forecast
+from evolve.plan.forecast import Forecast, ObservedErrors
 from simulator.serving.experiment import QUANTITIES, Experiment, Observation
 
 # A part of the observed E2E -> its meaning.
@@ -102,7 +102,7 @@ PREDICTIONS = (
 )
 
 
-def stages(experiments: Sequence[Experiment], compared: Sequence[Sequence[Comparison]]) -> pd.DataFrame:
+def stages(experiments: Sequence[Experiment], compared: Sequence[Sequence[ObservedErrors]]) -> pd.DataFrame:
     """A row for each load stage of the experiments. `compared`: the stages of each experiment."""
 
     def rows() -> Iterable[dict[str, object]]:
@@ -140,7 +140,7 @@ def _forecast(f: Forecast) -> dict[str, object]:
     }
 
 
-def _comparison(c: Comparison) -> dict[str, object]:
+def _comparison(c: ObservedErrors) -> dict[str, object]:
     """The columns of `_figures`."""
     row: dict[str, object] = {}
     error_pct: Mapping[str, Mapping[str, float | None]] = c.error_pct or {}
@@ -162,7 +162,7 @@ def figures_of(o: Observation | None, prefix: str = "") -> dict[str, object]:
     return counts
 
 
-def _intervals(c: Comparison) -> dict[str, object]:
+def _intervals(c: ObservedErrors) -> dict[str, object]:
     row: dict[str, object] = {}
     for figure, bands in c.intervals.items():
         latency, q = STATISTICS[figure]

@@ -8,7 +8,7 @@ import pandas as pd
 
 from evaluator.intervals import FIGURES
 from evolve.output.columns import flag, frame, number, several, text
-from evolve.plan.sensitivity_result import Change, Effect, Point, Sensitivities, value_text
+from evolve.plan.sensitivity_result import Change, Effect, Sensitivities, SensitivityPoint, value_text
 
 SENSITIVITY = (
     text("experiment", "its id", paper=True),
@@ -45,7 +45,7 @@ def sensitivity(result: Sensitivities) -> pd.DataFrame:
     return frame(SENSITIVITY, rows())
 
 
-def _row(effect: Effect, point: Point) -> dict[str, object]:
+def _row(effect: Effect, point: SensitivityPoint) -> dict[str, object]:
     values: dict[str, object] = {
         "setting": effect.setting, "own": value_text(effect.own), "value": value_text(point.value),
         "impossible": point.impossible, "fails": point.fails,

@@ -11,7 +11,7 @@ from evaluator.metrics import LATENCIES
 from evolve.api.frames.predictions import SETTING, figures_of
 from evolve.output.columns import flag, frame, number, several, text, whole
 from evolve.plan.by_stage import StageNeed
-from evolve.plan.sweep_result import COUNTS, LOST, NOTHING, QUEUE, RATES, Block, Row, Sweep
+from evolve.plan.sweep_result import COUNTS, LOST, NOTHING, QUEUE, RATES, Block, Sweep, SweepRow
 from simulator.serving.experiment import QUANTITIES
 
 SWEEP = (
@@ -84,7 +84,7 @@ def sweep(result: Sweep) -> pd.DataFrame:
     return frame(SWEEP, rows())
 
 
-def _row(result: Sweep, block: Block, row: Row) -> dict[str, object]:
+def _row(result: Sweep, block: Block, row: SweepRow) -> dict[str, object]:
     setting, f = row.setting, row.figures
     combination: dict[str, object] = {
         "experiment": block.experiment,

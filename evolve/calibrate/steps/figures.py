@@ -21,7 +21,7 @@ GROUPS = {"phase": PHASES, "load": LOADS, "split": SPLITS, "batch": (OWN, NEIGHB
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class StepFigures:
     """Predicted against measured times of `steps` steps; bias: the mean of (predicted - observed)/observed.
 
     None where it is undefined: without steps, and r where all predictions or all measurements are equal.
@@ -39,22 +39,22 @@ class Figures:
 class Grouped:
     """Figures over all steps, and for each of GROUPS over its members that occur."""
 
-    all: Figures
-    by: Mapping[str, Mapping[str, Figures]]
+    all: StepFigures
+    by: Mapping[str, Mapping[str, StepFigures]]
 
     def to_json(self) -> JsonObject:
         by = {f"by_{name}": {m: asdict(f) for m, f in members.items()} for name, members in self.by.items()}
         return {"all": asdict(self.all), **by}
 
 
-def figures(predicted_us: np.ndarray, observed_us: np.ndarray) -> Figures:
+def figures(predicted_us: np.ndarray, observed_us: np.ndarray) -> StepFigures:
     """The figures of these steps."""
     n = len(observed_us)
     if not n:
-        return Figures(0)
+        return StepFigures(0)
     errors = (predicted_us - observed_us) / observed_us
     varied = np.ptp(predicted_us) > 0 and np.ptp(observed_us) > 0
-    return Figures(
+    return StepFigures(
         steps=n,
         mape_pct=float(100.0 * np.abs(errors).mean()),
         pearson_r=float(np.corrcoef(predicted_us, observed_us)[0, 1]) if varied else None,

@@ -11,7 +11,7 @@ import numpy as np
 from evaluator.fit.steps import check_recorded
 from evolve import __version__
 from evolve.calibrate.steps.estimate import ASSUMED
-from evolve.calibrate.steps.figures import GROUPS, Figures, Grouped, grouped
+from evolve.calibrate.steps.figures import GROUPS, Grouped, StepFigures, grouped
 from evolve.calibrate.steps.sources import Sources
 from evolve.calibrate.steps.targets import ESTIMATED, NEIGHBOUR, Targets, cycle_targets, duration_targets, together
 from evolve.output.printing import note, prose, show
@@ -235,13 +235,13 @@ def _print_groups(scores: StepScores) -> None:
             show(Table.of(f"MAPE in percent (steps) by {name}", heads, cells))
 
 
-def _cells(f: Figures) -> list[str]:
+def _cells(f: StepFigures) -> list[str]:
     means = (number(us, 0, signed=False) for us in (f.mean_predicted_us, f.mean_observed_us))
     return [str(f.steps), number(f.mape_pct, 2, signed=False), number(f.pearson_r, 3, signed=False),
             number(f.bias_pct, 2), *means]  # fmt: skip
 
 
-def _short(f: Figures | None) -> str:
+def _short(f: StepFigures | None) -> str:
     return "-" if f is None else f"{number(f.mape_pct, 1, signed=False)} ({f.steps})"
 
 

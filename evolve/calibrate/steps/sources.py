@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolve.calibrate.steps.table import Steps, read_steps
+from evolve.calibrate.steps.table import StepTable, read_steps
 from evolve.run.data import experiments_of, known_experiment
 from simulator.common.errors import InputError
 from simulator.serving.bundled import BUNDLED, STEPS, bundled_steps, source_runs
@@ -16,10 +16,10 @@ TABLE, EXPERIMENTS = "steps.parquet", "experiments.yaml"  # in a folder written 
 
 
 @dataclass(frozen=True)
-class Run:
+class TableRun:
     """A run's steps and its experiment. assumed: why `asynchronous` has its value, "" if the table gives it."""
 
-    steps: Steps
+    steps: StepTable
     experiment: Experiment
     asynchronous: bool
     assumed: str
@@ -32,7 +32,7 @@ class Sources:
     file_of: the file of each experiment by id, of those that are not shipped.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[TableRun, ...]
     experiments: tuple[Experiment, ...]
     left_out: tuple[str, ...]
     file_of: Mapping[str, str]
@@ -57,7 +57,7 @@ def sources(paths: Sequence[Path], experiments: str | None, wanted: Sequence[str
     `sync`: the engines did not schedule ahead, even if the tables say so. Raises InputError if no run is left.
     """
     catalogs: dict[tuple[str, ...], _Catalog] = {}
-    runs: list[Run] = []
+    runs: list[TableRun] = []
     left_out: list[str] = []
     others: list[str] = []  # that have steps, and are not wanted
     for path in paths:
@@ -118,7 +118,7 @@ def _catalog(files: tuple[str, ...]) -> _Catalog:
     return _Catalog(label, tuple(experiments), by_run | by_id)
 
 
-def _experiment(steps: Steps, catalog: _Catalog, wanted: Sequence[str]) -> Experiment | None:
+def _experiment(steps: StepTable, catalog: _Catalog, wanted: Sequence[str]) -> Experiment | None:
     if steps.experiment is not None:
         return catalog.by_name.get(steps.experiment)
     candidates = [e for e in catalog.experiments if not wanted or e.id in wanted]
@@ -127,9 +127,11 @@ def _experiment(steps: Steps, catalog: _Catalog, wanted: Sequence[str]) -> Exper
     return candidates[0]
 
 
-def _run(steps: Steps, experiment: Experiment, sync: bool) -> Run:
+def _run(steps: StepTable, experiment: Experiment, sync: bool) -> TableRun:
     if sync:
-        return Run(steps, experiment, False, "taken as synchronous: --sync")
+        return TableRun(steps, experiment, False, "taken as synchronous: --sync")
     if steps.asynchronous is None:
-        return Run(steps, experiment, True, "async scheduling is taken as on, vLLM's default from 0.15: --sync if not")
-    return Run(steps, experiment, steps.asynchronous, "")
+        return TableRun(
+            steps, experiment, True, "async scheduling is taken as on, vLLM's default from 0.15: --sync if not"
+        )
+    return TableRun(steps, experiment, steps.asynchronous, "")

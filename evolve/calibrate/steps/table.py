@@ -37,7 +37,7 @@ _TEXT, _FLAGS = ("experiment", "split", "evidence"), ("sampled", "asynchronous")
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepTable:
     """The steps of one run, a row each, sorted by step id, every id once.
 
     experiment: its name in the file, None if it has none. start_ns: int64, 0 where `sampled` (bool) is false. figures:
@@ -64,7 +64,7 @@ class Steps:
         return sha256(rows.astype("<i8").tobytes()).hexdigest()[:16]
 
 
-def read_steps(path: Path) -> list[Steps]:
+def read_steps(path: Path) -> list[StepTable]:
     """The runs of a step table, in the order in which they begin. Raises InputError for a file that is not one."""
     columns = _columns(path)
     if not columns["step_id"].size:
@@ -131,7 +131,7 @@ def _values(path: Path, column: str, name: str, values: Any, rows: int) -> np.nd
     return array.astype(str) if kind == pa.string() else array
 
 
-def _run(path: Path, experiment: str | None, mine: np.ndarray, columns: Mapping[str, np.ndarray]) -> Steps:
+def _run(path: Path, experiment: str | None, mine: np.ndarray, columns: Mapping[str, np.ndarray]) -> StepTable:
     """The steps of one run: the rows `mine` (bool) of the columns."""
     where = f"{path}: experiment {experiment!r}" if experiment else str(path)
     kept = np.flatnonzero(mine & columns["has_step_id"])
@@ -157,7 +157,7 @@ def _run(path: Path, experiment: str | None, mine: np.ndarray, columns: Mapping[
         "batches of impossible figures": int(impossible.sum()),
     }
     sampled &= ~startless
-    return Steps(
+    return StepTable(
         str(path),
         experiment,
         ids,

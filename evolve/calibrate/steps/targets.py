@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evolve.calibrate.steps.estimate import Summary, estimate
-from evolve.calibrate.steps.sources import Run
+from evolve.calibrate.steps.sources import TableRun
 from evolve.calibrate.steps.table import SUMMARY
 from evolve.ingest.derive.steps import EMPTY, cycles, temporal_split
 from simulator.clock.fields import raw_row
@@ -33,7 +33,7 @@ class Targets:
     step, by split.
     """
 
-    run: Run
+    run: TableRun
     step: np.ndarray
     observed_us: np.ndarray
     raw: np.ndarray
@@ -57,7 +57,7 @@ class Targets:
         return replace(self, **{name: getattr(self, name)[keep] for name in columns})
 
 
-def cycle_targets(run: Run) -> Targets:
+def cycle_targets(run: TableRun) -> Targets:
     """The usable cycles of a run, with the batch of the step that each measures; see `evolve.ingest.derive.steps`.
 
     If that batch is unknown, use the sampled step's own batch as an approximation: under async scheduling it is the
@@ -83,7 +83,7 @@ def cycle_targets(run: Run) -> Targets:
     return _targets(run, pairs.step[keep], pairs.cycle_us[keep], rows[keep], kind, why, batches)
 
 
-def duration_targets(run: Run) -> Targets:
+def duration_targets(run: TableRun) -> Targets:
     """The CPU time of `schedule()` in every sampled step, with the batch of that step. It is not the step's cost."""
     s = run.steps
     at = np.flatnonzero(s.sampled)
@@ -103,7 +103,7 @@ def duration_targets(run: Run) -> Targets:
 class _Batches:
     """The batches of a run. One that no journeys give is estimated from its summary when it is first needed."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TableRun) -> None:
         s = run.steps
         self.run, self.raw, self.evidence, self.moved = run, s.raw.copy(), s.evidence.astype(object), set[int]()
         figures = np.stack([s.figures[name] for name in SUMMARY], axis=1)
@@ -142,7 +142,7 @@ def _place(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _targets(
-    run: Run, step: np.ndarray, observed: np.ndarray, rows: np.ndarray, kind: np.ndarray, why: np.ndarray,
+    run: TableRun, step: np.ndarray, observed: np.ndarray, rows: np.ndarray, kind: np.ndarray, why: np.ndarray,
     batches: _Batches,
 ) -> Targets:  # fmt: skip
     s = run.steps

@@ -28,7 +28,7 @@ USES = {  # name, symbol, colour, colour of its inside
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class FitPoint:
     """A mean latency in ms, with its 80 % interval if there is one."""
 
     observed_ms: float
@@ -60,14 +60,14 @@ def draw(forecasts: Forecasts) -> Figure:
     return figure
 
 
-def points(experiments: Sequence[Forecast], latency: str) -> list[tuple[Forecast, Point]]:
+def points(experiments: Sequence[Forecast], latency: str) -> list[tuple[Forecast, FitPoint]]:
     """The experiments of which the mean of this latency was both observed and predicted, with both."""
     found = []
     for e in experiments:
         predicted, observed = (getattr(o, f"{latency}_ms", None) for o in (e.summary.predicted, e.summary.observed))
         if predicted and observed and predicted.mean and observed.mean:
             interval = e.summary.intervals.get(latency, {}).get(LEVELS[0])
-            found.append((e, Point(observed.mean, predicted.mean, interval)))
+            found.append((e, FitPoint(observed.mean, predicted.mean, interval)))
     return found
 
 

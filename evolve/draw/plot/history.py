@@ -41,7 +41,7 @@ Curve = tuple[np.ndarray, np.ndarray]  # fitted candidates, percent
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestSoFar:
     """The champion after so many fitted candidates: its errors in percent, the transfer error None if not measured."""
 
     candidates: int
@@ -63,7 +63,7 @@ class Course:
     """
 
     scored: tuple[tuple[int, Elite], ...]
-    best: tuple[Best, ...]
+    best: tuple[BestSoFar, ...]
     generations: tuple[int, ...]
 
 
@@ -80,7 +80,7 @@ def course_of(searched: Searched) -> Course:
             ends.clear()
         if outcome.elite:
             scored.append((fitted[-1], outcome.elite))
-    best = (Best(fitted[p.after], p.champion.joint, p.champion.transfer) for p in story.points())
+    best = (BestSoFar(fitted[p.after], p.champion.joint, p.champion.transfer) for p in story.points())
     return Course(tuple(scored), tuple(best), tuple(ends.values()))
 
 

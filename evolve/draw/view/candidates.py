@@ -17,22 +17,27 @@ MOST_EXAMPLES = 5  # of proposals that a stage rejected
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class CandidateNames:
     """The words that columns refer to by their position."""
 
     operators: tuple[str, ...]
     stages: tuple[str, ...]  # the first one is SCORED
 
 
-def names_of(story: Story) -> Names:
+def names_of(story: Story) -> CandidateNames:
     """The operators and stages of a run, in the order of their first appearance."""
     operators = dict.fromkeys(row.outcome.proposal.operator for row in story.rows)
     stages = dict.fromkeys((SCORED, *(r.stage for row in story.rows if (r := row.outcome.rejection))))
-    return Names(tuple(operators), tuple(stages))
+    return CandidateNames(tuple(operators), tuple(stages))
 
 
 def columns(
-    rows: Sequence[Told], names: Names, rule: Rule, grid: Grid, fitted: Sequence[str], cpu_s: Mapping[int, float]
+    rows: Sequence[Told],
+    names: CandidateNames,
+    rule: Rule,
+    grid: Grid,
+    fitted: Sequence[str],
+    cpu_s: Mapping[int, float],
 ) -> JsonObject:
     """The columns of these rows. `fitted`: the ids of the experiments, in the order of the errors."""
     operators = {name: i for i, name in enumerate(names.operators)}

@@ -13,13 +13,13 @@ from evaluator.fit.uncertainty import uncertainty
 from evaluator.intervals import figure_of
 from evaluator.metrics import error_pct
 from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, predictions, score_set
-from evolve.draw.view.experiments import FIGURES, Data
+from evolve.draw.view.experiments import FIGURES, PageData
 from evolve.inspect.show import Description, describe
 from evolve.inspect.step_shares import CONTEXT, step_shares
-from evolve.plan.forecast import Comparison, Intervals
+from evolve.plan.forecast import Intervals, ObservedErrors
 from evolve.plan.predict import predict
 from evolve.plan.warnings import warnings
-from evolve.run.folder import Run
+from evolve.run.folder import RunFolder
 from evolve.run.program import Source, source_of
 from evolve.run.records import ConstantRecord, constant_records
 from evolve.run.trust import trust_of
@@ -33,7 +33,7 @@ _LEVELS = {0.8: "80", 0.95: "95"}
 class Details:
     """Makes the details of a run's programs; what they share is computed once."""
 
-    def __init__(self, run: Run, data: Data) -> None:
+    def __init__(self, run: RunFolder, data: PageData) -> None:
         self._run, self._data = run, data
 
     def of(self, outcome: Outcome, best: bool = False) -> JsonObject:
@@ -98,8 +98,8 @@ class Details:
         for e, p in zip(self._data.all, predictions(source.complete, self._score_set), strict=True):
             observed = e.observed
             stages = observed.stages if observed and observed.stages else (None,) * len(p.predicted.stages)
-            summary = Comparison(p.predicted.summary, observed.summary if observed else None)
-            compared = [Comparison(ours, theirs) for ours, theirs in zip(p.predicted.stages, stages, strict=True)]
+            summary = ObservedErrors(p.predicted.summary, observed.summary if observed else None)
+            compared = [ObservedErrors(ours, theirs) for ours, theirs in zip(p.predicted.stages, stages, strict=True)]
             fitted = saw(source.record, e)
             rows.append((_row(e.id, fitted, summary, compared), _said(e.id, warnings(source.record, e, p))))
         return rows
@@ -130,7 +130,7 @@ def _constants(description: Description) -> list[JsonObject]:
     return rows
 
 
-def _row(id: str, fitted: bool | None, summary: Comparison, stages: Sequence[Comparison]) -> JsonObject:
+def _row(id: str, fitted: bool | None, summary: ObservedErrors, stages: Sequence[ObservedErrors]) -> JsonObject:
     return {
         "experiment": id,
         "fitted": fitted,
@@ -139,7 +139,7 @@ def _row(id: str, fitted: bool | None, summary: Comparison, stages: Sequence[Com
     }
 
 
-def _figure(name: str, compared: Comparison, intervals: Intervals) -> JsonObject:
+def _figure(name: str, compared: ObservedErrors, intervals: Intervals) -> JsonObject:
     bands = intervals.get(name, {})
     figure: JsonObject = {
         "predicted_ms": figure_of(compared.predicted, name),
@@ -152,5 +152,5 @@ def _figure(name: str, compared: Comparison, intervals: Intervals) -> JsonObject
     return figure
 
 
-def _error(name: str, compared: Comparison) -> float | None:
+def _error(name: str, compared: ObservedErrors) -> float | None:
     return error_pct(figure_of(compared.predicted, name), figure_of(compared.observed, name))

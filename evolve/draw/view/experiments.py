@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evaluator.intervals import figure_of
-from evolve.run.folder import Run
+from evolve.run.folder import RunFolder
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.serving.digests import data_hash
@@ -17,7 +17,7 @@ FIGURES = ("e2e", "ttft", "itl", "e2e_p99", "ttft_p99")
 
 
 @dataclass(frozen=True)
-class Data:
+class PageData:
     """The experiments that a run fits, and those that it only predicts. note: why there are none, or why they are not
     what the run was made on; "" if they are."""
 
@@ -31,18 +31,20 @@ class Data:
         return (*self.fitted, *self.predicted)
 
 
-def data_of(run: Run) -> Data:
+def data_of(run: RunFolder) -> PageData:
     """The experiments of a run's data as they are today; none if their files are gone or were changed."""
     try:
         fitted, predicted = run.experiments()
     except (InputError, OSError) as e:
-        return Data((), (), f"the run's experiments cannot be read: {e}")
+        return PageData((), (), f"the run's experiments cannot be read: {e}")
     if data_hash(fitted) != run.about.data:
-        return Data((), (), f"the run was made on data {run.about.data}, its experiments are {data_hash(fitted)} today")
-    return Data(tuple(fitted), tuple(predicted))
+        return PageData(
+            (), (), f"the run was made on data {run.about.data}, its experiments are {data_hash(fitted)} today"
+        )
+    return PageData(tuple(fitted), tuple(predicted))
 
 
-def experiments_json(data: Data, ids: Sequence[str]) -> list[JsonObject]:
+def experiments_json(data: PageData, ids: Sequence[str]) -> list[JsonObject]:
     """A row per experiment, fitted first; if there are none, rows of the fitted `ids` alone."""
     if not data.fitted:
         nothing = dict.fromkeys(("model", "hardware", "tp", "moe", "workload", "quality", "observed_ms"))

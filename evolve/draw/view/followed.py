@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 from archive.journal import Damaged, Tail
 from archive.proposal import Outcome, is_outcome
 from evolve.draw.view.calls import slim
-from evolve.draw.view.experiments import Data, data_of
+from evolve.draw.view.experiments import PageData, data_of
 from evolve.draw.view.validation import recorded_of, validation_of
 from evolve.output.files import REMEDY
-from evolve.run.folder import REPORT, Run, open_run
+from evolve.run.folder import REPORT, RunFolder, open_run
 from evolve.run.lock import locked
 from evolve.run.spent import FILE as CPU
 from evolve.run.spent import read_spent
@@ -30,7 +30,7 @@ BEFORE = "this is what was read before"
 GONE = f"the folder is gone: {BEFORE}"
 
 
-class Reading(Generic[T]):
+class JournalReading(Generic[T]):
     """A value read from a file, and read again whenever the file has changed.
 
     problem: why the file cannot be read, or "". times: how often it was read.
@@ -63,7 +63,7 @@ class Reading(Generic[T]):
 class Telling:
     """The journal of a run, read line by line: the story of its outcomes, and the calls to language models."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunFolder) -> None:
         """Raises InputError if the journal is missing or damaged."""
         self._path = run.written
         self.story, self.calls = Story(run.config), list[JsonObject]()
@@ -114,11 +114,13 @@ class Followed:
         run = open_run(path)
         telling = Telling(run)
         self.run, self.telling, self.problem = run, telling, ""
-        self.data: Data = data_of(run)
-        self._report: Reading[RunReport | None] = Reading(path / REPORT, read_report, None)
-        self._validation: Reading[JsonObject | None] = Reading(path / FILES[SEARCHED], validation_of, None)
-        self._recorded: Reading[JsonObject | None] = Reading(path / FILES[RECORDED], recorded_of, None)
-        self._cpu: Reading[dict[int, float]] = Reading(path / CPU, _spent, {})
+        self.data: PageData = data_of(run)
+        self._report: JournalReading[RunReport | None] = JournalReading(path / REPORT, read_report, None)
+        self._validation: JournalReading[JsonObject | None] = JournalReading(
+            path / FILES[SEARCHED], validation_of, None
+        )
+        self._recorded: JournalReading[JsonObject | None] = JournalReading(path / FILES[RECORDED], recorded_of, None)
+        self._cpu: JournalReading[dict[int, float]] = JournalReading(path / CPU, _spent, {})
         best = champion_of(run, self.story.population.archive.members()) if run.shipped else None
         self._shipped = best.id if best else None
         self._settle()

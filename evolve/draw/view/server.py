@@ -131,7 +131,7 @@ def _live(run: Followed) -> JsonObject:
     return live(run_json(run), marked(run.story, run.champion))
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """A server of one page and its runs, on this machine alone."""
 
     daemon_threads = True
@@ -160,14 +160,14 @@ class Server(ThreadingHTTPServer):
         """Nothing: a browser that goes away in the middle of an answer is no error."""
 
 
-def serve(port: int | None, page: Page, shown: Shown) -> Server:
+def serve(port: int | None, page: Page, shown: Shown) -> PageServer:
     """A server on this port; 0: on any; None: on PORT or, if that is taken, on one of the next ones.
 
     Raises InputError if none is free.
     """
     for candidate in range(PORT, PORT + TRIED) if port is None else (port,):
         try:
-            return Server(candidate, page, shown)
+            return PageServer(candidate, page, shown)
         except OSError as e:
             problem = e.strerror or str(e)
     which = f"--port {port}" if port is not None else f"ports {PORT} to {PORT + TRIED - 1}"
@@ -175,7 +175,7 @@ def serve(port: int | None, page: Page, shown: Shown) -> Server:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Server
+    server: PageServer
     protocol_version = "HTTP/1.1"
     timeout = 60  # seconds for a request to arrive
 

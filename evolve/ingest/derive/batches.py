@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evolve.ingest.columns import Columns, Segments
+from evolve.ingest.columns import Columns, DecodeSegments
 from evolve.ingest.derive.admissions import EXACT, Admission, Cached, Records, admissions_of
-from evolve.ingest.derive.blocks import Chains
+from evolve.ingest.derive.blocks import BlockChains
 from evolve.ingest.derive.evidence import cached_tokens, recorded_chunks
 from evolve.ingest.derive.journeys import MOST_STEPS_IN_ALL, TOO_MANY, Journey
 from evolve.ingest.read.traces import Traces
@@ -33,9 +33,9 @@ class Batches:
     async scheduling.
     """
 
-    decode: Segments
+    decode: DecodeSegments
     prefill: Columns
-    published_decode: Segments
+    published_decode: DecodeSegments
     published_prefill: Columns
     early: np.ndarray
     asynchronous: bool
@@ -46,7 +46,7 @@ class Batches:
 def reconstruct(
     traces: Traces,
     journeys: Sequence[Journey],
-    chains: Chains | None,
+    chains: BlockChains | None,
     epoch_offset_s: float,
     same_prompt: Sequence[int],
     budget: int,
@@ -60,7 +60,7 @@ def reconstruct(
     """
     ran = _within_reason(journeys, traces.tally)
     admissions, stretches = admissions_of(ran, budget)
-    decode = Segments.of(stretches)
+    decode = DecodeSegments.of(stretches)
     first = [i for journey in ran for i in journey.intervals if not i.prefill and not i.resumed]
     early = np.array([i.start for i in first], dtype=np.int64)
     if asynchronous is None:
@@ -109,7 +109,7 @@ def _looks_asynchronous(steps: Columns, admissions: Sequence[Admission], early: 
 def _prefills(
     admissions: Sequence[Admission],
     cached: Cached,
-    decode: Segments,
+    decode: DecodeSegments,
     budget: int,
     recorded: Mapping[tuple[int, int], tuple[int, int]],
 ) -> Columns:
@@ -169,14 +169,14 @@ def _sure(how: str) -> int:
     return 0 if how == "none" else 2 if how in EXACT else 1
 
 
-def _published_decodes(journeys: Iterable[Journey]) -> Segments:
+def _published_decodes(journeys: Iterable[Journey]) -> DecodeSegments:
     """Published decode entries; `tokens` is the context, the token being processed included."""
-    return Segments.of(
+    return DecodeSegments.of(
         [(j.request, i.start, i.end, j.prompt + i.before) for j in journeys for i in j.intervals if not i.prefill]
     )
 
 
-def _published_prefills(journeys: Iterable[Journey], decode: Segments, budget: int) -> Columns:
+def _published_prefills(journeys: Iterable[Journey], decode: DecodeSegments, budget: int) -> Columns:
     """Published prefill entries, int64 columns step, request, tokens, by step and by first scheduled step.
 
     A prefill of one step takes its exact tokens, longer ones what the decodes leave of the step's token budget.

@@ -26,7 +26,7 @@ def _integers() -> array[int]:
 
 
 @dataclass(slots=True)
-class Chains:
+class BlockChains:
     """Runs of blocks, each stored on the GPU by one event, in order of time; and what went to the offload tier.
 
     Run n was stored at `ts_s[n]` (wall clock) by an event of batch `batch[n]`. It is blocks `begin[n]` to `end[n]` of a
@@ -110,7 +110,7 @@ class Chains:
         return self.begin[run]
 
 
-def settle_from_blocks(admissions: Sequence[Admission], records: Records, chains: Chains, cached: Cached) -> None:
+def settle_from_blocks(admissions: Sequence[Admission], records: Records, chains: BlockChains, cached: Cached) -> None:
     """Settle the admissions of which the stored blocks show how much was cached.
 
     A run belongs to an admission if it was stored while the admission was computed and ends where its full blocks end,
@@ -157,7 +157,7 @@ def _published(a: Admission, records: Records, until_ns: float | None = None) ->
     return a.at_ns / 1e9 + records.epoch_offset_s, until + PUBLISHED_LATE_S
 
 
-def _stored(a: Admission, records: Records, chains: Chains, usual_ns: float) -> Sequence[int]:
+def _stored(a: Admission, records: Records, chains: BlockChains, usual_ns: float) -> Sequence[int]:
     """Runs that end with the admission's last full block and were stored while it was computed, in order of time."""
     # A recomputation has no FIRST_TOKEN; it takes about as long as a prefill.
     until_ns = min(a.until_ns, a.at_ns + usual_ns * (a.end - a.start + 1)) if a.again else a.until_ns
@@ -172,7 +172,7 @@ def _prompt(a: Admission, records: Records) -> int:
 
 
 def _paths(
-    admissions: Sequence[Admission], records: Records, chains: Chains, cached: Cached, usual_ns: float
+    admissions: Sequence[Admission], records: Records, chains: BlockChains, cached: Cached, usual_ns: float
 ) -> dict[int, list[int]]:
     """The hashes of the full blocks of every prompt: those of the runs stored during most of its admissions.
 
@@ -205,7 +205,7 @@ def _following(admissions: Sequence[Admission]) -> dict[int, int]:
     return times
 
 
-def _deepest(a: Admission, records: Records, chains: Chains, until_ns: float, path: Sequence[int]) -> int | None:
+def _deepest(a: Admission, records: Records, chains: BlockChains, until_ns: float, path: Sequence[int]) -> int | None:
     """Of the runs of the admission's prompt stored by then, the one that ends deepest.
 
     What an abort leaves behind is published with the next output, unless the request is admitted again before.
@@ -216,7 +216,7 @@ def _deepest(a: Admission, records: Records, chains: Chains, until_ns: float, pa
     return max(own, key=lambda n: chains.end[n], default=None)
 
 
-def _own_run(runs: Sequence[int], a: Admission, records: Records, chains: Chains, sure: bool) -> int | None:
+def _own_run(runs: Sequence[int], a: Admission, records: Records, chains: BlockChains, sure: bool) -> int | None:
     """The admission's own run: the first one for which the offload tier names the request, else the first one of
     several blocks.
 

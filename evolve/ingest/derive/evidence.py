@@ -20,10 +20,10 @@ import numpy as np
 
 from evolve.ingest.columns import NONE, Columns
 from evolve.ingest.derive.admissions import Admission, Cached, Records
-from evolve.ingest.derive.blocks import Chains, settle_from_blocks
+from evolve.ingest.derive.blocks import BlockChains, settle_from_blocks
 
 
-def cached_tokens(admissions: Sequence[Admission], records: Records, chains: Chains | None) -> Cached:
+def cached_tokens(admissions: Sequence[Admission], records: Records, chains: BlockChains | None) -> Cached:
     """Every admission's cached tokens; 0 with `none` where there is no evidence."""
     cached = Cached([NONE] * len(admissions), ["none"] * len(admissions))
     for i, a in enumerate(admissions):

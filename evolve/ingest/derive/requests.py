@@ -13,8 +13,8 @@ from evolve.ingest.derive.batches import Batches
 from evolve.ingest.derive.journeys import Durations, Journey, durations
 from evolve.ingest.derive.matching import Joined
 from evolve.ingest.read.clients import EVENTS, LINES, OTHER, Clients, token_times
-from evolve.ingest.read.reports import Report, Reports
-from evolve.ingest.read.settings import Settings
+from evolve.ingest.read.reports import LoadReport, Reports
+from evolve.ingest.read.settings import ServerSettings
 from evolve.ingest.read.traces import STATUSES, Traces
 
 # Fields of Journey and their columns.
@@ -26,7 +26,7 @@ _FIELDS = {
 
 
 @dataclass(frozen=True)
-class Requests:
+class RequestTable:
     """The requests of a run, one row each: those with a client row first, by start.
 
     `columns` have the names of the requests table; NONE or NaN is unknown. Those in `names` are codes into these names.
@@ -56,8 +56,8 @@ def requests_of(
     journeys: Sequence[Journey],
     clients: Clients | None,
     batches: Batches | None,
-    settings: Settings,
-) -> Requests:
+    settings: ServerSettings,
+) -> RequestTable:
     """The requests of both sides, with token counts and times corrected."""
     count = len(joined.client)
     by_core = {journey.request: journey for journey in journeys}
@@ -79,7 +79,7 @@ def requests_of(
     if batches is not None:
         columns |= _cached(joined, batches, len(traces.core_ids) if traces else 0)
         names["cached_how"] = HOW
-    return Requests(
+    return RequestTable(
         columns, names, in_rows,
         [traces.core_ids[i] if traces and i >= 0 else None for i in joined.core.tolist()],
         [traces.api_ids[i] if traces and i >= 0 else None for i in joined.api.tolist()],
@@ -87,7 +87,7 @@ def requests_of(
     )  # fmt: skip
 
 
-def _stages(clients: Clients | None, settings: Settings) -> np.ndarray:
+def _stages(clients: Clients | None, settings: ServerSettings) -> np.ndarray:
     """The load stage of every client row, by start, as int64; NONE if the stages of the load are unknown.
 
     The load generator sends round(rate * duration) requests per stage: a row's stage follows from its rank if that is
@@ -201,7 +201,7 @@ def _cached(joined: Joined, batches: Batches, cores: int) -> Columns:
     return {"cached_tokens": cached, "computed_tokens": computed, "cached_how": how}
 
 
-def reports_of(requests: Requests, source: str) -> Reports:
+def reports_of(requests: RequestTable, source: str) -> Reports:
     """The figures of the load generator's reports, taken from client rows instead."""
     has_row = requests.columns["client_index"] != NONE
     stage = requests.columns["stage"]
@@ -210,13 +210,13 @@ def reports_of(requests: Requests, source: str) -> Reports:
     return Reports(summary, {k: _report(requests.columns, has_row & (stage == k), source) for k in numbers})
 
 
-def _report(columns: Columns, rows: np.ndarray, source: str) -> Report:
+def _report(columns: Columns, rows: np.ndarray, source: str) -> LoadReport:
     completed, failed = rows & columns["completed"], rows & ~columns["completed"]
     lengths = {
         name: columns[name][completed & (columns[name] != NONE)].astype(float)
         for name in ("client_prompt_tokens", "client_output_tokens")
     }
-    return Report(
+    return LoadReport(
         source=source,
         requests=int(rows.sum()),
         completed=int(completed.sum()),
@@ -239,7 +239,7 @@ def _statistics(values: np.ndarray) -> dict[str, float]:
     return {"mean": float(values.mean()), "min": low, "median": p50, "p90": p90, "p99": p99, "max": high}
 
 
-def components(requests: Requests) -> tuple[dict[str, float], int] | None:
+def components(requests: RequestTable) -> tuple[dict[str, float], int] | None:
     """The parts of the mean E2E in ms, and how many requests they rest on; None without any.
 
     The requests are those with a usable journey that the client saw complete; without client rows, all with a usable

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from evolve.ingest.read.values import Finding, Findings
+from evolve.ingest.read.values import Finding, FolderFindings
 from simulator.common.errors import reason
 from simulator.common.json import JsonObject
 
@@ -23,7 +23,7 @@ DTYPE_BYTES = {"float32": 4, "float": 4, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1,
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class EngineLog:
     """The facts of one engine's log; None where no line states them.
 
     `kv_cache_tokens` is the size of the GPU's KV cache, `kv_cache_gib` its memory per rank. `cpu_bytes` is the CPU
@@ -124,11 +124,11 @@ _FACTS: tuple[tuple[str, bytes, str, _Read], ...] = (
 _PATTERNS = tuple((name, sign, re.compile(pattern), read) for name, sign, pattern, read in _FACTS)
 
 
-def read_log(path: Path | None) -> Log:
+def read_log(path: Path | None) -> EngineLog:
     """The facts of a log; none without a log. Over-long lines are cut, which becomes a finding."""
     if path is None:
-        return Log()
-    findings = Findings()
+        return EngineLog()
+    findings = FolderFindings()
     facts: JsonObject = {}
     unread: dict[str, int] = {}
     lines = cut = 0
@@ -140,7 +140,7 @@ def read_log(path: Path | None) -> Log:
                 _search(line, facts, unread)
     except OSError as e:
         findings.warn("vllm.log", f"left out: cannot be read ({reason(e)}): check its permissions")
-        return Log(findings=tuple(findings))
+        return EngineLog(findings=tuple(findings))
     for name, count in unread.items():
         findings.warn("vllm.log", f"{name}: not a number: left out", count)
     if cut:
@@ -154,7 +154,7 @@ def read_log(path: Path | None) -> Log:
     if (connector := facts.get("connector")) and "cpu_bytes" not in facts:
         text = f"KV connector {connector} without cpu_bytes_to_use: whether KV was offloaded to the CPU is unknown"
         findings.warn("vllm.log", text)
-    return Log(**facts, findings=tuple(findings))
+    return EngineLog(**facts, findings=tuple(findings))
 
 
 def _search(line: bytes, facts: JsonObject, unread: dict[str, int]) -> None:

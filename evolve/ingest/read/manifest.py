@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolve.ingest.read.files import read_json
-from evolve.ingest.read.values import Findings, Values
+from evolve.ingest.read.values import FolderFindings, Values
 from simulator.common.errors import InputError
 
 FILE = "experiments.json"
@@ -30,7 +30,7 @@ class Listed:
     data_parallel: int | None = None
 
 
-def listed(folder: Path, number: str | None, findings: Findings) -> Listed:
+def listed(folder: Path, number: str | None, findings: FolderFindings) -> Listed:
     """The manifest's entry for a folder, looked up by the number its name begins with or by the whole name."""
     path = folder.parent / FILE
     if not path.exists():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from evolve.ingest.read.files import read_json
 from evolve.ingest.read.sources import SUMMARY, Folder
-from evolve.ingest.read.values import Finding, Findings, Values
+from evolve.ingest.read.values import Finding, FolderFindings, Values
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 
@@ -27,7 +27,7 @@ RELATIVE_ROUNDING = 1e-9  # the mean of equal values may exceed their maximum by
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LoadReport:
     """One report. Latencies map names of STATISTICS to seconds, lengths to tokens; missing or invalid ones are absent.
 
     `completed` and `failed` count requests, `requests` is how many were sent; rates are requests/s.
@@ -51,24 +51,24 @@ class Report:
 class Reports:
     """The reports of a run and of its stages, by stage number; missing and unusable ones are absent."""
 
-    summary: Report | None = None
-    stages: Mapping[int, Report] = field(default_factory=dict)
+    summary: LoadReport | None = None
+    stages: Mapping[int, LoadReport] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
     @property
-    def all(self) -> tuple[Report, ...]:
+    def all(self) -> tuple[LoadReport, ...]:
         """Every report, the run's first."""
         return (*([self.summary] if self.summary else []), *self.stages.values())
 
     @property
-    def of_run(self) -> tuple[Report, ...]:
+    def of_run(self) -> tuple[LoadReport, ...]:
         """The reports that together cover the run: its own, or those of its stages if it has none."""
         return (self.summary,) if self.summary else tuple(self.stages.values())
 
 
 def read_reports(folder: Folder) -> Reports:
     """The reports of a folder; everything wrong, missing or inconsistent becomes a finding."""
-    findings = Findings()
+    findings = FolderFindings()
     summary = None
     if folder.summary:
         summary = _report(folder.summary, f"{folder.results}/{SUMMARY}", findings)
@@ -86,7 +86,7 @@ def read_reports(folder: Folder) -> Reports:
     return Reports(summary, stages, tuple(findings))
 
 
-def observed_json(report: Report, output_len: int | None) -> JsonObject:
+def observed_json(report: LoadReport, output_len: int | None) -> JsonObject:
     """A report as a mapping of `observed`: ms to 3 decimals, ITL to 4, counts, mean lengths in tokens."""
     observed: JsonObject = {}
     for key, statistics in (("e2e_ms", report.e2e_s), ("ttft_ms", report.ttft_s)):
@@ -108,7 +108,7 @@ def observed_json(report: Report, output_len: int | None) -> JsonObject:
     return observed
 
 
-def _report(path: Path, source: str, findings: Findings) -> Report | None:
+def _report(path: Path, source: str, findings: FolderFindings) -> LoadReport | None:
     try:
         raw = read_json(path, source)
     except InputError as e:
@@ -136,7 +136,7 @@ def _report(path: Path, source: str, findings: Findings) -> Report | None:
     for what, statistics in (("E2E latency", e2e), ("TTFT", ttft)):
         if completed and "mean" not in statistics:
             findings.warn(source, f"gives no mean {what} of its {completed:,} successes, so there is no ITL")
-    return Report(
+    return LoadReport(
         source=source,
         requests=sent,
         completed=completed,
@@ -172,7 +172,7 @@ def _statistics(v: Values, key: str) -> dict[str, float]:
     return statistics
 
 
-def _check_sums(summary: Report, stages: Mapping[int, Report], findings: Findings) -> None:
+def _check_sums(summary: LoadReport, stages: Mapping[int, LoadReport], findings: FolderFindings) -> None:
     """A finding for each count of the stages that does not add up to the run's."""
     for what in ("completed", "failed"):
         parts = [getattr(report, what) for report in stages.values()]

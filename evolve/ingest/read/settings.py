@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evolve.ingest.read.files import read_yaml
 from evolve.ingest.read.sources import Folder
-from evolve.ingest.read.values import Finding, Findings, Values, plain
+from evolve.ingest.read.values import Finding, FolderFindings, Values, plain
 from simulator.common.errors import InputError, shown
 from simulator.serving.experiment import Stage
 
@@ -48,7 +48,7 @@ class SharedPrefix:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadSettings:
     """A load as one file describes it; None for what the file does not give in a usable form."""
 
     source: str
@@ -64,7 +64,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServerSettings:
     """The model's Hugging Face id, the engine settings by their keys in an experiments file, and the load.
 
     `requested` is true if the load is what profile.yaml requested, not what ran.
@@ -72,14 +72,14 @@ class Settings:
 
     model: str | None
     engine: Mapping[str, int]
-    load: Load | None
+    load: LoadSettings | None
     requested: bool
     findings: tuple[Finding, ...]
 
 
-def read_settings(folder: Folder) -> Settings:
+def read_settings(folder: Folder) -> ServerSettings:
     """The settings of a folder; everything wrong or missing becomes a finding."""
-    findings = Findings()
+    findings = FolderFindings()
     deployed = _values(folder.exp_config, "exp-config.yaml", findings)
     engine: dict[str, int] = {}
     model = data_parallel = None
@@ -117,10 +117,10 @@ def read_settings(folder: Folder) -> Settings:
     for source, dp in (("exp-config.yaml", data_parallel), ("experiments.json", folder.listed.data_parallel)):
         if dp and dp > 1:
             findings.warn(source, f"{dp} data-parallel replicas: replayed as one engine", dp)
-    return Settings(model, engine, load, bool(load and not ran), tuple(findings))
+    return ServerSettings(model, engine, load, bool(load and not ran), tuple(findings))
 
 
-def _values(path: Path | None, source: str, findings: Findings) -> Values | None:
+def _values(path: Path | None, source: str, findings: FolderFindings) -> Values | None:
     """The file's mapping, or None: with a finding if the file is unusable, without one if it is missing."""
     if path is None:
         return None
@@ -135,7 +135,7 @@ def _values(path: Path | None, source: str, findings: Findings) -> Values | None
     return Values(source, raw, findings)
 
 
-def _load(v: Values | None, findings: Findings) -> Load | None:
+def _load(v: Values | None, findings: FolderFindings) -> LoadSettings | None:
     if v is None:
         return None
     kind = v.text("data.type")
@@ -147,7 +147,7 @@ def _load(v: Values | None, findings: Findings) -> Load | None:
     arrival = v.text("load.type")
     if arrival not in (None, *ARRIVALS):
         findings.warn(v.source, "load.type is neither constant nor poisson: its load cannot be replayed")
-    return Load(
+    return LoadSettings(
         source=v.source,
         model=v.model("server.model_name"),
         arrival=arrival,
@@ -192,7 +192,7 @@ def _stages(v: Values) -> tuple[Stage, ...] | None:
     return tuple(stages)
 
 
-def _compare(ran: Load, requested: Load, findings: Findings) -> None:
+def _compare(ran: LoadSettings, requested: LoadSettings, findings: FolderFindings) -> None:
     """A finding about everything that the profile requested and the load generator did not do."""
     prompts = [asdict(load.shared_prefix) if load.shared_prefix else {} for load in (requested, ran)]
     pairs = {
@@ -230,7 +230,7 @@ def _word(value: object) -> str:
     return plain(str(value))
 
 
-def _check_load(load: Load, findings: Findings) -> None:
+def _check_load(load: LoadSettings, findings: FolderFindings) -> None:
     """Findings about what of the load cannot be replayed or was not measured."""
     if load.multi_turn:
         findings.warn(load.source, "a chat with several turns ran: replayed as single turns")

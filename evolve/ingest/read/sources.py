@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolve.ingest.read.manifest import Listed, listed
-from evolve.ingest.read.values import Finding, Findings, plain
+from evolve.ingest.read.values import Finding, FolderFindings, plain
 from simulator.common.errors import InputError
 from simulator.serving.traces.formats import TRACES
 
@@ -26,7 +26,7 @@ _VARIANT = re.compile(r"(.+?)((?:-[0-9]+)*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class SourceName:
     """The parts of a folder's name; all None if it follows neither of the two naming schemes.
 
     `stamp` is the date and time of the first scheme, `number` the id of the second, `variant` its trailing digits
@@ -45,7 +45,7 @@ class Name:
         return self.model.removesuffix("-hf") if self.model else None
 
 
-def parse_name(name: str) -> Name:
+def parse_name(name: str) -> SourceName:
     """The parts of a folder's name.
 
     Two schemes: `<YYYYMMDD>-<HHMMSS>-<model>-tp<N>-<workload>` and `<id>-<model>-tp<N>-<workload>-<variant>`. Model
@@ -53,17 +53,17 @@ def parse_name(name: str) -> Name:
     """
     parts = _PARTS.fullmatch(name)
     if not parts:
-        return Name()
+        return SourceName()
     model, workload = parts["model"], parts["workload"]
     tensor_parallel = int(parts["tp"])
     if stamp := _STAMP.fullmatch(model):
-        return Name(stamp=stamp[1], model=stamp[2], tensor_parallel=tensor_parallel, workload=workload)
+        return SourceName(stamp=stamp[1], model=stamp[2], tensor_parallel=tensor_parallel, workload=workload)
     if number := _NUMBER.fullmatch(model):
         bare = _VARIANT.fullmatch(workload)
         assert bare, "any text is a workload with or without trailing digits"
         variant = bare[2].removeprefix("-") or None
-        return Name(None, number[1], number[2], tensor_parallel, bare[1], variant)
-    return Name(model=model, tensor_parallel=tensor_parallel, workload=workload)
+        return SourceName(None, number[1], number[2], tensor_parallel, bare[1], variant)
+    return SourceName(model=model, tensor_parallel=tensor_parallel, workload=workload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Folder:
 
     path: Path
     name: str
-    parts: Name
+    parts: SourceName
     listed: Listed
     exp_config: Path | None
     profile: Path | None
@@ -110,7 +110,7 @@ def look(path: Path) -> Folder:
     """The sources of one folder. Raises InputError if it is not a folder, cannot be read or has no source."""
     names = _names(path)
     path = _resolved(path)
-    findings = Findings()
+    findings = FolderFindings()
     # Sources are looked up by exact name, so that case-insensitive file systems find the same ones as others.
     files = {name: _file(path / name, name, findings) for name in ROOT if name in names}
     results, inside = _results(path, names, findings)
@@ -147,7 +147,7 @@ def look(path: Path) -> Folder:
     )
 
 
-def find(paths: Iterable[Path]) -> tuple[list[Folder], Findings]:
+def find(paths: Iterable[Path]) -> tuple[list[Folder], FolderFindings]:
     """All experiment folders among `paths`, in order, and findings about the choice.
 
     A folder that only contains experiment folders is expanded to them, sorted by name. A folder given twice counts
@@ -155,7 +155,7 @@ def find(paths: Iterable[Path]) -> tuple[list[Folder], Findings]:
     Raises InputError for a path that is neither, for two folders of the same name, and for no path at all.
     """
     folders: dict[Path, Folder] = {}
-    findings = Findings()
+    findings = FolderFindings()
     for given in paths:
         for path in _expand(given, findings):
             folder = look(path)
@@ -178,7 +178,7 @@ def shown_path(path: Path) -> str:
     return plain(str(path)) or "."
 
 
-def _expand(given: Path, findings: Findings) -> list[Path]:
+def _expand(given: Path, findings: FolderFindings) -> list[Path]:
     names = _names(given)
     if _is_experiment(names) or SUMMARY in names or PER_REQUEST in names:
         return [given]
@@ -226,7 +226,7 @@ def _resolved(path: Path) -> Path:
         raise InputError(f"{shown_path(path)}: its symbolic links form a circle: name the folder itself") from None
 
 
-def _file(path: Path, source: str, findings: Findings) -> Path | None:
+def _file(path: Path, source: str, findings: FolderFindings) -> Path | None:
     """The path if it is a readable file."""
     if not path.is_file():
         findings.warn(source, "is not a file: left out")
@@ -237,7 +237,7 @@ def _file(path: Path, source: str, findings: Findings) -> Path | None:
     return path
 
 
-def _results(path: Path, names: set[str], findings: Findings) -> tuple[str, set[str]]:
+def _results(path: Path, names: set[str], findings: FolderFindings) -> tuple[str, set[str]]:
     """The name of the results folder and the names in it; of two folders the first that is not empty."""
     listings = {name: _listing(path / name) for name in RESULTS if name in names}
     for name, inside in listings.items():
@@ -249,7 +249,7 @@ def _results(path: Path, names: set[str], findings: Findings) -> tuple[str, set[
     return (filled[0], listings[filled[0]]) if filled else (RESULTS[0], set())
 
 
-def _stages(within: dict[str, Path], results: str, findings: Findings) -> tuple[tuple[int, Path], ...]:
+def _stages(within: dict[str, Path], results: str, findings: FolderFindings) -> tuple[tuple[int, Path], ...]:
     stages: dict[int, Path] = {}
     for name in sorted(within):
         if (match := _STAGE.fullmatch(name)) and (file := _file(within[name], f"{results}/{name}", findings)):

@@ -30,7 +30,7 @@ class Finding:
     severity: Severity = "note"
 
 
-class Findings(list[Finding]):
+class FolderFindings(list[Finding]):
     """Findings in the order in which they are made."""
 
     def note(self, source: str, text: str, count: int = 1) -> None:
@@ -49,7 +49,7 @@ class Values:
 
     source: str
     raw: Mapping[Any, Any]
-    findings: Findings = field(default_factory=Findings)
+    findings: FolderFindings = field(default_factory=FolderFindings)
 
     def get(self, key: str) -> Any:
         """The raw value; a parent that is not a mapping becomes a finding."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from evolve.ingest.columns import NONE, Columns, Segments, select, windows
+from evolve.ingest.columns import NONE, Columns, DecodeSegments, select, windows
 from evolve.ingest.derive.batches import SURE, Batches, raw_columns
 from evolve.ingest.derive.steps import temporal_split
 from evolve.ingest.write.tables import Cells, Writer, constant, named, structs
@@ -24,7 +24,7 @@ SPLITS_SORTED = tuple(sorted(SPLITS))
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenSteps:
     """What was written: rows by how sure their batch is (EVIDENCE), and how many of the sampled steps' summaries
     (requests and tokens of both groups) the two reconstructions reproduce."""
 
@@ -42,11 +42,11 @@ def write_steps(
     batches: Batches | None,
     asynchronous: bool | None,
     row_of: np.ndarray,
-) -> Written:
+) -> WrittenSteps:
     """Write all steps in order. `sampled` are batch summaries, one per step; `row_of[core request]` is a row of the
     requests table."""
     split = temporal_split(sampled["step_id"])
-    decode = batches.decode if batches else Segments.of([])
+    decode = batches.decode if batches else DecodeSegments.of([])
     prefill_steps = batches.prefill["step"] if batches else np.zeros(0, dtype=np.int64)
     corrected = published = 0
     evidence: Counter[str] = Counter()
@@ -63,7 +63,7 @@ def write_steps(
                 published += int(window.published.sum())
                 evidence.update([EVIDENCE[i] for i in window.sure.tolist()])
             writer.write(columns)
-    return Written(writer.rows, evidence, len(split), corrected, published)
+    return WrittenSteps(writer.rows, evidence, len(split), corrected, published)
 
 
 def _summary_columns(

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evolve.ingest.columns import NONE, Columns
-from evolve.ingest.derive.blocks import Chains
+from evolve.ingest.derive.blocks import BlockChains
 from evolve.ingest.derive.journeys import Journey
 from evolve.ingest.derive.matching import Joined
-from evolve.ingest.derive.requests import Requests
+from evolve.ingest.derive.requests import RequestTable
 from evolve.ingest.derive.steps import Cycles, temporal_split
 from evolve.ingest.read.kv_events import KvEvent, read_kv_events
 from evolve.ingest.read.sources import Folder
 from evolve.ingest.read.traces import API, JOURNEY, KINDS, PHASES, STATUSES, Traces
-from evolve.ingest.read.values import Findings
+from evolve.ingest.read.values import FolderFindings
 from evolve.ingest.write.schema import schema
 from simulator.common.errors import reason
 
@@ -87,7 +87,7 @@ def structs(table: str, column: str, counts: np.ndarray, entries: Columns) -> pa
     return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(children, fields=list(kind.value_type)))
 
 
-def write_requests(out: Path, run: str, requests: Requests) -> int:
+def write_requests(out: Path, run: str, requests: RequestTable) -> int:
     """Write the requests table; returns the number of rows."""
     coded = {name: named(requests.columns[name], names) for name, names in requests.names.items()}
     with Writer(out, "requests") as writer:
@@ -109,7 +109,7 @@ def _intervals(journey: Journey | None) -> list[dict[str, int | bool]] | None:
     ]
 
 
-def _token_times(requests: Requests) -> pa.Array:
+def _token_times(requests: RequestTable) -> pa.Array:
     """A list column from the token times of the rows that have them."""
     lengths = np.full(len(requests), -1)
     lengths[: len(requests.token_times_us)] = [-1 if us is None else len(us) for us in requests.token_times_us]
@@ -158,9 +158,9 @@ def write_cycles(out: Path, run: str, cycles: Cycles, sampled_ids: np.ndarray) -
 def write_kv_events(
     folder: Folder,
     out: Path,
-    chains: Chains,
+    chains: BlockChains,
     tally: Counter[str],
-    findings: Findings,
+    findings: FolderFindings,
     on_read: Callable[[int], None],
 ) -> int:
     """Stream the KV events into their table and into `chains`; returns the number of rows, 0 without a table."""
@@ -181,7 +181,7 @@ def write_kv_events(
     return writer.rows
 
 
-def _until_unreadable(events: Iterator[KvEvent], findings: Findings) -> Iterator[KvEvent]:
+def _until_unreadable(events: Iterator[KvEvent], findings: FolderFindings) -> Iterator[KvEvent]:
     """The events until the file cannot be read any further, which becomes a finding; errors of writing do not."""
     try:
         yield from events

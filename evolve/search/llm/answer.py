@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from textwrap import dedent
 
-from evolve.search.llm.changes import Written, changed, whole
+from evolve.search.llm.changes import WrittenChange, changed, whole
 from evolve.search.llm.prose import motivation
 from evolve.search.llm.reading import understood
 from simulator.common.text import plain
@@ -144,6 +144,6 @@ def _changed(title: str, section: str, marks: list[re.Match[str]], base: str, cu
     return Idea(title, "", after) if isinstance(after, str) else _read(title, after)
 
 
-def _read(title: str, written: Written) -> Idea:
+def _read(title: str, written: WrittenChange) -> Idea:
     read = understood(written)
     return Idea(title, read.text, read.complaint, PARSE, read.notes, read.program, written.places)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from archive.proposal import MODEL
 from evolve.run.config import Config
 from evolve.search.llm.call_log import CallLog
-from evolve.search.llm.calls import Call, proposes
+from evolve.search.llm.calls import LlmCall, proposes
 from evolve.search.llm.prices import Price
 
 DOWN_AFTER = 2  # calls in a row without an answer, after which a model rests
@@ -46,7 +46,7 @@ def asked_again(rank: int) -> str:
 
 
 def next_model(
-    log: CallLog, call: Call, rank: int, prices: Mapping[str, Price], up: Callable[[str], bool]
+    log: CallLog, call: LlmCall, rank: int, prices: Mapping[str, Price], up: Callable[[str], bool]
 ) -> str | None:
     """The model that is number `rank` to be asked what `call` asked; None if there is none.
 

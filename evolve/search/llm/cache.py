@@ -8,14 +8,14 @@ from lzma import LZMAError
 from pathlib import Path
 
 from evolve.output.files import write_text
-from evolve.search.llm.calls import Answered, Call, unpack
+from evolve.search.llm.calls import Answered, LlmCall, unpack
 from simulator.common.documents import read_json
 from simulator.common.errors import unwritable
 
 KEPT = ("model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd", "seconds", "finish", "answer")
 
 
-def find(folder: str, call: Call) -> Answered | None:
+def find(folder: str, call: LlmCall) -> Answered | None:
     """The journal line for a call's answer; None if there is no answer or its file is damaged."""
     path = _path(folder, call)
     try:
@@ -28,7 +28,7 @@ def find(folder: str, call: Call) -> Answered | None:
     return line if question == (call.prompt, call.model, call.sample) else None
 
 
-def keep(folder: str, call: Call, answered: Answered) -> None:
+def keep(folder: str, call: LlmCall, answered: Answered) -> None:
     """Write an answer to the folder. Raises InputError if the folder cannot be written."""
     path = _path(folder, call)
     try:
@@ -38,6 +38,6 @@ def keep(folder: str, call: Call, answered: Answered) -> None:
         raise unwritable(f"--cache {folder}", e, "choose another folder") from None
 
 
-def _path(folder: str, call: Call) -> Path:
+def _path(folder: str, call: LlmCall) -> Path:
     identity = json.dumps([call.prompt, call.model, call.sample])
     return Path(folder) / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"

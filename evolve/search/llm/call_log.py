@@ -9,13 +9,13 @@ from typing import Any
 
 from evolve.search.llm.calls import (
     Answered,
+    CallCost,
     CallLine,
     Failed,
     GivenUp,
     Messages,
     Prompt,
     Sent,
-    Spent,
     read_line,
     unpack,
 )
@@ -30,7 +30,7 @@ class CallLog:
     ended: dict[tuple[str, int], Answered | Failed] = field(default_factory=dict)  # by call and attempt
     answers: dict[str, Answered] = field(default_factory=dict)  # by call: the first one that arrived
     given_up: dict[str, GivenUp] = field(default_factory=dict)
-    spent: Spent = field(default_factory=Spent)
+    spent: CallCost = field(default_factory=CallCost)
 
     def take(self, lines: Iterable[CallLine]) -> None:
         """Take in further lines, in the journal's order."""
@@ -40,13 +40,13 @@ class CallLog:
                     self.prompts[line.prompt] = line
                 case Sent():
                     self.sent[line.call, line.attempt] = line
-                    self.spent += Spent(requests=1) + self._reserved(line)
+                    self.spent += CallCost(requests=1) + self._reserved(line)
                 case Answered():
                     if line.call not in self.given_up:
                         self.answers.setdefault(line.call, line)
                     if (line.call, line.attempt) in self.sent:
                         self._end(line)
-                        self.spent += Spent(tokens=line.tokens_in + line.tokens_out, usd=line.usd)
+                        self.spent += CallCost(tokens=line.tokens_in + line.tokens_out, usd=line.usd)
                 case Failed():
                     self._end(line)
                     if not line.unpaid:
@@ -63,9 +63,9 @@ class CallLog:
         if before is None or (isinstance(before, Failed) and not before.unpaid):
             self.spent += self._reserved(line, -1)
 
-    def _reserved(self, line: Sent | Answered | Failed, sign: int = 1) -> Spent:
+    def _reserved(self, line: Sent | Answered | Failed, sign: int = 1) -> CallCost:
         sent = self.sent[line.call, line.attempt]
-        return Spent(possibly_tokens=sign * sent.tokens_at_most, possibly_usd=sign * sent.usd_at_most)
+        return CallCost(possibly_tokens=sign * sent.tokens_at_most, possibly_usd=sign * sent.usd_at_most)
 
     def settled(self, name: str) -> bool:
         """Whether a call is answered or given up, so that nothing more is sent for it."""
@@ -84,15 +84,15 @@ class CallLog:
         """Requests that were sent but have neither an answer nor a failure, as `CALL attempt N`."""
         return [f"{call} attempt {attempt}" for call, attempt in self.sent if (call, attempt) not in self.ended]
 
-    def overcounted(self) -> Spent:
+    def overcounted(self) -> CallCost:
         """The answers for which the server counted more than their requests can take, and what it counted beyond."""
-        over = Spent()
+        over = CallCost()
         for key, line in self.ended.items():
             if isinstance(line, Answered):
                 sent = self.sent[key]
                 tokens = max(line.tokens_in + line.tokens_out - sent.tokens_at_most, 0)
                 usd = max(line.usd - sent.usd_at_most, 0.0)
-                over += Spent(requests=int(bool(tokens or usd)), tokens=tokens, usd=usd)
+                over += CallCost(requests=int(bool(tokens or usd)), tokens=tokens, usd=usd)
         return over
 
     def attempts(self, name: str) -> int:

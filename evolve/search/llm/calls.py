@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from evolve.search.llm.client import Reply
-from evolve.search.llm.fault import Fault
+from evolve.search.llm.fault import CallFault
 from evolve.search.llm.prices import Price
 from simulator.common.json import JsonObject
 
@@ -57,7 +57,7 @@ def unpack(packed: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LlmCall:
     """A question: (role, text) messages to `model`. `sample` numbers repetitions of the same question, from 0."""
 
     generation: int
@@ -83,7 +83,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class CallCost:
     """What calls cost: requests sent, tokens (in and out) and USD.
 
     `possibly` are the requests that may have been charged although no answer came (timeouts, lost connections, a
@@ -96,8 +96,8 @@ class Spent:
     possibly_tokens: int = 0
     possibly_usd: float = 0.0
 
-    def __add__(self, more: Spent) -> Spent:
-        return Spent(*(getattr(self, f.name) + getattr(more, f.name) for f in fields(self)))
+    def __add__(self, more: CallCost) -> CallCost:
+        return CallCost(*(getattr(self, f.name) + getattr(more, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,17 +203,17 @@ def read_line(line: Mapping[str, Any]) -> CallLine | None:
     return _KINDS[kind](**values)
 
 
-def prompt_line(call: Call) -> Prompt:
+def prompt_line(call: LlmCall) -> Prompt:
     """The line for a call's messages."""
     return Prompt(call.prompt, tuple((role, pack(text)) for role, text in call.messages))
 
 
-def sent_line(call: Call, attempt: int, most: Spent) -> Sent:
+def sent_line(call: LlmCall, attempt: int, most: CallCost) -> Sent:
     """The line for a request about to be sent, with the most that it can take."""
     return Sent(call.name, attempt, call.model, call.prompt, call.sample, most.possibly_tokens, most.possibly_usd)
 
 
-def answered_line(call: Call, attempt: int, reply: Reply, price: Price, most: tuple[int, int]) -> Answered:
+def answered_line(call: LlmCall, attempt: int, reply: Reply, price: Price, most: tuple[int, int]) -> Answered:
     """The line for an answer. If the reply's token count is missing or impossible, it charges the worst case."""
     counted = 0 < reply.tokens_in < ABSURD and bool(reply.text) <= reply.tokens_out < ABSURD
     tokens_in, tokens_out = (reply.tokens_in, reply.tokens_out) if counted else most
@@ -224,6 +224,6 @@ def answered_line(call: Call, attempt: int, reply: Reply, price: Price, most: tu
     )  # fmt: skip
 
 
-def failed_line(call: Call, attempt: int, fault: Fault, seconds: float) -> Failed:
+def failed_line(call: LlmCall, attempt: int, fault: CallFault, seconds: float) -> Failed:
     """The line for a failed request."""
     return Failed(call.name, attempt, call.model, fault.kind, fault.why, fault.unpaid, round(seconds, 3))

@@ -19,21 +19,21 @@ ALIKE = 0.4  # a line of program A that is less like a SEARCH is not shown
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenChange:
     """A program's text, and what a complaint calls each of its lines."""
 
     text: str
     places: tuple[str, ...]
 
 
-def whole(text: str) -> Written:
+def whole(text: str) -> WrittenChange:
     """A text that a model wrote as a whole."""
-    return Written(text, tuple(f"line {i}" for i in range(1, text.count("\n") + 2)))
+    return WrittenChange(text, tuple(f"line {i}" for i in range(1, text.count("\n") + 2)))
 
 
-def changed(base: str, blocks: Sequence[tuple[str, str]]) -> Written | str:
+def changed(base: str, blocks: Sequence[tuple[str, str]]) -> WrittenChange | str:
     """The program `base` after (SEARCH, REPLACE) blocks, one after the other; a complaint if one cannot be made."""
-    now = Written(base, tuple(f"line {i} of program A" for i in range(1, base.count("\n") + 2)))
+    now = WrittenChange(base, tuple(f"line {i} of program A" for i in range(1, base.count("\n") + 2)))
     complaints = []
     for n, (search, put) in enumerate(blocks, 1):
         name = f"SEARCH {n}" if len(blocks) > 1 else "its SEARCH"
@@ -108,7 +108,7 @@ def _cuts(text: str, start: int, end: int) -> bool:
     )
 
 
-def _replaced(now: Written, span: tuple[int, int], search: str, put: str, name: str) -> Written:
+def _replaced(now: WrittenChange, span: tuple[int, int], search: str, put: str, name: str) -> WrittenChange:
     """The text with `put` instead of a span. If the span begins a line, `put` is indented as the line was."""
     start, end = span
     before = now.text[:start]
@@ -121,7 +121,7 @@ def _replaced(now: Written, span: tuple[int, int], search: str, put: str, name: 
     first, last = now.text.count("\n", 0, start), now.text.count("\n", 0, end)
     lines = [f"line {i} of {name}" for i in range(1, put.count("\n") + 2)]
     places = (*now.places[:first], *lines, *now.places[last + 1 :])
-    return Written(now.text[:start] + put + now.text[end:], places)
+    return WrittenChange(now.text[:start] + put + now.text[end:], places)
 
 
 def _indent(text: str) -> int:

@@ -10,7 +10,7 @@ from evolve.output.table import Table
 from evolve.run.config import Config
 from evolve.search.llm import client, prompt
 from evolve.search.llm.answer import ideas
-from evolve.search.llm.calls import Answered, Call, Messages, answered_line, unpack
+from evolve.search.llm.calls import Answered, LlmCall, Messages, answered_line, unpack
 from evolve.search.llm.fault import LONGEST_WORDS
 from evolve.search.llm.prices import Price
 from evolve.search.llm.question import Taken, checked
@@ -76,7 +76,7 @@ def ask(config: Config, messages: Messages, base: Elite, taken: Taken, price: Pr
     """
     llm = config.llm
     model = next(iter(llm.ensemble()))
-    call = Call(0, "propose", 0, model, messages)
+    call = LlmCall(0, "propose", 0, model, messages)
     most = call.most(llm.answer_tokens)
     at_most = price.usd(*most)
     if at_most > llm.max_usd:

@@ -23,7 +23,7 @@ from typing import Any
 from evolve.processes import LOCAL_PRICES
 from evolve.run.llm_settings import is_private
 from evolve.search.llm import tools
-from evolve.search.llm.fault import Fault
+from evolve.search.llm.fault import CallFault
 from simulator.common.errors import InputError
 
 INSTALL = "litellm is not installed: make llm, or pip install 'evolve-latency[llm]'"
@@ -179,7 +179,7 @@ def request(
             **({"tools": [tools.TOOL], "_skip_mcp_handler": True} if with_tool else {}),
         )
         return _reply(response, model, sent_at)
-    except Fault:
+    except CallFault:
         raise
     except Exception as e:
         raise _fault(e, library.exceptions) from None
@@ -196,9 +196,9 @@ def redact(text: str) -> str:
 
 def _reply(response: Any, model: str, sent_at: float) -> Reply:
     if response is None:  # litellm's result if it sent a refused request again in another form, which was refused too
-        raise Fault("bad request", "refused in every form", again=False, unpaid=True)
+        raise CallFault("bad request", "refused in every form", again=False, unpaid=True)
     if not response.choices:
-        raise Fault("broken answer", "the answer has no choices", again=True, unpaid=False)
+        raise CallFault("broken answer", "the answer has no choices", again=True, unpaid=False)
     choice, usage = response.choices[0], getattr(response, "usage", None)
     text = choice.message.content or ""
     called = tools.as_text(call.function.arguments or "" for call in choice.message.tool_calls or ())
@@ -230,7 +230,7 @@ def _base_of(model: str, api_base: str) -> str:
     return api_base if model.startswith(SELF_HOSTED) else ""
 
 
-def _fault(error: Exception, kinds: Any) -> Fault:
+def _fault(error: Exception, kinds: Any) -> CallFault:
     """The Fault for an exception of litellm, whose own message may quote the key.
 
     litellm chooses the class of an exception by the text of the error as much as by its status, and reports a broken
@@ -240,22 +240,22 @@ def _fault(error: Exception, kinds: Any) -> Fault:
     headers = getattr(error, "litellm_response_headers", None)
     status = getattr(error, "status_code", 0) if headers is not None else _status(error, kinds)
     if status == 429:
-        return Fault("rate limit", why, again=True, unpaid=True, retry_after_s=_retry_after(headers))
+        return CallFault("rate limit", why, again=True, unpaid=True, retry_after_s=_retry_after(headers))
     if status in (401, 402, 403):
-        return Fault("key refused", why, again=False, unpaid=True, setup=True)
+        return CallFault("key refused", why, again=False, unpaid=True, setup=True)
     if status == 404:
-        return Fault("no such model", why, again=False, unpaid=True, setup=True)
+        return CallFault("no such model", why, again=False, unpaid=True, setup=True)
     if status in (408, 504, 524):
-        return Fault("timeout", why, again=True, unpaid=False)
+        return CallFault("timeout", why, again=True, unpaid=False)
     if status >= 500:
-        return Fault("server error", why, again=True, unpaid=True, retry_after_s=_retry_after(headers))
+        return CallFault("server error", why, again=True, unpaid=True, retry_after_s=_retry_after(headers))
     if status >= 400:
-        return Fault("bad request", why, again=False, unpaid=True)
+        return CallFault("bad request", why, again=False, unpaid=True)
     if any(type(e).__name__ == "ConnectError" for e in _causes(error)):
-        return Fault("no connection", why, again=True, unpaid=True)
+        return CallFault("no connection", why, again=True, unpaid=True)
     if "Connection error" in why:
-        return Fault("connection lost", why, again=True, unpaid=False)
-    return Fault("broken answer", why, again=True, unpaid=False)
+        return CallFault("connection lost", why, again=True, unpaid=False)
+    return CallFault("broken answer", why, again=True, unpaid=False)
 
 
 def _reason(error: Exception) -> str:

@@ -13,7 +13,7 @@ from evolve.run.config import Config
 from evolve.search.llm import prompt
 from evolve.search.llm.answer import Idea, ideas
 from evolve.search.llm.availability import asked_again, next_model
-from evolve.search.llm.calls import Call, Messages, proposing
+from evolve.search.llm.calls import LlmCall, Messages, proposing
 from evolve.search.llm.dispatch import Dispatch
 from evolve.search.llm.question import Question, Taken, checked
 from evolve.search.llm.templates import Templates
@@ -56,14 +56,14 @@ class Asker:
         self._proposing = proposing
         self._samples = dispatch.log.samples(generation)
 
-    def call(self, purpose: str, number: int, model: str, messages: Messages) -> Call:
+    def call(self, purpose: str, number: int, model: str, messages: Messages) -> LlmCall:
         """A call of this generation; asking the same again is another sample."""
-        call = Call(self.generation, purpose, number, model, messages)
+        call = LlmCall(self.generation, purpose, number, model, messages)
         sample = self._samples[call.prompt, model]
         self._samples[call.prompt, model] += 1
         return replace(call, sample=sample)
 
-    def ask(self, calls: Sequence[Call], what: str, others: bool = False) -> list[str]:
+    def ask(self, calls: Sequence[LlmCall], what: str, others: bool = False) -> list[str]:
         """Get the calls answered that the limits allow; why each was not made, "" if it was.
 
         `others`: what is not answered is put to other models next (see ask_others). Raises InputError if there are none
@@ -86,12 +86,12 @@ class Asker:
             self._dispatch.check_refused(self._proposing)
         return reasons
 
-    def ask_others(self, unanswered: Sequence[Call]) -> dict[int, Call]:
+    def ask_others(self, unanswered: Sequence[LlmCall]) -> dict[int, LlmCall]:
         """Ask questions that a model did not answer of others in turn (see next_model), each in a call of its own.
 
         The last call of each question that was asked again, by the question's number. Raises InputError like `ask`.
         """
-        again: dict[int, Call] = {}
+        again: dict[int, LlmCall] = {}
         for rank in range(2, len(self._proposing) + 1):
             moved = [(call, model) for call in unanswered
                      if (model := next_model(self.log, call, rank, self._prices, self._up))]  # fmt: skip
@@ -146,7 +146,7 @@ def converse(
     return ""
 
 
-def _ideas(question: Question, call: Call, asker: Asker) -> list[Idea]:
+def _ideas(question: Question, call: LlmCall, asker: Asker) -> list[Idea]:
     """The ideas in the answer to a call; none if there is no answer."""
     if call.name not in asker.log.answers:
         return []

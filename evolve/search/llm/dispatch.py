@@ -17,11 +17,11 @@ from evolve.search.llm import cache, tools
 from evolve.search.llm.call_log import CallLog
 from evolve.search.llm.calls import (
     Answered,
-    Call,
+    CallCost,
     CallLine,
     GivenUp,
+    LlmCall,
     Prompt,
-    Spent,
     answered_line,
     failed_line,
     prompt_line,
@@ -30,7 +30,7 @@ from evolve.search.llm.calls import (
     to_json,
 )
 from evolve.search.llm.client import Reply, calls_tools, request
-from evolve.search.llm.fault import GOES_ON, Fault
+from evolve.search.llm.fault import GOES_ON, CallFault
 from evolve.search.llm.limits import passed
 from evolve.search.llm.prices import Price
 from simulator.common.errors import InputError
@@ -55,8 +55,8 @@ class Dispatch:
         self.log, self.settings, self.recorded = log, settings, recorded
         self._journal, self._prices = journal, prices
         # Call, attempt, seconds, end.
-        self._arrived: queue.Queue[tuple[Call, int, float, Reply | Fault]] = queue.Queue()
-        self._under_way: dict[tuple[str, int], tuple[Call, float]] = {}  # by call and attempt; when it was sent
+        self._arrived: queue.Queue[tuple[LlmCall, int, float, Reply | CallFault]] = queue.Queue()
+        self._under_way: dict[tuple[str, int], tuple[LlmCall, float]] = {}  # by call and attempt; when it was sent
         self._refused: list[GivenUp] = []  # not in the journal until the run goes on without them, see check_refused
         self._not_before: dict[str, float] = {}  # by model, after a rate limit
         self._next = 0.0  # when requests per minute allow the next one
@@ -66,21 +66,21 @@ class Dispatch:
         """The price of every model; none if the run is replayed."""
         return self._prices
 
-    def granted(self, calls: Sequence[Call]) -> list[str]:
+    def granted(self, calls: Sequence[LlmCall]) -> list[str]:
         """Why each call cannot be made within the limits, "" if it can, assuming that all granted calls are made."""
-        ahead, reasons = Spent(), []
+        ahead, reasons = CallCost(), []
         for call in calls:
             free = self.log.settled(call.name) or self._cached(call) is not None
             reason = "" if free else self._limit(call, ahead)
             reasons.append(reason)
             if not reason and not free:
-                ahead += Spent(requests=1) + self._most(call)
+                ahead += CallCost(requests=1) + self._most(call)
         return reasons
 
-    def carry_out(self, calls: Iterable[Call], progress: OnProgress = lambda done, of: None) -> None:
+    def carry_out(self, calls: Iterable[LlmCall], progress: OnProgress = lambda done, of: None) -> None:
         """Send requests until every call is answered or given up in the log. Call `check_refused` before others."""
         by_name = {call.name: call for call in calls}
-        waiting: list[tuple[float, Call]] = [(0.0, c) for c in by_name.values() if not self._look_up(c)]
+        waiting: list[tuple[float, LlmCall]] = [(0.0, c) for c in by_name.values() if not self._look_up(c)]
         failures: dict[str, int] = {}
         while open_calls := [name for name in by_name if not self.log.settled(name)]:
             progress(len(by_name) - len(open_calls), len(by_name))
@@ -121,10 +121,10 @@ class Dispatch:
         """Journal everything that has arrived since."""
         self._drain()
 
-    def _cached(self, call: Call) -> Answered | None:
+    def _cached(self, call: LlmCall) -> Answered | None:
         return cache.find(self.settings.cache, call) if self.settings.cache and not self.recorded else None
 
-    def _look_up(self, call: Call) -> bool:
+    def _look_up(self, call: LlmCall) -> bool:
         """Whether the log or the cache settles a call. An answer from the cache goes to the log."""
         if self.log.settled(call.name):
             return True
@@ -133,18 +133,18 @@ class Dispatch:
             self._write([*self._prompt(call), answered])
         return answered is not None
 
-    def _most_tokens(self, call: Call) -> tuple[int, int]:
+    def _most_tokens(self, call: LlmCall) -> tuple[int, int]:
         """The most tokens, in and out, that a request for a call can take."""
         tokens_in, tokens_out = call.most(self.settings.answer_tokens)
         return tokens_in + (tools.SIZE if _has_tool(call) else 0), tokens_out
 
-    def _most(self, call: Call) -> Spent:
+    def _most(self, call: LlmCall) -> CallCost:
         """The most that a request for a call can take."""
         tokens_in, tokens_out = self._most_tokens(call)
         usd = self._prices[call.model].usd(tokens_in, tokens_out)
-        return Spent(possibly_tokens=tokens_in + tokens_out, possibly_usd=usd)
+        return CallCost(possibly_tokens=tokens_in + tokens_out, possibly_usd=usd)
 
-    def _limit(self, call: Call, ahead: Spent) -> str:
+    def _limit(self, call: LlmCall, ahead: CallCost) -> str:
         """The limit that a request would exceed on top of what is spent and `ahead`; "" if none."""
         if self.recorded:
             return "the recording ends here"
@@ -165,7 +165,7 @@ class Dispatch:
             return f"max_tokens {settings.max_tokens} leaves {left_tokens}, and a request may take {most}"
         return ""
 
-    def _launch(self, waiting: list[tuple[float, Call]]) -> list[tuple[float, Call]]:
+    def _launch(self, waiting: list[tuple[float, LlmCall]]) -> list[tuple[float, LlmCall]]:
         """Send the calls that may be sent now; the result is those that must wait."""
         left = []
         for ready, call in waiting:
@@ -173,13 +173,13 @@ class Dispatch:
             early = now < max(ready, self._next, self._not_before.get(call.model, 0.0))
             if early or len(self._under_way) >= self.settings.concurrency:
                 left.append((ready, call))
-            elif why := self._limit(call, Spent()):
+            elif why := self._limit(call, CallCost()):
                 self._write([GivenUp(call.name, call.model, why, limit=True)])
             else:
                 self._send(call, now)
         return left
 
-    def _send(self, call: Call, now: float) -> None:
+    def _send(self, call: LlmCall, now: float) -> None:
         attempt = self.log.attempts(call.name) + 1
         self._write([*self._prompt(call), sent_line(call, attempt, self._most(call))])
         self._under_way[call.name, attempt] = call, now
@@ -187,24 +187,26 @@ class Dispatch:
             self._next = now + 60.0 / self.settings.rpm
         threading.Thread(target=self._request, args=(call, attempt, now), daemon=True).start()
 
-    def _request(self, call: Call, attempt: int, sent_at: float) -> None:
+    def _request(self, call: LlmCall, attempt: int, sent_at: float) -> None:
         settings = self.settings
-        end: Reply | Fault
+        end: Reply | CallFault
         try:
             end = request(call.model, call.messages, settings.api_base, settings.answer_tokens, settings.timeout_s,
                           _has_tool(call))  # fmt: skip
-        except Fault as fault:
+        except CallFault as fault:
             end = fault
         self._arrived.put((call, attempt, time.monotonic() - sent_at, end))
 
-    def _next_arrival(self, waiting: Sequence[tuple[float, Call]]) -> tuple[Call, int, float, Reply | Fault] | None:
+    def _next_arrival(
+        self, waiting: Sequence[tuple[float, LlmCall]]
+    ) -> tuple[LlmCall, int, float, Reply | CallFault] | None:
         """The next arrival, or a timeout at a request's deadline; None as soon as another call may be sent."""
         deadline_s = GRACE * self.settings.timeout_s
         now = time.monotonic()
         overdue = [key for key, (_, sent_at) in self._under_way.items() if now >= sent_at + deadline_s]
         if overdue:
             call, sent_at = self._under_way.pop(overdue[0])
-            late = Fault("timeout", f"no answer after {deadline_s:g} s", again=True, unpaid=False)
+            late = CallFault("timeout", f"no answer after {deadline_s:g} s", again=True, unpaid=False)
             return call, overdue[0][1], now - sent_at, late
         events = [now + LISTEN_S, *(sent_at + deadline_s for _, sent_at in self._under_way.values())]
         if len(self._under_way) < self.settings.concurrency:
@@ -217,7 +219,7 @@ class Dispatch:
         # the late fault of a request that was given up already adds nothing
         return arrived if expected or isinstance(arrived[3], Reply) else None
 
-    def _wait_until(self, call: Call, failures: int, fault: Fault) -> float:
+    def _wait_until(self, call: LlmCall, failures: int, fault: CallFault) -> float:
         """When a failed call may be sent again. A server's retry-after also holds for other calls of its model."""
         now = time.monotonic()
         if fault.retry_after_s is not None:
@@ -226,7 +228,7 @@ class Dispatch:
             return until
         return now + min(self.settings.backoff_s * 2.0 ** min(failures - 1, MOST_DOUBLINGS), LONGEST_WAIT_S)
 
-    def _answer(self, call: Call, attempt: int, reply: Reply) -> None:
+    def _answer(self, call: LlmCall, attempt: int, reply: Reply) -> None:
         """Journal an answer, and keep it in the cache if there is one."""
         line = answered_line(call, attempt, reply, self._prices[call.model], self._most_tokens(call))
         self._write([line])
@@ -256,7 +258,7 @@ class Dispatch:
             elif expected:
                 self._write([failed_line(call, attempt, end, seconds)])
 
-    def _prompt(self, call: Call) -> list[Prompt]:
+    def _prompt(self, call: LlmCall) -> list[Prompt]:
         """The line for a call's messages, unless the journal has it."""
         return [] if call.prompt in self.log.prompts else [prompt_line(call)]
 
@@ -267,6 +269,6 @@ class Dispatch:
             self.log.take(lines)
 
 
-def _has_tool(call: Call) -> bool:
+def _has_tool(call: LlmCall) -> bool:
     """Whether the model may answer by a call of the tool: it is asked for programs, and litellm says it can."""
     return proposes(call.purpose) and bool(calls_tools(call.model))

@@ -29,7 +29,7 @@ RECEIVED = re.compile(r"Received: '(.*?)(?:'\. Check the|$)")
 NAMES = re.compile(r"^(?:[\w.]+: )*\w+Exception - ")
 
 
-class Fault(Exception):
+class CallFault(Exception):
     """A request without an answer.
 
     `kind` is a short name for tables. `again`: another attempt may succeed. `unpaid`: certainly nothing was generated.

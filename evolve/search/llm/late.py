@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from archive.proposal import is_outcome
-from evolve.run.folder import Run
+from evolve.run.folder import RunFolder
 from evolve.search.llm.answer import proposed
 from evolve.search.llm.call_log import call_log
 from evolve.search.llm.calls import proposes
@@ -21,7 +21,7 @@ class Late:
     usd: float
 
 
-def beyond_budget(run: Run) -> dict[str, Late]:
+def beyond_budget(run: RunFolder) -> dict[str, Late]:
     """The programs beyond a run's budget, by the name of the call; none while the budget is not full.
 
     They are in answers of the last generation that asked, and have no outcome. An answer's programs have their outcomes

@@ -20,7 +20,7 @@ FILE = "ledger.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LedgerRow:
     """A request, or an answer from a cache. Unknown values are None.
 
     outcome: answered, cached, the kind of fault, or `possibly paid` if the end of the request is unknown. verdict: the
@@ -45,11 +45,11 @@ class Row:
     uncounted: bool = False
 
 
-COLUMNS = tuple(f.name for f in fields(Row))
+COLUMNS = tuple(f.name for f in fields(LedgerRow))
 BEYOND = "beyond the budget"
 
 
-def rows(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Late] = {}) -> list[Row]:
+def rows(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Late] = {}) -> list[LedgerRow]:
     """A row for every request in a journal, in the order they were sent, then for every answer from a cache.
 
     `beyond`: the programs beyond the budget, see beyond_budget.
@@ -64,8 +64,8 @@ def rows(lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, Late] = {}) ->
     ]
 
 
-def _row(sent: Sent, end: Answered | Failed | None) -> Row:
-    row = Row(sent.call, sent.attempt, sent.model, prompt=sent.prompt, sample=sent.sample)
+def _row(sent: Sent, end: Answered | Failed | None) -> LedgerRow:
+    row = LedgerRow(sent.call, sent.attempt, sent.model, prompt=sent.prompt, sample=sent.sample)
     match end:
         case None:
             return replace(row, possibly_usd=sent.usd_at_most)
@@ -77,8 +77,8 @@ def _row(sent: Sent, end: Answered | Failed | None) -> Row:
                            seconds=end.seconds, outcome="answered", uncounted=end.uncounted)  # fmt: skip
 
 
-def _cached(line: Answered) -> Row:
-    return Row(line.call, line.attempt, line.model, line.version, line.prompt, line.sample, line.tokens_in,
+def _cached(line: Answered) -> LedgerRow:
+    return LedgerRow(line.call, line.attempt, line.model, line.version, line.prompt, line.sample, line.tokens_in,
                line.tokens_out, seconds=line.seconds, outcome="cached")  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def write_table(path: Path, heads: Sequence[str], lines: Iterable[Sequence[objec
         table.writerows(lines)
 
 
-def cells(row: Row) -> list[object]:
+def cells(row: LedgerRow) -> list[object]:
     """The values of a row, in the order of COLUMNS."""
     return [getattr(row, name) for name in COLUMNS]
 
@@ -130,7 +130,7 @@ class Total:
     versions: list[str] = field(default_factory=list)
     last_fault: str = ""
 
-    def add(self, row: Row) -> None:
+    def add(self, row: LedgerRow) -> None:
         """Count a row."""
         if row.outcome != "cached":
             self.requests += 1

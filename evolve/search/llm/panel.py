@@ -10,7 +10,7 @@ from evaluator.assess import Scored
 from evaluator.diagnose.describe import left_out_changes
 from evaluator.score import Errors
 from evolve.search.llm import judges, prompt
-from evolve.search.llm.calls import Call, reviewing
+from evolve.search.llm.calls import LlmCall, reviewing
 from evolve.search.llm.conversation import Asker
 from evolve.search.llm.judges import Case
 from evolve.search.llm.question import Candidate, Question, merit_of
@@ -40,7 +40,7 @@ class Background:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedProposal:
     """A scored candidate with its reviews, and the number of the proposal that it becomes."""
 
     number: int
@@ -87,9 +87,9 @@ def review(
     _decide(candidates, background.one_value, below)
 
 
-def _again(asked: Sequence[tuple[Call, list[Place]]], asker: Asker) -> dict[str, Call]:
+def _again(asked: Sequence[tuple[LlmCall, list[Place]]], asker: Asker) -> dict[str, LlmCall]:
     """The calls that repeat those with an unusable answer, by the name of the first one, if the limits allow them."""
-    repeated: dict[str, Call] = {}
+    repeated: dict[str, LlmCall] = {}
     for call, group in asked:
         if call.name in asker.log.answers:
             answer = asker.log.text(call.name)
@@ -101,7 +101,7 @@ def _again(asked: Sequence[tuple[Call, list[Place]]], asker: Asker) -> dict[str,
     return repeated
 
 
-def _reviews(call: Call, count: int, asker: Asker) -> list[Review | None]:
+def _reviews(call: LlmCall, count: int, asker: Asker) -> list[Review | None]:
     """The reviews of so many candidates in the answer to a call; None for each if there is no answer."""
     if call.name not in asker.log.answers:
         return [None] * count
@@ -129,7 +129,7 @@ def _case(question: Question, candidate: Candidate, background: Background) -> C
 
 def _decide(candidates: Sequence[Place], one_value: Collection[str], below: float) -> None:
     """Refuse candidates with low marks, and those to which the judges prefer another one (see `choose`)."""
-    judged: dict[int, tuple[Place, Judged]] = {}
+    judged: dict[int, tuple[Place, JudgedProposal]] = {}
     for question, at, candidate in candidates:
         reviews, scored = question.reviews.get(at, []), candidate.scored
         if refused := judges.verdict(reviews, below):
@@ -137,19 +137,19 @@ def _decide(candidates: Sequence[Place], one_value: Collection[str], below: floa
         elif reviews and scored:
             number, read = question.place(*at), features(parse(scored.text))
             of_one = frozenset(read) & frozenset(one_value)
-            judged[number] = (question, at, candidate), Judged(number, scored, reviews, of_one)
+            judged[number] = (question, at, candidate), JudgedProposal(number, scored, reviews, of_one)
     for number, refused in choose([of_place for _, of_place in judged.values()]).items():
         question, at, _ = judged[number][0]
         question.refused[at] = refused
 
 
-def choose(judged: Sequence[Judged]) -> dict[int, Rejected]:
+def choose(judged: Sequence[JudgedProposal]) -> dict[int, Rejected]:
     """Why proposals are refused because the judges prefer another one, by number.
 
     Two programs are compared that the data cannot tell apart: their merits lie within NEAR, and they differ in a field
     that has one value only. They must be reviewed by the same judges; with equal marks both go on.
     """
-    kept: list[Judged] = []
+    kept: list[JudgedProposal] = []
     refused: dict[int, Rejected] = {}
     for one in sorted(judged, key=lambda j: (-j.mark, merit_of(j.scored), j.number)):
         better = next((other for other in kept if _preferred(other, one)), None)
@@ -167,7 +167,7 @@ def choose(judged: Sequence[Judged]) -> dict[int, Rejected]:
     return refused
 
 
-def _preferred(better: Judged, other: Judged) -> bool:
+def _preferred(better: JudgedProposal, other: JudgedProposal) -> bool:
     """Whether the judges decide between two programs, and for the first one."""
     merits = merit_of(better.scored), merit_of(other.scored)
     return (

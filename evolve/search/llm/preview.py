@@ -11,7 +11,7 @@ from archive.population import Population
 from archive.proposal import Outcome, is_outcome
 from evolve.output.terminal import command, say
 from evolve.run.config import Config
-from evolve.run.folder import Run, first_population
+from evolve.run.folder import RunFolder, first_population
 from evolve.search.llm import notes, prompt
 from evolve.search.llm.call_log import CallLog, call_log, order
 from evolve.search.llm.calls import Answered, Messages
@@ -26,7 +26,7 @@ from simulator.common.streams import stream
 Preview = tuple[Messages, JsonObject]  # messages, and facts about them for the JSON output
 
 
-def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview:
+def would_send(run: RunFolder, number: int, diagnose: Callable[[str], str]) -> Preview:
     """The question that asks to improve program `number`, from the run's current archive, rejections and notes.
 
     `diagnose` describes where a program text is wrong on the fitted experiments. Raises InputError if `number` is not a
@@ -46,7 +46,7 @@ def would_send(run: Run, number: int, diagnose: Callable[[str], str]) -> Preview
     return messages, _about(run)
 
 
-def _no_base(run: Run, number: int, outcomes: Sequence[Outcome]) -> InputError:
+def _no_base(run: RunFolder, number: int, outcomes: Sequence[Outcome]) -> InputError:
     """The error that proposal `number` is no program that could be improved."""
     ids = f"`{command('archive', run.path)}` lists the scored ones"
     outcome = next((outcome for outcome in outcomes if outcome.proposal.id == number), None)
@@ -87,28 +87,28 @@ def _others(population: Population, shown: int, base: Elite, rng: np.random.Gene
     return draw_others(members, order, entrants, shown - 1, base, population, rng)
 
 
-def _notes(run: Run) -> str:
+def _notes(run: RunFolder) -> str:
     """The latest notes in the run's journal; "" if there are none."""
     log = call_log(run.lines())
     names = [name for name in log.answers if name.split("/")[1] == "notes"]
     return notes.kept(log.text(max(names, key=order))) if names else ""
 
 
-def was_sent(run: Run, number: int) -> Preview:
+def was_sent(run: RunFolder, number: int) -> Preview:
     """The messages that proposal `number` answers. Raises InputError if it is not a model's proposal."""
     log, line = _answer(run, number)
     about = _about(run) | {name: getattr(line, name) for name in ("call", "model", "prompt", "sample")}
     return log.messages(line.prompt), about
 
 
-def was_answered(run: Run, number: int) -> Preview:
+def was_answered(run: RunFolder, number: int) -> Preview:
     """The answer that proposal `number` comes from. Raises InputError if it is not a model's proposal."""
     log, line = _answer(run, number)
     shown = ("call", "model", "version", "tokens_in", "tokens_out", "usd", "seconds", "finish")
     return (("assistant", log.text(line.call)),), _about(run) | {name: getattr(line, name) for name in shown}
 
 
-def _answer(run: Run, number: int) -> tuple[CallLog, Answered]:
+def _answer(run: RunFolder, number: int) -> tuple[CallLog, Answered]:
     """The log of the run's calls, and the line of the answer that proposal `number` comes from."""
     lines = run.lines()
     log = call_log(lines)
@@ -122,7 +122,7 @@ def _answer(run: Run, number: int) -> tuple[CallLog, Answered]:
                      f"`{command('archive', run.path, '--by', 'proposer')}` says who proposed")  # fmt: skip
 
 
-def _about(run: Run) -> JsonObject:
+def _about(run: RunFolder) -> JsonObject:
     return {"engine": run.about.engine, "data": run.about.data, "seeds": run.config.score.arrival_seeds}
 
 

@@ -18,7 +18,7 @@ from evaluator.assess import Scored, faults
 from evaluator.diagnose.trial import Trial
 from evolve.run.config import Config
 from evolve.search.llm.answer import LONGEST_IDEA, Idea
-from evolve.search.llm.calls import Call
+from evolve.search.llm.calls import LlmCall
 from evolve.search.llm.prompt import figures
 from evolve.search.llm.reading import complaint_of
 from evolve.search.vocabulary import field_set
@@ -74,7 +74,7 @@ class Question:
     base: Elite
     others: tuple[Elite, ...]
     kinds: tuple[str, ...]
-    calls: list[Call] = field(default_factory=list)
+    calls: list[LlmCall] = field(default_factory=list)
     granted: bool = True
     closed: bool = False  # whether no further round is asked
     rounds: list[list[Candidate]] = field(default_factory=list)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from evolve.search.llm.changes import Written
+from evolve.search.llm.changes import WrittenChange
 from evolve.search.llm.rewriting import MODULES, Statements, stored
 from simulator.common.text import plain
 from simulator.language.infer import infer
@@ -35,7 +35,7 @@ class Understood:
     notes: tuple[str, ...]
 
 
-def understood(written: Written) -> Understood:
+def understood(written: WrittenChange) -> Understood:
     """The program that a model wrote."""
     notes: list[str] = []
     reading = read(written.text, rewrite=partial(rewrite, notes=notes))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from evolve.run.config import Config
 from evolve.search.llm import client, prompt
-from evolve.search.llm.calls import Call, Messages
+from evolve.search.llm.calls import LlmCall, Messages
 from evolve.search.llm.prices import FREE, Price
 from evolve.search.llm.templates import Templates
 from evolve.search.vocabulary import field_set
@@ -39,7 +39,7 @@ def check_affordable(config: Config, prices: Mapping[str, Price], texts: Templat
     Counted are the most tokens and USD that the smallest question and its answer can take, as before every request.
     """
     llm = config.llm
-    tokens_in, tokens_out = Call(1, "propose", 0, "", smallest_question(config, texts)).most(llm.answer_tokens)
+    tokens_in, tokens_out = LlmCall(1, "propose", 0, "", smallest_question(config, texts)).most(llm.answer_tokens)
     usd, model = min((prices[name].usd(tokens_in, tokens_out), name) for name in llm.ensemble())
     each = "leaves" if searches == 1 else f"leaves each of {searches} searches"
     if usd > llm.max_usd / searches:

@@ -13,7 +13,7 @@ from evaluator.diagnose.describe import one_value
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
-from evolve.run.folder import Run
+from evolve.run.folder import RunFolder
 from evolve.run.llm_settings import weighted
 from evolve.search.llm import client, servers, templates
 from evolve.search.llm.call_log import call_log
@@ -55,7 +55,7 @@ def priced(config: Config) -> dict[str, Price]:
     return prices_of(names(config), config.llm.prices, client.listed_price, own)
 
 
-def keep_prompts(run: Run) -> None:
+def keep_prompts(run: RunFolder) -> None:
     """Write the prompt templates of a run to its folder."""
     templates.write(run.path / templates.FOLDER, _texts(run.config))
 
@@ -65,14 +65,14 @@ def _texts(config: Config) -> templates.Templates:
     return templates.load(Path(config.llm.prompts)) if config.llm.prompts else templates.bundled()
 
 
-def prompts_of(run: Run) -> templates.Templates:
+def prompts_of(run: RunFolder) -> templates.Templates:
     """The prompt templates in a run's folder; the project's if it has none."""
     folder = run.path / templates.FOLDER
     return templates.load(folder) if folder.is_dir() else templates.bundled()
 
 
 def models_of(
-    run: Run,
+    run: RunFolder,
     journal: Journal,
     operators: Operators,
     workers: TrialWorkers,
@@ -90,7 +90,7 @@ def models_of(
     )  # fmt: skip
 
 
-def replay(recording: Path, out: Path | None) -> Run:
+def replay(recording: Path, out: Path | None) -> RunFolder:
     """A new run that starts with the calls of a recorded one and sends none itself.
 
     Raises InputError if the recording has no calls, or was made by another engine or on other data.
@@ -113,7 +113,7 @@ def replay(recording: Path, out: Path | None) -> Run:
     return run
 
 
-def with_limits(run: Run, limits: dict[str, float]) -> Run:
+def with_limits(run: RunFolder, limits: dict[str, float]) -> RunFolder:
     """The run with other limits, written to its config.yaml. Raises InputError if it calls no language models."""
     if run.config.search.proposer == "offline" or run.about.replayed or run.about.forms_of:
         raise InputError(f"{run.path}: calls no language model: leave out --{next(iter(limits)).replace('_', '-')}")

@@ -27,7 +27,7 @@ from evolve.processes import WorkStopped
 from evolve.search.pool.connection import CONNECT_S, connected
 from evolve.search.pool.identity import identity
 from evolve.search.pool.pool import Pool, Task
-from evolve.search.pool.process import Call, Died, Parcel, WorkerProcess
+from evolve.search.pool.process import Died, Parcel, WorkerCall, WorkerProcess
 from evolve.search.pool.remote import carry_out, end_idle, introduce
 from simulator.common.errors import InputError
 
@@ -260,7 +260,7 @@ def _own_identity(settings: Mapping[str, str]) -> dict[str, str]:
         return identity()
     process = WorkerProcess(settings)
     try:
-        own: dict[str, str] = process.call(Call(identity))
+        own: dict[str, str] = process.call(WorkerCall(identity))
     finally:
         process.close()
     return own

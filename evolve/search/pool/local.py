@@ -13,7 +13,7 @@ from evolve import processes
 from evolve.output.progress import Line
 from evolve.search.pool.child import Kept
 from evolve.search.pool.pool import Pool, Promise, Task, at_once
-from evolve.search.pool.process import Call, WorkerProcess
+from evolve.search.pool.process import WorkerCall, WorkerProcess
 
 
 class Here(Pool):
@@ -25,7 +25,9 @@ class Here(Pool):
         super().__init__(line)
         self._kept = Kept()
 
-    def submit(self, call: Call, number: int = 0, heard: Callable[[Any], None] = lambda value: None) -> Promise[Any]:
+    def submit(
+        self, call: WorkerCall, number: int = 0, heard: Callable[[Any], None] = lambda value: None
+    ) -> Promise[Any]:
         def compute() -> Any:
             first = [self._kept.of(call.parcel.key, call.parcel.content)[0]] if call.parcel else []
             return call.carried_out(first, heard)
@@ -39,7 +41,7 @@ class Here(Pool):
         pass
 
 
-class Local(Pool):
+class LocalPool(Pool):
     """Worker processes, each started when it first has work. A thread for each hands it task after task."""
 
     def __init__(self, workers: int, line: Line) -> None:
@@ -109,4 +111,4 @@ class Local(Pool):
 
 def local(workers: int, line: Line) -> Pool:
     """The pool of so many worker processes; this process instead of a single one, if it computes as that would."""
-    return Here(line) if workers == 1 and processes.settled() else Local(workers, line)
+    return Here(line) if workers == 1 and processes.settled() else LocalPool(workers, line)

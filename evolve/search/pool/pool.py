@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from evolve.output.progress import Line
 from evolve.processes import WorkStopped
-from evolve.search.pool.process import Call, Died, TookTooLong
+from evolve.search.pool.process import Died, TookTooLong, WorkerCall
 
 SILENT_S = 60.0  # without an answer, after which the progress line says so
 DEATHS = 3  # in a row, without an answer in between, after which the work is stopped
@@ -45,7 +45,7 @@ class Closed(Exception):
 class Task(Generic[T_co]):
     """A call that a pool carries out. Of several tasks, that with the lowest `number` comes first."""
 
-    def __init__(self, pool: Pool, call: Call, number: int, heard: Callable[[Any], None]) -> None:
+    def __init__(self, pool: Pool, call: WorkerCall, number: int, heard: Callable[[Any], None]) -> None:
         self.call, self.number, self.heard = call, number, heard
         self.late = 0  # how often it took too long
         self._pool = pool
@@ -87,7 +87,9 @@ class Pool(ABC):
         self._deaths = 0  # since the last answer
         self._heard = time.monotonic()  # when the last answer came, or the first task after it was submitted
 
-    def submit(self, call: Call, number: int = 0, heard: Callable[[Any], None] = lambda value: None) -> Promise[Any]:
+    def submit(
+        self, call: WorkerCall, number: int = 0, heard: Callable[[Any], None] = lambda value: None
+    ) -> Promise[Any]:
         """The task of carrying out a call; `heard` receives what the call reports before its result, in a thread.
 
         Raises WorkStopped if the pool cannot go on, and Closed.
@@ -114,7 +116,7 @@ class Pool(ABC):
             if self._ended:
                 raise self._ended
 
-    def all_of(self, calls: Sequence[Call], noun: str) -> list[Any]:
+    def all_of(self, calls: Sequence[WorkerCall], noun: str) -> list[Any]:
         """The values of these calls in order, with a progress line that counts them as `noun`."""
 
         def progress(done: int) -> None:

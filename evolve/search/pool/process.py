@@ -37,7 +37,7 @@ class Parcel:
 
 
 @dataclass(frozen=True)
-class Call:
+class WorkerCall:
     """A call for a worker process; it must be safe to repeat.
 
     function: importable by its name. It receives the value of `parcel` first, if there is one, and with `streams`
@@ -123,7 +123,7 @@ class WorkerProcess:
         except OSError:
             return False
 
-    def call(self, call: Call, heard: Callable[[Any], None] = lambda value: None) -> Any:
+    def call(self, call: WorkerCall, heard: Callable[[Any], None] = lambda value: None) -> Any:
         """The result of a call; `heard` receives what the function reports before. What it raised is raised here.
 
         Raises Died, and TookTooLong once the limit is over.

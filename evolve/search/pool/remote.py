@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from evolve.search.pool.identity import identity
-from evolve.search.pool.process import Call, Parcel, WorkerProcess
+from evolve.search.pool.process import Parcel, WorkerCall, WorkerProcess
 
 IDLE_S = 120.0  # without a call, after which a worker process ends
 
@@ -36,7 +36,7 @@ def _process(settings: Mapping[str, str]) -> Iterator[WorkerProcess]:
             process.close()
 
 
-def carry_out(call: Call, parcel: Parcel | None, settings: Mapping[str, str], topic: str) -> None:
+def carry_out(call: WorkerCall, parcel: Parcel | None, settings: Mapping[str, str], topic: str) -> None:
     """Carry out a call, and log as events of the topic: its key, and what it reports, returns or raises, pickled.
 
     Events are at the scheduler before it hears that the task is done. A result of dask's would stay on this worker
@@ -71,7 +71,7 @@ async def introduce(expected: Mapping[str, str], settings: Mapping[str, str], re
 
 def _identity(settings: Mapping[str, str]) -> dict[str, str]:
     with _process(settings) as process:
-        own: dict[str, str] = process.call(Call(identity))
+        own: dict[str, str] = process.call(WorkerCall(identity))
         return own
 
 

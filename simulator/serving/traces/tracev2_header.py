@@ -19,7 +19,7 @@ CASE = "case.json"  # next to an exported header: the engine settings that a hea
 
 
 @dataclass(frozen=True)
-class Server:
+class TraceServer:
     """What served the requests; None where the header does not say. Lengths in tokens."""
 
     type: str | None = None
@@ -37,7 +37,7 @@ class Header:
 
     mode: str
     warm_up_requests: int = 0
-    server: Server = Server()
+    server: TraceServer = TraceServer()
     notes: tuple[str, ...] = ()
 
 
@@ -66,19 +66,19 @@ def read_header(path: Path) -> Header:
         raise top.error(GROWTH, problem, "play it with the host, and export what it sent")
     known = (*HEADER, *ABOUT, GROWTH)
     notes = tuple(f"{path.name}: {shown(key)} of the header is not replayed" for key in raw if key not in known)
-    server = _server(top.section("server", "give its settings")) if top.has("server") else Server()
+    server = _server(top.section("server", "give its settings")) if top.has("server") else TraceServer()
     warm_up = top.whole("warm_up_requests", "give a number of requests") if top.has("warm_up_requests") else 0
     return Header(raw["mode"], warm_up, server, notes)
 
 
-def _server(s: Section) -> Server:
-    s.only(tuple(Server.__dataclass_fields__))
+def _server(s: Section) -> TraceServer:
+    s.only(tuple(TraceServer.__dataclass_fields__))
 
     def whole(key: str) -> int | None:  # the host takes 0 for "not known"
         return (s.whole(key, "give a whole number", most=ENGINE[key]) or None) if s.has(key) else None
 
     memory = s.number(MEMORY, "give a fraction of the GPU's memory, as 0.9", least=0, most=1) if s.has(MEMORY) else 0
-    return Server(
+    return TraceServer(
         type=s.name("type") if s.has("type") else None,
         model=s.name("model") if s.has("model") else None,
         tensor_parallel=whole("tensor_parallel"),

@@ -17,7 +17,7 @@ from evaluator.committee import final_champion
 from evolve.api.frames import run as frames
 from evolve.inspect.lists import archive_json
 from evolve.output.columns import Column
-from evolve.run.folder import Run, open_run
+from evolve.run.folder import RunFolder, open_run
 from evolve.summary.result import read_report
 from evolve.summary.searched import Searched
 
@@ -52,7 +52,7 @@ def is_elite(row: dict[str, Any], elite: dict[str, Any]) -> bool:
 class World:
     """A run, with what is expensive to rebuild from its journal."""
 
-    run: Run
+    run: RunFolder
     archive: Archive
     json: dict[str, Any]
     programs: pd.DataFrame

@@ -20,7 +20,7 @@ from evolve.cli import run_command
 from evolve.draw.view.candidates import rounded_merit
 from evolve.inspect.lists import archive_json
 from evolve.run.data import chosen
-from evolve.run.folder import Run, open_run
+from evolve.run.folder import RunFolder, open_run
 from evolve.run.lock import lock
 from evolve.search.llm.calls import Answered, Failed, Sent, to_json
 from evolve.summary.result import read_report
@@ -29,7 +29,7 @@ from evolve.summary.searched import Searched
 SHIPPED = ROOT / "seeds" / "champion"
 
 
-def agrees(run: Run, shown: dict[str, Any]) -> None:
+def agrees(run: RunFolder, shown: dict[str, Any]) -> None:
     """The document of a run has what `evolve archive --json` has, and every outcome of the journal."""
     kept, rows, outcomes = (
         json.loads(json.dumps(archive_json(Searched(run, run.outcomes())))),

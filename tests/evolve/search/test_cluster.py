@@ -30,7 +30,7 @@ from evolve.search.pool import connection
 from evolve.search.pool import pool as pool_module
 from evolve.search.pool.cluster import Cluster
 from evolve.search.pool.identity import identity, linear_algebra
-from evolve.search.pool.process import Call, TookTooLong, parcel
+from evolve.search.pool.process import TookTooLong, WorkerCall, parcel
 from simulator.common.errors import InputError
 
 SEVEN = parcel(prepare, 7)
@@ -69,18 +69,18 @@ def wait_for(ready: Callable[[], object]) -> None:
 
 @pytest.mark.slow
 def test_tasks_are_carried_out_by_worker_processes_of_both_workers(two: DaskCluster, pool: Cluster) -> None:
-    tasks = [pool.submit(Call(times, (i,), parcel=SEVEN), i) for i in range(9)]
+    tasks = [pool.submit(WorkerCall(times, (i,), parcel=SEVEN), i) for i in range(9)]
     assert [task.result() for task in tasks] == [7 * i for i in range(9)]
     wait_for(lambda: pool.state() == "2 workers, 0 queued")
-    slow = [pool.submit(Call(time.sleep, (0.5,))) for _ in range(2)]
-    used = {pool.submit(Call(pid), -1).result() for _ in range(3)} | {task.result() for task in slow}
+    slow = [pool.submit(WorkerCall(time.sleep, (0.5,))) for _ in range(2)]
+    used = {pool.submit(WorkerCall(pid), -1).result() for _ in range(3)} | {task.result() for task in slow}
     assert used - {None} <= {number for worker in two.workers for number in worker_pids(worker.pid)}
 
 
 @pytest.mark.slow
 def test_idle_worker_processes_end_with_the_pool(dask: DaskCluster) -> None:
     worker, pool = dask.join(), Cluster(str(dask.file), Line(quiet=True))
-    assert pool.submit(Call(times, (1,), parcel=SEVEN)).result() == 7
+    assert pool.submit(WorkerCall(times, (1,), parcel=SEVEN)).result() == 7
     assert worker_pids(worker.pid)
     pool.close()
     wait_for(lambda: not worker_pids(worker.pid))
@@ -95,7 +95,7 @@ def test_a_worker_killed_among_many_short_tasks_holds_nothing_up(dask: DaskClust
     try:
         worker = dask.join()
         for turn in range(3):
-            tasks = [pool.submit(Call(times, (i,), parcel=SEVEN), i) for i in range(150)]
+            tasks = [pool.submit(WorkerCall(times, (i,), parcel=SEVEN), i) for i in range(150)]
             assert tasks[30 * turn].result() == 210 * turn
             worker.kill()
             worker = dask.join()
@@ -106,29 +106,29 @@ def test_a_worker_killed_among_many_short_tasks_holds_nothing_up(dask: DaskClust
 
 def test_reports_arrive_before_the_result_and_in_order(pool: Cluster) -> None:
     heard = list[int]()
-    assert pool.submit(Call(counts, (20,), streams=True), 0, heard.append).result() == 20
+    assert pool.submit(WorkerCall(counts, (20,), streams=True), 0, heard.append).result() == 20
     wait_for(lambda: heard == list(range(20)))
 
     def full(number: int) -> None:
         raise OSError(28, "No space left on device", "journal.jsonl")
 
     with pytest.raises(OSError, match="No space left"):
-        pool.submit(Call(counts, (5000,), streams=True), 0, full).result()
+        pool.submit(WorkerCall(counts, (5000,), streams=True), 0, full).result()
 
 
 def test_what_a_call_raises_dies_of_or_hangs_in_is_as_on_one_machine(
     pool: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ValueError, match="no"):
-        pool.submit(Call(refuses)).result()
-    assert pool.submit(Call(dies_once, (str(tmp_path / "marker"),))).result() == "done"
+        pool.submit(WorkerCall(refuses)).result()
+    assert pool.submit(WorkerCall(dies_once, (str(tmp_path / "marker"),))).result() == "done"
     assert "a worker process died" in capsys.readouterr().err
     with pytest.raises(TookTooLong):
-        pool.submit(Call(hangs, limit_s=0.3)).result()
+        pool.submit(WorkerCall(hangs, limit_s=0.3)).result()
     assert "no result within 0.3 s: another process does the work again" in capsys.readouterr().err
     monkeypatch.setattr(pool_module, "DEATHS", 1)
     with pytest.raises(WorkStopped, match="died 2 times in a row"):
-        pool.submit(Call(dies)).result()
+        pool.submit(WorkerCall(dies)).result()
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_a_worker_of_another_engine_is_refused_by_name(
     pool = Cluster(str(dask.file), Line())
     try:
         with pytest.raises(InputError, match="every worker is refused"):
-            pool.submit(Call(pid)).result()
+            pool.submit(WorkerCall(pid)).result()
     finally:
         pool.close()
     said = capsys.readouterr().err
@@ -224,7 +224,7 @@ def test_a_worker_of_another_engine_is_refused_by_name(
     dask.join()
     pool = Cluster(str(dask.file), Line(quiet=True))
     try:
-        used = {pool.submit(Call(pid)).result() for _ in range(4)}
+        used = {pool.submit(WorkerCall(pid)).result() for _ in range(4)}
     finally:
         pool.close()
     assert len(used) == 1
@@ -287,7 +287,7 @@ def test_workers_are_waited_for(dask: DaskCluster, monkeypatch: pytest.MonkeyPat
     """The scheduler sees that work waits, so that a cluster that scales with demand starts a worker."""
     pool = Cluster(str(dask.file), Line(quiet=True))
     try:
-        task: Any = pool.submit(Call(times, (1,), parcel=SEVEN))
+        task: Any = pool.submit(WorkerCall(times, (1,), parcel=SEVEN))
         assert pool.state() == "0 workers, 1 queued" and "no worker at" in pool._why_silent()
         wait_for(lambda: pool._client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
         dask.join()

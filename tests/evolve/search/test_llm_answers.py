@@ -12,7 +12,7 @@ from archive.grid import Grid
 from archive.proposal import DUPLICATE
 from evolve.run.config import Config
 from evolve.search.llm.answer import ideas
-from evolve.search.llm.calls import Call
+from evolve.search.llm.calls import LlmCall
 from evolve.search.llm.question import Candidate, Question, Taken, checked, taken_forms
 from simulator.language.complete import complete
 from simulator.language.key import key
@@ -108,7 +108,7 @@ def candidate(text: str, taken: Taken) -> Candidate:
 
 def answered(candidates: list[Candidate]) -> Question:
     """A question with these candidates in its only answer."""
-    call = Call(1, "propose", 4, "m", ())
+    call = LlmCall(1, "propose", 4, "m", ())
     return Question(4, 8, 4, 4, 0, "m", example(), (), (), calls=[call], rounds=[candidates])
 
 

@@ -30,11 +30,11 @@ from evolve.search.llm import client, ledger
 from evolve.search.llm.call_log import CallLog, call_log, order
 from evolve.search.llm.calls import (
     Answered,
-    Call,
+    CallCost,
     CallLine,
     Failed,
     GivenUp,
-    Spent,
+    LlmCall,
     answered_line,
     failed_line,
     pack,
@@ -47,7 +47,7 @@ from evolve.search.llm.calls import (
 from evolve.search.llm.client import NO_KEY, check_keys, listed_price, request
 from evolve.search.llm.client import Reply as Answer
 from evolve.search.llm.dispatch import Dispatch
-from evolve.search.llm.fault import Fault
+from evolve.search.llm.fault import CallFault
 from evolve.search.llm.prices import Price, prices_of, table
 from simulator.common.errors import InputError
 
@@ -80,9 +80,9 @@ def journal_at(path: Path) -> Journal:
     return OPEN[-1]
 
 
-def call(number: int, model: str = "openai/m", **more: Any) -> Call:
+def call(number: int, model: str = "openai/m", **more: Any) -> LlmCall:
     """A question of 8 bytes, a different one for every number below a million."""
-    made = Call(1, "propose", number, model, (("user", f"ask{number:05}"),))
+    made = LlmCall(1, "propose", number, model, (("user", f"ask{number:05}"),))
     return replace(made, **more)
 
 
@@ -106,19 +106,19 @@ class Place:
         return call_log(read_journal(self.path))
 
 
-def lines_of(c: Call, events: Sequence[tuple[int, str]]) -> list[CallLine]:
+def lines_of(c: LlmCall, events: Sequence[tuple[int, str]]) -> list[CallLine]:
     """Lines of a call; attempt n costs n USD and 10 n tokens if answered, at most 3 n USD and 30 n tokens."""
     lines: list[CallLine] = []
     for attempt, state in events:
         match state:
             case "sent":
-                lines.append(sent_line(c, attempt, Spent(possibly_tokens=30 * attempt, possibly_usd=3.0 * attempt)))
+                lines.append(sent_line(c, attempt, CallCost(possibly_tokens=30 * attempt, possibly_usd=3.0 * attempt)))
             case "answered":
                 # 4 n tokens in, 6 n out: (4 n * 1 + 6 n * 166_666) / 1e6 = n USD
                 reply = Answer(f"text {attempt}", "v", 4 * attempt, 6 * attempt, "stop", 0.5)
                 lines.append(answered_line(c, attempt, reply, Price(1.0, 999_996 / 6), (1, 1)))
             case "unpaid" | "paid":
-                fault = Fault("timeout", "why", again=True, unpaid=state == "unpaid")
+                fault = CallFault("timeout", "why", again=True, unpaid=state == "unpaid")
                 lines.append(failed_line(c, attempt, fault, 0.5))
             case "given up":
                 lines.append(GivenUp(c.name, c.model, "why"))
@@ -277,7 +277,7 @@ def test_lines_by_hand() -> None:
     ]  # fmt: skip
     assert log.under_way() == ["1/propose/11 attempt 1"]
     # two answers; the one that timed out and the one under way may have been paid
-    assert log.spent == Spent(requests=5, tokens=20, usd=2.0, possibly_tokens=60, possibly_usd=6.0)
+    assert log.spent == CallCost(requests=5, tokens=20, usd=2.0, possibly_tokens=60, possibly_usd=6.0)
     best = Elite.from_json(BEST)
     proposal = Proposal(3, 1, "program", "llm:openai/m", (0, 1), "1/propose/3", "a floor", (Review(**MARKS),))
     seed = Proposal(0, None, "seed", "seed:floor", ())
@@ -406,9 +406,9 @@ def test_what_is_sent_is_what_was_asked(tmp_path: Path) -> None:
 LIMITS = ({"max_usd": 7.5 * USD_AT_MOST}, {"max_calls": 7}, {"max_tokens": int(7.5 * TOKENS_AT_MOST)})
 
 
-def carried(tmp_path: Path, reply: Reply, count: int = 30, **more: Any) -> tuple[Dispatch, Server, list[Spent]]:
+def carried(tmp_path: Path, reply: Reply, count: int = 30, **more: Any) -> tuple[Dispatch, Server, list[CallCost]]:
     """Questions to one model by five at a time; what the journal said was spent as each request arrived."""
-    spent: list[Spent] = []
+    spent: list[CallCost] = []
 
     def script(_: Request) -> Reply:
         spent.append(place.log.spent)
@@ -483,7 +483,7 @@ def test_retry_after_holds_a_model_back_and_no_other(tmp_path: Path) -> None:
 )
 def test_what_retry_after_asks_for(wait: str, seconds: float | None) -> None:
     refused = replace(status(429), headers={"Retry-After": wait})
-    with Server(lambda _: refused) as server, pytest.raises(Fault) as e:
+    with Server(lambda _: refused) as server, pytest.raises(CallFault) as e:
         request("openai/m", [("user", "x")], server.url, 9, 60.0)
     assert e.value.retry_after_s == seconds
 
@@ -512,7 +512,7 @@ def test_a_minute_has_so_many_requests(tmp_path: Path) -> None:
 
 
 def test_thousands_of_failures_end_too(tmp_path: Path) -> None:
-    fault = Fault("server error", "no", again=True, unpaid=True)
+    fault = CallFault("server error", "no", again=True, unpaid=True)
     dispatch = Place(tmp_path).dispatch(backoff_s=1e-9)
     assert dispatch._wait_until(call(0), 5000, fault) > 0.0  # 2.0 ** 4999 is more than a float holds
 
@@ -610,7 +610,7 @@ def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open
     assert log.spent.usd == pytest.approx(28e-6)
 
 
-def carried_and_checked(dispatch: Dispatch, calls: Sequence[Call], models: Sequence[str] = ("openai/m",)) -> None:
+def carried_and_checked(dispatch: Dispatch, calls: Sequence[LlmCall], models: Sequence[str] = ("openai/m",)) -> None:
     dispatch.carry_out(calls)
     dispatch.check_refused(models)
 
@@ -710,14 +710,14 @@ def test_a_key_that_a_server_repeats_is_nowhere(tmp_path: Path) -> None:
 
 def test_a_key_with_a_line_break_is_not_in_the_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY + "\n")
-    with Server(lambda _: said("x")) as server, pytest.raises(Fault) as e:
+    with Server(lambda _: said("x")) as server, pytest.raises(CallFault) as e:
         request("openai/m", [("user", "x")], server.url, 9, 60.0)
     assert KEY not in str(e.value) and "\n" not in str(e.value)
 
 
 def test_what_a_server_says_is_one_line_of_printable_characters() -> None:
     shout = status(400, "no\x1b[31m\n\r\x00\u202e\u2028 " + "long " * 200)
-    with Server(lambda _: shout) as server, pytest.raises(Fault) as e:
+    with Server(lambda _: shout) as server, pytest.raises(CallFault) as e:
         request("openai/m", [("user", "x")], server.url, 9, 60.0)
     assert str(e.value).isprintable() and len(e.value.why) <= 300 and "no [31m long" in e.value.why
     with Server(lambda _: said("x", model="\x1b[2J" + "v" * 9999)) as server:
@@ -727,7 +727,7 @@ def test_what_a_server_says_is_one_line_of_printable_characters() -> None:
 def test_a_request_without_a_server() -> None:
     with Server(lambda _: said("x")) as server:
         url = server.url
-    with pytest.raises(Fault) as e:
+    with pytest.raises(CallFault) as e:
         request("openai/m", [("user", "x")], url, 9, 60.0)
     assert (e.value.kind, e.value.again, e.value.unpaid, e.value.setup) == ("no connection", True, True, False)
 
@@ -767,7 +767,7 @@ def test_answers_from_a_cache_are_not_asked_for(tmp_path: Path) -> None:
         again = place.dispatch(cache=folder, max_calls=1)
         assert again.granted([call(i) for i in range(4)]) == [""] * 4
         again.carry_out([replace(call(i), number=i + 50) for i in range(4)])
-        assert len(server.seen) == 4 and again.log.spent == Spent()
+        assert len(server.seen) == 4 and again.log.spent == CallCost()
         assert [again.log.text(f"1/propose/{i + 50}") for i in range(4)] == [f"answer {i}" for i in range(4)]
         # what a decision is made from is the same
         assert again.log.answers["1/propose/50"].usd == first.log.answers["1/propose/0"].usd

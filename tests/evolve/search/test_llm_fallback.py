@@ -8,7 +8,7 @@ import pytest
 
 from evolve.search.llm.availability import asked_again, fallback, next_model
 from evolve.search.llm.call_log import CallLog
-from evolve.search.llm.calls import Answered, Call, GivenUp, Sent, pack, proposes
+from evolve.search.llm.calls import Answered, GivenUp, LlmCall, Sent, pack, proposes
 from evolve.search.llm.prices import Price
 
 USD = {"p/dearer": 31, "p/dear": 30, "p/mid": 10, "p/near": 9, "p/low": 4, "p/mini": 1, "p/own": 0}
@@ -59,8 +59,8 @@ def test_without_prices_as_in_a_replay_nobody_is_chosen() -> None:
 QUESTION = (("user", "better, please"),)
 
 
-def call(model: str, rank: int = 1) -> Call:
-    return Call(3, "propose" if rank == 1 else asked_again(rank), 24, model, QUESTION)
+def call(model: str, rank: int = 1) -> LlmCall:
+    return LlmCall(3, "propose" if rank == 1 else asked_again(rank), 24, model, QUESTION)
 
 
 def logged(*lines: GivenUp | Sent | Answered) -> CallLog:

@@ -23,7 +23,7 @@ from archive.population import Population
 from archive.proposal import MODEL, Outcome, Proposal, Rejected, Review
 from evaluator.assess import read
 from evolve.cli.llm_options import OPTIONS, llm_config
-from evolve.inspect.attribution import Contribution, Cost, costs_of
+from evolve.inspect.attribution import Contribution, ProposerCost, costs_of
 from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.folder import first_population
@@ -32,7 +32,7 @@ from evolve.search.bandit import DOUBT, FLOOR, Bandit
 from evolve.search.llm import judges, notes, prompt, templates
 from evolve.search.llm import setup as begin
 from evolve.search.llm.answer import LONGEST, LONGEST_IDEA, MOST_BLOCKS, Idea, ideas, plain
-from evolve.search.llm.ledger import Row
+from evolve.search.llm.ledger import LedgerRow
 from evolve.search.llm.reading import LONGEST_COMPLAINT
 from evolve.search.proposer import arms
 from simulator.common.errors import InputError
@@ -849,14 +849,18 @@ def test_models_start_with_their_share() -> None:
 
 
 def test_costs_by_proposer() -> None:
-    answered = Row("1/propose/4", 1, "a/b", tokens_in=3, tokens_out=4, usd=0.5, outcome="answered")
+    answered = LedgerRow("1/propose/4", 1, "a/b", tokens_in=3, tokens_out=4, usd=0.5, outcome="answered")
     requests = [
         answered, replace(answered, call="1/round-3/4"), replace(answered, call="9/judge/101"),
-        Row("2/notes/0", 1, "a/b", outcome="timeout", possibly_usd=0.25),
+        LedgerRow("2/notes/0", 1, "a/b", outcome="timeout", possibly_usd=0.25),
         replace(answered, call="3/propose/9", usd=0.0, outcome="cached"),
     ]  # fmt: skip
     costs = costs_of(requests)
-    assert costs == {"llm:a/b": Cost(14, 1.0), "judge:a/b": Cost(7, 0.5), "notes:a/b": Cost(0, 0.0, 0.25)}
+    assert costs == {
+        "llm:a/b": ProposerCost(14, 1.0),
+        "judge:a/b": ProposerCost(7, 0.5),
+        "notes:a/b": ProposerCost(0, 0.0, 0.25),
+    }
     assert Contribution(fitted=4, cost=costs["llm:a/b"]).usd_per_fitted == 0.25
     assert Contribution(cost=costs["judge:a/b"]).usd_per_fitted is None
     operator = Contribution(fitted=4).to_json()

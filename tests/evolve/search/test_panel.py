@@ -19,7 +19,7 @@ from evolve.search.llm import panel, prompt, templates
 from evolve.search.llm.answer import Idea
 from evolve.search.llm.client import count_tokens
 from evolve.search.llm.judges import RUBRIC, TOGETHER
-from evolve.search.llm.panel import Background, Judged, choose
+from evolve.search.llm.panel import Background, JudgedProposal, choose
 from evolve.search.llm.question import Candidate, Question
 
 PLAIN = "def step_time(b, s, *, w: one = 1.0):\n    return w * b.weight_read_us\n"
@@ -30,9 +30,9 @@ def scored(text: str = PLAIN, joint: float = 4.0, transfer: float | None = 6.0, 
     return Scored(text, score, transfer, sound, operations=1, constants=1, features=1)
 
 
-def judged(number: int, mark: int, *fields: str, judge: str = "a/b", **errors: float | bool) -> Judged:
+def judged(number: int, mark: int, *fields: str, judge: str = "a/b", **errors: float | bool) -> JudgedProposal:
     review = Review(judge, **dict.fromkeys(RUBRIC, mark), remark="")
-    return Judged(number, scored(**errors), [review], frozenset(fields))
+    return JudgedProposal(number, scored(**errors), [review], frozenset(fields))
 
 
 # which go on
@@ -58,7 +58,7 @@ def test_of_two_that_the_data_cannot_tell_apart_the_judges_choose() -> None:
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_of_others_both_go_on(other: Judged, why: str) -> None:
+def test_of_others_both_go_on(other: JudgedProposal, why: str) -> None:
     assert choose([judged(1, 6, "s.is_fp8"), other]) == {}
 
 

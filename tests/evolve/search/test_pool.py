@@ -42,12 +42,12 @@ from evolve.processes import WorkStopped
 from evolve.run.config_file import load_config
 from evolve.run.data import chosen
 from evolve.search import run as run_module
-from evolve.search.assessor import Admission, Live
+from evolve.search.assessor import Admitted, Live
 from evolve.search.pool import pool as pool_module
 from evolve.search.pool.child import MOST_KEPT
-from evolve.search.pool.local import Here, Local, local
+from evolve.search.pool.local import Here, LocalPool, local
 from evolve.search.pool.pool import Closed, Pool
-from evolve.search.pool.process import Call, TookTooLong, parcel
+from evolve.search.pool.process import TookTooLong, WorkerCall, parcel
 from evolve.search.workers import workers_of
 
 SEVEN = parcel(prepare, 7)
@@ -56,36 +56,36 @@ SEVEN = parcel(prepare, 7)
 @pytest.fixture(params=[1, 2])
 def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
     """A pool of one worker process, and one of two."""
-    pool = Local(request.param, Line())
+    pool = LocalPool(request.param, Line())
     yield pool
     pool.close()
     assert not worker_pids()
 
 
 def test_a_process_prepares_once_for_all_calls(pool: Pool) -> None:
-    tasks = [pool.submit(Call(times, (i,), parcel=SEVEN)) for i in range(5)]
-    tasks += [pool.submit(Call(times, (i,), parcel=parcel(prepare, 1000))) for i in range(5)]
+    tasks = [pool.submit(WorkerCall(times, (i,), parcel=SEVEN)) for i in range(5)]
+    tasks += [pool.submit(WorkerCall(times, (i,), parcel=parcel(prepare, 1000))) for i in range(5)]
     assert [task.result() for task in tasks] == [0, 7, 14, 21, 28, 0, 1000, 2000, 3000, 4000]
 
 
 def test_a_process_keeps_the_latest_values_only(pool: Pool) -> None:
     numbers = [*range(2 * MOST_KEPT + 3), 0, 1, 2 * MOST_KEPT + 2]
-    tasks = [pool.submit(Call(times, (1,), parcel=parcel(prepare, number))) for number in numbers]
+    tasks = [pool.submit(WorkerCall(times, (1,), parcel=parcel(prepare, number))) for number in numbers]
     assert [task.result() for task in tasks] == numbers
 
 
 def test_this_process_does_the_same() -> None:
     pool, heard = Here(Line()), list[int]()
-    assert pool.submit(Call(times, (3,), parcel=SEVEN)).result() == 21
-    assert pool.submit(Call(counts, (3,), streams=True), 0, heard.append).result() == 3
-    assert heard == [0, 1, 2] and pool.submit(Call(pid)).result() == os.getpid()
+    assert pool.submit(WorkerCall(times, (3,), parcel=SEVEN)).result() == 21
+    assert pool.submit(WorkerCall(counts, (3,), streams=True), 0, heard.append).result() == 3
+    assert heard == [0, 1, 2] and pool.submit(WorkerCall(pid)).result() == os.getpid()
     with pytest.raises(ValueError, match="no"):
-        pool.submit(Call(refuses)).result()
+        pool.submit(WorkerCall(refuses)).result()
 
 
 def test_a_call_reports_before_its_result(pool: Pool) -> None:
     heard = list[int]()
-    assert pool.submit(Call(counts, (3,), streams=True), 0, heard.append).result() == 3
+    assert pool.submit(WorkerCall(counts, (3,), streams=True), 0, heard.append).result() == 3
     assert heard == [0, 1, 2]
 
 
@@ -94,16 +94,17 @@ def test_a_failing_listener_is_no_failing_process(pool: Pool) -> None:
         raise OSError(28, "No space left on device", "journal.jsonl")
 
     with pytest.raises(OSError, match="No space left"):
-        pool.submit(Call(counts, (3,), streams=True), 0, full).result()
-    assert pool.submit(Call(times, (1,), parcel=SEVEN)).result() == 7
+        pool.submit(WorkerCall(counts, (3,), streams=True), 0, full).result()
+    assert pool.submit(WorkerCall(times, (1,), parcel=SEVEN)).result() == 7
 
 
 def test_the_lowest_number_comes_first(tmp_path: Path) -> None:
-    pool, path = Local(1, Line()), str(tmp_path / "order")
+    pool, path = LocalPool(1, Line()), str(tmp_path / "order")
     try:
-        first = pool.submit(Call(time.sleep, (0.3,)))
+        first = pool.submit(WorkerCall(time.sleep, (0.3,)))
         rest = [
-            pool.submit(Call(writes, (path, text)), number) for number, text in ((3, "c"), (1, "a"), (2, "b"), (3, "d"))
+            pool.submit(WorkerCall(writes, (path, text)), number)
+            for number, text in ((3, "c"), (1, "a"), (2, "b"), (3, "d"))
         ]
         for task in (first, *rest):
             task.result()
@@ -115,9 +116,9 @@ def test_the_lowest_number_comes_first(tmp_path: Path) -> None:
 def test_a_process_that_dies_is_replaced_and_its_task_is_done_again(
     pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = [pool.submit(Call(times, (i,), parcel=SEVEN)) for i in range(3)]
-    killed = pool.submit(Call(dies_once, (str(tmp_path / "marker"),)))
-    after = [pool.submit(Call(times, (i,), parcel=SEVEN)) for i in range(3, 6)]
+    before = [pool.submit(WorkerCall(times, (i,), parcel=SEVEN)) for i in range(3)]
+    killed = pool.submit(WorkerCall(dies_once, (str(tmp_path / "marker"),)))
+    after = [pool.submit(WorkerCall(times, (i,), parcel=SEVEN)) for i in range(3, 6)]
     assert [task.result() for task in (*before, *after)] == [0, 7, 14, 21, 28, 35]  # prepared like the first
     assert killed.result() == killed.result() == "done"
     assert capsys.readouterr().err.count("a worker process died") == 1
@@ -128,11 +129,11 @@ def test_a_task_that_kills_every_process_stops_the_work(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, death: Any
 ) -> None:
     monkeypatch.setattr(pool_module, "DEATHS", 1)
-    task = pool.submit(Call(death))
+    task = pool.submit(WorkerCall(death))
     with pytest.raises(WorkStopped, match=r"died 2 times in a row .*: use fewer --workers"):
         task.result()
     with pytest.raises(WorkStopped):
-        pool.submit(Call(pid))
+        pool.submit(WorkerCall(pid))
 
 
 def test_deaths_with_an_answer_between_them_stop_nothing(
@@ -140,28 +141,28 @@ def test_deaths_with_an_answer_between_them_stop_nothing(
 ) -> None:
     monkeypatch.setattr(pool_module, "DEATHS", 1)
     for name in ("one", "two"):
-        assert pool.submit(Call(dies_once, (str(tmp_path / name),))).result() == "done"
+        assert pool.submit(WorkerCall(dies_once, (str(tmp_path / name),))).result() == "done"
 
 
 def test_what_hangs_is_killed_and_tried_once_more(
     pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     marker = str(tmp_path / "marker")
-    assert pool.submit(Call(hangs_once, (marker,), limit_s=0.3)).result() == "done"
+    assert pool.submit(WorkerCall(hangs_once, (marker,), limit_s=0.3)).result() == "done"
     assert "no result within 0.3 s: another process does the work again" in capsys.readouterr().err
     with pytest.raises(TookTooLong):
-        pool.submit(Call(hangs, limit_s=0.3)).result()
-    assert pool.submit(Call(times, (1,), parcel=SEVEN, limit_s=30)).result() == 7
+        pool.submit(WorkerCall(hangs, limit_s=0.3)).result()
+    assert pool.submit(WorkerCall(times, (1,), parcel=SEVEN, limit_s=30)).result() == 7
 
 
 def test_a_candidate_that_hangs_twice_is_rejected_as_data(tmp_path: Path) -> None:
     config = load_config(str(tiny_world.write(tmp_path, ONE, search="{finalists: 0, limit_s: 1.0e-9}", **BRIEF)))
     fitted, _ = chosen(config.data)
-    pool = Local(1, Line(quiet=True))
+    pool = LocalPool(1, Line(quiet=True))
     try:
         live = Live(config, workers_of(pool, fitted, config))
         text = "def step_time(b, s, *, floor: us = 4000.0): return floor"
-        pending = live.begin(Proposal(3, 0, text, "add", ()), Admission(set(), 9, lambda program: NO_LIMITS))
+        pending = live.begin(Proposal(3, 0, text, "add", ()), Admitted(set(), 9, lambda program: NO_LIMITS))
         assert pending is not None
         outcome = pending().outcome
     finally:
@@ -172,32 +173,32 @@ def test_a_candidate_that_hangs_twice_is_rejected_as_data(tmp_path: Path) -> Non
 
 def test_an_exception_of_a_task_is_raised_where_it_is_waited_for(pool: Pool) -> None:
     with pytest.raises(ValueError, match="no") as error:
-        pool.submit(Call(refuses)).result()
+        pool.submit(WorkerCall(refuses)).result()
     assert "in a worker process" in error.value.__notes__[0] and "pool_tasks.py" in error.value.__notes__[0]
     with pytest.raises(RuntimeError, match="Strange: no way"):
-        pool.submit(Call(refuses_strangely)).result()
+        pool.submit(WorkerCall(refuses_strangely)).result()
     with pytest.raises(AttributeError, match="lambda"):
-        pool.submit(Call(lambda: 1)).result()  # cannot be sent
-    assert pool.submit(Call(times, (1,), parcel=SEVEN)).result() == 7
+        pool.submit(WorkerCall(lambda: 1)).result()  # cannot be sent
+    assert pool.submit(WorkerCall(times, (1,), parcel=SEVEN)).result() == 7
 
 
 def test_a_closed_pool_answers_nothing_any_more() -> None:
-    pool = Local(1, Line())
-    running, waiting = pool.submit(Call(hangs)), pool.submit(Call(pid))
+    pool = LocalPool(1, Line())
+    running, waiting = pool.submit(WorkerCall(hangs)), pool.submit(WorkerCall(pid))
     time.sleep(0.2)
     pool.close()
     for task in (running, waiting):
         with pytest.raises(Closed):
             task.result()
     with pytest.raises(Closed):
-        pool.submit(Call(pid))
+        pool.submit(WorkerCall(pid))
     pool.close()
 
 
 def test_a_second_interrupt_does_not_keep_a_pool_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task must still be told that the pool is closed: threads wait for them."""
-    pool = Local(1, Line())
-    tasks = [pool.submit(Call(hangs)) for _ in range(3)]
+    pool = LocalPool(1, Line())
+    tasks = [pool.submit(WorkerCall(hangs)) for _ in range(3)]
     join = threading.Thread.join
 
     def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
@@ -245,11 +246,11 @@ def test_processes_end_with_their_owner(tmp_path: Path) -> None:
 
 
 def test_a_stopped_process_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = Local(1, Line())
-    pool.submit(Call(times, (1,), parcel=SEVEN)).result()
+    pool = LocalPool(1, Line())
+    pool.submit(WorkerCall(times, (1,), parcel=SEVEN)).result()
     [worker] = worker_pids()
     os.kill(worker, signal.SIGSTOP)
-    task = pool.submit(Call(times, (2,), parcel=SEVEN))
+    task = pool.submit(WorkerCall(times, (2,), parcel=SEVEN))
     pool.silent()
     assert capsys.readouterr().err == ""  # it has not been long
     monkeypatch.setattr(pool_module, "SILENT_S", 0.0)
@@ -268,12 +269,12 @@ def test_a_stopped_process_is_named(capsys: pytest.CaptureFixture[str], monkeypa
 
 def test_waiting_is_not_silence(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence is counted from the last answer, or from the first task after it."""
-    pool.submit(Call(times, (1,), parcel=SEVEN)).result()
+    pool.submit(WorkerCall(times, (1,), parcel=SEVEN)).result()
     monkeypatch.setattr(pool_module, "SILENT_S", 0.05)
     time.sleep(0.1)
     said: list[str] = []
     monkeypatch.setattr(pool.line, "update", lambda text: said.append(text()))
-    pool.submit(Call(times, (1,), parcel=SEVEN))
+    pool.submit(WorkerCall(times, (1,), parcel=SEVEN))
     pool.silent()
     assert not said
 

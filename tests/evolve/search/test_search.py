@@ -19,10 +19,10 @@ from archive.grid import Grid
 from archive.journal import Journal, read_journal
 from archive.population import Offered, Population
 from archive.proposal import JUDGES, POLISH, Form, Outcome, Proposal, Rejected
-from evaluator.assess import NO_LIMITS, Limits, form_of
+from evaluator.assess import NO_LIMITS, AssessLimits, form_of
 from evolve.run.config import Config, SearchSettings
 from evolve.run.folder import first_population
-from evolve.search.assessor import Admission, Pending, Remembering, Settled
+from evolve.search.assessor import Admitted, Pending, Remembering, Settled
 from evolve.search.proposer import Changed, Chosen, Operators
 from evolve.search.search import JOINT_WITHIN, Search, limits_of
 from simulator.language.complete import complete
@@ -33,7 +33,7 @@ SMALL = form_of(parse("def step_time(b, s): return b.tokens * s.layers"))  # one
 SEEDS = [("one", "seed 8"), ("two", "seed 9")]  # (name, text); see Judge
 
 
-def unlimited(form: Form) -> Limits:
+def unlimited(form: Form) -> AssessLimits:
     return NO_LIMITS
 
 
@@ -68,9 +68,9 @@ class Judge:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.outcomes: list[Outcome] = []
-        self.admissions: list[Admission] = []
+        self.admissions: list[Admitted] = []
 
-    def begin(self, proposal: Proposal, admission: Admission) -> Pending | None:
+    def begin(self, proposal: Proposal, admission: Admitted) -> Pending | None:
         self.admissions.append(admission)
         if admission.room <= 0:
             return None
@@ -206,7 +206,7 @@ def test_what_is_taken_and_how_much_room_is_left_is_of_the_generations_beginning
     searched(tmp_path, Script(["add 5", "add !"], ["add 4"]), configured(budget=9), judge)
     seeds, first, second = judge.admissions[0], judge.admissions[2], judge.admissions[4]
     assert judge.admissions == [seeds, seeds, first, first, second]
-    assert seeds.limits(SMALL) == Limits()  # nothing is known to be better
+    assert seeds.limits(SMALL) == AssessLimits()  # nothing is known to be better
     assert first.limits(SMALL).to_transfer == JOINT_WITHIN * 8.0
     assert second.limits(SMALL).to_transfer == JOINT_WITHIN * 5.0
     assert second.taken == {"seed 8", "seed 9", "add 5", "add !", "add 4"}  # the last by its own generation
@@ -216,17 +216,19 @@ def test_what_is_taken_and_how_much_room_is_left_is_of_the_generations_beginning
 def test_a_candidate_is_hopeless_by_the_best_of_its_cell_and_only_if_that_one_is_sound() -> None:
     settings = SearchSettings(hopeless=1.25, transfer_within=1.5)
     archive = Archive(Grid())
-    assert limits_of(archive, settings)(SMALL) == Limits()
+    assert limits_of(archive, settings)(SMALL) == AssessLimits()
     archive.add(example(id=1, operations=1, features=2, joint=4.0, transfer=6.0))
     archive.add(example(id=2, key="b", operations=39, features=9, joint=2.0, transfer=None))
     archive.add(example(id=3, key="c", operations=20, features=5, joint=0.5, transfer=0.6, sound=False))
     limits = limits_of(archive, settings)  # the errors of what is not sound are no measure
-    assert limits(SMALL) == Limits(joint=5.0, to_transfer=4.0, transfer=9.0)
+    assert limits(SMALL) == AssessLimits(joint=5.0, to_transfer=4.0, transfer=9.0)
     larger = form_of(
         parse("def step_time(b, s, *, c=1.0): return c * b.tokens * s.layers + b.prefill_reqs * b.tokens * s.tp")
     )
-    assert limits(larger) == Limits(joint=float("inf"), to_transfer=4.0, transfer=9.0)  # the first in its cell
-    assert limits_of(archive, replace(settings, hopeless=0.0, transfer_within=0.0))(SMALL) == Limits(to_transfer=4.0)
+    assert limits(larger) == AssessLimits(joint=float("inf"), to_transfer=4.0, transfer=9.0)  # the first in its cell
+    assert limits_of(archive, replace(settings, hopeless=0.0, transfer_within=0.0))(SMALL) == AssessLimits(
+        to_transfer=4.0
+    )
     doubtful = Archive(Grid())
     doubtful.add(example(id=1, operations=1, features=2, joint=4.0, transfer=6.0, sound=False))
     assert limits_of(doubtful, settings)(SMALL).joint == float("inf")  # any sound one is better
@@ -283,7 +285,7 @@ def test_remembering_answers_from_the_outcomes_and_asks_only_for_the_rest() -> N
     known, late, refused = (Proposal(n, 0, f"known {n}", "add", ()) for n in (3, 4, 5))
     outcomes = remembered(Outcome(known, elite(3), "known 3"), Outcome(late, Rejected("replay", "no"), "known 4"),
                           Outcome(refused, Rejected("units", "no")))  # fmt: skip
-    judge, admission = Judge(), Admission({"old"}, 9, unlimited)
+    judge, admission = Judge(), Admitted({"old"}, 9, unlimited)
     assessor = Remembering(outcomes, judge)
     asked = [Proposal(n, 0, "add 7", "add", ()) for n in (3, 4, 5, 6)]
     settled = [pending() for p in asked if (pending := assessor.begin(p, admission))]
@@ -305,7 +307,7 @@ def test_remembering_answers_polishes_too() -> None:
 def test_where_the_budget_is_used_up_nothing_but_the_remembered_is_assessed() -> None:
     judge, known = Judge(), Proposal(1, 0, "add 5", "add", ())
     assessor = Remembering(remembered(Outcome(known, elite(1), "add 5")), judge)
-    admission = Admission(set(), 1, unlimited)
+    admission = Admitted(set(), 1, unlimited)
     assert assessor.begin(known, admission) and admission.room == 0
     assert assessor.begin(Proposal(2, 0, "add 6", "add", ()), admission) is None
 

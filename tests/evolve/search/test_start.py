@@ -9,7 +9,7 @@ import pytest
 from tiny_world import ONE, write
 
 from evolve.cli import run_command
-from evolve.run.folder import Run, open_run
+from evolve.run.folder import RunFolder, open_run
 from evolve.run.program import seed_texts
 
 MINE = '''"""A floor and what every decode costs."""
@@ -36,11 +36,11 @@ def search(out: str, budget: int, *more: str) -> int:
                         *more])  # fmt: skip
 
 
-def seeds_of(run: Run) -> list[str]:
+def seeds_of(run: RunFolder) -> list[str]:
     return [o.proposal.operator for o in run.outcomes() if o.proposal.operator.startswith("seed:")]
 
 
-def texts_of(run: Run) -> Sequence[str]:
+def texts_of(run: RunFolder) -> Sequence[str]:
     return [o.elite.text for o in run.outcomes() if o.elite]
 
 

@@ -11,7 +11,7 @@ import tiny_world
 from paths import ROOT
 
 from evaluator import known
-from evolve.calibrate.steps.figures import Figures
+from evolve.calibrate.steps.figures import StepFigures
 from evolve.cli import run_command
 from evolve.run.data import fittable
 from evolve.run.program import load, method_text
@@ -130,7 +130,7 @@ def result(name: str, kind: str, fold: str, predicted: tuple[str, ...], e2e: flo
 
 
 def test_the_best_held_out_error_comes_first_and_what_is_skipped_last(tmp_path: Path) -> None:
-    mape = {"test": Figures(5, mape_pct=99.0)}
+    mape = {"test": StepFigures(5, mape_pct=99.0)}
     held = {"blackbox": 9.0, "overhead floor": 4.0}
     results = [
         *(result(name, IN_SAMPLE, "all", IDS, 1.0) for name in (*held, "naive mean")),
