@@ -16,7 +16,7 @@ from evolve.host.deployments import host_deployments, known_host, of_experiment,
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments, written_experiments
-from translate_go import Name, emit, find_go
+from translate_go import BackendName, emit, find_go
 from translate_go.guide.command import limits_of
 from translate_go.target import MODULE
 from translate_go.toolchain import go, gofmt, write_module
@@ -43,7 +43,7 @@ CASES = {
     "many": (PROGRAM, [replace(RUN, name=f"run {i}") for i in range(9)]),
 }
 TEXTS = {
-    (target, what): emit(program, target=target, deployments=deployments, name=Name("my-fit"))["INTEGRATION.md"]
+    (target, what): emit(program, target=target, deployments=deployments, name=BackendName("my-fit"))["INTEGRATION.md"]
     for target in ("blis-4", "blis-5")
     for what, (program, deployments) in CASES.items()
 }
@@ -197,7 +197,7 @@ def test_a_file_has_the_steps_of_one_branch(target: str, what: str) -> None:
 def test_several_deployments_are_a_backend_each() -> None:
     """Under names of their own, made by the constructors that the Go has; and why --into is missing there."""
     for target, flag in (("blis-4", "--latency-model"), ("blis-5", "--latency-backend")):
-        files = emit(PROGRAM, target=target, deployments=CASES["two"][1], name=Name("my-fit"))
+        files = emit(PROGRAM, target=target, deployments=CASES["two"][1], name=BackendName("my-fit"))
         text, go_text = files["INTEGRATION.md"], files["myfit.go"]
         made = re.findall(r"return (NewMyFit\w*)\(", text)
         assert made == ["NewMyFitForLlama_2_70bTp4General", "NewMyFitForOther"]
@@ -226,7 +226,7 @@ def program_of(text: str) -> str:
 def test_the_functions_of_the_hosts_package_that_the_code_calls_are_listed(target: str, what: str) -> None:
     """They are what the stand-in's package has; a host without them does not compile the files."""
     program, deployments = CASES[what]
-    code = emit(program, target=target, deployments=deployments, name=Name("my-fit"))["myfit.go"]
+    code = emit(program, target=target, deployments=deployments, name=BackendName("my-fit"))["myfit.go"]
     called = {f for f in ("clampToInt64", "applyAdapterOverhead") if f"{f}(" in code}
     text = " ".join(TEXTS[target, what].split())
     listed = re.search(r"does not compile in a version of the host without them:([^.]*)\.", text)
@@ -238,7 +238,7 @@ def test_the_functions_of_the_hosts_package_that_the_code_calls_are_listed(targe
 @every
 def test_the_program_builds_and_runs(target: str, what: str, tmp_path: Path) -> None:
     program, deployments = CASES[what]
-    files = emit(program, target=target, deployments=deployments, name=Name("my-fit"))
+    files = emit(program, target=target, deployments=deployments, name=BackendName("my-fit"))
     write_module(files, tmp_path, target)
     add_library(tmp_path, MODULE, main=target == "blis-4")
     folder = tmp_path / "cmd" / "myfit"
@@ -288,7 +288,7 @@ var _ = newLatencyModel
 @pytest.mark.parametrize("what", ["baked", "open", "seated", "free", "two", "two-seated", "many"])
 def test_what_is_to_be_added_to_the_host_compiles(what: str, tmp_path: Path) -> None:
     program, deployments = CASES[what]
-    files = emit(program, target="blis-4", deployments=deployments, name=Name("my-fit"))
+    files = emit(program, target="blis-4", deployments=deployments, name=BackendName("my-fit"))
     text = TEXTS["blis-4", what]
     cases = re.findall(r'^       case "my-fit.*":\n(?: {11}.*\n)+', text, re.MULTILINE)
     assert len(cases) == (2 if what.startswith("two") else 1)

@@ -58,12 +58,12 @@ WAYS = {
     "the engine": "import evolve.cli.entry; from research.engines import openevolve as e; e._member()",
     "a worker process": """
 from evolve.cli import entry
-from evolve.search.pool.local import Local
-from evolve.search.pool.process import Call
+from evolve.search.pool.local import LocalPool
+from evolve.search.pool.process import WorkerCall
 from evolve.output.progress import Line
 from ways_of_import import loaded
-pool = Local(1, Line(True))
-assert pool.submit(Call(loaded)).result()
+pool = LocalPool(1, Line(True))
+assert pool.submit(WorkerCall(loaded)).result()
 pool.close()
 import litellm
 """,
