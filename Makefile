@@ -22,10 +22,10 @@ check: $(VENV)/dev  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: $(VENV)/dev  ## write what docs/ shows again from the code
-	PYTHONPATH=.:tests/support $(BIN)/python tools/doc_tables.py
-	PYTHONPATH=.:tests/support $(BIN)/python tools/json_shapes.py
-	PYTHONPATH=.:tests/support $(BIN)/python tools/python_docs.py
+docs: $(VENV)/dev  ## write the reference pages and the JSON Schema into docs/reference/: two minutes
+	PYTHONPATH=.:tests/support $(BIN)/python tools/reference.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/json_schema.py
+	PYTHONPATH=.:tests/support $(BIN)/python tools/notebook.py
 
 report: $(VENV)/dev  ## write the report on the champion in docs/ again: two minutes
 	PATH="$(abspath $(BIN)):$$PATH" evolve report champion --md > build-report.md

@@ -16,13 +16,14 @@ from archive.pareto import point, relations
 class Archive:
     """Everything that a run keeps. The result depends only on the elites added and their order.
 
-    `by_id` holds every elite that was ever added, `keys` the keys of all forms that the search knows: of elites, and of
-    what it adds there, rejected or still assessed. Only `add` may change grid and front: what is derived from them is
-    kept.
+    - by_id: every elite that was ever added.
+    - keys: those of all forms that the search knows: of elites, and of forms rejected or in assessment, which it adds.
+
+    Only `add` may change grid and front: the archive remembers values derived from them.
 
     >>> from archive.elite import example
     >>> archive = Archive(Grid())
-    >>> archive.add(example(id=1)), archive.add(example(id=2, key="other", joint=2.0))
+    >>> archive.add(example(id=1)), archive.add(example(id=2, key="other", mean_error=2.0))
     (<Added.NEW: 2>, <Added.BETTER: 1>)
     >>> [elite.id for elite in archive.members()]
     [2]
@@ -40,13 +41,7 @@ class Archive:
         self._points = np.reshape([point(e) for e in self.front], (-1, 5)).T.copy()
 
     def add(self, elite: Elite) -> Added:
-        """Offer an elite to its cell and to the front; NOT if neither keeps it.
-
-        >>> from archive.elite import example
-        >>> archive = Archive(Grid())
-        >>> [archive.add(example(id=i, worst3=worst3)).name for i, worst3 in enumerate((9.0, 8.0, 10.0))]
-        ['NEW', 'BETTER', 'NOT']
-        """
+        """Offer an elite to its cell and to the front; NOT if neither keeps it."""
         self.by_id[elite.id] = elite
         self.keys.add(elite.key)
         added = self.grid.add(elite)
@@ -63,23 +58,11 @@ class Archive:
         return added
 
     def front_by_size(self) -> list[Elite]:
-        """The front, from the simplest program to the largest.
-
-        >>> from archive.elite import example
-        >>> archive = Archive(Grid(), front=[example(id=1, operations=9), example(id=2, operations=4, joint=4.0)])
-        >>> [elite.id for elite in archive.front_by_size()]
-        [2, 1]
-        """
+        """The front, from the simplest program to the largest."""
         return sorted(self.front, key=lambda e: (e.complexity, e.id))
 
     def members(self) -> list[Elite]:
-        """Cell winners and the front, each elite once, by id.
-
-        >>> from archive.elite import example
-        >>> archive = Archive(Grid(), front=[example(id=2), example(id=1)])
-        >>> [elite.id for elite in archive.members()]
-        [1, 2]
-        """
+        """The winners of cells and the front, each elite once, by id."""
         if self._members is None:
             distinct = {e.id: e for e in (*self.grid.cells.values(), *self.front)}
             self._members = sorted(distinct.values(), key=lambda e: e.id)

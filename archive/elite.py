@@ -1,15 +1,18 @@
-"""An elite: a candidate program that was fitted and scored, as text and numbers."""
+"""An elite: a candidate program that was fitted and scored."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from simulator.common.json import JsonObject
+from archive.score import Errors, Score, rounded
+from simulator.common.json import JsonObject, renamed
+from simulator.language.ir import Program
+from simulator.language.parse import parse
 
-UNMEASURED = 1e3  # percent; stands in for a transfer error that was not measured
-DIGITS = 6  # significant digits of errors in a journal
+OLD_KEYS = {"joint": "mean_error", "transfer": "group_out", "sound": "consistent"}  # of releases up to 0.3
+UNMEASURED = 1e3  # percent; stands in for a leave-group-out error that was not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +23,9 @@ class Elite:
     - key: identifies the form that was proposed, without the values of its constants. text: the program, from which
       constants that do nothing are dropped, so that its own key may be another one.
     - operations, constants, features: the size of the program; features are the distinct fields it reads.
-    - worst3, joint, e2e, ttft, itl: see evaluator.score.Score. The last three are None if they were never observed.
-    - rows: signed errors (experiment, e2e, ttft, itl).
     - operator: what proposed it. parents: ids of the elites it was made from.
-    - transfer: the error on runs that were left out of the fit (evaluator.transfer); None if it was not measured.
-    - sound: whether it is consistent with what is known about the hardware.
-    - worst_e2e: the largest absolute E2E error of any experiment, NaN if E2E was never observed. It follows from `rows`
-      and is kept because every choice of a champion asks for it.
-
-    >>> Elite(
-    ...     id=7, key="3f2a", text="def step_time(b, s): ...", operations=4, constants=2, features=2,
-    ...     worst3=9.0, joint=3.0, e2e=2.0, ttft=4.0, itl=3.0, rows=(("chat", -2.0, 4.0, 3.0),),
-    ...     operator="add", parents=(1, 2),
-    ... ).worst_e2e
-    2.0
+    - group_out: the error on runs that were left out of the fit (evaluator.group_out); None if it was not measured.
+    - consistent: True if it contradicts nothing that is known about the hardware.
     """
 
     id: int
@@ -42,98 +34,92 @@ class Elite:
     operations: int
     constants: int
     features: int
-    worst3: float
-    joint: float
-    e2e: float | None
-    ttft: float | None
-    itl: float | None
-    rows: tuple[tuple[str, float | None, float | None, float | None], ...]
+    score: Score
     operator: str
     parents: tuple[int, ...]
-    transfer: float | None = None
-    sound: bool = True
-    worst_e2e: float = field(init=False, repr=False, compare=False)
+    group_out: float | None = None
+    consistent: bool = True
 
-    def __post_init__(self) -> None:
-        worst = max((abs(row[1]) for row in self.rows if row[1] is not None), default=float("nan"))
-        object.__setattr__(self, "worst_e2e", worst)
+    @property
+    def program(self) -> Program:
+        """The program, parsed when it is asked for (`parse` remembers texts): most elites of a journal never are."""
+        return parse(self.text)
+
+    @property
+    def mean_error(self) -> float:
+        """See Score."""
+        return self.score.mean_error
+
+    @property
+    def worst3(self) -> float:
+        """See Score."""
+        return self.score.worst3
 
     @property
     def complexity(self) -> int:
-        """Operations plus constants.
-
-        >>> example(operations=10, constants=5).complexity
-        15
-        """
+        """Operations plus constants."""
         return self.operations + self.constants
 
     @property
-    def charged_transfer(self) -> float:
-        """The transfer error by which elites are compared: an unmeasured one counts as the worst.
-
-        >>> example(transfer=4.0).charged_transfer, example(transfer=None).charged_transfer
-        (4.0, 1000.0)
-        """
-        return UNMEASURED if self.transfer is None else self.transfer
+    def charged_group_out(self) -> float:
+        """The leave-group-out error by which elites are compared: an unmeasured one counts as the worst."""
+        return UNMEASURED if self.group_out is None else self.group_out
 
     @property
     def objectives(self) -> tuple[float, float, float, float]:
-        """(worst3, joint, complexity, transfer), all to be minimised. An unmeasured transfer error counts as the worst.
-
-        >>> example(worst3=9.0, joint=3.0, operations=10, constants=5).objectives
-        (9.0, 3.0, 15.0, 1000.0)
-        """
-        return (self.worst3, self.joint, float(self.complexity), self.charged_transfer)
+        """(worst3, mean error, complexity, charged group-out), all to be minimised."""
+        return (self.score.worst3, self.score.mean_error, float(self.complexity), self.charged_group_out)
 
     def rounded(self) -> Elite:
-        """The elite with its errors rounded to DIGITS significant digits, because the last bits are only noise.
-
-        >>> example(joint=2.123456789).rounded().joint
-        2.12346
-        """
-        rows = tuple((name, _round(e2e), _round(ttft), _round(itl)) for name, e2e, ttft, itl in self.rows)
-        errors = {name: _round(getattr(self, name)) for name in ("worst3", "joint", "e2e", "ttft", "itl", "transfer")}
-        return replace(self, rows=rows, **errors)  # type: ignore[arg-type]
+        """The elite with its errors rounded as in a journal."""
+        return replace(self, score=self.score.rounded(), group_out=rounded(self.group_out))
 
     def to_json(self) -> JsonObject:
-        """The elite as a JSON object.
-
-        >>> example(joint=3.0).to_json()["joint"]
-        3.0
-        """
-        values = asdict(self)
-        del values["worst_e2e"]
-        return values
+        """The elite as a JSON object, in which the figures of its score stand beside its own."""
+        score = self.score
+        return {
+            "id": self.id,
+            "key": self.key,
+            "text": self.text,
+            "operations": self.operations,
+            "constants": self.constants,
+            "features": self.features,
+            "worst3": score.worst3,
+            "mean_error": score.mean_error,
+            "e2e": score.e2e,
+            "ttft": score.ttft,
+            "itl": score.itl,
+            "rows": [list(row) for row in score.rows],
+            "operator": self.operator,
+            "parents": list(self.parents),
+            "group_out": self.group_out,
+            "consistent": self.consistent,
+        }
 
     @classmethod
     def from_json(cls, raw: JsonObject) -> Elite:
-        """The elite of a JSON object.
+        """The elite of a JSON object; those of older releases have other names for some keys.
 
         >>> Elite.from_json(example().to_json()) == example()
         True
         """
-        # All elites have the same experiments: shared names take a fifth less memory.
-        rows = tuple((_shared(r[0]), r[1], r[2], r[3]) for r in raw["rows"])
-        return cls(**{**raw, "rows": rows, "parents": tuple(raw["parents"])})
+        own = renamed(raw, OLD_KEYS) if "joint" in raw else dict(raw)
+        # A long journal has millions of rows: this is the fastest way to make them. All elites have the same
+        # experiments: shared names take a fifth less memory.
+        new, shared = tuple.__new__, sys.intern
+        rows = tuple([new(Errors, (shared(name), e2e, ttft, itl)) for name, e2e, ttft, itl in own.pop("rows")])
+        figures = (own.pop("e2e"), own.pop("ttft"), own.pop("itl"), own.pop("mean_error"), own.pop("worst3"))
+        own["parents"] = tuple(own["parents"])
+        return cls(score=Score(rows, *figures), **own)
 
 
 def example(**changes: Any) -> Elite:
-    """A made-up elite with some fields changed, for the examples in this package.
+    """A made-up elite with some fields, or figures of its score, changed: for examples and tests.
 
-    >>> example(id=3, joint=2.5).joint
+    >>> example(id=3, mean_error=2.5).mean_error
     2.5
     """
-    elite = Elite(
-        id=1, key="form", text="def step_time(b, s): ...", operations=10, constants=5, features=4,
-        worst3=9.0, joint=3.0, e2e=2.0, ttft=4.0, itl=3.0, rows=(("chat", -2.0, 4.0, 3.0),),
-        operator="add", parents=(),
-    )  # fmt: skip
-    return replace(elite, **changes)
-
-
-def _shared(name: str) -> str:
-    return sys.intern(name) if isinstance(name, str) else name  # a damaged journal is reported elsewhere
-
-
-def _round(x: float | None) -> float | None:
-    return None if x is None else float(f"{x:.{DIGITS}g}")
+    score = Score((Errors("chat", -2.0, 4.0, 3.0),), 2.0, 4.0, 3.0, mean_error=3.0, worst3=9.0)
+    elite = Elite(1, "form", "def step_time(b, s): return b.kernel_us", 10, 5, 4, score, "add", ())
+    figures = {f.name: changes.pop(f.name) for f in fields(Score) if f.name in changes}
+    return replace(elite, **{"score": replace(score, **figures), **changes})

@@ -1,4 +1,4 @@
-"""The MAP-Elites grid: cells by operations and distinct features, with the lowest joint error kept in each."""
+"""The MAP-Elites grid: cells by operations and distinct features, with the lowest mean error kept in each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from archive.elite import Elite
 
 
 class Added(IntEnum):
-    """What happened to an elite that was offered to a cell. True if it was kept.
-
-    >>> bool(Added.NOT), bool(Added.BETTER)
-    (False, True)
-    """
+    """The result of offering an elite to a cell. True if the cell kept it."""
 
     NOT = 0
     BETTER = 1
@@ -23,13 +19,7 @@ class Added(IntEnum):
 
 @dataclass
 class Grid:
-    """`operation_bins` equal bins up to `operation_cap` operations, by `feature_bins` bins of two features each.
-
-    >>> from archive.elite import example
-    >>> grid = Grid()
-    >>> grid.add(example(id=1)), len(grid.cells)
-    (<Added.NEW: 2>, 1)
-    """
+    """`operation_bins` equal bins up to `operation_cap` operations, by `feature_bins` bins of two features each."""
 
     operation_cap: int = 40
     operation_bins: int = 10
@@ -37,26 +27,21 @@ class Grid:
     cells: dict[tuple[int, int], Elite] = field(default_factory=dict)
 
     def cell(self, elite: Elite) -> tuple[int, int]:
-        """(operations bin, features bin). Anything beyond the last edge counts in the last bin.
-
-        >>> from archive.elite import example
-        >>> Grid().cell(example(operations=5, features=3)), Grid().cell(example(operations=99, features=99))
-        ((1, 1), (9, 4))
-        """
+        """(operations bin, features bin). The last bins hold everything beyond them."""
         return self.cell_of(elite.operations, elite.features)
 
     def cell_of(self, operations: int, features: int) -> tuple[int, int]:
         """The cell of a program with so many operations and distinct features.
 
-        >>> Grid().cell_of(5, 3)
-        (1, 1)
+        >>> Grid().cell_of(5, 3), Grid().cell_of(99, 99)
+        ((1, 1), (9, 4))
         """
         column = max(operations - 1, 0) * self.operation_bins // self.operation_cap
         row = max(features - 1, 0) // 2
         return min(column, self.operation_bins - 1), min(row, self.feature_bins - 1)
 
     def spans(self, to: str = "-") -> tuple[list[str], list[str]]:
-        """What the cells of each column and of each row span: operations, and distinct features.
+        """The spans of the columns (operations) and of the rows (distinct features).
 
         >>> Grid(operation_cap=20, operation_bins=2, feature_bins=3).spans()
         (['1-10', '11-20'], ['1-2', '3-4', '5+'])
@@ -69,21 +54,21 @@ class Grid:
         return columns, [*rows, f"{2 * self.feature_bins - 1}+"]
 
     def add(self, elite: Elite) -> Added:
-        """Keep the elite if its cell is empty or holds a worse one: unsound, or with a larger joint error.
+        """Keep the elite if its cell is empty or holds a worse one: not consistent, or with a larger mean error.
 
         The earlier elite wins ties.
-
-        >>> from archive.elite import example
-        >>> grid = Grid()
-        >>> [grid.add(example(joint=joint)).name for joint in (3.0, 3.0, 2.0)]
-        ['NEW', 'NOT', 'BETTER']
         """
         cell = self.cell(elite)
         holder = self.cells.get(cell)
-        if holder is not None and not (not elite.sound, elite.joint) < (not holder.sound, holder.joint):
+        if holder is not None and not _badness(elite) < _badness(holder):
             return Added.NOT
         self.cells[cell] = elite
         return Added.NEW if holder is None else Added.BETTER
+
+
+def _badness(elite: Elite) -> tuple[bool, float]:
+    """The order of elites in a cell, the best first."""
+    return not elite.consistent, elite.mean_error
 
 
 def _span(first: int, last: int, to: str) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from simulator.common.json import JsonObject
 
+MOVED = "not the line that was written here: it was changed, or lines before it were removed, added or moved"
 _CHECK, _END = b',"check":"', b'"}'
 _DIGITS = 12  # of a check: 48 bits
 # Of an unpacked .xz, because a small one can hold terabytes, and of any line: nothing longer is ever in memory. A
@@ -61,28 +62,17 @@ def read_journal(path: Path) -> list[JsonObject]:
 
     A last line without a newline was torn by a crash and is skipped. Raises Damaged for anything else that no journal
     has, at the first line that is not as it was written.
-
-    >>> read_journal(Path("no-such-journal.jsonl"))
-    []
     """
     return list(entries(path))
 
 
 def entries(path: Path) -> Iterator[JsonObject]:
-    """The lines of `read_journal`, one at a time, so that a long journal is never in memory as a whole.
-
-    >>> list(entries(Path("no-such-journal.jsonl")))
-    []
-    """
+    """The lines of `read_journal`, one at a time, so that a long journal is never in memory as a whole."""
     return (_entry(path, number, line) for number, line in enumerate(_lines(path)))
 
 
 def unchecked(path: Path) -> int:
-    """The number of lines at the journal's beginning that have no check, because an older release wrote them.
-
-    >>> unchecked(Path("no-such-journal.jsonl"))
-    0
-    """
+    """The number of lines at the journal's beginning that have no check, because an older release wrote them."""
     return sum(1 for _ in takewhile(lambda line: not line.checked, _lines(path)))  # no digest after the first check
 
 
@@ -130,8 +120,7 @@ def _chained(path: Path, lines: Iterable[bytes], last: _Line, before: int) -> It
         if stored is None and checked:
             raise Damaged(path, number, "the line has lost its check: it was changed or added")
         if stored is not None and stored != check:
-            raise Damaged(path, number, "not the line that was written here: it was changed, or lines before it were "
-                                        "removed, added or moved")  # fmt: skip
+            raise Damaged(path, number, MOVED)
         checked = stored is not None
         yield _Line(body, check, checked, end)
 
@@ -191,11 +180,7 @@ def _too_long(path: Path) -> ValueError:
 
 
 class Replaced(ValueError):
-    """A journal that is no longer the file that was read before, or is shorter than it was.
-
-    >>> str(Replaced("journal.jsonl: was cut"))
-    'journal.jsonl: was cut'
-    """
+    """A journal that is no longer the file that was read before, or is shorter than it was."""
 
 
 class Tail:

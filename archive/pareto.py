@@ -14,17 +14,12 @@ from archive.elite import Elite
 
 
 def point(elite: Elite) -> tuple[float, ...]:
-    """What is compared on a front, to be minimised: unsound (0 or 1), worst3, joint, complexity, transfer.
-
-    >>> from archive.elite import example
-    >>> point(example(joint=3.0, sound=False))
-    (1.0, 9.0, 3.0, 15.0, 1000.0)
-    """
-    return (float(not elite.sound), *elite.objectives)
+    """The values that a front compares, all minimised: inconsistent (0 or 1), then `Elite.objectives`."""
+    return (float(not elite.consistent), *elite.objectives)
 
 
 def relations(points: np.ndarray, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which of the points dominate `point`, and which it dominates. The first axis has the objectives, minimised.
+    """(the points that dominate `point`, those that it dominates), bool[points]. Axis 0 has the objectives, minimised.
 
     One point dominates another if it is at least as good in every objective and better in one.
 
@@ -71,18 +66,12 @@ def ranks(objectives: Sequence[Sequence[float]]) -> list[tuple[int, float]]:
 
 
 def fitness(elites: Sequence[Elite]) -> list[tuple[float, ...]]:
-    """What a tournament compares; smaller is fitter: soundness first, then the ranks among the equally sound.
-
-    >>> from archive.elite import example
-    >>> sound, unsound = example(joint=3.0), example(joint=1.0, sound=False)
-    >>> fitness([sound, unsound])
-    [(0.0, 0.0, -inf), (1.0, 0.0, -inf)]
-    """
+    """The values of a tournament, smaller is fitter: inconsistent (0 or 1), then the rank among its equals."""
     values: list[tuple[float, ...]] = [()] * len(elites)
-    for unsound in (False, True):
-        group = [i for i, e in enumerate(elites) if e.sound is not unsound]
+    for inconsistent in (False, True):
+        group = [i for i, e in enumerate(elites) if e.consistent is not inconsistent]
         for i, rank in zip(group, ranks([elites[i].objectives for i in group]), strict=True):
-            values[i] = (float(unsound), *map(float, rank))
+            values[i] = (float(inconsistent), *map(float, rank))
     return values
 
 

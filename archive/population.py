@@ -22,7 +22,7 @@ from archive.proposal import MODEL, SCORED, Outcome
 REMEMBERED = 64  # the number of latest rejections that are kept
 IDEAS = 20  # the number of language models' latest proposals that are kept
 GREED = 8  # greedy islands enter this many times more elites, so that most of their parents are among the very best
-EXCESS = 0.1  # percent of merit added per percent by which the worst E2E error exceeds the rule's limit
+EXCESS = 0.1  # percent of selection score added per percent by which the worst E2E error exceeds the rule's limit
 
 
 @dataclass
@@ -30,13 +30,13 @@ class Island:
     """A part of the population whose members become the parents of its own proposals.
 
     Members are the cells of a grid (if `cells` is true) and the `size` fittest of all elites that were added. NSGA-II
-    chooses the fittest on worst3, joint error, complexity and transfer error; sound elites come before unsound ones
-    (Deb's rule for constraints). Only `add` and `select` may add survivors: the errors of their forms are kept.
+    chooses the fittest by `Elite.objectives`; consistent elites come before the others (Deb's rule for constraints).
+    Only `add` and `select` may add survivors: the island remembers the errors of their forms.
 
     >>> from archive.elite import example
     >>> island = Island(Grid(), size=1)
-    >>> for i, joint in enumerate((3.0, 2.0)):
-    ...     _ = island.add(example(id=i, key=f"form {i}", joint=joint))
+    >>> for i, mean_error in enumerate((3.0, 2.0)):
+    ...     _ = island.add(example(id=i, key=f"form {i}", mean_error=mean_error))
     >>> island.select()
     >>> [elite.id for elite in island.members()]
     [1]
@@ -46,22 +46,16 @@ class Island:
     size: int
     cells: bool = True
     survivors: list[Elite] = field(default_factory=list)
-    _lowest: dict[str, float] = field(init=False, repr=False, compare=False)  # joint error of each survivors' form
+    _lowest: dict[str, float] = field(init=False, repr=False, compare=False)  # mean error of each survivor's form
 
     def __post_init__(self) -> None:
         self._lowest = _lowest(self.survivors)
 
     def add(self, elite: Elite) -> Added:
-        """Offer an elite to its cell. Until the next `select` it is also among the survivors.
-
-        >>> from archive.elite import example
-        >>> island = Island(Grid(), size=1)
-        >>> island.add(example()).name, island.add(example(id=2)).name  # the same form, no better
-        ('NEW', 'NOT')
-        """
-        if elite.key in self._lowest and self._lowest[elite.key] <= elite.joint:
+        """Offer an elite to its cell. Until the next `select` it is also among the survivors."""
+        if elite.key in self._lowest and self._lowest[elite.key] <= elite.mean_error:
             return Added.NOT
-        self._lowest[elite.key] = elite.joint
+        self._lowest[elite.key] = elite.mean_error
         self.survivors.append(elite)
         return self.grid.add(elite)
 
@@ -72,58 +66,37 @@ class Island:
             self._lowest = _lowest(self.survivors)
 
     def fittest(self, count: int) -> list[Elite]:
-        """Up to `count` survivors, the fittest first.
-
-        >>> from archive.elite import example
-        >>> island = Island(Grid(), 2, survivors=[example(id=1, joint=3.0), example(id=2, joint=2.0)])
-        >>> [elite.id for elite in island.fittest(2)]
-        [2, 1]
-        """
+        """Up to `count` survivors, the fittest first."""
         order = fitness(self.survivors)
         chosen = sorted(range(len(self.survivors)), key=lambda i: (order[i], self.survivors[i].id))
         return [self.survivors[i] for i in chosen[:count]]
 
     def members(self) -> list[Elite]:
-        """All elites that may become parents, each once, by id.
-
-        >>> from archive.elite import example
-        >>> [elite.id for elite in Island(Grid(), 2, survivors=[example(id=2), example(id=1)]).members()]
-        [1, 2]
-        """
+        """All elites that may become parents, each once, by id."""
         holders = self.grid.cells.values() if self.cells else ()
         return sorted({e.id: e for e in (*holders, *self.survivors)}.values(), key=lambda e: e.id)
 
 
 class Offered(NamedTuple):
-    """An outcome that was offered to a population, and whether the grid of an island kept its elite.
-
-    >>> from archive.proposal import Proposal, Rejected
-    >>> Offered(Outcome(Proposal(1, 0, "...", "add", ()), Rejected("units", "us is not one")), kept=False).kept
-    False
-    """
+    """An outcome that was offered to a population; kept: True if the grid of an island kept its elite."""
 
     outcome: Outcome
     kept: bool
 
 
 class ChampionErrors(NamedTuple):
-    """The joint error of a champion, inf without any, and its transfer error, None if it was not measured; percent.
+    """A champion's mean error (inf without a champion) and leave-group-out error (None if not measured), percent."""
 
-    >>> joint, transfer = ChampionErrors(4.0, None)
-    >>> joint
-    4.0
-    """
-
-    joint: float
-    transfer: float | None
+    mean_error: float
+    group_out: float | None
 
 
 @dataclass
 class Population:
     """Everything that a search knows.
 
-    - rule: how a champion is chosen.
-    - selection: how parents are chosen (nsga2 or lexicographic), in tournaments of `tournament` elites.
+    - rule: the rule that chooses a champion.
+    - selection: the order of parents (nsga2 or lexicographic), in tournaments of `tournament` elites.
     - fitted: the number of candidates that were fitted. proposals: the number of outcomes so far.
     - numbered: how many ids are assigned, including those of places that stayed empty.
     - stages: outcomes by stage of the cascade.
@@ -179,37 +152,21 @@ class Population:
         return kept
 
     def champion(self) -> Elite | None:
-        """The best elite so far, by the rule; None if nothing was scored yet.
-
-        >>> Population(Archive(Grid()), [], Rule()).champion() is None
-        True
-        """
+        """The best elite so far, by the rule; None if nothing was scored yet."""
         changes = self.archive.changes
         if self._champion[0] != changes:
             self._champion = changes, champion(self.archive.members(), self.rule)
         return self._champion[1]
 
     def end_generation(self) -> None:
-        """Record how good the champion is now.
-
-        >>> population = Population(Archive(Grid()), [], Rule())
-        >>> population.end_generation()
-        >>> population.best  # without a champion
-        [ChampionErrors(joint=inf, transfer=None)]
-        """
+        """Record the champion's errors."""
         best = self.champion()
-        self.best.append(ChampionErrors(best.joint, best.transfer) if best else ChampionErrors(float("inf"), None))
+        self.best.append(
+            ChampionErrors(best.mean_error, best.group_out) if best else ChampionErrors(float("inf"), None)
+        )
 
     def migrate(self, count: int) -> None:
-        """Copy the `count` fittest elites of each island to the next island around the ring.
-
-        >>> from archive.elite import example
-        >>> population = Population(Archive(Grid()), [Island(Grid(), 48), Island(Grid(), 48)], Rule())
-        >>> _ = population.islands[0].add(example(id=5))
-        >>> population.migrate(1)
-        >>> [elite.id for elite in population.islands[1].members()]
-        [5]
-        """
+        """Copy the `count` fittest elites of each island to the next island around the ring."""
         if len(self.islands) < 2:
             return
         leaving = [island.fittest(count) for island in self.islands]
@@ -218,48 +175,36 @@ class Population:
                 self.islands[(i + 1) % len(self.islands)].add(elite)
 
     def greedy(self, island: int) -> bool:
-        """Whether an island follows the merit: three of every four do, and an only island does.
-
-        >>> population = Population(Archive(Grid()), [Island(Grid(), 48) for _ in range(4)], Rule())
-        >>> [population.greedy(island) for island in range(4)]
-        [False, True, True, True]
-        """
+        """True if an island follows the selection score: three of every four do, and an only island does."""
         return len(self.islands) == 1 or island % 4 != 0
 
     def entrants(self, island: int) -> tuple[int, int]:
-        """How many elites compete to become the first parent, and how many for every other parent.
-
-        >>> Population(Archive(Grid()), [Island(Grid(), 48)], Rule()).entrants(0)
-        (24, 3)
-        """
+        """The number of elites that compete to become the first parent, and the number for every other parent."""
         return self.tournament * (GREED if self.greedy(island) else 1), self.tournament
 
     def order(self, elites: Sequence[Elite], island: int) -> list[tuple[float, ...]]:
-        """What a tournament compares; smaller is fitter.
+        """The values that a tournament compares; smaller is fitter.
 
-        It is the rank of NSGA-II or, on greedy islands, the merit by which a champion is chosen. The merit gets worse
-        as the worst experiment exceeds the rule's limit.
-
-        >>> from archive.elite import example
-        >>> population = Population(Archive(Grid()), [Island(Grid(), 48)], Rule("joint"))
-        >>> population.order([example(joint=3.0)], 0)  # (unsound, merit, complexity)
-        [(0.0, 3.0, 15.0)]
+        They are the rank of NSGA-II or, on greedy islands, (inconsistent, selection score, complexity). The selection
+        score gets worse as the worst experiment exceeds the rule's limit.
         """
         if self.selection == "lexicographic":
-            return [(e.worst3, e.joint if e.itl is None else e.itl, float(e.complexity)) for e in elites]
+            scores = [e.score for e in elites]
+            steady = [s.mean_error if s.itl is None else s.itl for s in scores]
+            return [(e.worst3, itl, float(e.complexity)) for e, itl in zip(elites, steady, strict=True)]
         if not self.greedy(island):
             return fitness(elites)
         # where no E2E was observed, worst_e2e is NaN, which `max` returns only where it comes first
-        excess = [EXCESS * max(0.0, e.worst_e2e - self.rule.worst_pct) for e in elites]
+        excess = [EXCESS * max(0.0, e.score.worst_e2e - self.rule.worst_pct) for e in elites]
         return [
-            (float(not e.sound), self.rule.merit(e) + more, float(e.complexity))
+            (float(not e.consistent), self.rule.selection_score(e) + more, float(e.complexity))
             for e, more in zip(elites, excess, strict=True)
         ]
 
 
 def _lowest(elites: Sequence[Elite]) -> dict[str, float]:
-    """The lowest joint error of each form."""
-    return {e.key: e.joint for e in sorted(elites, key=lambda e: -e.joint)}
+    """The lowest mean error of each form."""
+    return {e.key: e.mean_error for e in sorted(elites, key=lambda e: -e.mean_error)}
 
 
 def tournament(

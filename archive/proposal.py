@@ -8,27 +8,27 @@ from typing import Any
 
 from archive.elite import Elite
 from simulator.common.json import JsonObject
+from simulator.language.ir import Program
+from simulator.language.parse import parse
 
 MODEL = "llm:"  # prefix of a language model's name where an operator's name is expected
 SEED = "seed:"  # prefix of a starting program's name
 POLISH = "polish"  # the operator of a finalist whose constants were polished, and the stage that rejects it
 TIMEOUT = "timeout"  # the stage at which a proposal is rejected because its assessment took too long, twice
 DUPLICATE = "duplicate"  # the stage at which a form is rejected that was proposed before
-HOPELESS = "hopeless"  # the stage at which a candidate is rejected after the mean field alone
+PRUNED = "pruned"  # the stage at which a candidate is rejected after the mean field alone
 JUDGES = "judges"  # the stage at which reviewing language models reject a proposal
+OLD_STAGES = {"hopeless": PRUNED}  # of releases up to 0.3
 SCORED = "scored"  # what an outcome has in place of a stage if it was not rejected
 OUTCOME = "outcome"  # the kind of a journal line that holds an Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Why a candidate was rejected: the stage and one line of text.
+    """The stage that rejected a candidate, and the reason in one line.
 
-    Stages are parse, caps, units, bounds, numbers, fields, duplicate, judges, hopeless, the names of the gates, replay,
+    Stages are parse, caps, units, bounds, numbers, fields, duplicate, judges, pruned, the names of the gates, replay,
     polish and timeout.
-
-    >>> Rejected("units", "adds us to token").stage
-    'units'
     """
 
     stage: str
@@ -37,11 +37,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A judge's marks for a proposal, each from 0 to 10, and a remark.
-
-    >>> Review("openai/gpt-5.4-mini", mechanism=8, transfer=6, identifiable=7, economy=9, remark="").transfer
-    6
-    """
+    """A judge's marks for a proposal, each from 0 to 10, and a remark."""
 
     judge: str
     mechanism: int
@@ -53,15 +49,8 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a search knows of a program before it assesses it: its text, the key of its form, and its cell's size.
+    """A program before it is assessed: the key of its form, and how many operations and features it has."""
 
-    operations, features: how many it has.
-
-    >>> Form("def step_time(b, s): return b.tokens", "d5a634427dc380fe", operations=0, features=1).features
-    1
-    """
-
-    text: str
     key: str
     operations: int
     features: int
@@ -74,9 +63,6 @@ class Proposal:
     A language model's proposal also has the name of the call that it answers, its idea in one sentence, the judges'
     reviews, how many `judges` were asked for one, and the motivation that the answer gives. `refused` is set if it must
     not be assessed. `form`: that of its text, if its proposer knows it.
-
-    >>> Proposal(7, 0, "def step_time(b, s): ...", "add", (1, 2)).refused is None
-    True
     """
 
     id: int
@@ -92,17 +78,18 @@ class Proposal:
     judges: int = 0
     form: Form | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def program(self) -> Program:
+        """The program of its text (`parse` remembers texts). Raises ProgramError if it cannot be read."""
+        return parse(self.text)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a proposal: an elite, or why it was rejected.
+    """The outcome of a proposal: an elite, or its rejection.
 
     `key` identifies the program's form if the proposal was fitted, which counts against the budget; otherwise it is "".
     `dropped`: the constants and fields of a language model's program that went with the terms that the fit set to 0.
-
-    >>> proposal = Proposal(7, 0, "def step_time(b, s): ...", "add", (1, 2))
-    >>> Outcome(proposal, Rejected("units", "adds us to token")).elite is None
-    True
     """
 
     proposal: Proposal
@@ -112,41 +99,34 @@ class Outcome:
 
     @property
     def elite(self) -> Elite | None:
-        """The scored program, None if the proposal was rejected.
-
-        >>> from archive.elite import example
-        >>> Outcome(Proposal(1, 0, "...", "add", ()), example(id=1), "form").elite.id
-        1
-        """
+        """The scored program, None if the proposal was rejected."""
         return self.verdict if isinstance(self.verdict, Elite) else None
 
     @property
     def rejection(self) -> Rejected | None:
-        """Why the proposal was rejected, None if it was scored.
-
-        >>> Outcome(Proposal(1, 0, "...", "add", ()), Rejected("parse", "no function")).rejection.why
-        'no function'
-        """
+        """The rejection of the proposal, None if it was scored."""
         return self.verdict if isinstance(self.verdict, Rejected) else None
 
     def to_json(self) -> JsonObject:
-        """The journal line: everything that the archive and later proposals depend on, but no times or places.
-
-        >>> Outcome(Proposal(7, 0, "x", "add", (1, 2)), Rejected("parse", "no function")).to_json()["stage"]
-        'parse'
-        """
+        """The journal line: everything that the archive and later proposals depend on, without times and places."""
         p = self.proposal
-        line: JsonObject = {"kind": OUTCOME, "id": p.id, "island": p.island, "operator": p.operator,
-                                "parents": list(p.parents)}  # fmt: skip
+        line: JsonObject = {
+            "kind": OUTCOME,
+            "id": p.id,
+            "island": p.island,
+            "operator": p.operator,
+            "parents": list(p.parents),
+        }
         if p.call:
             line |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
-            line |= {"judges": p.judges} if p.judges else {}
+            if p.judges:
+                line["judges"] = p.judges
         if p.motivation:
             line["motivation"] = p.motivation
         key = {"key": self.key} if self.key else {}
         if isinstance(self.verdict, Rejected):
-            return line | {"verdict": "rejected", "stage": self.verdict.stage, "why": self.verdict.why,
-                           "text": p.text, **key}  # fmt: skip
+            why = {"stage": self.verdict.stage, "why": self.verdict.why, "text": p.text}
+            return line | {"verdict": "rejected", **why, **key}
         dropped = {"dropped": list(self.dropped)} if self.dropped else {}
         return line | {"verdict": SCORED, **key, **dropped, "elite": self.verdict.to_json()}
 
@@ -162,16 +142,27 @@ class Outcome:
         text = line["elite"]["text"] if scored else line["text"]
         reviews = tuple(Review(**review) for review in line.get("reviews", ()))
         proposal = Proposal(
-            line["id"], line["island"], text, line["operator"], tuple(line["parents"]), line.get("call", ""),
-            line.get("idea", ""), reviews, motivation=line.get("motivation", ""),
+            line["id"],
+            line["island"],
+            text,
+            line["operator"],
+            tuple(line["parents"]),
+            line.get("call", ""),
+            line.get("idea", ""),
+            reviews,
+            motivation=line.get("motivation", ""),
             judges=line.get("judges", 0),
-        )  # fmt: skip
-        verdict = Elite.from_json(line["elite"]) if scored else Rejected(line["stage"], line["why"])
+        )
+        verdict: Elite | Rejected
+        if scored:
+            verdict = Elite.from_json(line["elite"])
+        else:
+            verdict = Rejected(OLD_STAGES.get(line["stage"], line["stage"]), line["why"])
         return cls(proposal, verdict, line.get("key", ""), tuple(line.get("dropped", ())))
 
 
 def is_outcome(line: Mapping[str, Any]) -> bool:
-    """Whether a journal line holds an Outcome. Lines of older runs are recognised by their verdict.
+    """True if a journal line holds an Outcome. Lines of older runs have a verdict instead of a kind.
 
     >>> is_outcome({"kind": "outcome"}), is_outcome({"verdict": "scored"}), is_outcome({"kind": "sent"})
     (True, True, False)

@@ -1,4 +1,4 @@
-"""How good a program is: what was measured, how a program is fitted to it, and the errors that remain.
+"""The quality of a program: measurements, the fit to them, and the errors that remain.
 
 Start at `assess.py`, the pipeline of one candidate.
 """

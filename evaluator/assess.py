@@ -12,16 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archive.proposal import HOPELESS, POLISH, Form, Rejected
-from evaluator.fit.corrections import Hopeless
-from evaluator.fit.fit import fit, fit_set
+from archive.proposal import POLISH, PRUNED, Form, Rejected
+from archive.score import Score
+from evaluator.fit.fit import Pruned, fit, fit_set, polish
 from evaluator.fit.loss import FitSet
-from evaluator.fit.polish import polish
+from evaluator.group_out import KINDS, TAIL, Folds, folds_of, group_out
 from evaluator.judge import gates
-from evaluator.judge.kernel_sums import KernelSums, kernel_checks
-from evaluator.judge.physics import Hardware, hardware_of, physics
-from evaluator.score import SCORE_SEEDS, NothingCompletes, Score, ScoreSet, score, score_set
-from evaluator.transfer import KINDS, TAIL, Folds, folds_of, transfer
+from evaluator.judge.physics import Hardware, KernelSums, hardware_of, kernel_checks, physics
+from evaluator.score import SCORE_SEEDS, NothingCompletes, ScoreSet, score, score_set
 from simulator.clock.bind import Deployments
 from simulator.clock.run import HostileStep
 from simulator.language.bounds import too_narrow
@@ -43,30 +41,36 @@ from simulator.serving.experiment import Experiment
 class Scored:
     """A candidate with fitted constants, without the terms that the fit set to 0: `text` is exactly what was scored.
 
-    transfer: see evaluator.transfer, None if not measured. sound: consistent with datasheets and measured kernels, see
+    group_out: see evaluator.group_out, None if not measured. consistent: with datasheets and measured kernels, see
     evaluator.judge.
     """
 
     text: str
     score: Score
-    transfer: float | None
-    sound: bool
+    group_out: float | None
+    consistent: bool
     operations: int
     constants: int
     features: int
+
+    @property
+    def program(self) -> Program:
+        """The program of its text: workers answer other processes, so that the text is what they send."""
+        return parse(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class AssessLimits:
     """Errors in percent beyond which a candidate is not worth more work.
 
-    joint: by the mean field alone, above which it is refused without a replay. to_transfer: joint error up to which the
-    error on models left out is computed. transfer: the most of that error; more is not computed to the end.
+    - mean_error: the most by the mean field alone; a candidate above it is refused without a replay.
+    - to_group_out: the mean error up to which the leave-group-out error is computed.
+    - group_out: the most of that error; a larger one is not computed to the end.
     """
 
-    joint: float = math.inf
-    to_transfer: float = math.inf
-    transfer: float = math.inf
+    mean_error: float = math.inf
+    to_group_out: float = math.inf
+    group_out: float = math.inf
 
 
 NO_LIMITS = AssessLimits()
@@ -77,8 +81,8 @@ class AssessData:
     """The data that candidates are assessed on, prepared once per process.
 
     deployments: of the experiments. hardware, kernels: deployments for the checks of consistency with datasheets and
-    with measured kernels, which make a program sound; None without such checks. method: fits the constants of every
-    candidate, a key of evaluator.fit.methods.METHODS.
+    with measured kernels; None without such checks. method: fits the constants of every candidate, a key of
+    evaluator.fit.methods.METHODS.
     """
 
     fit: FitSet
@@ -91,7 +95,7 @@ class AssessData:
     method: str
 
 
-class Laps:
+class StageTimer:
     """CPU seconds of this process by stage of the pipeline."""
 
     def __init__(self) -> None:
@@ -115,9 +119,9 @@ def prepare(
     tail: float = TAIL,
     method: str = "auto",
 ) -> AssessData:
-    """The data of these experiments. `left_out`, `tail`: see evaluator.transfer. `method`: see Data.
+    """The data of these experiments. `left_out`, `tail`: see evaluator.group_out. `method`: see AssessData.
 
-    To be sound, a program must be consistent with datasheets on the deployments `hardware`, named `MODEL tpN`, and with
+    A physically consistent program agrees with datasheets on the deployments `hardware`, named `MODEL tpN`, and with
     the measured `kernels`.
     """
     fitted, scored = fit_set(experiments), score_set(experiments, seeds)
@@ -148,12 +152,12 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
 
 def form_of(program: Program) -> Form:
     """The form of a complete program."""
-    return Form(unparse(program), key(program), operations(program), len(features(program)))
+    return Form(key(program), operations(program), len(features(program)))
 
 
 @dataclass(frozen=True, slots=True)
 class TextFault:
-    """Why a search refuses a program without assessing it: the stage, the line of the text (0 for all of it), why."""
+    """A fault for which a search refuses a program unassessed: the stage, the line of the text (0: all of it), why."""
 
     stage: str
     line: int
@@ -161,7 +165,7 @@ class TextFault:
 
 
 def faults(program: Program, caps: Caps, fields: frozenset[str] | None = None) -> Iterator[TextFault]:
-    """All that is wrong with a complete program, see `read`."""
+    """All faults of a complete program, see `read`."""
     yield from (TextFault("caps", 0, complaint) for complaint in complaints(program, caps))
     for function in program.functions:
         yield from (TextFault("units", clash.line or 1, f"units: {clash.why}") for clash in infer(function).clashes)
@@ -174,10 +178,10 @@ def faults(program: Program, caps: Caps, fields: frozenset[str] | None = None) -
 
 
 def foreknown(program: Program) -> Rejected | None:
-    """The refusal of a text that says what a fit is to find: by narrow bounds, numbers that no fit changes, trees or
+    """The refusal of a text that fixes what a fit must find: by narrow bounds, numbers that no fit changes, trees or
     fields of the host's own form.
 
-    Its author may have seen the runs that are left out, in a fold of transfer or of a validation.
+    Its author may have seen the runs that a fold leaves out.
     """
     for fault in _foreknown(program):
         return Rejected(fault.stage, fault.why)
@@ -211,63 +215,65 @@ def _line_of(number: float, function: Function) -> int:
 
 
 def assess(
-    program: Program, data: AssessData, limits: AssessLimits = NO_LIMITS, laps: Laps | None = None
+    program: Program, data: AssessData, limits: AssessLimits = NO_LIMITS, timer: StageTimer | None = None
 ) -> Scored | Rejected:
-    """Gates, fit, gates at the fitted constants, score, transfer error: each within `limits`.
+    """Gates, fit, gates at the fitted constants, score, leave-group-out error: each within `limits`.
 
-    Deterministic: depends only on the arguments, except for `laps`.
+    Deterministic: depends only on the arguments, except for `timer`.
     """
-    laps = laps or Laps()
+    timer = timer or StageTimer()
     first = gates.finite(assemble(program), program.theta, data.deployments)
-    laps.lap("gates")
+    timer.lap("gates")
     if not first.passes:
         return Rejected(first.name, first.complaint)
     try:
-        fitted = fit(program, data.fit, method=data.method, forget=True, most=limits.joint)
+        fitted = fit(program, data.fit, method=data.method, reset_to_prior=True, most=limits.mean_error)
         program = brief(lean(fitted.program))
-        laps.lap("fit")
-        return _judged(program, fitted.ratio, data, limits, laps)
-    except Hopeless as e:
-        laps.lap("fit")
-        return Rejected(HOPELESS, str(e))
+        timer.lap("fit")
+        return _judged(program, fitted.ratio, data, limits, timer)
+    except Pruned as e:
+        timer.lap("fit")
+        return Rejected(PRUNED, str(e))
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))
 
 
-def polished(program: Program, data: AssessData, laps: Laps) -> Scored | Rejected:
-    """A finalist with constants improved by CMA-ES on the replays (evaluator.fit.polish), assessed like any other."""
+def polished(program: Program, data: AssessData, timer: StageTimer) -> Scored | Rejected:
+    """A finalist with constants improved by CMA-ES on the replays (`polish`), assessed like any other."""
     try:
         better = polish(program, data.fit)
-        laps.lap("polish")
+        timer.lap("polish")
         if better.program == program:
             return Rejected(POLISH, "CMA-ES on the replays found no better constants")
-        return _judged(brief(lean(better.program)), better.ratio, data, NO_LIMITS, laps)
+        return _judged(brief(lean(better.program)), better.ratio, data, NO_LIMITS, timer)
     except (HostileStep, NothingCompletes) as e:
         return Rejected("replay", str(e))
 
 
 def _judged(
-    program: Program, ratio: np.ndarray, data: AssessData, limits: AssessLimits, laps: Laps
+    program: Program, ratio: np.ndarray, data: AssessData, limits: AssessLimits, timer: StageTimer
 ) -> Scored | Rejected:
-    """Gates, score and transfer of a fitted program; `ratio`: replay over mean field at its constants."""
+    """Gates, score and leave-group-out error of a fitted program; `ratio`: replay over mean field at its constants."""
     code = assemble(program)
     for gate in gates.judge(code, program.theta, data.deployments):
         if not gate.passes:
             return Rejected(gate.name, gate.complaint)
-    sound = not contradictions(code, program.theta, data)
-    laps.lap("gates")
+    consistent = not contradictions(code, program.theta, data)
+    timer.lap("gates")
     result = score(code, program.theta, data.score, data.moe_weight)
-    laps.lap("replay")
-    worth_it = result.joint <= limits.to_transfer
-    left_out = transfer(program, ratio, data.folds, limits.transfer) if worth_it else None
-    laps.lap("transfer")
+    timer.lap("replay")
+    worth_it = result.mean_error <= limits.to_group_out
+    left_out = group_out(program, ratio, data.folds, limits.group_out) if worth_it else None
+    timer.lap("group_out")
     counts = operations(program), constants(program), len(features(program))
-    return Scored(unparse(program), result, left_out, sound, *counts)
+    return Scored(unparse(program), result, left_out, consistent, *counts)
 
 
 def contradictions(code: Code, theta: gates.Theta, data: AssessData) -> list[str]:
-    """What datasheets and measured kernels say against a program, as far as `data` has them; the kernels are only asked
-    if no datasheet is contradicted. A program without any is sound."""
+    """The contradictions of a program to the datasheets and measured kernels in `data`; without any it is consistent.
+
+    The kernels are compared only if it contradicts no datasheet.
+    """
     checks = physics(code, theta, data.hardware) if data.hardware else []
     if data.kernels and all(gate.passes for gate in checks):
         checks += kernel_checks(code, theta, data.kernels)

@@ -1,9 +1,9 @@
-"""Which measurements would tell most of figures that are not measured: Bayesian linear design, A-optimal.
+"""The choice of runs to measure: Bayesian linear design, A-optimal (Chaloner and Verdinelli 1995, Stat. Science
+10:273).
 
 Figures of targets and of candidate runs have a joint Gaussian prior. A measured run shows its figures with noise. The
-posterior covariance does not depend on what it shows, so runs can be chosen before anything is measured (Chaloner and
-Verdinelli 1995, Statistical Science 10:273). Chosen are the runs that minimise the mean posterior variance of the
-targets: greedily, then by exchange of single runs, because the best three need not contain the best one.
+posterior covariance does not depend on the measured values, so runs can be chosen before any is measured: those that
+minimise the mean posterior variance of the targets, greedily, then by exchange of single runs.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-GAIN = 1e-9  # relative fall of the mean variance below which an exchange is a tie
+GAIN = 1e-9  # relative fall of the mean variance up to which an exchange is a tie
 
 
 @dataclass(frozen=True)
 class Joint:
     """The prior of targets and candidates.
 
-    prior: float64[targets], variances. cross: float64[targets, rows], their covariances with what would be measured.
-    observed: float64[rows, rows], the covariance of measurements, noise included. run: int[rows], the run that each row
-    belongs to.
+    prior: float64[targets], variances. cross: float64[targets, rows], their covariances with the measurements.
+    observed: float64[rows, rows], the covariance of measurements, noise included. run: int[rows], the run of each row.
     """
 
     prior: np.ndarray
@@ -32,7 +31,7 @@ class Joint:
     run: np.ndarray
 
     def posterior(self, chosen: Sequence[int]) -> np.ndarray:
-        """float64[targets]: the variances once these runs are measured."""
+        """float64[targets]: the variances after measuring the `chosen` runs."""
         rows = np.flatnonzero(np.isin(self.run, list(chosen)))
         if not rows.size:
             return self.prior
@@ -43,7 +42,7 @@ class Joint:
 
 
 def choose(joint: Joint, count: int) -> list[int]:
-    """The runs to measure, at most `count`, that which helps most first."""
+    """The runs to measure, at most `count`, the most useful first."""
     chosen = _greedy(joint, sorted(set(joint.run.tolist())), count)
     while exchanged := _exchanged(joint, chosen):
         chosen = exchanged
@@ -63,7 +62,7 @@ def _greedy(joint: Joint, offered: Sequence[int], count: int) -> list[int]:
 
 
 def _exchanged(joint: Joint, chosen: Sequence[int]) -> list[int] | None:
-    """The set after the exchange of one run that lowers the mean variance most, None if no exchange lowers it."""
+    """The runs after the exchange of one run that lowers the mean variance most, None if no exchange lowers it."""
     others = sorted(set(joint.run.tolist()) - set(chosen))
     sets = [[*chosen[:i], other, *chosen[i + 1 :]] for i in range(len(chosen)) for other in others]
     best = min(sets, key=lambda runs: _mean(joint, runs), default=None)
@@ -71,10 +70,9 @@ def _exchanged(joint: Joint, chosen: Sequence[int]) -> list[int] | None:
 
 
 def shared_share(groups: Sequence[Sequence[float]]) -> float:
-    """The share, 0 to 1, of the mean square of residuals that those of a group have in common.
+    """The share, 0 to 1, of the mean square of residuals that is common to a group; 0 if no group has two.
 
-    The intraclass correlation about zero: the mean product of two residuals of a group over the mean square. 0 if no
-    group has two.
+    The intraclass correlation about zero: the mean product of two residuals of a group over the mean square.
     """
     pairs = sum(len(g) * (len(g) - 1) for g in groups)
     squares, count = math.fsum(x * x for g in groups for x in g), sum(map(len, groups))

@@ -12,10 +12,10 @@ PERCENTILES = (90, 95, 99)
 
 
 def aggregate(replay: Replay) -> dict[str, object]:
-    """The host's summary: counts, requests and tokens per second, latencies in milliseconds.
+    """The summary of the host: counts, requests and tokens per second, latencies in milliseconds.
 
-    Needs a replay made with `account=True`. E2E covers completed requests, TTFT all requests with a first token, ITL
-    the single gaps of completed requests, scheduling delay all requests that were ever admitted.
+    Needs a replay with `account=True`. E2E is of completed requests, TTFT of all requests with a first token, ITL of
+    the single gaps of completed requests, scheduling delay of all requests that were ever admitted.
     """
     run, load, r = replay.run, replay.load, replay.requests
     assert run.account is not None
@@ -61,7 +61,7 @@ def aggregate(replay: Replay) -> dict[str, object]:
         "preemption_count": run.preemptions,
         "cache_hit_rate": run.account.hits / blocks if blocks else 0.0,
         "dropped_unservable": dropped,
-        "length_capped_requests": 0,  # outputs end where the trace ends them: the host's cap never cuts one short
+        "length_capped_requests": 0,  # outputs end where the trace ends them, before the host's cap
         "timed_out_requests": gave_up,
     }
 
@@ -69,7 +69,7 @@ def aggregate(replay: Replay) -> dict[str, object]:
 def _last_event_us(replay: Replay, queued: np.ndarray) -> int:
     """The time of the last event outside of steps: an arrival, a refusal, or the timeout of a client that left.
 
-    The deadline of a completed request is no event: the host skips its alarm.
+    The host skips the deadline of a completed request.
     """
     r, horizon = replay.requests, replay.load.limits.horizon_us
     times = [r.arrival_us, queued, r.deadline_us[replay.spread(replay.run.gave_up)]]
@@ -77,14 +77,14 @@ def _last_event_us(replay: Replay, queued: np.ndarray) -> int:
 
 
 def mean_ms(values: np.ndarray, counts: np.ndarray | None) -> float:
-    """Mean in ms of microseconds, each counted `counts` times; 0 for none."""
+    """The mean in ms of microseconds, each counted `counts` times; 0 for none."""
     size = len(values) if counts is None else int(counts.sum())
     total = int(values.sum()) if counts is None else int((values * counts).sum())
     return total / size / 1e3 if size else 0.0
 
 
 def percentile_ms(values: np.ndarray, counts: np.ndarray | None, p: float) -> float:
-    """Percentile `p` in ms of sorted microseconds, each counted `counts` times; 0 for none.
+    """The percentile `p` in ms of sorted microseconds, each counted `counts` times; 0 for none.
 
     Interpolates linearly between the neighbours of rank p/100 * (n - 1), in the host's order of evaluation.
     """

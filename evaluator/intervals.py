@@ -1,10 +1,10 @@
-"""Prediction intervals: how far a figure may be off, by held-out errors and by how much near-optimal programs disagree.
+"""Prediction intervals from held-out errors and from the disagreement of near-optimal programs.
 
 Normalised conformal prediction (Papadopoulos, Gammerman and Vovk 2008; Lei et al. 2018, JASA 113:1094): the residual of
-a held-out figure, log(observed / predicted), is divided by a scale that is known before the run is measured, and a new
-figure's interval is its own scale times a quantile of these quotients. The scale is sqrt(floor^2 + spread^2): the
-spread is the disagreement of a committee of programs that fit equally well, the floor the median residual. Intervals
-cover as often as they say if a new run is to the fitted ones as the held-out runs were to theirs.
+a held-out figure, log(observed / predicted), is divided by a scale that is known before the run is measured. The
+interval of a new figure is its own scale times a quantile of these quotients. The scale is sqrt(floor^2 + spread^2):
+the spread is the disagreement of an ensemble of programs that fit equally well, the floor the median residual. The
+coverage holds if a new run resembles the fitted runs as the held-out runs resembled theirs.
 """
 
 from __future__ import annotations
@@ -20,38 +20,39 @@ from evaluator.score import Prediction, ScoreSet, score_set
 from simulator.clock.replay import replay_all
 from simulator.language.ir import Number, Op, Program, with_step_times
 from simulator.language.opcodes import assemble
-from simulator.serving.experiment import Experiment, Observation
+from simulator.serving.experiment import Experiment
 from simulator.serving.facts import has_curves
+from simulator.serving.observations import Observation
 from simulator.serving.trace import rows_by_stage
 
-# {figure: (latency, statistic)}; of ITL only the mean was observed anywhere, so its percentiles have no residuals.
+# Figure -> (latency, statistic). No run has observed percentiles of ITL, so these have no residuals.
 STATISTICS = {
-    "e2e": ("e2e_ms", "mean"), "ttft": ("ttft_ms", "mean"), "itl": ("itl_ms", "mean"),
-    "e2e_p90": ("e2e_ms", "p90"), "e2e_p99": ("e2e_ms", "p99"),
-    "ttft_p90": ("ttft_ms", "p90"), "ttft_p99": ("ttft_ms", "p99"),
-}  # fmt: skip
+    "e2e": ("e2e_ms", "mean"),
+    "ttft": ("ttft_ms", "mean"),
+    "itl": ("itl_ms", "mean"),
+    "e2e_p90": ("e2e_ms", "p90"),
+    "e2e_p99": ("e2e_ms", "p99"),
+    "ttft_p90": ("ttft_ms", "p90"),
+    "ttft_p99": ("ttft_ms", "p99"),
+}
 FIGURES = ("e2e", "ttft", "itl", "e2e_p99")  # of STATISTICS: three means, and the p99 of the E2E
 LEVELS = (0.8, 0.95)
-BETWEEN = " without "  # a fold's kind, and what it held out, in the name of a residual's fold
-# Step times that are off by this factor, about the held-out error of the mean ITL: where a queue may grow, the figures
-# of these two differ by far more.
+BETWEEN = " without "  # separates the kind of a fold from the group that it held out, in the name of the fold
+# Factors on step times, about the held-out error of the mean ITL. Figures change by far more where a queue may grow.
 PACES = (0.97, 1.03)
-# Share of the mean E2E spent in the queue, beyond which a queue may grow: twice that of the fullest calm run shipped.
-WAITING = 0.05
-
-LONGER = 1.5  # times as long as the first half waits the second half of the requests, from which on the queue grows
+WAITING = 0.05  # share of the mean E2E in the queue above which it may grow: twice that of the fullest calm run shipped
+LONGER = 1.5  # ratio of the waits of the second and first half of the requests above which the queue grows
 
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """How the committee's predictions of a run differ from the program's.
+    """Differences between predictions of a run: of the `able` members of an ensemble, and at PACES, from the program's.
 
     spread: by figure, the root mean square of log(theirs / ours); None where either has no such figure. saturated: the
-    share of all of them, ours and those of PACES included, under which more than WAITING of the E2E is spent in the
-    queue. members, paces: log(theirs / ours) of the mean E2E, of each `able` member of the committee and under each of
-    PACES.
+    share of all programs under which more than WAITING of the E2E is time in the queue. members, paces: log(theirs /
+    ours) of the mean E2E.
     """
 
     spread: Mapping[str, float | None]
@@ -62,8 +63,10 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """A held-out prediction: log(observed / predicted) by figure, and the spread of the fold's committee; None where
-    either is missing. fold: what was held out with it."""
+    """A held-out prediction: log(observed / predicted) and the spread of the ensemble by figure, None if missing.
+
+    fold: its kind and the group that it held out, see BETWEEN.
+    """
 
     fold: str
     experiment: str
@@ -77,7 +80,7 @@ class Residual:
 
     @property
     def held_out(self) -> str:
-        """What the fold held out."""
+        """The group that the fold held out."""
         return self.fold.partition(BETWEEN)[2]
 
     def error_pct(self, figure: str) -> float | None:
@@ -88,16 +91,16 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The quotients of residual and scale of one figure, sorted, and the floor of the scale."""
+    """The sorted quotients of residual and scale of one figure, and the floor of the scale."""
 
     quotients: tuple[float, ...]
     floor: float
 
     def half_width(self, spread: float, level: float) -> float:
-        """Half the width of the interval of log(observed / predicted).
+        """Half the width of the interval of log(observed / predicted), from n quotients.
 
-        With n residuals it is the ceil((n + 1) level)-th smallest quotient times the scale. With too few residuals for
-        a high level it is the largest, which covers n / (n + 1) of the cases.
+        The ceil((n + 1) level)-th smallest quotient times the scale. With too few quotients for a high level it is the
+        largest one, which covers n / (n + 1) of the cases.
         """
         n = len(self.quotients)
         return self.quotients[min(math.ceil((n + 1) * level), n) - 1] * math.hypot(self.floor, spread)
@@ -108,14 +111,14 @@ class Scale:
 
 
 def figure_of(run: Observation | None, figure: str) -> float | None:
-    """The predicted or observed figure of a run in ms; None without one, as if no request completes."""
+    """The predicted or observed figure of a run in ms; None without one."""
     latency, statistic = STATISTICS[figure]
     value: float | None = getattr(getattr(run, latency), statistic) if run else None
     return value
 
 
 def waiting_share(prediction: Prediction) -> float:
-    """The share of the mean E2E that requests spend in the queue; 0 if none completes."""
+    """The share of the mean E2E in the queue; 0 if no request completes."""
     return _share(prediction.components["waiting"], figure_of(prediction.predicted.summary, "e2e"))
 
 
@@ -124,57 +127,51 @@ def _share(waiting_ms: float, mean_ms: float | None) -> float:
 
 
 def queue_grows(prediction: Prediction) -> bool:
-    """Whether requests wait, and later ones longer than earlier ones: in a queue that grows steadily from an empty one
-    the second half of them waits three times as long as the first, in one that is merely long as long."""
+    """Return True if requests wait, and later ones longer than earlier ones.
+
+    In a queue that grows steadily the second half of the requests waits three times as long as the first half.
+    """
     return waits_longer(waiting_share(prediction), prediction.later_wait)
 
 
 def waits_longer(share: float, later_wait: float) -> bool:
-    """Whether requests that spend this share of their time in the queue, and later ones so many times as long as
-    earlier ones, say that it grows."""
+    """Return True if the share of time in the queue and the ratio of later to earlier waits show a growing queue."""
     return share > WAITING and later_wait > LONGER
 
 
 def slowed(program: Program, factor: float) -> Program:
-    """The program with all of its step times times `factor`."""
+    """The program with its step times multiplied by `factor`."""
     return with_step_times(program, lambda time: Op("*", Number(factor), time))
 
 
 def disagreements(
     program: Program,
-    committee: Sequence[Program],
+    ensemble: Sequence[Program],
     experiments: Sequence[Experiment],
     seed: int,
     *,
     last_stage: bool = False,
 ) -> list[Disagreement]:
-    """How the committee, and the program with other step times, differ from the program on each experiment, all under
-    the same arrivals. Only members that are `able` take part. `last_stage`: in the last load stage alone.
+    """The disagreement of `able` members and of the program at PACES with the program, on each experiment.
+
+    All under the arrivals of `seed`. `last_stage`: in the last load stage alone.
     """
     data = score_set(experiments, [seed])
-    members = able(committee, experiments)
+    members = able(ensemble, experiments)
     paced = (slowed(program, factor) for factor in PACES)
     found = []
     for outcomes in zip(*(_outcomes(p, data, last_stage) for p in (program, *members, *paced)), strict=True):
         run, *runs = (run for run, _ in outcomes)
         logs = {name: _logs(figure_of(run, name), [figure_of(r, name) for r in runs]) for name in STATISTICS}
         every = [waiting > WAITING for _, waiting in outcomes]
-        found.append(
-            Disagreement(
-                {name: _spread(of_figure) for name, of_figure in logs.items()},
-                sum(every) / len(every),
-                tuple(logs["e2e"][: len(members)]),
-                tuple(logs["e2e"][len(members) :]),
-            )
-        )
+        spread = {name: _spread(of_figure) for name, of_figure in logs.items()}
+        of_members, of_paces = tuple(logs["e2e"][: len(members)]), tuple(logs["e2e"][len(members) :])
+        found.append(Disagreement(spread, sum(every) / len(every), of_members, of_paces))
     return found
 
 
 def _outcomes(program: Program, data: ScoreSet, last_stage: bool) -> list[tuple[Observation, float]]:
-    """For each experiment its run, or last load stage, under the program, and the share of the E2E that is waiting.
-
-    Only what a disagreement needs of `predictions`, which would take half as long again.
-    """
+    """(run or last load stage, share of the E2E in the queue) of each experiment, without the cost of `predictions`."""
     every = data.deployments.bind(assemble(program), program.theta)
     found = []
     for i, (e, [load]) in enumerate(zip(data.experiments, data.loads, strict=True)):
@@ -185,20 +182,19 @@ def _outcomes(program: Program, data: ScoreSet, last_stage: bool) -> list[tuple[
     return found
 
 
-def able(committee: Sequence[Program], experiments: Sequence[Experiment]) -> list[Program]:
-    """The members that can predict all of the experiments: those that read measured kernels cannot if one of the
-    deployments has none."""
+def able(ensemble: Sequence[Program], experiments: Sequence[Experiment]) -> list[Program]:
+    """The members that can predict all experiments: kernels that they read are measured on all deployments."""
     measured = all(has_curves(e.facts) for e in experiments)
-    return [p for p in committee if measured or not assemble(p).curves]
+    return [p for p in ensemble if measured or not assemble(p).curves]
 
 
 def _logs(ours: float | None, theirs: Sequence[float | None]) -> list[float | None]:
-    """log(theirs / ours), None where either has no figure."""
+    """log(theirs / ours); None where either has no figure."""
     return [math.log(x / ours) if x and ours else None for x in theirs]
 
 
 def _spread(logs: Sequence[float | None]) -> float | None:
-    """The root mean square of those that are known."""
+    """The root mean square of the known values."""
     known = [x for x in logs if x is not None]
     return math.sqrt(sum(x * x for x in known) / len(known)) if known else None
 
@@ -207,11 +203,8 @@ def scales(residuals: Sequence[Residual]) -> dict[str, Scale]:
     """The scale of each figure that has residuals."""
     found = {}
     for figure in STATISTICS:
-        pairs = [
-            (abs(ratio), spread)
-            for ratio, spread in ((r.log_ratio[figure], r.spread[figure]) for r in residuals)
-            if ratio is not None and spread is not None
-        ]
+        every = ((r.log_ratio[figure], r.spread[figure]) for r in residuals)
+        pairs = [(abs(ratio), spread) for ratio, spread in every if ratio is not None and spread is not None]
         if pairs:
             floor = float(np.median([ratio for ratio, _ in pairs]))
             sizes = [math.hypot(floor, spread) for _, spread in pairs]
@@ -228,11 +221,7 @@ def interval(predicted: float, spread: float, scale: Scale, level: float) -> Int
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How the intervals of one figure do on the held-out runs, each judged by the residuals of the others alone.
-
-    covered_80, covered_95: the shares of runs inside. width_80_pct, width_95_pct: the median widths of the intervals,
-    in percent of the prediction.
-    """
+    """The coverage of the intervals of one figure on the held-out runs, and their median widths in percent."""
 
     runs: int
     covered_80: float
@@ -242,7 +231,7 @@ class Coverage:
 
 
 def coverage(residuals: Sequence[Residual]) -> dict[str, Coverage]:
-    """The coverage of each figure's intervals. A residual is judged by those of other folds and other experiments."""
+    """The coverage by figure. The interval of a residual comes from those of other folds and other experiments."""
     rows: dict[str, list[list[float]]] = {figure: [] for figure in STATISTICS}
     for r in residuals:
         others = scales([x for x in residuals if x.fold != r.fold and x.experiment != r.experiment])

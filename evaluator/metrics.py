@@ -9,8 +9,7 @@ import numpy as np
 
 from simulator.clock.replay import Replay
 from simulator.common.jit import njit
-from simulator.serving.experiment import QUANTITIES, Observation, Observed, Statistic
-from simulator.serving.observations import statistic
+from simulator.serving.observations import QUANTITIES, Observation, Observed, Statistic, statistic
 from simulator.serving.trace import rows_by_stage
 
 LATENCIES = ("e2e_ms", "ttft_ms", "itl_ms")
@@ -20,7 +19,7 @@ UNCACHED_PERCENTILE = 95  # see step_tokens
 
 
 def observe(replay: Replay, rows: np.ndarray) -> Observation:
-    """What a load generator would report for the requests at `rows`."""
+    """The report of a load generator on the requests at `rows`."""
     done = rows[replay.completed[rows]]
     return Observation(
         e2e_ms=statistic(replay.e2e_us[done], US_PER_MS),
@@ -55,9 +54,18 @@ def _sums(replay: Replay, stages: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     sums, counts, itl_us = np.zeros((stages, 3)), np.zeros((stages, 3)), np.empty(len(r))
     first, decode = replay.spread(run.first_us), replay.spread(run.decode_us)
     several = _stage_sums(
-        r.stage, replay.completed, r.arrival_us, first, decode, r.output_len,
-        replay.token_us, replay.completion_us, sums, counts, itl_us,
-    )  # fmt: skip
+        r.stage,
+        replay.completed,
+        r.arrival_us,
+        first,
+        decode,
+        r.output_len,
+        replay.token_us,
+        replay.completion_us,
+        sums,
+        counts,
+        itl_us,
+    )
     return sums, counts, itl_us[:several]
 
 
@@ -103,7 +111,7 @@ def components_ms(replay: Replay) -> dict[str, float]:
 
 
 def later_wait(waits_us: Sequence[np.ndarray]) -> float:
-    """How many times as long the second half of the requests of each replay waits as the first; 1 if nobody waits."""
+    """The wait of the second half of the requests of each replay over that of the first; 1 if nobody waits."""
     halves = [np.array_split(of_replay, 2) for of_replay in waits_us]
     first_us, second_us = map(np.concatenate, zip(*halves, strict=True))
     earlier, later = (float(part.mean()) if len(part) else 0.0 for part in (first_us, second_us))
@@ -133,7 +141,7 @@ def step_tokens(replay: Replay) -> int:
 
 
 def evicted(replay: Replay) -> int:
-    """How many requests compute a block or more of what an earlier request with their prompt brought into the cache."""
+    """The number of requests that compute a cached block or more again: an earlier request with their prompt had it."""
     if not replay.load.limits.caching:
         return 0
     prompt, inputs = replay.requests.prompt, replay.requests.input_len.astype(np.int64)

@@ -1,4 +1,4 @@
-"""How far predictions of single requests are off, for traces whose requests were measured one by one."""
+"""Errors of single requests, for traces whose requests were recorded one by one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ FEWEST = 3  # requests for a correlation
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """One latency over requests: mean and median absolute error in percent, Pearson's r of predicted and observed (None
-    where either is constant), and the signed errors in percent of its p50, p90 and p99."""
+    """One latency over requests: absolute errors, and the signed errors in percent of its p50, p90 and p99.
+
+    r: Pearson's correlation of predicted and observed; None if either is constant.
+    """
 
     mean_abs_pct: float
     median_abs_pct: float
@@ -30,8 +32,10 @@ class Single:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Requests whose prompts and answers have about the same lengths, in tokens, both bounds included; the signed
-    errors in percent of their mean E2E, TTFT and ITL, None where it was not observed."""
+    """Requests with prompts and answers of similar lengths; `prompt`, `answer`: least and most tokens.
+
+    error_pct: signed errors of mean E2E, TTFT and ITL; None where it was not observed.
+    """
 
     prompt: tuple[int, int]
     answer: tuple[int, int]
@@ -41,7 +45,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Singles:
-    """The requests that completed in both, by latency (those that were observed) and by length."""
+    """Errors of the requests that completed in the replay and in the record, by observed latency and by length."""
 
     requests: int
     latencies: Mapping[str, Single]
@@ -49,41 +53,37 @@ class Singles:
 
 
 def predicted_ms(replay: Replay) -> np.ndarray:
-    """float64[3, requests]: E2E, TTFT and ITL of each request, NaN where it did not complete or has no ITL."""
+    """float64[3, requests]: predicted E2E, TTFT and ITL, NaN where a request did not complete or has no ITL."""
     done = np.where(replay.completed, 1.0, np.nan)
     return latencies_ms(replay.requests, done * replay.e2e_us / 1e3, done * replay.ttft_us / 1e3)
 
 
 def recorded_ms(requests: Requests, recorded: Recorded) -> np.ndarray:
-    """float64[3, requests]: E2E, TTFT and ITL of each request, NaN where they are not known."""
+    """float64[3, requests]: recorded E2E, TTFT and ITL, NaN where unknown."""
     return latencies_ms(requests, recorded.e2e_ms, recorded.ttft_ms)
 
 
 def quarters(lengths: np.ndarray) -> np.ndarray:
-    """int per length: its quarter of the lengths, from 0; equal ones are in the same."""
+    """int per length: its quarter of the lengths, from 0; equal lengths share a quarter."""
     edges = np.quantile(lengths, np.arange(1, QUARTERS) / QUARTERS)
     return np.asarray(np.searchsorted(edges, lengths, side="left"))
 
 
 def singles(replay: Replay, recorded: Recorded) -> Singles | None:
-    """The errors of single requests; None if none completed both in the replay and when it was recorded."""
+    """The errors of single requests; None if no request completed in both replay and record."""
     r = replay.requests
     predicted, observed = predicted_ms(replay), recorded_ms(r, recorded)
     both = (r.stage >= 0) & ~np.isnan(predicted[0]) & ~np.isnan(observed[0])
     if not both.any():
         return None
     predicted, observed = predicted[:, both], observed[:, both]
-    # nothing has an error relative to a latency that was recorded as 0
-    known = {name: ~np.isnan(p) & (o > 0.0) for name, p, o in zip(LATENCIES, predicted, observed, strict=True)}
-    return Singles(
-        int(both.sum()),
-        {
-            name: _single(p[known[name]], o[known[name]])
-            for name, p, o in zip(LATENCIES, predicted, observed, strict=True)
-            if known[name].any()
-        },
-        tuple(_bins(r.input_len[both], r.output_len[both], predicted, observed)),
-    )
+    latencies = {}
+    for name, p, o in zip(LATENCIES, predicted, observed, strict=True):
+        known = ~np.isnan(p) & (o > 0.0)  # a recorded 0 has no relative error
+        if known.any():
+            latencies[name] = _single(p[known], o[known])
+    bins = _bins(r.input_len[both], r.output_len[both], predicted, observed)
+    return Singles(int(both.sum()), latencies, tuple(bins))
 
 
 def _single(predicted: np.ndarray, observed: np.ndarray) -> Single:
@@ -115,7 +115,7 @@ def _bins(prompts: np.ndarray, answers: np.ndarray, predicted: np.ndarray, obser
 
 
 def _error_pct(predicted: np.ndarray, observed: np.ndarray) -> float | None:
-    """The signed error in percent of the mean over what is known; None if nothing is."""
+    """The signed error in percent of the mean over known values; None without any, or with an observed mean of 0."""
     known = ~np.isnan(predicted + observed)
     if not known.any() or not observed[known].mean() > 0.0:
         return None

@@ -1,4 +1,4 @@
-"""How good a program is: its errors per experiment in percent, and the objectives computed from them."""
+"""Scores of programs: errors per experiment in percent, and the objectives computed from them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from archive.score import Errors, Score
 from evaluator.metrics import (
     LATENCIES,
     average,
@@ -26,8 +27,9 @@ from simulator.clock.bind import BoundAll, Deployments, deployments_in_order
 from simulator.clock.replay import Replay, replay_all
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
-from simulator.serving.experiment import Experiment, Observation, Observed
+from simulator.serving.experiment import Experiment
 from simulator.serving.load import Load, load_of
+from simulator.serving.observations import Observation, Observed
 from simulator.serving.trace import Trace
 from simulator.serving.workload import late_requests, seeds_of
 
@@ -54,7 +56,7 @@ class ScoreSet:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a program predicts for one experiment, averaged over arrival seeds; components in ms.
+    """A program's predictions for one experiment, averaged over arrival seeds; components in ms.
 
     The others are counts, the mean over seeds rounded up: times clamped, preemptions, requests refused (longer than
     max_model_len or than the KV cache), requests whose client gave up, turns of conversations that are `late`
@@ -79,32 +81,6 @@ class Prediction:
 
 
 MEANS = ("e2e", "ttft", "itl")  # the latencies of Errors, in the order in which people name them
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """Signed errors of an experiment's mean E2E, TTFT and ITL in percent; None where not observed."""
-
-    experiment: str
-    e2e: float | None
-    ttft: float | None
-    itl: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Mean absolute errors over experiments in percent, None for a latency that was never observed.
-
-    joint: the mean of those that were observed (NaN if none). worst3: the mean of the three largest E2E errors (joint
-    without any E2E).
-    """
-
-    rows: tuple[Errors, ...]
-    e2e: float | None
-    ttft: float | None
-    itl: float | None
-    joint: float
-    worst3: float
 
 
 class NothingCompletes(Exception):
@@ -197,10 +173,9 @@ def score(code: Code, theta: Sequence[float], data: ScoreSet, moe_weight: float 
 
 
 def _lacking(row: Errors, observed: Observation) -> bool:
-    """Whether a mean was observed that is not predicted: without its error, the run would not count."""
-    errors = (row.e2e, row.ttft, row.itl)
+    """True if a mean was observed that is not predicted: without its error, the run would not count."""
     means = (getattr(observed, name).mean for name in LATENCIES)
-    return any(mean and error is None for mean, error in zip(means, errors, strict=True))
+    return any(mean and error is None for mean, error in zip(means, row.figures, strict=True))
 
 
 def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None) -> Score:
@@ -208,11 +183,11 @@ def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None
     e2e, ttft, itl = (mean_abs([getattr(r, name) for r in rows]) for name in MEANS)
     weights = weights or {}
     means = present((e2e, ttft, itl))
-    joint = sum(means) / len(means) if means else float("nan")
+    mean_error = sum(means) / len(means) if means else float("nan")
     e2es = (abs(r.e2e) * weights.get(r.experiment, 1.0) for r in rows if r.e2e is not None)
     largest = sorted(e2es, reverse=True)[:3]
-    worst3 = sum(largest) / len(largest) if largest else joint
-    return Score(tuple(rows), e2e, ttft, itl, joint, worst3)
+    worst3 = sum(largest) / len(largest) if largest else mean_error
+    return Score(tuple(rows), e2e, ttft, itl, mean_error, worst3)
 
 
 def _replays(every: BoundAll, data: ScoreSet, stop_when_hostile: bool = False) -> Iterator[list[Replay]]:

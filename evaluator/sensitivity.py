@@ -1,7 +1,7 @@
-"""What a predicted mean E2E depends on: terms, constants, and what programs that fit equally well disagree about.
+"""Sensitivity of a predicted mean E2E: to terms, to constants, and to disagreements of programs that fit equally well.
 
-The mean field (evaluator.fit.meanfield) gives the slopes of the mean E2E in all parts of a program at once. Shares of
-terms are then replayed, because the mean field knows neither preemptions nor requests that their clients give up.
+The mean field (evaluator.fit.meanfield) gives the slopes of the mean E2E in all parts of a program at once. Replays
+then measure the shares of terms, because the mean field has neither preemptions nor requests that clients give up.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.factors import Factored, FactorPart, by_field, by_term
 from evaluator.fit.machine import Machine, machine
 from evaluator.fit.meanfield import DEPLOYMENT, DURATION, OBSERVED_N, RATE, predict
 from evaluator.fit.problem import with_slopes
-from evaluator.fit.stages import stages_of
+from evaluator.fit.stages import Stages, stages_of
 from evaluator.intervals import Disagreement, Scale
 from evaluator.metrics import run_means_ms
+from evaluator.parts import Factored, FactorPart, by_field, by_term
 from simulator.clock.bind import Deployments, bind, deployments_in_order
 from simulator.clock.replay import replay_bound
 from simulator.language.ir import Program
@@ -27,9 +27,9 @@ from simulator.serving.experiment import Experiment
 from simulator.serving.load import Load, load_of
 
 MOST_TERMS = 3
-CHANGE = 0.02  # by which a term is replayed shorter and longer
-LEAST = 0.005  # smallest share that is kept: what rounds to one percent
-DIFFERS = 0.001  # of the mean E2E: programs whose contributions are further apart differ
+CHANGE = 0.02  # by which replays make a term shorter and longer
+LEAST = 0.005  # smallest share that is kept: it rounds to one percent
+DIFFERS = 0.001  # share of the mean E2E by which contributions of two programs differ, at least
 HELD_OUT, PACE, DISAGREEMENT, CONSTANT = "held_out_errors", "pace", "disagreement", "constant"
 
 # By `method.name` of a constant: its standard error, and its correlations with others by their names.
@@ -46,10 +46,10 @@ class TermShare:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """A batch field, or the terms of a method without any, about which a committee disagrees.
+    """A batch field, or the terms of a method without any, about which an ensemble disagrees.
 
-    share: of the committee's mean square deviation, shares adding up to 1; negative where other parts make up for it.
-    differ: how many of the `members` contribute more or less by it than the program does.
+    share: of the mean square deviation of the ensemble, negative where other parts compensate; shares add up to 1.
+    differ: the number of `members` whose contribution by it differs from that of the program.
     """
 
     part: FactorPart
@@ -60,8 +60,7 @@ class Dispute:
 
 @dataclass(frozen=True, slots=True)
 class ConstantError:
-    """The variance of the logarithm of the mean E2E by the standard errors of constants together, and the name of the
-    one that adds most to it."""
+    """The variance of the logarithm of the mean E2E by standard errors of constants; `most` adds most to it."""
 
     variance: float
     most: str
@@ -69,9 +68,9 @@ class ConstantError:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an interval comes from, and its share of the squared scale of the interval.
+    """A source of an interval, and its share of the squared scale of the interval.
 
-    dispute: of a disagreement, None if nothing explains it; constant: the one whose error matters most.
+    dispute: of a disagreement, None if nothing explains it. constant: the one whose error matters most.
     """
 
     kind: str
@@ -82,38 +81,37 @@ class Origin:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Experiments with the loads of one arrival seed, and their load stages as the mean field has them (fit.Stages)."""
+    """Experiments with the loads of one arrival seed, and their load stages."""
 
     experiments: tuple[Experiment, ...]
     loads: tuple[Load, ...]
-    table: np.ndarray
-    bins: np.ndarray
+    stages: Stages
     deployments: Deployments
 
     def run_means(self, of_stages: np.ndarray) -> np.ndarray:
         """float64[..., experiments]: means over requests of float64[..., stages]."""
-        requests = self.table[:, RATE] * self.table[:, DURATION]
-        member = self.table[:, DEPLOYMENT].astype(int) == np.arange(len(self.experiments))[:, None]
+        table = self.stages.table
+        requests = table[:, RATE] * table[:, DURATION]
+        member = table[:, DEPLOYMENT].astype(int) == np.arange(len(self.experiments))[:, None]
         weights = member * requests
         means: np.ndarray = of_stages @ (weights / weights.sum(axis=1, keepdims=True)).T
         return means
 
 
 def traffic_of(experiments: Sequence[Experiment], seed: int) -> Traffic:
-    """The traffic of the experiments under an arrival seed."""
+    """The experiments under an arrival seed."""
     loads = tuple(load_of(e, seed) for e in experiments)
-    stages = stages_of(experiments, loads)
-    return Traffic(tuple(experiments), loads, stages.table, stages.bins, deployments_in_order(experiments))
+    return Traffic(tuple(experiments), loads, stages_of(experiments, loads), deployments_in_order(experiments))
 
 
 def term_shares(program: Program, traffic: Traffic) -> list[list[TermShare]]:
-    """For each experiment the MOST_TERMS terms with the largest shares, largest first.
+    """The MOST_TERMS terms with the largest shares of each experiment, largest first.
 
     The mean field chooses them, and replays measure them.
     """
     factored = by_term(program)
     code = assemble(factored.program)
-    _, slopes_ms = _mean_field(factored.program, traffic, traffic.table)
+    _, slopes_ms = _mean_field(factored.program, traffic)
     positions = np.array(list(factored.parts))
     return [
         _replayed(factored, code, positions[np.argsort(-slopes_ms[positions, i])[:MOST_TERMS]], e, load)
@@ -124,7 +122,7 @@ def term_shares(program: Program, traffic: Traffic) -> list[list[TermShare]]:
 def _replayed(
     factored: Factored, code: Code, positions: np.ndarray, experiment: Experiment, load: Load
 ) -> list[TermShare]:
-    """The shares of the terms at these positions, by replays of each a little shorter and longer."""
+    """The shares of the terms at these positions, by replays with each a little shorter and longer."""
     theta = factored.program.theta
 
     def log_e2e(position: int, factor: float) -> float | None:
@@ -142,32 +140,30 @@ def _replayed(
 
 
 def term_contributions(program: Program, traffic: Traffic) -> list[dict[FactorPart, float]]:
-    """For each experiment the share of every term in the mean E2E at the batches that the program predicts.
+    """The share of every term in the mean E2E of each experiment, at the batches that the program predicts.
 
-    Unlike those of `term_shares`, these add up to 1, because longer steps make the batches no larger here. The mean
-    field's queues still grow, so the slopes are divided by their sum.
+    Unlike those of `term_shares`, these add up to 1: longer steps make the batches no larger here. Queues of the mean
+    field still grow, so the slopes are divided by their sum.
     """
-    table = traffic.table.copy()
-    table[:, OBSERVED_N] = _running(program, traffic)
     factored = by_term(program)
-    _, slopes_ms = _mean_field(factored.program, traffic, table, fixed_load=True)
+    _, slopes_ms = _mean_field(factored.program, traffic, _running(program, traffic))
     positions = list(factored.parts)
     shares = slopes_ms[positions] / slopes_ms[positions].sum(axis=0)
     return [dict(zip(factored.parts.values(), map(float, column), strict=True)) for column in shares.T]
 
 
 def disputes(
-    program: Program, committee: Sequence[Program], doubts: Sequence[Disagreement], traffic: Traffic
+    program: Program, ensemble: Sequence[Program], doubts: Sequence[Disagreement], traffic: Traffic
 ) -> list[list[Dispute]]:
-    """For each experiment what the committee disagrees about, the largest share first; empty if nothing explains it.
+    """The parts about which the ensemble disagrees on each experiment, largest share first; none if nothing explains
+    it.
 
-    What a part contributes to the mean E2E is compared between each member and the program on the same steps, those
-    that the program predicts. The share of a part is the mean product of these differences with the whole difference of
-    the members, log(theirs / ours) as replayed, over the sum of these products.
+    The contributions of a part to the mean E2E under each member and under the program are compared on the steps that
+    the program predicts. The share of a part is the mean product of these differences with the whole difference of the
+    members, log(theirs / ours) as replayed, over the sum of these products.
     """
-    table = traffic.table.copy()
-    table[:, OBSERVED_N] = _running(program, traffic)
-    contributed = [_contributions(p, traffic, table) for p in (program, *committee)]
+    running = _running(program, traffic)
+    contributed = [_contributions(p, traffic, running) for p in (program, *ensemble)]
     (ours_ms, ours), members = contributed[0], [parts for _, parts in contributed[1:]]
     parts = list(dict.fromkeys(part for _, of_program in contributed for part in of_program))
     nothing = np.zeros(len(traffic.experiments))
@@ -178,7 +174,7 @@ def disputes(
 
 
 def _disputes(differences: np.ndarray, parts: Sequence[FactorPart], doubt: Disagreement) -> list[Dispute]:
-    """`differences`: float64[members, parts], of one experiment."""
+    """The disputes of one experiment; `differences`: float64[members, parts]."""
     logs = np.array([0.0 if log is None else log for log in doubt.members])
     products = logs @ differences
     total = products.sum()
@@ -193,8 +189,8 @@ def _disputes(differences: np.ndarray, parts: Sequence[FactorPart], doubt: Disag
 
 
 def constant_errors(program: Program, known: Known, traffic: Traffic) -> list[ConstantError]:
-    """For each experiment how far the standard errors of the known constants let the mean E2E be off."""
-    means_ms, slopes_ms = _mean_field(program, traffic, traffic.table)
+    """The variance of the mean E2E of each experiment by the standard errors of the known constants."""
+    means_ms, slopes_ms = _mean_field(program, traffic)
     names = [f"{f.name}.{c.name}" for f in program.functions for c in f.constants]
     at = [j for j, name in enumerate(names) if name in known]
     if not at:
@@ -207,7 +203,7 @@ def constant_errors(program: Program, known: Known, traffic: Traffic) -> list[Co
 
 
 def origins(scale: Scale, doubt: Disagreement, about: Sequence[Dispute], constants: ConstantError) -> list[Origin]:
-    """Where the interval of the mean E2E comes from, the largest share first.
+    """The sources of the interval of the mean E2E, largest share first.
 
     Shares add up to about 1 without that of the constants, whose errors are among those on held-out runs.
     """
@@ -228,36 +224,40 @@ def origins(scale: Scale, doubt: Disagreement, about: Sequence[Dispute], constan
 
 
 def _contributions(
-    program: Program, traffic: Traffic, table: np.ndarray
+    program: Program, traffic: Traffic, running: np.ndarray
 ) -> tuple[np.ndarray, dict[FactorPart, np.ndarray]]:
-    """(mean E2E, what each part of the program contributes to it), in ms by experiment, under the load in `table`."""
+    """(mean E2E, contribution of each part of the program to it), in ms by experiment, with so many running decodes."""
     factored = by_field(program)
-    means_ms, slopes_ms = _mean_field(factored.program, traffic, table, fixed_load=True)
+    means_ms, slopes_ms = _mean_field(factored.program, traffic, running)
     parts: dict[FactorPart, np.ndarray] = {}
     for position, part in factored.parts.items():
-        key = FactorPart("", part.text) if part.text else part  # a batch field is the same one in every method
+        key = FactorPart("", part.text) if part.text else part  # methods share a batch field
         parts[key] = parts.get(key, 0.0) + slopes_ms[position]
     return means_ms, parts
 
 
-def _mean_field(
-    program: Program, traffic: Traffic, table: np.ndarray, fixed_load: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """(mean E2E in ms, float64[experiments]; its slopes in the constants, float64[theta, experiments])."""
-    means_ms, slopes_ms = with_slopes(_machine(program, traffic, table), np.array(program.theta), fixed_load)
+def _mean_field(program: Program, traffic: Traffic, running: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(mean E2E in ms, float64[experiments]; its slopes in the constants, float64[theta, experiments]).
+
+    running: float64[stages], decodes that run at once (default: by the mean field itself).
+    """
+    table = traffic.stages.table.copy()
+    if running is not None:
+        table[:, OBSERVED_N] = running
+    compiled = _machine(program, traffic)._replace(table=table)
+    means_ms, slopes_ms = with_slopes(compiled, np.array(program.theta), fixed_load=running is not None)
     return traffic.run_means(means_ms[:, 0]), traffic.run_means(slopes_ms[:, :, 0])
 
 
 def _running(program: Program, traffic: Traffic) -> np.ndarray:
     """float64[stages]: the decodes that run at once."""
-    count = len(traffic.table)
-    running, means_ms = np.empty(count), np.empty((count, 3))
-    phi = np.array(program.theta)
-    predict(_machine(program, traffic, traffic.table), phi, np.full(count, True), False, running, means_ms)
+    count = len(traffic.stages.table)
+    running, every = np.empty(count), np.full(count, True)
+    predict(_machine(program, traffic), np.array(program.theta), every, False, running, np.empty((count, 3)))
     return running
 
 
-def _machine(program: Program, traffic: Traffic, table: np.ndarray) -> Machine:
+def _machine(program: Program, traffic: Traffic) -> Machine:
     code = assemble(program)
     everyone, place = [range(len(traffic.experiments))], np.arange(len(program.theta))[None]
-    return machine(code, table, traffic.bins, traffic.deployments.base(code), everyone, place)
+    return machine(code, traffic.stages.table, traffic.stages.bins, traffic.deployments.base(code), everyone, place)

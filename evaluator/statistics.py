@@ -81,9 +81,13 @@ def _interval(groups: Sequence[Sequence[float]], seed: int) -> tuple[float, floa
     limits = scipy.stats.bootstrap(
         (totals, sizes),
         lambda t, n, axis=-1: t.sum(axis=axis) / n.sum(axis=axis),
-        paired=True, vectorized=True, n_resamples=RESAMPLES, confidence_level=LEVEL, method="percentile",
+        paired=True,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        confidence_level=LEVEL,
+        method="percentile",
         rng=np.random.default_rng(np.random.SeedSequence([seed])),
-    ).confidence_interval  # fmt: skip
+    ).confidence_interval
     return float(limits.low), float(limits.high)
 
 

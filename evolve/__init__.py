@@ -6,16 +6,17 @@ interface, in the room `interface`, which is imported when one of its names is f
 
 import importlib
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # Name of the Python interface -> the module it is from. `__init__.pyi` tells them to type checkers.
 _INTERFACE = {
     "Fit": "evolve.api.calls",
     "InputError": "simulator.common.errors",
-    "Plan": "evolve.plan.plan",
+    "Plan": "evolve.api.calls",
     "Program": "evolve.api.program",
     "Progress": "evolve.api.search",
     "Run": "evolve.api.run",
+    "Spec": "simulator.serving.spec",
     "fit": "evolve.api.calls",
     "load_experiments": "evolve.api.calls",
     "load_run": "evolve.api.run",

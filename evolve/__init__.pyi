@@ -4,6 +4,7 @@
 """
 
 from evolve.api.calls import Fit as Fit
+from evolve.api.calls import Plan as Plan
 from evolve.api.calls import fit as fit
 from evolve.api.calls import load_experiments as load_experiments
 from evolve.api.calls import predict as predict
@@ -14,7 +15,7 @@ from evolve.api.run import load_run as load_run
 from evolve.api.search import Progress as Progress
 from evolve.api.search import resume as resume
 from evolve.api.search import search as search
-from evolve.plan.plan import Plan as Plan
 from simulator.common.errors import InputError as InputError
+from simulator.serving.spec import Spec as Spec
 
 __version__: str

@@ -1,4 +1,4 @@
-"""`python -m evolve` is `evolve`: the door, at which an interrupt may come before anything is loaded."""
+"""The console script `evolve`. It handles interrupts even during imports."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""Processes: how many cores there are, and linear algebra with the same digits in all of them.
+"""Processes: the number of cores, and linear algebra with the same digits in all processes.
 
 OpenBLAS, which comes with numpy and scipy, picks its kernels by the processor it finds. Different kernels add up in a
 different order, so fitted constants differ in the sixth digit and archives from there on. `settle` prevents that.
-It also keeps litellm, whoever imports it, from downloading its list of prices, which may differ from day to day.
+It also keeps litellm from downloading its list of prices, which may differ from day to day.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class WorkStopped(RuntimeError):
     """Work that cannot go on for a reason outside the program and its input. One line, which ends with the remedy."""
 
 
-_late = False  # whether `settle` came too late for this process
+_late = False  # True if `settle` came too late for this process
 
 
 def settings() -> dict[str, str]:
@@ -46,12 +46,12 @@ def settle() -> None:
 
 
 def settled() -> bool:
-    """Whether linear algebra in this process has the digits that it has in worker processes and on the command line."""
+    """True if linear algebra here has the same digits as in worker processes and on the command line."""
     return not _late
 
 
 def has_avx2() -> bool:
-    """Whether the first processor is an x86 with AVX2. Always False where there is no /proc/cpuinfo."""
+    """True if the first processor is an x86 with AVX2. False without /proc/cpuinfo."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
             return " avx2 " in f.read(8192)  # the first processor's flags, all on one line

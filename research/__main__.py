@@ -34,12 +34,22 @@ def research() -> None:
 
 
 @research.command()
-@click.option("--config", "config_name", default="default", show_default=True, metavar="NAME|FILE",
-              help="Data, caps and gates of all engines, and the settings of our own.")  # fmt: skip
+@click.option(
+    "--config",
+    "config_name",
+    default="default",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Data, caps and gates of all engines, and the settings of our own.",
+)
 @click.option("--budget", type=click.IntRange(min=1), default=300, show_default=True, help="Candidates of each search.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Searches of each engine.")
-@click.option("--experiments", multiple=True, metavar="FILE",
-              help="Fit the experiments in this file (repeatable) [default: the configuration's].")  # fmt: skip
+@click.option(
+    "--experiments",
+    multiple=True,
+    metavar="FILE",
+    help="Fit the experiments in this file (repeatable) [default: the configuration's].",
+)
 @list_option("--only", "only", "A,B", "Only these engines (repeatable) [default: all].")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder to create or add to [default: runs/baselines/NNNN]."
@@ -48,8 +58,18 @@ def research() -> None:
 @pool_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @quiet_flag
-def baselines(config_name: str, budget: int, seeds: int, experiments: tuple[str, ...], only: tuple[str, ...],
-              out: Path | None, llm: dict[str, Any], where: Where, as_json: bool, quiet: bool) -> int:  # fmt: skip
+def baselines(
+    config_name: str,
+    budget: int,
+    seeds: int,
+    experiments: tuple[str, ...],
+    only: tuple[str, ...],
+    out: Path | None,
+    llm: dict[str, Any],
+    where: Where,
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """Compare our engine with other ways to search, under the same budget and the same evaluator.
 
     The engines are evolution (ours), random, climb (hill climbing), gp (plain genetic programming), openevolve (its
@@ -79,8 +99,10 @@ def baselines(config_name: str, budget: int, seeds: int, experiments: tuple[str,
 
 
 def _work_baselines(comparison: Comparison, pool: Pool, as_json: bool) -> int:
-    """Finish all searches of a comparison. Status 1 if no engine has a median joint error at the full budget, or if no
-    language model that was to propose answered."""
+    """Finish all searches of a comparison.
+
+    Status 1 if no engine has a median mean error at the full budget, or if no language model answered.
+    """
 
     def good(report: ComparisonReport) -> bool:
         check_answers(report.costs, comparison.path)

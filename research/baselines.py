@@ -35,7 +35,17 @@ from evolve.validate.costs import runs_in
 from evolve.validate.shares import check_spent, no_models, with_totals, without_limits
 from evolve.validate.study import read_about
 from research import asking
-from research.comparison import CURVE, DONE, Comparison, ComparisonReport, Curve, ended, report_of, write_curves
+from research.comparison import (
+    CURVE,
+    DONE,
+    Comparison,
+    ComparisonReport,
+    Curve,
+    ended,
+    read_curve,
+    report_of,
+    write_curves,
+)
 from research.engines.bench import Bench
 from research.engines.engines import ENGINES
 from simulator.common.errors import InputError, unwritable
@@ -61,15 +71,18 @@ def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Co
         old = dict(_read(path))
         # Read as settings, so that those which are newer than the comparison have their defaults.
         before = without_limits(config_from(old.get("config"), str(path / COMPARISON)))
-        same = {"engine": old.get("engine") == __version__, "config": before == without_limits(config),
-                "data": old.get("data") == about["data"]}  # fmt: skip
+        same = {
+            "engine": old.get("engine") == __version__,
+            "config": before == without_limits(config),
+            "data": old.get("data") == about["data"],
+        }
         for name, is_same in same.items():
             if not is_same:
-                raise InputError(f"{path}: was made with another {name}: choose another --out")
+                raise InputError(f"cannot extend {path}: it was made with another {name}. Choose another --out.")
         every = [name for name in ENGINES if name in (*old["engines"], *engines)]
         most = max(old["searches"], seeds)
     elif path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{path}: holds something else already: choose another --out")
+        raise InputError(f"cannot write {path}: it holds something else. Choose another --out.")
     count = sum(ENGINES[name].asks(config) for name in every) * most
     if count:
         check(config, count)
@@ -98,7 +111,8 @@ def reopen(path: Path, raised: Mapping[str, float] | None = None) -> Comparison:
 
 def _read(path: Path) -> Mapping[str, Any]:
     return read_about(
-        path / COMPARISON, f"{path}: is not a comparison (no {COMPARISON}): `python -m research baselines` makes one"
+        path / COMPARISON,
+        f"{path}: is not a comparison: it has no {COMPARISON}. `python -m research baselines` makes one.",
     )
 
 
@@ -176,7 +190,7 @@ class Searching:
 
     @property
     def ended(self) -> bool:
-        """Whether the search is finished."""
+        """True if the search is finished."""
         return (self.folder / DONE).exists()
 
     @property
@@ -188,7 +202,7 @@ class Searching:
         """Read the lines that are there, and open the files for more."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.past = _past(self.folder)
-        self.curve = read_journal(self.folder / CURVE)
+        self.curve = read_curve(self.folder)
         self._count = Counter({JOURNAL: len(self.past), CURVE: len(self.curve)})
         self._files = {name: Journal(self.folder / name) for name in (JOURNAL, CURVE)}
 
@@ -234,7 +248,7 @@ def _search(
     curve: Sequence[JsonObject],
     report: Callable[[Entry], None],
 ) -> tuple[JsonObject, list[Entry]]:
-    """What done.json keeps of a search that starts where its journal ends, and the lines of its files from there on.
+    """The content of done.json, and the new lines of the files, of a search that starts where its journal ends.
 
     Engines are deterministic, so a search is resumed by starting it again with the outcomes in the journal.
     """
@@ -260,7 +274,7 @@ def _past(folder: Path) -> list[Outcome]:
     try:
         lines = read_journal(path)
     except ValueError as e:
-        raise InputError(f"{e}: remove {folder} to search again") from None
+        raise InputError(f"{e}. Remove {folder} to search again.") from None
     if not all(map(is_outcome, lines)):
-        raise InputError(f"{path}: is the journal of an older release: remove {folder} to search again")
+        raise InputError(f"cannot read {path}: it is of an older release. Remove {folder} to search again.")
     return [Outcome.from_json(line) for line in lines]

@@ -23,7 +23,7 @@ from evolve.validate.shares import limits_of
 from evolve.validate.statistics import Spread, spread
 from research.engines.engines import ENGINES, OURS
 from simulator.common.documents import read_json
-from simulator.common.json import JsonObject
+from simulator.common.json import JsonObject, renamed
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
 
@@ -31,12 +31,12 @@ from simulator.serving.experiment import Experiment
 CURVE = "curve.jsonl"  # the best figures after every candidate
 DONE = "done.json"  # written when the search is finished
 SHARES = (0.25, 0.5, 1.0)  # shares of the budget at which figures are compared
-FIGURES = ("joint", "worst3", "merit")
+FIGURES = ("mean_error", "worst3", "selection_score")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared, and in which folder."""
+    """The engines and searches of a comparison, and its folder."""
 
     path: Path
     config: Config
@@ -54,11 +54,17 @@ class Comparison:
         return self.path / f"{engine}-{seed}"
 
 
+def read_curve(folder: Path) -> list[JsonObject]:
+    """The lines of a search's learning curve, those of older releases under today's names."""
+    old = {"joint": "mean_error", "merit": "selection_score"}
+    return [renamed(line, old) for line in read_journal(folder / CURVE)]
+
+
 class Curve:
     """The learning curve of a search, which `file` keeps with a line per candidate, after the `lines` that it has.
 
-    A line has the lowest joint error and worst3 so far and the lowest merit of a sound program so far, in percent and
-    null if there is none yet, and the CPU seconds of all work so far.
+    A line has the lowest mean error, worst3 and selection score of a consistent program so far, in percent, null if
+    there is none yet. It also has the CPU seconds of all work so far.
     """
 
     def __init__(self, lines: Sequence[JsonObject], file: Appended) -> None:
@@ -82,16 +88,15 @@ def point(population: Population, cpu_s: float) -> JsonObject:
     elites = population.archive.by_id.values()
     return {
         "candidate": population.fitted,
-        "joint": min((e.joint for e in elites), default=None),
+        "mean_error": min((e.mean_error for e in elites), default=None),
         "worst3": min((e.worst3 for e in elites), default=None),
-        "merit": min((population.rule.merit(e) for e in elites if e.sound), default=None),
+        "selection_score": min((population.rule.selection_score(e) for e in elites if e.consistent), default=None),
         "cpu_s": round(cpu_s, 4),
     }
 
 
 def ended(engine: str, seed: int, population: Population) -> JsonObject:
-    """What done.json keeps of a finished search: counts, rejections by stage (duplicates included), and the champion by
-    the configuration's rule."""
+    """The content of a finished search's done.json: counts, rejections by stage with duplicates, and the champion."""
     best = population.champion()
     return {
         "engine": engine,
@@ -105,7 +110,7 @@ def ended(engine: str, seed: int, population: Population) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class EngineResult:
-    """What an engine reached over the seeds."""
+    """The results of an engine over the seeds."""
 
     what: str  # the engine, in words
     figures: Mapping[str, Mapping[str, Spread]]  # of FIGURES, then by percent of the budget used: "25", "50", "100"
@@ -136,7 +141,7 @@ class EngineResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether our engine ends with a lower figure than another one."""
+    """The comparison of our engine's final figure with that of another engine."""
 
     against: str  # the other engine
     figure: str  # one of FIGURES
@@ -157,8 +162,8 @@ class ComparisonReport:
 
     @property
     def any_scored(self) -> bool:
-        """Whether an engine has a median joint error at the full budget."""
-        return any(engine.figures["joint"]["100"].median is not None for engine in self.engines.values())
+        """True if an engine has a median mean error at the full budget."""
+        return any(engine.figures["mean_error"]["100"].median is not None for engine in self.engines.values())
 
     def to_json(self) -> JsonObject:
         """The report as report.json has it."""
@@ -187,17 +192,17 @@ def report_of(comparison: Comparison, fitted: Sequence[Experiment]) -> Compariso
         verdict(ours.figures[figure]["100"], other.figures[figure]["100"], name, figure)
         for name, other in engines.items()
         if ours and name != OURS
-        for figure in ("joint", "merit")
+        for figure in ("mean_error", "selection_score")
     ]
     costs = costs_of(comparison.path, limits_of(comparison.config.llm)) if comparison.asking else None
     return ComparisonReport(comparison, data_hash(fitted), [e.id for e in fitted], engines, verdicts, costs)
 
 
 def _engine(comparison: Comparison, name: str) -> EngineResult:
-    """What an engine reached, from the files of its searches."""
+    """The results of an engine, from the files of its searches."""
     folders = [comparison.folder(name, seed) for seed in comparison.search_seeds]
     ends = [read_json(folder / DONE, REMEDY) for folder in folders]
-    curves = [read_journal(folder / CURVE) for folder in folders]
+    curves = [read_curve(folder) for folder in folders]
     budget = comparison.config.budget
     rejected: Counter[str] = sum((Counter(end["rejected"]) for end in ends), Counter())
     proposals, duplicates = sum(end["proposals"] for end in ends), rejected[DUPLICATE]
@@ -213,7 +218,7 @@ def _engine(comparison: Comparison, name: str) -> EngineResult:
         },
         champion={
             figure: spread([c[figure] if c else None for c in champions])
-            for figure in ("joint", "worst3", "e2e", "ttft", "itl")
+            for figure in ("mean_error", "worst3", "e2e", "ttft", "itl")
         },
         cpu_s=spread([curve[-1]["cpu_s"] if curve else 0.0 for curve in curves]),
         candidates=[end["candidates"] for end in ends],
@@ -233,7 +238,7 @@ def _read_at(curve: Sequence[Mapping[str, Any]], candidates: float, figure: str)
     return value
 
 
-def verdict(ours: Spread, theirs: Spread, name: str, figure: str = "joint") -> Verdict:
+def verdict(ours: Spread, theirs: Spread, name: str, figure: str = "mean_error") -> Verdict:
     """The verdict on our `figure` against that of the engine `name`.
 
     It is better or worse if the medians are further apart than the larger of the two interquartile ranges, and unknown
@@ -248,7 +253,7 @@ def verdict(ours: Spread, theirs: Spread, name: str, figure: str = "joint") -> V
         gain = theirs.median - ours.median
         outcome = "not" if abs(gain) <= apart else "better" if gain > 0 else "worse"
         why = "no difference beyond the spread" if outcome == "not" else f"{outcome} by more than the spread"
-    return Verdict(name, figure, outcome, f"{figure}: {OURS} {ours} against {name} {theirs}: {why}")
+    return Verdict(name, figure, outcome, f"{figure.replace('_', ' ')}: {OURS} {ours} against {name} {theirs}: {why}")
 
 
 def write_curves(comparison: Comparison) -> None:
@@ -259,7 +264,7 @@ def write_curves(comparison: Comparison) -> None:
         writer.writerow(("engine", "seed", *columns))
         for name in comparison.engines:
             for seed in comparison.search_seeds:
-                for entry in read_journal(comparison.folder(name, seed) / CURVE):
+                for entry in read_curve(comparison.folder(name, seed)):
                     writer.writerow((name, seed, *(entry[c] for c in columns)))
 
 

@@ -19,7 +19,9 @@ from statistics import mean
 from paths import ROOT
 
 import evolve
-from archive.champion import merit
+from archive.champion import selection_score
+from evolve.output.columns import figures as of_figures
+from evolve.output.columns import words
 from evolve.output.printing import markdown
 from evolve.output.table import Row, Table
 from evolve.run.config import Config
@@ -28,8 +30,16 @@ from evolve.summary.result import RunReport, read_report
 
 METHODS = ("auto", "cma")
 HEADS = (
-    "method|>seed|>candidates|>CPU s|>CPU ms per candidate|>joint %|>transfer %|>merit %|>worst E2E %|>operations"
-    "|>constants"
+    "seed",
+    "candidates",
+    "CPU s",
+    "CPU ms per candidate",
+    "mean error %",
+    "group-out %",
+    "selection score %",
+    "worst E2E %",
+    "operations",
+    "constants",
 )
 DIGITS = (0, 0, 0, 2, 2, 2, 1, 1, 1)  # after the point, of the figures
 
@@ -70,10 +80,12 @@ def settings(method: str) -> Config:
 def figures(report: RunReport) -> tuple[float, ...]:
     """The figures of a search, in the order of DIGITS."""
     best, all_s = report.champion, sum(report.cpu_s.values())
-    if best is None or best.transfer is None:
-        raise SystemExit(f"{report.run}: the search has no champion with a transfer error: give more --candidates")
+    if best is None or best.group_out is None:
+        raise SystemExit(
+            f"{report.run}: the search has no champion with a leave-group-out error: give more --candidates"
+        )
     each_ms = 1000.0 * (all_s - report.cpu_s.get("polish", 0.0)) / report.candidates
-    errors_pct = best.joint, best.transfer, merit(best.joint, best.transfer), best.worst_e2e
+    errors_pct = best.mean_error, best.group_out, selection_score(best.mean_error, best.group_out), best.score.worst_e2e
     return report.candidates, all_s, each_ms, *errors_pct, best.operations, best.constants
 
 
@@ -85,7 +97,7 @@ def table(reports: dict[str, list[RunReport]]) -> Table:
         found = [figures(report) for report in of_method]
         rows += [row(method, str(report.seed), of_one) for report, of_one in zip(of_method, found, strict=True)]
         means.append(row(method, "mean", [mean(column) for column in zip(*found, strict=True)], whole=False))
-    return Table.of("", HEADS, [*rows, *means])
+    return Table.of("", [words("method"), of_figures("", *HEADS)], [*rows, *means])
 
 
 def row(method: str, seed: str, found: Sequence[float], *, whole: bool = True) -> Row:

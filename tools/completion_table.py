@@ -20,9 +20,17 @@ again. A value is one of completion.KINDS, or one of the words between `|`.
 WORDS = """
 '''
 KIND_OF_METAVAR = {
-    "PROGRAM": "PROGRAM", "RUN": "RUN", "RUN|PROGRAM": "RUN|PROGRAM", "NAME|FILE": "CONFIG", "FILE": "FILE", "FILE|-": "FILE", "CONFIG": "FILE",
-    "DIR": "FOLDER", "FOLDER...": "FOLDER", "GPU": "GPU",
-}  # fmt: skip
+    "PROGRAM": "PROGRAM",
+    "RUN": "RUN",
+    "RUN|PROGRAM": "RUN|PROGRAM",
+    "NAME|FILE": "CONFIG",
+    "FILE": "FILE",
+    "FILE|-": "FILE",
+    "CONFIG": "FILE",
+    "DIR": "FOLDER",
+    "FOLDER...": "FOLDER",
+    "GPU": "GPU",
+}
 KIND_OF_NAME = {"program": "PROGRAM", "model": "MODEL", "hardware": "GPU"}
 
 

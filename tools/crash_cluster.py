@@ -157,9 +157,13 @@ def proxied(world: World, tally: Tally, count: int) -> None:
             own = free_port()
             to_scheduler, to_worker = Link(int(dask.address.rpartition(":")[2])), Link(own)
             links = (to_scheduler, to_worker)
-            dask.join("--listen-address", f"tcp://127.0.0.1:{own}",
-                      "--contact-address", f"tcp://127.0.0.1:{to_worker.port}",
-                      scheduler=f"tcp://127.0.0.1:{to_scheduler.port}")  # fmt: skip
+            dask.join(
+                "--listen-address",
+                f"tcp://127.0.0.1:{own}",
+                "--contact-address",
+                f"tcp://127.0.0.1:{to_worker.port}",
+                scheduler=f"tcp://127.0.0.1:{to_scheduler.port}",
+            )
 
             def disturb(number: int = number, seconds: float = seconds, links: Sequence[Link] = links) -> bool:
                 for link in links:

@@ -10,8 +10,22 @@ from pathlib import Path
 from typing import Any
 
 VARYING = {"call", "cpu_s", "started", "when"}  # keys of JSON files whose values depend on time, or on how often
-COMPARED = ("journal.jsonl", "report.json", "validate.json", "trust.json", "known.json", "run.json", "done.json",
-            "repeats.json", "config.yaml", "experiments.yaml", "*.py", "*.parquet", "quality.json", "ingest.json")  # fmt: skip
+COMPARED = (
+    "journal.jsonl",
+    "report.json",
+    "validate.json",
+    "trust.json",
+    "baseline_errors.json",
+    "run.json",
+    "done.json",
+    "repeats.json",
+    "config.yaml",
+    "experiments.yaml",
+    "*.py",
+    "*.parquet",
+    "quality.json",
+    "ingest.json",
+)
 
 
 @dataclass

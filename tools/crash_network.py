@@ -31,8 +31,11 @@ class Namespace:
             _ip("link", "add", self._outer, "type", "veth", "peer", "name", self._inner, "netns", self._name)
             _ip("addr", "add", f"{self.host}/30", "dev", self._outer)
             _ip("link", "set", self._outer, "up")
-            for words in (["addr", "add", f"{self.inside}/30", "dev", self._inner], ["link", "set", self._inner, "up"],
-                          ["link", "set", "lo", "up"]):  # fmt: skip
+            for words in (
+                ["addr", "add", f"{self.inside}/30", "dev", self._inner],
+                ["link", "set", self._inner, "up"],
+                ["link", "set", "lo", "up"],
+            ):
                 _ip("-n", self._name, *words)
         except OSError:
             self.close()

@@ -26,17 +26,21 @@ def turns(tally: Tally, count: int) -> Iterator[int]:
         tally.findings.append(f"only {tally.done} of {count} disturbances came in time")
 
 
-def killed(world: World, tally: Tally, count: int, works: Sequence[str], *where: str,
-           numbers: Sequence[int] = (signal.SIGKILL,)) -> None:  # fmt: skip
+def killed(
+    world: World,
+    tally: Tally,
+    count: int,
+    works: Sequence[str],
+    *where: str,
+    numbers: Sequence[int] = (signal.SIGKILL,),
+) -> None:
     """Kill these commands at random moments, go on, kill again; then finish, and compare."""
     for turn in turns(tally, count):
         kills = min(world.rng.randint(*EACH), count - tally.done)
         one_chain(world, tally, kills, works[turn % len(works)], where, numbers)
 
 
-def one_chain(
-    world: World, tally: Tally, count: int, work: str, where: Sequence[str], numbers: Sequence[int]
-) -> None:  # fmt: skip
+def one_chain(world: World, tally: Tally, count: int, work: str, where: Sequence[str], numbers: Sequence[int]) -> None:
     """Kill one job so often, and finish it. If it ends before the next kill, it is compared as it is."""
     job = world.job(work)
     watch = Watch(job.folder, tally)

@@ -80,8 +80,19 @@ WORKS = {
         kept=50,
     ),
     "baselines": Work(
-        lambda world, folder: ["baselines", "--config", world.config, "--budget", 9, "--seeds", 1, "--only", "random,gp",
-                               "--out", folder],
+        lambda world, folder: [
+            "baselines",
+            "--config",
+            world.config,
+            "--budget",
+            9,
+            "--seeds",
+            1,
+            "--only",
+            "random,gp",
+            "--out",
+            folder,
+        ],
         _resuming,
         "baselines.json",
         kept=36,
@@ -89,7 +100,7 @@ WORKS = {
     "ingest": Work(
         lambda world, folder: ["ingest", world.traces, "--hardware", GPU, "--out", folder], kept=3, seconds=4.0
     ),
-}  # fmt: skip
+}
 
 
 class World:
@@ -172,9 +183,15 @@ def evolve(*words: object) -> subprocess.Popen[str]:
     """`evolve WORDS` of this source tree, in a process group of its own."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(
-        [*EVOLVE, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True, start_new_session=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+        [*EVOLVE, *map(str, words)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+    )
 
 
 def moment(job: Job, watch: Watch, process: subprocess.Popen[str]) -> bool:

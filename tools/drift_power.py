@@ -5,7 +5,7 @@ is observed is a replay of the truth under arrivals of its own, off by the error
 by each; these runs are then taken out of what `drift` knows of the champion's errors. The truth is the champion itself,
 or one with another delay before the queue (alpha), with slower memory (beta), or with a term that the form lacks.
 
-`python tools/drift_power.py [CASES]` (`make drift`) prints the tables of docs/experiments.md:
+`python tools/drift_power.py [CASES]` (`make drift`) prints the tables of docs/results.md:
 200 cases of four models and 200 of one, a quarter of each kind, in ten minutes of one core; before them the verdicts on
 the measured runs of each model left out of the fit, and the false alarms of the tests alone.
 """
@@ -23,11 +23,12 @@ from pathlib import Path
 import numpy as np
 
 from evaluator.fit.fit import fit_set
+from evaluator.group_out import fitted_without
 from evaluator.intervals import Residual, scales
 from evaluator.score import MEANS, predictions, score_set
-from evaluator.transfer import fitted_without
 from evolve.calibrate.drift import ALPHA, BETA, BOTH, FORM, NONE, drift
 from evolve.calibrate.drift_tests import StageResidual, channel_tests
+from evolve.output.columns import figures, words
 from evolve.output.files import write_json
 from evolve.output.printing import markdown
 from evolve.output.progress import Line
@@ -39,7 +40,8 @@ from simulator.common.streams import stream
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 from simulator.serving.bundled import bundled_experiments
-from simulator.serving.experiment import Experiment, Observation, Observed, Statistic
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import Observation, Observed, Statistic
 
 SEED = 2024
 RATES, DURATION_S = (4.0, 8.0, 12.0), 120.0
@@ -48,8 +50,11 @@ KINDS = ("none", "alpha", "beta", "form")
 RIGHT = {"none": NONE, "alpha": ALPHA, "beta": BETA, "form": FORM}
 # kind -> the sizes of its drifts, in turn; what they mean is in `truth`
 SIZES: Mapping[str, Sequence[float]] = {
-    "none": (0.0,), "alpha": (0.3, 0.6, 1.0), "beta": (0.1, 0.15, 0.2), "form": (0.5, 1.0, 2.0)
-}  # fmt: skip
+    "none": (0.0,),
+    "alpha": (0.3, 0.6, 1.0),
+    "beta": (0.1, 0.15, 0.2),
+    "form": (0.5, 1.0, 2.0),
+}
 UNITS = {
     "none": "no drift",
     "alpha": "base delay +{:.0f} %",
@@ -57,9 +62,13 @@ UNITS = {
     "form": "+{:g} us per decode pair",
 }
 MEMORY_BOUND = (
-    "gemm * (", "kernel_elementwise * b.", "kernel_moe * b.", "kernel_moe_quantized * b.",
-    "b.kernel_decode_attention_us", "b.kernel_lm_head_us",
-)  # fmt: skip
+    "gemm * (",
+    "kernel_elementwise * b.",
+    "kernel_moe * b.",
+    "kernel_moe_quantized * b.",
+    "b.kernel_decode_attention_us",
+    "b.kernel_lm_head_us",
+)
 
 
 @dataclass(frozen=True)
@@ -136,8 +145,10 @@ def carried_out(case: Case) -> str:
     tests = load_tests()
     program = truth(case.kind, case.size)
     chosen = rng.choice(len(tests), case.models, replace=False)
-    runs = [observed(program, tests[i], ARRIVALS + 10 * case.number + j, error.log_ratio)
-            for j, (i, error) in enumerate(zip(chosen, errors, strict=True))]  # fmt: skip
+    runs = [
+        observed(program, tests[i], ARRIVALS + 10 * case.number + j, error.log_ratio)
+        for j, (i, error) in enumerate(zip(chosen, errors, strict=True))
+    ]
     return judged(source.text, runs, hidden)
 
 
@@ -174,8 +185,8 @@ def table(done: Sequence[tuple[Case, str]], models: int) -> Table:
             found = Counter(v for case, v in done if (case.kind, case.size) == (kind, size))
             total = sum(found.values())
             what = UNITS[kind].format(size if kind == "form" else 100.0 * size)
-            rows.append([what, str(total), *(str(found[v]) if found[v] else "" for v in verdicts)])
-    heads = "|".join(["truth", ">cases", *(f">{v}" for v in verdicts)])
+            rows.append([what, total, *(found[v] or "" for v in verdicts)])
+    heads = [words("truth"), figures("d", "cases", *verdicts)]
     return Table.of(f"{models} model{'' if models == 1 else 's'}", heads, rows)
 
 

@@ -144,13 +144,14 @@ def files(world: World, part: Part) -> None:
         "noise": lambda data: _changed(data, world.rng, 40),
         "line removed": lambda data: _lines(data, world.rng, lambda lines, i: lines[:i] + lines[i + 1 :]),
         "line repeated": lambda data: _lines(data, world.rng, lambda lines, i: lines[: i + 1] + lines[i:]),
-        "lines swapped": lambda data: _lines(data, world.rng, lambda lines, i: [*lines[:i], *lines[i : i + 2][::-1],
-                                                                                *lines[i + 2 :]]),
+        "lines swapped": lambda data: _lines(
+            data, world.rng, lambda lines, i: [*lines[:i], *lines[i : i + 2][::-1], *lines[i + 2 :]]
+        ),
         "digit": lambda data: _digit(data, world.rng),
         "deep": lambda data: b"[" * 20_000,
         "binary": lambda data: world.rng.randbytes(3000),
-    }  # fmt: skip
-    names = ("journal.jsonl", "run.json", "config.yaml", "report.json", "known.json")
+    }
+    names = ("journal.jsonl", "run.json", "config.yaml", "report.json", "baseline_errors.json")
     for name in names:
         for what, change in damages.items():
             run = world.copy("damaged")
@@ -200,16 +201,27 @@ def bombs(world: World, part: Part) -> None:
     """Files that expand, nest, count or last beyond all bounds, wherever a file is given."""
     deep, digits = "[" * 20_000 + "]" * 20_000, "9" * 1_000_000
     path = world.home / "bomb.yaml"
-    places = {"id": "id: dense-chat", "model": "model: llama-2-7b", "hardware": "hardware: H100", "observed": "observed:",
-              "stages": "stages: [{rate: 5.0, duration_s: 15}, {rate: 10.0, duration_s: 15}]"}  # fmt: skip
+    places = {
+        "id": "id: dense-chat",
+        "model": "model: llama-2-7b",
+        "hardware": "hardware: H100",
+        "observed": "observed:",
+        "stages": "stages: [{rate: 5.0, duration_s: 15}, {rate: 10.0, duration_s: 15}]",
+    }
     texts = [
         ALIASES + tiny_world.DATA.replace(old, f"{key}: *a11", 1) for key, old in places.items() if key != "observed"
     ]
-    texts += [tiny_world.DATA.replace(old, f"{old.split(':')[0]}: {value}", 1)
-              for old in places.values() for value in (deep, digits, "{" * 9999, "!!python/name:os.system")]  # fmt: skip
+    texts += [
+        tiny_world.DATA.replace(old, f"{old.split(':')[0]}: {value}", 1)
+        for old in places.values()
+        for value in (deep, digits, "{" * 9999, "!!python/name:os.system")
+    ]
     number = ("prompt_len: 300", "output_len: 50", "rate: 5.0", "duration_s: 15")
-    texts += [tiny_world.DATA.replace(old, f"{old.split(':')[0]}: {value}", 1)
-              for old in number for value in ("1000000000000", "1e308", ".inf", "-1", "0", "1e-300")]  # fmt: skip
+    texts += [
+        tiny_world.DATA.replace(old, f"{old.split(':')[0]}: {value}", 1)
+        for old in number
+        for value in ("1000000000000", "1e308", ".inf", "-1", "0", "1e-300")
+    ]
     texts.append(
         tiny_world.DATA.replace("{rate: 5.0, duration_s: 15}", ", ".join(["{rate: 1.0, duration_s: 1}"] * 100_000))
     )
@@ -230,8 +242,28 @@ def bombs(world: World, part: Part) -> None:
 
 def texts(world: World, part: Part) -> None:
     """Markup and control characters as ids, names and paths."""
-    ids = ("q[/x]", "[tp1] chat", "[bold]x[/bold]", "[link=file:///x]y", "a\x1b[31mb", "a\u009b31mb", "a\u202eb", "a,b", "a\nb",
-           "a|b", "`x`", "$(touch x)", "'; touch x", "../../x", "\\", "%s{0}", "\u0000", "é\u0301", " ", "")  # fmt: skip
+    ids = (
+        "q[/x]",
+        "[tp1] chat",
+        "[bold]x[/bold]",
+        "[link=file:///x]y",
+        "a\x1b[31mb",
+        "a\u009b31mb",
+        "a\u202eb",
+        "a,b",
+        "a\nb",
+        "a|b",
+        "`x`",
+        "$(touch x)",
+        "'; touch x",
+        "../../x",
+        "\\",
+        "%s{0}",
+        "\u0000",
+        "é\u0301",
+        " ",
+        "",
+    )
     for i, ident in enumerate(ids):
         home = world.home / f"texts-{i}"
         home.mkdir()
@@ -252,18 +284,23 @@ def programs(world: World, part: Part) -> None:
     """Program texts that would do something if they were executed."""
     mark = world.home / "executed"
     effect = f"(print(1), __import__('pathlib').Path({str(mark)!r}).touch())"
-    bodies = ("return {}", "return b.tokens if {} else 1", "return max(b.tokens, {})", "x = {}\n    return x", "return b[{}]",
-              "return [{} for _ in (1,)]", "return (lambda: {})()", "return f'{{{}}}'", "assert {}\n    return 1",
-              "raise {}", "with {}: return 1", "global x\n    x = {}\n    return 1", "del {}\n    return 1",
-              "return b.__class__.__mro__", "yield {}", "return await {}", "import os\n    return {}",
-              "try:\n        return {}\n    finally: pass", "while {}: pass")  # fmt: skip
+    rows = """\
+return {} | return b.tokens if {} else 1 | return max(b.tokens, {}) | x = {}; return x | return b[{}]
+return [{} for _ in (1,)] | return (lambda: {})() | return f'{{{}}}' | assert {}; return 1 | raise {}
+with {}: return 1 | global x; x = {}; return 1 | del {}; return 1 | return b.__class__.__mro__ | yield {}
+return await {} | import os; return {} | try:;     return {}; finally: pass | while {}: pass"""
+    bodies = [body.replace("; ", "\n    ") for row in rows.splitlines() for body in row.split(" | ")]
     whole = [f"def step_time(b, s):\n    {body.format(effect)}\n" for body in bodies]
-    whole += [f"def step_time(b, s, c={effect}): return 1", f"@{effect}\ndef step_time(b, s): return 1",
-              f"import os\n{effect}\ndef step_time(b, s): return 1", f"CONSTANTS = {{'a': {effect}}}"]  # fmt: skip
+    whole += [
+        f"def step_time(b, s, c={effect}): return 1",
+        f"@{effect}\ndef step_time(b, s): return 1",
+        f"import os\n{effect}\ndef step_time(b, s): return 1",
+        f"CONSTANTS = {{'a': {effect}}}",
+    ]
     for i, text in enumerate(whole):
         path = world.home / f"hostile-{i}.py"
         path.write_text(text)
-        for command in (("check",), ("show",), ("predict",), ("emit", "--out", str(world.home / "go"))):
+        for command in (("show", "--check"), ("show",), ("predict",), ("emit", "--out", str(world.home / "go"))):
             if attempt(part, f"program {i}: {command[0]}", command[0], path, *command[1:]) != 2:
                 part.findings.append(f"program {i}: {command[0]} accepted it")
         if mark.exists():

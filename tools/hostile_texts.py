@@ -1,11 +1,13 @@
-"""Texts that a program's reader may meet: sound ones, damaged ones, heaps and noise; the same for the same seed."""
+"""Texts that a program's reader may meet: valid ones, damaged ones, heaps and noise; the same for the same seed."""
 
 from __future__ import annotations
 
 import keyword
 import random
 import re
+from ast import literal_eval
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from complaints import COMPLAINTS
 from written_programs import PROGRAMS, VALID
@@ -16,90 +18,26 @@ from simulator.language.source import MAX_BYTES
 from simulator.schema import FIELDS
 
 Text = str | bytes
+_PARTS = re.split(r"^-- (\w+) --$", Path(__file__).with_suffix(".txt").read_text("utf-8"), flags=re.MULTILINE)[1:]
+# Name -> entries of each section of hostile_texts.txt, which are Python literals.
+_TEXTS = {name: literal_eval(f"[{text}]") for name, text in zip(_PARTS[::2], _PARTS[1::2], strict=True)}
 
 UNARY = [name for name, (_, most) in CALLS.items() if most == 1]
 
 # what a person, a model or an attacker may write where the language has something else
-CHARACTERS = [
-    "ﬁeld", "ﬂoor", "ｍａｘ", "ｂ", "ſ", "b.ﬁll", "b.ｔｏｋｅｎｓ", "𝐛", "𝟙", "１", "²", "é", "ª", "−", "µs", "x" * 65,
-    "\ufeff", "\u200b", "\u00a0", "\u2028", "\x85", "\0", "\x0b", "\x0c", "\x1a", "\x1b[2J", "\x7f", "\ud800",
-    "\udcff", "\U0001f600", "\t", "\r", "\r\n", "\\", "\\\n", "\\\r\n", "\\\x0c", "# -*- coding: utf-7 -*-\n",
-    "# -*- coding: rot13 -*-\n", "#!python\n", "# type: ignore\n", "# a comment\n", "'", '"', "'''", '"""', "f'{",
-]  # fmt: skip
-NUMBERS = [
-    "1e999", "-1e999", "1e-999", "1j", "0j", "9" * 400, "9" * 4301, "0x" + "f" * 300, "0x" + "f" * 8000, "0xdead",
-    "0o17", "0b1", "0o8", "007", "1_000", "1__0", "1_", "0x", "1.e5", ".5", "5.", "1.5.2", "1if 1<2else 2", "0x1for",
-    "1e", "1_0", "nan", "inf", "-0.0", "0.30000000000000004", "1e308", "5e-324", "2.", "0.5", "True", "False", "None",
-    "...", "NotImplemented", "(-8)**(1/3)", "2**-1", "2**10**10**10", "9**9**9", "-2**2", "1//0", "1%0", "1@1", "~1",
-    "1<<9",
-]  # fmt: skip
-EXPRESSIONS = [
-    "'a'", "''", "b'x'", "r'\\'", "u'x'", "rb'\\d'", "'\\d'", "'\\777'", "'\\x4'", "'\\N{DIGIT ONE}'", "'\\N{x}'",
-    "'\\ud800'", "f'{b}'", "f'{b!r:{s}}'", "f'{'", "f'}'", "f'{b=}'", "f'{lambda:1}'", "f'''{\n1}'''", "f'{f\"{1}\"}'",
-    "t'{b}'", "rf'{b}\\d'", "'a' 'b'", "'a' b'b'", "'%s' % b", "'x'.join(b)", "__import__('os')", "__builtins__",
-    "__debug__", "b.__class__", "b.__dict__['x']", "().__class__.__bases__[0].__subclasses__()",
-    "s.__init__.__globals__", "(x := 1)", "x := 1", "lambda: 1", "lambda *a, **k: a", "(lambda: 1)()", "max(*b)",
-    "max(**b)", "max(1, 2, key=1)", "max(x for x in b)", "[x for x in b]", "{x: 1 for x in b}", "{*b}", "{**b}",
-    "[*b]", "(1, 2)", "1,", "()", "[]", "{}", "(yield)", "(yield from b)", "(await b)", "await b", "b[0]", "b[:]",
-    "b[1:2, ::3]", "b[...]", "b['tokens']", "b['__class__']", "CONSTANTS['k']", "CONSTANTS", "b.tokens.real",
-    "b.tokens()", "s.reference_step_us", "r.input_len", "b", "s", "r", "not b", "b and s", "b or 1",
-    "0 < b.tokens < 2", "b.tokens is 1", "b.tokens in s", "1 < 2", "(1 if b.tokens else 2)", "1 if 1 < 2",
-    "pow(2, b.tokens)", "pow(b.tokens, --2)", "max(1)", "sqrt()", "abs(1)", "math.sqrt(1)", "eval('1')", "exec('1')",
-    "print('hi')", "open('x')", "exit()", "breakpoint()", "1()", "max(" + "1, " * 99 + "1)",
-]  # fmt: skip
-STATEMENTS = [
-    "import os", "from os import *", "from . import x", "from __future__ import annotations", "import os as step_time",
-    "class A: pass", "class step_time: pass", "for i in b: pass", "while 1: pass", "try:\n  pass\nexcept: pass",
-    "try:\n  pass\nexcept* E: pass", "with b: pass", "match b:\n  case 1: pass", "global x", "nonlocal x", "del b",
-    "pass", "raise", "assert 0", "break", "continue", "return", "return 1", "yield 1", "x = y = 1", "x, y = 1",
-    "*x, = b", "x += 1", "x: int = 1", "x: us", "b.x = 1", "b[0] = 1", "type X = int", "async def f(): pass",
-    "async with b: pass", "async for i in b: pass", "@f\n", "@print(1)\n", "@(x := 1)\n",
-    "def step_time(b, s): return 1", "def f(): pass", "def step_time[T](b, s): return 1",
-    "def step_time(b, s) -> print(1): return 1", "def step_time(b, /, s, *a, **k): pass",
-    "def step_time(b: print(1), s=print(1)): return 1", "lambda b, s: 1", "if b.tokens > 1: return 1", "if 1: x = 1\n",
-    "elif 1 < 2: return 2\n", "else: return 3\n", "CONSTANTS = {'k': 1, 'if': 2, **b}\n", "CONSTANTS = {}\n",
-    "def predict_step_time(b): return 1\n", "def predict_queueing_time(r): return 1\n",
-]  # fmt: skip
-ARGUMENTS = [
-    "k: us[0, 5] = 1", "k: us[5, 0] = 1", "k: us[1] = 1", "k: us[0:1] = 1", "k: us[print(1), 1] = 1", "k: 'us' = 1",
-    "k: us**10 = 1", "k: us**9*us = 1", "k: us**-1 = 1", "k: (us/token)[0, 5][0, 5] = 1", "k: ms = 1", "k=-+-1",
-    "k=not 1", "k=(1,)", "k=print(1)", "*, k=1", "/, ", "*a", "**k",
-]  # fmt: skip
+CHARACTERS = [*_TEXTS["CHARACTERS"], "x" * 65]
+NUMBERS = [*_TEXTS["NUMBERS"], "9" * 400, "9" * 4301, "0x" + "f" * 300, "0x" + "f" * 8000]
+EXPRESSIONS = [*_TEXTS["EXPRESSIONS"], "max(" + "1, " * 99 + "1)"]
+STATEMENTS = _TEXTS["STATEMENTS"]
+ARGUMENTS = _TEXTS["ARGUMENTS"]
 FRAGMENTS = [*CHARACTERS, *NUMBERS, *EXPRESSIONS, *STATEMENTS, *ARGUMENTS]
 PLAIN = ["a", "b.tokens", "s.tp", "r.input_len", "0", "1", "2", "0.5", "-3", "1e5", "k1", "b", "us", "max", "step_time"]
-WORDS = [
-    *METHODS, *CALLS, *COMPARISONS, "def ", "return ", "if ", "else ", "elif ", "lambda ", "import ", "class ", "for ",
-    "in ", "is ", "not ", "and ", "or ", "async ", "await ", "yield ", "match ", "case ", "type ", "with ", "as ",
-    "try:", "b", "s", "r", ".", "tokens", "layers", "b.tokens", "s.tp", "r.input_len", "b['tokens']", "CONSTANTS['a']",
-    "a", "x", "predict_step_time", "(b, s):", "(b, s, *, a=1):", "(b):", "(r, s):", "(s):", "(", ")", "[", "]", "{",
-    "}", ",", ":", ";", "=", ":=", "*", "**", "/", "//", "+", "-", "%", "@", "~", "->", "!", "?", "$", "`", "\n",
-    "\n    ", "\n        ", " ", "\t", "\r", "\f", "\\", "\\\n", "#", "'", '"', '"""', "f'{", "rb'", "0", "1", "2.5",
-    "1e9", "us", "token", "one", "us/token[0, 5]", "_", "é", "ﬁ", "\ufeff", "\x1b", "\u2028",
-]  # fmt: skip
-OPENING = [
-    "(", "[", "{", "{1:", "max(1,", "sqrt(", "pow(", "a[", "x[a:b,", "f(a=", "f(*a,", "[a for a in ", "(yield ", "f'{",
-    "f\"{x:{", "1 if 1<1 else ", "(1 if ", "lambda a:", "-", "+", "~", "not ", "await ", "1+", "1-(", "1/(", "2**",
-    "1<", "b.", "a and ", "x=", "x:=", "(x:=", "@", "*", "\n if 1<1:", "\n  ", "\\\n", "'", "'' ", "''' ", "u'' ",
-    "b'' ", '""', "'\\", "#", ";", "x;", ",", ".", "é", "ﬁ", "9", "0", "_", "\t", "\f", "\r", "\n", " ", "\0",
-]  # fmt: skip
+WORDS = [*METHODS, *CALLS, *COMPARISONS, *_TEXTS["WORDS"]]
+OPENING = _TEXTS["OPENING"]
 CLOSING = {"(": ")", "[": "]", "{": "}"}
-AROUND = [
-    ("max(", ", 1, 1)"), ("max(1, ", ", 2)"), ("min(", ", s.tp)"), ("sqrt(", ")"), ("exp(", ")"), ("pow(", ", 2)"),
-    ("-", ""), ("(1 - ", ")"), ("(", " + b.kv_max)"), ("(", " / 2)"), ("(2 / ", ")"), ("(", " * a)"),
-    ("(", " * (s.tp + 1))"), ("(1 if 1 < ", " else 2)"), ("(", " if b.tokens < 1 else 2)"),
-    ("(a if a == c else ", ")"),
-]  # fmt: skip
-DOUBLING = [
-    "{0} * {0}", "{0} + {0}", "{0} - {0}", "{0} / {0}", "{0} * {1}", "({0} + 1) * {0}", "({0} + 1) * ({1} - 1)",
-    "1 / (1 + {0})", "max({0}, {0})", "max({0}, -{1})", "max({0}, {1} + {2})", "min({0} * 2, max({1}, 1))",
-    "sqrt({0} * {1})", "exp({0}) + {0}", "pow({0}, 2) * {1}", "({0} if {0} < {1} else {1})",
-    "({0} + 1 if {0} == 2 else {1} * 2)", "-{0}", "{0} + b.total_bytes", "{0} * b.total_flops + {1}",
-]  # fmt: skip
-HEADS = [
-    "", "def step_time(b, s):\n    return ", "def step_time(b, s):\n    x = ", "def step_time(b, s, *, a=", "'''",
-    "def step_time(b, s, *, a: ", "def step_time(b, s):\n    if ", "def predict_step_time(b): return ",
-    "CONSTANTS = {'a': ",
-]  # fmt: skip
+AROUND = _TEXTS["AROUND"]
+DOUBLING = _TEXTS["DOUBLING"]
+HEADS = _TEXTS["HEADS"]
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]+")
 ATOM = re.compile(rf"(?<![\w.'\"])(?!(?:{'|'.join(keyword.kwlist)})\b)\w[\w.]*")
 LINE = re.compile(r"\n[ \t]*")
@@ -198,7 +136,7 @@ def heaped(rng: random.Random, written: Sequence[str]) -> str:
 
 
 def nested(rng: random.Random, written: Sequence[str]) -> str:
-    """A sound program, one expression within the other."""
+    """A consistent program, one expression within the other."""
     around = [rng.choice(AROUND) for _ in range(rng.choice((1, 1, 2, 3)))]
     layers = [rng.choice(around) for _ in range(rng.choice((5, 12, 19, 38, 60, 90)))]
     inside = "".join(before for before, _ in layers) + "b.tokens" + "".join(after for _, after in reversed(layers))
@@ -206,7 +144,7 @@ def nested(rng: random.Random, written: Sequence[str]) -> str:
 
 
 def doubled(rng: random.Random, written: Sequence[str]) -> str:
-    """A sound program of assignments, each of which reads those before it more than once."""
+    """A consistent program of assignments, each of which reads those before it more than once."""
     forms = rng.choices(DOUBLING, k=rng.choice((1, 1, 2)))
     count = rng.choice((5, 12, 19, 38, 150))
     lets = [f"x{i} = {rng.choice(forms).format(f'x{i - 1}', f'x{max(i - 2, 0)}', i)}" for i in range(1, count + 1)]
@@ -232,7 +170,7 @@ def noise(rng: random.Random, written: Sequence[str]) -> Text:
 
 
 def grown(rng: random.Random, written: Sequence[str]) -> str:
-    """A program by the grammar, most often a sound one; sometimes a large one."""
+    """A program by the grammar, most often a consistent one; sometimes a large one."""
     text = Growth(rng).program()
     return damage(rng, text, written) if rng.random() < 0.3 else text
 

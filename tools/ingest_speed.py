@@ -48,8 +48,11 @@ def main() -> int:
     failed = False
     print(f"{'read':24} {'MB':>7} {'s':>7} {'MB/s':>7} {'peak MB':>8}  rows of tables")
     with tempfile.TemporaryDirectory() as home:
-        ways = {"traces.json alone": part(folder, ALONE, Path(home) / "alone"),
-                "without client rows": part(folder, SERVER, Path(home) / "server"), "the whole folder": folder}  # fmt: skip
+        ways = {
+            "traces.json alone": part(folder, ALONE, Path(home) / "alone"),
+            "without client rows": part(folder, SERVER, Path(home) / "server"),
+            "the whole folder": folder,
+        }
         for what, source in ways.items():
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:  # its only child is measured
                 m = alone.submit(measure, source, Path(home) / what.replace(" ", "-")).result()

@@ -23,7 +23,7 @@ from evolve.draw.view.html import pack, page
 
 SIZES = (5_000, 50_000)
 REPEATS = 3
-ERRORS = ("joint", "transfer", "merit", "e2e", "ttft", "itl", "worst3")
+ERRORS = ("mean_error", "group_out", "selection_score", "e2e", "ttft", "itl", "worst3")
 # Milliseconds of a script until the browser has painted what it did.
 PAINTED = """async () => {
     const start = performance.now();

@@ -16,13 +16,16 @@ FOLDER = ROOT / "docs" / "pictures"
 PICTURES = {
     "fit.svg": ("champion", "--kind", "fit"),
     "terms.svg": (
-        "champion", "--kind", "terms", "--id",
+        "champion",
+        "--kind",
+        "terms",
+        "--id",
         "llama-2-70b-tp4-general,mixtral-8x7b-tp2-general,20-llama-4-scout-17b-16e-tp2-codegen-2",
     ),
     "front.svg": ("seeds/champion", "--kind", "front"),
     "history.svg": ("seeds/champion", "--kind", "history"),
     "grid.svg": ("seeds/champion", "--kind", "grid"),
-}  # fmt: skip
+}
 
 
 def draw(name: str, out: Path) -> None:

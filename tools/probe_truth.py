@@ -1,8 +1,8 @@
 """Whether the runs that `evolve probe` picks narrow intervals more than random ones: on truths that are known.
 
-A small program and a committee of three others. A truth is the program with constants drawn from their standard errors,
-its figures moved by a draw of the committee's deviations and of the residuals' parts. The chosen runs are observed by
-replay, program and committee are fitted on them as `evolve fit` does, and the widths are those of `evolve predict`.
+A small program and an ensemble of three others. A truth is the program with constants drawn from their standard errors,
+its figures moved by a draw of the ensemble's deviations and of the residuals' parts. The chosen runs are observed by
+replay, program and ensemble are fitted on them as `evolve fit` does, and the widths are those of `evolve predict`.
 
 `PYTHONPATH=.:tests/support python tools/probe_truth.py` prints 20 truths for targets on one, two and four GPUs.
 """
@@ -15,24 +15,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evaluator.fit.fit import fit_set
-from evaluator.fit.per_model import fit_scoped
+from evaluator.fit.fit import fit_scoped, fit_set
 from evaluator.fit.problem import problem_of
 from evaluator.intervals import STATISTICS, Residual, disagreements, interval, scales
 from evaluator.score import MEANS, predictions, score_set
 from evolve.calibrate.prior import logs, sizes
 from evolve.calibrate.probe import Probe, probe
-from evolve.plan.loads import CANDIDATES, SEED, TARGETS, Planned, grid
+from evolve.plan.loads import CANDIDATES, SEED, TARGETS, ProbeRun, grid, new_deployment
 from evolve.run.program import Source
 from evolve.run.records import ConstantRecord, Record
 from evolve.run.trust import Trust
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
-from simulator.serving.experiment import Experiment, Observation, Observed, Statistic
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import Observation, Observed, Statistic
 from simulator.serving.workload import gaps_of
 
-BASE = {"model": "llama-2-7b", "hardware": "H100"}
+BASE = new_deployment("llama-2-7b", "H100")
 TPS = (1, 2, 4)
 ERROR = 0.01  # of a held-out E2E; twice that of TTFT
 TEXT = """
@@ -42,20 +42,28 @@ def step_time(
     return base + weights * s.shared_weights_us + prompt * b.prefill_tokens + context * b.kv_decode_sum + link * s.tp_log2
 def queueing_time(r, s, *, wait: us = 8000.0): return wait
 """
-COMMITTEE = (
+ENSEMBLE = (
     TEXT.replace("context: us/token = 0.05", "each: us/request = 30.0")
     .replace("context * b.kv_decode_sum", "each * b.decode_reqs")
     .replace("base: us = 3000.0", "base: us = 3600.0"),
     TEXT.replace("link: us = 1500.0", "link: us = 900.0")
     .replace("link * s.tp_log2", "link * s.tp")
-    .replace("wait: us = 8000.0): return wait", "wait: us = 6000.0, gpus: us = 2000.0): return wait + gpus * s.tp_log2"),
-    TEXT.replace("weights: one = 1.2", "weights: one = 1.25").replace("prompt: us/token = 15.0", "prompt: us/token = 17.0")
-    .replace("context: us/token = 0.05", "context: us/token = 0.06").replace("wait: us = 8000.0", "wait: us = 9000.0"),
-)  # fmt: skip
+    .replace(
+        "wait: us = 8000.0): return wait", "wait: us = 6000.0, gpus: us = 2000.0): return wait + gpus * s.tp_log2"
+    ),
+    TEXT.replace("weights: one = 1.2", "weights: one = 1.25")
+    .replace("prompt: us/token = 15.0", "prompt: us/token = 17.0")
+    .replace("context: us/token = 0.05", "context: us/token = 0.06")
+    .replace("wait: us = 8000.0", "wait: us = 9000.0"),
+)
 STANDARD_ERRORS = {
-    "step_time.base": 200.0, "step_time.weights": 0.05, "step_time.prompt": 1.0, "step_time.context": 0.005,
-    "step_time.link": 200.0, "queueing_time.wait": 1000.0,
-}  # fmt: skip
+    "step_time.base": 200.0,
+    "step_time.weights": 0.05,
+    "step_time.prompt": 1.0,
+    "step_time.context": 0.005,
+    "step_time.link": 200.0,
+    "queueing_time.wait": 1000.0,
+}
 
 
 @dataclass(frozen=True)
@@ -76,22 +84,23 @@ def residuals(rng: np.random.Generator) -> tuple[Residual, ...]:
             e2e = shared + rng.normal(0.0, math.sqrt(0.75) * ERROR)
             ratio = {"e2e": e2e, "itl": e2e + rng.normal(0.0, 0.1 * ERROR), "ttft": rng.normal(0.0, 2.0 * ERROR)}
             nothing: dict[str, float | None] = dict.fromkeys(STATISTICS)
-            found.append(Residual(f"models without {fold}", f"{fold}-{run}", nothing | ratio,
-                                  dict.fromkeys(STATISTICS, ERROR)))  # fmt: skip
+            found.append(
+                Residual(f"models without {fold}", f"{fold}-{run}", nothing | ratio, dict.fromkeys(STATISTICS, ERROR))
+            )
     return tuple(found)
 
 
 class World:
-    """The program with its committee, what can be measured, and the targets on `tp` GPUs."""
+    """The program with its ensemble, what can be measured, and the targets on `tp` GPUs."""
 
     def __init__(self, tp: int) -> None:
         held_out = residuals(np.random.default_rng(5))
         constants = {name: ConstantRecord(error, None, True) for name, error in STANDARD_ERRORS.items()}
         record = Record("", "", "key", "", (), (), constants=constants)
         self.source = Source("truth", TEXT, parse(TEXT), record)
-        self.trust = Trust("key", COMMITTEE, held_out, held_out)
-        self.program, self.members = complete(parse(TEXT)), [complete(parse(text)) for text in COMMITTEE]
-        self.offered: list[Planned] = grid(self.program, BASE, TPS, CANDIDATES, "")
+        self.trust = Trust("key", ENSEMBLE, held_out, held_out)
+        self.program, self.members = complete(parse(TEXT)), [complete(parse(text)) for text in ENSEMBLE]
+        self.offered: list[ProbeRun] = grid(self.program, BASE, TPS, CANDIDATES, "")
         self.targets = [run.experiment for run in grid(self.program, BASE, (tp,), TARGETS, "target-")]
         data = score_set([run.experiment for run in self.offered], [SEED])
         ours = predictions(self.program, data)
@@ -113,7 +122,7 @@ class World:
         return float(np.mean(widths))
 
     def narrowed(self, chosen: Sequence[int], seed: int) -> float:
-        """By how much the mean width falls once program and committee are fitted on these runs of the truth `seed`."""
+        """By how much the mean width falls once program and ensemble are fitted on these runs of the truth `seed`."""
         rng = np.random.default_rng([seed, 7])
         names = [f"{f.name}.{c.name}" for f in self.program.functions for c in f.constants]
         errors = [STANDARD_ERRORS.get(name, 0.0) for name in names]

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from paths import ROOT
 
+from archive.elite import OLD_KEYS
 from archive.journal import Journal
 from archive.population import Population
 from evolve.run.config import Config
@@ -32,7 +33,7 @@ from evolve.run.folder import RunFolder, create, empty_archive, first_population
 from evolve.search.assessor import Remembering
 from evolve.search.proposer import Operators
 from evolve.search.search import Search
-from simulator.common.json import JsonObject
+from simulator.common.json import JsonObject, renamed
 
 SHIPPED = ROOT / "seeds" / "champion"
 SMALLEST = 10_000
@@ -80,16 +81,24 @@ def main() -> int:
             write_s = time.perf_counter() - begun
             measured = alone.submit(measure, path, not args.no_replay).result()
             measured = replace(measured, candidates=size, experiments=args.experiments, lines=lines, write_s=write_s)
-        print("  ".join(f"{v:{len(f.name)}.5g}" if isinstance(v, float) else f"{v:{len(f.name)}}"
-                        for f, v in zip(fields(Measured), astuple(measured), strict=True)), flush=True)  # fmt: skip
+        print(
+            "  ".join(
+                f"{v:{len(f.name)}.5g}" if isinstance(v, float) else f"{v:{len(f.name)}}"
+                for f, v in zip(fields(Measured), astuple(measured), strict=True)
+            ),
+            flush=True,
+        )
     return 0
 
 
 def write(path: Path, candidates: int, experiments: int) -> int:
     """Write a run with so many candidates. Returns the lines of its journal."""
     shipped = open_run(SHIPPED)
-    config = replace(shipped.config, budget=candidates,
-                     search=replace(shipped.config.search, patience=shipped.config.search.generations))  # fmt: skip
+    config = replace(
+        shipped.config,
+        budget=candidates,
+        search=replace(shipped.config.search, patience=shipped.config.search.generations),
+    )
     run = create(path, config, shipped.about)
     journal, batch, lines = Journal(run.journal), list[JsonObject](), 0
     for line in made(shipped.lines(), config, candidates, experiments):
@@ -134,13 +143,16 @@ def changed(elite: JsonObject, experiments: int, rng: random.Random) -> JsonObje
     def other(x: float | None) -> float | None:
         return None if x is None else float(f"{x * math.exp(rng.gauss(0.0, CHANGE)):.6g}")
 
+    elite = renamed(elite, OLD_KEYS)  # the shipped run is of an older release
     rows = elite["rows"]
     rows = [rows[i % len(rows)] for i in range(experiments)]
     return elite | {
-        **{name: other(elite[name]) for name in ("worst3", "joint", "transfer")},
-        "rows": [[name if i < len(elite["rows"]) else f"{name}-{i}", *map(other, errors)]
-                 for i, (name, *errors) in enumerate(rows)],
-    }  # fmt: skip
+        **{name: other(elite[name]) for name in ("worst3", "mean_error", "group_out")},
+        "rows": [
+            [name if i < len(elite["rows"]) else f"{name}-{i}", *map(other, errors)]
+            for i, (name, *errors) in enumerate(rows)
+        ],
+    }
 
 
 def measure(path: Path, replayed: bool) -> Measured:
@@ -170,8 +182,23 @@ def measure(path: Path, replayed: bool) -> Measured:
         reopen_s = clock.lap()
         replay_s, replay_us = replay(run, remembered, len(past), journal)
         journal.close()
-    return Measured(0, 0, 0, (path / "journal.jsonl").stat().st_size / 1e6, 0.0, unchecked_s, read_s, read_peak_mb,
-                    archive_s, archive_us, front, reopen_s, replay_s, replay_us, peak_mb())  # fmt: skip
+    return Measured(
+        0,
+        0,
+        0,
+        (path / "journal.jsonl").stat().st_size / 1e6,
+        0.0,
+        unchecked_s,
+        read_s,
+        read_peak_mb,
+        archive_s,
+        archive_us,
+        front,
+        reopen_s,
+        replay_s,
+        replay_us,
+        peak_mb(),
+    )
 
 
 def replay(run: RunFolder, remembered: dict, lines: int, journal: Journal) -> tuple[float, float]:

@@ -13,23 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 
-from evaluator.committee import final_champion
+from evaluator.ensemble import final_champion
 from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
 from evolve.output.files import write_json, write_text
 from evolve.output.terminal import command
 from evolve.run.folder import ABOUT, CONFIG, JOURNAL, RunFolder, open_run
-from evolve.run.program import constant_values
+from evolve.run.program import constant_values, with_true_names
 from evolve.run.records import FoundBy, constant_records, record
 from evolve.run.trust import TRUST_FILE
 from evolve.run.validations import LOG
-from evolve.search.terms import named
 from evolve.summary.sentences import rule_text
 from simulator.common.errors import InputError
 from simulator.language.complete import complete
 from simulator.language.key import key
-from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
 SEEDS = Path("seeds")
@@ -42,14 +40,13 @@ def ship(path: Path) -> None:
     if best is None:
         raise InputError(f"{path}: has no champion: `{command('resume', path)}`")
     fitted, _ = run.experiments()
-    parsed = parse(best.text)
-    program = replace(parsed, functions=tuple(map(named, parsed.functions)))
+    program = with_true_names(best).program
     whole = complete(program)
     kept = replace(
         record(key(whole), fitted, error_rows(program, score_set(fitted)), SCORE_SEEDS, run.about.started[:10]),
         constants=constant_records(uncertainty(whole, fit_set(fitted))),
         values=constant_values(program),
-        found=FoundBy(best.id, best.joint, best.transfer),
+        found=FoundBy(best.id, best.mean_error, best.group_out),
     )
     write_text(SEEDS / "champion.py", unparse(replace(program, doc=_doc(run, len(fitted)))))
     write_json(SEEDS / "champion.json", kept.to_json())

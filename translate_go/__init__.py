@@ -4,7 +4,7 @@ Imports `simulator` and the standard library only. Start at `emit.py`. `toolchai
 result, `agreement.py` compares it with the interpreter.
 """
 
-from translate_go.agreement import compare, compare_deployments
+from translate_go.agreement import compare_deployments
 from translate_go.deployment import Deployment
 from translate_go.emit import emit, write
 from translate_go.naming import BackendName
@@ -17,7 +17,6 @@ __all__ = [
     "Deployment",
     "benchmark",
     "build_and_test",
-    "compare",
     "compare_deployments",
     "emit",
     "find_go",

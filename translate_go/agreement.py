@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import struct
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,117 +20,33 @@ from translate_go.constructors import constructor, options_literal
 from translate_go.deployment import Deployment
 from translate_go.emit import emit
 from translate_go.generic.known import Host
-from translate_go.naming import DEFAULT, BackendName
-from translate_go.target import MODULE, TARGETS, EmitPlan, HostTarget, plan
+from translate_go.naming import DEFAULT, BackendName, indented
+from translate_go.target import MODULE, TARGETS, HostTarget, plan
+from translate_go.templates import sections
 from translate_go.toolchain import LIMIT_S, go, write_module
 from translate_go.vectors import PROMPTS, Batch, batch_fields, batches, overhead_ticks, step_us
 
-_EXPOSE = """\
-package latency
-
-import (
-	"math"
-
-	"{module}/sim"
-)
-
-// Bits are those of the step time before truncation, 0 and -0 alike, every NaN alike.
-func (m *{model}) Bits(batch []*sim.Request) uint64 {{
-	us := m.stepMicros({argument})
-	if us != us {{
-		return math.Float64bits(math.Float64frombits(0x7ff8000000000000))
-	}}
-	return math.Float64bits(us + 0)
-}}
-"""
-
-_MAIN = """\
-package main
-
-import (
-	"bufio"
-	"fmt"
-	"os"
-
-{imports}
-	"{module}/sim"
-)
-
-type model interface {{
-	sim.LatencyModel
-	Bits(batch []*sim.Request) uint64
-}}
-
-func fill[T any](prompt *[]T, n int) {{
-	*prompt = make([]T, n)
-}}
-
-func must(m any, err error) model {{
-	if err != nil {{
-		panic(err)
-	}}
-	return m.(model)
-}}
-
-func main() {{
-	in := bufio.NewReader(os.Stdin)
-	out := bufio.NewWriter(os.Stdout)
-	defer out.Flush()
-	models := []model{{
-{models}
-	}}
-	var batches, prompts, rows int
-	fmt.Fscan(in, &batches, &prompts)
-	for ; batches > 0; batches-- {{
-		var batch []*sim.Request
-		for fmt.Fscan(in, &rows); rows > 0; rows-- {{
-			var count, prompt int
-			req := &sim.Request{{}}
-			fmt.Fscan(in, &count, &prompt, &req.ProgressIndex, &req.NumNewTokens)
-			fill(&req.InputTokens, prompt)
-			for ; count > 0; count-- {{
-				batch = append(batch, req)
-			}}
-		}}
-		for _, m := range models {{
-			fmt.Fprint(out, m.StepTime(batch), " ", m.Bits(batch), " ")
-		}}
-		fmt.Fprintln(out)
-	}}
-	for ; prompts > 0; prompts-- {{
-		var n int
-		fmt.Fscan(in, &n)
-		req := &sim.Request{{}}
-		fill(&req.InputTokens, n)
-		for _, m := range models {{
-			fmt.Fprint(out, m.QueueingTime(req), " 0 ")
-		}}
-		fmt.Fprintln(out)
-	}}
-{overheads}
-}}
-"""
-
-_OVERHEAD = """\
-	for _, m := range models {{
-		fmt.Fprint(out, m.{method}(), " 0 ")
-	}}
-	fmt.Fprintln(out)"""
+_TEXT = sections("probe")
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The differences between Go and the interpreter in whole us, for the times of steps, prompts and overheads."""
+    """The differences between Go and the interpreter in whole us, for the times of steps, prompts and overheads.
 
-    equal: int  # times that are equal
+    worst: the time that differs most, in words, "" if none does; most_us: by how much. steps: how many of the times are
+    step times. same_bits: step times equal to the last bit before truncation. inside: step times strictly between the
+    clamps, 1 and 10^10 us. distinct: different step times.
+    """
+
+    equal: int
     off_by_one: int
     further: int
-    worst: str  # the time that differs most, in words; "" if none does
-    most_us: int  # by how much it differs
-    steps: int  # how many of the times are step times
-    same_bits: int  # step times equal to the last bit before truncation
-    inside: int  # step times strictly between the clamps, 1 and 10^10 us
-    distinct: int  # different step times
+    worst: str
+    most_us: int
+    steps: int
+    same_bits: int
+    inside: int
+    distinct: int
 
     @property
     def times(self) -> int:
@@ -138,30 +54,26 @@ class Agreement:
         return self.equal + self.off_by_one + self.further
 
     def within(self, tolerance_us: int) -> bool:
-        """Whether no time differs by more than `tolerance_us`, which is 0 or 1; with 0, whether all steps are equal to
-        the last bit, too: times of whole us hide most differences."""
+        """True if no time differs by more than `tolerance_us`, which is 0 or 1. With 0, all steps must also be equal to
+        the last bit: times of whole us hide most differences."""
         return self.further == 0 and (tolerance_us > 0 or (self.off_by_one == 0 and self.same_bits == self.steps))
-
-
-def compare(
-    program: Program, facts: Mapping[str, float], n_random: int, seed: int, *, target: str = "blis-4"
-) -> Agreement:
-    """Compare every method of the target on the deployment `facts`, with the edge cases and `n_random` random batches.
-
-    Raises InputError without a toolchain, RuntimeError if the Go does not build.
-    """
-    return compare_all({"p": program}, facts, n_random, seed, target=target)["p"]
 
 
 def compare_all(
     programs: Mapping[str, Program], facts: Mapping[str, float], n_random: int, seed: int, *, target: str = "blis-4"
 ) -> dict[str, Agreement]:
-    """`compare` for several programs with one build. Names must be Go identifiers in lower case."""
+    """Compare every method of the target on the deployment `facts`, with the edge cases and `n_random` random batches.
+
+    All programs are in one build. Their names must be Go identifiers in lower case. Raises InputError without a
+    toolchain, RuntimeError if the Go does not build.
+    """
     cases, spec = batches(n_random, seed), TARGETS[target]
-    probe = [Deployment("probe", facts)]
-    packages = {name: emit(program, target=target, deployments=probe) for name, program in programs.items()}
-    models = [f"must({_backend(plan(program, spec), name, facts)})" for name, program in programs.items()]
-    printed = _ask_go(packages, models, cases, spec)
+    packages = {
+        name: emit(program, target=target, deployments=[Deployment("probe", facts)])
+        for name, program in programs.items()
+    }
+    models = [_backend(program, spec, name, facts) for name, program in programs.items()]
+    printed = _ask_go(packages, models, cases, spec, DEFAULT)
     forests = {program.forest for program in programs.values()}
     fields = {forest: [_CachedFields(batch_fields(batch, facts, forest)) for batch in cases] for forest in forests}
     names = _names(cases, spec)
@@ -172,18 +84,24 @@ def compare_all(
 
 
 def compare_deployments(
-    program: Program, deployments: Sequence[Deployment], n_random: int, seed: int, *, target: str = "blis-4",
-    name: BackendName = DEFAULT, host: Host | None = None,
-) -> Agreement:  # fmt: skip
-    """`compare` on all deployments of one emitted package, which divide the random batches among them.
+    program: Program,
+    deployments: Sequence[Deployment],
+    n_random: int,
+    seed: int,
+    *,
+    target: str = "blis-4",
+    name: BackendName = DEFAULT,
+    host: Host | None = None,
+) -> Agreement:
+    """Compare as `compare_all` on all deployments of one emitted package, which divide the random batches among them.
 
     With a `host`, the Go makes each deployment of its `config`.
     """
     spec = TARGETS[target]
-    needs = plan(program, spec, name, host)
-    compared = deployments if needs.differs else deployments[:1]
+    needs = plan(program, spec, name, deployments, host)
+    compared = needs.recorded
     cases = batches(math.ceil(n_random / len(compared)), seed)
-    models = [f"must({constructor(needs, d, deployments, package='p')})" for d in compared]
+    models = [constructor(needs, deployment, package="p") for deployment in compared]
     emitted = emit(program, target=target, deployments=deployments, name=name, host=host)
     printed = _ask_go({"p": emitted}, models, cases, spec, name)
     names = _names(cases, spec)
@@ -196,11 +114,11 @@ def compare_deployments(
     return _together(agreements)
 
 
-def _backend(needs: EmitPlan, package: str, facts: Mapping[str, float]) -> str:
+def _backend(program: Program, target: HostTarget, package: str, facts: Mapping[str, float]) -> str:
     """The Go call of the factory in a package, with the settings of the engine among these facts."""
+    needs = plan(program, target)
     options = f", {options_literal(needs, facts, package)}" if needs.options else ""
-    factory = f"{package}.New{needs.name.exported}Backend"
-    return f"{factory}(sim.LatencyCoeffs{{}}, sim.ModelHardwareConfig{{}}{options})"
+    return f"{package}.NewFittedBackend(sim.LatencyCoeffs{{}}, sim.ModelHardwareConfig{{}}{options})"
 
 
 def _together(agreements: Sequence[Agreement]) -> Agreement:
@@ -224,10 +142,20 @@ class _CachedFields(dict[tuple[str, str], float]):
 
 
 def _ask_go(
-    packages: Mapping[str, Mapping[str, str]], models: Sequence[str], cases: list[Batch], target: HostTarget,
-    name: BackendName = DEFAULT,
-) -> list[tuple[int, ...]]:  # fmt: skip
-    """For each model its times, then the bits of its step times; both for steps, then prompts, then overheads."""
+    packages: Mapping[str, Mapping[str, str]],
+    models: Sequence[str],
+    cases: Sequence[Batch],
+    target: HostTarget,
+    name: BackendName,
+) -> list[tuple[int, ...]]:
+    """For each model its times, then the bits of its step times; both for steps, then prompts, then overheads.
+
+    `models` are Go expressions of packages emitted under `name`. The input has counts, each batch as its number of rows
+    and the rows, then the prompts.
+    """
+    counts = f"{len(cases)} {len(PROMPTS)}"
+    rows = (" ".join(map(str, [len(batch), *(x for row in batch for x in row)])) for batch in cases)
+    text = "\n".join([counts, *rows, *map(str, PROMPTS)]) + "\n"
     with TemporaryDirectory() as folder:
         workdir = Path(folder)
         write_module(_probe_files(packages, models, target, name), workdir, target.name)
@@ -235,7 +163,6 @@ def _ask_go(
         built = go(workdir, "build", "-o", str(binary), "./sim/latency/cmd")
         if built.returncode:
             raise RuntimeError(f"the emitted Go does not build:\n{built.stderr}")
-        text = _probe_input(cases, PROMPTS)
         ran = subprocess.run([binary], input=text, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     return list(zip(*(map(int, line.split()) for line in ran.stdout.splitlines()), strict=True))
 
@@ -243,13 +170,13 @@ def _ask_go(
 def _agreement(
     program: Program,
     facts: Mapping[str, float],
-    fields: list[_CachedFields],
+    fields: Sequence[_CachedFields],
     target: HostTarget,
-    names: list[str],
-    times: tuple[int, ...],
-    bits: tuple[int, ...],
+    names: Sequence[str],
+    times: Sequence[int],
+    bits: Sequence[int],
 ) -> Agreement:
-    """The agreement of what Go printed, `times` and `bits`, with the interpreter."""
+    """The agreement of the `times` and `bits` that Go printed with the interpreter."""
     exact = [step_us(program, f) for f in fields]
     steps = [int(to_ticks(x, 1)) for x in exact]
     expected = [*steps, *(overhead_ticks(program, "queueing_time", facts, n) for n in PROMPTS)]
@@ -270,7 +197,7 @@ def _agreement(
     )
 
 
-def _names(cases: list[Batch], target: HostTarget) -> list[str]:
+def _names(cases: Sequence[Batch], target: HostTarget) -> list[str]:
     """Each compared time in words."""
     steps = [f"StepTime of (count, prompt, progress, new) {list(batch)}" for batch in cases]
     return [*steps, *(f"QueueingTime of {n} tokens" for n in PROMPTS), *(method for method, _ in target.overheads)]
@@ -283,33 +210,20 @@ def _bits(x: float) -> int:
 
 
 def _probe_files(
-    packages: Mapping[str, Mapping[str, str]], models: Iterable[str], target: HostTarget, model: BackendName
+    packages: Mapping[str, Mapping[str, str]], models: Sequence[str], target: HostTarget, name: BackendName
 ) -> dict[str, str]:
-    """The Go files: a folder for each package, with a method for the time before truncation, and the main program.
-
-    `models` are Go expressions, in which `must` unwraps a result with an error; `model` is the name that all of them
-    were emitted under.
-    """
+    """The Go files: a folder for each package, with a method for the time before truncation, and the main program."""
     files: dict[str, str] = {}
-    for name, sources in packages.items():
-        sums = model.of("sumBatch")
-        argument = f"{sums}(batch)" if f"func {sums}(" in sources[model.source_file] else ""
-        files |= {f"{name}/{file}": text for file, text in sources.items() if _compiled(file)}
-        files[f"{name}/bits.go"] = _EXPOSE.format(module=MODULE, model=model.exported, argument=argument)
-    imports = "\n".join(f'\t{name} "{MODULE}/sim/latency/{name}"' for name in packages)
-    listed = "\n".join(f"\t\t{model}," for model in models)
-    overheads = "\n".join(_OVERHEAD.format(method=method) for method, _ in target.overheads)
-    files["cmd/main.go"] = _MAIN.format(imports=imports, module=MODULE, models=listed, overheads=overheads)
+    for package, sources in packages.items():
+        sums = name.of("sumBatch")
+        argument = f"{sums}(batch)" if f"func {sums}(" in sources[name.file()] else ""
+        compiled = (file for file in sources if file.endswith(".go") and not file.endswith("_test.go"))
+        files |= {f"{package}/{file}": sources[file] for file in compiled}
+        files[f"{package}/bits.go"] = name.fill(_TEXT["bits"], argument=argument)
+    files["cmd/main.go"] = name.fill(
+        _TEXT["main"],
+        imports=indented(f'{package} "{MODULE}/sim/latency/{package}"' for package in packages),
+        models=indented((f"must({model})," for model in models), "\t\t"),
+        overheads="\n".join(name.fill(_TEXT["overhead"], method=method) for method, _ in target.overheads),
+    )
     return files
-
-
-def _compiled(file: str) -> bool:
-    return file.endswith(".go") and not file.endswith("_test.go")
-
-
-def _probe_input(batches: list[Batch], prompts: Iterable[int]) -> str:
-    """The input of the main program: counts, then each batch as its number of rows and the rows, then the prompts."""
-    lengths = list(prompts)
-    lines = [f"{len(batches)} {len(lengths)}"]
-    lines += [" ".join(map(str, [len(batch), *(x for row in batch for x in row)])) for batch in batches]
-    return "\n".join([*lines, *map(str, lengths)]) + "\n"

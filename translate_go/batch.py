@@ -1,79 +1,79 @@
-"""The batch in Go: one pass that sums what is used as int64, and the fields computed from the sums."""
+"""The batch in Go: one pass for the integer sums that are used, and the fields computed from the sums."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from simulator.common.errors import InputError
 from simulator.language.forest import Forest
 from simulator.language.ir import Field, Function, nodes, walk
-from simulator.language.opcodes import NO_FOREST, feature, formula
+from simulator.language.opcodes import NO_FOREST, feature, formula, operands
 from simulator.schema import CURVES, RAW, READABLE, SPECIAL, TREES
-from translate_go.goexpr import GoAtom, GoExpr
-from translate_go.lower import Lowering, rounded
-from translate_go.naming import BackendName
-from translate_go.spelling import batch_name, columns, comment, curve_name
-from translate_go.trees import declare_trees
+from translate_go.deployment import SETTINGS
+from translate_go.lower import GoAtom, GoExpr, Lowering, rounded, show
+from translate_go.naming import DEFAULT, BackendName, GoNames, batch_name, columns, comment, curve_name, fact, indented
+from translate_go.templates import sections
+from translate_go.trees import call_of_trees, declare_trees
 
+_TEXT = sections("source")
 ALL, PREFILL, DECODE = "all", "prefill", "decode"
 
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A sum over the batch in Go."""
+    """A sum over the requests of a phase in Go: `update` adds a request, and reads n (new tokens), progress, prompt."""
 
+    phase: str
+    update: str
     meaning: str
-    update: str  # the statement that adds a request
-    phase: str  # the requests it is over
-    reads: str = ""  # the variables of the request that the statement reads: n (new tokens), progress, prompt
+
+    def reads(self, variable: str) -> bool:
+        """True if the update reads this variable."""
+        return bool(re.search(rf"\b{variable}\b", self.update))
 
 
 _SUMS = {
-    "prefillReqs": _Sum("requests still in their prompt", "s.prefillReqs++", PREFILL),
-    "decodeReqs": _Sum("requests past their prompt", "s.decodeReqs++", DECODE),
-    "prefillTokens": _Sum("new prompt tokens", "s.prefillTokens += n", PREFILL, "n"),
-    "maxPrefillChunk": _Sum(
-        "largest prompt chunk, tokens", "s.maxPrefillChunk = max(s.maxPrefillChunk, n)", PREFILL, "n"
-    ),
-    "prefillPairs": _Sum(
-        "token pairs attended in prefill", "s.prefillPairs += n*progress + n*(n+1)/2", PREFILL, "n progress"
-    ),
-    "kvSum": _Sum("sum of progress, tokens", "s.kvSum += progress", ALL, "progress"),
-    "kvSquares": _Sum("sum of squared progress, tokens^2", "s.kvSquares += progress * progress", ALL, "progress"),
-    "kvMax": _Sum("largest progress, tokens", "s.kvMax = max(s.kvMax, progress)", ALL, "progress"),
-    "kvDecodeSum": _Sum("sum of progress over decodes, tokens", "s.kvDecodeSum += progress", DECODE, "progress"),
+    "prefillReqs": _Sum(PREFILL, "s.prefillReqs++", "requests still in their prompt"),
+    "decodeReqs": _Sum(DECODE, "s.decodeReqs++", "requests past their prompt"),
+    "prefillTokens": _Sum(PREFILL, "s.prefillTokens += n", "new prompt tokens"),
+    "maxPrefillChunk": _Sum(PREFILL, "s.maxPrefillChunk = max(s.maxPrefillChunk, n)", "largest prompt chunk, tokens"),
+    "prefillPairs": _Sum(PREFILL, "s.prefillPairs += n*progress + n*(n+1)/2", "token pairs attended in prefill"),
+    "kvSum": _Sum(ALL, "s.kvSum += progress", "sum of progress, tokens"),
+    "kvSquares": _Sum(ALL, "s.kvSquares += progress * progress", "sum of squared progress, tokens^2"),
+    "kvMax": _Sum(ALL, "s.kvMax = max(s.kvMax, progress)", "largest progress, tokens"),
+    "kvDecodeSum": _Sum(DECODE, "s.kvDecodeSum += progress", "sum of progress over decodes, tokens"),
     "kvDecodeMax": _Sum(
-        "largest progress over decodes, tokens", "s.kvDecodeMax = max(s.kvDecodeMax, progress)", DECODE, "progress"
+        DECODE, "s.kvDecodeMax = max(s.kvDecodeMax, progress)", "largest progress over decodes, tokens"
     ),
     "promptPairs": _Sum(
-        "new tokens times new tokens and twice the prompt, over prefills",
-        "s.promptPairs += n * (2*prompt + n)",
         PREFILL,
-        "n prompt",
+        "s.promptPairs += n * (2*prompt + n)",
+        "new tokens times new tokens and twice the prompt, over prefills",
     ),
 }
 _MOMENTS = "b.prefillReqs+b.decodeReqs", "b.kvSum", "b.kvSquares"  # of progress: number, sum, sum of squares
-# special field -> its Go helper, and the arguments
-_SPECIAL = {
-    "graph_batch": ("capturedBatch", (Field("b", "prefill_reqs"), Field("b", "decode_reqs"))),
-    "graph_tokens": ("capturedTokens", (Field("b", "tokens"), Field("s", "max_num_seqs"))),
-    "experts_fraction": ("expertsTouched", (Field("s", "active_experts"), Field("s", "experts"), Field("b", "tokens"))),
-}
+# special field -> its Go helper
+_SPECIAL = {"graph_batch": "capturedBatch", "graph_tokens": "capturedTokens", "experts_fraction": "expertsTouched"}
 
 
 @dataclass(frozen=True)
 class BatchUse:
-    """What a step time reads of its batch."""
+    """The fields of the batch that a step time reads, operands first, and what they are computed from.
 
-    fields: tuple[str, ...] = ()  # batch fields, operands first
-    sums: tuple[str, ...] = ()  # Go names of the integer sums that they are computed from
-    facts: frozenset[str] = frozenset()  # deployment facts that their formulas read
-    curves: tuple[str, ...] = ()  # curves of measured kernels, in schema order
-    forest: Forest | None = None  # the ensemble of trees, if it is read
+    sums: Go names of integer sums. facts: of the deployment. curves: of measured kernels, in schema order. forest: the
+    ensemble of trees, if it is read.
+    """
+
+    fields: tuple[str, ...] = ()
+    sums: tuple[str, ...] = ()
+    facts: frozenset[str] = frozenset()
+    curves: tuple[str, ...] = ()
+    forest: Forest | None = None
 
 
 def batch_use(function: Function, forest: Forest | None) -> BatchUse:
-    """The use that a function makes of the batch, directly, through formulas, or through the features of `forest`."""
+    """Find what a function reads of the batch, directly, through formulas, or through the features of `forest`."""
     fields: dict[str, None] = {}
     facts: set[str] = set()
 
@@ -114,7 +114,7 @@ def variable(name: str) -> str:
 
 
 def _operands(name: str, forest: Forest | None) -> tuple[Field, ...]:
-    """The fields that a batch field is computed from: none for a raw one. Raises InputError for trees without any."""
+    """The fields that a batch field is computed from: none for a raw one. Raises InputError without an ensemble."""
     if name == TREES.name:
         if forest is None:
             raise InputError(NO_FOREST)
@@ -122,60 +122,39 @@ def _operands(name: str, forest: Forest | None) -> tuple[Field, ...]:
         phase = Field("b", "prefill_reqs"), Field("b", "decode_reqs")  # which correction holds
         return tuple(dict.fromkeys((*phase, *read)))
     if name in SPECIAL:
-        return _SPECIAL[name][1]
+        return operands(name)
     if name in RAW:
         return ()
     return tuple(dict.fromkeys(n for n in walk(formula(name)) if isinstance(n, Field)))
 
 
-def sums_type(use: BatchUse, name: BackendName) -> list[str]:
+def sums_type(use: BatchUse, name: BackendName) -> str:
     """The Go struct of the sums, in the backend `name`."""
     rows = [(total, "int64", f"// {_SUMS[total].meaning}") for total in use.sums]
-    return [
-        *comment(
-            f"{name.of('batchSums')} are the sums over the requests of a step that the program reads. A request's "
-            "progress is its ProgressIndex, the tokens done before the step."
-        ),
-        f"type {name.of('batchSums')} struct {{",
-        *columns(rows, "\t"),
-        "}",
-    ]
+    return name.fill(_TEXT["sums"], doc=comment(name.fill(_TEXT["about_sums"])), sums=columns(rows))
 
 
-def sum_function(use: BatchUse, name: BackendName, prompt: str) -> list[str]:
+def sum_function(use: BatchUse, name: BackendName, prompt: str) -> str:
     """The Go function that sums over the batch in one pass, without requests that have no new tokens.
 
     `prompt` is the Go expression of a request's prompt length, an int64.
     """
     used = [_SUMS[total] for total in use.sums]
     updates = {phase: [u.update for u in used if u.phase == phase] for phase in (ALL, PREFILL, DECODE)}
-    reads = {name for u in used for name in u.reads.split()}
-    lines = [
-        *comment(
-            f"{name.of('sumBatch')} sums over the batch in one pass, without changing it. Requests without new tokens "
-            "(their prompt was fully cached) do not count. Requests whose progress is short of their prompt are in "
-            "prefill, others in decode."
-        ),
-        f"func {name.of('sumBatch')}(batch []*sim.Request) {name.of('batchSums')} {{",
-        f"\tvar s {name.of('batchSums')}",
-        "\tfor _, req := range batch {",
-        "\t\tif req.NumNewTokens <= 0 {",
-        "\t\t\tcontinue",
-        "\t\t}",
-    ]
-    lines += ["\t\tn := int64(req.NumNewTokens)"] if "n" in reads else []
-    lines += ["\t\tprogress := req.ProgressIndex"] if "progress" in reads else []
-    lines += [f"\t\t{update}" for update in updates[ALL]]
-    lines += [f"\t\tprompt := {prompt}"] if "prompt" in reads else []
+    reads = {variable for variable in ("n", "progress", "prompt") if any(u.reads(variable) for u in used)}
+    body = ["n := int64(req.NumNewTokens)"] if "n" in reads else []
+    body += ["progress := req.ProgressIndex"] if "progress" in reads else []
+    body += updates[ALL]
+    body += [f"prompt := {prompt}"] if "prompt" in reads else []
     progress = "progress" if "progress" in reads else "req.ProgressIndex"
     length = "prompt" if "prompt" in reads else prompt
-    prefill, decode = ([f"\t\t\t{update}" for update in updates[phase]] for phase in (PREFILL, DECODE))
+    prefill, decode = ([f"\t{update}" for update in updates[phase]] for phase in (PREFILL, DECODE))
     if prefill and decode:
-        lines += [f"\t\tif {progress} < {length} {{", *prefill, "\t\t} else {", *decode, "\t\t}"]
+        body += [f"if {progress} < {length} {{", *prefill, "} else {", *decode, "}"]
     elif prefill or decode:
-        compare = "<" if prefill else ">="
-        lines += [f"\t\tif {progress} {compare} {length} {{", *prefill, *decode, "\t\t}"]
-    return [*lines, "\t}", "\treturn s", "}"]
+        body += [f"if {progress} {'<' if prefill else '>='} {length} {{", *prefill, *decode, "}"]
+    doc = comment(name.fill(_TEXT["about_sum_batch"]))
+    return name.fill(_TEXT["sum_batch"], doc=doc, body=indented(body, "\t\t"))
 
 
 def declare(use: BatchUse, lowering: Lowering) -> None:
@@ -196,13 +175,47 @@ def value_of(name: str, lowering: Lowering) -> GoExpr:
     if name in RAW:
         return GoAtom(f"float64(b.{batch_name(name)})")
     if name in SPECIAL:
-        helper, operands = _SPECIAL[name]
-        return lowering.helper(helper, *map(lowering.field, operands))
+        return lowering.helper(_SPECIAL[name], *map(lowering.field, operands(name)))
     value = rounded(lowering.lower(formula(name)))
     curve = READABLE["b", name].curve
     return lowering.helper("curveAt", GoAtom(f"d.{curve_name(curve)}"), value) if curve else value
 
 
-def sum_update(name: str) -> str:
-    """The Go statement by which a request adds to the sum of a raw batch field; of `kv_var`, to its sum of squares."""
-    return _SUMS["kvSquares" if name == "kv_var" else batch_name(name)].update
+def read_as(field: Field) -> GoExpr:
+    """The Go expression by which formulas read a field. Raises KeyError for a field that does not exist."""
+    if field.scope == "b":
+        return GoAtom(batch_name(variable(field.name)))
+    if field.scope == "r":
+        return GoAtom(READABLE["r", field.name].go)
+    if field.name == "reference_step_us":
+        return GoAtom("m.referenceStepUs")
+    return GoAtom(f"{'o' if field.name in SETTINGS else 'd'}.{fact(field.name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class GoField:
+    """A field in Go. variable: in formulas. expression: its value, from fields, sums over the batch (b.), facts of the
+    deployment (d.) and settings of the engine (o.). update: the statement by which a request adds to that sum, "" for
+    other fields."""
+
+    variable: str
+    expression: str
+    update: str
+
+
+def go_field(scope: str, name: str) -> GoField:
+    """The field as the emitter writes it for blis-4 under the default name, each expression on one line.
+
+    >>> go_field("b", "kv_read_us")
+    GoField(variable='kvReadUs', expression='float64(d.KvUsPerToken * kvSum)', update='')
+    """
+    read = show(read_as(Field(scope, name)))
+    if scope == "r":
+        return GoField(read, "float64(req.InputLen())", "")
+    if scope == "s":
+        return GoField(read, read, "")
+    real = variable(name)  # a second name for a field is that field in Go
+    if real == TREES.name:
+        return GoField(read, show(call_of_trees(DEFAULT)), "")
+    update = _SUMS["kvSquares" if real == "kv_var" else batch_name(real)].update if real in RAW else ""
+    return GoField(read, show(value_of(real, Lowering(GoNames(DEFAULT), read_as, set()))), update)

@@ -15,8 +15,7 @@ from simulator.language.measure import features
 from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, reachable
 from simulator.language.unparse import spell
 from translate_go.deployment import Deployment
-from translate_go.naming import DEFAULT, BackendName
-from translate_go.spelling import clean
+from translate_go.naming import DEFAULT, BackendName, clean
 from translate_go.target import reads_kernels
 from translate_go.vectors import reference_step_us
 
@@ -33,17 +32,12 @@ DEFAULTS = "defaults.yaml"  # the file's name
 Coefficients = dict[str, Coefficient]  # feature as an expression of fields, "" for the intercept
 
 _ELSEWHERE = """\
-# Nothing to merge: {why}.
-# There are no alpha and beta coefficients; the constants live in {file}.
+# Nothing to merge: <why>.
+# There are no alpha and beta coefficients; the constants are in <file>.
 """
-_BRANCHED = "this program is not one dot product of features of the batch"
-_DELAYED = "the delay before the queue is not alpha[0] + alpha[1] * input length"
-_OPEN = "the delays depend on the deployment, and none is given"
-_TREES = "this program reads an ensemble of trees, for which the host has no feature"
-_MEASURED = "this program reads curves of measured kernels, for which the host has no features"
 _NOTE = """\
 # For the `models` list of defaults.yaml on the host's branch stepml-experiments. The main branch refuses a file with
-# this list. The generated backend does not read it either: its constants are those of {file}.
+# this list. The generated backend does not read it either: its constants are in <file>.
 # The host takes the entry whose id, GPU, tensor_parallelism and vllm_version equal --model (in lower case), --hardware,
 # --tp and --vllm-version as given, and its total_kv_blocks unless --total-kv-blocks is given.
 # alpha: queueing = alpha[0] + alpha[1] * input length; alpha[2] per output token. The times of scheduling and
@@ -58,15 +52,13 @@ _OTHER = """\
 """
 _HOST = {"": "us", "b.prefill_tokens": "us/token", "b.decode_reqs": "us/request"}
 _GPU = {"H100-SXM-80GB": "H100", "A100-SXM-80GB": "A100-80"}  # as the branch's own file spells them
-_IMAGE = "vllm/vllm-openai:v{version}"  # likewise
 
 
 class NotAffine(Exception):
-    """The method is not a weighted sum of features that fields alone determine."""
-
-
-class _Elsewhere(Exception):
     """The program has no coefficients; the message says why."""
+
+    def __init__(self, why: str = "this program is not one dot product of features of the batch") -> None:
+        super().__init__(why)
 
 
 def defaults_yaml(program: Program, deployments: Sequence[Deployment], name: BackendName = DEFAULT) -> str:
@@ -74,21 +66,19 @@ def defaults_yaml(program: Program, deployments: Sequence[Deployment], name: Bac
 
     Without deployments it has one entry to fill in.
     """
-    if reads_kernels(program):
-        return _ELSEWHERE.format(why=_MEASURED, file=name.source_file)
-    if program.reads_trees:
-        return _ELSEWHERE.format(why=_TREES, file=name.source_file)
     try:
+        if reads_kernels(program):
+            raise NotAffine("this program reads curves of measured kernels, for which the host has no features")
+        if program.reads_trees:
+            raise NotAffine("this program reads an ensemble of trees, for which the host has no feature")
         entries = [_entry(program, deployment) for deployment in deployments or [Deployment("", {})]]
-    except NotAffine:
-        return _ELSEWHERE.format(why=_BRANCHED, file=name.source_file)
-    except _Elsewhere as why:
-        return _ELSEWHERE.format(why=why, file=name.source_file)
-    return _NOTE.format(file=name.source_file) + "models:\n" + "".join(entries)
+    except NotAffine as why:
+        return name.fill(_ELSEWHERE, why=why, file=name.file())
+    return name.fill(_NOTE, file=name.file()) + "models:\n" + "".join(entries)
 
 
 def _entry(program: Program, deployment: Deployment) -> str:
-    """The entry of a deployment, after a remark on its features. Raises NotAffine or _Elsewhere."""
+    """The entry of a deployment, after a remark on its features. Raises NotAffine."""
     facts = dict(deployment.facts)
     step = coefficients(program.function("step_time"), facts)
     if facts and "s.reference_step_us" in features(program):
@@ -96,7 +86,9 @@ def _entry(program: Program, deployment: Deployment) -> str:
     queueing = coefficients(program.function("queueing_time"), facts)
     token = coefficients(program.function("output_token_time"), facts)
     if set(queueing) - {"", "r.input_len"} or set(token) - {""}:
-        raise _Elsewhere(_DELAYED if facts else _OPEN)
+        if facts:
+            raise NotAffine("the delay before the queue is not alpha[0] + alpha[1] * input length")
+        raise NotAffine("the delays depend on the deployment, and none is given")
     none = Coefficient(0.0)
     alpha = [
         (queueing.get("", none).value, "us"),
@@ -110,7 +102,12 @@ def _entry(program: Program, deployment: Deployment) -> str:
         remark = _OTHER
     beta = [(c.value, f"{name or 'intercept'}, {c.unit}") for name, c in step.items()]
     fill = "" if facts else "  # fill in"
-    version = _IMAGE.format(version=clean(deployment.engine_version)) if deployment.engine_version else ""
+    version, unknown = "", "  # none is known: fill in"
+    if deployment.engine_version:
+        version, unknown = (
+            f"vllm/vllm-openai:v{clean(deployment.engine_version)}",
+            "",
+        )  # as the branch's own file has it
     lines = [
         f"- GPU: {json.dumps(_GPU.get(deployment.hardware, clean(deployment.hardware)) or 'GPU')}{fill}",
         *_numbers("alpha_coeffs", alpha),
@@ -118,7 +115,7 @@ def _entry(program: Program, deployment: Deployment) -> str:
         f"  id: {json.dumps(clean(deployment.model or deployment.name).lower() or 'model')}{fill}",
         f"  tensor_parallelism: {int(facts.get('tp', 1))}{fill}",
         f"  total_kv_blocks: {int(facts.get('kv_blocks', 0))}{fill}",
-        f"  vllm_version: {json.dumps(version)}" + "  # none is known: fill in" * (not version),
+        f"  vllm_version: {json.dumps(version)}{unknown}",
     ]
     return remark + "\n".join(lines) + "\n"
 
@@ -131,7 +128,7 @@ def _numbers(key: str, numbers: Sequence[tuple[float, str]]) -> list[str]:
 def _number(value: float) -> str:
     """A float64 as a number in YAML 1.1 and 1.2: 1.0e-05, because 1e-05 is a string in the first."""
     mantissa, e, exponent = repr(value).partition("e")
-    return mantissa + ".0" * (bool(e) and "." not in mantissa) + e + exponent
+    return f"{mantissa}.0{e}{exponent}" if e and "." not in mantissa else repr(value)
 
 
 def coefficients(function: Function | None, facts: Mapping[str, float]) -> Coefficients:
@@ -165,7 +162,7 @@ def coefficients(function: Function | None, facts: Mapping[str, float]) -> Coeff
 
 
 def _fixed(normal: Normal, i: int) -> bool:
-    """Whether the atom contains neither branches nor constants."""
+    """True if the atom contains neither branches nor constants."""
     below: Polynomial = ((((i, 1),), 1.0),)
     return all(normal.atoms[n].kind not in ("const", *BRANCHES) for n in reachable(normal, below))
 
@@ -179,6 +176,6 @@ def _raised(value: float, power: int) -> float:
 
 
 def _unit(method: str, feature: Expr) -> str:
-    """The unit of a coefficient of the feature, as text."""
+    """The unit of the feature's coefficient, as text."""
     term = Function(method, (Constant("c", 1.0),), (), Op("*", Const("c"), feature))
     return infer(term).units["c"] or "us per unit of it"

@@ -10,69 +10,66 @@ import numpy as np
 
 from simulator.common.errors import InputError
 from simulator.kernels.curves import Deployed
-from simulator.kernels.roofline import Gpu
-from simulator.kernels.sampler import Sampling
-from simulator.model.architecture import Architecture
-from simulator.schema import READABLE
+from simulator.kernels.roofline import KernelGpu
+from simulator.model.architecture import Architecture, Sampling
+from simulator.schema import READABLE, marked
 from simulator.serving.facts import Facts, curve_of
 from translate_go.generic.known import HostConfig, host_name
 from translate_go.naming import BackendName
-from translate_go.spelling import words
 
-# facts that may be 0, because a model or an engine need not have that part
-MAY_BE_ZERO = words(
-    "dense_layers moe_layers ffn moe_ffn experts active_experts tp_log2 is_moe is_fp8 sampling_sort "
-    "repetition_penalty kv_cpu_offload experts_us allreduce_us_per_token host_allreduce_us_per_token "
-    "host_interleaved_moe_layers"
-)
-COUNTS = words(
-    "layers hidden heads kv_heads kv_heads_per_gpu head_dim vocab tp kv_blocks max_num_seqs max_num_batched_tokens "
-    "max_model_len block_size"
-)
 # settings of the engine: the host has them as flags, and its backends are not told
-SETTINGS = words("max_num_seqs kv_blocks max_num_batched_tokens block_size max_model_len")
+SETTINGS = frozenset(f.name for f in marked("setting"))
 FEW = 8  # deployments that get a constructor each
 FACTS = tuple(name for scope, name in READABLE if scope == "s" and name != "reference_step_us")
 
-# Mixtral 8x7B on two H100, rounded: the deployment of recorded vectors if none is given
-_EXAMPLE = {
-    "layers": 32, "dense_layers": 0, "moe_layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8,
-    "kv_heads_per_gpu": 4, "head_dim": 128, "ffn": 14336, "moe_ffn": 14336, "vocab": 32000, "experts": 8,
-    "active_experts": 2, "tp": 2, "tp_log2": 1, "is_moe": 1, "is_fp8": 0, "sampling_sort": 0,
-    "repetition_penalty": 0, "kv_blocks": 20000, "kv_cpu_offload": 1, "model_params_b": 46.7,
-    "active_params_b": 12.88, "max_num_seqs": 128, "max_num_batched_tokens": 2048, "max_model_len": 32768,
-    "block_size": 16, "flops_per_us": 989.5e6, "bytes_per_us": 3.35e6, "link_bytes_per_us": 450e3,
-    "kv_bytes_per_token": 65536, "shared_weights_us": 439.9, "experts_us": 13461.8, "weights_us": 13901.7,
-    "kv_us_per_token": 0.01956, "gemm_us_per_token": 12.75, "attention_us_per_pair": 0.000265,
-    "logits_us_per_row": 0.2089, "allreduce_us_per_token": 1.165, "host_gemm_us_per_token": 12.75,
-    "host_attention_us_per_pair": 0.000265, "host_kv_us_per_token": 0.01956, "host_weights_us": 13862.6,
-    "host_allreduce_us_per_token": 0.1565, "host_interleaved_moe_layers": 0,
-}  # fmt: skip
+# Mixtral 8x7B on two H100: the deployment of recorded vectors if none is given
 _EXAMPLE_KERNELS = Deployed(
     Architecture(
-        layers=32, moe_layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, moe_ffn=14336,
-        shared_ffn=0, vocab=32000, experts=8, active=2, mla_width=0, longest=32768, tied=False, weight_bits=16,
-        attention_bits=16, is_fp8=False, kv_bytes=2,
+        layers=32,
+        moe_layers=32,
+        hidden=4096,
+        heads=32,
+        kv_heads=8,
+        head_dim=128,
+        ffn=14336,
+        moe_ffn=14336,
+        shared_ffn=0,
+        vocab=32000,
+        experts=8,
+        active=2,
+        mla_width=0,
+        longest=32768,
+        tied=False,
+        weight_bits=16,
+        attention_bits=16,
+        is_fp8=False,
+        kv_bytes=2,
     ),
-    Gpu("h100_sxm", bf16_flops=989.5e6, fp8_flops=1979e6, bytes=3.35e6, link_bytes=450e3),
-    tp=2, sampling=Sampling(),
-)  # fmt: skip
-EXAMPLE = Facts({name: float(value) for name, value in _EXAMPLE.items()}, _EXAMPLE_KERNELS)
+    KernelGpu("h100_sxm", bf16_flops=989.5e6, fp8_flops=1979e6, bytes=3.35e6, link_bytes=450e3),
+    tp=2,
+    sampling=Sampling(),
+)
+EXAMPLE = Facts({name: READABLE["s", name].example for name in FACTS}, _EXAMPLE_KERNELS)
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model on its GPUs."""
+    """A model on its GPUs.
+
+    facts: s. fields by name; simulator.serving.facts.Facts if curves are read. model, hardware, engine_version: labels
+    of the coefficients, "" where not known. long_prefill_token_threshold: of the engine, tokens; 0 = none. config: what
+    the host knows of it, for a backend that computes facts itself. model_names, gpu_names: other names.
+    """
 
     name: str
-    facts: Mapping[str, float]  # s. fields by name; simulator.serving.facts.Facts if curves are read
-    model: str = ""  # label of the coefficients
-    hardware: str = ""  # label of the coefficients
-    engine_version: str = ""  # label of the coefficients: 0.15.1; "" = not known
-    long_prefill_token_threshold: int = 0  # of the engine, tokens; 0 = none
-    config: HostConfig | None = None  # what the host knows of it, for a backend that is generic over deployments
-    model_names: tuple[str, ...] = ()  # other names of the model
-    gpu_names: tuple[str, ...] = ()  # other names of the GPU
+    facts: Mapping[str, float]
+    model: str = ""
+    hardware: str = ""
+    engine_version: str = ""
+    long_prefill_token_threshold: int = 0
+    config: HostConfig | None = None
+    model_names: tuple[str, ...] = ()
+    gpu_names: tuple[str, ...] = ()
 
     @property
     def tp(self) -> int:
@@ -86,7 +83,7 @@ class Deployment:
 
     @property
     def host_gpu(self) -> str:
-        """The GPU as the host's command line has it."""
+        """The GPU's name on the host's command line."""
         return host_name((self.hardware, *self.gpu_names))
 
     @property
@@ -103,20 +100,7 @@ class Deployment:
 
 def least(name: str) -> float:
     """The smallest value that a fact may have: the least positive float64 if it only has to be positive."""
-    if name in MAY_BE_ZERO:
-        return 0.0
-    return 1.0 if name in COUNTS else math.ulp(0.0)
-
-
-def by_name(deployments: Sequence[Deployment]) -> bool:
-    """Whether the Go has a table of the deployments by name, because they are too many for a constructor each."""
-    return len(deployments) > FEW
-
-
-def checks_names(deployments: Sequence[Deployment]) -> bool:
-    """Whether the factory compares the host's names of model and GPU with those of the deployments: of a table, or of
-    the only one if it says which it is for."""
-    return by_name(deployments) or (len(deployments) == 1 and bool(deployments[0].model and deployments[0].hardware))
+    return READABLE["s", name].least
 
 
 def check_deployments(
@@ -125,30 +109,25 @@ def check_deployments(
     """Raise InputError for a fact or curve that is missing or impossible, and for two deployments with one name."""
     named: dict[str, Deployment] = {}
     for deployment in deployments:
-        _check_facts(deployment, facts)
-        _check_curves(deployment, curves)
+        _check(deployment, facts, curves)
         other = named.setdefault(deployment.go_name, deployment)
         if other is not deployment:
             raise InputError(
-                f"deployments {other.name} and {deployment.name}: both constructors would be called "
-                f"New{name.exported}For{deployment.go_name}: name each deployment once"
+                f"cannot emit deployments {other.name} and {deployment.name}: both constructors would be called "
+                f"New{name.exported}For{deployment.go_name}. Name each deployment once."
             )
 
 
-def _check_facts(deployment: Deployment, used: Sequence[str]) -> None:
+def _check(deployment: Deployment, facts: Sequence[str], curves: Sequence[str]) -> None:
     where = f"deployment {deployment.name}"
-    for name in used:
+    for name in facts:
         value = deployment.facts.get(name)
         if value is None:
-            raise InputError(f"{where}: no fact {name}, which the program reads: give it")
+            raise InputError(f"{where}: no fact {name}, which the program reads. Give it.")
         if not (math.isfinite(value) and value >= least(name)):
             bound = {0.0: "at least 0", 1.0: "at least 1"}.get(least(name), "positive")
-            raise InputError(f"{where}: {name} must be finite and {bound}, got {value:g}: correct it")
-
-
-def _check_curves(deployment: Deployment, used: Sequence[str]) -> None:
-    where = f"deployment {deployment.name}"
-    for name in used:
+            raise InputError(f"{where}: {name} must be finite and {bound}, got {value:g}. Correct it.")
+    for name in curves:
         knots = curve_of(deployment.facts, name)
         if not (np.isfinite(knots) & (knots >= 0.0)).all():
-            raise InputError(f"{where}: the curve {name} must be finite and at least 0: correct the GPU's tables")
+            raise InputError(f"{where}: the curve {name} must be finite and at least 0. Correct the GPU's tables.")

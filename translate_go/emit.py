@@ -12,17 +12,14 @@ from simulator.common.errors import InputError, unwritable
 from simulator.common.text import visible
 from simulator.language.ir import Program
 from translate_go.coefficients import DEFAULTS, defaults_yaml
-from translate_go.deployment import Deployment, by_name, check_deployments
-from translate_go.generic.curves import kernels_file, tables_read
-from translate_go.generic.deployment import facts_file
-from translate_go.generic.facts import FACTS, host_use
+from translate_go.deployment import Deployment, check_deployments
+from translate_go.generic.facts import FACTS, facts_file, host_use
+from translate_go.generic.kernels import kernels_file, tables_file, tables_read
 from translate_go.generic.known import Host
-from translate_go.generic.tables import tables_file
 from translate_go.gotest import go_test
-from translate_go.guide.page import integration
-from translate_go.naming import DEFAULT, TEST, BackendName
+from translate_go.guide import integration
+from translate_go.naming import DEFAULT, MARK, OPTIONAL_FILES, BackendName
 from translate_go.source import source
-from translate_go.spelling import MARK
 from translate_go.table import deployments_file
 from translate_go.target import TARGETS, EmitPlan, plan
 from translate_go.trees import trees_file
@@ -32,59 +29,68 @@ _HEAD = 200  # bytes at the start of a file in which the mark is looked for
 
 
 def emit(
-    program: Program, *, target: str, deployments: Sequence[Deployment] = (), name: BackendName = DEFAULT,
-    provenance: tuple[str, ...] = (), accuracy: tuple[str, ...] = (), cautions: tuple[str, ...] = (),
-    host: Host | None = None, again: str = "evolve emit PROGRAM",
-) -> dict[str, str]:  # fmt: skip
-    """File name -> text: for the default name fitted.go, fitted_test.go, INTEGRATION.md, and sometimes others.
+    program: Program,
+    *,
+    target: str,
+    deployments: Sequence[Deployment] = (),
+    name: BackendName = DEFAULT,
+    provenance: Sequence[str] = (),
+    accuracy: Sequence[str] = (),
+    cautions: Sequence[str] = (),
+    host: Host | None = None,
+    again: str = "evolve emit PROGRAM",
+) -> dict[str, str]:
+    """Translate a program: file name -> text of fitted.go, fitted_test.go, INTEGRATION.md, and sometimes others.
 
     fitted_deployments.go has deployments with curves of measured kernels, or more deployments than get a constructor
     each; fitted_trees.go has the program's ensemble of trees; defaults.yaml is for blis-5, whose host reads it.
     `target` is one of TARGETS. The facts and curves of `deployments` are baked in, in addition to the generic
     constructor; without any, the caller of NewFitted supplies them. `provenance` lines (program key, data, errors,
-    date, engine version) go into the header. `accuracy`, lines of a table, and before it `cautions`, reasons not to
-    rely on the program, are in INTEGRATION.md; `again` is the command that it repeats, without --out. With a `host`,
-    the Go computes the facts and curves of any deployment from the host's configuration (fitted_facts.go,
-    fitted_kernels.go, fitted_tables.go), and `deployments`, which need a `config`, are those of the recorded times
-    alone. Raises InputError for an unknown target, for deployments whose facts the program cannot use, for facts of the
-    host's own form with a `host`, and for names used
-    twice.
+    date, engine version) go into the header. INTEGRATION.md has `cautions`, reasons not to rely on the program,
+    `accuracy`, lines of a table, and the command `again`, without --out.
+
+    With a `host`, the Go computes the facts and curves of any deployment from the host's configuration
+    (fitted_facts.go, fitted_kernels.go, fitted_tables.go). Then `deployments` have a `config`, and only their times are
+    recorded.
+
+    Raises InputError for an unknown target, for deployments whose facts the program cannot use, for facts of the host's
+    own form with a `host`, and for names used twice.
     """
     if target not in TARGETS:
-        raise InputError(f"emit: unknown target {target!r}: the targets are {', '.join(TARGETS)}")
-    if host and not TARGETS[target].adapter_cost:
-        raise InputError(f"--host-facts: goes with --target blis-4: on {target} the host has no such configuration")
-    needs = plan(program, TARGETS[target], name, host)
-    if host and (own := [name for name in needs.facts if name not in FACTS]):
+        raise InputError(f"cannot emit for {target!r}: unknown target. Choose one of {', '.join(TARGETS)}.")
+    if host and not TARGETS[target].main:
+        raise InputError(f"--host-facts: the host of {target} has no such configuration. Choose --target blis-4.")
+    needs = plan(program, TARGETS[target], name, deployments, host)
+    if host and (own := [fact for fact in needs.facts if fact not in FACTS]):
         raise InputError(
-            f"--host-facts: the program reads {own[0]}, which counts as the host's trained-physics backend does: "
-            "use that backend with --coefficients, or bake in a deployment"
+            f"--host-facts: the program reads {own[0]}, which only the host's own trained-physics backend computes. "
+            "Use that backend with --coefficients, or bake in a deployment."
         )
     check_deployments(deployments, (*needs.facts, *needs.settings), needs.curves, name)
     files = {
-        name.source_file: source(needs, deployments, provenance),
-        name.test_file: go_test(needs, deployments),
-        "INTEGRATION.md": f"<!-- {MARK} -->\n{integration(needs, deployments, again, cautions, accuracy)}",
+        name.file(): source(needs, provenance),
+        name.file("test"): go_test(needs),
+        "INTEGRATION.md": f"<!-- {MARK} -->\n{integration(needs, again, cautions, accuracy)}",
     }
-    if needs.target.reads_coefficients:
+    if not needs.target.main:
         files[DEFAULTS] = f"# {MARK}\n{defaults_yaml(program, deployments, name)}"
     if needs.host:
         files |= _host_files(needs, needs.host)
-    elif deployments and (needs.curves or (needs.facts and by_name(deployments))):
-        files[name.deployments_file] = deployments_file(needs, deployments)
+    elif deployments and (needs.curves or (needs.facts and needs.many)):
+        files[name.file("deployments")] = deployments_file(needs)
     if needs.batch.forest:
-        files[name.trees_file] = trees_file(needs.batch.forest, name)
+        files[name.file("trees")] = trees_file(needs.batch.forest, name)
     return {file: visible(text, keep="\n\t") for file, text in files.items()}
 
 
 def _host_files(needs: EmitPlan, host: Host) -> dict[str, str]:
     """The files that compute facts and curves from the host's configuration."""
     name = needs.name
-    files = {name.facts_file: facts_file(name, needs.facts, host_use(needs.facts, needs.curves), host)}
+    files = {name.file("facts"): facts_file(name, needs.facts, host_use(needs.facts, needs.curves), host)}
     if needs.curves:
         gpus = sorted({gpu.kernels for gpu in host.measured})
-        files[name.kernels_file] = kernels_file(name, needs.curves)
-        files[name.tables_file] = tables_file(name, gpus, tables_read(needs.curves))
+        files[name.file("kernels")] = kernels_file(name, needs.curves)
+        files[name.file("tables")] = tables_file(name, gpus, tables_read(needs.curves))
     return files
 
 
@@ -98,17 +104,23 @@ def write(files: Mapping[str, str], out: Path, name: BackendName = DEFAULT) -> N
     """
     try:
         if out.exists() and not out.is_dir():
-            raise InputError(f"{out}: is a file, not a folder: choose another --out")
+            raise InputError(f"cannot write to {out}: a file, not a folder. Choose another --out.")
         if other := _other_backend(out, name):
-            raise InputError(f"{out}: has another backend, {other}: choose another --out, or delete its files there")
+            raise InputError(
+                f"cannot write to {out}: it has another backend, {other}. Choose another --out, or delete its files."
+            )
         for file in files:
             if not _may_replace(out / file):
-                raise InputError(f"{out / file}: was not written by evolve emit: move it away, or choose another --out")
-        left = [file for file in (DEFAULTS, *name.some_files) if file not in files and _may_replace(out / file)]
+                raise InputError(
+                    f"cannot replace {out / file}: evolve emit did not write it. Move it away, or choose another --out."
+                )
+        optional = (DEFAULTS, *map(name.file, OPTIONAL_FILES))
+        left = [file for file in optional if file not in files and _may_replace(out / file)]
         for file in (*files, *left):
             if _edited(out / file):
-                changed = "was changed by hand since evolve emit wrote it"
-                raise InputError(f"{out / file}: {changed}: move it away, or choose another --out")
+                raise InputError(
+                    f"cannot replace {out / file}: it was changed by hand. Move it away, or choose another --out."
+                )
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=out, prefix=".new-", ignore_cleanup_errors=True) as drafts:
             for file, text in files.items():
@@ -132,7 +144,7 @@ def _digest(text: str) -> str:
 
 
 def _edited(path: Path) -> bool:
-    """Whether an emitted file is not as it was written. False where that is not known, as of older releases."""
+    """True if an emitted file was changed by hand. False where that is not known, as of older releases."""
     if not path.exists():
         return False
     text = path.read_text("utf-8", errors="replace")  # with any line ends
@@ -143,16 +155,16 @@ def _edited(path: Path) -> bool:
 
 
 def _other_backend(out: Path, name: BackendName) -> str:
-    """The Go file of a backend of another name that was emitted there, "" if there is none."""
-    for test in sorted(out.glob(f"*{TEST}")):
-        source = test.name.removesuffix(TEST) + ".go"
-        if test.name != name.test_file and (out / source).exists() and _may_replace(test):
-            return source
+    """The Go file of a backend of another name in that folder, "" if there is none."""
+    for test in sorted(out.glob("*_test.go")):
+        backend = test.name.replace("_test.go", ".go")
+        if test.name != name.file("test") and (out / backend).exists() and _may_replace(test):
+            return backend
     return ""
 
 
 def _may_replace(path: Path) -> bool:
-    """Whether a file may be written there: none exists, or an emitted one. Raises OSError if it cannot be read."""
+    """True if there is no file, or an emitted one. Raises OSError if it cannot be read."""
     if path.exists() and not path.is_file():
         return False
     try:

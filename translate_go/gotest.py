@@ -1,169 +1,34 @@
-"""name_test.go: batches and prompts with the times recorded from the plain interpreter, and a benchmark."""
+"""name_test.go: batches and prompts with the times recorded from the plain interpreter, a benchmark, and refusals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
-from translate_go.behaviour import behaviour_tests
 from translate_go.constructors import constructor, options_literal
-from translate_go.deployment import EXAMPLE, Deployment, by_name
-from translate_go.literals import curve_notice, deployment_literal
-from translate_go.naming import BackendName
-from translate_go.refusals import refusal_tests
-from translate_go.spelling import MARK, quoted
-from translate_go.target import EmitPlan
+from translate_go.deployment import EXAMPLE, Deployment, least
+from translate_go.naming import MARK, BackendName, columns, curve_name, fact, import_block, indented, quoted
+from translate_go.table import curve_notice, deployment_literal, number_rows
+from translate_go.target import MODULE, EmitPlan
+from translate_go.templates import sections
 from translate_go.vectors import EDGES, LIBRARY, PROMPTS, Batch, batches, overhead_ticks, step_ticks, tolerance
 
+_TEXT = sections("tests")
 RECORDED = 20  # random batches in addition to the edge cases
 OF_MANY = (EDGES[4], *EDGES[-4:])  # batches recorded for each of many deployments: a chunk, decodes, mixtures
 SEED = 20
 WIDTH = 16  # times in a line
+MOST = 8  # deployments whose steps are compared: the first ones, and the first with experts
+PREFILLS = (1, 2, 16, 64, 100, 256, 512, 1000, 2048, 4096, 8192)  # tokens of one prompt
+DECODES = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256)  # requests, a token each
+PROMPT, PROGRESS = 512, 600  # of the requests in decode
 
-_TEMPLATE = """\
-// %(mark)s
 
-package latency
-
-import (
-%(imports)s
-
-	"github.com/inference-sim/inference-sim/sim"
-)
-
-// <name>Tolerance is how far a time may be from the recorded one, in microseconds: 0, or 1 where the program
-// calls %(library)s, whose last bit differs between maths libraries.
-const <name>Tolerance = %(tolerance)d
-
-// <name>Rows are count equal requests: prompt length, progress before the step, new tokens of the step.
-type <name>Rows struct{ count, prompt, progress, tokens int }
-
-var <name>Batches = [][]<name>Rows{
-%(batches)s
+# kind of token -> numbers of them in a step, and the row of a Go batch with n of them
+_LADDERS = {
+    "prefill": (PREFILLS, f"{{1, {PREFILLS[-1]}, 0, n}}"),
+    "decode": (DECODES, f"{{n, {PROMPT}, {PROGRESS}, 1}}"),
 }
-
-// <name>Prompts are prompt lengths in tokens.
-var <name>Prompts = []int{%(prompts)s}
-
-// <name>Records are the recorded times of each model in microseconds: of every batch, of every prompt, and the
-// overheads.
-var <name>Records = []struct {
-	name                       string
-	model                      *<Name>
-	steps, queueing, overheads []int64
-}{
-%(records)s
-}
-%(example)s
-// <name>Fill makes a prompt of n tokens, for any type of token.
-func <name>Fill[T any](prompt *[]T, n int) {
-	*prompt = make([]T, n)
-}
-
-func <name>Request(prompt, progress, tokens int) *sim.Request {
-	req := &sim.Request{ProgressIndex: int64(progress), NumNewTokens: tokens}
-	<name>Fill(&req.InputTokens, prompt)
-	return req
-}
-
-func <name>Batch(rows []<name>Rows) []*sim.Request {
-	var batch []*sim.Request
-	for _, row := range rows {
-		req := <name>Request(row.prompt, row.progress, row.tokens)
-		for i := 0; i < row.count; i++ {
-			batch = append(batch, req)
-		}
-	}
-	return batch
-}
-
-func <name>Check(t *testing.T, what string, got, want int64) {
-	t.Helper()
-	if got < want-<name>Tolerance || got > want+<name>Tolerance {
-		t.Errorf("%%s: got %%d us, recorded %%d us", what, got, want)
-	}
-}
-
-func Test<Name>Times(t *testing.T) {
-	for _, record := range <name>Records {
-		t.Run(record.name, func(t *testing.T) {
-			m := record.model
-			for i, rows := range <name>Batches {
-				<name>Check(t, "StepTime", m.StepTime(<name>Batch(rows)), record.steps[i])
-			}
-			for i, prompt := range <name>Prompts {
-				<name>Check(t, "QueueingTime", m.QueueingTime(<name>Request(prompt, 0, 0)), record.queueing[i])
-			}
-%(overheads)s
-		})
-	}
-}
-
-func Test<Name>AllocatesNothing(t *testing.T) {
-	m := <name>Records[0].model
-	batch := []*sim.Request{<name>Request(64, 0, 64), <name>Request(64, 70, 1)}
-	if n := testing.AllocsPerRun(10, func() { m.StepTime(batch) }); n != 0 {
-		t.Errorf("StepTime allocates %%g times a call", n)
-	}
-}
-
-// <name>Sink keeps the compiler from dropping the call that is timed.
-var <name>Sink int64
-
-// Benchmark<Name>StepTime128 times a step of 128 requests: four in prefill, the others in decode.
-func Benchmark<Name>StepTime128(b *testing.B) {
-	m := <name>Records[0].model
-	var batch []*sim.Request
-	for i := 0; i < 128; i++ {
-		if i%%32 == 0 {
-			batch = append(batch, <name>Request(2000, 512, 512))
-		} else {
-			batch = append(batch, <name>Request(500+i, 700+4*i, 1))
-		}
-	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	for i := 0; i < b.N; i++ {
-		<name>Sink = m.StepTime(batch)
-	}
-}
-
-func <name>Must(m *<Name>, err error) *<Name> {
-	if err != nil {
-		panic(err)
-	}
-	return m
-}
-%(more)s"""
-
-_ADAPTERS = """
-// <name>Adapters is a cost of adapters with one factor for all batches.
-type <name>Adapters struct {
-	sim.AdapterCost
-	factor float64
-}
-
-func (a <name>Adapters) StepOverheadFactor([]*sim.Request) float64 {
-	return a.factor
-}
-
-func Test<Name>AppliesTheCostOfAdapters(t *testing.T) {
-	m := *<name>Records[0].model
-	for _, rows := range <name>Batches {
-		batch := <name>Batch(rows)
-		m.options.AdapterCost = nil
-		without := m.StepTime(batch)
-		for _, factor := range []float64{1, 1.5} {
-			m.options.AdapterCost = <name>Adapters{factor: factor}
-			if got, want := m.StepTime(batch), int64(float64(without)*factor); got != want {
-				t.Errorf("StepTime with factor %%g: got %%d us, want %%d us", factor, got, want)
-			}
-		}
-		if n := testing.AllocsPerRun(10, func() { m.StepTime(batch) }); n != 0 {
-			t.Errorf("StepTime with adapters allocates %%g times a call", n)
-		}
-	}
-}
-"""
 
 
 def benchmark_name(name: BackendName) -> str:
@@ -171,79 +36,145 @@ def benchmark_name(name: BackendName) -> str:
     return f"Benchmark{name.exported}StepTime128"
 
 
-def recorded_deployments(plan: EmitPlan, deployments: Sequence[Deployment]) -> Sequence[Deployment]:
-    """The deployments whose times are recorded: an example if there are none, or if the program reads none."""
-    return deployments if plan.differs and deployments else [Deployment("example", EXAMPLE)]
-
-
-def go_test(plan: EmitPlan, deployments: Sequence[Deployment]) -> str:
+def go_test(plan: EmitPlan) -> str:
     """The text of the test file. Without deployments, the times are those of an example."""
-    many = plan.reads_deployment and by_name(deployments)
+    name, many = plan.name, plan.reads_deployment and plan.many
     cases: Sequence[Batch] = OF_MANY if many else batches(RECORDED, SEED)
     prompts: Sequence[int] = PROMPTS[-2:] if many else PROMPTS
-    recorded = recorded_deployments(plan, deployments)
-    records = [line for d in recorded for line in _record(plan, d, _model(plan, d, deployments), cases, prompts)]
-    open_ = plan.reads_deployment and not deployments
-    more = behaviour_tests(plan, recorded) + refusal_tests(plan, deployments)
-    if plan.target.adapter_cost:
-        more += plan.name.fill(_ADAPTERS) % {}
-    packages = [*(package for package in ("math", "strings") if f"{package}." in more), "testing"]
-    return plan.name.fill(_TEMPLATE) % {
-        "mark": MARK,
-        "imports": "\n".join(f'\t"{package}"' for package in packages),
-        "tolerance": tolerance(plan.program),
-        "library": f"{', '.join(LIBRARY[:-1])} or {LIBRARY[-1]}",
-        "batches": "\n".join(f"\t{_rows(batch)}," for batch in cases),
-        "prompts": ", ".join(map(str, prompts)),
-        "records": "\n".join(records),
-        "example": "\n".join(_example(plan)) if open_ else "",
-        "overheads": "\n".join(
-            f'\t\t\t{plan.name.of("check")}(t, "{method}", m.{method}(), record.overheads[{i}])'
-            for i, (method, _) in enumerate(plan.target.overheads)
-        ),
-        "more": more,
-    }
+    tests = [*behaviour_tests(plan), *refusal_tests(plan)]
+    if plan.target.main:
+        tests.append(name.fill(_TEXT["adapters"]))
+    more = "\n\n".join(tests)
+    overheads = (
+        f'{name.of("check")}(t, "{method}", m.{method}(), record.overheads[{i}])'
+        for i, (method, _) in enumerate(plan.target.overheads)
+    )
+    text = name.fill(
+        _TEXT["test"],
+        mark=MARK,
+        imports=import_block(more + _TEXT["test"], ("math", "strings", "testing"), f"{MODULE}/sim"),
+        tolerance=tolerance(plan.program),
+        library=f"{', '.join(LIBRARY[:-1])} or {LIBRARY[-1]}",
+        batches=indented(f"{_rows(batch)}," for batch in cases),
+        prompts=", ".join(map(str, prompts)),
+        records="\n".join(_record(plan, deployment, cases, prompts) for deployment in plan.recorded),
+        example=_example(plan) if plan.reads_deployment and not plan.deployments else "",
+        overheads=indented(overheads, "\t\t\t"),
+    )
+    return f"{text}\n\n{more}\n"
 
 
-def _model(plan: EmitPlan, deployment: Deployment, deployments: Sequence[Deployment]) -> str:
-    """The Go expression for the model of a deployment, or of the example if there are none."""
-    if plan.reads_deployment and not deployments:
+def _record(plan: EmitPlan, deployment: Deployment, cases: Sequence[Batch], prompts: Sequence[int]) -> str:
+    """The recorded times of a deployment's model, or of the example's if there are none."""
+    program, facts = plan.program, deployment.facts
+    if plan.reads_deployment and not plan.deployments:
         options = f", {options_literal(plan, EXAMPLE)}" if plan.options else ""
         call = f"New{plan.name.exported}({plan.name.of('example')}{options})"
     else:
-        call = constructor(plan, deployment, deployments)
-    return f"{plan.name.of('must')}({call})"
-
-
-def _record(
-    plan: EmitPlan, deployment: Deployment, model: str, cases: Sequence[Batch], prompts: Sequence[int]
-) -> list[str]:
-    """The recorded times of a model."""
-    program, facts = plan.program, deployment.facts
+        call = constructor(plan, deployment)
     times = (
         [step_ticks(program, batch, facts) for batch in cases],
         [overhead_ticks(program, "queueing_time", facts, n) for n in prompts],
         [overhead_ticks(program, name, facts) for _, name in plan.target.overheads],
     )
-    lines = [f"\t{{{quoted(deployment.name)}, {model},"]
-    for numbers in times:
-        texts = [str(x) for x in numbers]
-        rows = [", ".join(texts[i : i + WIDTH]) for i in range(0, len(texts), WIDTH)]
-        if len(rows) == 1:
-            lines.append(f"\t\t[]int64{{{rows[0]}}},")
-        else:
-            lines += ["\t\t[]int64{", *(f"\t\t\t{row}," for row in rows), "\t\t},"]
-    return [*lines, "\t},"]
+    lists = "\n".join(_times(numbers) for numbers in times)
+    return f"\t{{{quoted(deployment.name)}, {plan.name.of('must')}({call}),\n{lists}\n\t}},"
 
 
-def _example(plan: EmitPlan) -> list[str]:
+def _times(numbers: Sequence[int]) -> str:
+    """The Go list of times, on a line of its own if it is short."""
+    texts = [str(x) for x in numbers]
+    if len(texts) <= WIDTH:
+        return f"\t\t[]int64{{{', '.join(texts)}}},"
+    rows = number_rows(texts, WIDTH, "\t\t\t")
+    return f"\t\t[]int64{{\n{rows}\n\t\t}},"
+
+
+def _example(plan: EmitPlan) -> str:
     """The Go variable of the example deployment."""
-    opening, *rest = deployment_literal(plan, EXAMPLE)
-    notice = [*curve_notice([EXAMPLE]), "//"] if plan.curves else []
     variable = plan.name.of("example")
-    return ["", *notice, f"// {variable} is Mixtral 8x7B on two H100.", f"var {variable} = {opening}", *rest, ""]
+    notice = f"{curve_notice([EXAMPLE])}\n//\n" if plan.curves else ""
+    doc = f"{notice}// {variable} is Mixtral 8x7B on two H100."
+    return f"\n{doc}\nvar {variable} = {deployment_literal(plan, EXAMPLE)}\n"
 
 
 def _rows(batch: Batch) -> str:
     """The rows of a batch in Go."""
     return f"{{{', '.join('{' + ', '.join(map(str, row)) + '}' for row in batch)}}}"
+
+
+def refusal_tests(plan: EmitPlan) -> list[str]:
+    """The Go tests that the constructors of this program refuse invalid input, and name it."""
+    record = f"{plan.name.of('records')}[0].model"
+    options = f", {record}.options" if plan.options else ""
+    tests = []
+    if any(least(name) > 0.0 for name in plan.facts):
+        tests.append(plan.name.fill(_TEXT["facts"], options=options))
+    if plan.curves:
+        tests.append(plan.name.fill(_TEXT["curves"], options=options, curve=curve_name(plan.curves[0])))
+    if plan.host and plan.first and plan.first.config:
+        tests.append(plan.name.fill(_TEXT["host"], options=options, config=plan.first.config.literal()))
+    elif plan.reads_deployment and plan.many:
+        tests.append(plan.name.fill(_TEXT["names"], options=options))
+    if plan.settings:
+        kind = f"{plan.name.exported}Options"
+        rows = [(f'"{plan.target.flags[n]}":', f"func(o *{kind}) {{ o.{fact(n)} = 0 }},") for n in plan.settings]
+        deployment = f"{record}.d, " if plan.reads_deployment else ""
+        tests.append(plan.name.fill(_TEXT["settings"], settings=columns(rows, "\t\t"), deployment=deployment))
+    return tests
+
+
+def behaviour_tests(plan: EmitPlan) -> list[str]:
+    """The Go of these tests."""
+    recorded, chosen = plan.recorded, _chosen(plan.recorded)
+    overheads = ", ".join(f"m.{method}()" for method, _ in plan.target.overheads)
+    parts = [plan.name.fill(_TEXT["positive"], overheads=overheads)]
+    grows = ""
+    for what, (ladder, row) in _LADDERS.items():
+        if falls := _falls(plan, [recorded[i] for i in chosen], what):
+            parts.append(plan.name.fill(_TEXT["falls"], what=what, example=falls))
+            continue
+        words = {"what": what, "What": what.capitalize(), "row": row}
+        numbers = {"ladder": ", ".join(map(str, ladder)), "records": ", ".join(map(str, chosen))}
+        parts.append(plan.name.fill(_TEXT["grows"], **words, **numbers))
+        grows += plan.name.fill("\t<name>Grows<What>(t, name, m)\n", **words)
+    experts = [i for i in chosen if _has_experts(recorded[i])]
+    if experts and plan.reads_deployment:
+        parts.append(plan.name.fill(_TEXT["moe"], record=experts[0], grows=grows))
+    return parts
+
+
+def falling(plan: EmitPlan) -> tuple[str, ...]:
+    """A line for prefill and for decode tokens if a step gets shorter with more of them, with an example."""
+    compared = [plan.recorded[i] for i in _chosen(plan.recorded)]
+    examples = {what: _falls(plan, compared, what) for what in _LADDERS}
+    return tuple(
+        f"the Go has no test that a step grows with its {what} tokens, because it does not: {example}"
+        for what, example in examples.items()
+        if example
+    )
+
+
+def _has_experts(deployment: Deployment) -> bool:
+    return deployment.facts.get("is_moe", 0.0) > 0
+
+
+def _chosen(recorded: Sequence[Deployment]) -> list[int]:
+    """The indices of the deployments whose steps are compared."""
+    experts = [i for i, deployment in enumerate(recorded) if _has_experts(deployment)]
+    return sorted({*range(min(MOST, len(recorded))), *experts[:1]})
+
+
+def _falls(plan: EmitPlan, deployments: Sequence[Deployment], what: str) -> str:
+    """The first step that is shorter than one with fewer tokens, in words; empty if there is none."""
+    for deployment in deployments:
+        steps = [(n, step_ticks(plan.program, _batch(what, n), deployment.facts)) for n in _LADDERS[what][0]]
+        for (fewer, before), (more, after) in pairwise(steps):
+            if after < before:
+                return f"{deployment.name}, {before} us with {fewer}, {after} us with {more}"
+    return ""
+
+
+def _batch(what: str, n: int) -> Batch:
+    """A batch with so many of these tokens."""
+    return ((1, PREFILLS[-1], 0, n),) if what == "prefill" else ((n, PROMPT, PROGRESS, 1),)

@@ -1,15 +1,20 @@
-"""IR -> Go statements: lets become `:=`, guards become early returns, conditionals become small if/else blocks.
+"""IR -> Go: expressions as values, printed with the spacing of gofmt, and the statements of a function.
 
-The order of evaluation is the IR's, and no product may be fused with a following sum. On some machines Go fuses them,
-even through assignments and inlined calls, unless the product is converted. So every product that is not just a factor
-becomes `float64(x * y)`. (A quotient by a power of two may still be fused: it is exact, so nothing changes.) Numbers
-are folded beforehand, because Go computes constant expressions exactly, where the IR rounds every step.
+Lets become `:=`, guards become early returns, conditionals become small if/else blocks. The order of evaluation is the
+IR's, and no product may be fused with a following sum. On some machines Go fuses them, even through assignments and
+inlined calls, unless the product is converted. So every product that is not just a factor becomes `float64(x * y)`.
+(A quotient by a power of two may still be fused: it is exact, so nothing changes.) Numbers are folded beforehand,
+because Go computes constant expressions exactly, where the IR rounds every step.
+
+gofmt omits blanks around some operators, depending on depth and on the neighbouring operators (go/printer, nodes.go:
+binaryExpr). `show` has the same few rules, so that no toolchain is needed to print.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from simulator.language.evaluate import value
@@ -30,9 +35,118 @@ from simulator.language.ir import (
     walk,
 )
 from translate_go.deployment import least
-from translate_go.goexpr import Binary, CallOf, GoAtom, GoExpr, Minus, show, statement
-from translate_go.helpers import HELPERS
-from translate_go.spelling import GoNames, literal
+from translate_go.naming import HELPERS, GoNames, digits
+
+LOWEST, UNARY = 0, 6
+_PRECEDENCE = {"==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "+": 4, "-": 4, "*": 5, "/": 5}
+_WIDTH = 100  # columns, with tabs as four; longer sums and calls are broken
+
+
+@dataclass(frozen=True, slots=True)
+class GoAtom:
+    """A name, a selector or a literal, as text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Minus:
+    value: GoExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    op: str
+    left: GoExpr
+    right: GoExpr
+
+    @property
+    def precedence(self) -> int:
+        return _PRECEDENCE[self.op]
+
+
+@dataclass(frozen=True, slots=True)
+class CallOf:
+    function: str
+    args: tuple[GoExpr, ...]
+
+
+GoExpr = GoAtom | Minus | Binary | CallOf
+
+
+def show(expr: GoExpr, outer: int = LOWEST, depth: int = 1, newline: str = "") -> str:
+    """The expression as gofmt prints it. With a `newline`, the outermost sum or call is broken by it."""
+    match expr:
+        case GoAtom(text):
+            return text
+        case Minus(Minus() as operand):
+            return f"-({show(operand, LOWEST, _less(depth))})"
+        case Minus(operand):
+            return f"-{show(operand, UNARY, depth)}"
+        case CallOf(function, args):
+            inner = depth + (len(args) > 1)
+            texts = [show(a, LOWEST, inner) for a in args]
+            if newline and len(args) > 1:
+                return f"{function}({newline}{(',' + newline).join(texts)},{newline[:-1]})"
+            return f"{function}({', '.join(texts)})"
+        case Binary(op, left, right):
+            own = expr.precedence
+            if own < outer:
+                return f"({show(expr, LOWEST, _less(depth))})"
+            blank = " " if own < _cutoff(expr, depth) else ""
+            tight = isinstance(left, Binary) and left.precedence == own
+            first = show(left, own, depth + (not tight), newline if tight and own == 4 else "")
+            after = newline if newline and own == 4 else blank
+            return f"{first}{blank}{op}{after}{show(right, own + 1, depth + 1)}"
+
+
+def statement(prefix: str, expr: GoExpr, indent: str) -> list[str]:
+    """The lines of `prefix expr`, broken after the outermost operators or arguments if it is too long."""
+    line = f"{indent}{prefix}{show(expr)}"
+    if len(line.expandtabs(4)) > _WIDTH:
+        line = f"{indent}{prefix}{show(expr, newline=chr(10) + indent + chr(9))}"
+    return line.split("\n")
+
+
+def _less(depth: int) -> int:
+    return max(depth - 1, 1)
+
+
+def _cutoff(expr: Binary, depth: int) -> int:
+    """The precedence below which operators get blanks."""
+    has4, has5, problem = _survey(expr)
+    if problem:
+        return problem + 1
+    if has4 and has5:
+        return 5 if depth == 1 else 4
+    return 6 if depth == 1 else 4
+
+
+def _survey(expr: Binary) -> tuple[bool, bool, int]:
+    """True if there are sums, True if there are products, and the precedence of the tightest operator with blanks."""
+    own = expr.precedence
+    has4, has5, problem = own == 4, own == 5, 0
+    nested = [expr.left] if isinstance(expr.left, Binary) and expr.left.precedence >= own else []
+    nested += [expr.right] if isinstance(expr.right, Binary) and expr.right.precedence > own else []
+    for child in nested:
+        assert isinstance(child, Binary)
+        below4, below5, below = _survey(child)
+        has4, has5, problem = has4 or below4, has5 or below5, max(problem, below)
+    if expr.op == "-" and isinstance(expr.right, Minus):
+        problem = max(problem, 4)
+    return has4, has5, problem
+
+
+def literal(value: float, *, alone: bool = False) -> GoExpr:
+    """A number in an expression. `alone`: Go infers a type from it, so that 2 must be written 2.0."""
+    if math.isnan(value):
+        return GoAtom("math.NaN()")
+    if math.isinf(value):
+        return GoAtom("math.Inf(1)" if value > 0 else "math.Inf(-1)")
+    text = digits(abs(value))
+    if alone and text.isdigit():
+        text += ".0"
+    return Minus(GoAtom(text)) if value < 0 else GoAtom(text)
 
 
 def rounded(expr: GoExpr) -> GoExpr:
@@ -131,7 +245,7 @@ class Lowering:
         return None if folded is None else literal(folded, alone=True)
 
     def folded(self, node: Expr) -> float | None:
-        """The value of an expression of numbers, or of constants that Go could not compute; else None."""
+        """The value of an expression of numbers, or of constants that Go cannot compute; else None."""
         inside = list(walk(node))
         if any(isinstance(n, (Field, Local)) for n in inside):
             return None
@@ -172,7 +286,7 @@ class Lowering:
         return rounded(expr) if self.is_fixed(other) else expr
 
     def is_fixed(self, node: Expr) -> bool:
-        """Whether the Go compiler may know the value."""
+        """True if the Go compiler may know the value."""
         return not any(isinstance(n, Field) or (isinstance(n, Local) and n.name not in self.fixed) for n in walk(node))
 
     def quotient(self, left: Expr, right: Expr) -> GoExpr:
@@ -187,7 +301,7 @@ class Lowering:
 
     def helper(self, name: str, *args: GoExpr) -> GoExpr:
         """A call of a helper, one of HELPERS."""
-        assert name in HELPERS, f"{name}: add its text to HELPERS in translate_go/helpers.py"
+        assert name in HELPERS, f"{name}: add its text to translate_go/templates/helpers.txtar"
         self.helpers.add(name)
         return CallOf(self.names.name.of(name), args)
 

@@ -1,4 +1,4 @@
-"""NAME_trees.go: the program's ensemble of trees as arrays, and the walk through them."""
+"""NAME_trees.go: the program's ensemble of trees as arrays, and the function that evaluates it."""
 
 from __future__ import annotations
 
@@ -6,64 +6,11 @@ from collections.abc import Sequence
 
 from simulator.language.forest import LEAF, Forest, Tree
 from simulator.schema import TREES
-from translate_go.goexpr import CallOf, GoAtom, GoExpr, show, statement
-from translate_go.naming import BackendName
-from translate_go.spelling import MARK, batch_name, clean, digits
+from translate_go.lower import CallOf, GoAtom, GoExpr, show, statement
+from translate_go.naming import MARK, BackendName, batch_name, clean, digits
+from translate_go.templates import sections
 
 WIDTH = 16  # roots in a line
-
-_FILE = """\
-// {mark}
-
-package latency
-
-import "math"
-
-// <name>Trees is exp of the sum of the ensemble's leaves for these features, in the order of the trees, with the
-// correction of the step's phase.
-func <name>Trees(features *[{count}]float64, prefillReqs, decodeReqs float64) float64 {{
-	sum := {baseline}
-	for _, root := range <name>Roots {{
-		node := &<name>Nodes[root]
-		for node.feature >= 0 {{
-			if features[node.feature] <= node.number {{
-				node = &<name>Nodes[node.left]
-			}} else {{
-				node = &<name>Nodes[node.right]
-			}}
-		}}
-		sum += node.number
-	}}
-	switch {{
-	case prefillReqs == 0:
-		sum += {decode}
-	case decodeReqs == 0:
-		sum += {prefill}
-	default:
-		sum += {mixed}
-	}}
-	return math.Exp(min(sum, 50))
-}}
-
-// <name>Node is a node of a tree. A batch whose feature is at most number goes left, any other right. A leaf has
-// feature -1, and number is what it adds. The features are:
-//
-{features}
-type <name>Node struct {{
-	number      float64
-	left, right int32
-	feature     int8
-}}
-
-// <name>Roots are the places of the trees' roots.
-var <name>Roots = [...]int32{{
-{roots}
-}}
-
-var <name>Nodes = [...]<name>Node{{
-{nodes}
-}}
-"""
 
 
 def trees_file(forest: Forest, name: BackendName) -> str:
@@ -73,7 +20,8 @@ def trees_file(forest: Forest, name: BackendName) -> str:
         roots.append(str(place))
         nodes += _nodes(tree, place)
         place += len(tree.feature)
-    return name.fill(_FILE).format(
+    text = name.fill(
+        sections("trees")["trees"],
         mark=MARK,
         count=len(forest.features),
         baseline=_number(forest.baseline),
@@ -84,6 +32,7 @@ def trees_file(forest: Forest, name: BackendName) -> str:
         roots="\n".join(f"\t{', '.join(roots[i : i + WIDTH])}," for i in range(0, len(roots), WIDTH)),
         nodes="\n".join(nodes),
     )
+    return f"{text}\n"
 
 
 def _nodes(tree: Tree, root: int) -> list[str]:
@@ -98,13 +47,13 @@ def _nodes(tree: Tree, root: int) -> list[str]:
 
 
 def _number(value: float) -> str:
-    """A literal that Go takes for a float64 where nothing else says so."""
+    """A literal that Go reads as a float64 where no type is given."""
     text = digits(value)
     return text if "." in text or "e" in text else f"{text}.0"
 
 
 def declare_trees(values: Sequence[GoExpr], indent: str, name: BackendName) -> list[str]:
-    """The statements of the step function for the array of these features, and for what the ensemble makes of it."""
+    """The statements of the step function that declare the array of these features, and the ensemble's value."""
     lines = [f"{indent}features := [...]float64{{"]
     for value in values:
         *before, last = statement("", value, f"{indent}\t")

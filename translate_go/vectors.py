@@ -116,7 +116,7 @@ def tolerance(program: Program) -> int:
 def last_bit_decides(program: Program) -> tuple[str, ...]:
     """A line for each method in which a condition compares a value of `LIBRARY` or of trees.
 
-    Such a value differs in its last bit between maths libraries, and the branches may differ by any time.
+    Such a value differs in its last bit between maths libraries, and the branches may have very different times.
     """
     known: dict[Node, tuple[str, ...]] = {Field("b", TREES.name): (TREES.name,)}
     lines = []

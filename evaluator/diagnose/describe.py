@@ -1,4 +1,4 @@
-"""What is known of a program and of its data, as compact text for a language model that is to propose a better form.
+"""A program and its data as compact text, for a language model that proposes a better form.
 
 Runs are named by their deployment, D1, D2, ..., and their workload: long names would take a third of the text.
 """
@@ -8,15 +8,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 
+from archive.score import Errors
 from evaluator.diagnose.diagnose import Correlation, Diagnosis, TtftParts, chance
 from evaluator.diagnose.examine import EVERY, Examination
-from evaluator.score import Errors
 from simulator.common.text import listed
-from simulator.schema import FIELDS
+from simulator.schema import FIELDS, marked
 from simulator.serving.experiment import Experiment
 
 STRONGEST = 3  # fields shown per residual
@@ -31,7 +30,7 @@ MOST_CHANGES = 3  # runs in a comparison with another program: those that differ
 LEAST_SHARE = 0.05  # of the kernels' time, to be shown
 LEFT_OUT = {"models": "model", "tp": "TP degree", "architectures": "architecture", "hardware": "GPU", EVERY: "own"}
 # The columns of the table of deployments; those with one value only are named once, above it.
-SHAPE = ("layers", "hidden", "vocab", "experts", "active_experts", "is_fp8", "sampling_sort", "repetition_penalty")
+SHAPE = tuple(f.name for f in marked("shape"))
 
 
 def _fact(name: str, e: Experiment) -> str:
@@ -86,7 +85,7 @@ def one_value(experiments: Sequence[Experiment]) -> tuple[str, ...]:
 def named_left_out(examination: Examination, experiments: Sequence[Experiment]) -> tuple[Errors, ...]:
     """The errors on runs left out of the fit, of runs under their short names."""
     names = run_names(experiments)
-    return tuple(replace(row, experiment=names[row.experiment]) for row in examination.left_out)
+    return tuple(row._replace(experiment=names[row.experiment]) for row in examination.left_out)
 
 
 def left_out_changes(before: Sequence[Errors], after: Sequence[Errors]) -> str:
@@ -129,7 +128,7 @@ def left_out_table(examination: Examination, experiments: Sequence[Experiment]) 
 
 
 def doubts(examination: Examination) -> str:
-    """What speaks against the program's form or constants, a line each; "" if nothing does."""
+    """A line for each doubt about the program's form or constants; "" without one."""
     lines = [f"At a bound: {sentence}." for sentence in examination.at_bounds]
     if examination.undecided:
         lines.append(f"Not decided by these runs, and of no use to them: {', '.join(examination.undecided)}.")
@@ -205,7 +204,7 @@ def _parts(t: TtftParts) -> str:
 
 
 def _itl_differs(rows: Sequence[Errors | None]) -> bool:
-    """Whether some error of ITL is not that of E2E."""
+    """True if some error of ITL differs from that of E2E."""
     known = [row for row in rows if row is not None]
     return any(row.e2e is None or row.itl is None or abs(row.e2e - row.itl) > SAME_PCT for row in known)
 

@@ -1,4 +1,4 @@
-"""Where and how a fitted program is wrong, as plain values.
+"""The errors of a fitted program as plain values.
 
 Errors come from replays under the arrival seeds of scores. Batch fields are means over the steps that tokens meet
 (`stage_steps.py`) at the observed ITL, so that the program's step time and the measured one belong to the same batch.
@@ -14,25 +14,23 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
+from archive.score import Errors
 from evaluator.assess import AssessData
 from evaluator.diagnose.stage_steps import StageSteps, stage_steps
 from evaluator.fit.meanfield import INPUT, OUTPUT
 from evaluator.metrics import error_pct
-from evaluator.score import Errors, Prediction, errors, predictions
+from evaluator.score import Prediction, errors, predictions
 from simulator.clock.bind import Bound, bind
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
-from simulator.schema import FIELDS, KERNELS
+from simulator.schema import FIELDS, KERNELS, marked
 from simulator.serving.experiment import Experiment
 from simulator.serving.facts import has_curves
 
 MOST_BATCHES = 4
-COMPONENT_FIELDS = (
-    "weight_read_us", "kv_read_us", "decode_gemm_us", "prefill_gemm_us", "prefill_attention_us", "decode_attention_us",
-    "logits_us", "allreduce_us",
-)  # fmt: skip
+COMPONENT_FIELDS = tuple(f.name for f in marked("component"))
 # The kernel fields whose sum is b.kernel_us.
-SUMMED = tuple(term.removeprefix("b.") for term in (FIELDS["b", "kernel_us"].formula or "").split(" + "))
+SUMMED = tuple(term.removeprefix("b.") for term in FIELDS["b", "kernel_us"].formula.split(" + "))
 LEAST_STAGES = 4  # with fewer stages every field correlates with every residual
 MOST_FIELDS = 8  # per residual
 ALIKE = 0.98  # rank correlation above which these stages cannot tell two fields apart
@@ -98,7 +96,7 @@ class TtftParts:
 
 @dataclass(frozen=True, slots=True)
 class KernelShares:
-    """What share of the measured kernels' time each kernel field has in a run's mean step (by field, not those of 0),
+    """The share of each kernel field in the measured kernels' time of a run's mean step (by field, not those of 0),
     and that step's time by the kernels and as observed, in us."""
 
     experiment: str

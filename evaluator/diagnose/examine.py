@@ -1,4 +1,4 @@
-"""What is known of a fitted program besides its residuals: its errors on runs left out of the fit, and its doubts.
+"""Findings on a fitted program besides its residuals: errors on runs left out of the fit, and doubts.
 
 A language model sees it of every program that it is to improve, and of those that it has just proposed.
 """
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from archive.score import Errors
 from evaluator.assess import AssessData, contradictions
 from evaluator.diagnose.explain import costs
-from evaluator.fit.corrections import ratio_of
+from evaluator.fit.fit import ratio_of
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import problem_of
-from evaluator.score import Errors, error_rows
-from evaluator.transfer import KINDS, errors_left_out, fold_problem, folds_of, groups
+from evaluator.group_out import KINDS, errors_left_out, fold_problem, folds_of, groups
+from evaluator.score import error_rows
 from simulator.language.bounds import at_bounds
 from simulator.language.complete import complete
 from simulator.language.ir import Program
@@ -28,10 +29,10 @@ EVERY = "runs"  # the kind of folds where nothing tells the runs apart: each is 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What the runs say of a program at its constants.
+    """The findings of the runs on a program at its constants.
 
     fitted: signed errors in percent of all runs at once. left_out: of the same runs, each predicted by constants that
-    were fitted without the runs that share its `kind` (a key of evaluator.transfer.COMMON, or EVERY); empty for a
+    were fitted without the runs that share its `kind` (a key of evaluator.group_out.COMMON, or EVERY); empty for a
     single run. at_bounds: a sentence for each constant at a bound. undecided: constants without which the others would
     fit as well. contradictions: what datasheets and measured kernels say against the program.
     """

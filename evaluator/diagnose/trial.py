@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from archive.proposal import Rejected
+from archive.score import Errors
 from evaluator.assess import AssessData, Scored, assess
 from evaluator.diagnose.describe import doubts, left_out_table, named_left_out
 from evaluator.diagnose.examine import examine
-from evaluator.score import Errors
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 
@@ -29,7 +29,7 @@ def trial(text: str, data: AssessData) -> Trial:
     verdict = assess(complete(parse(text)), data)  # as a search assesses it
     if isinstance(verdict, Rejected):
         return Trial(verdict)
-    examination, experiments = examine(complete(parse(verdict.text)), data), data.score.experiments
+    examination, experiments = examine(complete(verdict.program), data), data.score.experiments
     doubted = doubts(examination)
     parts = (left_out_table(examination, experiments), doubted)
     known = "\n".join(part for part in parts if part)

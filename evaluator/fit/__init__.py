@@ -1,7 +1,6 @@
 """Constants from measurements: a program's constants fitted to the latencies observed in each load stage.
 
-Start at `fit.py`. `problem.py` says what is minimised, `meanfield.py` predicts a load stage (`slopes.py`: with slopes).
-`gauss_newton.py` minimises in compiled code, with steps by `boxed.py`; `methods.py` and `solvers.py` choose its starts
-and search what is not smooth; `corrections.py` repeats the fit against full replays.
-`steps.py` fits to single steps; `bayes.py` calibrates by full replays alone, to compare with.
+Start at `fit.py`, which fits the mean field and corrects it by full replays. `loss.py` has the data and the loss,
+`problem.py` the objective, `meanfield.py` the prediction of a load stage and its slopes. `methods.py` minimises, by the
+compiled search of `gauss_newton.py`; `replayed.py` fits irregular loads by replays alone; `steps.py` fits single steps.
 """

@@ -1,17 +1,16 @@
 """Gauss-Newton on the mean field, compiled as a whole: prediction, slopes, bounded least squares and trial steps.
 
-The loss is Huber's, as an iteratively reweighted square, plus the prior's.
+The objective is Huber's loss, as an iteratively reweighted square, plus the cost of the prior.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from evaluator.fit.boxed import boxed
-from evaluator.fit.meanfield import predict
-from evaluator.fit.slopes import slopes
+from evaluator.fit.meanfield import predict, slopes
 from simulator.common.jit import njit
 
 HUBER = 0.03  # relative error beyond which a residual counts linearly
@@ -20,14 +19,17 @@ TRIES = 8  # of a step, each damped more: at a kink the first ones miss
 DAMPING, LEAST_DAMPING, MORE_DAMPING = 1e-4, 1e-6, 30.0  # relative to the squared norm of each column
 GAIN = 1e-5  # share of the objective below which a step ends the search
 LOST = 1e6  # relative error of a prediction that is not finite
+LOW, FREE, HIGH = -1, 0, 1  # place of an unknown of `boxed`
+MORE_TRIES = 3  # exchanges of all unknowns at once that may fail before `boxed` exchanges one by one
+TOLERANCE = 1e-12  # of `boxed`, relative to the diagonal of the matrix and to the right side
 
 
 class Goal(NamedTuple):
-    """What is minimised: huber(units * prediction - weights) over the stages, plus the prior.
+    """The objective: the sum of huber(units * prediction - weights) over the stages, plus the cost of the prior.
 
-    active: bool[stages], which stages count. weights: float64[stages, 3], of the relative errors; units: ratio of
+    active: bool[stages], the stages that count. weights: float64[stages, 3], of the relative errors; units: ratio of
     replay to mean field * weight / observed ms. Both are 0 where nothing was observed. prior: float64[phi], the weight
-    of a unit away from `origin`. Its cost grows linearly beyond `tail` where `measured`.
+    of a unit away from `origin`; where `measured`, its cost grows linearly beyond `tail`.
     """
 
     active: np.ndarray
@@ -40,8 +42,7 @@ class Goal(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Arrays that the search works in: predictions float64[stages, 3], running decodes float64[stages], slopes
-    float64[stages, 3, phi], and vectors and matrices of the free constants."""
+    """Room of a search: predictions, running decodes and slopes, float64[stages, ...]; arrays of free constants."""
 
     means_ms: np.ndarray
     running: np.ndarray
@@ -60,13 +61,12 @@ class Workspace(NamedTuple):
 
 
 def workspace(stages: int, phi: int, free: int) -> Workspace:
-    """Workspace for a search of `free` of `phi` constants over so many stages."""
+    """The workspace of a search of `free` of `phi` constants over so many stages."""
+    of_stages = np.zeros((stages, 3)), np.zeros(stages), np.zeros((stages, 3, phi))
     scale, right, low, high, step, work = np.zeros((6, free))
+    vectors = np.zeros(phi), scale, right, low, high, step, work, np.zeros(free, np.int64)
     matrix, damped, lower = np.zeros((3, free, free))
-    return Workspace(
-        np.zeros((stages, 3)), np.zeros(stages), np.zeros((stages, 3, phi)), np.zeros(phi), scale, right, low, high,
-        step, work, np.zeros(free, np.int64), matrix, damped, lower,
-    )  # fmt: skip
+    return Workspace(*of_stages, *vectors, matrix, damped, lower)
 
 
 @njit
@@ -78,7 +78,7 @@ def _huber(r):  # type: ignore[no-untyped-def]
 
 @njit
 def residual(means_ms, goal, i, c):  # type: ignore[no-untyped-def]
-    """The weighted relative error of latency c of stage i."""
+    """The weighted relative error of latency `c` of stage `i`."""
     r = means_ms[i, c] * goal.units[i, c] - goal.weights[i, c]
     if r - r == 0.0:
         return r
@@ -87,7 +87,7 @@ def residual(means_ms, goal, i, c):  # type: ignore[no-untyped-def]
 
 @njit
 def objective(m, phi, goal, fixed_load, running, means_ms):  # type: ignore[no-untyped-def]
-    """The value that is minimised, at `phi`. Leaves the predictions in `means_ms`, the running decodes in `running`."""
+    """The objective at `phi`. Leaves the predictions in `means_ms` and the running decodes in `running`."""
     predict(m, phi, goal.active, fixed_load, running, means_ms)
     total = 0.0
     for i in range(goal.active.size):
@@ -102,7 +102,7 @@ def objective(m, phi, goal, fixed_load, running, means_ms):  # type: ignore[no-u
 
 @njit
 def prior_cost(away, weight, measured, tail):  # type: ignore[no-untyped-def]
-    """The cost of a constant's distance from its origin: quadratic, but linear beyond `tail` if it is measured."""
+    """The cost of a constant's distance from its origin: quadratic, but linear beyond `tail` if `measured`."""
     size = abs(away)
     if measured and size > tail:
         return weight * weight * tail * (2.0 * size - tail)
@@ -111,9 +111,9 @@ def prior_cost(away, weight, measured, tail):  # type: ignore[no-untyped-def]
 
 @njit
 def gauss_newton(m, phi, free, low, high, size, goal, fixed_load, steps, r):  # type: ignore[no-untyped-def]
-    """The value of `goal` after at most `steps` steps, which move the entries `free` of `phi` within `low` and `high`.
+    """The objective after at most `steps` steps, which move the entries `free` of `phi` in place, within their bounds.
 
-    `phi` changes in place. size: float64[phi], of each constant. r: `Workspace`.
+    size: float64[phi], of each constant. r: `Workspace`.
     """
     n = free.size
     reached = objective(m, phi, goal, fixed_load, r.running, r.means_ms)
@@ -153,7 +153,7 @@ def gauss_newton(m, phi, free, low, high, size, goal, fixed_load, steps, r):  # 
 
 @njit
 def _linearise(m, phi, free, size, goal, fixed_load, r):  # type: ignore[no-untyped-def]
-    """Fill the normal equations of a step at `phi`, in units of each column's norm (`scale`); False if not finite."""
+    """Fill the normal equations of a step at `phi`, in units of each column's norm (`scale`). Return True if finite."""
     n = free.size
     slopes(m, phi, goal.active, fixed_load, r.running, r.slopes_ms)
     for i in range(n):  # norms of the columns
@@ -165,7 +165,7 @@ def _linearise(m, phi, free, size, goal, fixed_load, r):  # type: ignore[no-unty
                     r.slopes_ms[s, c, free[i]] *= goal.units[s, c]
                     r.work[i] += r.slopes_ms[s, c, free[i]] ** 2
     for i in range(n):
-        # A column that is only rounding error would send its constant far away for no gain: leave that constant.
+        # A column of rounding errors would send its constant far away for no gain: leave that constant.
         r.work[i] = 1.0 if np.sqrt(r.work[i]) * size[free[i]] > NO_EFFECT else 0.0
         r.right[i] = 0.0
         for k in range(n):
@@ -186,7 +186,7 @@ def _linearise(m, phi, free, size, goal, fixed_load, r):  # type: ignore[no-unty
     for i in range(n):
         j = free[i]
         away = abs(phi[j] - goal.origin[j])
-        # the weight at which a square has the slope of the prior's linear part
+        # the factor that gives a square the slope of the prior's linear part
         share = goal.tail / away if goal.measured[j] and away > goal.tail else 1.0
         pull = goal.prior[j] * goal.prior[j] * share
         r.matrix[i, i] += pull
@@ -205,11 +205,104 @@ def _linearise(m, phi, free, size, goal, fixed_load, r):  # type: ignore[no-unty
 
 @njit
 def each_goal(m, starts, free, low, high, sizes, goals, fixed_load, steps, r):  # type: ignore[no-untyped-def]
-    """Gauss-Newton for every fold, from starts[folds, phi] in place; `active`, `units`, `weights` and `prior` of
-    `goals`, and `sizes`, have a first axis of folds."""
+    """Run Gauss-Newton for every fold, from starts[folds, phi] in place.
+
+    `sizes`, and `active`, `units`, `weights` and `prior` of `goals`, have a first axis of folds.
+    """
+    origin, measured, tail = goals.origin, goals.measured, goals.tail
     for f in range(starts.shape[0]):
-        goal = Goal(
-            goals.active[f], goals.units[f], goals.weights[f], goals.prior[f], goals.origin, goals.measured,
-            goals.tail,
-        )  # fmt: skip
+        goal = Goal(goals.active[f], goals.units[f], goals.weights[f], goals.prior[f], origin, measured, tail)
         gauss_newton(m, starts[f], free, low, high, sizes[f], goal, fixed_load, steps, r)
+
+
+@njit
+def boxed(g, c, low, high, y, place, lower, work):  # type: ignore[no-untyped-def]
+    """Fill y[n] with the minimum of y'gy/2 - c'y within `low` and `high`, for a positive definite g[n, n].
+
+    Return False if g is not positive definite, or the exchanges do not end. Block principal pivoting: unknowns that
+    violate an optimality condition move to a bound or off it, all together, or one by one where that does not help
+    (Portugal, Judice and Vicente, Mathematics of Computation 63, 1994). place: int64[n]; lower: float64[n, n]; work:
+    float64[n].
+    """
+    n = c.size
+    for i in range(n):
+        place[i] = FREE
+    fewest, left = n + 1, MORE_TRIES
+    for _ in range(50 * (n + 1)):
+        if not _settle(g, c, low, high, y, place, lower, work):
+            return False
+        wrong, last = 0, -1
+        for i in range(n):
+            work[i] = 1.0 if _misplaced(g, c, low, high, y, place, i) else 0.0
+            if work[i] > 0.0:
+                wrong, last = wrong + 1, i
+        if wrong == 0:
+            return True
+        if wrong < fewest:
+            fewest, left = wrong, MORE_TRIES
+        else:
+            left -= 1
+        for i in range(last if left < 0 else 0, n):
+            if work[i] > 0.0:
+                if place[i] != FREE:
+                    place[i] = FREE
+                else:
+                    place[i] = LOW if y[i] < low[i] else HIGH
+    return False
+
+
+@njit
+def _misplaced(g, c, low, high, y, place, i):  # type: ignore[no-untyped-def]
+    """Return True if unknown `i` is beyond a bound, or at one that it would leave."""
+    slack = TOLERANCE * (abs(c[i]) + g[i, i] * abs(y[i]))
+    if place[i] == FREE:
+        room = TOLERANCE * (1.0 + abs(y[i]))
+        return y[i] < low[i] - room or y[i] > high[i] + room
+    pull = -c[i]
+    for j in range(c.size):
+        pull += g[i, j] * y[j]
+        slack += TOLERANCE * abs(g[i, j] * y[j])
+    return pull < -slack if place[i] == LOW else pull > slack
+
+
+@njit
+def _settle(g, c, low, high, y, place, lower, work):  # type: ignore[no-untyped-def]
+    """Put the unknowns at a bound there, and solve for the others by Cholesky. Return False if a pivot is not
+    positive."""
+    n = c.size
+    for i in range(n):
+        if place[i] != FREE:
+            y[i] = low[i] if place[i] == LOW else high[i]
+    for i in range(n):
+        if place[i] != FREE:
+            continue
+        work[i] = c[i]
+        for j in range(n):
+            if place[j] != FREE:
+                work[i] -= g[i, j] * y[j]
+        for j in range(i + 1):
+            if place[j] != FREE:
+                continue
+            total = g[i, j]
+            for k in range(j):
+                if place[k] == FREE:
+                    total -= lower[i, k] * lower[j, k]
+            if j < i:
+                lower[i, j] = total / lower[j, j]
+            elif total > 0.0:
+                lower[i, i] = math.sqrt(total)
+            else:
+                return False
+        for k in range(i):
+            if place[k] == FREE:
+                work[i] -= lower[i, k] * work[k]
+        work[i] /= lower[i, i]
+    for i in range(n - 1, -1, -1):
+        if place[i] != FREE:
+            continue
+        total = work[i]
+        for k in range(i + 1, n):
+            if place[k] == FREE:
+                total -= lower[k, i] * y[k]
+        y[i] = total / lower[i, i]
+    return True

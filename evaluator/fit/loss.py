@@ -1,7 +1,7 @@
-"""The data of a fit and the loss on them: weighted relative errors of stage means under a Huber loss.
+"""The data of a fit, and the loss on them: weighted relative errors of stage means under a Huber loss.
 
-The noisier a stage mean is from one draw of arrivals to the next, the less its residual says about the program, and
-the smaller its weight.
+A mean that varies more from one draw of arrivals to the next says less about a program, and has a smaller weight. The
+requests of a trace form cells of similar lengths in a time window, which say more than the mean of the window.
 """
 
 from __future__ import annotations
@@ -12,27 +12,45 @@ from functools import cached_property
 
 import numpy as np
 
-from evaluator.fit.cells import Cells
 from evaluator.fit.gauss_newton import HUBER, LOST
 from evaluator.fit.meanfield import DEPLOYMENT, DURATION, RATE
 from evaluator.fit.stages import Stages
+from evaluator.requests import QUARTERS, predicted_ms, quarters, recorded_ms
 from simulator.clock.bind import Deployments, deployments_in_order
+from simulator.clock.replay import Replay
 from simulator.serving.experiment import Experiment
 from simulator.serving.load import Load
+from simulator.serving.trace import Recorded, rows_by_stage
 
 WEIGHTS = np.array([1.0, 0.3, 1.0])  # of E2E, TTFT, ITL in a stage without arrival noise
-# What a good program still misses in a calm stage: about a percent, as in the E2E errors of the data. The residual's
-# variance is the sum of this one and the arrival noise's; weights are inverse deviations in units of MODEL_ERROR.
+# Error of a good program in a calm stage: about a percent, as in the E2E errors of the data. Arrival noise adds its own
+# variance to a residual; weights are inverse deviations in units of MODEL_ERROR.
 MODEL_ERROR = 0.01
+LEAST = 10  # requests of a cell, at least
+BATCHES = 10  # of consecutive requests, whose means show the noise
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The requests of a trace by time window and quarters of prompt and answer lengths.
+
+    of: int per request, its cell, -1 for none. window: int per cell. observed_ms, noise: float64[cells, 3], the means
+    of E2E, TTFT and ITL (NaN where none was observed) and their relative standard errors.
+    """
+
+    of: np.ndarray
+    window: np.ndarray
+    observed_ms: np.ndarray
+    noise: np.ndarray
 
 
 @dataclass(frozen=True)
 class FitSet:
     """Experiments prepared for fitting: their load stages, and the loads of the correcting replays.
 
-    noise: float64[stages, 3], the relative standard deviation over arrival seeds of each stage's mean E2E, TTFT, ITL.
-    ratio: float64[stages, 3], replay over mean field for a simple law fitted to each experiment alone. A fit starts
-    from it, until it has replays of its own program. cells: of the experiments whose requests were recorded one by one.
+    noise: float64[stages, 3], the relative standard deviation over arrival seeds of mean E2E, TTFT, ITL. ratio:
+    float64[stages, 3], replay over mean field for a simple law fitted to each experiment alone; a fit starts from it.
+    cells: of each experiment, None unless its requests were recorded one by one.
     """
 
     experiments: tuple[Experiment, ...]
@@ -47,9 +65,9 @@ class FitSet:
         """The deployment of each experiment, named by its position."""
         return deployments_in_order(self.experiments)
 
-    @property
+    @cached_property
     def experiment_of(self) -> np.ndarray:
-        """int[stages]: the position of each stage's experiment."""
+        """int[stages]: the position of the experiment of each stage."""
         positions: np.ndarray = self.stages.table[:, DEPLOYMENT].astype(int)
         return positions
 
@@ -71,8 +89,10 @@ class FitSet:
         return float(huber(self.residuals(predicted_ms)).mean())
 
     def errors_pct(self, predicted_ms: np.ndarray) -> np.ndarray:
-        """Signed errors in percent of each run's mean E2E, TTFT and ITL, float64[experiments, 3], NaN where nothing was
-        observed. The mean is that of the predicted stage means, float64[stages, 3], weighted by their requests."""
+        """Signed errors in percent of mean E2E, TTFT and ITL, float64[experiments, 3]; NaN where nothing was observed.
+
+        predicted_ms: float64[stages, 3]. The mean of an experiment weighs its stages by their requests.
+        """
         observed = self.stages.observed_ms
         requests = (self.stages.table[:, RATE] * self.stages.table[:, DURATION])[:, None]
         known = ~np.isnan(observed)
@@ -83,40 +103,37 @@ class FitSet:
             errors: np.ndarray = 100.0 * (sums[0] / sums[1] - 1.0)
         return errors
 
-    def joint(self, predicted_ms: np.ndarray) -> float:
-        """The joint error in percent of predicted stage means, as `evaluator.score` computes it from whole runs. NaN if
-        nothing was observed."""
+    def mean_error(self, predicted_ms: np.ndarray) -> float:
+        """The mean error in percent of predicted stage means, as in `evaluator.score`; NaN if nothing was observed."""
         of_runs = np.abs(self.errors_pct(predicted_ms))
         means = [column[~np.isnan(column)].mean() for column in of_runs.T if not np.isnan(column).all()]
         return float(np.mean(means)) if means else float("nan")
 
     def stages_at(self, keep: Sequence[int]) -> list[np.ndarray]:
-        """The positions of the load stages of each of the experiments at `keep`."""
-        ends = (*self.stages.first, len(self.stages.table))
-        return [np.arange(ends[i], ends[i + 1]) for i in keep]
+        """The rows of the load stages of each experiment at `keep`."""
+        return [np.flatnonzero(self.experiment_of == i) for i in keep]
 
     def subset(self, keep: Sequence[int]) -> FitSet:
-        """The experiments at the positions `keep`: equal to a fresh `fit_set` of them, without the work."""
+        """The experiments at `keep`: equal to a fresh `fit_set` of them, without its work."""
         rows = self.stages_at(keep)
-        every = np.concatenate(rows) if rows else np.arange(0)
+        every = np.concatenate([*rows, np.arange(0)])
         table = self.stages.table[every]
         table[:, DEPLOYMENT] = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
-        first = tuple(int(x) for x in np.cumsum([0, *(len(r) for r in rows)])[:-1])
-        observed_ms = self.stages.observed_ms[every]
-        stages = Stages(table, self.stages.bins[every], observed_ms, first)
+        stages = Stages(table, self.stages.bins[every], self.stages.observed_ms[every])
         experiments = tuple(self.experiments[i] for i in keep)
         loads, cells = tuple(self.loads[i] for i in keep), tuple(self.cells[i] for i in keep)
         return FitSet(experiments, stages, loads, self.noise[every], self.ratio[every], cells)
 
 
 def weights_of(noise: np.ndarray, observed_ms: np.ndarray) -> np.ndarray:
-    """float64[..., 3]: the weights of relative errors of means with this relative noise; 0 where none was observed."""
+    """float64[..., 3]: the weights of relative errors of means with this relative noise; 0 where nothing was
+    observed."""
     weights = WEIGHTS / np.sqrt(1.0 + np.square(noise / MODEL_ERROR))
     return np.where(np.isnan(observed_ms), 0.0, weights)
 
 
 def huber_weights(residuals: np.ndarray) -> np.ndarray:
-    """Weights of the squared residuals under which least squares takes the step of the Huber loss: 1 up to HUBER."""
+    """The weights that make least squares take the step of the Huber loss: 1 up to HUBER."""
     weights: np.ndarray = np.minimum(1.0, HUBER / np.maximum(np.abs(residuals), 1e-12))
     return weights
 
@@ -126,3 +143,59 @@ def huber(residuals: np.ndarray) -> np.ndarray:
     size = np.abs(residuals)
     loss: np.ndarray = np.where(size <= HUBER, size * size, HUBER * (2 * size - HUBER))
     return loss
+
+
+def cells_of(replay: Replay, recorded: Recorded) -> Cells | None:
+    """The cells of a trace, None if all are too small; the errors of `replay`, of a program about right, show noise."""
+    r = replay.requests
+    of = np.full(len(r), -1, np.int32)
+    windows: list[int] = []
+    for window, rows in enumerate(rows_by_stage(r.stage, int(r.stage.max(initial=-1)) + 1)):
+        both = quarters(r.input_len[rows]) * QUARTERS + quarters(r.output_len[rows])
+        for cell in np.unique(both):
+            members = rows[both == cell]
+            if len(members) >= LEAST:
+                of[members] = len(windows)
+                windows.append(window)
+    if not windows:
+        return None
+    count = len(windows)
+    observed_ms = means_ms(of, count, recorded_ms(r, recorded))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        noise = standard_errors_ms(replay, recorded, of, count) / observed_ms
+    return Cells(of, np.array(windows, dtype=int), observed_ms, np.where(np.isfinite(noise), noise, 0.0))
+
+
+def standard_errors_ms(replay: Replay, recorded: Recorded, part: np.ndarray, parts: int) -> np.ndarray:
+    """float64[parts, 3]: standard errors in ms of the mean difference between recorded and replayed E2E, TTFT and ITL.
+
+    part: int per request. Requests that run together err together, so the errors are those of BATCHES means of
+    consecutive requests (batch means: Law and Kelton, Simulation Modeling and Analysis, section 9.5); NaN with fewer
+    than two batches.
+    """
+    differences = recorded_ms(replay.requests, recorded) - predicted_ms(replay)
+    errors = np.full((parts, 3), np.nan)
+    for i, rows in enumerate(rows_by_stage(part, parts)):
+        for j, difference in enumerate(differences[:, rows]):
+            known = difference[~np.isnan(difference)]
+            count = min(BATCHES, len(known))
+            if count > 1:
+                means = [batch.mean() for batch in np.array_split(known, count)]
+                errors[i, j] = np.std(means, ddof=1) / np.sqrt(count)
+    return errors
+
+
+def replayed_ms(replay: Replay, cells: Cells) -> np.ndarray:
+    """float64[cells, 3]: the mean E2E, TTFT and ITL in ms of the completed requests of each cell."""
+    return means_ms(cells.of, len(cells.observed_ms), predicted_ms(replay))
+
+
+def means_ms(of: np.ndarray, count: int, latencies: np.ndarray) -> np.ndarray:
+    """float64[count, 3]: means of float64[3, requests] over the members of each cell that have the latency, or NaN."""
+    means = np.full((count, 3), np.nan)
+    for j, values in enumerate(latencies):
+        known = (of >= 0) & ~np.isnan(values)
+        counts = np.bincount(of[known], minlength=count)
+        sums = np.bincount(of[known], weights=values[known], minlength=count)
+        means[counts > 0, j] = sums[counts > 0] / counts[counts > 0]
+    return means

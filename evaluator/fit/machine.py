@@ -1,17 +1,19 @@
-"""A program ready to run on the deployments of some experiments, and its times for the steps of a load stage."""
+"""A program ready to run on the deployments of some experiments: its step times, and their slopes in its constants."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from evaluator.fit.duals import varying
 from simulator.clock.bind import settle
 from simulator.clock.vm import run
 from simulator.common.jit import njit
-from simulator.language.opcodes import Code
+from simulator.language import opcodes
+from simulator.language.guarded import EXP_LIMIT, POW_LIMIT
+from simulator.language.opcodes import REFERENCE, STEP_TIME, Code
 from simulator.schema import (
     DECODE_REQS,
     KV_DECODE_MAX,
@@ -31,13 +33,15 @@ COLD_STEP, QUEUE = ENDS, ENDS + 1  # rows of Machine.moves: a step that fills th
 
 
 class Machine(NamedTuple):
-    """A program ready to run on the deployments of some experiments, with room to work in.
+    """A program on the deployments of some experiments, and room to work in.
 
-    rows, static, step, raw, request, results: of simulator.language.opcodes.Code. which, static_which, step_which: see
-    duals.varying. table, bins: the load stages, see `Stages`. base: float64[experiments, slots], value vectors.
-    group: int64[experiments], of each experiment. place: int64[groups, theta], where the constants of a group are in
-    phi, the vector of all. Room to work in: v: float64[slots], values; d: float64[slots, theta], their slopes; theta:
-    float64[theta], constants; times: float64[ENDS] and moves: float64[ENDS + 2, theta], times and their slopes.
+    rows, static, step, raw, request, results: see simulator.language.opcodes.Code. which, static_which, step_which: see
+    `varying`. table, bins: the load stages, see `Stages`. base: float64[experiments, slots], value vectors. group:
+    int64[experiments], of each experiment. place: int64[groups, theta], positions of a group's constants in phi, the
+    vector of all constants.
+
+    Room to work in: v: float64[slots], values; d: float64[slots, theta], their slopes; theta: float64[theta],
+    constants; times: float64[ENDS] and moves: float64[ENDS + 2, theta], step times and their slopes.
     """
 
     rows: np.ndarray
@@ -45,7 +49,7 @@ class Machine(NamedTuple):
     step: int
     raw: int
     request: int
-    results: tuple[int, int, int, int]
+    results: tuple[int, ...]
     which: np.ndarray
     static_which: int
     step_which: int
@@ -69,24 +73,21 @@ def machine(
     members: Sequence[Sequence[int]],
     place: np.ndarray,
 ) -> Machine:
-    """The machine of a program; `members` are the experiments of each group, the other arguments as in `Machine`."""
-    which, static_which, step_which = varying(code)
+    """The machine of a program. members: the experiments of each group; see `Machine` for the other arguments."""
     group = np.zeros(len(base), np.int64)
     for g, experiments in enumerate(members):
         group[list(experiments)] = g
+    place = np.ascontiguousarray(place, dtype=np.int64).reshape(len(members), code.constants)
     d = np.zeros((code.slots, code.constants))
     np.fill_diagonal(d, 1.0)  # the constants are in the first slots
-    a, b, c, e = code.results
-    return Machine(
-        code.rows, code.static, code.step, code.raw, code.request, (a, b, c, e), which, static_which, step_which,
-        table, bins, base, group, np.ascontiguousarray(place, dtype=np.int64).reshape(len(members), code.constants),
-        np.zeros(code.slots), d, np.zeros(code.constants), np.zeros(ENDS), np.zeros((ENDS + 2, code.constants)),
-    )  # fmt: skip
+    program = (code.rows, code.static, code.step, code.raw, code.request, code.results, *varying(code))
+    room = (np.zeros(code.slots), d, np.zeros(code.constants), np.zeros(ENDS), np.zeros((ENDS + 2, code.constants)))
+    return Machine(*program, table, bins, base, group, place, *room)
 
 
 @njit
 def put_deployment(m, phi, deployment):  # type: ignore[no-untyped-def]
-    """Put a deployment's values and its group's constants into the machine."""
+    """Put the values of a deployment and the constants of its group into the machine."""
     for i in range(m.v.size):
         m.v[i] = m.base[deployment, i]
     group = m.group[deployment]
@@ -97,8 +98,8 @@ def put_deployment(m, phi, deployment):  # type: ignore[no-untyped-def]
 
 @njit
 def step_us(rows, static, step, raw, slot, v, n, k, chunk, earlier, prompt, shortest, span):  # type: ignore[no-untyped-def]
-    """Step time in us with n decodes, their contexts evenly spread over `span` tokens from `shortest`, and k prompt
-    chunks of `chunk` tokens after `earlier` tokens in chunks before, each of a prompt of `prompt` tokens."""
+    """The time in us of a step of `n` decodes, whose contexts cover `span` tokens from `shortest` evenly, and `k`
+    prompt chunks of `chunk` tokens, each after `earlier` tokens of a prompt of `prompt` tokens."""
     context = shortest + span / 2.0
     longest = shortest + span * n / (n + 1.0) if n > 0 else 0.0
     v[raw + PREFILL_REQS] = k if chunk > 0 else 0.0
@@ -114,3 +115,70 @@ def step_us(rows, static, step, raw, slot, v, n, k, chunk, earlier, prompt, shor
     v[raw + KV_DECODE_MAX] = longest
     run(rows, static, step, v)
     return v[slot]
+
+
+def varying(code: Code) -> tuple[np.ndarray, int, int]:
+    """(rows whose results depend on a constant, int64[rows, 3]; how many of them are static; how many static or a
+    step's).
+
+    Each row comes with the first constant that it depends on, and the one after the last: a sum of terms depends on a
+    few neighbours. All other slopes are 0.
+    """
+    spans = {j: (j, j + 1) for j in range(code.constants)}  # by slot; the constants are in the first ones
+    which = []
+    for i, (_, slot, *operands) in enumerate(code.rows.tolist()):
+        if i == code.step and code.results[STEP_TIME] in spans:
+            spans[code.request + REFERENCE] = spans[code.results[STEP_TIME]]
+        if found := [spans[operand] for operand in operands if operand in spans]:
+            spans[slot] = min(first for first, _ in found), max(last for _, last in found)
+            which.append((i, *spans[slot]))
+    static, step = (sum(i < end for i, _, _ in which) for end in (code.static, code.step))
+    return np.array(which, dtype=np.int64).reshape(-1, 3), static, step
+
+
+@njit
+def differentiate(rows, which, low, high, v, d):  # type: ignore[no-untyped-def]
+    """Fill d[slot, constant] for the results of rows[which[low:high]], from the values `v` that `run` left.
+
+    Forward-mode differentiation. A slope is 0 where a guard of the language takes over, and at a kink that of the side
+    taken.
+    """
+    for w in range(low, high):
+        i = which[w, 0]
+        op, z, a, b = rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3]
+        x, y = v[a], v[b]
+        p, q = 0.0, 0.0  # the slopes of the operation in its operands
+        if op == opcodes.ADD:
+            p, q = 1.0, 1.0
+        elif op == opcodes.SUB:
+            p, q = 1.0, -1.0
+        elif op == opcodes.MUL:
+            p, q = y, x
+        elif op == opcodes.DIV:
+            if y != 0.0:
+                p, q = 1.0 / y, -v[z] / y
+        elif op == opcodes.NEG:
+            p = -1.0
+        elif op == opcodes.MAX:
+            p, q = (1.0, 0.0) if x > y else (0.0, 1.0)
+        elif op == opcodes.MIN:
+            p, q = (1.0, 0.0) if x < y else (0.0, 1.0)
+        elif op == opcodes.SQRT:
+            p = 0.5 / v[z] if x > 0.0 else 0.0
+        elif op == opcodes.LOG:
+            p = 1.0 / x if x > 0.0 else 0.0
+        elif op == opcodes.LOG1P:
+            p = 1.0 / (1.0 + x) if x > 0.0 else 0.0
+        elif op == opcodes.EXP:
+            p = v[z] if x < EXP_LIMIT else 0.0
+        elif op == opcodes.SOFTPLUS:
+            p = 1.0 / (1.0 + math.exp(-x)) if x > 0.0 else math.exp(x) / (1.0 + math.exp(x))  # neither overflows
+        elif op == opcodes.POW:
+            if x > 0.0:
+                p = max(-POW_LIMIT, min(POW_LIMIT, y)) * v[z] / x
+                q = math.log(x) * v[z] if abs(y) < POW_LIMIT else 0.0
+        elif op == opcodes.SELECT:
+            a = b if x != 0.0 else rows[i, 4]
+            p = 1.0
+        for j in range(which[w, 1], which[w, 2]):
+            d[z, j] = p * d[a, j] + q * d[b, j]

@@ -3,9 +3,11 @@
 In a steady stage n decodes run at once, n = rate x mean (output_len - 1) x mean step time(n), at most the request
 limit, and a share of the steps carries prompt chunks. Where requests differ in length, a histogram of at most MOST_BINS
 bins stands for the prompts, and a uniform distribution of the same mean and variance for the contexts of the decodes.
-Straight lines join the step times at whole n, so that the prediction moves smoothly with the constants. What is lost
-(fluctuation, order, saturation) comes back by the ratio to a full replay, with which `corrections.py` scales these
-figures.
+Straight lines join the step times at whole n, so that predictions are continuous in the constants.
+
+The model leaves out fluctuation, order and saturation; `fit.py` restores them as ratios to full replays.
+`slopes` has exact derivatives: those of step times by `machine.differentiate`, that of n by the implicit function
+theorem.
 """
 
 from __future__ import annotations
@@ -14,38 +16,43 @@ import math
 
 import numpy as np
 
-from evaluator.fit.machine import put_deployment, step_us
+from evaluator.fit.machine import COLD_STEP, ENDS, QUEUE, differentiate, put_deployment, step_us
 from simulator.clock.vm import run
 from simulator.common.jit import njit
+from simulator.language.opcodes import REFERENCE
 
 # Columns of the table of load stages.
 (
     RATE,  # requests/us
-    OUTPUT, INPUT,  # mean output and prompt tokens of a request; of the outputs none counts as less than 1
+    OUTPUT,  # mean output tokens of a request; each output counts as 1 token at least
+    INPUT,  # mean prompt tokens of a request
     UNCACHED,  # mean prompt tokens that a request computes, if it computes any
     FULL_HITS,  # share of the requests whose whole prompt is cached
-    SEQS, BUDGET,  # limits on requests and tokens of a step
+    SEQS,  # limit on the requests of a step
+    BUDGET,  # limit on the tokens of a step
     DURATION,  # us
     DEPLOYMENT,  # position of the experiment
     OBSERVED_N,  # decodes that run at once by the observed ITL, NaN without one
-    COLD, COLD_LEN,  # prompts computed in full because nothing is cached yet, and their tokens
-    SHORTEST, SPAN,  # the shortest context of a decode in tokens, and by how much the longest is longer
-    BINS,  # how many bins the histogram of the prompts has
-) = range(15)  # fmt: skip
+    COLD,  # prompts computed in full because nothing is cached yet
+    COLD_LEN,  # tokens of each of these
+    SHORTEST,  # shortest context of a decode, tokens
+    SPAN,  # difference to the longest, tokens
+    BINS,  # bins of the histogram of the prompts
+) = range(15)
 # Columns of the histogram.
 (
     BIN_SHARE,  # share of the requests
     BIN_COMPUTED,  # share of those that compute a part of their prompt
     BIN_INPUT,  # mean prompt tokens
     BIN_UNCACHED,  # mean prompt tokens computed, of those that compute any
-) = range(4)  # fmt: skip
+) = range(4)
 MOST_BINS = 16
 MOST_LOAD = 50.0  # chunks during a step, more than which make no difference
 
 
 @njit
 def _chances(load):  # type: ignore[no-untyped-def]
-    """The shares of the steps with no, one and more chunks, of which `load` arrive during a step on average."""
+    """The shares of steps with no, one and more chunks, if `load` chunks arrive during a step on average."""
     p0 = math.exp(-min(load, MOST_LOAD))
     p1 = load * p0
     return p0, p1, 1.0 - p0 - p1
@@ -53,8 +60,11 @@ def _chances(load):  # type: ignore[no-untyped-def]
 
 @njit
 def steps_at(ends, part, arrive):  # type: ignore[no-untyped-def]
-    """What `mean_step` and `mean_slopes` have in common, a `part` of the way between the two numbers of decodes of
-    `ends`: the three step times, and the load, chances and mean of two rounds. `arrive`: chunks per us."""
+    """The quantities that `mean_step` and `mean_slopes` share: three step times, then load, chances and mean of two
+    rounds.
+
+    The number of decodes is a `part` of the way between the two of `ends`. `arrive`: chunks per us.
+    """
     t0 = ends[0] + part * (ends[3] - ends[0])
     t1 = ends[1] + part * (ends[4] - ends[1])
     t2 = ends[2] + part * (ends[5] - ends[2])
@@ -99,16 +109,16 @@ def mean_slopes(steps, arrive, hits, d0, d1, d2):  # type: ignore[no-untyped-def
 
 @njit
 def closing(ends, steps, need, arrive, hits):  # type: ignore[no-untyped-def]
-    """How fast n overtakes need x mean step time(n) as n grows between `ends`."""
+    """The rate at which n overtakes need x mean step time(n) as n grows between `ends`."""
     d0, d1, d2 = ends[3] - ends[0], ends[4] - ends[1], ends[5] - ends[2]
     return 1.0 - need * mean_slopes(steps, arrive, hits, d0, d1, d2)[0]
 
 
 @njit
 def _solve(rows, static, step, raw, slot, v, row, bins, room, chunks, limit):  # type: ignore[no-untyped-def]
-    """(the number of running decodes n with n = need x mean step time(n), at most `limit`; `ends_us` there).
+    """(the number of running decodes n = need x mean step time(n), at most `limit`; `ends_us` there).
 
-    Newton's method on need x mean step time(n) - n from the observed number, halving the bracket where that fails.
+    Newton's method from the observed number; it halves the bracket where a step leaves it or gains too little.
     """
     hits, need = row[FULL_HITS], row[RATE] * (row[OUTPUT] - 1.0)
     arrive = row[RATE] * (1.0 - hits) * chunks
@@ -146,8 +156,7 @@ def _solve(rows, static, step, raw, slot, v, row, bins, room, chunks, limit):  #
 
 @njit
 def shape(row, bins, fixed_load):  # type: ignore[no-untyped-def]
-    """(decode steps of a request, tokens that decodes leave for prompts in a step, mean chunks of a prompt) of a load
-    stage."""
+    """(decode steps of a request, tokens left for prompts in a step, mean chunks of a prompt) of a load stage."""
     beside = row[OBSERVED_N] if fixed_load else row[SEQS]
     room = max(row[BUDGET] - min(beside, row[BUDGET] - 1.0), 1.0)
     chunks = 0.0
@@ -158,14 +167,13 @@ def shape(row, bins, fixed_load):  # type: ignore[no-untyped-def]
 
 @njit
 def chunks_of(tokens, room):  # type: ignore[no-untyped-def]
-    """The chunks of a prompt that computes `tokens`, at most `room` in a step."""
+    """The number of chunks of a prompt that computes `tokens`, at most `room` in a step."""
     return max(math.ceil(tokens / room), 1.0)
 
 
 @njit
 def chunk_of(bins, k, room, chunks):  # type: ignore[no-untyped-def]
-    """(share of all chunks that are of prompts of bin `k`, tokens of each of these, tokens of the same prompt in the
-    chunks before it on average)."""
+    """(share of bin `k` in all chunks, tokens of each of its chunks, mean tokens of the same prompt before a chunk)."""
     parts = chunks_of(bins[k, BIN_UNCACHED], room)
     chunk = bins[k, BIN_UNCACHED] / parts
     return bins[k, BIN_COMPUTED] * parts / chunks, chunk, (bins[k, BIN_UNCACHED] - chunk) / 2.0
@@ -173,9 +181,9 @@ def chunk_of(bins, k, room, chunks):  # type: ignore[no-untyped-def]
 
 @njit
 def ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks):  # type: ignore[no-untyped-def]
-    """Step times with 0, 1 and 2 prompts at `low` decodes, and at one decode more; of a chunk of any bin, the mean.
+    """Step times with 0, 1 and 2 prompts at `low` decodes, and at one decode more, averaged over the bins of prompts.
 
-    Without prompts there is a step only if something decodes.
+    A step without prompts has at least one decode.
     """
     shortest, span = row[SHORTEST], row[SPAN]
     t0 = step_us(rows, static, step, raw, slot, v, max(low, 1.0), 0, 0.0, 0.0, 0.0, shortest, span)
@@ -196,7 +204,7 @@ def ends_us(rows, static, step, raw, slot, v, low, row, bins, room, chunks):  # 
 
 @njit
 def queueing_us(m, row, bins):  # type: ignore[no-untyped-def]
-    """The mean time from arrival to queue."""
+    """The mean time in us from arrival to queue."""
     total = 0.0
     for k in range(int(row[BINS])):
         m.v[m.request] = bins[k, BIN_INPUT]
@@ -208,9 +216,9 @@ def queueing_us(m, row, bins):  # type: ignore[no-untyped-def]
 @njit
 def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-untyped-def]
     """Fill means_ms[stages, 3] with mean E2E, TTFT, ITL in ms at the constants `phi`, and running[stages] with the
-    decodes that run at once. Only the `active` stages are computed.
+    number of running decodes, for the `active` stages.
 
-    `fixed_load`: take the number of running decodes from the observed ITL instead of solving for it.
+    `fixed_load`: take that number from the observed ITL instead of solving for it.
     """
     rows, static, step, raw, v, slot = m.rows, m.static, m.step, m.raw, m.v, m.results[0]
     settled = -1
@@ -252,3 +260,129 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
         means_ms[i, 0] = (ttft + decode + completion) / 1e3
         means_ms[i, 1] = ttft / 1e3
         means_ms[i, 2] = (decode + completion) / max(decodes, 1.0) / 1e3
+
+
+@njit
+def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-untyped-def]
+    """Fill slopes_ms[stages, 3, phi] with the derivatives of `predict` at `phi`; `running` comes from `predict`.
+
+    v, d, e: see m.v, m.d and m.moves of `Machine`. d0, d1, d2: derivatives of steps with no, one and two prompts, whose
+    times are in `ends`.
+    """
+    rows, static, step, raw, v, slot = m.rows, m.static, m.step, m.raw, m.v, m.results[0]
+    which, d, e = m.which, m.d, m.moves
+    settled = -1
+    for i in range(m.table.shape[0]):
+        for c in range(3):
+            for j in range(phi.size):
+                slopes_ms[i, c, j] = 0.0
+        if not active[i]:
+            continue
+        row, bins = m.table[i], m.bins[i]
+        deployment = int(row[DEPLOYMENT])
+        if deployment != settled:
+            put_deployment(m, phi, deployment)
+            differentiate(rows, which, 0, m.static_which, v, d)
+            differentiate(rows, which, m.static_which, m.step_which, v, d)  # of the reference batch
+            for j in range(m.theta.size):
+                d[m.request + REFERENCE, j] = d[slot, j]
+            settled = deployment
+        if m.results[1] >= 0:
+            for j in range(m.theta.size):
+                e[QUEUE, j] = 0.0
+            for k in range(int(row[BINS])):
+                v[m.request] = bins[k, BIN_INPUT]
+                run(rows, step, rows.shape[0], v)
+                differentiate(rows, which, m.step_which, which.shape[0], v, d)
+                for j in range(m.theta.size):
+                    e[QUEUE, j] += bins[k, BIN_SHARE] * d[m.results[1], j]
+        decodes, room, chunks = shape(row, bins, fixed_load)
+        shortest, span = row[SHORTEST], row[SPAN]
+        rate, hits, limit = row[RATE], row[FULL_HITS], row[SEQS]
+        n = running[i]
+        low = math.floor(n)
+        part = n - low
+        for k in range(ENDS):
+            m.times[k] = 0.0
+            for j in range(m.theta.size):
+                e[k, j] = 0.0
+            for b in range(int(row[BINS]) if k % 3 > 0 else 1):  # without a prompt all bins are alike
+                share, chunk, earlier = chunk_of(bins, b, room, chunks)
+                if k % 3 == 0:
+                    share = 1.0
+                prompts = k % 3 if chunk > 0.0 else 0
+                prompt = bins[b, BIN_INPUT]
+                n_at = low + k // 3 if prompts > 0 else max(low + k // 3, 1.0)
+                us = step_us(rows, static, step, raw, slot, v, n_at, prompts, chunk, earlier, prompt, shortest, span)
+                differentiate(rows, which, m.static_which, m.step_which, v, d)
+                m.times[k] += share * us
+                for j in range(m.theta.size):
+                    e[k, j] += share * d[slot, j]
+        ends = m.times[0], m.times[1], m.times[2], m.times[3], m.times[4], m.times[5]
+        arrive = rate * (1.0 - hits) * chunks
+        steps = steps_at(ends, part, arrive)
+        mean, _, square = mean_step(steps, hits)
+        saturated = n >= limit
+        solved = not saturated and (not fixed_load or row[OBSERVED_N] != row[OBSERVED_N])
+        rises = ends[3] - ends[0], ends[4] - ends[1], ends[5] - ends[2]  # with one decode more
+        need = rate * decodes
+        closes = closing(ends, steps, need, arrive, hits)
+        filling, delay = 0.0, 0.0
+        if row[COLD] > 0.0:
+            filling = math.ceil(row[COLD_LEN] / room)
+            chunk = row[COLD_LEN] / filling
+            full = step_us(rows, static, step, raw, slot, v, low, 1, chunk, 0.0, row[INPUT], shortest, span)
+            differentiate(rows, which, m.static_which, m.step_which, v, d)
+            for j in range(m.theta.size):
+                e[COLD_STEP, j] = d[slot, j]
+            delay = full - ends[0]
+        late = saturated and rate * max(decodes * mean, 1e-9) > limit
+        for j in range(m.theta.size):
+            d0 = e[0, j] + part * (e[3, j] - e[0, j])
+            d1 = e[1, j] + part * (e[4, j] - e[1, j])
+            d2 = e[2, j] + part * (e[5, j] - e[2, j])
+            moves, own_moves, square_moves = mean_slopes(steps, arrive, hits, d0, d1, d2)
+            more = 0.0
+            if solved:  # n moves too
+                more = need * moves / closes
+                d0, d1, d2 = d0 + more * rises[0], d1 + more * rises[1], d2 + more * rises[2]
+                moves, own_moves, square_moves = mean_slopes(steps, arrive, hits, d0, d1, d2)
+            token = d[m.results[2], j] if m.results[2] >= 0 else 0.0
+            completion = d[m.results[3], j] if m.results[3] >= 0 else 0.0
+            ttft = min(n, 1.0) * (moves * square + mean * square_moves) / 2.0 + own_moves * chunks + token
+            if n < 1.0:
+                ttft += more * mean * square / 2.0
+            if m.results[1] >= 0:
+                ttft += e[QUEUE, j]
+            if late:
+                ttft += rate * decodes * moves / limit * row[DURATION] / 2.0
+            slowed, slows = 1.0, 0.0
+            if delay > 0.0:
+                share = filling * row[COLD] / row[DURATION]
+                slowed, slows = 1.0 + delay * share, (e[COLD_STEP, j] - e[0, j]) * share
+            decode = decodes * (moves * slowed + mean * slows + token)
+            p = m.place[m.group[deployment], j]
+            slopes_ms[i, 0, p] += (ttft + decode + completion) / 1e3
+            slopes_ms[i, 1, p] += ttft / 1e3
+            slopes_ms[i, 2, p] += (decode + completion) / max(decodes, 1.0) / 1e3
+
+
+@njit
+def cold_slopes(m, phi, slopes_us):  # type: ignore[no-untyped-def]
+    """Fill slopes_us[stages, phi] with the derivatives of a step that prefills a whole prompt beside the observed
+    decodes."""
+    rows, static, step, raw, slot, v = m.rows, m.static, m.step, m.raw, m.results[0], m.v
+    for i in range(m.table.shape[0]):
+        row = m.table[i]
+        deployment = int(row[DEPLOYMENT])
+        put_deployment(m, phi, deployment)
+        differentiate(rows, m.which, 0, m.static_which, v, m.d)
+        n = math.floor(row[OBSERVED_N]) if row[OBSERVED_N] == row[OBSERVED_N] else 1.0
+        chunk = min(row[COLD_LEN], max(row[BUDGET] - n, 1.0))
+        span = row[SPAN] + 2.0  # the contexts of the decodes cover the whole answer
+        step_us(rows, static, step, raw, slot, v, n, 1, chunk, 0.0, row[INPUT], row[SHORTEST], span)
+        differentiate(rows, m.which, m.static_which, m.step_which, v, m.d)
+        for j in range(phi.size):
+            slopes_us[i, j] = 0.0
+        for j in range(m.theta.size):
+            slopes_us[i, m.place[m.group[deployment], j]] = m.d[slot, j]

@@ -1,13 +1,13 @@
-"""What a fit minimises: residuals of the load stages and a prior, over the constants of a program as one vector `phi`.
+"""The problem of a fit: residuals of the load stages plus a prior, over the constants of a program as one vector `phi`.
 
-An entry of `phi` holds a constant for all experiments, or for one group of them (`per_model.py`). A constant whose
-bounds leave no room is not searched. The prior decides what the data leave open: it pulls each constant faintly to its
-origin, more strongly if the constant was fitted before or is a factor of a measured kernel.
+An entry of `phi` holds a constant for all experiments, or for one group of them. A constant whose bounds leave no room
+is not searched. The prior decides what the data leave open: it pulls each constant faintly to its origin, more strongly
+if the constant was fitted before or is a factor of a measured kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,28 +17,26 @@ from evaluator.fit import gauss_newton
 from evaluator.fit.gauss_newton import Goal
 from evaluator.fit.loss import MODEL_ERROR, FitSet
 from evaluator.fit.machine import Machine, machine
-from evaluator.fit.meanfield import predict
-from evaluator.fit.slopes import cold_slopes, slopes
+from evaluator.fit.meanfield import cold_slopes, predict, slopes
 from evaluator.metrics import stage_means
 from simulator.clock.bind import Bound, settle
 from simulator.clock.replay import Replay, replay_bound
 from simulator.language.affine import affine, thresholds
 from simulator.language.bounds import KERNEL_DEVIATION, LEAST_DIVISOR, LEAST_EFFICIENCY, bounds, kernel_factors
-from simulator.language.ir import OVERHEADS, Program
+from simulator.language.ir import OVERHEADS, Function, Program
 from simulator.language.opcodes import Code, assemble
 
 PRIOR = 3e-3  # pull towards the start values, as a share of each constant's effect
-# Runs with answers of about equal length cannot tell a time per token or per request from a time per step. What they
-# leave open goes to the step, because that also holds for answers of another length.
+# Runs with answers of about equal length cannot tell a time per token or per request from a time per step. The prior
+# gives that time to the step, because a step takes the same time for answers of another length.
 OVERHEAD_PRIOR = 1000.0  # times PRIOR, towards 0
-# Constants that were fitted before are believed within this share of their value (or of what makes a thousandth of a
-# step), against residuals of MODEL_ERROR, until the new runs say otherwise. One or two runs leave most constants open,
-# and without this prior would settle near-ties between them by chance.
+# Standard deviation of the prior of a constant that was fitted before, as a share of its value (or of a value that
+# makes a thousandth of a step), against residuals of MODEL_ERROR. One or two new runs leave most constants open;
+# without this prior chance would decide near-ties between them.
 BELIEVED = 0.3
-# A sum of kernels misses about 2 % of a model, and misses it in all stages and latencies of that model: the sixty
-# residuals of the shipped runs hold as much evidence as eight. So the prior counts this many times what it would
-# against sixty independent residuals of MODEL_ERROR: sqrt(60 / 8) * 2 % / 1 %. Errors on models left out are flat from
-# 2 to 12.
+# A sum of kernels misses about 2 % of a model, in all its stages and latencies alike: the sixty residuals of the
+# shipped runs hold as much evidence as eight. So the prior counts sqrt(60 / 8) * 2 % / 1 % times as much as against
+# sixty independent residuals of MODEL_ERROR. Errors on models left out are flat from 2 to 12.
 KERNEL_EVIDENCE = 5.0
 KERNEL_WEIGHT = KERNEL_EVIDENCE * MODEL_ERROR / KERNEL_DEVIATION  # of a unit away from the origin
 KERNEL_TAIL = 2.0 * KERNEL_DEVIATION  # distance from the origin beyond which the prior grows linearly
@@ -59,12 +57,12 @@ class ConstantGroup:
 
 @dataclass(frozen=True)
 class Problem:
-    """A program to be fitted. start, low, high, origin, pull: float64[phi]; the prior pulls towards origin: the start
-    value, or for a program that was not fitted before, 0 of an overhead and 1 of a factor of a measured kernel.
+    """A program to be fitted: start, low, high, origin, pull: float64[phi].
 
-    measured: bool[phi], factors of measured kernels. position: int[phi], each entry's position in theta. machine: the
-    program on the deployments. held: positions in theta that keep their value. fitted_before: the constants come from a
-    fit to other runs; believed: positions in theta of those that do, if not all do.
+    The prior pulls towards the origin: the start value, or for a program that was not fitted before, 0 of an overhead
+    and 1 of a factor of a measured kernel. measured: bool[phi], factors of measured kernels. trusted: bool[phi],
+    constants from a fit to other runs. position: int[phi], the position of each entry in theta. machine: the program on
+    the deployments. held: positions in theta that keep their value.
     """
 
     program: Program
@@ -77,21 +75,14 @@ class Problem:
     origin: np.ndarray
     pull: np.ndarray
     measured: np.ndarray
+    trusted: np.ndarray
     position: np.ndarray
     machine: Machine = field(repr=False)
     held: tuple[int, ...] = ()
-    fitted_before: bool = False
-    believed: tuple[int, ...] = ()
-
-    @property
-    def trusted(self) -> np.ndarray:
-        """bool[phi]: which constants were fitted before."""
-        trusted: np.ndarray = np.isin(self.position, self.believed) | self.fitted_before
-        return trusted
 
     @cached_property
     def free(self) -> np.ndarray:
-        """Indices into phi of the entries that may move."""
+        """The entries of phi that may move."""
         return np.flatnonzero(self.high > self.low)
 
     @cached_property
@@ -101,26 +92,27 @@ class Problem:
         return tuple(u[0] if len(u) == 1 and len(self.groups) > 1 else None for u in users)
 
     def predict(self, phi: np.ndarray, fixed_load: bool = False) -> np.ndarray:
-        """float64[stages, 3]: the mean field's E2E, TTFT, ITL in ms. `fixed_load`: under the observed load."""
+        """float64[stages, 3]: mean E2E, TTFT, ITL in ms by the mean field. `fixed_load`: under the observed load."""
         means_ms = np.empty_like(self.data.stages.observed_ms)
         predict(self.machine, phi, self._every, fixed_load, np.empty(len(means_ms)), means_ms)
         return means_ms
 
     @cached_property
     def _every(self) -> np.ndarray:
-        """bool[stages]: all of them."""
+        """bool[stages]: all True."""
         return np.full(len(self.data.stages.table), True)
 
     def scales(self, phi: np.ndarray) -> Scales:
-        """(size, effect) of every entry of phi. size: its value, or what makes a percent of a step if that is more.
+        """(size, effect) of every entry of phi.
 
-        effect: the relative error that a unit of it makes, in the stages or in a step with a whole prompt in it (which
-        stages hardly show), whichever is larger.
+        size: its value, or a value that makes a percent of a step if that is more. effect: the relative error that a
+        unit of it makes in the stages, or in a step with a whole prompt (which stages hardly show), whichever is
+        larger.
         """
         return self.scales_of(phi, [self._every])[0]
 
     def scales_of(self, phi: np.ndarray, parts: Sequence[np.ndarray]) -> list[Scales]:
-        """`scales` by each part of the load stages alone, bool[stages]."""
+        """`scales` by each of the `parts` of the load stages alone, bool[stages]."""
         free, observed = self.free, self.data.stages.observed_ms
         value, slopes_ms = with_slopes(self.machine, phi, True)
         slopes_ms = slopes_ms[free]
@@ -160,8 +152,11 @@ class Problem:
         return np.where(self.trusted, np.maximum(weights, believed_weight(self.origin, size)), weights)
 
     def goal(self, ratio: np.ndarray, prior: np.ndarray, part: np.ndarray | None = None) -> Goal:
-        """What a fit minimises: the Huber losses of the mean field times `ratio`, plus the prior's cost (`prior`: its
-        weights). `part`: bool[stages], the load stages that count (default all)."""
+        """The objective: the Huber losses of the mean field times `ratio`, plus the cost of the prior with these
+        weights.
+
+        part: bool[stages], the load stages that count (default all).
+        """
         weights = self.data.weights if part is None else self.data.weights * part[:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
             units = np.where(weights > 0.0, ratio / self.data.stages.observed_ms * weights, 0.0)
@@ -175,13 +170,13 @@ class Problem:
         return float(reached)
 
     def prior_cost(self, phi: np.ndarray, prior: np.ndarray) -> float:
-        """The prior's cost at `phi`, as in `objective`, in the units of a sum of squared residuals."""
+        """The cost of the prior at `phi`, as in `objective`, in the units of a sum of squared residuals."""
         away = np.abs(phi - self.origin)
         costs = np.where(self.measured & (away > KERNEL_TAIL), KERNEL_TAIL * (2.0 * away - KERNEL_TAIL), away * away)
         return float((np.square(prior) * costs).sum())
 
     def tension(self, phi: np.ndarray) -> np.ndarray:
-        """float64[phi]: the factor on the prior's weight at which its square has the prior's slope at `phi`."""
+        """float64[phi]: the factor on the weight of the prior that gives a square the slope of the prior at `phi`."""
         away = np.maximum(np.abs(phi - self.origin), 1e-300)
         return np.where(self.measured & (away > KERNEL_TAIL), np.sqrt(KERNEL_TAIL / away), 1.0)
 
@@ -192,10 +187,9 @@ class Problem:
     def replay(self, phi: np.ndarray, allow_hostile: bool) -> np.ndarray:
         """float64[stages, 3]: stage means in ms of full replays. Raises HostileStep unless `allow_hostile`."""
         means_ms = np.empty_like(self.data.stages.observed_ms)
-        first = self.data.stages.first
         for i, run in self._replays(phi, allow_hostile):
-            count = len(self.data.experiments[i].workload.stages)
-            means_ms[first[i] : first[i] + count] = stage_means(run, count)
+            (rows,) = self.data.stages_at([i])
+            means_ms[rows] = stage_means(run, len(rows))
         return means_ms
 
     def replays(self, phi: np.ndarray, allow_hostile: bool = True) -> list[Replay]:
@@ -217,7 +211,7 @@ class Problem:
 
 
 def with_slopes(machine: Machine, phi: np.ndarray, fixed_load: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """(the mean field's prediction in ms, float64[stages, 3]; its derivatives in phi, float64[phi, stages, 3])."""
+    """(the means in ms of the mean field, float64[stages, 3]; their derivatives in phi, float64[phi, stages, 3])."""
     stages = len(machine.table)
     every, running = np.full(stages, True), np.empty(stages)
     means_ms, slopes_ms = np.empty((stages, 3)), np.empty((stages, 3, phi.size))
@@ -233,24 +227,13 @@ def problem_of(
     held: Sequence[int] = (),
     fitted_before: bool = False,
     believed: Sequence[int] = (),
+    groups: Sequence[ConstantGroup] = (),
 ) -> Problem:
-    """The problem with one value of every constant for all experiments; see `Problem` for the arguments."""
-    members, index = [tuple(range(len(data.experiments)))], np.arange(len(program.theta))[None]
-    return grouped_problem(program, data, members, index, held, fitted_before, believed)
+    """The problem of fitting `program` to `data`, with one value of every constant for all experiments without
+    `groups`.
 
-
-def grouped_problem(
-    program: Program,
-    data: FitSet,
-    members: Sequence[Sequence[int]],
-    index: np.ndarray,
-    held: Sequence[int],
-    fitted_before: bool,
-    believed: Sequence[int] = (),
-) -> Problem:
-    """The problem in which group g, the experiments `members[g]`, has its constants at phi[index[g]].
-
-    `index`: int[groups, theta].
+    Positions in theta: `held` constants keep their value, `believed` ones come from a fit to other runs, as all do if
+    `fitted_before`.
     """
     code, theta = assemble(program), np.array(program.theta, dtype=float)
     low, high = limits(program)
@@ -260,49 +243,56 @@ def grouped_problem(
     overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants], dtype=bool)
     measured = np.array(kernel_factors(program), dtype=bool)
     origin = value
-    if not fitted_before:  # nothing is known yet of overheads, and of factors of measured kernels the measurement
+    if (
+        not fitted_before
+    ):  # overheads are not known yet, and a factor of a measured kernel is known from its measurement
         origin = np.clip(np.where(overhead, 0.0, np.where(measured, 1.0, value)), low, high)
     pull = PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
+    trusted = np.isin(np.arange(theta.size), believed) | fitted_before
+    groups = groups or [ConstantGroup(tuple(range(len(data.experiments))), np.arange(theta.size))]
+    members, index = [g.experiments for g in groups], np.stack([g.index for g in groups])
     position = np.zeros(int(index.max()) + 1 if index.size else 0, dtype=int)
     for row in index:
         position[row] = np.arange(theta.size)
-    groups = tuple(ConstantGroup(tuple(experiments), row) for experiments, row in zip(members, index, strict=True))
-    return Problem(
-        program, code, data, groups,
-        start=value[position], low=low[position], high=high[position], origin=origin[position], pull=pull[position],
-        measured=measured[position], position=position,
-        machine=machine(code, data.stages.table, data.stages.bins, data.deployments.base(code), members, index),
-        held=tuple(held), fitted_before=fitted_before, believed=tuple(believed),
-    )  # fmt: skip
+    of_phi: list[np.ndarray] = [x[position] for x in (value, low, high, origin, pull, measured, trusted)]
+    start, low, high, origin, pull, measured, trusted = of_phi
+    m = machine(code, data.stages.table, data.stages.bins, data.deployments.base(code), members, index)
+    groups, held = tuple(groups), tuple(held)
+    return Problem(program, code, data, groups, start, low, high, origin, pull, measured, trusted, position, m, held)
 
 
-def forgetful(problem: Problem) -> Problem:
-    """The same problem, with the prior pulling the affine constants towards the least size that their bounds allow.
+def with_prior_reset(problem: Problem) -> Problem:
+    """The problem with a prior that pulls affine constants towards the value nearest to 0 within their bounds.
 
-    Other constants have no neutral value: 0 may be a divisor or a threshold. They are still pulled to their start
-    values, and factors of measured kernels to 1, because those were measured elsewhere and are known in every fold.
+    Other constants have no neutral value (0 may be a divisor or a threshold) and keep their origin. So do factors of
+    measured kernels: the measurement says 1 in every fold.
     """
-    linear = [c.name in names for f in problem.program.functions for names in [affine(f).linear] for c in f.constants]
-    unknown = np.array(linear, dtype=bool)[problem.position] & ~problem.measured
+    unknown = _named(problem, lambda function: affine(function).linear) & ~problem.measured
     return replace(problem, origin=np.where(unknown, _least(problem), problem.origin))
 
 
 def unshown(problem: Problem) -> np.ndarray:
-    """float64[phi]: what each constant is in a fold whose runs do not show it, so that its value there is no memory of
-    the runs that are left out.
+    """float64[phi]: the value of each constant in a fold whose runs do not show it, without a memory of other runs.
 
-    A term is gone then: its constant is as small as its bounds allow, a divisor as large. Factors of measured kernels
-    are 1.
-    A constant that occurs in conditions alone keeps its value, because no run shows it by a slope.
+    Its term vanishes: the constant is as small as its bounds allow, a divisor as large. Factors of measured kernels are
+    1. A constant that occurs in conditions alone keeps its value, because no run shows it by a slope.
     """
     divides = np.isin(problem.low, (LEAST_DIVISOR, LEAST_EFFICIENCY))
     value = np.where(divides, np.minimum(problem.high, VANISHING), _least(problem))
-    chooses = [c.name in names for f in problem.program.functions for names in [thresholds(f)] for c in f.constants]
-    return np.where(problem.measured | np.array(chooses, dtype=bool)[problem.position], problem.origin, value)
+    return np.where(problem.measured | _named(problem, thresholds), problem.origin, value)
+
+
+def _named(problem: Problem, names: Callable[[Function], Collection[str]]) -> np.ndarray:
+    """bool[phi]: True where a constant is among these `names` of its function."""
+    named = [
+        c.name in of_function for f in problem.program.functions for of_function in [names(f)] for c in f.constants
+    ]
+    of_phi: np.ndarray = np.array(named, dtype=bool)[problem.position]
+    return of_phi
 
 
 def _least(problem: Problem) -> np.ndarray:
-    """float64[phi]: the value nearest to 0 within each constant's bounds."""
+    """float64[phi]: the value nearest to 0 within the bounds of each constant."""
     nearest: np.ndarray = np.clip(0.0, problem.low, problem.high)
     return nearest
 
@@ -314,11 +304,11 @@ def limits(program: Program) -> tuple[np.ndarray, np.ndarray]:
 
 
 def believed_weight(value: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """The prior's weight of a unit away from the `value` of a constant that was fitted before; `size` as in scales."""
+    """The weight of a unit away from the `value` of a constant that was fitted before; `size` as in `Scales`."""
     weight: np.ndarray = MODEL_ERROR / (BELIEVED * np.maximum(np.abs(value), 0.1 * size))
     return weight
 
 
 def rounded(theta: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """`theta` to six significant digits, so that the printed text is what is scored; never outside the bounds."""
+    """`theta` to six significant digits, within the bounds, so that the printed text is what is scored."""
     return np.clip([float(f"{x:.{DIGITS}g}") for x in theta], low, high)

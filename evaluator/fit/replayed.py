@@ -1,7 +1,7 @@
 """Gauss-Newton on full replays, for loads that are too irregular for the mean field: traces, and requests that hardly
 meet.
 
-Replays with other constants give the slopes. The residuals are those of the cells of a trace (`cells.py`), and of the
+Replays at other constants give the slopes. The residuals are those of the cells of a trace (`loss.Cells`), and of the
 load stages of other experiments.
 """
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from evaluator.fit.cells import replayed_ms
-from evaluator.fit.loss import FitSet, huber, huber_weights, weights_of
+from evaluator.fit.loss import FitSet, huber, huber_weights, replayed_ms, weights_of
 from evaluator.fit.meanfield import OBSERVED_N, RATE
 from evaluator.fit.problem import Problem, Scales
 from evaluator.metrics import stage_means
@@ -31,7 +30,7 @@ LOST = 10.0  # relative error of a cell of which no request completes
 
 
 def refined(problem: Problem, phi: np.ndarray, scales: Scales, allow_hostile: bool) -> np.ndarray:
-    """The constants near `phi` at which replays agree best with what was observed, the prior included."""
+    """The constants near `phi` with the least losses of replays plus prior."""
     prior, best, slopes = problem.prior(scales), phi, None
     r = residuals(problem, best)
     reached, damping, poor = _objective(problem, r, best, prior), DAMPING, 0
@@ -55,7 +54,7 @@ def refined(problem: Problem, phi: np.ndarray, scales: Scales, allow_hostile: bo
 
 
 def _tried(problem: Problem, phi: np.ndarray, prior: np.ndarray, allow_hostile: bool) -> tuple[np.ndarray, float]:
-    """(residuals, objective) at `phi`; none and inf where a step takes no time."""
+    """(residuals, objective) at `phi`; (none, inf) where a step takes no time."""
     try:
         r = residuals(problem, phi, allow_hostile)
     except HostileStep:
@@ -66,10 +65,9 @@ def _tried(problem: Problem, phi: np.ndarray, prior: np.ndarray, allow_hostile: 
 def _settled(
     problem: Problem, phi: np.ndarray, r: np.ndarray, reached: float, prior: np.ndarray, allow_hostile: bool
 ) -> np.ndarray:
-    """The mean of some steps about the optimum, whose objective jumps by more than a step can gain there: as in
-    stochastic approximation (Polyak and Juditsky 1992), the mean of such steps is nearer to it than any of them.
+    """The mean of some steps about the optimum, where the objective jumps by more than a step can gain.
 
-    `r`: the residuals at `phi`.
+    The mean is nearer to the optimum than any of the steps (Polyak and Juditsky 1992). `r`: the residuals at `phi`.
     """
     at, slopes, settled = phi, None, []
     for _ in range(SETTLING):
@@ -88,11 +86,11 @@ def _settled(
 
 
 def axes_of(slopes: np.ndarray, r: np.ndarray) -> np.ndarray:
-    """float64[axes, free]: changes of the constants, in sizes, that all move the residuals about equally far.
+    """float64[axes, free]: changes of the constants, in sizes, that move the residuals about equally far.
 
     A replay jumps whenever two events change places, so slopes over a short way are mostly noise. Constants that can
-    replace each other have to move far, and against each other, for a slope that is more than that. One without any
-    effect has an axis of its own: on an axis of others rounding would move these, and the jumps would be its slope.
+    replace each other must move far, and against each other. A constant without any effect has an axis of its own: on a
+    common axis, rounding would move the others, and the jumps would count as its slope.
     """
     idle = idle_of(slopes)
     weighted = slopes[:, ~idle] * np.sqrt(huber_weights(r))[:, None]
@@ -104,15 +102,17 @@ def axes_of(slopes: np.ndarray, r: np.ndarray) -> np.ndarray:
 
 
 def idle_of(slopes: np.ndarray) -> np.ndarray:
-    """bool[free]: which constants have no effect on any residual."""
+    """bool[free]: True for constants without an effect on any residual."""
     none: np.ndarray = ~(np.linalg.norm(slopes, axis=0) > NO_EFFECT)
     return none
 
 
 def irregularity(problem: Problem, ratio: np.ndarray) -> float:
-    """The root mean square of log(replay / mean field) of E2E and ITL in the windows of traces whose requests were
-    recorded one by one, and in load stages with less than one request at once, where it is by chance whether two meet;
-    0 without any."""
+    """The root mean square of log(replay / mean field) of E2E and ITL in irregular load stages; 0 without any.
+
+    Windows of traces with single requests are irregular, and stages with less than one request at once: there chance
+    decides if two requests meet.
+    """
     table, e2e_us = problem.data.stages.table, problem.data.stages.observed_ms[:, 0] * 1e3
     traced = [i for i, cells in enumerate(problem.data.cells) if cells]
     irregular = np.fmin(table[:, RATE] * e2e_us, table[:, OBSERVED_N]) < 1.0  # either may be NaN: nothing observed
@@ -124,10 +124,7 @@ def irregularity(problem: Problem, ratio: np.ndarray) -> float:
 
 
 def residuals(problem: Problem, phi: np.ndarray, allow_hostile: bool = True) -> np.ndarray:
-    """Weighted relative errors of everything observed, by a replay of each experiment.
-
-    Raises HostileStep unless `allow_hostile`.
-    """
+    """Weighted relative errors of all observed means, by replays. Raises HostileStep unless `allow_hostile`."""
     parts, data = [], problem.data
     for i, (run, cells) in enumerate(zip(problem.replays(phi, allow_hostile), data.cells, strict=True)):
         observed_ms, weights = _observed(data, i)
@@ -140,10 +137,10 @@ def residuals(problem: Problem, phi: np.ndarray, allow_hostile: bool = True) -> 
 
 
 def clusters_of(data: FitSet, least: int) -> np.ndarray:
-    """int per residual: the cluster of residuals that err together. Clusters are whole experiments; where that makes
-    fewer than `least` of them, windows; and where these are fewer too, cells.
+    """int per residual: the cluster of residuals that err together.
 
-    E2E, TTFT and ITL of a cell are those of the same requests. Without cells, a load stage stands for both.
+    Clusters are whole experiments; where these are fewer than `least`, windows; where these are fewer too, cells. E2E,
+    TTFT and ITL of a cell are of the same requests. Without cells, a load stage stands for window and cell.
     """
     levels: list[list[np.ndarray]] = [[], [], []]
     for i, cells in enumerate(data.cells):
@@ -160,19 +157,18 @@ def clusters_of(data: FitSet, least: int) -> np.ndarray:
 
 
 def observations(data: FitSet) -> int:
-    """How many means were observed: of cells, and of load stages."""
+    """The number of observed means, of cells and of load stages."""
     return sum(int((~np.isnan(_observed(data, i)[0])).sum()) for i in range(len(data.experiments)))
 
 
 def independent(data: FitSet) -> int:
-    """How many of these are independent: E2E is TTFT and the gaps after it, so the third mean of a cell says nothing
-    new."""
+    """The number of independent observed means: at most two of a cell, because TTFT and ITL determine E2E."""
     known = (~np.isnan(_observed(data, i)[0]) for i in range(len(data.experiments)))
     return sum(int(np.minimum(of_cells.sum(axis=1), 2).sum()) for of_cells in known)
 
 
 def _observed(data: FitSet, experiment: int) -> tuple[np.ndarray, np.ndarray]:
-    """(means in ms, weights) of an experiment's cells, or without cells of its load stages: float64[..., 3] each."""
+    """(means in ms, weights), float64[..., 3] each, of the cells of an experiment, without cells of its load stages."""
     cells = data.cells[experiment]
     if cells:
         return cells.observed_ms, weights_of(cells.noise, cells.observed_ms)
@@ -180,10 +176,16 @@ def _observed(data: FitSet, experiment: int) -> tuple[np.ndarray, np.ndarray]:
     return data.stages.observed_ms[rows], data.weights[rows]
 
 
-def slopes_of(problem: Problem, phi: np.ndarray, r: np.ndarray, size: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """float64[residuals, free]: how far each residual, `r` at `phi`, moves by one `size` of every free constant, from
-    replays at both ends of each of the `axes`, float64[axes, free] in sizes, within the bounds."""
+def slopes_near(
+    problem: Problem, phi: np.ndarray, r: np.ndarray, size: np.ndarray, before: np.ndarray | None, far: float = 1.0
+) -> np.ndarray:
+    """float64[residuals, free]: the change of each residual, `r` at `phi`, by one `size` of every free constant.
+
+    From replays at both ends of axes, within the bounds: those of the slopes `before`, `far` times as far; constant by
+    constant without such slopes.
+    """
     free = problem.free
+    axes = CHANGE * np.eye(free.size) if before is None else far * axes_of(before, r)
     ways, moves = [], []
     for axis in (*axes, *-axes):
         moved = phi.copy()
@@ -198,24 +200,23 @@ def slopes_of(problem: Problem, phi: np.ndarray, r: np.ndarray, size: np.ndarray
     return np.asarray(found.T)
 
 
-def slopes_near(
-    problem: Problem, phi: np.ndarray, r: np.ndarray, size: np.ndarray, before: np.ndarray | None, far: float = 1.0
-) -> np.ndarray:
-    """`slopes_of` along the axes that slopes nearby suggest, `far` times as far; without any, constant by constant."""
-    axes = CHANGE * np.eye(problem.free.size) if before is None else far * axes_of(before, r)
-    return slopes_of(problem, phi, r, size, axes)
-
-
 def _objective(problem: Problem, r: np.ndarray, phi: np.ndarray, prior: np.ndarray) -> float:
     return float(huber(r).sum()) + problem.prior_cost(phi, prior)
 
 
 def _step(
-    problem: Problem, phi: np.ndarray, slopes: np.ndarray, r: np.ndarray, size: np.ndarray, prior: np.ndarray,
+    problem: Problem,
+    phi: np.ndarray,
+    slopes: np.ndarray,
+    r: np.ndarray,
+    size: np.ndarray,
+    prior: np.ndarray,
     damping: float,
-) -> np.ndarray:  # fmt: skip
-    """The constants after a damped step, within their bounds. The prior alone moves those without an effect, which the
-    solver would leave slightly off."""
+) -> np.ndarray:
+    """The constants after a damped step, within their bounds.
+
+    The prior alone moves those without an effect, which the solver would leave slightly off.
+    """
     free, idle = problem.free, idle_of(slopes)
     root = np.sqrt(huber_weights(r))
     pull = (prior * problem.tension(phi) * size)[free]

@@ -1,33 +1,34 @@
 """Ensembles of trees as step times: gradient-boosted trees on what the host knows of a batch, trained on single steps.
 
-The trees are scikit-learn's, on the logarithm of the time; their settings are found by optuna on the validation rows.
-Features are formulas of the language, never the name of a model or a workload. Work that grows never makes the time
-fall: that is a constraint on every tree. The mean of logarithms is below the logarithm of the mean, so each phase of a
-step has a smearing correction (Duan 1983), the logarithm of the mean of exp(residual) on the training rows.
+scikit-learn fits the trees to the logarithm of the time; optuna chooses their settings on the validation rows. Features
+are formulas of the language, never the name of a model or a workload. Every tree is constrained: more work never takes
+less time. A fit of logarithms predicts less than the mean, so each phase of a step has a smearing correction, the
+logarithm of the mean of exp(residual) on the training rows (Duan 1983).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from evaluator.fit.steps import StepRun
-from evaluator.fit.tree_features import FEATURES, TreeFeature, feature_values
 from simulator.clock.bind import bind
 from simulator.common.errors import InputError
 from simulator.language.forest import LEAF, Corrections, Forest, Tree
-from simulator.language.ir import Field, Op, Program, with_step_times
-from simulator.language.opcodes import assemble
+from simulator.language.ir import Field, Function, Op, Program, with_step_times
+from simulator.language.opcodes import assemble, feature
 from simulator.language.parse import parse
 from simulator.schema import DECODE_REQS, PREFILL_REQS, TREES
 from simulator.serving.splits import SPLITS, TRAIN, VALID
 
-INSTALL = "trees: needs the extra: `make trees`, or pip install 'evolve-latency[trees]'"
+INSTALL = (
+    "cannot train trees: a library is missing. Install the extra: `make trees`, or pip install 'evolve-latency[trees]'."
+)
 TRIALS = 100
-MOST_TREES = 300  # of which the validation rows keep the best number
+MOST_TREES = 300  # the validation rows choose how many of them stay
 MOST_LEAVES = 31  # of a tree: with MOST_TREES at most 18,300 nodes, about 600 kB of Go
 REPEATS = 5  # permutations of a feature for its importance
 PROGRAM = """
@@ -36,48 +37,97 @@ def step_time(b, s, *, scale: us = 1.0):
 """
 
 
+@dataclass(frozen=True, slots=True)
+class TreeFeature:
+    """A feature of a batch: a formula, whose units need not fit. rises: more of it never takes less time."""
+
+    name: str
+    formula: str
+    rises: bool = False
+
+
+OWN = (
+    TreeFeature("prefill tokens", "b.prefill_tokens", True),
+    TreeFeature("decode tokens", "b.decode_reqs", True),
+    TreeFeature("tokens", "b.tokens", True),
+    TreeFeature("prefill requests", "b.prefill_reqs"),
+    TreeFeature("requests", "b.batch_size"),
+    TreeFeature("mixed", "min(b.prefill_reqs, 1) * min(b.decode_reqs, 1)"),
+    TreeFeature("largest chunk", "b.max_prefill_chunk", True),
+    TreeFeature("KV sum", "b.kv_sum", True),
+    TreeFeature("KV mean", "b.kv_mean", True),
+    TreeFeature("KV max", "b.kv_max", True),
+    TreeFeature("KV variance", "b.kv_var"),
+    TreeFeature("KV mean of decodes", "b.kv_decode_mean", True),
+    TreeFeature("KV max of decodes", "b.kv_decode_max", True),
+    TreeFeature("FLOPs of prefill products", "b.prefill_gemm_us * s.flops_per_us", True),
+    TreeFeature("FLOPs of decode products", "b.decode_gemm_us * s.flops_per_us", True),
+    TreeFeature("FLOPs of attention", "b.attention_flops", True),
+    TreeFeature("FLOPs", "b.total_flops", True),
+    TreeFeature("arithmetic intensity", "b.total_flops / b.total_bytes"),
+    TreeFeature("attention's share of FLOPs", "b.attention_flops / b.total_flops"),
+    TreeFeature("weights' share of bytes", "b.weight_read_us * s.bytes_per_us / b.total_bytes"),
+    TreeFeature("tokens per active parameter", "b.tokens / s.active_params_b"),
+    TreeFeature("tensor parallelism", "s.tp"),
+    TreeFeature("experts", "s.is_moe"),
+    TreeFeature("active share of parameters", "s.active_params_b / s.model_params_b"),
+    TreeFeature("parameters", "s.model_params_b"),
+    TreeFeature("active parameters", "s.active_params_b"),
+    TreeFeature("layers", "s.layers"),
+    TreeFeature("KV bytes of a token", "s.kv_bytes_per_token"),
+)
+# The six analytic components: matrix products, attention and bytes of either phase.
+COMPONENTS = tuple(
+    TreeFeature(f"{phase} {what} us", f"b.{phase}_{what}_us", True)
+    for phase in ("prefill", "decode")
+    for what in ("gemm", "attention", "bytes")
+)
+FEATURES: Mapping[str, tuple[TreeFeature, ...]] = {"own": OWN, "with components": (*OWN, *COMPONENTS)}
+
+
+def feature_values(features: Sequence[TreeFeature], steps: StepRun) -> np.ndarray:
+    """float64[steps, features]: the features of every batch."""
+    values = np.empty((len(steps.raw), len(features)))
+    for i, f in enumerate(features):
+        code = assemble(Program((Function("step_time", (), (), feature(f.formula)),)))
+        values[:, i] = bind(code, (), steps.facts).steps_us(steps.raw)
+    return values
+
+
 class NoRows(InputError):
-    """No row is in this split, so there is nothing to learn from, or to judge by."""
+    """No row is in this split: an ensemble needs rows to learn from, and rows to be judged by."""
 
     def __init__(self, split: str) -> None:
-        super().__init__(f"trees: no row is in the split '{split}': put some there")
+        super().__init__(f"cannot train trees: no row is in the split '{split}'. Put some there.")
         self.split = split
 
 
 @dataclass(frozen=True)
 class SplitRun:
-    """Batches of one deployment with their times. split: of each, one of SPLITS."""
+    """Batches of one deployment with their times; `split` holds one of SPLITS for each."""
 
     steps: StepRun
     split: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TreeSettings:
-    """What optuna chose. trees: how many of at most MOST_TREES the validation rows keep."""
+    """The settings of an ensemble by their names in scikit-learn. max_iter: the number of trees."""
 
     learning_rate: float
-    leaves: int
-    depth: int
-    least_rows: int
-    l2: float
-    trees: int = MOST_TREES
-
-
-@dataclass(frozen=True, slots=True)
-class Importance:
-    """By how many percentage points the validation error grows if the feature's values are permuted."""
-
-    name: str
-    points: float
+    max_leaf_nodes: int
+    max_depth: int
+    min_samples_leaf: int
+    l2_regularization: float
+    max_iter: int = MOST_TREES
 
 
 @dataclass(frozen=True)
 class Trained:
     """An ensemble, and a program that reads it, whose constants a fit may still change.
 
-    rows, error_pct: by split, how many there are and the mean absolute percentage error on them, None without rows.
-    importances: the largest first.
+    By split: the number of rows, and the mean absolute error on them in percent, None without rows. importances: the
+    percentage points by which permuting a feature raises the validation error, largest first.
     """
 
     program: Program
@@ -85,23 +135,21 @@ class Trained:
     settings: TreeSettings
     rows: Mapping[str, int]
     error_pct: Mapping[str, float | None]
-    importances: tuple[Importance, ...]
+    importances: Mapping[str, float]
 
 
 def train(runs: Sequence[SplitRun], features: str = "own", *, trials: int = TRIALS, seed: int = 0) -> Trained:
-    """The ensemble for the step times of `runs`; its program is `scale * b.trees`. `features`: one of FEATURES.
+    """The ensemble for the step times of `runs`; its program is `scale * b.trees`. `features`: a key of FEATURES.
 
-    Deterministic. Raises InputError without the libraries, and for rows that cannot be learned from.
+    Deterministic. Raises InputError without the libraries, and for rows that teach nothing.
     """
     return _trained(runs, [run.steps.observed_us for run in runs], parse(PROGRAM), features, trials, seed)
 
 
 def train_ratio(runs: Sequence[SplitRun], base: Program, *, trials: int = TRIALS) -> Trained:
-    """The ensemble of the features OWN for observed time over the step time of `base`; its program is that of `base`
-    times b.trees.
+    """The ensemble for observed time over the step time of `base`; its program is `base` times b.trees.
 
-    Batches may be load stages: a typical one of each, and its mean step time. These are few (about thirty); the result
-    says on how many it rests.
+    The features are OWN. Batches may be load stages: a typical batch of each, and its mean step time.
     """
     code = assemble(base)
     every = [run.steps for run in runs]
@@ -110,13 +158,7 @@ def train_ratio(runs: Sequence[SplitRun], base: Program, *, trials: int = TRIALS
 
 
 def times_trees(program: Program) -> Program:
-    """The program with every value that its step time returns multiplied by b.trees.
-
-    >>> from simulator.language.unparse import unparse
-    >>> print(unparse(times_trees(parse("def step_time(b, s): return s.weights_us + b.kv_read_us"))), end="")
-    def step_time(b, s):
-        return (s.weights_us + b.kv_read_us) * b.trees
-    """
+    """The program with every value that its step time returns multiplied by b.trees."""
     return with_step_times(program, lambda time: Op("*", time, Field("b", TREES.name)))
 
 
@@ -132,9 +174,13 @@ class _Split:
 def _trained(
     runs: Sequence[SplitRun], targets: Sequence[np.ndarray], program: Program, features: str, trials: int, seed: int
 ) -> Trained:
-    _require()
-    from sklearn.inspection import permutation_importance
-    from threadpoolctl import threadpool_limits
+    try:  # optional libraries, and slow to load
+        import optuna
+        from sklearn.inspection import permutation_importance
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        raise InputError(INSTALL) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # an interrupted trial warns with a traceback
 
     chosen = FEATURES[features]
     splits = _splits(runs, targets, chosen)
@@ -153,33 +199,21 @@ def _trained(
         permuted = permutation_importance(model, valid.x, valid.y, scoring=score, n_repeats=REPEATS, random_state=seed)
         errors = {name: error_pct(split) if len(split.y) else None for name, split in splits.items()}
     forest = _forest(model, chosen, corrections)
-    importances = [Importance(f.name, float(x)) for f, x in zip(chosen, permuted.importances_mean, strict=True)]
+    importances = {f.name: float(x) for f, x in zip(chosen, permuted.importances_mean, strict=True)}
     return Trained(
         program=program.with_forest(forest),
         forest=forest,
         settings=settings,
         rows={name: len(split.y) for name, split in splits.items()},
         error_pct=errors,
-        importances=tuple(sorted(importances, key=lambda i: -i.points)),
+        importances=dict(sorted(importances.items(), key=lambda i: -i[1])),
     )
-
-
-def _require() -> None:
-    """Raise InputError without the libraries of the extra."""
-    try:
-        # Optional libraries, which take a second to load.
-        import optuna
-        import sklearn  # noqa: F401
-    except ImportError:
-        raise InputError(INSTALL) from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial that is interrupted warns with a traceback
 
 
 def _splits(
     runs: Sequence[SplitRun], targets: Sequence[np.ndarray], features: Sequence[TreeFeature]
 ) -> dict[str, _Split]:
-    """The rows of all runs by split. Raises NoRows where there is nothing to learn from, or to judge by, and InputError
-    for times that are not above 0."""
+    """The rows of all runs by split. Raises NoRows without training or validation rows, InputError for times of 0."""
     x = np.concatenate([feature_values(features, run.steps) for run in runs] or [np.zeros((0, len(features)))])
     y = np.concatenate([*targets, np.zeros(0)])
     prefill, decode = (
@@ -189,7 +223,9 @@ def _splits(
     phase = np.where(prefill, np.where(decode, 1, 2), 0)
     named = np.concatenate([*(run.split for run in runs), np.zeros(0, str)])
     if bad := np.flatnonzero(~(np.isfinite(y) & (y > 0))).tolist():
-        raise InputError(f"trees: row {bad[0]}: its time must be finite and above 0, got {y[bad[0]]:g}: leave it out")
+        raise InputError(
+            f"cannot train trees, row {bad[0]}: its time must be finite and above 0, got {y[bad[0]]:g}. Leave it out."
+        )
     for name in (TRAIN, VALID):
         if not (named == name).any():
             raise NoRows(name)
@@ -197,7 +233,7 @@ def _splits(
 
 
 def _tuned(train: _Split, valid: _Split, features: Sequence[TreeFeature], trials: int, seed: int) -> TreeSettings:
-    """The settings with the smallest error on the validation rows, of so many trials."""
+    """The settings with the smallest error on the validation rows, in so many trials."""
     import optuna
 
     best: list[tuple[float, TreeSettings]] = []
@@ -206,16 +242,17 @@ def _tuned(train: _Split, valid: _Split, features: Sequence[TreeFeature], trials
     def objective(trial: Any) -> float:
         settings = TreeSettings(
             learning_rate=trial.suggest_float("learning_rate", 0.02, 0.3, log=True),
-            leaves=trial.suggest_int("leaves", 4, MOST_LEAVES),
-            depth=trial.suggest_int("depth", 2, 10),
-            least_rows=trial.suggest_int("least_rows", 2, most_rows, log=True),
-            l2=trial.suggest_float("l2", 1e-6, 10.0, log=True),
+            max_leaf_nodes=trial.suggest_int("leaves", 4, MOST_LEAVES),
+            max_depth=trial.suggest_int("depth", 2, 10),
+            min_samples_leaf=trial.suggest_int("least_rows", 2, most_rows, log=True),
+            l2_regularization=trial.suggest_float("l2", 1e-6, 10.0, log=True),
         )
         model = _model(settings, features, seed).fit(train.x, np.log(train.y))
-        errors = list(_staged_pct(model, train, valid))
+        stages = zip(model.staged_predict(train.x), model.staged_predict(valid.x), strict=True)
+        errors = [_error_pct(theirs, valid, _smearing(own, train)) for own, theirs in stages]  # with 1, 2, ... trees
         kept = int(np.argmin(errors))
         if not best or errors[kept] < best[0][0]:
-            best[:] = [(errors[kept], replace(settings, trees=kept + 1))]
+            best[:] = [(errors[kept], replace(settings, max_iter=kept + 1))]
         return errors[kept]
 
     sampler = optuna.samplers.TPESampler(seed=seed)
@@ -223,37 +260,24 @@ def _tuned(train: _Split, valid: _Split, features: Sequence[TreeFeature], trials
     return best[0][1]
 
 
-def _staged_pct(model: Any, train: _Split, valid: _Split) -> Iterator[float]:
-    """The error on the validation rows with one tree, with two, and so on."""
-    for own, theirs in zip(model.staged_predict(train.x), model.staged_predict(valid.x), strict=True):
-        yield _error_pct(theirs, valid, _smearing(own, train))
-
-
 def _model(settings: TreeSettings, features: Sequence[TreeFeature], seed: int) -> Any:
-    """scikit-learn's model with these settings, not yet fitted."""
+    """The model of scikit-learn with these settings, not yet fitted."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    return HistGradientBoostingRegressor(
-        learning_rate=settings.learning_rate,
-        max_iter=settings.trees,
-        max_leaf_nodes=settings.leaves,
-        max_depth=settings.depth,
-        min_samples_leaf=settings.least_rows,
-        l2_regularization=settings.l2,
-        monotonic_cst=[int(f.rises) for f in features],
-        early_stopping=False,  # the validation rows stop it, by `_staged_pct`
-        random_state=seed,
-    )
+    rises = [int(f.rises) for f in features]
+    # The validation rows choose the number of trees, in `_tuned`.
+    options = {**asdict(settings), "early_stopping": False, "monotonic_cst": rises, "random_state": seed}
+    return HistGradientBoostingRegressor(**options)
 
 
 def _smearing(predicted_log: np.ndarray, rows: _Split) -> np.ndarray:
-    """float64[3]: log of the mean of exp(residual), by phase; that of all rows for a phase without any."""
+    """float64[3]: log of the mean of exp(residual) by phase; of all rows for a phase without rows."""
     ratio = rows.y / np.exp(predicted_log)
     return np.log([ratio[rows.phase == p].mean() if (rows.phase == p).any() else ratio.mean() for p in range(3)])
 
 
 def _error_pct(predicted_log: np.ndarray, rows: _Split, corrections: np.ndarray) -> float:
-    """The mean absolute percentage error."""
+    """The mean absolute error in percent."""
     predicted = np.exp(predicted_log + corrections[rows.phase])
     return float(100.0 * np.mean(np.abs(predicted / rows.y - 1.0)))
 
@@ -261,7 +285,7 @@ def _error_pct(predicted_log: np.ndarray, rows: _Split, corrections: np.ndarray)
 def _forest(model: Any, features: Sequence[TreeFeature], corrections: np.ndarray) -> Forest:
     """The fitted model as an ensemble."""
     trees = []
-    for (predictor,) in model._predictors:  # scikit-learn has no public way to the nodes; the tests compare the walks
+    for (predictor,) in model._predictors:  # scikit-learn does not publish the nodes; tests compare the walks
         nodes = predictor.nodes
         leaf = nodes["is_leaf"].astype(bool)
         columns = (
@@ -271,7 +295,6 @@ def _forest(model: Any, features: Sequence[TreeFeature], corrections: np.ndarray
             np.where(leaf, 0, nodes["right"].astype(int)),
             np.where(leaf, nodes["value"], 0.0),
         )
-        feature_, threshold, left, right, value = (tuple(column.tolist()) for column in columns)
-        trees.append(Tree(feature_, threshold, left, right, value))
+        trees.append(Tree(*(tuple(column.tolist()) for column in columns)))
     baseline = float(np.ravel(model._baseline_prediction)[0])
     return Forest(tuple(f.formula for f in features), tuple(trees), baseline, Corrections(*corrections.tolist()))

@@ -1,5 +1,5 @@
-"""Judgements on what a program says of batches, without any measured run.
+"""Checks of a program's times on synthetic batches, without any measured run.
 
-Start at `gates.py`, which a candidate must pass before it is scored. `physics.py` and `kernel_sums.py` check its
-consistency with datasheets and with measured kernels; `sweep.py` makes the batches.
+`gates.py`: a candidate must pass these before it is scored. `physics.py`: consistency with datasheets and with measured
+kernels. `sweep.py` makes the batches.
 """

@@ -1,9 +1,7 @@
-"""Gates that a program must pass before it is scored, on synthetic batches; a complaint names the batch that shows it.
+"""Gates: checks on synthetic batches that a program must pass before it is scored.
 
-GATES says what each of them asks; `finite` is INV-M-1 of docs/language.md, `monotone` INV-M-5.
-
-Programs are deterministic and free of side effects (INV-M-2, INV-M-3) without a gate: the language has neither state
-nor randomness.
+GATES describes each gate; `finite` is INV-M-1 of docs/language.md, `monotone` is INV-M-5. Determinism and the absence
+of side effects (INV-M-2, INV-M-3) need no gate: the language has neither state nor randomness.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ MOST_GROWTH = 4.5  # attention over twice the tokens in twice the context is 4 t
 PROMPTS = (1, 512, 4096, 131072)  # tokens, for queueing_time
 OVERHEADS = (*(f"queueing of a prompt of {n} tokens" for n in PROMPTS), "an output token", "a completion")
 ROUNDING = 1e-9  # relative: rounding in float64 is no violation
-# What each gate asks of a program, in the order in which `judge` applies them.
+# The requirement of each gate, in the order in which `judge` applies them.
 GATES = {
     "finite": "every step takes between 1 and 10^10 us, every other method between 0 and 10^10 us",
     "monotone": f"more tokens or context never take less time, except in {100 * MOST_VIOLATIONS:g} % of pairs",
@@ -40,7 +38,7 @@ Theta = tuple[float, ...]  # the values of a program's constants
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The verdict of one gate: its name, whether it passes, what it measured, and the complaint ("" if it passes)."""
+    """The verdict of one gate; `complaint` names the batch that fails, "" if none does."""
 
     name: str
     passes: bool
@@ -49,7 +47,7 @@ class Gate:
 
 
 def deployments_of(experiments: Sequence[Experiment]) -> Deployments:
-    """The distinct deployments of the experiments, by the names that complaints use."""
+    """The distinct deployments of the experiments, under the names that complaints use."""
     deployments: dict[str, Mapping[str, float]] = {}
     for e in experiments:
         if e.facts not in deployments.values():
@@ -60,7 +58,7 @@ def deployments_of(experiments: Sequence[Experiment]) -> Deployments:
 
 
 def judge(code: Code, theta: Theta, deployments: Deployments) -> list[Gate]:
-    """All gates on every deployment, at the constants `theta`; only the first if times are not finite."""
+    """The verdicts of all gates on every deployment; of the first gate alone if a time is out of range."""
     bound = deployments.bind(code, theta)
     finite = _finite(bound, deployments.names)
     if not finite.passes:
@@ -72,25 +70,25 @@ def judge(code: Code, theta: Theta, deployments: Deployments) -> list[Gate]:
 
 
 def complaints(program: Program, deployments: Deployments) -> list[str]:
-    """The complaints of the gates, a line each; empty if all pass."""
+    """One line for each gate that the program fails."""
     found = judge(assemble(program), program.theta, deployments)
     return [f"gate {gate.name}: {gate.complaint}" for gate in found if not gate.passes]
 
 
 def finite(code: Code, theta: Theta, deployments: Deployments) -> Gate:
-    """The first gate alone: cheap, and the only one that makes sense before the constants are fitted."""
+    """The verdict of the first gate, the only one that makes sense before the constants are fitted."""
     return _finite(deployments.bind(code, theta), deployments.names)
 
 
 def verdict(name: str, passes: bool, measured: str, rule: str) -> Gate:
-    """A gate that complains by what it measured and the `rule` that this breaks."""
+    """The verdict of a gate whose complaint is its measurement and the `rule` that it breaks."""
     return Gate(name, passes, measured, "" if passes else f"{measured}: {rule}")
 
 
 def extreme(pick: Callable[..., Any], ratios: np.ndarray, text: Callable[[int], str]) -> tuple[float, str]:
-    """The smallest or largest (`pick`: min or max) ratio, and the text of its case; of equal ratios that of the text.
+    """The extreme ratio (`pick`: min or max), and the description of its case; equal ratios compare by description.
 
-    `text`: what a case is called, by its position. It is asked for these cases alone.
+    `text` describes a case by its position. Only extreme cases are described.
     """
     values = ratios.ravel().tolist()
     best = pick(values)
@@ -108,7 +106,7 @@ def _finite(bound: BoundAll, deployments: Sequence[str]) -> Gate:
 
 
 def _complaint(deployments: Sequence[str], names: Sequence[str], times_us: np.ndarray, least_us: np.ndarray) -> str:
-    """A complaint about the first time that the clock would clamp, "" if there is none.
+    """A complaint about the first time that the clock would clamp, or "".
 
     times_us: float64[deployments, names]; least_us: float64[names], 1 for a step and 0 for an overhead.
     """
@@ -134,11 +132,10 @@ def _monotone(deployments: Sequence[str], steps_us: np.ndarray) -> Gate:
     one, other = steps_us[:, swept.base], steps_us[:, swept.more]
     drops = 1.0 - other / one
     wrong = int(np.count_nonzero(drops > ROUNDING))
-    measured = f"{100 * wrong / drops.size:.1f} % of {drops.size:,} pairs"
-    if wrong:
-        d, i = divmod(int(drops.argmax()), len(swept.more))
-        worst = f"{deployments[d]}: {swept.names[swept.more[i]]}: {_apart(one[d, i], other[d, i])} us"
-        measured += f" get shorter, worst: {worst}"
+    pairs = f"{100 * wrong / drops.size:.1f} % of {drops.size:,} pairs"
+    d, i = divmod(int(drops.argmax()), len(swept.more))
+    worst = f"{deployments[d]}: {swept.names[swept.more[i]]}: {_apart(one[d, i], other[d, i])} us"
+    measured = f"{pairs} get shorter, worst: {worst}" if wrong else pairs
     rule = f"more work must not take less time, at most {100 * MOST_VIOLATIONS:g} % of pairs may violate this"
     return verdict("monotone", wrong < MOST_VIOLATIONS * drops.size, measured, rule)
 
@@ -155,6 +152,6 @@ def _growth(deployments: Sequence[str], steps_us: np.ndarray) -> Gate:
 
 
 def _apart(one: float, other: float) -> str:
-    """`ONE -> OTHER` with as many decimals as it takes to tell them apart."""
+    """`ONE -> OTHER` with enough decimals to tell them apart."""
     digits = next((d for d in range(17) if f"{one:.{d}f}" != f"{other:.{d}f}"), 0)
     return f"{one:,.{digits}f} -> {other:,.{digits}f}"

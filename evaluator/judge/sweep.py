@@ -1,4 +1,4 @@
-"""Synthetic batches for the gates: edge cases, and random pairs in which the second batch is strictly more work."""
+"""Synthetic batches for the gates: edge cases, and random pairs whose second batch is strictly more work."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Batch = tuple[Active, ...]
 
 
 def decode_batch(n: int, context: int) -> Batch:
-    """Decodes of slightly different ages, the first after `context` tokens."""
+    """`n` decodes of slightly different ages, the youngest after `context` tokens."""
     return tuple(Active(min(context, 512), context + 7 * i, 1) for i in range(n))
 
 
 @cache
 def edges() -> tuple[list[str], np.ndarray]:
-    """Names of the edge batches and their raw fields, float64[batches, len(RAW)]."""
+    """The names of the edge batches, and their raw fields, float64[batches, len(RAW)]."""
     batches: dict[str, Batch] = {
         "empty batch": (),
         "one decode": decode_batch(1, 512),
@@ -39,15 +39,13 @@ def edges() -> tuple[list[str], np.ndarray]:
         batches[f"one decode in {k}k context"] = decode_batch(1, 1024 * k)
         batches[f"128 decodes in {k}k context"] = decode_batch(128, 1024 * k)
         batches[f"last chunk of a {k}k prompt"] = (Active(1024 * k, 1024 * k - 2048, 2048),)
-        batches[f"chunk of a {k}k prompt with 64 decodes"] = (
-            *decode_batch(64, 1024 * k),
-            Active(1024 * k, 1024 * k - 1024, 1024),
-        )
+        chunk = Active(1024 * k, 1024 * k - 1024, 1024)
+        batches[f"chunk of a {k}k prompt with 64 decodes"] = (*decode_batch(64, 1024 * k), chunk)
     return list(batches), table_of(batches.values())
 
 
 def table_of(batches: Iterable[Batch]) -> np.ndarray:
-    """float64[batches, len(RAW)]: the raw fields of each."""
+    """float64[batches, len(RAW)]: the raw fields of each batch."""
     return np.array([raw_row(batch) for batch in batches])
 
 
@@ -55,8 +53,8 @@ def table_of(batches: Iterable[Batch]) -> np.ndarray:
 class BatchSweep:
     """Random batches, the same batches doubled, and batches with more work.
 
-    raw: float64[rows, len(RAW)], first the random batches; names: a description of each row; twice: the row of each
-    random batch doubled; base, more: the rows of each pair, the second of which is more work.
+    raw: float64[rows, len(RAW)], the random batches first. names: a description of each row. twice: the row of each
+    doubled batch. base, more: the rows of each pair; the second row is more work.
     """
 
     raw: np.ndarray
@@ -68,7 +66,7 @@ class BatchSweep:
 
 @cache
 def sweep() -> BatchSweep:
-    """The random batches, each of them doubled, and each changed by every move that applies."""
+    """Random batches, each of them doubled, and each changed by every move that applies."""
     rng = Random(SEED)
     batches = [_random_batch(rng) for _ in range(BATCHES)]
     rows: list[Batch] = [*batches, *map(_doubled, batches)]
@@ -99,14 +97,16 @@ def _random_batch(rng: Random) -> Batch:
 
 def _description(batch: Batch) -> str:
     decodes = [r.progress for r in batch if r.progress >= r.input_len]
-    count = f"{len(decodes)} decode{'s' * (len(decodes) > 1)}"
-    parts = [f"{count} after about {round(sum(decodes) / len(decodes))} tokens"] if decodes else []
+    parts = []
+    if decodes:
+        plural = "s" if len(decodes) > 1 else ""
+        parts = [f"{len(decodes)} decode{plural} after about {round(sum(decodes) / len(decodes))} tokens"]
     parts += [f"a prefill of {r.new} after {r.progress}" for r in batch if r.progress < r.input_len]
     return " and ".join(parts)
 
 
 def _doubled(batch: Batch) -> Batch:
-    """Twice the decodes in twice the context, twice the new tokens of every prefill after twice the progress."""
+    """The batch with twice the decodes in twice the context, and prefills twice as long after twice the progress."""
     decodes = [Active(r.input_len, 2 * r.progress, 1) for r in batch if r.progress >= r.input_len]
     prefills = [Active(2 * r.input_len, 2 * r.progress, 2 * r.new) for r in batch if r.progress < r.input_len]
     return (*decodes, *decodes, *prefills)
@@ -123,23 +123,20 @@ def _longer_context(batch: Batch, more: int, rng: Random) -> Batch:
     return tuple(_later(r, more) if i == chosen else r for i, r in enumerate(batch))
 
 
-def _longer_contexts(batch: Batch, more: int, rng: Random) -> Batch:
-    return tuple(_later(r, more) for r in batch)
-
-
 def _later(r: Active, more: int) -> Active:
-    """The request with `more` tokens of progress before the step, in the same phase."""
-    return Active(r.input_len + more * (r.progress < r.input_len), r.progress + more, r.new)
+    """The request after `more` further tokens of progress, in the same phase."""
+    input_len = r.input_len + more if r.progress < r.input_len else r.input_len
+    return Active(input_len, r.progress + more, r.new)
 
 
 def _more_decodes(batch: Batch, more: int, rng: Random) -> Batch:
     return (*batch, *(Active(32, round(2 ** rng.uniform(5, 15)), 1) for _ in range(more)))
 
 
-# description of a move -> the move, and its largest size as a power of two
+# By description: the move, and its largest size as a power of two.
 _MOVES: dict[str, tuple[Callable[[Batch, int, Random], Batch | None], int]] = {
     "every chunk {} tokens longer": (_longer_chunks, 10),
     "one context {} tokens longer": (_longer_context, 12),
-    "every context {} tokens longer": (_longer_contexts, 12),
+    "every context {} tokens longer": (lambda batch, more, rng: tuple(_later(r, more) for r in batch), 12),
     "{} decodes more": (_more_decodes, 6),
 }

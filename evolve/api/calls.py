@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from evaluator.fit.methods import METHODS
 from evolve.api import arguments
-from evolve.api.frames import constants as constant_frames
-from evolve.api.frames.predictions import predictions as prediction_frame
-from evolve.api.frames.sweep import sweep as sweep_frame
 from evolve.api.program import Program
 from evolve.calibrate.fit import FitSettings, calibrate
+from evolve.calibrate.result import FIT_ERRORS, ConstantChange, fit_error_rows
+from evolve.output.frames import frame
 from evolve.output.progress import Line
-from evolve.plan.axes import parse_axes
-from evolve.plan.plan import Plan, written
+from evolve.plan.axes import axes_of
 from evolve.plan.predict import predict as predict_all
-from evolve.plan.slo import parse_slo
+from evolve.plan.prediction_rows import PREDICTIONS, prediction_row
+from evolve.plan.slo import SloLimit, parse_slo, slo_limit
 from evolve.plan.sweep import sweep as predict_sweep
+from evolve.plan.sweep_rows import SWEEP, sweep_rows
 from evolve.run.data import experiments_of, known_experiment
 from evolve.run.program import load
 from evolve.run.program_files import files_for
 from evolve.run.selectors import positions
 from simulator.common.errors import InputError, shown
-from simulator.serving.bundled import BUNDLED, Written, as_planned, written_experiments
-from simulator.serving.experiment import Experiment
+from simulator.serving.bundled import BUNDLED, load_specs
+from simulator.serving.experiment import Experiment, deploy
 from simulator.serving.limits import MOST_RATE
+from simulator.serving.spec import Spec
 
 MOST_SEEDS = 100
-FORMS = 'give values, such as {"rate": [5, 10], "tp": [1, 2]}, or a text FIRST:LAST:STEP'
-Experiments = str | Path | Experiment | Plan | Sequence[str | Path | Experiment | Plan]
-Loads = str | Path | Plan | Sequence[str | Path | Plan]
+Asked = TypeVar("Asked", Experiment, Spec)
+Item = str | Path | Experiment | Spec
+Experiments = Item | Sequence[Item]
 
 
 @dataclass(frozen=True)
@@ -62,33 +64,69 @@ class Fit:
     warnings: tuple[str, ...]
 
 
-def load_experiments(experiments: Experiments = "bundled") -> tuple[Experiment, ...]:
-    """The experiments of YAML files and plans; `bundled` are those that the project ships.
+def Plan(
+    model: str, hardware: str, rate_rps: float, prompt_len: int, output_len: int, tp: int = 1, id: str = ""
+) -> Spec:
+    """`Spec.of`, by the name that it had before release 0.4."""
+    warnings.warn("evolve.Plan is deprecated: write evolve.Spec.of(..., rate=...)", DeprecationWarning, stacklevel=2)
+    return Spec.of(model, hardware, rate_rps, prompt_len, output_len, tp, id)
 
-    Raises InputError for a file that cannot be read or is wrong, and if two experiments have the same id.
+
+def load_experiments(experiments: Experiments = "bundled") -> tuple[Experiment, ...]:
+    """The experiments of YAML files and specs; `bundled` are those that the project ships.
+
+    Raises InputError for a file that cannot be read or is wrong, for what no engine can run, and if two experiments
+    have the same id.
 
     >>> [e.id for e in evolve.load_experiments(experiments)]
     ['dense-chat', 'dense-code', 'sparse-chat', 'dense-overloaded']
     """
-    given = _several(experiments)
     found: list[Experiment] = []
-    for item in given:
+    for item in _several(experiments):
         match item:
             case Experiment():
                 found.append(item)
-            case Plan():
-                found.append(written(item).experiment)
+            case Spec():
+                found.append(deploy(item))
             case str() | Path():
                 found += experiments_of(_files(str(item)))
             case _:
-                remedy = "give files (`evolve ingest --trace` makes one of a table), plans or Experiment values"
-                raise InputError(f"experiments: {arguments.spelled(item)} is no experiment: {remedy}")
-    for i, e in enumerate(found):
-        if e.id in {other.id for other in found[:i]}:
-            raise InputError(f"experiments: there are two of the id {e.id!r}: rename one, or give Plan an id")
+                raise _no_experiment("experiments", item)
+    return tuple(_distinct("experiments", found).values())
+
+
+def _specs(experiments: Experiments) -> dict[str, Spec]:
+    """The specs of files, specs and experiments, by id. Raises InputError as `load_experiments`, but for deployments
+    that no engine can run."""
+    found: list[Spec] = []
+    for item in _several(experiments):
+        match item:
+            case Spec():
+                found.append(item)
+            case Experiment(spec=Spec() as spec):
+                found.append(replace(spec, id=item.id, workload=item.workload))
+            case str() | Path():
+                found += [spec for name in _files(str(item)) for spec in load_specs(name)]
+            case _:
+                raise _no_experiment("loads", item)
+    return _distinct("loads", found)
+
+
+def _no_experiment(argument: str, item: object) -> InputError:
+    remedy = "give files (`evolve ingest --trace` makes one of a table), Spec or Experiment values"
+    return InputError(f"{argument}: {arguments.spelled(item)} is no experiment: {remedy}")
+
+
+def _distinct(argument: str, found: Sequence[Asked]) -> dict[str, Asked]:
+    """The items by id. Raises InputError for a duplicate id, and without any item."""
     if not found:
-        raise InputError("experiments: there are none: give files, or what load_experiments gives")
-    return tuple(found)
+        raise InputError(f"{argument}: there are none: give files, or what load_experiments gives")
+    by_id: dict[str, Asked] = {}
+    for item in found:
+        if item.id in by_id:
+            raise InputError(f"{argument}: duplicate experiment id {item.id!r}: rename one, or give the Spec an id")
+        by_id[item.id] = item
+    return by_id
 
 
 def _files(name: str) -> Sequence[str]:
@@ -96,9 +134,9 @@ def _files(name: str) -> Sequence[str]:
 
 
 def predict(program: Program | str | Path, experiments: Experiments = "bundled", *, seeds: int = 3) -> pd.DataFrame:
-    """What a program predicts, a row an experiment: predicted, observed, error, intervals of 80 and 95 %, warnings.
+    """The predictions of a program, a row an experiment: predicted, observed, error, 80 and 95 % intervals, warnings.
 
-    seeds: how many arrival seeds to average over. The columns are explained in docs/python.md.
+    seeds: how many arrival seeds to average over. The columns are explained in docs/reference/tables.md.
 
     >>> evolve.predict("champion", experiments)[["experiment", "e2e_mean_error_pct"]].round().head(2)
        experiment  e2e_mean_error_pct
@@ -106,28 +144,28 @@ def predict(program: Program | str | Path, experiments: Experiments = "bundled",
     1  dense-code                 1.0
     """
     forecasts = predict_all(_program(program).source, load_experiments(experiments), _arrival_seeds(seeds))
-    return prediction_frame(forecasts.experiments)
+    return frame(PREDICTIONS, map(prediction_row, forecasts.experiments))
 
 
 def sweep(
     program: Program | str | Path,
-    loads: Loads = "bundled",
+    loads: Experiments = "bundled",
     *,
     ids: str | Sequence[str] = (),
-    vary: Mapping[str, str | Sequence[float | str]] | None = None,
+    vary: Mapping[str, str | Sequence[float] | Sequence[str]] | None = None,
     slo: str | Sequence[str] | Mapping[str, str] = (),
     load_rps: float | None = None,
     seeds: int = 3,
 ) -> pd.DataFrame:
-    """What a program predicts at every combination of the values in `vary`, a row for each.
+    """The predictions of a program at every combination of the values in `vary`, a row for each.
 
-    loads: plans or YAML files, of which `ids` name experiments. vary: by `rate` (requests/s), `hardware`, `tp`,
-    `max_num_seqs` or `max_num_batched_tokens`, values or FIRST:LAST:STEP. slo: limits such as `ttft_p99=500ms`, or
-    `{"ttft_p99": "500ms"}`. load_rps: how many replicas does it take to serve so many requests/s? Then no rates are
-    given, and load stages have rows, too, with a `stage`. seeds: how many arrival seeds. Raises InputError for anything
-    that `evolve predict --sweep` refuses.
+    loads: YAML files, specs or experiments, of which `ids` name some. vary: by `rate` (requests/s), `hardware`, `tp`,
+    `max_num_seqs` or `max_num_batched_tokens`, values or a text FIRST:LAST:STEP. slo: limits such as `ttft_p99=500ms`,
+    or `{"ttft_p99": "500ms"}`. load_rps: a load that replicas share; the rows say how many are enough. Then no rates
+    are given, and load stages have rows, too, with a `stage`. seeds: how many arrival seeds. Raises InputError for
+    anything that `evolve predict --sweep` refuses.
 
-    >>> chat = evolve.Plan("llama-3.1-8b", "H100", rate_rps=1, prompt_len=1000, output_len=300)
+    >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=1, prompt_len=1000, output_len=300)
     >>> rates = evolve.sweep("champion", chat, vary={"rate": [5, 20]}, slo="ttft_p99=500ms")
     >>> rates[["rate_rps", "ttft_p99_ms", "holds"]].round()
        rate_rps  ttft_p99_ms  holds
@@ -136,19 +174,24 @@ def sweep(
     """
     if vary is not None and not isinstance(vary, Mapping):
         raise InputError(f'vary: {shown(vary)}: names no values: give a mapping such as {{"rate": [5, 10]}}')
-    axes = parse_axes([f"{key}={_values(values)}" for key, values in (vary or {}).items()], "vary:", FORMS)
+    given = {key: values if isinstance(values, str) else _several(values) for key, values in (vary or {}).items()}
+    axes = axes_of(given, "vary: ")
     if axes.rate and load_rps is not None:
         raise InputError("load_rps tries the rates of one, two, three ... replicas: leave rate out of vary")
     load = None if load_rps is None else arguments.positive("load_rps", load_rps, MOST_RATE, "requests/s")
-    limited = [f"{name}={most}" for name, most in slo.items()] if isinstance(slo, Mapping) else _several(slo)
-    limits = parse_slo([word for text in limited for word in str(text).split(",")], "slo:")
-    every = _written(loads)
-    names = _several(ids)
+    limits = _limits(slo)
+    every, names = _specs(loads), _several(ids)
     for name in names:
         known_experiment("ids:", name, every)
-    chosen = [w for ident, w in every.items() if ident in names or not names]
+    chosen = [spec for ident, spec in every.items() if ident in names or not names]
     swept = predict_sweep(_program(program).source, chosen, _arrival_seeds(seeds), axes, limits, Line(True), load)
-    return sweep_frame(swept)
+    return frame(SWEEP, sweep_rows(swept))
+
+
+def _limits(slo: str | Sequence[str] | Mapping[str, str]) -> tuple[SloLimit, ...]:
+    if isinstance(slo, Mapping):
+        return tuple(slo_limit(str(name), most, "slo") for name, most in slo.items())
+    return parse_slo([word for text in _several(slo) for word in str(text).split(",")], "slo:")
 
 
 def fit(
@@ -184,8 +227,8 @@ def fit(
         fitted = load(name)
     return Fit(
         program=Program.of(fitted if out is not None else replace(fitted, name=f"{source.name}, fitted")),
-        constants=constant_frames.fitted(result.constants),
-        errors=constant_frames.errors(result.before, result.best.errors),
+        constants=frame(ConstantChange, result.constants),
+        errors=frame(FIT_ERRORS, fit_error_rows(result.before, result.best.errors)),
         left_out=tuple(result.left_out),
         warnings=tuple(dict.fromkeys(text for texts in result.warnings.values() for text in texts)),
     )
@@ -206,29 +249,6 @@ def _several(values: Any) -> list[Any]:
     """The values; one alone, such as a text, as a list of it."""
     alone = isinstance(values, str | Mapping | pd.DataFrame) or not isinstance(values, Iterable)
     return [values] if alone else [*values]
-
-
-def _values(values: object) -> str:
-    """The values of a key of a sweep as `--sweep` takes them."""
-    return values if isinstance(values, str) else ",".join(str(value) for value in _several(values))
-
-
-def _written(loads: Loads) -> dict[str, Written]:
-    """The experiments of plans and files with their entries, by id. Raises InputError for two of one id."""
-    found: dict[str, Written] = {}
-    for item in _several(loads):
-        if not isinstance(item, str | Path | Plan):
-            raise InputError(f"loads: {arguments.spelled(item)} is no load: give files or plans, which can be varied")
-        of_item = [written(item, as_planned)] if isinstance(item, Plan) else [
-            w for name in _files(str(item)) for w in written_experiments(name, as_planned)
-        ]  # fmt: skip
-        for w in of_item:
-            if w.experiment.id in found:
-                raise InputError(f"loads: there are two of the id {w.experiment.id!r}: rename one, or give Plan an id")
-            found[w.experiment.id] = w
-    if not found:
-        raise InputError("loads: there are none: give files or plans")
-    return found
 
 
 def _program(program: Program | str | Path) -> Program:

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from evolve.api import arguments
-from evolve.api.frames import constants as frames
 from evolve.export.latex import to_latex
-from evolve.inspect.show import Description, describe
+from evolve.inspect.show import CONSTANTS, Description, constant_rows, describe
+from evolve.output.frames import frame
 from evolve.run.program import Source, load
 from simulator.clock.bind import Bound, bind
 from simulator.clock.fields import Active, raw_row
@@ -126,7 +126,7 @@ class Program:
         0  step_time                gemm  one
         1  step_time  kernel_elementwise  one
         """
-        return frames.constants(self.description)
+        return frame(CONSTANTS, constant_rows(self.description))
 
     def step_us(self, batch: Batch, deployment: Deployment) -> float:
         """The time in us of a scheduler step with this batch, before it is rounded down.

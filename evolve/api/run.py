@@ -10,26 +10,23 @@ import pandas as pd
 from archive.elite import Elite
 from evaluator.score import SCORE_SEEDS, error_rows, predictions, score_set
 from evolve.api import arguments
-from evolve.api.frames import ledger as ledger_frames
-from evolve.api.frames import predictions as prediction_frames
-from evolve.api.frames import run as frames
-from evolve.api.frames import validation as validation_frames
 from evolve.api.program import Program
-from evolve.output.files import REMEDY
+from evolve.output.frames import frame
 from evolve.plan.forecast import ObservedErrors
+from evolve.plan.prediction_rows import STAGES, stage_rows
 from evolve.run import folder
 from evolve.run.folder import check_data, open_run
 from evolve.run.program import of_run
-from evolve.run.validations import FILES, SEARCHED
+from evolve.run.validations import FILES, SEARCHED, read_figures
 from evolve.search.llm import ledger
-from evolve.search.llm.late import beyond_budget
+from evolve.search.llm.ledger import LedgerRow, beyond_budget
 from evolve.summary.result import observed_means_ms
+from evolve.summary.rows import ELITES, ERRORS, GRID, PROGRAMS, front_rows, grid_rows, program_rows
+from evolve.summary.rows import error_rows as run_error_rows
 from evolve.summary.searched import Searched
-from simulator.common.documents import read_json
-from simulator.common.errors import InputError
-from simulator.common.json import JsonObject
+from evolve.validate.rows import VALIDATION, validation_rows
+from simulator.common.records import read_by
 from simulator.language.complete import complete
-from simulator.language.parse import parse
 from simulator.serving.experiment import Experiment
 
 MOST_ID = 10**12  # more proposals than any run has
@@ -39,7 +36,7 @@ class Run:
     """A run, read from its folder when one of its properties is first used; each is kept then.
 
     An unfinished run is shown as far as it is; load it again to see more. The columns of all frames are explained in
-    docs/python.md.
+    docs/reference/tables.md.
 
     >>> run = evolve.load_run(path)
     >>> run.programs[["id", "operator", "verdict"]].head(3)
@@ -68,7 +65,7 @@ class Run:
         >>> len(evolve.load_run(path).programs)
         30
         """
-        return frames.programs(self._searched.outcomes, self._searched.archive, self._champion)
+        return frame(PROGRAMS, program_rows(self._searched.outcomes, self._searched.archive, self._champion))
 
     @cached_property
     def front(self) -> pd.DataFrame:
@@ -77,7 +74,7 @@ class Run:
         >>> bool(evolve.load_run(path).front["complexity"].is_monotonic_increasing)
         True
         """
-        return frames.front(self._searched.archive)
+        return frame(ELITES, front_rows(self._searched.archive))
 
     @cached_property
     def grid(self) -> pd.DataFrame:
@@ -86,7 +83,7 @@ class Run:
         >>> list(evolve.load_run(path).grid.columns[:3])
         ['operations_bin', 'features_bin', 'id']
         """
-        return frames.grid(self._searched.archive)
+        return frame(GRID, grid_rows(self._searched.archive))
 
     @cached_property
     def champion(self) -> Program | None:
@@ -118,14 +115,15 @@ class Run:
         """
         report, best = self._searched.report, self._champion
         if best is None:
-            return frames.errors([], [], {}, {})
+            return frame(ERRORS, [])
         if report:
-            return frames.errors(report.errors, report.fitted, report.quality, report.observed_ms)
+            return frame(ERRORS, run_error_rows(report.errors, report.fitted, report.quality, report.observed_ms))
         fitted, others = self._experiments
         every = [*fitted, *others]
-        rows = error_rows(parse(best.text), score_set(every))
+        rows = error_rows(best.program, score_set(every))
         observed = {e.id: observed_means_ms(e) for e in every}
-        return frames.errors(rows, [e.id for e in fitted], {e.id: e.quality for e in every}, observed)
+        qualities = {e.id: e.quality for e in every}
+        return frame(ERRORS, run_error_rows(rows, [e.id for e in fitted], qualities, observed))
 
     @cached_property
     def stages(self) -> pd.DataFrame:
@@ -140,13 +138,13 @@ class Run:
         """
         best = self._champion
         if best is None:
-            return prediction_frames.stages([], [])
+            return frame(STAGES, [])
         every = [e for part in self._experiments for e in part]
         compared = []
-        for e, p in zip(every, predictions(complete(parse(best.text)), score_set(every, SCORE_SEEDS)), strict=True):
+        for e, p in zip(every, predictions(complete(best.program), score_set(every, SCORE_SEEDS)), strict=True):
             observed = e.observed.stages if e.observed and e.observed.stages else (None,) * len(e.workload.stages)
             compared.append([ObservedErrors(*pair) for pair in zip(p.predicted.stages, observed, strict=True)])
-        return prediction_frames.stages(every, compared)
+        return frame(STAGES, stage_rows(every, compared))
 
     @cached_property
     def validation(self) -> pd.DataFrame:
@@ -156,11 +154,8 @@ class Run:
         0
         """
         file = self.path / FILES[SEARCHED]
-        raw: JsonObject | None = read_json(file, REMEDY) if file.exists() else None
-        try:
-            return validation_frames.validation(raw)
-        except (KeyError, TypeError, AttributeError, ValueError):
-            raise InputError(f"{file}: is damaged: {REMEDY}") from None
+        rows = read_by(lambda raw: list(validation_rows(raw)), read_figures(file), file) if file.exists() else []
+        return frame(VALIDATION, rows)
 
     @cached_property
     def ledger(self) -> pd.DataFrame:
@@ -169,7 +164,7 @@ class Run:
         >>> len(evolve.load_run(path).ledger)
         0
         """
-        return ledger_frames.ledger(ledger.rows(self._run.calls(), beyond_budget(self._run)))
+        return frame(LedgerRow, ledger.rows(self._run.calls(), beyond_budget(self._run)))
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

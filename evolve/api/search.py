@@ -27,10 +27,10 @@ from simulator.common.errors import InputError, shown
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a search is.
+    """The progress of a search.
 
-    run: its folder. candidates: how many were fitted, of the `budget`. accepted: members of the archive. joint_pct,
-    transfer_pct: errors of the champion so far, None where there is none.
+    run: its folder. candidates: how many were fitted, of the `budget`. accepted: members of the archive.
+    mean_error_pct, group_out_pct: errors of the champion so far, None where there is none.
 
     >>> seen = []
     >>> _ = evolve.search(config, budget=9, workers=1, out=folder / "watched", on_progress=seen.append)
@@ -42,8 +42,8 @@ class Progress:
     candidates: int
     budget: int
     accepted: int
-    joint_pct: float | None
-    transfer_pct: float | None
+    mean_error_pct: float | None
+    group_out_pct: float | None
 
 
 MOST_WORKERS = 10_000
@@ -163,5 +163,5 @@ class _Watched(progress.ProgressTimes):
         self._last = population.fitted
         best = population.champion()
         accepted = len(population.archive.members())
-        errors = (best.joint, best.transfer) if best else (None, None)
+        errors = (best.mean_error, best.group_out) if best else (None, None)
         self._watcher(Progress(self._run.path, population.fitted, self.budget, accepted, *errors))

@@ -1,28 +1,41 @@
-"""How well a fit determined constants, as cells of tables and sentences."""
+"""How well a fit determined constants: columns of tables, and sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from evaluator.fit.uncertainty import IDENTIFIED
+from evolve.output.columns import NUMBER, Column
 from evolve.run.records import ConstantRecord
 
 TOGETHER = 0.8  # correlation of the errors of two constants from which they are hard to tell apart
 
 
-def certainty_cells(constant: ConstantRecord | None) -> tuple[str, str]:
-    """(standard error, what the data say of the constant) as a table shows them, empty if unknown."""
-    if constant is None:
-        return "", ""
-    error = "" if constant.standard_error is None else f"{float(format(constant.standard_error, '.2g')):g}"
+def two_digits(value: float) -> str:
+    """A figure with two significant digits.
+
+    >>> two_digits(1234.0), two_digits(0.00123)
+    ('1200', '0.0012')
+    """
+    return f"{float(format(value, '.2g')):g}"
+
+
+CERTAINTY = (
+    Column("standard error", NUMBER, format=two_digits, missing=""),
+    Column("by the data", head="by the data", wraps=True),
+)
+
+
+def said_by_data(constant: ConstantRecord) -> str:
+    """How far the data determine a constant, in words."""
     if constant.held:
-        return error, "held"
+        return "held"
     if constant.bound:
-        return error, f"at its {'lower' if constant.bound == 'low' else 'upper'} bound"
+        return f"at its {'lower' if constant.bound == 'low' else 'upper'} bound"
     if constant.identified:
-        return error, "identified"
-    decided = constant.standard_error is not None and (constant.determined or 0.0) > IDENTIFIED
-    return error, "smaller than its error" if decided else "NOT identified"
+        return "identified"
+    decided = constant.standard_error is not None and (constant.data_share or 0.0) > IDENTIFIED
+    return "smaller than its error" if decided else "NOT identified"
 
 
 def hard_to_tell_apart(correlated: Mapping[str, Mapping[str, float]]) -> list[str]:

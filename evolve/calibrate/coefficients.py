@@ -9,16 +9,16 @@ from pathlib import Path
 
 from evolve import __version__
 from evolve.output.files import check_writable, write_text
-from evolve.output.table import counted
 from evolve.output.terminal import command, say, warn
 from evolve.run.data import fittable
 from evolve.run.program import TRAINED_PHYSICS, Source, load
 from simulator.common.errors import InputError, unwritable
+from simulator.common.text import counted
 from simulator.language.ir import Function, Program
 from simulator.serving.bundled import bundled_experiments
 from translate_go.coefficients import NotAffine
 from translate_go.coefficients import coefficients as weights_of
-from translate_go.spelling import clean
+from translate_go.naming import clean
 
 # In the host's order, by their names in seeds/trained_physics.py. The eleventh, of the exchange between data-parallel
 # ranks, multiplies nothing that the form has; published and by default it is b4, so it is written as that.
@@ -134,7 +134,7 @@ def block(coefficients: HostCoefficients, source: Source) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Where the coefficients of a fitted program are from, by the names of the form's constants.
+    """The origin of a fitted program's coefficients, by the names of the form's constants.
 
     kept: as published, because they were held or the runs did not move them. bounded: moved to a bound of the form.
     undecided: moved elsewhere, though the runs hardly decide them. decided: all others.
@@ -147,14 +147,14 @@ class Origins:
 
 
 def origins_of(source: Source) -> Origins:
-    """Where the coefficients are from, by the record of the last fit; nothing without one."""
+    """The origin of the coefficients by the record of the last fit; nothing without one."""
     records = (source.record.constants if source.record else None) or {}
     form = load(TRAINED_PHYSICS).complete
     published, values = _values(form), _values(source.complete)
     overheads = {f.name: f.constants[0].name for f in form.functions if f.name in ALPHA}
     lists: dict[str, list[str]] = {"kept": [], "bounded": [], "undecided": [], "decided": []}
     for name, c in records.items():
-        doubtful = c.determined is None or c.determined < DECIDED
+        doubtful = c.data_share is None or c.data_share < DECIDED
         same = name in values and math.isclose(values[name], published.get(name, math.nan), rel_tol=DIGITS)
         moved = "bounded" if c.bound else "undecided" if doubtful else "decided"
         which = "kept" if same and (c.held or doubtful) else moved

@@ -22,9 +22,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from evaluator.fit.fit import fit_set
+from evaluator.fit.fit import fit_scoped, fit_set
 from evaluator.fit.loss import FitSet
-from evaluator.fit.per_model import fit_scoped
 from evaluator.fit.problem import problem_of
 from evaluator.intervals import WAITING, disagreements, waiting_share
 from evaluator.metrics import LATENCIES
@@ -59,16 +58,20 @@ from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
 
 NONE, ALPHA, BETA, BOTH, FORM, CANNOT_TELL = VERDICTS = (
-    "no drift found", "recalibrate alpha", "recalibrate beta", "recalibrate alpha and beta", "form no longer fits",
+    "no drift found",
+    "recalibrate alpha",
+    "recalibrate beta",
+    "recalibrate alpha and beta",
+    "form no longer fits",
     "cannot tell",
-)  # fmt: skip
+)
 REFITS: dict[str, tuple[str, ...]] = {ALPHA: ("alpha",), BETA: ("beta",), BOTH: ("alpha", "beta")}  # words of --only
 FEW = 3  # ids that a message lists
 
 
 @dataclass(frozen=True, slots=True)
 class Refit:
-    """What a refit to the new runs leaves. verdict: of VERDICTS, if it is the least that is enough; constants: by
+    """The errors after a refit to the new runs. verdict: of VERDICTS, if it is the least that is enough; constants: by
     `method.name`, before and after; enough: whether no test rejects."""
 
     verdict: str
@@ -83,7 +86,7 @@ class Refit:
 
 @dataclass(frozen=True)
 class Drift:
-    """Whether a program of this name and key drifted from the runs `used`.
+    """The verdict on drift of a program from the runs `used`.
 
     left_out: by id of a run, why it was not used. scale: of a Yardstick, what residuals are divided by;
     freedom: its degrees of freedom. refits: none if there is no drift. undecided: what these runs cannot show. alone:
@@ -147,7 +150,7 @@ class Drift:
 
 
 def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
-    """Whether the program still predicts these runs as it predicts others, and what brings them back if not.
+    """Test whether the program predicts these runs as well as others, and find the smallest refit that helps.
 
     Overloaded runs, those in which a queue may grow, and those of which no request completes in the replay are left
     out. Raises InputError if no run is left, or if nothing says how far off the program may be.
@@ -157,8 +160,10 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     if not offered:
         raise _none_left(left_out)
     if source.record is None:
-        raise InputError(f"{source.name}: has no record of how far off it was where it was fitted: fit it first, "
-                         f"`{command('fit', source.name, '--out', 'mine.py')}`")  # fmt: skip
+        raise InputError(
+            f"{source.name}: has no record of how far off it was where it was fitted: fit it first, "
+            f"`{command('fit', source.name, '--out', 'mine.py')}`"
+        )
     refuse_absurd(offered)
     program, trust = source.complete, trust_of(source)
     predicted = predictions(program, score_set(offered))
@@ -206,8 +211,10 @@ def _none_left(left_out: Mapping[str, str]) -> InputError:
     for name, why in left_out.items():
         by_reason.setdefault(why, []).append(name)
     reasons = [f"{listed(names, FEW)}: {why}" for why, names in by_reason.items()]
-    return InputError(f"no run can show drift ({'; '.join(reasons)}): give clean runs with observed means, whose rate "
-                      "the engine keeps up with, under the settings that it had")  # fmt: skip
+    return InputError(
+        f"no run can show drift ({'; '.join(reasons)}): give clean runs with observed means, whose rate "
+        "the engine keeps up with, under the settings that it had"
+    )
 
 
 @dataclass(frozen=True)
@@ -222,8 +229,8 @@ class _Check:
         """The residuals of every load stage. A latency that is not predicted, as nothing completes, has none."""
         rows, stages = list[StageResidual](), self.fit.stages
         for i, (e, prediction) in enumerate(zip(self.fit.experiments, predicted, strict=True)):
-            for j, stage in enumerate(prediction.predicted.stages):
-                at = stages.first[i] + j
+            (rows_of_run,) = self.fit.stages_at([i])
+            for j, (stage, at) in enumerate(zip(prediction.predicted.stages, rows_of_run, strict=True)):
                 ours = np.array([getattr(stage, name).mean or np.nan for name in LATENCIES], dtype=float)
                 with np.errstate(invalid="ignore", divide="ignore"):
                     ratio = np.log(stages.observed_ms[at] / ours)
@@ -259,7 +266,7 @@ def refitted(program: Program, data: FitSet, free: Collection[int]) -> Program:
 
 
 def _refits(program: Program, check: _Check) -> tuple[Refit, ...]:
-    """What is left after each refit, the least first. One whose constants the program lacks is left out."""
+    """The errors after each refit, the smallest refit first; without refits whose constants the program lacks."""
     refits = []
     for name, words in REFITS.items():
         with suppress(InputError, HostileStep):
@@ -276,7 +283,7 @@ def _moved(before: Program, after: Program) -> dict[str, tuple[float, float]]:
 
 
 def _undecided(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest], of_champion: bool) -> list[str]:
-    """What these runs cannot show, a line each. of_champion: whether the program is the champion or fitted from it."""
+    """A line for each limit of these runs. of_champion: True if the program is the champion or fitted from it."""
     channels = {t.channel for t in tests}
     lines = []
     if FIRST not in channels:
@@ -285,8 +292,10 @@ def _undecided(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest],
         lines.append("neither ITL nor E2E could be compared: whether beta holds is undecided")
     if unseen := blind(residuals, tests):
         elsewhere = "" if of_champion else ", or from the shipped champion"
-        lines.append(f"{' and '.join(unseen)}: not even times that double would be seen, so little is known of how far "
-                     f"off the program is: fit it on more runs{elsewhere}")  # fmt: skip
+        lines.append(
+            f"{' and '.join(unseen)}: not even times that double would be seen, so little is known of how far "
+            f"off the program is: fit it on more runs{elsewhere}"
+        )
     if len({r.model for r in residuals}) == 1:
         lines.append("one model: an error of this model alone cannot be told from a drift of its size or less")
     if max(r.stage for r in residuals) == 0:

@@ -47,7 +47,7 @@ class StageResidual:
         return None if ratio is None else 100.0 * ratio
 
     def scale_of_channel(self, channel: str) -> float | None:
-        """How far off that residual may be, before it is standardised."""
+        """The standard deviation of that residual before it is standardised."""
         name = self.latency_of(channel)
         return None if self.z(name) is None else self.scale[name]
 

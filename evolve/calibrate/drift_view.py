@@ -8,9 +8,11 @@ from evaluator.score import MEANS
 from evolve.calibrate.drift import BOTH, Drift
 from evolve.calibrate.drift_tests import ALONE, LEVEL, NAMES, ChannelTest
 from evolve.calibrate.error_scale import IN_SAMPLE
+from evolve.output.columns import figures, words
 from evolve.output.printing import note, prose, show
-from evolve.output.table import Table, counted, number, row
+from evolve.output.table import Table, number, row
 from evolve.output.terminal import command, suggest
+from simulator.common.text import counted
 
 MOST_PCT = 1000  # a larger shift is only called so
 LEGEND = f"""\
@@ -27,8 +29,10 @@ def print_drift(result: Drift, file: str) -> None:
     show(_residuals_table(result))
     show(_tests_table(result))
     if result.scale == IN_SAMPLE:
-        prose("- No held-out errors of this program are known, so its errors in sample stand for them: they are "
-              "smaller, so of several runs there are more false alarms than stated.")  # fmt: skip
+        prose(
+            "- No held-out errors of this program are known, so its errors in sample stand for them: they are "
+            "smaller, so of several runs there are more false alarms than stated."
+        )
     for ident, why in result.left_out.items():
         prose(f"- {ident} is left out: {why}")
     for line in result.undecided:
@@ -39,8 +43,10 @@ def print_drift(result: Drift, file: str) -> None:
     if found:
         prose(f"- These runs would show a shift of the mean from {' or '.join(found)} on, no smaller one.")
     if result.verdict == BOTH:
-        prose("- Constants before the queue are named even if TTFT is as predicted: it contains steps, and with the "
-              "recalibrated ones it would be off.")  # fmt: skip
+        prose(
+            "- Constants before the queue are named even if TTFT is as predicted: it contains steps, and with the "
+            "recalibrated ones it would be off."
+        )
     if result.alone:
         prose(f"- {_alone(result, file)}")
     where = f"{counted(len(result.used), 'run')}, {counted(len(result.residuals), 'load stage')}"
@@ -56,9 +62,11 @@ def _alone(result: Drift, file: str) -> str:
         for ident, of_run in result.alone.items()
     ]
     again = command("drift", result.name, "--experiments", file, "--id", ",".join(result.alone))
-    return (f"Farther off than {100.0 * (1.0 - ALONE):g} % of held-out runs, taken alone: {', '.join(runs)}. Among "
-            f"{counted(len(result.used), 'run')} that is not enough for a drift of all: `{again}` tests "
-            f"{'it' if len(runs) == 1 else 'them'} without the others.")  # fmt: skip
+    return (
+        f"Farther off than {100.0 * (1.0 - ALONE):g} % of held-out runs, taken alone: {', '.join(runs)}. Among "
+        f"{counted(len(result.used), 'run')} that is not enough for a drift of all: `{again}` tests "
+        f"{'it' if len(runs) == 1 else 'them'} without the others."
+    )
 
 
 def _percent(pct: float) -> str:
@@ -72,17 +80,24 @@ def _residuals_table(result: Drift) -> Table:
         for name in MEANS:
             ratio, z = r.log_ratio[name], r.z(name)
             cells.append("-" if ratio is None else f"{100.0 * ratio:+.1f} ({number(z)})")
-        rows.append(row(r.experiment, str(r.stage + 1), f"{r.rate:g}", *cells))
-    return Table.of(f"What was measured against {result.name}", "experiment|>stage|>requests/s|>E2E|>TTFT|>ITL", rows)
+        rows.append(row(r.experiment, r.stage + 1, r.rate, *cells))
+    columns = [
+        words("experiment"),
+        figures("d", "stage"),
+        figures("g", "requests/s"),
+        figures("", "E2E", "TTFT", "ITL"),
+    ]
+    return Table.of(f"Measurements against {result.name}", columns, rows)
 
 
 def _tests_table(result: Drift) -> Table:
     """A row for the program as it is and for each refit: the p of every test."""
     columns = [(t.channel, t.kind) for t in result.tests]
     rows = [row("as it is", *_cells(result.tests, columns))]
-    rows += [row(r.verdict.replace("recalibrate ", "") + " fitted again", *_cells(r.tests, columns))
-             for r in result.refits]  # fmt: skip
-    heads = "|".join(["constants", *(f">{channel} {kind}" for channel, kind in columns), "verdict"])
+    rows += [
+        row(r.verdict.replace("recalibrate ", "") + " fitted again", *_cells(r.tests, columns)) for r in result.refits
+    ]
+    heads = [words("constants"), figures("", *(f"{channel} {kind}" for channel, kind in columns)), words("verdict")]
     title = f"Tests: p, each rejects below {LEVEL / max(len(columns), 1):.2g}"
     return Table.of(title, heads, rows)
 

@@ -1,4 +1,4 @@
-"""The yardstick of `evolve drift`: how far off a program may be on new runs without having drifted."""
+"""The error scale of `evolve drift`: the usual error of a program on new runs without drift."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELD_OUT, IN_SAMPLE = "held-out errors", "errors in sample"
 
 @dataclass(frozen=True)
 class Yardstick:
-    """How far off predictions of the runs may be: float64[runs, 3], standard deviations of the logarithm of E2E, TTFT
+    """The usual errors of predictions of the runs: float64[runs, 3], standard deviations of the logarithm of E2E, TTFT
     and ITL, of `freedom` degrees of freedom; NaN where nothing says so."""
 
     of: str
@@ -28,10 +28,13 @@ class Yardstick:
 
 
 def yardstick(
-    record: Record, trust: Trust | None, runs: Sequence[Experiment], predicted: Sequence[Prediction],
+    record: Record,
+    trust: Trust | None,
+    runs: Sequence[Experiment],
+    predicted: Sequence[Prediction],
     doubts: Sequence[Disagreement],
-) -> Yardstick:  # fmt: skip
-    """How far off the program may be on these runs: as held-out runs of their class were, or else as in sample."""
+) -> Yardstick:
+    """The usual errors on these runs: those of held-out runs of their class, or else those in sample."""
     if trust is None or not any(trust.residuals(name) for name in CLASSES if name != SATURATED):
         errors = [[getattr(r, name) for name in MEANS] for r in record.errors]
         logs = np.log1p(np.array(errors, dtype=float).reshape(-1, len(MEANS)) / 100.0)

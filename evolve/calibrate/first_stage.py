@@ -24,14 +24,14 @@ FITTED, JUDGED = TRAIN, TEST
 
 @dataclass(frozen=True)
 class Loss:
-    """What the first stage minimises: one of `evaluator.fit.steps.LOSSES`, and the quantile if it is that."""
+    """The loss of the first stage: one of `evaluator.fit.steps.LOSSES`, with the quantile for a quantile loss."""
 
     name: str = LOSSES[0]
     quantile: float | None = None
 
     @property
     def is_mean(self) -> bool:
-        """Whether the stage predicts about the mean of step times, from which a fit on mean latencies can go on."""
+        """True if the stage predicts about the mean of step times, as a fit on mean latencies needs."""
         return self.quantile is None
 
 
@@ -59,11 +59,16 @@ class FirstStage:
         return self.fit.program
 
     def record(self) -> StepsRecord:
-        """What a program's record keeps of it."""
+        """Its part of a program's record."""
         return StepsRecord(
-            FITTED, {t.run.experiment.id: t.run.steps.digest() for t in self.targets},
-            self.loss.name, self.loss.quantile, self.fit.strength, self.fit.smearing, self.coverage,
-        )  # fmt: skip
+            FITTED,
+            {t.run.experiment.id: t.run.steps.digest() for t in self.targets},
+            self.loss.name,
+            self.loss.quantile,
+            self.fit.strength,
+            self.fit.smearing,
+            self.coverage,
+        )
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class StagedRun:
 
 @dataclass(frozen=True)
 class StageFigures:
-    """What the first stage achieved. per_step: the figures per step on the splits FITTED and JUDGED, over all runs, of
+    """The result of the first stage. per_step: the figures per step on the splits FITTED and JUDGED, over all runs, of
     the program `before`, `after_steps` and `after` the whole fit.
 
     loss, quantile, strength, smearing, coverage: see StepsRecord. operations: how many the form has gained.
@@ -101,9 +106,13 @@ class StageFigures:
 
 
 def first_stage(
-    program: Program, runs: Sequence[TableRun], fitted: Sequence[Experiment], held: Sequence[int], fitted_before: bool,
+    program: Program,
+    runs: Sequence[TableRun],
+    fitted: Sequence[Experiment],
+    held: Sequence[int],
+    fitted_before: bool,
     loss: Loss,
-) -> FirstStage:  # fmt: skip
+) -> FirstStage:
     """Fit the constants of step_time, except those at `held`, to the train split of the runs whose experiments are in
     `fitted`. `fitted_before`: the constants come from a fit.
 
@@ -118,8 +127,10 @@ def first_stage(
     counts = {t.run.experiment.id: len(part.observed_us) for t, part in zip(targets, parts, strict=True)}
     parts = [part for part in parts if len(part.observed_us)]
     if not parts:
-        raise InputError(f"--steps: no usable cycle of the fitted experiments ({', '.join(sorted(ids))}): "
-                         "name their step tables, or leave --steps out")  # fmt: skip
+        raise InputError(
+            f"--steps: no usable cycle of the fitted experiments ({', '.join(sorted(ids))}): "
+            "name their step tables, or leave --steps out"
+        )
     left_out = tuple(run.experiment.id for run in runs if run.experiment.id not in ids)
     fit = fit_steps(program, parts, held, fitted_before, loss.name, loss.quantile or QUANTILE)
     covered = {s: share_within(fit.program, [_usable(t.of(s)) for t in targets]) for s in (FITTED, JUDGED)}
@@ -141,9 +152,16 @@ def stage_figures(first: FirstStage, after: Program) -> StageFigures:
     programs = {"before": fit.start, "after_steps": fit.program, "after": after}
     per_step = {name: _by_split(first.targets, program) for name, program in programs.items()}
     return StageFigures(
-        tuple(runs), first.left_out, per_step, loss.name, loss.quantile, fit.strength, fit.smearing, fit.grown,
+        tuple(runs),
+        first.left_out,
+        per_step,
+        loss.name,
+        loss.quantile,
+        fit.strength,
+        fit.smearing,
+        fit.grown,
         first.coverage,
-    )  # fmt: skip
+    )
 
 
 def _by_split(targets: Sequence[Targets], program: Program) -> dict[str, StepFigures]:

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.fit.fit import fit_set
+from archive.score import Errors
+from evaluator.fit.fit import ScopedFit, fit_scoped, fit_set, models_of, scoped
 from evaluator.fit.loss import FitSet
-from evaluator.fit.per_model import ScopedFit, fit_scoped, models_of, scoped
 from evaluator.fit.problem import Problem, problem_of
 from evaluator.fit.replayed import observations
 from evaluator.fit.steps import step_positions
 from evaluator.fit.uncertainty import certainties, effective
-from evaluator.score import Errors, ScoreSet, error_rows, score_set
+from evaluator.score import ScoreSet, error_rows, score_set
 from evolve.calibrate.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
 from evolve.calibrate.result import Calibration, Freedom, Try, changes, save
 from evolve.calibrate.starts import GAIN, METHOD, other_starts
@@ -198,7 +198,7 @@ def _trust(
 ) -> tuple[Trust | None, str | None]:
     """What intervals of the fitted program are made of, and why not, if those of the source have something.
 
-    The committee is fitted as the program is: from its own constants, on the same runs. A member that cannot be is left
+    The ensemble is fitted as the program is: from its own constants, on the same runs. A member that cannot be is left
     out: it reads measured kernels where there are none, or meets step times out of range.
     """
     trust = trust_of(source)
@@ -218,11 +218,11 @@ def _trust(
         return None, "--only names constants that near-optimal programs lack: name alpha, beta or methods"
     texts = tuple(unparse(brief(program)) for program in fitted if program)
     own = data_hash(data.experiments)
-    return replace(trust, key=key(best.fit.programs[0]), committee=texts, data=own), None
+    return replace(trust, key=key(best.fit.programs[0]), ensemble=texts, data=own), None
 
 
 def _fitted_member(data: tuple[FitSet, FitSettings, str], member: Program) -> Program | None:
-    """A program of the committee, fitted; None if it meets step times out of range."""
+    """A program of the ensemble, fitted; None if it meets step times out of range."""
     fitted, settings, method = data
     problem, _ = _problem(member, fitted, True, settings)
     with suppress(HostileStep):

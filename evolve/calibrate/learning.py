@@ -18,15 +18,17 @@ from statistics import median
 
 import numpy as np
 
+from archive.score import Errors
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
+from evaluator.group_out import fitted_without, left_out
 from evaluator.metrics import mean_abs, present
-from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set
-from evaluator.transfer import fitted_without, left_out
+from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, error_rows, score_set
 from evolve import __version__
 from evolve.calibrate.fit import usual_fit
+from evolve.output.columns import figures, words
 from evolve.output.printing import note, prose, show
-from evolve.output.table import Table, counted, number, row
+from evolve.output.table import Table
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.measurements import refuse_absurd
 from evolve.run.program import Source
@@ -36,6 +38,7 @@ from evolve.search.pool.process import WorkerCall, parcel_of
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.common.streams import stream
+from simulator.common.text import counted
 from simulator.language.key import key
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
@@ -122,8 +125,10 @@ def learning_curve(source: Source, experiments: Sequence[Experiment], pool: Pool
     if not fitted:
         raise InputError(nothing_to_fit(experiments))
     if len(fitted) < 2:
-        raise InputError(f"--learning-curve: {fitted[0].id} is the only run that can be fitted, and there is none to "
-                         "predict: give experiments with several")  # fmt: skip
+        raise InputError(
+            f"--learning-curve: {fitted[0].id} is the only run that can be fitted, and there is none to "
+            "predict: give experiments with several"
+        )
     refuse_absurd(fitted)
     models = [e.model for e in fitted]
     by = "model" if len(set(models)) > 1 else "run"
@@ -172,11 +177,11 @@ def _tasks(groups: Sequence[Sequence[int]], total: int) -> Iterator[_Task]:
 
 
 def _carried_out(
-    source: Source, forget: bool, fitted: Sequence[Experiment], tasks: Sequence[_Task], pool: Pool
+    source: Source, reset_to_prior: bool, fitted: Sequence[Experiment], tasks: Sequence[_Task], pool: Pool
 ) -> list[list[Errors]]:
     """The errors of every task. The data go to the workers once."""
     pool.line.show(f"{counted(len(fitted), 'run')} are prepared for {counted(len(tasks), 'fit')} ...")
-    data = parcel_of(source, forget, fit_set(fitted), score_set(fitted))
+    data = parcel_of(source, reset_to_prior, fit_set(fitted), score_set(fitted))
     return pool.all_of([WorkerCall(_errors, (task,), parcel=data) for task in tasks], "fits")
 
 
@@ -185,9 +190,9 @@ _Data = tuple[Source, bool, FitSet, ScoreSet]
 
 def _errors(prepared: _Data, task: _Task) -> list[Errors]:
     """The errors on the runs that a task leaves out, of which nothing enters the fit."""
-    source, forget, data, score = prepared
+    source, reset_to_prior, data, score = prepared
     train, of_train = data.subset(task.fitted), score.subset(task.fitted)
-    program = fitted_without(source.complete, train) if forget else usual_fit(source, train, of_train)
+    program = fitted_without(source.complete, train) if reset_to_prior else usual_fit(source, train, of_train)
     return error_rows(program, score.subset(task.held))
 
 
@@ -212,18 +217,19 @@ def _points(
         )
 
 
-def print_curve(curve: LearningCurve) -> None:
-    """A row for each number of fitted runs."""
+def print_curve(curve: LearningCurve, explain: bool = False) -> None:
+    """Print a row for each number of fitted runs."""
     every = f"all ({curve.least})" if curve.least == curve.most else f"all ({curve.least} to {curve.most})"
     rows = []
     for p in curve.points:
-        cells = [number(of[name], 2, signed=False) for of in (p.median, p.mean) for name in MEANS]
-        counts = every if p.runs is None else str(p.runs), str(p.fits), str(p.predictions)
-        rows.append(row(*counts, *cells, number(p.e2e_p90, 2, signed=False)))
-    note(f"fitted runs: of those not left out, {DRAWS} random choices each time; predictions: of a run by a fit")
-    heads = [f">{figure} {name}" for figure in ("median", "mean") for name in ("E2E", "TTFT", "ITL")]
+        errors = [of[name] for of in (p.median, p.mean) for name in MEANS]
+        rows.append((every if p.runs is None else str(p.runs), p.fits, p.predictions, *errors, p.e2e_p90))
+    heads = [f"{figure} {name}" for figure in ("median", "mean") for name in ("E2E", "TTFT", "ITL")]
+    columns = [words("fitted runs"), figures("d", "fits", "predictions"), figures(".2f", *heads, f"p{PERCENTILE} E2E")]
     title = f"Absolute errors of {curve.name} in percent on runs left out of the fit, each {curve.left_out} in turn"
-    show(Table.of(title, "|".join(["fitted runs", ">fits", ">predictions", *heads, f">p{PERCENTILE} E2E"]), rows))
+    show(Table.of(title, columns, rows))
+    if explain:
+        note(f"fitted runs: of those not left out, {DRAWS} random choices each time; predictions: of a run by a fit")
     lost = sum(p.without for p in curve.points)
     if lost:
         prose(f"- In {counted(lost, 'prediction')} no request completes: no figure has these.")
@@ -237,11 +243,15 @@ def print_curve(curve: LearningCurve) -> None:
 def _of_start_values(curve: LearningCurve) -> str:
     """Whether the fits forget the program's own constants, and why."""
     if not curve.forgets:
-        return (f"The fits are those of `evolve fit`, and stay near the constants of {curve.name}, which was fitted on "
-                "none of these runs.")  # fmt: skip
+        return (
+            f"The fits are those of `evolve fit`, and stay near the constants of {curve.name}, which was fitted on "
+            "none of these runs."
+        )
     why = f"what {curve.name} was fitted on is not known"
     if curve.fitted_before:
         total = sum(map(len, curve.groups.values()))
         why = f"{curve.name} was fitted on {len(curve.fitted_before)} of these {total} runs"
-    return (f"The fits forget the program's own constants, because {why}: they know nothing of what their runs do not "
-            "show. `evolve fit` does not forget.")  # fmt: skip
+    return (
+        f"The fits forget the program's own constants, because {why}: they know nothing of what their runs do not "
+        "show. `evolve fit` does not forget."
+    )

@@ -28,11 +28,11 @@ NORMAL = 0.6745  # the median of the size of a standard normal variable
 class Prior:
     """The parts of the covariance of log figures; columns are MEANS of each run, those of the `targets` first.
 
-    committee, paces, constants: float64[programs, columns], deviations whose squares add up to variances. shared,
+    ensemble, paces, constants: float64[programs, columns], deviations whose squares add up to variances. shared,
     alone: float64[columns, columns], covariances.
     """
 
-    committee: np.ndarray
+    ensemble: np.ndarray
     paces: np.ndarray
     constants: np.ndarray
     shared: np.ndarray
@@ -49,22 +49,26 @@ class Prior:
     ) -> Prior:
         """The prior of these runs, the first `targets` of which are to be predicted.
 
-        deviations: float64[programs, columns] of committee, paces and constants, see `logs`. sizes: see `sizes`.
+        deviations: float64[programs, columns] of ensemble, paces and constants, see `logs`. sizes: see `sizes`.
         """
-        committee, paces, constants = deviations
-        members = len(committee) + len(paces)  # of which the spread is the root mean square
+        ensemble, paces, constants = deviations
+        members = len(ensemble) + len(paces)  # of which the spread is the root mean square
         where = [(e.model, e.hardware, e.engine.tensor_parallel) for e in runs]
         same = np.array([[float(a == b) for b in where] for a in where])
         return cls(
-            committee / math.sqrt(members), paces / math.sqrt(members), constants,
-            np.kron(same, sizes[0]), np.kron(np.eye(len(runs)), sizes[1]), targets,
-        )  # fmt: skip
+            ensemble / math.sqrt(members),
+            paces / math.sqrt(members),
+            constants,
+            np.kron(same, sizes[0]),
+            np.kron(np.eye(len(runs)), sizes[1]),
+            targets,
+        )
 
     def joint(self, shared: bool = True) -> Joint:
-        """Targets and candidates; without `shared`, the targets are what programs differ in only."""
-        every = np.vstack([self.committee, self.paces, self.constants])
+        """Targets and candidates; without `shared`, the targets vary only by the differences of programs."""
+        every = np.vstack([self.ensemble, self.paces, self.constants])
         latent = every.T @ every
-        aim, first = latent + self.shared * shared, self.targets * len(MEANS)
+        aim, first = latent + self.shared if shared else latent, self.targets * len(MEANS)
         observed = (latent + self.shared + self.alone)[first:, first:]
         run = np.repeat(np.arange(len(observed) // len(MEANS)), len(MEANS))
         return Joint(np.diag(aim)[:first], aim[:first, first:], observed, run)
@@ -72,18 +76,19 @@ class Prior:
     def spread(self, chosen: Sequence[int]) -> np.ndarray:
         """float64[targets, MEANS]: the spread that `evolve predict` will see once these runs are fitted.
 
-        The committee comes closer as far as the runs explain what programs differ in; other paces stay as far off.
+        The ensemble comes closer as far as the runs explain the differences of programs; other paces stay as far off.
         """
         first = self.targets * len(MEANS)
         joint = self.joint(shared=False)
         left = joint.posterior(chosen) / np.maximum(joint.prior, 1e-300)
-        committee, paces = (np.square(part[:, :first]).sum(axis=0) for part in (self.committee, self.paces))
-        spread: np.ndarray = np.sqrt(committee * left + paces).reshape(-1, len(MEANS))
+        ensemble, paces = (np.square(part[:, :first]).sum(axis=0) for part in (self.ensemble, self.paces))
+        spread: np.ndarray = np.sqrt(ensemble * left + paces).reshape(-1, len(MEANS))
         return spread
 
 
 def moved(source: Source) -> tuple[list[Program], tuple[str, ...]]:
-    """The program moved along each axis of its constants' joint error by one deviation, and what is not known of it.
+    """The program moved along each axis of the error of all its constants by one deviation, and a line on errors that
+    are not known.
 
     The axes are the columns of the root of the covariance matrix, so that what they do to a figure, squared and added
     up, is the variance that the errors of all constants together give it.
@@ -103,7 +108,8 @@ def moved(source: Source) -> tuple[list[Program], tuple[str, ...]]:
             theta[at] += np.sqrt(max(square, 0.0)) * axis * errors  # correlations are rounded: squares may be below 0
             shifted.append(program.with_theta(tuple(theta.tolist())))
     without = len(names) - len(at)
-    return shifted, (f"standard errors of {without} of {len(names)} constants",) * bool(without)
+    missing = (f"standard errors of {without} of {len(names)} constants",) if without else ()
+    return shifted, missing
 
 
 def logs(ours: Sequence[Prediction], theirs: Sequence[Sequence[Prediction]]) -> np.ndarray:

@@ -1,6 +1,6 @@
 """`evolve probe`: which runs to measure next, so that the predictions that matter become surer.
 
-Targets and candidate runs have one joint Gaussian of log figures, the means of E2E, TTFT and ITL: see `prior.py`. The
+Targets and candidate runs have one Gaussian of log figures, the means of E2E, TTFT and ITL: see `prior.py`. The
 design is that of evaluator.design.
 """
 
@@ -29,10 +29,11 @@ from evaluator.intervals import (
 from evaluator.score import MEANS, Prediction, predictions, score_set
 from evolve import __version__
 from evolve.calibrate.prior import Prior, logs, moved, sizes
+from evolve.output.columns import figures, words, wrapped
 from evolve.output.printing import note, prose, say_once, show
-from evolve.output.table import Table, counted, number
+from evolve.output.table import Table, number
 from evolve.output.terminal import command, say, suggest
-from evolve.plan.loads import SEED, Planned
+from evolve.plan.loads import SEED, ProbeRun
 from evolve.plan.prediction_intervals import too_narrow
 from evolve.run.beyond import outside
 from evolve.run.measurements import why_none_completes
@@ -40,6 +41,7 @@ from evolve.run.program import Source
 from evolve.run.trust import Trust, trust_of
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
+from simulator.common.text import counted
 from simulator.language.ir import Program
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
@@ -50,7 +52,7 @@ near-optimal programs differ, the standard errors of the constants, and held-out
 deployment share. Widths after a run are those that `evolve predict` is expected to print once the program is fitted."""
 NO_HELP = (
     "Nothing here would help: what makes these intervals wide is how far held-out runs were off, not what near-optimal "
-    "programs disagree on, and a fit on a few own runs does not change the former (docs/validation.md)."
+    "programs disagree on, and a fit on a few own runs does not change the former (docs/search.md)."
 )
 UNKNOWN = (
     "No run on {gpu} was fitted or held out: how far off predictions on it are is not known, and the widths below are "
@@ -73,21 +75,30 @@ class ProbeTarget:
     after: tuple[Widths, ...]
     narrow: tuple[str, ...]
 
+    def to_json(self) -> JsonObject:
+        return {
+            "id": self.id,
+            "width_80_pct": dict(self.before),
+            "expected_pct": [dict(widths) for widths in self.after],
+            "narrow": bool(self.narrow),
+            "warnings": list(self.narrow),
+        }
+
 
 @dataclass(frozen=True)
 class Probe:
-    """What to measure, in this order, and what that is expected to do to the targets.
+    """The runs to measure, in this order, and their expected effect on the targets.
 
-    saturated: ids of targets in which a queue may grow: no run of these narrows them. lost: by id of a target of which
-    no request completes, why: it has no figures. width_pct: the mean width over
-    targets and figures before, and after each run. missing: what the covariance lacks. first: by GPU of a target on
-    which no run was fitted or held out, the chosen run to measure on it before all else; None if none can be run there.
+    saturated: ids of targets in which a queue may grow: no run of these narrows them. lost: the reason why no request
+    of a target completes, by id: it has no figures. width_pct: the mean width over targets and figures before, and
+    after each run. missing: parts that the covariance lacks. first: by GPU of a target on which no run was fitted or
+    held out, the chosen run to measure on it before all else; None if none can be run there.
     """
 
     name: str
     data: str
     candidates: int
-    runs: tuple[Planned, ...]
+    runs: tuple[ProbeRun, ...]
     targets: tuple[ProbeTarget, ...]
     saturated: tuple[str, ...]
     missing: tuple[str, ...]
@@ -102,7 +113,7 @@ class Probe:
 
     @property
     def helps(self) -> bool:
-        """Whether the runs are expected to narrow the intervals at all, or one is on a GPU that nobody measured."""
+        """True if the runs are expected to narrow the intervals, or one is on a GPU that nobody measured."""
         widths = self.width_pct
         return any(self.first.values()) or (len(widths) > 1 and widths[-1] < (1.0 - WORTH) * widths[0])
 
@@ -114,24 +125,18 @@ class Probe:
             "name": self.name,
             "candidates": self.candidates,
             "runs": [r.to_json() for r in self.runs],
-            "targets": [
-                {
-                    "id": t.id, "width_80_pct": dict(t.before), "expected_pct": [dict(w) for w in t.after],
-                    "narrow": bool(t.narrow), "warnings": list(t.narrow),
-                }
-                for t in self.targets
-            ],
+            "targets": [t.to_json() for t in self.targets],
             "saturated": list(self.saturated),
             "lost": dict(self.lost),
             "width_80_pct": self.width_pct,
             "helps": self.helps,
             "measure_first": dict(self.first),
             "missing": list(self.missing),
-        }  # fmt: skip
+        }
 
 
 def trusted(source: Source) -> Trust:
-    """What the intervals of the program are made of. Raises InputError if it has none."""
+    """The data of the program's intervals. Raises InputError if it has none."""
     trust = trust_of(source)
     if trust is None or source.record is None:
         remedy = f"give champion, a run's champion after `{command('validate', 'RUN')}`, or a program fitted from these"
@@ -139,7 +144,9 @@ def trusted(source: Source) -> Trust:
     return trust
 
 
-def probe(source: Source, trust: Trust, targets: Sequence[Experiment], offered: Sequence[Planned], count: int) -> Probe:
+def probe(
+    source: Source, trust: Trust, targets: Sequence[Experiment], offered: Sequence[ProbeRun], count: int
+) -> Probe:
     """Up to `count` runs of those offered. Runs in which a queue may grow are not chosen.
 
     Targets of which no request completes are none. Raises InputError if none is left, or if a queue may grow in every
@@ -152,8 +159,8 @@ def probe(source: Source, trust: Trust, targets: Sequence[Experiment], offered: 
     runs = [c for c, d in zip(offered, doubts[len(targets) :], strict=True) if d.saturated == 0.0]
     if len(lost) == len(targets):
         ident, why = next(iter(lost.items()))
-        raise InputError(f"no request of any target completes in the replay, as of {ident}: {why}: there is nothing to "
-                         "narrow: correct the engine's settings or the load")  # fmt: skip
+        problem = f"no request of any target completes in the replay, as of {ident}: {why}"
+        raise InputError(f"{problem}: there is nothing to narrow: correct the engine's settings or the load")
     if not aims:
         raise InputError("a queue may grow in every target, and no calm run narrows that: give targets of lower rates")
     if not runs:
@@ -195,7 +202,7 @@ def _unmeasured(source: Source, targets: Sequence[Experiment]) -> list[str]:
     return [gpu for gpu in dict.fromkeys(e.hardware for e in targets) if known and gpu not in known]
 
 
-def _unmeasured_first(gpus: Sequence[str], runs: Sequence[Planned], joint: Joint, count: int) -> list[int]:
+def _unmeasured_first(gpus: Sequence[str], runs: Sequence[ProbeRun], joint: Joint, count: int) -> list[int]:
     """The runs to measure: one on each of these GPUs, if there is any, then those that the design chooses."""
     chosen = choose(joint, count)
     first = []
@@ -223,9 +230,8 @@ def _widths(residuals: Sequence[Residual], prediction: Prediction, spread: np.nd
     return widths
 
 
-def print_probe(result: Probe, out: Path | None) -> None:
-    """The runs in order with the load generator's settings, and the widths of the targets' intervals."""
-    note(LEGEND)
+def print_probe(result: Probe, out: Path | None, explain: bool = False) -> None:
+    """Print the runs in order with the load generator's settings, and the widths of the targets' intervals."""
     for gpu, first in result.first.items():
         remedy = MEASURE.format(run=first) if first else f"Have a run on it chosen first: give --hardware {gpu}."
         prose(UNKNOWN.format(gpu=gpu) + remedy, "bold")
@@ -235,7 +241,7 @@ def print_probe(result: Probe, out: Path | None) -> None:
     for run in result.runs if result.helps else ():
         prose(f"{run.experiment.id}, config.yaml of inference-perf:", "bold")
         say(yaml.safe_dump(run.load_generator, sort_keys=False, allow_unicode=True))
-    lengths = {r.experiment.id: r.entry["engine"].get("max_model_len") for r in result.runs}
+    lengths = {r.experiment.id: r.spec.engine.max_model_len for r in result.runs}
     say_once({name: [f"start vLLM with --max-model-len {n}"] if n else [] for name, n in lengths.items()})
     show(_targets_table(result))
     if any(t.narrow for t in result.targets):
@@ -251,6 +257,8 @@ def print_probe(result: Probe, out: Path | None) -> None:
     for text in result.missing:
         prose(f"- not counted: {text}")
     say_once({t.id: t.narrow for t in result.targets})
+    if explain:
+        note(LEGEND)
     if out:
         prose(f"Written: {out}. Before it can be fitted, the measured means go under `observed` in it.")
         suggest(command("fit", result.name, "--experiments", str(out), "--out", "mine.py"))
@@ -260,20 +268,28 @@ def _runs_table(result: Probe) -> Table:
     rows = []
     for run in result.runs:
         e, (prompt, answer) = run.experiment, run.lengths
-        load = f"{run.rate:g}", str(prompt), str(answer), f"{e.workload.stages[0].duration_s:.0f}"
-        rows.append([e.id, e.model, str(e.engine.tensor_parallel), e.workload.name, *load, f"{run.gpu_minutes:g}"])
-    heads = "run|~model|>TP|workload|>requests/s|>prompt tokens|>output tokens|>seconds|>GPU minutes"
-    what = "What to measure, in this order, of" if result.helps else "What would tell most, though too little, of"
-    title = f"{what} {counted(result.candidates, 'possible run')}"
-    return Table.of(title, heads, rows)
+        load = run.rate, prompt, answer, e.workload.stages[0].duration_s
+        rows.append([e.id, e.model, e.engine.tensor_parallel, e.workload.name, *load, run.gpu_minutes])
+    columns = [
+        words("run"),
+        wrapped("model"),
+        figures("d", "TP"),
+        words("workload"),
+        figures("g", "requests/s"),
+        figures("d", "prompt tokens", "output tokens"),
+        figures(".0f", "seconds"),
+        figures("g", "GPU minutes"),
+    ]
+    which = "Runs to measure, in this order" if result.helps else "Most informative runs, though not informative enough"
+    return Table.of(f"{which}, of {counted(result.candidates, 'possible run')}", columns, rows)
 
 
 def _targets_table(result: Probe) -> Table:
     def cells(t: ProbeTarget) -> list[str]:
         texts = (" / ".join(number(widths[name], 1, signed=False) for name in MEANS) for widths in (t.before, *t.after))
-        return [f"{text}{' ?' * bool(t.narrow)}" for text in texts]
+        return [f"{text} ?" if t.narrow else text for text in texts]
 
     rows = [[t.id, *cells(t)] for t in result.targets]
-    after = [f">after {counted(n, 'run')}" for n in range(1, len(result.runs) + 1)]
+    after = [f"after {counted(n, 'run')}" for n in range(1, len(result.runs) + 1)]
     title = "Widths of 80 % intervals in percent of the prediction: E2E / TTFT / ITL mean"
-    return Table.of(title, "|".join(["target", ">before", *after]), rows)
+    return Table.of(title, [words("target"), figures("", "before", *after)], rows)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from archive.score import Errors
+from evaluator.fit.fit import ScopedFit
 from evaluator.fit.loss import FitSet
-from evaluator.fit.per_model import ScopedFit
 from evaluator.fit.uncertainty import Certainty
-from evaluator.judge.kernel_sums import consistent
-from evaluator.score import SCORE_SEEDS, Errors, summarise
+from evaluator.judge.physics import consistent
+from evaluator.score import MEANS, SCORE_SEEDS, summarise
 from evolve import __version__
 from evolve.calibrate.first_stage import FirstStage, StageFigures
+from evolve.output.columns import column, number, row_class, text
 from evolve.output.files import write_json
 from evolve.run.program import Source, write_program
 from evolve.run.records import ConstantRecord, constant_records, record, today
@@ -22,9 +24,11 @@ from simulator.common.errors import unwritable
 from simulator.common.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
+from simulator.language.parse import parse
 from simulator.language.simplify import brief
 from simulator.language.unparse import unparse
-from simulator.serving.experiment import NOT_MEASURED, Experiment, simulated
+from simulator.serving.experiment import Experiment, simulated
+from simulator.serving.observations import NOT_MEASURED
 from simulator.serving.splits import SHARES, TRAIN
 
 Known = Mapping[str, ConstantRecord]  # by `method.name`
@@ -42,8 +46,14 @@ class Try:
 
     def to_json(self) -> JsonObject:
         score = summarise(self.errors)
-        return {"method": self.method, "loss": self.fit.loss, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl,
-                "seconds": self.seconds}  # fmt: skip
+        return {
+            "method": self.method,
+            "loss": self.fit.loss,
+            "e2e": score.e2e,
+            "ttft": score.ttft,
+            "itl": score.itl,
+            "seconds": self.seconds,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +67,49 @@ class FittedProgram:
     out: str | None
     cautions: tuple[str, ...]
 
+    @property
+    def parsed(self) -> Program:
+        """The program of the text."""
+        return parse(self.program)
 
-@dataclass(frozen=True, slots=True)
+
+@row_class
 class ConstantChange:
-    """A constant before and after the fit, and after the first stage if there was one (else None).
+    """A constant before and after the fit. See `evaluator.fit.uncertainty.Certainty`."""
 
-    model: whose constant it is, None if all models share it. moved: the change in standard errors, those before and
-    after taken together. bound, determined, identified, held, correlated: see `evaluator.fit.uncertainty.Certainty`.
-    shown: whether fitted runs depend on it, as far as that is known.
-    Standard errors are None where there are none, `moved` then too.
-    """
+    model: str | None = column("the model that it is for; missing: all of them")
+    method: str = column("the method that it is of", paper=True)
+    name: str = column("its name", paper=True)
+    before: float = column("value before the fit", paper=True)
+    after_steps: float | None = column("value after the fit to single steps; missing without one")
+    after: float = column("value after the fit", paper=True)
+    standard_error: float | None = column(
+        "standard error of the value, in its unit; missing: none is known", paper=True
+    )
+    standard_error_before: float | None = column("standard error of the value before the fit")
+    moved: float | None = column("the change in standard errors, those before and after taken together", paper=True)
+    bound: str | None = column("the bound that the fit stopped at: `low` or `high`")
+    data_share: float = column("the share of its information that comes from the runs, not from the prior")
+    identified: bool = column("whether the fitted runs decide it", paper=True)
+    held: bool = column("whether the fit left it as it was")
+    shown: bool = column("whether fitted runs depend on it, as far as that is known")
+    correlated: Mapping[str, float] = column(
+        "how its error correlates with those of other constants, by `method.name`, from -1 to 1"
+    )
 
-    model: str | None
-    method: str
-    name: str
-    before: float
-    after_steps: float | None
-    after: float
-    standard_error: float | None
-    standard_error_before: float | None
-    moved: float | None
-    bound: str | None
-    determined: float
-    identified: bool
-    held: bool
-    correlated: Mapping[str, float]
-    shown: bool
+
+FIT_ERRORS = (
+    text("experiment", "its id", paper=True),
+    *(number(f"{x}_error_pct", f"signed error of the mean {x.upper()} after the fit", paper=True) for x in MEANS),
+    *(number(f"before_{x}_error_pct", f"signed error of the mean {x.upper()} before the fit") for x in MEANS),
+)
+
+
+def fit_error_rows(before: Iterable[Errors], after: Iterable[Errors]) -> Iterator[dict[str, object]]:
+    """The rows of FIT_ERRORS: the errors on every fitted experiment, after and before the fit."""
+    for old, new in zip(before, after, strict=True):
+        errors_before = {f"before_{x}_error_pct": getattr(old, x) for x in MEANS}
+        yield {"experiment": new.experiment, **{f"{x}_error_pct": getattr(new, x) for x in MEANS}, **errors_before}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +171,7 @@ class Calibration:
     def worse(self) -> int:
         """How many runs are predicted worse than before, by more than WORSE_PCT."""
         pairs = zip(self.before, self.best.errors, strict=True)
-        return sum(summarise([new]).joint > summarise([old]).joint + WORSE_PCT for old, new in pairs)
+        return sum(summarise([new]).mean_error > summarise([old]).mean_error + WORSE_PCT for old, new in pairs)
 
     def to_json(self) -> JsonObject:
         return {
@@ -164,22 +191,30 @@ class Calibration:
             "degrees_of_freedom": asdict(self.freedom),
             "constants": [asdict(c) for c in self.constants],
             "steps": self.steps.to_json() if self.steps else None,
-            "before": [asdict(r) for r in self.before],
-            "after": [asdict(r) for r in self.best.errors],
+            "before": [r._asdict() for r in self.before],
+            "after": [r._asdict() for r in self.best.errors],
             "worse": self.worse,
             "simulated": self.simulated,
-            "later": {name: [asdict(r) for r in rows] for name, rows in self.later.items()},
+            "later": {name: [r._asdict() for r in rows] for name, rows in self.later.items()},
             "out": self.out,
-            "committee": len(self.trust.committee) if self.trust else None,
+            "ensemble": len(self.trust.ensemble) if self.trust else None,
             "no_intervals": self.no_trust,
             "warnings": list(dict.fromkeys(text for texts in self.warnings.values() for text in texts)),
         }
 
 
 def save(
-    source: Source, best: Try, certainties: Sequence[Certainty], data: FitSet, old: Known | None,
-    files: Sequence[Path | None], shared: bool, first: FirstStage | None, trust: Trust | None, split: bool,
-) -> tuple[FittedProgram, ...]:  # fmt: skip
+    source: Source,
+    best: Try,
+    certainties: Sequence[Certainty],
+    data: FitSet,
+    old: Known | None,
+    files: Sequence[Path | None],
+    shared: bool,
+    first: FirstStage | None,
+    trust: Trust | None,
+    split: bool,
+) -> tuple[FittedProgram, ...]:
     """The program of each group of experiments, written to its file, if it has one, with its record, trust and trees.
 
     A trust in the file's place is removed if there is none to replace it. split: the experiments are parts of traces.
@@ -199,7 +234,7 @@ def save(
             constants=_constants([certainties[j] for j in group.index], old),
             fitted_with=None if shared else tuple(e.id for e in data.experiments),
             steps=first.record() if first else None,
-            sound=_sound(source, best.fit.programs[i]),
+            consistent=_stays_consistent(source, best.fit.programs[i]),
         )
         if path is not None:
             try:
@@ -214,11 +249,11 @@ def save(
     return tuple(programs)
 
 
-def _sound(source: Source, fitted: Program) -> bool:
+def _stays_consistent(source: Source, fitted: Program) -> bool:
     """False if the fitted program contradicts datasheets or measured kernels, unless the source does so, too, and was
     not found to: a form by hand may be of one deployment alone, and nobody has judged it."""
-    found_unsound = source.record is not None and not source.record.sound
-    return consistent(fitted) or not (found_unsound or consistent(source.complete))
+    found_inconsistent = source.record is not None and not source.record.consistent
+    return consistent(fitted) or not (found_inconsistent or consistent(source.complete))
 
 
 def _constants(certainties: Sequence[Certainty], old: Known | None) -> dict[str, ConstantRecord]:
@@ -254,7 +289,7 @@ def changes(
                 standard_error_before=error_before,
                 moved=(c.value - before) / error if math.isfinite(error) and error > 0.0 else None,
                 bound=c.bound,
-                determined=c.determined,
+                data_share=c.data_share,
                 identified=c.identified,
                 held=c.held,
                 correlated=c.correlated,

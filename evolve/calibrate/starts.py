@@ -32,7 +32,7 @@ def other_starts(problem: Problem) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _branches(function: Function) -> bool:
-    """Whether the formula of a method depends on its arguments: by max, min or a condition."""
+    """True if the formula of a method depends on its arguments: by max, min or a condition."""
     nodes = (node for root in roots(function) for node in walk(root))
     return any(isinstance(s, Guard) for s in function.body) or any(
         isinstance(node, Choose) or (isinstance(node, Call) and node.name in ("max", "min")) for node in nodes

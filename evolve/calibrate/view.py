@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, median
 
-from evaluator.score import MEANS
-from evolve.calibrate.certainty import certainty_cells, hard_to_tell_apart
+from evaluator.score import MEANS, summarise
+from evolve.calibrate.certainty import CERTAINTY, hard_to_tell_apart, said_by_data
 from evolve.calibrate.coefficients import has_coefficients
 from evolve.calibrate.first_stage import FITTED, StageFigures
 from evolve.calibrate.result import Calibration, ConstantChange
+from evolve.output.columns import NUMBER, Column, figures, words
 from evolve.output.printing import prose, say_once, show
-from evolve.output.table import Row, Table, absolute_cells, counted, number, row, section
+from evolve.output.table import Row, Table, absolute_errors, number, row, section
 from evolve.output.terminal import GO_FOLDER, command, say, suggest
 from evolve.output.terms import legend
 from evolve.run.program_files import alias
 from evolve.run.records import ConstantRecord
 from evolve.run.trust import trust_file
+from simulator.common.text import counted
 from simulator.language.affine import thresholds
 from simulator.language.bounds import at_bounds, clipped_exponents, outside_bounds
 from simulator.language.complete import complete
-from simulator.language.parse import parse
 
 # Steps and load stages disagree if the error per step grows by this factor in the whole fit, to more than this.
 APART, APART_PCT = 2.0, 5.0
@@ -32,7 +32,7 @@ moved: the change, in the standard errors of before and after combined; at a bou
 further (recorded requests: or do not show it); a threshold: in conditions alone, so it has no error"""
 
 
-def print_fit(result: Calibration, file: str | None) -> None:
+def print_fit(result: Calibration, file: str | None, explain: bool = False) -> None:
     """The program, its constants, its errors before and after, and where it was written.
 
     `file`: where its first experiment is, None if it is shipped.
@@ -41,8 +41,9 @@ def print_fit(result: Calibration, file: str | None) -> None:
         say(result.program)
     if len(result.tries) > 1:
         show(_methods_table(result))
-    legend("standard error", "decided", "identified", also=LEGEND)
     show(_constants_table(result))
+    if explain:
+        legend("standard error", "data share", "identified", also=LEGEND)
     own = [c for c in result.constants if c.model]
     if own:
         show(_models_table(own))
@@ -62,8 +63,10 @@ def print_fit(result: Calibration, file: str | None) -> None:
         f"{free.effective:.1f} of them, the sum of the shares; loss {result.best.fit.loss:.4g} ({result.best.method})"
     )
     if result.started:
-        prose(f"Started from {result.started}: from the program's own constants the fit ends at a loss of "
-              f"{min(t.fit.loss for t in result.tries):.4g}")  # fmt: skip
+        prose(
+            f"Started from {result.started}: from the program's own constants the fit ends at a loss of "
+            f"{min(t.fit.loss for t in result.tries):.4g}"
+        )
     if result.left_out:
         prose("Not fitted: " + ", ".join(f"{ident} ({why})" for ident, why in result.left_out.items()))
     say_once(result.warnings)
@@ -76,9 +79,11 @@ def print_fit(result: Calibration, file: str | None) -> None:
             prose(f"Replaced: the text of {result.name} that was fitted, without its comments.")
         if result.trust:
             kept = trust_file(Path(result.out[0]))
-            count = counted(len(result.trust.committee), "near-optimal program")
-            prose(f"Intervals: {kept}, with {count} fitted on the same runs; `{command('predict', result.out[0])}` "
-                  "uses it.")  # fmt: skip
+            count = counted(len(result.trust.ensemble), "near-optimal program")
+            prose(
+                f"Intervals: {kept}, with {count} fitted on the same runs; `{command('predict', result.out[0])}` "
+                "uses it."
+            )
     else:
         prose("Not written: the same command with `--out mine.py` writes it.")
     if result.no_trust:
@@ -93,7 +98,7 @@ def print_fit(result: Calibration, file: str | None) -> None:
     if worse or cautions:
         if later:
             suggest(*later)
-    elif has_coefficients(complete(parse(fitted.program))):  # the host has the form itself, and needs no Go
+    elif has_coefficients(complete(fitted.parsed)):  # the host has the form itself, and needs no Go
         suggest(*later, command("emit", out, "--coefficients"))
     else:  # without an experiment the deployments of all known models would be baked in, and not the one just fitted
         first, *others = fitted.fitted
@@ -104,45 +109,48 @@ def print_fit(result: Calibration, file: str | None) -> None:
 
 def _later_table(result: Calibration) -> Table:
     """The errors on the parts of the traces that were not fitted."""
-    heads, rows = "experiment|part|>E2E|>TTFT|>ITL", []
+    rows = []
     for name, of_part in result.later.items():
-        rows += section(row(r.experiment, SPLIT[name], *(number(getattr(r, x)) for x in MEANS)) for r in of_part)
-    return Table.of("Errors of the means on later requests, which were not fitted, in percent", heads, rows)
+        rows += section((r.experiment, SPLIT[name], r.e2e, r.ttft, r.itl) for r in of_part)
+    title = "Errors of the means on later requests, which were not fitted, in percent"
+    return Table.of(title, [words("experiment", "part"), figures("+.1f", "E2E", "TTFT", "ITL")], rows)
 
 
 def _methods_table(result: Calibration) -> Table:
     rows = []
     for t in result.tries:
-        figures = t.to_json()
-        cells = [number(figures[x], 2, signed=False) for x in MEANS]
+        score = summarise(t.errors)
         style = "bold" if t is result.best else ""
-        rows.append(row(t.method, f"{t.fit.loss:.4g}", *cells, f"{t.seconds:.2f}", style=style))
+        rows.append(row(t.method, t.fit.loss, score.e2e, score.ttft, score.itl, t.seconds, style=style))
     title = "Methods: loss of the fit's own replays, mean absolute errors in percent; the best is kept"
-    return Table.of(title, "method|>loss|>E2E|>TTFT|>ITL|>seconds", rows)
+    return Table.of(
+        title, [words("method"), figures(".4g", "loss"), figures(".2f", "E2E", "TTFT", "ITL", "seconds")], rows
+    )
 
 
 def _constants_table(result: Calibration) -> Table:
-    several = any(c.model for c in result.constants)
+    several_models = any(c.model for c in result.constants)
     staged = result.steps is not None
     # of the whole form, because a written one lacks the methods whose constants are all 0
-    whole = complete(parse(result.programs[0].program))
+    whole = complete(result.programs[0].parsed)
     chosen = {f"{f.name}.{name}" for f in whole.functions for name in thresholds(f)}
 
     def cells(c: ConstantChange) -> Row:
-        known = ConstantRecord(c.standard_error, c.bound, c.identified, determined=c.determined, held=c.held)
-        error, state = certainty_cells(known)
-        chooses = not error and f"{c.method}.{c.name}" in chosen
-        decided = "-" if c.held or c.bound or chooses else f"{c.determined:.2f}"
-        name = f"{c.method}.{c.name}" + (f", {alias(c.model) if c.model else 'all models'}" if several else "")
-        between = [f"{c.after_steps:g}"] if staged else []
-        moved = "" if c.moved is None else f"{c.moved:+.1f}"
-        values = f"{c.before:g}", *between, f"{c.after:g}"
-        said = "a threshold" if chooses else state if c.shown else "not determined: no fitted run shows it"
-        return row(name, *values, error, moved, decided, said)
+        known = ConstantRecord(c.standard_error, c.bound, c.identified, data_share=c.data_share, held=c.held)
+        chooses = c.standard_error is None and f"{c.method}.{c.name}" in chosen
+        share = None if c.held or c.bound or chooses else c.data_share
+        name = f"{c.method}.{c.name}"
+        if several_models:
+            name += f", {alias(c.model) if c.model else 'all models'}"
+        values = (c.before, c.after_steps, c.after) if staged else (c.before, c.after)
+        said = said_by_data(known) if c.shown else "not determined: no fitted run shows it"
+        return row(name, *values, c.standard_error, c.moved, share, "a threshold" if chooses else said)
 
-    heads = ["constant", ">before", *[">after steps"] * staged, ">after"]
-    heads += [">standard error", ">moved", ">decided", "~by the data"]
-    return Table.of("Constants", "|".join(heads), map(cells, result.constants))
+    error, by_data = CERTAINTY
+    heads = ("before", "after steps", "after") if staged else ("before", "after")
+    moved = Column("moved", NUMBER, format="+.1f", missing="")
+    columns = [*words("constant"), *figures("g", *heads), error, moved, *figures(".2f", "data share"), by_data]
+    return Table.of("Constants", columns, map(cells, result.constants))
 
 
 def _at_bounds(result: Calibration) -> list[str]:
@@ -150,7 +158,7 @@ def _at_bounds(result: Calibration) -> list[str]:
     texts: dict[str, None] = {}  # in order, each once
     for fitted in result.programs:
         held = {f"{c.method}.{c.name}" for c in result.constants if c.held}
-        sentences = at_bounds(parse(fitted.program))
+        sentences = at_bounds(fitted.parsed)
         texts |= dict.fromkeys(
             f"{alias(fitted.model)}: {text}" if fitted.model else text
             for name, text in sentences.items()
@@ -161,7 +169,7 @@ def _at_bounds(result: Calibration) -> list[str]:
 
 def _beyond_limits(result: Calibration) -> list[str]:
     """A sentence for each constant that was held outside its bounds, or is an exponent beyond what `pow` takes."""
-    programs = [parse(fitted.program) for fitted in result.programs]
+    programs = [fitted.parsed for fitted in result.programs]
     return list(dict.fromkeys(text for p in programs for text in (*outside_bounds(p), *clipped_exponents(p))))
 
 
@@ -176,7 +184,7 @@ def _together(result: Calibration) -> list[str]:
 
 def _dropped(result: Calibration) -> list[str]:
     """A sentence if a method of the host is not in the text, because all its constants are 0."""
-    written = {f.name for p in result.programs for f in parse(p.program).functions}
+    written = {f.name for p in result.programs for f in p.parsed.functions}
     names = list(dict.fromkeys(c.method for c in result.constants if c.method not in written))
     return [f"{', '.join(names)}: 0, as the host has it, so the text leaves it out"] if names else []
 
@@ -187,22 +195,22 @@ def _models_table(own: Sequence[ConstantChange]) -> Table:
     rows = []
     for model in dict.fromkeys(c.model for c in own):
         values = {(c.method, c.name): c.after for c in own if c.model == model}
-        rows.append([alias(str(model)), *(f"{values[name]:g}" for name in names)])
-    return Table.of("By model", "|".join(["model", *(f">{name}" for _, name in names)]), rows)
+        rows.append([alias(str(model)), *(values[name] for name in names)])
+    return Table.of("By model", [words("model"), figures("g", *(name for _, name in names))], rows)
 
 
 def _errors_table(result: Calibration) -> Table:
-    before, after = ([asdict(r) for r in rows] for rows in (result.before, result.best.errors))
+    before, after = ([r._asdict() for r in rows] for rows in (result.before, result.best.errors))
     rows = [
         row(old["experiment"], *(f"{number(old[x])} -> {number(new[x])}" for x in MEANS))
         for old, new in zip(before, after, strict=True)
     ]
     averages = []
     for name, average in (("mean absolute", mean), ("median absolute", median)):
-        pairs = zip(absolute_cells(before, average), absolute_cells(after, average), strict=True)
-        averages.append(row(name, *(f"{a} -> {b}" for a, b in pairs), style="bold"))
+        pairs = zip(absolute_errors(before, average), absolute_errors(after, average), strict=True)
+        averages.append(row(name, *(f"{number(a, 2, False)} -> {number(b, 2, False)}" for a, b in pairs), style="bold"))
     title = "Errors of the means in percent, before -> after (fitted on these experiments)"
-    return Table.of(title, "experiment|>E2E|>TTFT|>ITL", [*section(rows), *averages])
+    return Table.of(title, [words("experiment"), figures("", "E2E", "TTFT", "ITL")], [*section(rows), *averages])
 
 
 def _most_worse(result: Calibration) -> str | None:
@@ -222,11 +230,12 @@ def _print_stage(steps: StageFigures) -> None:
     names = {"before": "before", "after_steps": "after steps", "after": "after the whole fit"}
     rows = []
     for key, name in names.items():
-        cells = ((number(f.mape_pct, 2, signed=False), number(f.bias_pct, 2)) for f in steps.per_step[key].values())
-        rows.append([name, *(cell for pair in cells for cell in pair)])
+        rows.append([name, *(x for f in steps.per_step[key].values() for x in (f.mape_pct, f.bias_pct))])
     title = f"Cycles of single steps, {len(steps.runs)} runs: MAPE and bias in percent; fitted first, on train"
-    heads = ["constants", *(f">{split} ({f.steps})|>bias" for split, f in steps.per_step["before"].items())]
-    show(Table.of(title, "|".join(heads), rows))
+    columns: list[Column | tuple[Column, ...]] = [words("constants")]
+    for split, f in steps.per_step["before"].items():
+        columns += [figures(".2f", f"{split} ({f.steps})"), figures("+.2f", "bias")]
+    show(Table.of(title, columns, rows))
     of_means = steps.loss != "quantile"  # a quantile is meant to differ from the mean
     after_steps, after = (steps.per_step[key][FITTED].mape_pct for key in ("after_steps", "after"))
     if of_means and after is not None and after_steps is not None and after > max(APART * after_steps, APART_PCT):

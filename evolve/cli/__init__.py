@@ -1,8 +1,7 @@
-"""The command line: what each command takes, and what it prints.
+"""The command line.
 
-Start at `entry.py`: the group of all commands, which turns errors into a line and an exit status. Every other module
-has one command or more and is imported when one of them is named; `options.py` has their common options, `endings.py`
-how they end.
+Start at `entry.py`, the group of all commands, which turns errors into one line and an exit status. A module with
+commands is imported when one of them is named. `options.py` has common options, `endings.py` the endings.
 """
 
 from evolve.cli.entry import cli, main, run_command

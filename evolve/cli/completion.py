@@ -1,7 +1,6 @@
-"""What a shell completes: commands, options, choices, files, and the names of programs, runs, models and GPUs.
+"""Shell completion of commands, options, choices, files, and names of programs, runs, models and GPUs.
 
-A shell waits for every answer, so no command is imported. Instead, click's own completion walks commands that are made
-from the table in `words.py`.
+The user waits for every answer, so no command is imported: click completes commands made from the table in `words.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import configs
 import seeds
 from evolve.cli.entry import COMMANDS, COMPLETION, CONTEXT
 from evolve.cli.words import WORDS
-from simulator.serving.own_models import own_models
+from simulator.serving.model import own_models
 
 PROG = "evolve"
 NOT_A_CONFIG = ("experiments_", "models.", "hardware.", "llm_prices.", "leaderboard.")
@@ -28,7 +27,7 @@ Item = CompletionItem[str]
 def respond() -> int:
     """Answer the shell's completion script on standard output; returns the exit status.
 
-    Whatever goes wrong, nothing is printed, because it would appear in the line that the user types.
+    An error prints nothing, because its text would appear in the line that the user types.
     """
     try:
         group().main([], prog_name=PROG, complete_var=COMPLETION)
@@ -40,7 +39,7 @@ def respond() -> int:
 
 
 def group() -> click.Group:
-    """All commands with their parameters, but without what they do."""
+    """All commands with their parameters, without their functions."""
     top = click.Group(PROG, context_settings=CONTEXT)
     for name, *words in map(str.split, _lines(WORDS)):
         parent, _, below = name.partition(".")
@@ -149,7 +148,7 @@ def _names(table: str, key: str) -> list[str]:
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# What a value may be, and the completions of its beginning.
+# Kinds of values, with the completions of a prefix.
 KINDS: dict[str, Callable[[str], Iterable[Item]]] = {
     "ANY": lambda incomplete: [],
     "FILE": _files,

@@ -1,4 +1,4 @@
-"""The command that compares a program with new runs: drift."""
+"""The command `drift`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from evolve.cli.options import caps_options, ids_option, load, named_experiments
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", required=True, help="The new runs, with observations.")
 @ids_option()
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @quiet_option
 @caps_options
 def drift(program: str, experiments: str, ids: tuple[str, ...], as_json: bool, caps: dict[str, int]) -> int:
-    """Check new runs for drift: do a program's constants, and its form, still hold?
+    """Check whether a program still holds for new runs.
 
-    The residuals of E2E, TTFT and ITL of every load stage are compared with how far the program was off on held-out
-    runs. If they are larger, the constants before the queue (alpha), those of the step (beta) and all are fitted again
-    to the new runs: the least that brings the residuals back is what to recalibrate, and if nothing does, the form no
-    longer fits. Exit status 1 if anything drifted, or if so little is known of the program's errors that these runs
-    cannot tell.
+    The command compares the residuals of E2E, TTFT and ITL in every load stage with the program's held-out errors. If
+    they are larger, it fits the constants before the queue (alpha), those of the step (beta), and then all again to the
+    new runs. The smallest set that restores the residuals is the one to recalibrate. If none does, the form no longer
+    fits. Exit status 1 if anything drifted, or if too few errors of the program are known to tell.
 
     \b
     evolve drift champion --experiments tonight.yaml

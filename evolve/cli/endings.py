@@ -1,4 +1,4 @@
-"""How a command ends: JSON, one line on stderr with an exit status."""
+"""Endings of commands: JSON on stdout, or one line on stderr with an exit status."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import errno
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from evolve.output.terminal import say
 from evolve.processes import WorkStopped
+from simulator.common.json import JsonObject
 
 
 def fail(message: str, status: int) -> int:
@@ -24,6 +25,23 @@ def print_json(value: Any) -> None:
     say(json.dumps(value, indent=1, allow_nan=False))
 
 
+class Result(Protocol):
+    """A result that prints as JSON."""
+
+    def to_json(self) -> JsonObject: ...
+
+
+R = TypeVar("R", bound=Result)
+
+
+def finish(result: R, as_json: bool, show: Callable[[R], None]) -> None:
+    """Print the result as JSON, or with `show` for people."""
+    if as_json:
+        print_json(result.to_json())
+    else:
+        show(result)
+
+
 class Ended(Exception):
     """A command that ends early: the line for stderr and the exit status."""
 
@@ -34,8 +52,10 @@ class Ended(Exception):
 
 @contextmanager
 def resumable(continues: str, paid: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """A context for long work that the command line `continues` resumes after an interruption, or when a file or a
-    process fails. Raises Ended in these cases. `paid` says what may be paid in vain if work ends early."""
+    """Run long work that the command line `continues` resumes.
+
+    Raise Ended after an interruption, or if a file or a process fails. `paid`: costs that an early end may waste.
+    """
     try:
         yield
     except KeyboardInterrupt:

@@ -1,7 +1,7 @@
-"""The entry point: the group of all commands, and the one place where errors become a line and an exit status.
+"""The entry point: the group of all commands; errors become one line and an exit status here only.
 
-Exit status: 0 done; 1 failed, a gate said no, or no language model answered; 2 anything the user supplied was wrong;
-130 interrupted; 141 nobody reads standard output any more, as after `| head`.
+Exit status: 0 done; 1 failed, refused by a gate, or no language model answered; 2 wrong input; 130 interrupted;
+141 nobody reads standard output any more, as after `| head`.
 """
 
 from __future__ import annotations
@@ -20,101 +20,71 @@ import click
 from evolve import __version__, processes
 from evolve.cli.endings import Ended, fail
 from evolve.cli.values import StrictGroup
-from evolve.output.terminal import research, say
+from evolve.output.terminal import research, say, warn
 from evolve.processes import WorkStopped
-from simulator.common.errors import InputError
+from simulator.common.errors import InputError, shown
 
 processes.settle()
 
 STDOUT = "standard output"  # its name in messages
 COMPLETION = "_EVOLVE_COMPLETE"  # of the environment, see evolve.cli.completion
+EPILOG = "Start with: evolve run --budget 1000; or evolve predict --id llama-2-7b-tp1-general"
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 OUT_OF_MEMORY = (
     "out of memory: use fewer --workers, a shorter load or trace, or allow more memory (`ulimit -v`); "
     "a run keeps its work, `evolve resume RUN` continues it"
 )
 LEAST_BYTES = 1 << 30  # of address space: with less, the libraries that a command loads fail in ways of their own
-# name: (module, the command in it, the first sentence of its help); in the order of `evolve --help`
-COMMANDS = {
-    "run": ("search", "run", "Search for latency models and report the best."),
-    "pilot": ("search", "pilot", "Repeat a short search on a single model: is a full one worth it?"),
-    "resume": (
-        "search",
-        "resume",
-        "Continue a run, or repeats of one, after an interruption, exactly as if there had been none.",
-    ),
-    "archive": ("runs", "archive", "Show what a run kept, rebuilt from its journal."),
-    "validate": (
-        "validate",
-        "validate",
-        "Measure held-out errors of a run: repeat the whole search in every fold, without what the fold holds out.",
-    ),
-    "view": ("view", "view", "Show runs in a browser, while they search and afterwards."),
-    "show": ("programs", "show", "Show a program: text, size, constants, dot products, and what it reached."),
-    "check": ("programs", "check", "Check a program as a search would: language, caps, units and gates."),
-    "blend": ("blend", "blend", "Average the near-optimal programs of a run into one program."),
-    "fit": ("programs", "fit", "Fit a program's constants to experiments."),
-    "report": (
-        "report",
-        "report",
-        "Report on a program in ten dimensions, for a team that decides whether to adopt it.",
-    ),
-    "predict": ("predict", "predict", "Predict TTFT, ITL and E2E of experiments."),
-    "ablate": (
-        "ablation",
-        "ablate",
-        "Drop each part of a program in turn, fit the rest again, and say which parts earn their place.",
-    ),
-    "drift": ("drift", "drift", "Check new runs for drift: do a program's constants, and its form, still hold?"),
-    "sensitivity": (
-        "sensitivity",
-        "sensitivity",
-        "Show how far predicted latencies move with each setting of the engine.",
-    ),
-    "explain": (
-        "explain",
-        "explain",
-        "Explain a program's predictions: what they are made of, what each term means, and where it comes from.",
-    ),
-    "diagnose": (
-        "explain",
-        "diagnose",
-        "Show where and why a program is wrong, as questions to language models do.",
-    ),
-    "plot": ("plot", "plot", "Draw a picture of a run: front, history, grid, fit or terms."),
-    "probe": ("probe", "probe", "Choose the runs to measure next, so that predictions become surer."),
-    "ingest": (
-        "ingest",
-        "ingest",
-        "Make experiments and tables from folders of vLLM traces and load-generator reports.",
-    ),
-    "score-steps": ("steps", "score_steps", "Score a program's step_time on sampled scheduler steps."),
-    "kernels": ("kernels", "kernels", "Show where a step's time goes, from measured kernels."),
-    "prompt": (
-        "prompt",
-        "prompt",
-        "Print what a language model would be sent to improve a program of a run, or was sent.",
-    ),
-    "llm-check": (
-        "llm_check",
-        "llm_check",
-        "Ask a language model one question of a run, and say what the answer costs and how much of it is usable.",
-    ),
-    "simulate": (
-        "simulate",
-        "simulate",
-        "Replay a trace, or an experiment's load, exactly as the host simulator does.",
-    ),
-    "emit": ("host", "emit", "Write a program as Go that runs unchanged in the host simulator."),
-    "export": ("export", "export", "Write a run, or a program, for other tools."),
-    "bench": ("host", "bench", "Measure how fast replays and candidates are on this machine."),
-    "model": ("models", "model", "Keep models of your own, so that every command knows them by name."),
-    "list": ("runs", "list_", "List runs, shipped programs, configurations, experiments, models and GPUs."),
+# Headings of `evolve --help`, and under each the commands: name -> (module, command in it, first sentence of its help).
+GROUPS = {
+    "Plan": {
+        "predict": ("predict", "predict", "Predict TTFT, ITL and E2E, sweep settings, count replicas and GPUs."),
+        "sensitivity": ("sensitivity", "sensitivity", "Show how predicted latencies react to each engine setting."),
+        "kernels": ("kernels", "kernels", "Show where the time of a step goes, from measured kernels."),
+        "probe": ("probe", "probe", "Choose the runs to measure next, for the surest predictions."),
+    },
+    "Your data": {
+        "ingest": ("ingest", "ingest", "Make experiments from vLLM traces and load-generator reports."),
+        "fit": ("fit", "fit", "Fit the constants of a program to experiments."),
+        "drift": ("drift", "drift", "Check whether a program still holds for new runs."),
+        "model": ("models", "model", "Add your own models, so that every command knows them by name."),
+    },
+    "Search": {
+        "run": ("search", "run", "Search for latency models, and report the best."),
+        "pilot": ("search", "pilot", "Repeat a short search on one model: does a full search pay?"),
+        "resume": ("search", "resume", "Continue a run exactly where it was interrupted."),
+        "validate": ("validate", "validate", "Measure held-out errors: repeat the search without each fold."),
+        "llm": ("llm", "llm", "Look at questions to language models, and check a model before a run."),
+    },
+    "Look": {
+        "list": ("look", "list_", "List runs, programs, configurations, experiments, models and GPUs."),
+        "archive": ("look", "archive", "Show the programs that a run kept."),
+        "show": ("show", "show", "Show a program; explain, diagnose, ablate or check it."),
+        "report": ("report", "report", "Report on a program in ten dimensions, for a team that decides."),
+        "plot": ("plot", "plot", "Draw a picture of a run or a program."),
+        "view": ("view", "view", "Follow runs in a browser."),
+    },
+    "Take away": {
+        "emit": ("host", "emit", "Write a program as Go for the host simulator."),
+        "simulate": ("simulate", "simulate", "Replay a trace or a load exactly as the host simulator does."),
+        "export": ("export", "export", "Write a run or a program for other tools."),
+        "bench": ("host", "bench", "Measure the speed of replays and candidates on this machine."),
+    },
 }
-
-
-# commands that are no part of the installed product
-MOVED = ("baselines", "leaderboard")
+COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
+# Commands of earlier releases -> how they are called now. The old names work until 0.6.
+RENAMED = {
+    "ablate": ("show", "--ablate"),
+    "blend": ("fit", "--blend"),
+    "check": ("show", "--check"),
+    "diagnose": ("show", "--diagnose"),
+    "explain": ("show", "--explain"),
+    "llm-check": ("llm", "check"),
+    "prompt": ("llm", "prompt"),
+    "score-steps": ("fit", "--score-steps"),
+}
+# Commands of a clone of the project.
+RESEARCH = ("baselines", "leaderboard")
 
 
 class LazyGroup(StrictGroup):
@@ -126,8 +96,19 @@ class LazyGroup(StrictGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] in MOVED:
-            raise Ended(f"{args[0]}: is a command of a clone of the project: run `{research(*args)}` there", 2)
+        name, *rest = args
+        if name in RESEARCH:
+            where = f"In a clone, run `{research(*args)}`."
+            raise Ended(f"cannot run {name}: it is part of a clone of the project, not of the package. {where}", 2)
+        if name in RENAMED:
+            warn(f"`evolve {name}` is now `evolve {' '.join(RENAMED[name])}`; the old name works until 0.6")
+            if name == "score-steps":
+                rest = [arg.replace("--split", "--part", 1) for arg in rest]
+            return super().resolve_command(ctx, [*RENAMED[name], *rest])
+        if name not in COMMANDS and not name.startswith("-"):
+            near = get_close_matches(name, [*COMMANDS, *RENAMED], 1)
+            remedy = f"Did you mean `evolve {near[0]}`?" if near else "`evolve --help` lists the commands."
+            raise Ended(f"cannot run {shown(name)}: no such command. {remedy}", 2)
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -141,22 +122,23 @@ class LazyGroup(StrictGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, text) for name, (_, _, text) in commands.items()])
 
 
-@click.group(cls=LazyGroup, context_settings=CONTEXT, epilog="Start with: evolve run --budget 1000")
+@click.group(cls=LazyGroup, context_settings=CONTEXT, epilog=EPILOG)
 @click.version_option(__version__, prog_name="evolve")
 def cli() -> None:
-    """Evolve latency models of LLM serving from measurements, and take the winner home as Go.
+    """Evolve latency models of LLM serving from measurements, and emit the winner as Go.
 
-    A search proposes small programs (step time, queueing delay), fits their constants, scores each by replaying
-    real serving runs, and keeps a Pareto archive. PROGRAM is a file, RUN:ID, or a shipped name such as `champion`.
+    A search proposes small programs (step time, queueing delay), fits their constants, scores each by replaying real
+    serving runs, and keeps a Pareto archive. PROGRAM is a file, RUN:ID, or a shipped name such as `champion`.
     """
 
 
 def main(group: click.Group | None = None) -> None:
-    """What `evolve` does: see evolve.__main__. `group`: other commands than its own."""
+    """Run `evolve`, or the commands of another `group`, with the process's arguments, and exit."""
     # a service manager's request to stop is handled like Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     closed = sys.stdout is None
@@ -199,13 +181,16 @@ def _open_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
     sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115
     before = sys.stdout or sys.stderr
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Output(1, "w", closefd=False)), before.encoding, before.errors,
-                                  line_buffering=bool(before.line_buffering))  # fmt: skip
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(_Output(1, "w", closefd=False)),
+        before.encoding,
+        before.errors,
+        line_buffering=bool(before.line_buffering),
+    )
 
 
 def run_command(args: list[str], group: click.Group | None = None) -> int:
-    """Run one command line, of `evolve` or of another group, and return its exit status; errors are one line on
-    stderr."""
+    """Run one command line of `evolve`, or of another group. Return its exit status; errors are one line on stderr."""
     if COMPLETION in os.environ:  # a shell asks, and waits
         return int(importlib.import_module("evolve.cli.completion").respond())
     try:
@@ -240,8 +225,7 @@ def run_command(args: list[str], group: click.Group | None = None) -> int:
 
 
 def _in_plain_words(error: click.UsageError) -> str:
-    """What click says of a command line, without options that only their dashes have in common with a wrong one, and
-    without the names of its types."""
+    """The text of click's error, with only near options as suggestions and plain words for types."""
     if isinstance(error, click.NoSuchOption):
         name = error.option_name.lstrip("-")
         near = [o for o in error.possibilities or () if get_close_matches(name, [o.lstrip("-")])]
@@ -249,24 +233,24 @@ def _in_plain_words(error: click.UsageError) -> str:
     text = error.format_message().rstrip(".")
     if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.IntRange):
         least = error.param.type.min
-        whole = "is not a whole number" + f" of at least {least}" * (least is not None)
+        whole = "is not a whole number" if least is None else f"is not a whole number of at least {least}"
         return text.replace("is not a valid integer range", whole)
     return text.replace("is not a valid float range", "is not a number").replace("a valid integer", "a whole number")
 
 
 def _failed(error: OSError) -> int:
-    """The exit status after a file, or standard output, could not be read or written; one line names which."""
+    """Name the file, or standard output, that failed in one line, and return the exit status."""
     if error.filename == STDOUT:
         _forget_output()
     return fail(f"{error.filename or 'a file could not be written'}: {error.strerror or error}", 1)
 
 
 def _unread() -> int:
-    """The exit status after a reader that has seen enough, such as `head`, which needs no message."""
+    """The exit status after a reader such as `head` has closed the pipe; there is no message."""
     _forget_output()
     return 128 + signal.SIGPIPE
 
 
 def _forget_output() -> None:
-    """What is left in the buffer of standard output goes nowhere."""
+    """Discard the rest of the buffer of standard output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

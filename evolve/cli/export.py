@@ -1,4 +1,4 @@
-"""The command that writes a run or a program for other tools: export."""
+"""The command `export`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import click
 
 from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options
-from evolve.export.document import program_json, run_json
 from evolve.export.openevolve import Checkpoint, write_checkpoint
 from evolve.export.script import script
-from evolve.export.snippet import program_snippet, run_snippet
 from evolve.export.source import entries, program_entry
+from evolve.export.texts import program_json, program_snippet, run_json, run_snippet
 from evolve.output.files import check_writable, write_text
 from evolve.output.printing import prose
 from evolve.output.terminal import say
@@ -30,17 +29,20 @@ SYMPY = "as sympy expressions."  # in the first line of such an export
 @click.command()
 @click.argument("spec", metavar="RUN|PROGRAM")
 @click.option("--to", "kind", type=click.Choice(KINDS), required=True, help="What to write.")
-@click.option("--out", type=click.Path(path_type=Path),
-              help="File to write [default: standard output]; for openevolve, the folder of checkpoint_N.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File to write [default: standard output]; for openevolve, the folder of checkpoint_N.",
+)
 @click.option("--json", "as_json", is_flag=True, help="With openevolve: print what was written as JSON.")
 @caps_options
 def export(spec: str, kind: str, out: Path | None, as_json: bool, caps: dict[str, int]) -> int:
-    """Write a run, or a program, for other tools.
+    """Write a run or a program for other tools.
 
-    openevolve: a folder that OpenEvolve 0.4 loads as a checkpoint, with every scored program of the run. sympy: a
-    Python file that makes the expressions of the run's front, or of the program, and needs sympy alone. latex: the
-    table of the front and the champion's formula, or the program's. json: what `evolve archive --json` prints with the
-    constants and formulas of each program, or those of the program.
+    openevolve: a checkpoint folder for OpenEvolve 0.4, with every scored program of the run. sympy: a Python file with
+    the expressions of the run's Pareto front, or of the program; it needs only sympy. latex: the table of the front and
+    the champion's formula, or the program's formula. json: the output of `evolve archive --json` with the constants and
+    formulas of each program, or those of the program.
 
     \b
     evolve export runs/0001 --to openevolve --out for-openevolve
@@ -86,7 +88,7 @@ def _print(written: Checkpoint) -> None:
 
 
 def _what_is_there(out: Path, kind: str) -> str:
-    """What a file is that would be replaced, if it is no export; "" if it is."""
+    """Describe a file that --out would replace; "" if it is an export."""
     if kind == "sympy" and SYMPY not in out.read_text("utf-8", "replace"):
         return "no export"
     program = out.with_suffix(".py")

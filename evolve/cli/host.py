@@ -1,4 +1,4 @@
-"""The commands that write Go for the host simulator and measure the clock that replays like it: emit, bench."""
+"""The commands `emit` and `bench`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,27 @@ from translate_go.naming import DEFAULT, BackendName
 
 @click.command()
 @click.argument("program", required=False)
-@click.option("--target", type=click.Choice(["blis-4", "blis-5"]), default="blis-4", show_default=True,
-              help="blis-4: the host's main branch. blis-5: the frozen five-method interface.")  # fmt: skip
+@click.option(
+    "--target",
+    type=click.Choice(["blis-4", "blis-5"]),
+    default="blis-4",
+    show_default=True,
+    help="blis-4: the host's main branch. blis-5: the frozen five-method interface.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the Go files; with --coefficients, a file.")
-@click.option("--into", metavar="CHECKOUT", type=click.Path(path_type=Path),
-              help="Instead of --out: a clone of the host, which gets a branch with it, built and tested.")  # fmt: skip
+@click.option(
+    "--into",
+    metavar="CHECKOUT",
+    type=click.Path(path_type=Path),
+    help="Instead of --out: a clone of the host. It gets a branch with the program, built and tested.",
+)
 @click.option("--dry-run", is_flag=True, help="With --into: only print the diff.")
-@click.option("--coefficients", is_flag=True,
-              help="No Go: the YAML block of the host's trained-physics backend, of PROGRAM [default: "
-                   "trained_physics], which has to be of its form.")  # fmt: skip
+@click.option(
+    "--coefficients",
+    is_flag=True,
+    help="Instead of Go, write the YAML block of the host's trained-physics backend. PROGRAM must have its form "
+    "[default: trained_physics].",
+)
 @click.option(
     "--experiments", metavar="FILE", help="File of the experiments named by --id [default: the shipped runs]."
 )
@@ -39,31 +51,59 @@ from translate_go.naming import DEFAULT, BackendName
 @click.option("--model", help="Bake in this model (with --hardware and --tp) instead of experiments' deployments.")
 @click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
 @click.option("--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: 1]; with --model.")
-@click.option("--deployment", "named", multiple=True, metavar="MODEL,HARDWARE[,TP]",
-              help="Bake in this model on this GPU (repeatable, also together with --id).")  # fmt: skip
-@click.option("--host-facts", "for_host", is_flag=True,
-              help="Bake none in: take every model and GPU of the host, from its own configuration.")  # fmt: skip
-@click.option("--name", default=DEFAULT.registered, show_default=True,
-              help="Name of the backend in the host, and of its files and Go identifiers.")  # fmt: skip
+@click.option(
+    "--deployment",
+    "named",
+    multiple=True,
+    metavar="MODEL,HARDWARE[,TP]",
+    help="Bake in this model on this GPU (repeatable, also together with --id).",
+)
+@click.option(
+    "--host-facts",
+    "for_host",
+    is_flag=True,
+    help="Bake in no deployment: serve every model and GPU of the host, from its own configuration.",
+)
+@click.option(
+    "--name",
+    default=DEFAULT.registered,
+    show_default=True,
+    help="Name of the backend in the host, and of its files and Go identifiers.",
+)
 @click.option(
     "--check",
     "verify",
     is_flag=True,
-    help="Build, vet, test and time it with the Go toolchain, and compare 10,000 random batches with Python; "
-    "exit status 1 if anything fails, or a gate refuses the program.",
+    help="Build, vet, test and time the Go, and compare 10,000 random batches with Python. Exit status 1 if anything "
+    "fails, or a gate refuses the program.",
 )
 @caps_options
-def emit(program: str | None, target: str, out: Path | None, into: Path | None, dry_run: bool, coefficients: bool,
-         experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None, tp: int | None,
-         named: tuple[str, ...], for_host: bool, name: str, verify: bool, caps: dict[str, int]) -> int:  # fmt: skip
-    """Write a program as Go that runs unchanged in the host simulator.
+def emit(
+    program: str | None,
+    target: str,
+    out: Path | None,
+    into: Path | None,
+    dry_run: bool,
+    coefficients: bool,
+    experiments: str | None,
+    ids: tuple[str, ...],
+    model: str | None,
+    hardware: str | None,
+    tp: int | None,
+    named: tuple[str, ...],
+    for_host: bool,
+    name: str,
+    verify: bool,
+    caps: dict[str, int],
+) -> int:
+    """Write a program as Go for the host simulator.
 
-    PROGRAM is the champion unless you name another.
+    The Go runs there unchanged. PROGRAM is the champion unless you name another.
 
-    Named deployments are baked in: a few with a constructor each, many in a table by name. If none is named, the Go
-    takes the facts of a deployment as arguments; but a program that reads measured kernels gets every known model on
-    every GPU that has measurements. With --host-facts, one backend serves every --model, --hardware and --tp of the
-    host, computed when it is constructed.
+    Named deployments are baked in: a few with a constructor each, many in a table by name. Without any, the Go takes
+    the facts of a deployment as arguments. A program that reads measured kernels then gets every known model on every
+    GPU with measurements. With --host-facts, one backend serves every --model, --hardware and --tp of the host. It
+    computes their facts at construction.
 
     \b
     evolve emit champion --target blis-4 --out go/ --id llama-2-7b-tp1-general
@@ -106,12 +146,16 @@ def emit(program: str | None, target: str, out: Path | None, into: Path | None, 
     if model and hardware:
         deployments = [of_names(model, hardware, tp or 1)]
     given = (
-        *(("--name", backend.registered) if backend != DEFAULT else ()), *(["--host-facts"] * for_host),
-        *_repeated("--experiments", experiments), *_repeated("--id", *ids),
-        *_repeated("--model", model), *_repeated("--hardware", hardware), *_repeated("--tp", tp),
+        *(("--name", backend.registered) if backend != DEFAULT else ()),
+        *(("--host-facts",) if for_host else ()),
+        *_repeated("--experiments", experiments),
+        *_repeated("--id", *ids),
+        *_repeated("--model", model),
+        *_repeated("--hardware", hardware),
+        *_repeated("--tp", tp),
         *_repeated("--deployment", *named),
         *(word for cap, most in caps.items() for word in (f"--max-{cap}", most)),
-    )  # fmt: skip
+    )
     again = shlex.join(["evolve", "emit", program, *map(str, given)])
     if for_host:
         emitted = emitting.emit_for_host(source, target, out, backend, again)
@@ -128,19 +172,24 @@ def emit(program: str | None, target: str, out: Path | None, into: Path | None, 
 
 
 def _repeated(option: str, *values: object) -> list[object]:
-    """The option in front of each of its values; nothing for None."""
+    """The option before each of its values, without None."""
     return [word for value in values if value is not None for word in (option, value)]
 
 
 @click.command()
-@click.option("--most", type=click.IntRange(min=10_000), default=10_000_000, show_default=True,
-              help="Requests in the longest trace.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option(
+    "--most",
+    type=click.IntRange(min=10_000),
+    default=10_000_000,
+    show_default=True,
+    help="Requests in the longest trace.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--quiet", is_flag=True, help="No progress lines.")
 def bench(most: int, as_json: bool, quiet: bool) -> int:
-    """Measure how fast replays and candidates are on this machine.
+    """Measure the speed of replays and candidates on this machine.
 
-    Replays are compared with the same formula compiled into the clock, candidates with replays of their runs.
+    The output compares replays with the same formula compiled into the clock, and candidates with replays of runs.
 
     \b
     evolve bench

@@ -1,4 +1,4 @@
-"""The command that reads folders of traces: ingest."""
+"""The command `ingest`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from evolve import __version__
 from evolve.cli.endings import print_json, resumable
-from evolve.cli.options import two_files
+from evolve.cli.options import explain_option, explaining, two_files
 from evolve.ingest import batch
 from evolve.ingest.options import Given, check_hardware, parse_models, parse_overrides
 from evolve.ingest.output import data_of
@@ -24,44 +24,80 @@ from simulator.serving.traces.formats import PUBLISHED
 
 @click.command()
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="FOLDER...")
-@click.option("--trace", "traces", metavar="FILE", multiple=True, type=click.Path(path_type=Path),
-              help=f"Instead of folders: recorded requests as CSV, parquet, or of {', '.join(PUBLISHED)} (repeatable, "
-              "and several files may follow one).")  # fmt: skip
-@click.option("--tracev2", "recordings", nargs=2, metavar="HEADER DATA", multiple=True, type=click.Path(path_type=Path),
-              callback=two_files,
-              help="Instead of folders: a trace that the host observed, YAML and CSV (repeatable).")  # fmt: skip
-@click.option("--model", metavar="MODEL", help="With --trace: the model that serves it [default: that of a "
-              "benchmark's file, if it is known]; with --tracev2: another than the header's.")  # fmt: skip
+@click.option(
+    "--trace",
+    "traces",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help=f"Instead of folders: recorded requests as CSV or parquet, or of {', '.join(PUBLISHED)} (repeatable, or give "
+    "several files).",
+)
+@click.option(
+    "--tracev2",
+    "recordings",
+    nargs=2,
+    metavar="HEADER DATA",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    callback=two_files,
+    help="Instead of folders: a trace that the host observed, YAML and CSV (repeatable).",
+)
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="With --trace: the model [default: a known one in a benchmark's file]. With --tracev2: replaces the header's.",
+)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for experiments.yaml and tables.")
-@click.option("--hardware", metavar="GPU", help="The GPU, e.g. H100-SXM-80GB, if no manifest names it.")
-@click.option("--engine", "settings", metavar="KEY=VALUE", multiple=True,
-              help="An engine setting that no file gives, e.g. version=0.15.1 (repeatable).")  # fmt: skip
-@click.option("--model-config", "models", metavar="MODEL=FILE", multiple=True,
-              help="config.json of a model that `evolve list` does not have (repeatable).")  # fmt: skip
+@click.option("--hardware", metavar="GPU", help="GPU, e.g. H100-SXM-80GB, if no manifest names it.")
+@click.option(
+    "--engine",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Engine setting that no file gives, e.g. version=0.15.1 (repeatable).",
+)
+@click.option(
+    "--model-config",
+    "models",
+    metavar="MODEL=FILE",
+    multiple=True,
+    help="config.json of a model that `evolve list` does not have (repeatable).",
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Folders to read in parallel [default: one per core].")
-@click.option("--json", "as_json", is_flag=True, help="The quality report of every folder as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the quality report of every folder as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress.")
+@explain_option
 def ingest(
-    folders: tuple[Path, ...], traces: tuple[Path, ...], recordings: tuple[tuple[Path, Path], ...], model: str | None,
-    out: Path, hardware: str | None, settings: tuple[str, ...], models: tuple[str, ...], workers: int | None,
-    as_json: bool, quiet: bool,
-) -> int:  # fmt: skip
-    """Make experiments and tables from folders of vLLM traces and load-generator reports.
+    folders: tuple[Path, ...],
+    traces: tuple[Path, ...],
+    recordings: tuple[tuple[Path, Path], ...],
+    model: str | None,
+    out: Path,
+    hardware: str | None,
+    settings: tuple[str, ...],
+    models: tuple[str, ...],
+    workers: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Make experiments from vLLM traces and load-generator reports.
 
-    Reads traces.json, kv_events.jsonl, vllm.log, exp-config.yaml and profile.yaml of each folder, and of its results/
-    (or inference-perf-data/) config.yaml, the per-request file, the summary and the stages. Files that are missing
-    narrow the output; the report lists them. A folder that contains such folders is expanded to them.
+    The command reads traces.json, kv_events.jsonl, vllm.log, exp-config.yaml and profile.yaml of each folder. From its
+    results/ (or inference-perf-data/) it reads config.yaml, the per-request file, the summary and the stages. The
+    report lists missing files; without them the output has less. A folder of such folders stands for all of them.
 
     OUT gets experiments.yaml and, for every run, a folder with quality.json and the parquet tables requests, steps,
-    journeys, kv_events and cycles. The same command again reads only what has changed; other folders are added. A run
-    whose load no file describes is replayed request by request.
+    journeys, kv_events and cycles. A second call reads only changed files, and adds new folders. A run without a
+    described load is replayed request by request.
 
     With --trace, OUT gets a parquet table of every trace and, given --model and --hardware, traces.yaml. Your own CSV
     or parquet has arrival_s, input_len, output_len, and optionally prompt, prefix_group, prefix_len, stage, timeout_s,
-    e2e_ms, ttft_ms, completed (docs/experiments.md, Traces).
+    e2e_ms, ttft_ms, completed (docs/ingest.md, Recorded requests).
 
-    With --tracev2, the model and the engine's settings are the header's unless given; latencies are the client's,
-    warm-up requests are in no figure, and a trace of which too many requests failed or waited is marked overloaded.
+    With --tracev2, the header gives the model and the engine's settings, unless options do. Latencies are the
+    client's, and warm-up requests are in no figure. A trace with too many failed or waiting requests is marked
+    overloaded.
 
     \b
     evolve ingest 20260217-155451-llama-2-7b-tp1-codegen --out ingested --hardware H100-SXM-80GB
@@ -70,7 +106,7 @@ def ingest(
     evolve ingest --trace mooncake.jsonl --out traces --model llama-2-7b --hardware H100 --engine max_num_seqs=64
     evolve ingest --trace bench/*.json --out traces --model qwen2.5-7b --hardware H100
     evolve ingest --tracev2 header.yaml observed.csv --out traces --hardware H100 --engine total_kv_blocks=7403
-    evolve score-steps champion --steps ingested
+    evolve fit champion --score-steps --steps ingested
     evolve fit champion --experiments ingested/experiments.yaml --out mine.py
     """
     if traces:  # a shell expands --trace *.json to one option and many arguments
@@ -87,7 +123,7 @@ def ingest(
             as_values = [c.to_json() for c in converted]
             print_json({"engine": __version__, "data": data, "seeds": [], "traces": as_values})
         else:
-            print_converted(converted, out)
+            print_converted(converted, out, explaining())
         return 0
     if model:
         raise InputError("--model goes with --trace or --tracev2: the files of a folder name the model")
@@ -102,5 +138,5 @@ def ingest(
     else:
         for name in sorted(set(given.models) - {report.model for report in reports}):
             findings.note("--model-config", f"{plain(name)}: no run has this model")
-        print_runs(runs, findings, out)
+        print_runs(runs, findings, out, explaining())
     return 0 if any(report.experiment or report.tables for report in reports) else 1

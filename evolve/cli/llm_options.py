@@ -1,4 +1,4 @@
-"""The options of `run` for language models, and the configuration that they give."""
+"""The options of `run` for language models, and their configuration."""
 
 from __future__ import annotations
 
@@ -17,31 +17,46 @@ from simulator.common.errors import InputError
 KEY = "Its key comes from the environment only, e.g. OPENAI_API_KEY."
 # {setting: (option, type, placeholder of its value, help)}
 OPTIONS: dict[str, tuple[str, Any, str | None, str]] = {
-    "proposer": ("--proposer", click.Choice(["offline", "llm", "mixed"]), None,
-                 "Who proposes: operators, language models, or both [default: offline]."),
-    "models": ("--llm", str, "PROVIDER/MODEL[=WEIGHT]",
-               f"A model as litellm names it (repeatable: an ensemble). {KEY}"),
+    "proposer": (
+        "--proposer",
+        click.Choice(["offline", "llm", "mixed"]),
+        None,
+        "Proposers: operators, language models, or both [default: offline].",
+    ),
+    "models": (
+        "--llm",
+        str,
+        "PROVIDER/MODEL[=WEIGHT]",
+        f"A model as litellm names it (repeatable: an ensemble). {KEY}",
+    ),
     "api_base": ("--api-base", str, "URL", "OpenAI-compatible server of the models named openai/NAME."),
     "prices": ("--price", str, "MODEL=IN,OUT", "USD per million tokens in and out (repeatable); 0,0: free."),
-    "max_usd": ("--max-usd", click.FloatRange(min=0), None,
-                "Stop before more is spent, by all searches together [default: 5]."),
+    "max_usd": ("--max-usd", click.FloatRange(min=0), None, "Limit on the cost of all searches together [default: 5]."),
     "max_calls": ("--max-calls", click.IntRange(min=0), None, "Stop after this many requests [default: 0: no limit]."),
     "max_tokens": ("--max-tokens", click.IntRange(min=0), None, "The same for tokens [default: 0: no limit]."),
     "rpm": ("--rpm", click.IntRange(min=0), None, "Requests per minute [default: 60; 0: no limit]."),
     "concurrency": ("--concurrency", click.IntRange(min=1), None, "Requests at a time [default: 8]."),
-    "timeout_s": ("--timeout", click.FloatRange(min=0, min_open=True), "SECONDS",
-                  "Wait this long for an answer [default: 180]."),
+    "timeout_s": (
+        "--timeout",
+        click.FloatRange(min=0, min_open=True),
+        "SECONDS",
+        "Wait this long for an answer [default: 180].",
+    ),
     "judges": ("--judge", str, "PROVIDER/MODEL", "A model that reviews proposals after their trial (repeatable)."),
-    "notes_every": ("--notes-every", click.IntRange(min=0), "N",
-                    "Generations between a model's notes on what was learned [default: 10; 0: no notes]."),
+    "notes_every": (
+        "--notes-every",
+        click.IntRange(min=0),
+        "N",
+        "Generations between a model's notes on what was learned [default: 10; 0: no notes].",
+    ),
     "prompts": ("--prompts", str, "DIR", "Your own prompts instead of the project's, e.g. DIR/propose.md."),
     "cache": ("--cache", str, "DIR", "Keep answers here, and reuse them in later runs."),
-}  # fmt: skip
+}
 REPEATABLE = ("models", "prices", "judges")
 
 
 def llm_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command with these options, of which it gets those that the user gives as a mapping `llm`, by setting."""
+    """Add these options; the command receives the given ones as a mapping `llm` by setting."""
 
     @wraps(command)
     def with_llm(**options: Any) -> Any:
@@ -49,8 +64,9 @@ def llm_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(llm={name: value for name, value in values.items() if value not in (None, ())}, **options)
 
     for name, (option, kind, placeholder, text) in reversed(OPTIONS.items()):
-        with_llm = click.option(option, f"llm_{name}", type=kind, metavar=placeholder, help=text,
-                                multiple=name in REPEATABLE)(with_llm)  # fmt: skip
+        with_llm = click.option(
+            option, f"llm_{name}", type=kind, metavar=placeholder, help=text, multiple=name in REPEATABLE
+        )(with_llm)
     return with_llm
 
 
@@ -58,7 +74,7 @@ LIMITS = ("max_usd", "max_calls", "max_tokens")
 
 
 def limit_options(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds the options that limit what language models may take; the command gets those given as a mapping `limits`.
+    """Add the options that limit language models; the command receives the given ones as a mapping `limits`.
 
     `what` begins the help of --max-usd.
     """
@@ -69,8 +85,11 @@ def limit_options(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any
             values = {name: options.pop(name) for name in LIMITS}
             return command(limits={name: value for name, value in values.items() if value is not None}, **options)
 
-        helps = (f"{what} [default: the run's].", "The same for requests; 0: no limit.",
-                 "The same for tokens; 0: no limit.")  # fmt: skip
+        helps = (
+            f"{what} [default: the run's].",
+            "The same for requests; 0: no limit.",
+            "The same for tokens; 0: no limit.",
+        )
         for name, text in reversed(list(zip(LIMITS, helps, strict=True))):
             with_limits = click.option(option_of(name), name, type=OPTIONS[name][1], help=text)(with_limits)
         return with_limits

@@ -1,4 +1,4 @@
-"""The commands on models of the user's own: model add, list, show, remove."""
+"""The command `model`, for the user's own models: add, list, show, remove."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from evolve.cli.endings import print_json
 from evolve.cli.values import StrictGroup
 from evolve.inspect import models
 from evolve.output.terminal import say
-from simulator.serving.own_models import file_of, own_models
+from simulator.serving.model import file_of, own_models
 
 
 @click.group(cls=StrictGroup)
 def model() -> None:
-    """Keep models of your own, so that every command knows them by name.
+    """Add your own models, so that every command knows them by name.
 
-    They are files in ~/.config/evolve/models, or in the folder that the environment variable EVOLVE_MODELS names.
+    They are files in ~/.config/evolve/models, or in the folder named by the environment variable EVOLVE_MODELS.
 
     \b
     evolve model add my-model/config.json
@@ -27,17 +27,23 @@ def model() -> None:
 
 @model.command()
 @click.argument("config", metavar="CONFIG")
-@click.option("--id", "ident", metavar="NAME", help="Its name [default: that of the file, or of the folder of a "
-              "config.json].")  # fmt: skip
-@click.option("--generation-config", "generation", type=click.Path(path_type=Path), metavar="FILE",
-              help="Sampling defaults [default: generation_config.json next to CONFIG, if there is one].")  # fmt: skip
+@click.option(
+    "--id", "ident", metavar="NAME", help="Its name [default: that of the file, or of the folder of a config.json]."
+)
+@click.option(
+    "--generation-config",
+    "generation",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Sampling defaults [default: generation_config.json next to CONFIG, if there is one].",
+)
 @click.option("--replace", is_flag=True, help="Replace your model of the same name.")
 def add(config: str, ident: str | None, generation: Path | None, replace: bool) -> int:
     """Keep the model of a config.json under a name.
 
-    CONFIG is a Hugging Face config.json as it was published, or the folder of a checkpoint. Experiments files may then
-    say `model: NAME`, and --model and --deployment know it. So does the Go of `evolve emit`, which also takes the
-    Hugging Face name that the config.json has (`_name_or_path`). If it has none, give that as --id.
+    CONFIG is an unchanged Hugging Face config.json, or the folder of a checkpoint. Experiments files may then say
+    `model: NAME`, and --model and --deployment accept it. The Go of `evolve emit` also accepts the Hugging Face name in
+    the config.json (`_name_or_path`). If the file has none, give it as --id.
 
     \b
     evolve model add my-model/
@@ -51,7 +57,7 @@ def add(config: str, ident: str | None, generation: Path | None, replace: bool) 
 @model.command("list")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_(as_json: bool) -> int:
-    """List the models of your own.
+    """List your own models.
 
     \b
     evolve model list
@@ -65,9 +71,9 @@ def list_(as_json: bool) -> int:
 
 @model.command()
 @click.argument("ident", metavar="NAME")
-@click.option("--json", "as_json", is_flag=True, help="As JSON: its config.json and generation_config.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with its config.json and generation_config.")
 def show(ident: str, as_json: bool) -> int:
-    """Show what a known model's config.json means to the engine.
+    """Show the engine's view of a known model's config.json.
 
     \b
     evolve model show my-model
@@ -84,7 +90,7 @@ def show(ident: str, as_json: bool) -> int:
 @model.command()
 @click.argument("ident", metavar="NAME")
 def remove(ident: str) -> int:
-    """Remove a model of your own.
+    """Remove one of your own models.
 
     \b
     evolve model remove my-model

@@ -1,35 +1,36 @@
-"""The options that several commands share, and the programs and experiments that they name."""
+"""Options that several commands share, and the programs and experiments that they name."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from evolve.cli.pools import pool_options
+from evolve.output.columns import Columns, RowLike
 from evolve.output.files import check_writable
 from evolve.output.progress import tell_compilation
-from evolve.output.table import counted
 from evolve.output.terminal import say, warn
+from evolve.output.writing import FORMATS, STDOUT, write
 from evolve.run import program as programs
 from evolve.run.data import experiments_of, known_experiment
 from evolve.run.folder import RunFolder, is_run, open_run
 from evolve.run.program import Source
 from simulator.common.errors import InputError, shown
-from simulator.common.text import listed
+from simulator.common.text import counted, listed
 from simulator.language.measure import Caps
-from simulator.serving.bundled import BUNDLED, Written, bundled_experiments, written_experiments
+from simulator.serving.bundled import BUNDLED, bundled_experiments, load_specs
 from simulator.serving.experiment import Experiment
-from simulator.serving.file import Reader
+from simulator.serving.spec import Spec
 
+Asked = TypeVar("Asked", Experiment, Spec)
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-STDOUT = "-"
-FORMATS = {
+_WRITTEN = {
     "csv": "Write {what} to this file, or to standard output for -.",
     "parquet": "The same as Parquet.",
     "latex": "The same, the most important columns, as a LaTeX table.",
@@ -40,7 +41,7 @@ quiet_flag = click.option("--quiet", is_flag=True, help="No progress line.")
 
 
 def quiet() -> bool:
-    """Whether the command that is running was asked to be quiet."""
+    """Return True if the running command has --quiet."""
     context = click.get_current_context(silent=True)
     return bool(context and context.params.get("quiet"))
 
@@ -57,6 +58,23 @@ def quiet_option(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(**options)
 
     return with_quiet
+
+
+def explaining() -> bool:
+    """True if the command that is running was asked to explain its tables."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.params.get("explain"))
+
+
+def explain_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --explain, which the command need not take: `explaining` returns it while the command runs."""
+
+    @click.option("--explain", is_flag=True, help="Explain the terms of the tables, too.")
+    @wraps(command)
+    def with_explain(explain: bool, **options: Any) -> Any:
+        return command(**options)
+
+    return with_explain
 
 
 def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,7 +100,7 @@ def caps_options_from(caps: Caps, or_else: str = "") -> Decorator:
     return decorated
 
 
-# Of files that a table may replace.
+# Suffixes of the files that a table may replace.
 SUFFIXES = {"csv": (".csv", ".tsv", ".txt"), "parquet": (".parquet",), "latex": (".tex", ".txt")}
 SPREADSHEETS = (".xls", ".xlsx", ".ods")
 
@@ -95,39 +113,34 @@ class TableFiles:
 
     @property
     def on_stdout(self) -> bool:
-        """Whether a table goes to standard output, which then has nothing else."""
+        """True if a table goes to standard output, which then has nothing else."""
         return STDOUT in self.files.values()
 
     def check(self, as_json: bool) -> None:
-        """Raises InputError, before any work, if two things go to standard output or a file could not be written."""
-        printed = [f"--{name}" for name, file in self.files.items() if file == STDOUT] + ["--json"] * as_json
+        """Raise InputError, before any work, if two outputs share standard output or a file cannot be written."""
+        printed = [f"--{name}" for name, file in self.files.items() if file == STDOUT]
+        if as_json:
+            printed.append("--json")
         if self.on_stdout and len(printed) > 1:
             raise InputError(f"{' and '.join(printed)} both go to standard output: name a file for one of them")
         if self.files.get("parquet") == STDOUT:
-            raise InputError("--parquet -: is no text for standard output: name a file")
-        if "latex" in self.files and importlib.util.find_spec("jinja2") is None:
-            raise InputError("--latex: needs the extra: pip install 'evolve-latency[view]'")
+            raise InputError("--parquet cannot write to standard output; give a file")
         for name, file in self.files.items():
             if Path(file).suffix in SPREADSHEETS:
                 raise InputError(f"--{name} {file}: is no spreadsheet: write --csv FILE.csv, which spreadsheets open")
             if file != STDOUT:
                 check_writable(Path(file), f"--{name}", *SUFFIXES[name])
 
-    def write(self, module: str, name: str, *given: object) -> None:
-        """Write the frame that the function `name` of this module makes of what is given.
-
-        Only then are the modules imported that need pandas, which takes a second. The function's columns are the
-        module's constant of its name in capitals.
-        """
-        if not self.files:
-            return
-        frames = importlib.import_module(module if "." in module else f"evolve.api.frames.{module}")
-        writing = importlib.import_module("evolve.output.writing")
-        frame, columns = getattr(frames, name)(*given), getattr(frames, name.upper())
+    def write(self, columns: Columns, rows: Iterable[RowLike]) -> None:
+        """Write these rows to every file. Only Parquet imports pandas, which takes a second."""
+        rows = list(rows) if self.files else []
         for format_, file in self.files.items():
-            getattr(writing, f"write_{format_}")(frame, columns, file)
+            if format_ == "parquet":
+                importlib.import_module("evolve.output.frames").write_parquet(columns, rows, file)
+            else:
+                write(FORMATS[format_](columns, rows), file, f"--{format_}")
             if file != STDOUT:
-                say(f"{file}: {counted(len(frame), 'row')}", err=True)  # standard output may have JSON
+                say(f"{file}: {counted(len(rows), 'row')}", err=True)  # standard output may have JSON
 
 
 def tables_options(what: str) -> Decorator:
@@ -136,12 +149,12 @@ def tables_options(what: str) -> Decorator:
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def with_tables(**options: Any) -> Any:
-            named = {name: options.pop(name) for name in FORMATS}
+            named = {name: options.pop(name) for name in _WRITTEN}
             tables = TableFiles({name: file for name, file in named.items() if file is not None})
             tables.check(options["as_json"])
             return command(tables=tables, **options)
 
-        for name, text in reversed(FORMATS.items()):
+        for name, text in reversed(_WRITTEN.items()):
             metavar = "FILE" if name == "parquet" else "FILE|-"
             with_tables = click.option(f"--{name}", metavar=metavar, help=text.format(what=what))(with_tables)
         return with_tables
@@ -164,7 +177,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--experiments", multiple=True, metavar="FILE", help=experiments),
         list_option("--workloads", "workloads", "A,B", "Fit only these workloads (repeatable)."),
         list_option("--exclude", "exclude", "ID,ID", "Do not fit these experiments (repeatable)."),
-        click.option("--evolve", "methods", type=click.Choice(["step", "queueing", "both"]), help="What may change."),
+        click.option("--evolve", "methods", type=click.Choice(["step", "queueing", "both"]), help="Methods to evolve."),
         click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
         quiet_flag,
     ]
@@ -175,7 +188,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def two_files(_context: click.Context, option: click.Parameter, value: Any) -> Any:
-    """The value of an option of two files, if the second is not the next option's name. Raises InputError."""
+    """The value of an option of two files. Raises InputError if the second is another option's name."""
     pairs = value if option.multiple else [value] if value else []
     for _, second in pairs:
         if str(second).startswith("--"):
@@ -197,7 +210,7 @@ def ids_option(text: str = "Only these experiments (repeatable).") -> Decorator:
 
 
 def _words(_context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of an option of `list_option`. Raises InputError where it is given without any."""
+    """The words of an option of `list_option`. Raises InputError if it names none."""
     for text in value:
         if not text.replace(",", "").strip():
             raise InputError(f"{option.opts[0]} {shown(text)}: names nothing: give {option.metavar}, or leave it out")
@@ -205,7 +218,7 @@ def _words(_context: click.Context, option: click.Parameter, value: tuple[str, .
 
 
 def load(program: str, caps: dict[str, int]) -> Source:
-    """The program that the user names; a file must keep to the caps."""
+    """Load the program that the user names. A file must keep to the caps."""
     return programs.load(program, Caps(**caps))
 
 
@@ -219,15 +232,15 @@ def named_experiments(file: str | None, ids: Sequence[str], instead: str = "") -
 
 
 def run_of(source: Source) -> RunFolder | None:
-    """The run that a program is of, if its folder is there."""
+    """The run of a program, if its folder exists."""
     path = source.record.run if source.record else None
     return open_run(Path(path)) if path and is_run(Path(path)) else None
 
 
 def experiments_for(source: Source, file: str | None, ids: Sequence[str]) -> list[Experiment]:
-    """`named_experiments`; without a file those that the program's run fits and predicts, if it is of a run.
+    """`named_experiments`; without a file, all experiments of the program's run, if it has one.
 
-    A line says so where the program was fitted on others than the bundled ones, which it then gets.
+    Print a warning if it gets the bundled experiments although it was fitted on others.
     """
     if run := None if file else run_of(source):
         return experiments_in(run, ids)
@@ -238,7 +251,7 @@ def experiments_for(source: Source, file: str | None, ids: Sequence[str]) -> lis
 
 
 def _fitted_elsewhere(source: Source) -> str:
-    """What a program was fitted on, if that is in no file that is known, and the remedy; else ""."""
+    """The fitted runs of a program and the remedy, if no shipped file has these runs; else ""."""
     fitted = source.record.fitted if source.record else ()
     if {*fitted} <= {e.id for e in bundled_experiments()}:
         return ""
@@ -251,17 +264,16 @@ def experiments_in(run: RunFolder, ids: Sequence[str]) -> list[Experiment]:
     return only_named([*fitted, *others], ids, (*run.config.data.files, *run.config.data.predict_files))
 
 
-def written_and_named(file: str | None, ids: Sequence[str], read: Reader | None = None) -> list[Written]:
-    """`named_experiments` with their entries in the file, each read by `read`."""
+def named_specs(file: str | None, ids: Sequence[str]) -> list[Spec]:
+    """The specs of a file, or of the bundled ones, as `named_experiments`."""
     files: Sequence[str] = [file] if file else BUNDLED
-    written = {w.experiment.id: w for name in files for w in written_experiments(name, read)}
-    return [written[e.id] for e in only_named([w.experiment for w in written.values()], ids, files)]
+    return only_named([spec for name in files for spec in load_specs(name)], ids, files)
 
 
 def only_named(
-    experiments: Iterable[Experiment], ids: Sequence[str], files: Collection[str], instead: str = ""
-) -> list[Experiment]:
-    """Those of the experiments, which are from these files, that are in `ids`, or all without any.
+    experiments: Iterable[Asked], ids: Sequence[str], files: Collection[str], instead: str = ""
+) -> list[Asked]:
+    """The experiments, from these files, whose ids are in `ids`; all without any.
 
     Raises InputError for an unknown id, with what can be given `instead`.
     """

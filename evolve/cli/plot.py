@@ -1,4 +1,4 @@
-"""The command that draws pictures: plot."""
+"""The command `plot`."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from simulator.serving.experiment import Experiment
 
 OF_RUNS, OF_PROGRAMS = ("front", "history", "grid"), ("fit", "terms")
 FORMATS = ("svg", "png", "pdf")
-# By kind, the words of a picture with a meaning of their own, and what else to know.
+# By kind: the terms of a picture for its legend, and a further explanation.
 WORDS: dict[str, tuple[tuple[str, ...], str]] = {
-    "front": (("complexity", "joint error", "worst 3", "transfer error", "sound", "front"), ""),
+    "front": (("complexity", "mean error", "worst-3 E2E", "group-out", "consistent", "Pareto front"), ""),
     "history": (
-        ("joint error", "transfer error", "merit"),
-        "Errors are those that the search saw. From three runs on, their median and quartiles are drawn",
+        ("mean error", "group-out", "selection score"),
+        "Errors are those of the search. Three or more runs are drawn as median and quartiles",
     ),
     "grid": (
-        ("features", "joint error", "sound"),
-        "A cell shows the best of its programs; one that is not sound only if there is no other",
+        ("features", "mean error", "consistent"),
+        "A cell shows its best program, an inconsistent one only if there is no other",
     ),
     "fit": (
         (),
         "fitted: the program was fitted on this experiment, so its errors are in sample; predicted: it was not. "
-        "An interval, where there is one, is that of `evolve predict`",
+        "Intervals are those of `evolve predict`",
     ),
     "terms": ((), "The shares of the terms add up to the step time. Constants are as fitted"),
 }
@@ -52,12 +52,12 @@ WORDS: dict[str, tuple[tuple[str, ...], str]] = {
 def plot(
     names: tuple[str, ...], kind: str, out: Path, experiments: str | None, ids: tuple[str, ...], caps: dict[str, int]
 ) -> int:
-    """Draw a picture of a run: front, history, grid, fit or terms.
+    """Draw a picture of a run or a program.
 
-    front: joint error against complexity, coloured by transfer error. history: the champion's errors as the search went
-    on; several runs may be named. grid: the MAP-Elites grid. fit: predicted against observed E2E, TTFT and ITL. terms:
-    what each term adds to a decode step. The last two are of a PROGRAM, or of the champion of a RUN. Needs the extra
-    `view`.
+    front: mean error against complexity, coloured by leave-group-out error. history: the champion's errors during the
+    search, of one run or several. grid: the MAP-Elites grid. fit: predicted against observed E2E, TTFT and ITL. terms:
+    the time that each term adds to a decode step. fit and terms draw a PROGRAM, or the champion of a RUN. Needs the
+    extra `view`.
 
     \b
     evolve plot runs/0001 --kind front --out front.svg
@@ -88,8 +88,7 @@ def plot(
 
 def _drawing(name: str) -> ModuleType:
     """A module of evolve.draw.plot. Raises InputError if the extra is missing."""
-    # No window is opened, whatever the user's settings are. Where no folder can be written for them, as in a home that
-    # is read-only, matplotlib takes a temporary one, of which nobody needs to know.
+    # No window opens, whatever the user's settings. In a read-only home matplotlib would warn of its temporary folder.
     os.environ["MPLBACKEND"] = "agg"
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""Long work: the options that say where it is carried out, the pool that they name, and how it ends."""
+"""Long work: options for its processes or cluster, the pool of these, and its ending."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simulator.common.json import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where a command was asked to work: in so many processes of this machine, or on a cluster."""
+    """The chosen place of work: processes of this machine, or a cluster."""
 
     workers: int | None = None  # None: one for each core
     cluster: str | None = None  # see evolve.search.pool.cluster.Cluster
@@ -43,14 +43,21 @@ class Where:
 def pool_options(command: Callable[..., Any], default: int | None = None) -> Callable[..., Any]:
     """Add --workers (so many by default, one for each core if None) and --cluster; the command receives `where`."""
 
-    @click.option("--workers", type=click.IntRange(min=1),
-                  help=f"Processes [default: {default or 'all cores'}]; changes nothing but speed.")  # fmt: skip
-    @click.option("--cluster", metavar="ADDRESS", help="Work on a cluster of dask.distributed: tcp://HOST:PORT, a "
-                  "scheduler file, or local:N for N workers on this machine.")  # fmt: skip
+    @click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help=f"Number of processes [default: {default or 'all cores'}]. Results do not depend on it.",
+    )
+    @click.option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Work on a cluster of dask.distributed: tcp://HOST:PORT, a "
+        "scheduler file, or local:N for N workers on this machine.",
+    )
     @wraps(command)
     def with_where(workers: int | None, cluster: str | None, **options: Any) -> Any:
         if workers is not None and cluster is not None:
-            raise InputError("--workers is for this machine, --cluster for others: give one of the two")
+            raise InputError("--workers is for this machine, --cluster for others. Give one of them.")
         return command(where=Where(workers or default, cluster), **options)
 
     return with_where
@@ -85,7 +92,7 @@ def carry_out(
 ) -> int:
     """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1.
 
-    `paid`: what may be paid in vain if work in the folder ends early, see validate.costs.without_answers.
+    `paid`: costs that an early end may waste, see validate.costs.without_answers.
     `again`: the command line that continues the work.
     """
     with resumable(again(folder.path), lambda: paid(folder.path)):

@@ -1,4 +1,4 @@
-"""The command that predicts: predict."""
+"""The command `predict`."""
 
 from __future__ import annotations
 
@@ -10,114 +10,166 @@ from evolve.cli.endings import print_json
 from evolve.cli.options import (
     TableFiles,
     caps_options,
+    explain_option,
+    explaining,
     ids_option,
     list_option,
     load,
     named_experiments,
+    named_specs,
     quiet,
     quiet_option,
     tables_options,
-    written_and_named,
 )
 from evolve.output.progress import Line
 from evolve.plan.against import Rivalry, print_against
 from evolve.plan.axes import Axes, parse_axes
-from evolve.plan.plan import DURATION_S, Plan, written
 from evolve.plan.predict import predict as predict_all
 from evolve.plan.predict_view import print_prediction
+from evolve.plan.prediction_rows import PREDICTIONS, prediction_row
 from evolve.plan.slo import parse_slo
 from evolve.plan.sweep import sweep as predict_sweep
+from evolve.plan.sweep_rows import SWEEP, sweep_rows
 from evolve.plan.sweep_view import print_sweep
 from evolve.run.data import part
 from simulator.common.errors import InputError
-from simulator.serving.bundled import Written, as_planned
+from simulator.serving.experiment import deploy
 from simulator.serving.limits import MOST_RATE, MOST_REQUESTS, MOST_TOKENS
+from simulator.serving.spec import DURATION_S, Spec
 from simulator.serving.splits import SPLITS
 
 LEAST_RPS, MOST_RPS = round(1.0 / DURATION_S, 4), MOST_REQUESTS // DURATION_S  # of a plan: one request, and the most
 
 
 def _planned(
-    model: str | None, hardware: str | None, tp: int | None, rate_rps: float | None, prompt_len: int | None,
-    output_len: int | None, axes: Axes, shared: bool,
-) -> Written | None:  # fmt: skip
-    """The experiment that these options describe, None without any.
+    model: str | None,
+    hardware: str | None,
+    tp: int | None,
+    rate_rps: float | None,
+    prompt_len: int | None,
+    output_len: int | None,
+    axes: Axes,
+    shared: bool,
+) -> Spec | None:
+    """The spec that these options describe; None without any.
 
-    What a sweep or a load that is `shared` replaces may be left out. Raises InputError if something else is missing.
+    Values that a sweep or a `shared` load replaces may be missing. Raises InputError if another one is.
     """
     if all(value is None for value in (model, hardware, tp, rate_rps, prompt_len, output_len)):
         return None
     if rate_rps is None and (axes.rate or shared):
         rate_rps = 1.0  # whichever it is
     hardware = hardware or next(iter(axes.hardware), None)
-    tp = tp or max(axes.tp, default=1)  # what needs several GPUs has no plan on one
+    tp = tp or max(axes.tp, default=1)  # the largest is the most likely to have room
     if model and hardware and rate_rps and prompt_len and output_len:
-        return written(Plan(model, hardware, rate_rps, prompt_len, output_len, tp))
-    given = {"--model": model, "--hardware": hardware, "--rate": rate_rps, "--prompt-len": prompt_len,
-             "--output-len": output_len}  # fmt: skip
+        return Spec.of(model, hardware, rate_rps, prompt_len, output_len, tp)
+    given = {
+        "--model": model,
+        "--hardware": hardware,
+        "--rate": rate_rps,
+        "--prompt-len": prompt_len,
+        "--output-len": output_len,
+    }
     missing = ", ".join(name for name, value in given.items() if not value)
-    rates = " (or --sweep rate=FIRST:LAST:STEP, or --load)" * (rate_rps is None)
+    rates = " (or --sweep rate=FIRST:LAST:STEP, or --load)" if rate_rps is None else ""
     raise InputError(f"a plan without a file lacks {missing}: give {missing}{rates}, or --experiments FILE instead")
 
 
 @click.command()
 @click.argument("program", default="champion")
-@click.option("--experiments", metavar="FILE", help="What to predict [default: the runs the project ships].")
+@click.option("--experiments", metavar="FILE", help="Experiments to predict [default: the shipped runs].")
 @ids_option()
-@click.option("--model", help="Instead of a file: a model that `evolve list` names, under one steady load. The options "
-              "up to --output-len describe it.")  # fmt: skip
-@click.option("--hardware", metavar="GPU", help="The GPU that serves it.")
-@click.option("--tp", type=click.IntRange(1, 10_000), help="Its tensor-parallel degree.  [default: 1]")
-@click.option("--rate", "rate_rps", type=click.FloatRange(LEAST_RPS, MOST_RPS), metavar="REQUESTS/S",
-              help="Its load: Poisson arrivals for ten minutes. --sweep rate=... or --load replace it.")  # fmt: skip
-@click.option("--prompt-len", type=click.IntRange(1, MOST_TOKENS), metavar="TOKENS", help="Length of every prompt, no "
-              "two alike.")  # fmt: skip
-@click.option("--output-len", type=click.IntRange(1, MOST_TOKENS), metavar="TOKENS", help="Length of every answer.")
+@click.option(
+    "--model", help="Instead of a file: a model under one steady load, described by the options up to --output-len."
+)
+@click.option("--hardware", metavar="GPU", help="GPU that serves the model.")
+@click.option("--tp", type=click.IntRange(1, 10_000), help="Tensor-parallel degree.  [default: 1]")
+@click.option(
+    "--rate",
+    "rate_rps",
+    type=click.FloatRange(LEAST_RPS, MOST_RPS),
+    metavar="REQUESTS/S",
+    help="Load: Poisson arrivals for ten minutes. --sweep rate=... or --load replace it.",
+)
+@click.option(
+    "--prompt-len", type=click.IntRange(1, MOST_TOKENS), metavar="TOKENS", help="Prompt length; no shared prefixes."
+)
+@click.option("--output-len", type=click.IntRange(1, MOST_TOKENS), metavar="TOKENS", help="Answer length.")
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
-@click.option("--part", "named_part", type=click.Choice(SPLITS), help="Of traces only these requests, after a "
-              "replay of those before: the first 60 %, the next 20 % or the last 20 %.")  # fmt: skip
-@click.option("--sweep", "sweeps", metavar="KEY=VALUES", multiple=True, help="Predict at every combination of these "
-              "values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), hardware, tp, max_num_seqs or "
-              "max_num_batched_tokens (repeatable).")  # fmt: skip
-@list_option("--slo", "slo", "LATENCY=TIME,...", "Limits such as ttft_p99=500ms,itl_mean=50ms on the mean, p50, p90 or "
-             "p99 of ttft, e2e or itl, which is over requests: each request's mean (repeatable).")  # fmt: skip
-@click.option("--load", "load_rps", type=click.FloatRange(0, MOST_RATE, min_open=True), metavar="REQUESTS/S",
-              help="How many replicas and GPUs does a service of this load need, on each deployment of "
-              "--sweep?")  # fmt: skip
-@click.option("--against", metavar="PROGRAM", help="Compare with this program: predictions and errors side by side.")
+@click.option(
+    "--part",
+    "named_part",
+    type=click.Choice(SPLITS),
+    help="Predict only this part of each trace, after a replay of the earlier requests: the first 60 %, the next 20 % "
+    "or the last 20 %.",
+)
+@click.option(
+    "--sweep",
+    "sweeps",
+    metavar="KEY=VALUES",
+    multiple=True,
+    help="Predict every combination of these values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), hardware, tp, "
+    "max_num_seqs or max_num_batched_tokens (repeatable).",
+)
+@list_option(
+    "--slo",
+    "slo",
+    "LATENCY=TIME,...",
+    "Limits such as ttft_p99=500ms,itl_mean=50ms on the mean, p50, p90 or p99 of ttft, e2e or itl (repeatable). "
+    "ITL is the mean of each request.",
+)
+@click.option(
+    "--load",
+    "load_rps",
+    type=click.FloatRange(0, MOST_RATE, min_open=True),
+    metavar="REQUESTS/S",
+    help="Count the replicas and GPUs that this load needs on each deployment of --sweep.",
+)
+@click.option("--against", metavar="PROGRAM", help="Compare predictions and errors with this program.")
 @tables_options("a row for each experiment, or each combination of --sweep, as CSV")
-@click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print every figure as JSON.")
 @quiet_option
 @caps_options
+@explain_option
 def predict(
-    program: str, experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None,
-    tp: int | None, rate_rps: float | None, prompt_len: int | None, output_len: int | None, seeds: int,
-    named_part: str | None, sweeps: tuple[str, ...], slo: tuple[str, ...], load_rps: float | None, against: str | None,
-    tables: TableFiles, as_json: bool, caps: dict[str, int],
-) -> int:  # fmt: skip
-    """Predict TTFT, ITL and E2E of experiments.
+    program: str,
+    experiments: str | None,
+    ids: tuple[str, ...],
+    model: str | None,
+    hardware: str | None,
+    tp: int | None,
+    rate_rps: float | None,
+    prompt_len: int | None,
+    output_len: int | None,
+    seeds: int,
+    named_part: str | None,
+    sweeps: tuple[str, ...],
+    slo: tuple[str, ...],
+    load_rps: float | None,
+    against: str | None,
+    tables: TableFiles,
+    as_json: bool,
+    caps: dict[str, int],
+) -> int:
+    """Predict TTFT, ITL and E2E, sweep settings, count replicas and GPUs.
 
-    The predictions are compared with observations where there are any, and each names the terms of the program on which
-    it depends most. Those of the shipped champion, of the champion of a run that was validated, and of programs fitted
-    from these have intervals, and say where these come from.
+    The output compares predictions with observations, if there are any, and names the main terms of each. Predictions
+    have intervals if the program is the shipped champion, the champion of a validated run, or fitted from one of these.
 
-    With --sweep they are predicted at other rates, on other GPUs, with other TP degrees and limits of the engine:
-    latencies, throughput, and the knee, which is the first rate at which a limit of --slo fails, the queue grows, or
-    more than 1 % of the requests are refused or given up. With --slo alone, whether the experiments keep the limits as
-    they are.
+    --sweep predicts latencies and throughput at other rates, GPUs, TP degrees and engine limits. It also finds the
+    knee: the first rate at which a limit of --slo fails, the queue grows, or more than 1 % of the requests are refused
+    or given up. With --slo alone, check each experiment against the limits.
 
-    With --load it is also said how many replicas of each deployment share that load, so that everything holds over the
-    whole run; of a load with several stages also so that it holds in every stage, how many each stage needs, and the
-    GPU hours.
+    --load counts the replicas of each deployment that share this load and keep the limits over the whole run. For a
+    load with several stages it also counts the replicas of each stage, and the GPU hours.
 
-    With --against another program predicts the same requests: which one is closer to what was observed, and by how
-    much? --csv has the first program's rows.
+    --against predicts the same requests with another program, and shows which one is closer to the observations. --csv
+    has the first program's rows.
 
-    Exit status 1 if no request of any experiment completes, if no combination is possible, with --slo if an experiment
-    keeps the limits at no combination, and with --load if no number of replicas of any deployment is enough for it.
-    Limits are kept if they hold over the whole run.
+    Exit status 1 if no request of any experiment completes, or no combination is possible. With --slo, also if an
+    experiment keeps the limits at no combination; with --load, if no number of replicas is enough.
 
     \b
     evolve predict champion --model llama-3.1-8b --hardware H100 --rate 5 --prompt-len 1000 --output-len 300
@@ -138,36 +190,42 @@ def predict(
     if plans and named_part:
         raise InputError(f"--part compares with what was measured, {of_limits} does not: give one of the two")
     if plans and against:
-        raise InputError(f"--against compares two programs on experiments as they are, {of_limits} predicts others: "
-                         "give one of the two")  # fmt: skip
+        raise InputError(
+            f"--against compares two programs on experiments as they are, {of_limits} predicts others: "
+            "give one of the two"
+        )
     axes, limits = parse_axes(sweeps), parse_slo(slo)
     described = (model, hardware, tp, rate_rps, prompt_len, output_len)
     if (experiments or ids) and any(value is not None for value in described):
-        raise InputError("--experiments and --id name what is described already: leave out --model, --hardware, --tp, "
-                         "--rate, --prompt-len and --output-len, or vary them with --sweep")  # fmt: skip
+        raise InputError(
+            "--experiments and --id name what is described already: leave out --model, --hardware, --tp, "
+            "--rate, --prompt-len and --output-len, or vary them with --sweep"
+        )
     planned = _planned(*described, axes, load_rps is not None)
     if plans:
         if axes.rate and load_rps is not None:
             raise InputError("--load tries the rates of one, two, three ... replicas: leave --sweep rate=... out")
-        varied = sweeps or load_rps is not None
-        loads = [planned] if planned else written_and_named(experiments, ids, as_planned if varied else None)
-        swept = predict_sweep(source, loads, arrival_seeds, axes, limits, Line(quiet()), load_rps)
-        tables.write("sweep", "sweep", swept)
+        specs = [planned] if planned else named_specs(experiments, ids)
+        if not sweeps and load_rps is None:
+            for spec in specs:
+                deploy(spec)  # what no engine can run is an error where nothing is varied
+        swept = predict_sweep(source, specs, arrival_seeds, axes, limits, Line(quiet()), load_rps)
+        tables.write(SWEEP, sweep_rows(swept))
         if as_json and not tables.on_stdout:
             print_json(swept.to_json())
         elif not tables.on_stdout:
-            print_sweep(swept)
+            print_sweep(swept, explaining())
         limited = slo or load_rps is not None
         return 1 if swept.all_impossible or (limited and swept.any_hopeless) else 0
-    named = [planned.experiment] if planned else named_experiments(experiments, ids)
+    named = [deploy(planned)] if planned else named_experiments(experiments, ids)
     parts = [part(e, named_part) for e in named] if named_part else named
     forecasts = predict_all(source, parts, arrival_seeds, named)
-    tables.write("predictions", "predictions", forecasts.experiments)
+    tables.write(PREDICTIONS, map(prediction_row, forecasts.experiments))
     compared = Rivalry(forecasts, predict_all(load(against, caps), parts, arrival_seeds, named)) if against else None
     if as_json and not tables.on_stdout:
         print_json(compared.to_json() if compared else forecasts.to_json())
     elif compared and not tables.on_stdout:
-        print_against(compared)
+        print_against(compared, explaining())
     elif not tables.on_stdout:
-        print_prediction(forecasts)
+        print_prediction(forecasts, explaining())
     return 1 if all(e.empty for e in forecasts.experiments) else 0

@@ -1,7 +1,8 @@
-"""The command that says what to measure next."""
+"""The command `probe`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,6 +12,8 @@ from evolve.calibrate.probe import probe as probe_runs
 from evolve.cli.endings import print_json
 from evolve.cli.options import (
     caps_options,
+    explain_option,
+    explaining,
     ids_option,
     list_option,
     load,
@@ -19,38 +22,55 @@ from evolve.cli.options import (
     whole_names,
 )
 from evolve.output.files import check_writable, write_text
-from evolve.plan.loads import CANDIDATES, TARGETS, bases, grid, names, on
+from evolve.plan.loads import CANDIDATES, TARGETS, deployments, grid, new_deployment, prefixes
 from simulator.common.documents import yaml_text
 from simulator.common.errors import InputError, unwritable
-from simulator.common.json import JsonObject
-from simulator.serving.bundled import raw_entries
-from simulator.serving.known import known_gpu, known_model
+from simulator.serving.experiment import Experiment
+from simulator.serving.gpu import known_gpu
+from simulator.serving.model import known_model
+from simulator.serving.spec import Spec
 
 HEADER = "# Runs to measure, written by evolve probe: put what was measured under `observed`, then `evolve fit`.\n"
 
 
 @click.command()
 @click.argument("program", default="champion")
-@click.option("--experiments", metavar="FILE", help="The runs whose intervals matter [default: a panel of loads on "
-              "--model and --hardware].")  # fmt: skip
+@click.option(
+    "--experiments",
+    metavar="FILE",
+    help="Target runs, whose intervals should narrow [default: a panel of loads on --model and --hardware].",
+)
 @ids_option("Only these of them (repeatable).")
-@click.option("--model", help="What can be run: this model [default: those of the targets].")
-@click.option("--hardware", metavar="GPU", help="What can be run: on this GPU [default: those of the targets].")
-@list_option("--tp", "degrees", "N,N", "What can be run: these tensor-parallel degrees, the first of which a panel has "
-             "(repeatable) [default: 1, 2, 4, 8 as far as they fit].")  # fmt: skip
+@click.option("--model", help="Model of the runs to choose from [default: those of the targets].")
+@click.option("--hardware", metavar="GPU", help="GPU of the runs to choose from [default: those of the targets].")
+@list_option(
+    "--tp",
+    "degrees",
+    "N,N",
+    "Tensor-parallel degrees to choose from; a panel has the first (repeatable) [default: 1, 2, 4, 8 if they fit].",
+)
 @click.option("--budget-runs", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs to choose.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the chosen runs here, as an experiments file.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @quiet_option
 @caps_options
+@explain_option
 def probe(
-    program: str, experiments: str | None, ids: tuple[str, ...], model: str | None, hardware: str | None,
-    degrees: tuple[str, ...], budget_runs: int, out: Path | None, as_json: bool, caps: dict[str, int],
-) -> int:  # fmt: skip
-    """Choose the runs to measure next, so that predictions become surer.
+    program: str,
+    experiments: str | None,
+    ids: tuple[str, ...],
+    model: str | None,
+    hardware: str | None,
+    degrees: tuple[str, ...],
+    budget_runs: int,
+    out: Path | None,
+    as_json: bool,
+    caps: dict[str, int],
+) -> int:
+    """Choose the runs to measure next, for the surest predictions.
 
-    Of loads that the deployment sustains, those are chosen that are expected to narrow the intervals of the targets
-    most, once the program is fitted on them. The output has the load generator's settings and the cost of each.
+    The command chooses, among loads that the deployment sustains, those expected to narrow the intervals of the targets
+    most after a fit. The output has the load generator's settings and the cost of each.
 
     \b
     evolve probe --model llama-3.1-8b --hardware H100 --budget-runs 3
@@ -68,11 +88,11 @@ def probe(
         raise InputError("--id names runs of a file: give --experiments FILE too")
     tp = _degrees(degrees)
     targets = named_experiments(experiments, ids) if experiments else []
-    deployments = _deployments(experiments, {e.id for e in targets}, model, hardware)
+    bases = _bases(targets, model, hardware)
     offered = [
         run
-        for base, name in zip(deployments, names(deployments), strict=True)
-        for run in grid(source.complete, base, tp, CANDIDATES, name)
+        for base, prefix in zip(bases, prefixes(bases), strict=True)
+        for run in grid(source.complete, base, tp, CANDIDATES, prefix)
     ]
     if not offered:
         raise InputError(
@@ -80,11 +100,11 @@ def probe(
         )
     if not targets:
         first = offered[0].experiment.engine.tensor_parallel
-        panel = grid(source.complete, deployments[0], (first,), TARGETS, "target-")
+        panel = grid(source.complete, bases[0], (first,), TARGETS, "target-")
         targets = [run.experiment for run in panel]
     result = probe_runs(source, trust, targets, offered, budget_runs)
     if out:
-        text = yaml_text({"version": 1, "experiments": [r.entry for r in result.runs]})
+        text = yaml_text({"version": 1, "experiments": [r.spec.to_entry() for r in result.runs]})
         try:
             write_text(out, HEADER + text)
         except OSError as e:
@@ -92,7 +112,7 @@ def probe(
     if as_json:
         print_json(result.to_json())
     else:
-        print_probe(result, out)
+        print_probe(result, out, explaining())
     return 0
 
 
@@ -102,15 +122,14 @@ def _degrees(numbers: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-def _deployments(file: str | None, targets: set[str], model: str | None, hardware: str | None) -> list[JsonObject]:
-    """The deployments that can be run, as entries of an experiments file without a load."""
+def _bases(targets: Sequence[Experiment], model: str | None, hardware: str | None) -> list[Spec]:
+    """The deployments to choose from."""
     if model:
         known_model(model, f"--model {model}")
     if hardware:
         known_gpu(hardware, f"--hardware {hardware}")
     if model and hardware:
-        return [{"model": model, "hardware": hardware}]
-    if not file:
+        return [new_deployment(model, hardware)]
+    if not targets:
         raise InputError("what to predict is missing: give --experiments FILE, or --model and --hardware")
-    entries = [entry for entry in raw_entries(file) if entry["id"] in targets]
-    return bases([on(entry, model, hardware) for entry in entries])
+    return deployments([e.spec for e in targets if e.spec], model, hardware)

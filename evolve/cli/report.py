@@ -1,4 +1,4 @@
-"""The command `report`: a program in ten dimensions, for a team that has to decide."""
+"""The command `report`."""
 
 from __future__ import annotations
 
@@ -8,43 +8,64 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import print_json
-from evolve.cli.options import STDOUT, caps_options, ids_option, list_option, named_experiments, quiet_flag
+from evolve.cli.options import (
+    caps_options,
+    explain_option,
+    explaining,
+    ids_option,
+    list_option,
+    named_experiments,
+    quiet_flag,
+)
 from evolve.cli.pools import Where, pool_options
 from evolve.output.files import check_writable, write_text
-from evolve.output.table import counted
 from evolve.output.terminal import say
+from evolve.output.writing import STDOUT
 from evolve.report.html import html
 from evolve.report.report import DIMENSIONS, Report
 from evolve.report.report import report as make
 from evolve.report.subject import subject_of
 from evolve.report.view import page, print_report
 from simulator.common.errors import InputError, nearest, unwritable
+from simulator.common.text import counted
 from simulator.language.measure import Caps
 
 
 @click.command()
 @click.argument("name", metavar="RUN|PROGRAM", default="champion")
-@click.option("--experiments", metavar="FILE", help="Judge it on these experiments [default: those of its run, else "
-              "those the project ships].")  # fmt: skip
+@click.option(
+    "--experiments",
+    metavar="FILE",
+    help="Experiments to judge it on [default: those of its run, else the shipped runs].",
+)
 @ids_option()
 @list_option("--only", "only", "NAME,NAME", f"Only these dimensions (repeatable): {', '.join(DIMENSIONS)}.")
-@click.option("--md", "as_md", is_flag=True, help="As Markdown.")
+@click.option("--md", "as_md", is_flag=True, help="Print Markdown.")
 @click.option(
-    "--html", "to_html", metavar="FILE|-", help="Write a page of HTML to this file, or to standard output for -."
+    "--html", "to_html", metavar="FILE|-", help="Write an HTML page to this file, or to standard output for -."
 )
 @partial(pool_options, default=None)
-@click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print every figure as JSON.")
 @quiet_flag
 @caps_options
+@explain_option
 def report(
-    name: str, experiments: str | None, ids: tuple[str, ...], only: tuple[str, ...], as_md: bool, to_html: str | None,
-    where: Where, as_json: bool, quiet: bool, caps: dict[str, int],
-) -> int:  # fmt: skip
-    """Report on a program in ten dimensions, for a team that decides whether to adopt it.
+    name: str,
+    experiments: str | None,
+    ids: tuple[str, ...],
+    only: tuple[str, ...],
+    as_md: bool,
+    to_html: str | None,
+    where: Where,
+    as_json: bool,
+    quiet: bool,
+    caps: dict[str, int],
+) -> int:
+    """Report on a program in ten dimensions, for a team that decides.
 
-    Accuracy, workloads, engine settings, models, hardware, ease of use, retraining, engine versions, overheads and
-    reproducibility. Each has a verdict by a rule that is stated, and every table the command that repeats it. Nothing
-    is kept: all figures are computed now, in one or two minutes. Of a RUN it is about the champion.
+    The dimensions are accuracy, workloads, engine settings, models, hardware, ease of use, retraining, engine versions,
+    overheads and reproducibility. Each has a verdict by a stated rule, and each table names the command that repeats
+    it. All figures are computed now, in one or two minutes. A RUN stands for its champion.
 
     \b
     evolve report champion
@@ -52,9 +73,10 @@ def report(
     evolve report mine.py --experiments mine.yaml --md > report.md
     evolve report champion --only hardware,versions --json
     """
-    printed = ["--md"] * as_md + ["--json"] * as_json + ["--html -"] * (to_html == STDOUT)
+    outputs = {"--md": as_md, "--json": as_json, "--html -": to_html == STDOUT}
+    printed = [option for option, chosen in outputs.items() if chosen]
     if len(printed) > 1:
-        raise InputError(f"{' and '.join(printed)} both go to standard output: give one of the two")
+        raise InputError(f"{' and '.join(printed)} both go to standard output. Give one of them.")
     _check_dimensions(only)
     if to_html and to_html != STDOUT:
         check_writable(Path(to_html), "--html", ".html", ".htm")
@@ -68,7 +90,7 @@ def report(
     elif as_md:
         say(page(made), end="")
     elif to_html is None:
-        print_report(made)
+        print_report(made, explaining())
     return 0
 
 
@@ -80,7 +102,7 @@ def _check_dimensions(names: tuple[str, ...]) -> None:
 
 
 def _write(made: Report, to_html: str | None) -> None:
-    """Write the page of HTML, if there is to be one."""
+    """Write the HTML page, if one is wanted."""
     if to_html == STDOUT:
         say(html(made), end="")
     elif to_html:

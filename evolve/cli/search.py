@@ -1,8 +1,9 @@
-"""The commands that search: run, pilot, and resume, which continues any of them."""
+"""The commands `run`, `pilot` and `resume`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,8 @@ from click.core import ParameterSource
 
 from evolve.cli.endings import Ended
 from evolve.cli.llm_options import limit_options, llm_config, llm_options
-from evolve.cli.options import list_option, quiet_flag, run_options
+from evolve.cli.options import explain_option, explaining, list_option, quiet_flag, run_options
 from evolve.cli.pools import Where, carry_out, pool_options
-from evolve.output.table import counted
 from evolve.output.terminal import say, warn
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
 from evolve.run.config import Config, DataSettings
@@ -32,40 +32,54 @@ from evolve.validate.costs import Costs, without_answers
 from evolve.validate.seeds import Repeats, RepeatsReport
 from evolve.validate.views import print_repeats
 from simulator.common.errors import InputError
+from simulator.common.text import counted
 
 known_option = click.option(
-    "--all", "known", is_flag=True, help="Also print the known answers' errors on each experiment."
+    "--all", "baselines", is_flag=True, help="Also print the errors of the baselines on each experiment."
 )
 
 
 @click.command()
 @list_option("--models", "models", "A,B", "Fit only these models, Hugging Face ids or aliases (repeatable).")
-@click.option("--start", metavar="PROGRAM", multiple=True,
-              help="Start from this program too: a file, RUN:ID, a shipped name, or the best programs of a checkpoint "
-              "folder of OpenEvolve (repeatable).")  # fmt: skip
-@click.option("--only-start", is_flag=True, help="Start from the programs of --start only, not from the shipped ones.")
-@click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Number of runs, each under its own seed; the report has the spread of their results.")  # fmt: skip
-@click.option("--replay", metavar="RUN", type=click.Path(path_type=Path),
-              help="Repeat a run of language models offline, with its recorded answers.")  # fmt: skip
+@click.option(
+    "--start",
+    metavar="PROGRAM",
+    multiple=True,
+    help="Also start from this program: a file, RUN:ID, shipped name, or OpenEvolve checkpoint folder (repeatable).",
+)
+@click.option("--only-start", is_flag=True, help="Start only from the programs of --start, not from the shipped ones.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of runs, each with its own seed. The report has the spread of their results.",
+)
+@click.option(
+    "--replay",
+    metavar="RUN",
+    type=click.Path(path_type=Path),
+    help="Repeat a run of language models offline, with its recorded answers.",
+)
 @known_option
 @llm_options
 @run_options
+@explain_option
 def run(
     models: tuple[str, ...],
     start: tuple[str, ...],
     only_start: bool,
     repeats: int,
     replay: Path | None,
-    known: bool,
+    baselines: bool,
     llm: dict[str, Any],
     **options: Any,
 ) -> int:
-    """Search for latency models and report the best.
+    """Search for latency models, and report the best.
 
-    Language models can propose programs too: with --proposer llm, or mixed, where one bandit shares the budget among
-    them and the offline operators. Every request is journalled with its cost before it is sent, and no limit is
-    exceeded. With --repeats, limits are for all repeats together, which have equal shares.
+    With --proposer llm or mixed, language models propose programs too. In a mixed run, one bandit shares the budget
+    among models and offline operators. Every request is journalled with its cost before it is sent, and no limit is
+    exceeded. With --repeats, all repeats share the limits equally.
 
     \b
     evolve run --budget 1000                      the bundled measurements
@@ -74,7 +88,7 @@ def run(
     evolve run --experiments mine.yaml --out runs/mine
     evolve run --start mine.py --start runs/0001:137
     evolve run --start evolved/checkpoint_500    the best programs of OpenEvolve
-    evolve run --repeats 5                       seeds 0 to 4: how much of the result is luck?
+    evolve run --repeats 5                       seeds 0 to 4, with the spread of the results
     evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
     evolve run --repeats 3 --proposer mixed --llm openai/gpt-5.4-mini --max-usd 6     2 USD for each
     evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1
@@ -83,7 +97,7 @@ def run(
     evolve run --replay runs/0007                the same archive again, from its journal
     """
     if replay is not None:
-        return _replay(replay, options, known)
+        return _replay(replay, options, baselines)
     config = _starting_from(llm_config(_config(options, models), llm), start, only_start)
     for spec in start:
         if is_checkpoint(Path(spec)) and not options["quiet"]:
@@ -93,29 +107,32 @@ def run(
             several = seeds.start(config, repeats, options["out"], note=pool.line.note)
             return _work_repeats(several, pool, options["as_json"])
         started = run_module.start(config, options["out"], pool.line.note)
-        return _work_run(started, pool, options["as_json"], known)
+        return _work_run(started, pool, options["as_json"], baselines)
 
 
 @click.command()
 @click.option("--model", required=True, help="Hugging Face id or alias, e.g. llama-2-7b.")
-@click.option("--generations", type=click.IntRange(min=1), default=100, show_default=True, help="Of each repeat.")
+@click.option(
+    "--generations", type=click.IntRange(min=1), default=100, show_default=True, help="Generations of each repeat."
+)
 @click.option(
     "--repeats",
     type=click.IntRange(min=2),
     default=3,
     show_default=True,
-    help="Number of runs, each under its own seed.",
+    help="Number of runs, each with its own seed.",
 )
 @llm_options
 @run_options
+@explain_option
 def pilot(model: str, generations: int, repeats: int, llm: dict[str, Any], **options: Any) -> int:
-    """Repeat a short search on a single model: is a full one worth it?
+    """Repeat a short search on one model: does a full search pay?
 
-    The verdict is to escalate if the median joint error of the repeats is below that of blackbox, the host's linear
-    form fitted on the same experiments, by more than the interquartile range of the repeats, and else to stop. A pilot
-    has one population (search.islands: 1) and, without --budget, as many candidates as its generations propose: 800 per
-    repeat, in all about a minute for the three experiments of a bundled model on two cores. Language models can propose
-    too; --max-usd, --max-calls and --max-tokens are for all repeats together, which have equal shares.
+    The command compares the median mean error of the repeats with that of blackbox, the host's linear form fitted on
+    the same experiments. The verdict is to escalate if the gain exceeds the interquartile range of the repeats, else to
+    stop. A pilot has one population (search.islands: 1). Without --budget each repeat has 800 candidates, about a
+    minute in all for a bundled model on two cores. Language models can propose too. All repeats share --max-usd,
+    --max-calls and --max-tokens equally.
 
     \b
     evolve pilot --model llama-2-7b
@@ -142,15 +159,15 @@ def _starting_from(config: Config, programs: tuple[str, ...], only: bool) -> Con
     return replace(config, search=search)
 
 
-def _replay(recording: Path, options: dict[str, Any], known: bool) -> int:
+def _replay(recording: Path, options: dict[str, Any], baselines: bool) -> int:
     """Repeat a recorded run. Raises InputError for an option that would change its settings."""
     context = click.get_current_context()
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if given and option.name not in ("replay", "out", "workers", "known", "as_json", "quiet"):
+        if given and option.name not in ("replay", "out", "workers", "baselines", "as_json", "quiet"):
             raise InputError(f"--replay {recording}: uses the recorded settings: leave out {option.opts[0]}")
     with options["where"].pool(options["quiet"]) as pool:
-        return _work_run(replay(recording, options["out"]), pool, options["as_json"], known)
+        return _work_run(replay(recording, options["out"]), pool, options["as_json"], baselines)
 
 
 def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
@@ -175,20 +192,33 @@ def of_files(data: DataSettings, files: tuple[str, ...]) -> DataSettings:
 
 @click.command()
 @click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
-@limit_options("A new limit on what a run of language models may spend in all, several searches together")
-@click.option("--to", "line", metavar="LINE", type=click.IntRange(min=0),
-              help="Go on from this line of the journal; the lines after it are kept in another file.")  # fmt: skip
+@limit_options("New limit on the total cost of language models, all searches together")
+@click.option(
+    "--to",
+    "line",
+    metavar="LINE",
+    type=click.IntRange(min=0),
+    help="Continue from this line of the journal. Later lines are kept in another file.",
+)
 @pool_options
 @known_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @quiet_flag
-def resume(run_path: Path, limits: dict[str, float], line: int | None, where: Where, known: bool, as_json: bool,
-           quiet: bool) -> int:  # fmt: skip
-    """Continue a run, or repeats of one, after an interruption, exactly as if there had been none.
+@explain_option
+def resume(
+    run_path: Path,
+    limits: dict[str, float],
+    line: int | None,
+    where: Where,
+    baselines: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Continue a run exactly where it was interrupted.
 
-    A run of language models does not pay for an answer twice. With a higher limit it continues where the old one
-    stopped it. If the journal was damaged, --to goes on from its last good line; answers of language models after that
-    line are asked for, and paid, again.
+    Repeats continue too. Recorded answers of language models are reused. With a higher limit a run continues where the
+    old limit stopped it. If the journal is damaged, --to continues from its last good line. Language models are asked,
+    and paid, again for answers after that line.
 
     \b
     evolve resume runs/0001
@@ -211,10 +241,10 @@ def resume(run_path: Path, limits: dict[str, float], line: int | None, where: Wh
     if limits:
         run = with_limits(run, limits)
     with where.pool(quiet) as pool:
-        return _work_run(run, pool, as_json, known)
+        return _work_run(run, pool, as_json, baselines)
 
 
-def _work_run(run: RunFolder, pool: Pool, as_json: bool, known: bool) -> int:
+def _work_run(run: RunFolder, pool: Pool, as_json: bool, baselines: bool) -> int:
     """Finish a run. Status 1 if it has no champion, or if no language model that was to propose answered."""
 
     def good(report: RunReport) -> bool:
@@ -223,7 +253,13 @@ def _work_run(run: RunFolder, pool: Pool, as_json: bool, known: bool) -> int:
         return report.champion is not None
 
     return carry_out(
-        run_module.work, run, pool, as_json, lambda report: print_run(report, known), good, without_answers
+        run_module.work,
+        run,
+        pool,
+        as_json,
+        partial(print_run, baselines=baselines, explain=explaining()),
+        good,
+        without_answers,
     )
 
 
@@ -234,7 +270,9 @@ def _work_repeats(repeats: Repeats, pool: Pool, as_json: bool) -> int:
         check_answers(report.costs, repeats.path)
         return bool(report.figures)
 
-    return carry_out(seeds.work, repeats, pool, as_json, print_repeats, good, without_answers)
+    return carry_out(
+        seeds.work, repeats, pool, as_json, partial(print_repeats, explain=explaining()), good, without_answers
+    )
 
 
 def check_answers(costs: Costs | None, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command that replays like the host simulator: simulate."""
+"""The command `simulate`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from evolve.cli.endings import print_json
 from evolve.cli.options import caps_options, load, named_experiment, only_id, quiet_flag, two_files, whole_names
 from evolve.host.deployments import of_experiment as deployment_of
 from evolve.host.exchange import BUILT_IN, ResultsFile, TraceFolder, as_tracev2, backend_of, header_of, of_tracev2
-from evolve.host.simulate import Output, ReplayTable, print_aggregate, run
-from evolve.host.work import CaseNames, ReplayWork, of_case, of_experiment
+from evolve.host.simulate import (
+    CaseNames,
+    Output,
+    ReplayTable,
+    ReplayWork,
+    of_case,
+    of_experiment,
+    print_aggregate,
+    run,
+)
 from evolve.output.printing import prose
 from evolve.output.terminal import command, suggest
 from evolve.run.program import TRAINED_PHYSICS, Source
@@ -22,41 +30,75 @@ from simulator.common.errors import InputError
 @click.command()
 @click.option("--case", "case", type=click.Path(path_type=Path), help="Engine limits and backend constants, JSON.")
 @click.option("--trace", type=click.Path(path_type=Path), help="One request per row, CSV; with --case.")
-@click.option("--tracev2", nargs=2, metavar="HEADER DATA", type=click.Path(path_type=Path),
-              callback=two_files,
-              help="Instead: a trace of the host, YAML and CSV, under the header's limits, or --case's.")  # fmt: skip
+@click.option(
+    "--tracev2",
+    nargs=2,
+    metavar="HEADER DATA",
+    type=click.Path(path_type=Path),
+    callback=two_files,
+    help="Instead: a trace of the host, YAML and CSV, with the limits of its header, or of --case.",
+)
 @click.option("--experiments", metavar="FILE", help="File of the experiment named by --id [default: shipped runs].")
 @click.option("--id", "experiment", metavar="ID", help="Simulate this experiment's load instead of a trace.")
-@click.option("--program", metavar="PROGRAM",
-              help="This program gives all times [default: the case's backend; with --id champion].")  # fmt: skip
-@click.option("--model", help="The model whose deployment fields a program reads; with --case, --hardware and --tp "
-              "[default: the header's].")  # fmt: skip
+@click.option(
+    "--program",
+    metavar="PROGRAM",
+    help="Program that computes all times [default: the case's backend; with --id champion].",
+)
+@click.option(
+    "--model",
+    help="Model whose deployment fields the program reads; with --case, --hardware and --tp [default: the header's].",
+)
 @click.option("--hardware", help="GPU name, e.g. H100-SXM-80GB.")
-@click.option("--tp", type=click.IntRange(min=1),
-              help="Tensor parallelism [default: the header's, or 1]; with --hardware.")  # fmt: skip
+@click.option(
+    "--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: the header's, or 1]; with --hardware."
+)
 @click.option("--seed", type=click.IntRange(min=0), help="Arrival seed [default: 1]; with --id.")
-@click.option("--out", type=click.Path(path_type=Path),
-              help="Write the completed requests here, CSV; with --export the folder of the trace.")  # fmt: skip
-@click.option("--export", type=click.Choice(["tracev2"]),
-              help="Write the experiment's load as a trace that the host replays; with --id and --out.")  # fmt: skip
-@click.option("--results", type=click.Path(path_type=Path),
-              help="Write the completed requests here, JSON that the host's calibrate reads.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write the completed requests here, CSV; with --export the folder of the trace.",
+)
+@click.option(
+    "--export",
+    type=click.Choice(["tracev2"]),
+    help="Write the experiment's load as a trace that the host replays; with --id and --out.",
+)
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    help="Write the completed requests here, JSON that the host's calibrate reads.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the aggregate figures as JSON.")
 @quiet_flag
 @caps_options
-def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] | None, experiments: str | None,
-             experiment: str | None, program: str | None, model: str | None, hardware: str | None, tp: int | None,
-             seed: int | None, out: Path | None, export: str | None, results: Path | None, as_json: bool, quiet: bool,
-             caps: dict[str, int]) -> int:  # fmt: skip
-    """Replay a trace, or an experiment's load, exactly as the host simulator does.
+def simulate(
+    case: Path | None,
+    trace: Path | None,
+    tracev2: tuple[Path, Path] | None,
+    experiments: str | None,
+    experiment: str | None,
+    program: str | None,
+    model: str | None,
+    hardware: str | None,
+    tp: int | None,
+    seed: int | None,
+    out: Path | None,
+    export: str | None,
+    results: Path | None,
+    as_json: bool,
+    quiet: bool,
+    caps: dict[str, int],
+) -> int:
+    """Replay a trace or a load exactly as the host simulator does.
 
     Times agree to the microsecond. A case holds `engine` (total_kv_blocks, block_size, max_num_seqs,
     max_num_batched_tokens, long_prefill_token_threshold, max_model_len), `alpha` and `step_linear_kv` in microseconds,
     and `horizon_us`. A trace has the columns arrival_s, input_len, output_len and optionally row, prefix_group,
     prefix_len, timeout_s; or it is in the host's own format, TraceV2.
 
-    With --export tracev2, --out names a folder: it gets header.yaml and trace.csv, which the host replays, and
-    case.json with the engine's limits, which a header cannot hold.
+    With --export tracev2, the folder --out gets header.yaml and trace.csv for the host. case.json there has the
+    engine's limits, which a header cannot hold.
 
     \b
     evolve simulate --case case.json --trace trace.csv --out results.csv
@@ -119,17 +161,23 @@ def simulate(case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] |
 
 
 def _for_host(backend: str, source: Source, known: Sequence[str], ident: str) -> list[str]:
-    """The command that gives the host the times of a program, unless it has them."""
+    """The command that gives the host a program's times, if the host lacks them."""
     if backend != BUILT_IN:
         return [command("emit", source.name, "--into", "CHECKOUT", *known, "--id", ident)]
     return [] if source.name == TRAINED_PHYSICS else [command("emit", source.name, "--coefficients")]
 
 
 def _of_trace(
-    case: Path | None, trace: Path | None, tracev2: tuple[Path, Path] | None, program: str | None,
-    caps: dict[str, int], model: str | None, hardware: str | None, tp: int | None,
-) -> ReplayWork:  # fmt: skip
-    """What to simulate of a trace in either format."""
+    case: Path | None,
+    trace: Path | None,
+    tracev2: tuple[Path, Path] | None,
+    program: str | None,
+    caps: dict[str, int],
+    model: str | None,
+    hardware: str | None,
+    tp: int | None,
+) -> ReplayWork:
+    """The replay of a trace in either format."""
     unread = "--model goes with --program: the case's own backend reads no model"
     if tracev2:
         if (model or tp is not None) and not hardware:

@@ -1,7 +1,6 @@
-"""The values of options as they are given: one that takes one value has one, and none is empty.
+"""Checks of given option values: an option of one value has one, and no value is empty.
 
-Of two values, neither is dropped without a word; and an empty one, as of a shell variable that is not set, is not taken
-for an option that was left out.
+A second value is never dropped silently. An empty value, as from an unset shell variable, is an error.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ NAMING = (click.types.StringParamType, click.Path)  # of values that name someth
 
 
 class StrictGroup(click.Group):
-    """A group whose commands refuse a second value for an option that takes one, and values that name nothing."""
+    """A group whose commands refuse empty values, and a second value for an option of one value."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that `args` name, and its own arguments. Raises UsageError for an option that is given twice, and
-        InputError for an empty value."""
+        """The command that `args` name, and its arguments, which `check_values` has checked."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None:
             check_values(click.Context(command, ctx, name, **command.context_settings), rest)
@@ -30,15 +28,14 @@ class StrictGroup(click.Group):
 
 
 def check_values(context: click.Context, args: list[str]) -> None:
-    """Raises UsageError if `args` of the context's command give an option twice that takes one value, and InputError if
-    they give a name, or a file, that is empty."""
+    """Raise UsageError if `args` repeat an option of one value, and InputError if a name or file in them is empty."""
     given, _, order = context.command.make_parser(context).parse_args(list(args))
     _check_once(context, order)
     _check_named(given, order)
 
 
 def _check_once(context: click.Context, order: Sequence[click.Parameter]) -> None:
-    """Flags may be repeated, because that changes nothing."""
+    """Refuse repeated options of one value. Flags may be repeated, because that changes nothing."""
     seen = set[str]()
     for parameter in order:
         if not isinstance(parameter, click.Option) or parameter.multiple or parameter.is_flag or parameter.count:
@@ -49,7 +46,7 @@ def _check_once(context: click.Context, order: Sequence[click.Parameter]) -> Non
 
 
 def _check_named(given: Mapping[str, object], order: Sequence[click.Parameter]) -> None:
-    """Options that check their own values say more than this."""
+    """Refuse empty values, except for options that check their own values."""
     for parameter in order:
         if not isinstance(parameter.type, NAMING) or (parameter.callback and parameter.nargs == 1):
             continue
@@ -63,7 +60,7 @@ def _check_named(given: Mapping[str, object], order: Sequence[click.Parameter]) 
 
 
 def _texts(value: object) -> list[str]:
-    """The texts of a parsed value, of an option that may be repeated or takes several, too."""
+    """The texts of a parsed value, which may be a list."""
     if isinstance(value, list | tuple):
         return [text for part in value for text in _texts(part)]
     return [value] if isinstance(value, str) else []

@@ -1,7 +1,8 @@
-"""The command that shows runs in a browser: view."""
+"""The command `view`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,26 +13,37 @@ from evolve.draw.view.document import document, run_json
 from evolve.draw.view.export import export
 from evolve.draw.view.followed import Followed
 from evolve.draw.view.html import Page, page
-from evolve.draw.view.runs import run_folders
 from evolve.draw.view.server import PORT, Shown, serve
 from evolve.output.progress import Line
-from evolve.output.terminal import say
+from evolve.output.terminal import command, say
+from evolve.run.folder import is_run
 from simulator.common.errors import InputError
+
+MOST = 16  # runs on one page
 
 
 @click.command()
 @click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--port", type=click.IntRange(0, 65535), metavar="N",
-              help=f"Port of the page [default: {PORT}, or the next free one]; 0: any.")  # fmt: skip
-@click.option("--export", "out", metavar="FILE.html", type=click.Path(path_type=Path),
-              help="Write the page to this file instead, for anyone to open.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print what the page shows as JSON instead.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help=f"Port of the page [default: {PORT}, or the next free one]. 0: any.",
+)
+@click.option(
+    "--export",
+    "out",
+    metavar="FILE.html",
+    type=click.Path(path_type=Path),
+    help="Write the page to this file instead, for anyone to open.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the content of the page as JSON instead.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
 def view(paths: tuple[Path, ...], port: int | None, out: Path | None, as_json: bool, quiet: bool) -> int:
-    """Show runs in a browser, while they search and afterwards.
+    """Follow runs in a browser, during the search and afterwards.
 
-    RUN is a run's folder, or a folder of runs such as that of repeats. The page is served on this machine alone, at the
-    address that is printed, until Ctrl-C; nothing is written. With --export it is one file that needs no server and no
+    RUN is a run's folder, or a folder of runs such as that of repeats. The page is served on this machine only, at the
+    printed address, until Ctrl-C. Nothing is written. With --export the page is one file that needs no server and no
     network. Needs the extra `view`.
 
     \b
@@ -40,7 +52,7 @@ def view(paths: tuple[Path, ...], port: int | None, out: Path | None, as_json: b
     evolve view runs/0001 --export run.html
     """
     if (out is not None) + as_json + (port is not None) > 1:
-        raise InputError("--port, --export and --json exclude each other: give one of them")
+        raise InputError("--port, --export and --json exclude each other. Give one of them.")
     folders = run_folders(paths)
     if as_json:
         print_json(document([run_json(Followed(folder)) for folder in folders], live=False))
@@ -69,3 +81,28 @@ def _export(folders: Sequence[Path], parts: Page, out: Path, quiet: bool) -> int
         line.close()
     say(f"{out}: {size / 1e6:.1f} MB")
     return 0
+
+
+def run_folders(paths: Sequence[Path]) -> list[Path]:
+    """The folders of the runs that these paths name, each once. Raises InputError for a path that names none."""
+    folders = list(dict.fromkeys(folder for path in paths for folder in _folders(path)))
+    if len(folders) > MOST:
+        raise InputError(f"{len(folders)} runs are too many for one page: name at most {MOST}")
+    return folders
+
+
+def _folders(path: Path) -> list[Path]:
+    if is_run(path):
+        return [path]
+    inside = sorted((file.parent for file in path.glob("*/run.json")), key=_natural) if path.is_dir() else []
+    if not inside:
+        raise InputError(
+            f"{path}: is not a run, nor a folder of runs: `{command('list')}` names the runs; programs are on the page"
+            " of their run"
+        )
+    return inside
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """The name in an order in which seed-2 comes before seed-10."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", path.name)]

@@ -5,73 +5,64 @@ again. A value is one of completion.KINDS, or one of the words between `|`.
 """
 
 WORDS = """
+predict PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --rate=ANY
+    --prompt-len=ANY --output-len=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY...
+    --load=ANY --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY
+    --max-conditionals=ANY --max-constants=ANY --explain
+sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
+    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+kernels MODEL --hardware=GPU --tp=ANY --context=ANY --json --explain
+probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY... --budget-runs=ANY
+    --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+ingest FOLDER... --trace=FILE... --tracev2=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY...
+    --model-config=ANY... --workers=ANY --json --quiet --explain
+fit PROGRAM --experiments=FILE --id=ANY... --only=ANY... --scope=shared|per-model --per-model=ANY...
+    --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync
+    --loss=relative|ridge|log|quantile --quantile=ANY --split --learning-curve --score-steps
+    --target=cycle|duration --part=all|train|valid|test --blend --top=ANY --out=FILE --workers=ANY
+    --cluster=ANY --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+drift PROGRAM --experiments=FILE --id=ANY... --json --quiet --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY
+model.add FILE --id=MODEL --generation-config=FILE --replace
+model.list --json
+model.remove MODEL
+model.show MODEL --json
 run --models=ANY... --start=PROGRAM... --only-start --repeats=ANY --replay=RUN --all
     --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY
     --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY
     --prompts=FOLDER --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY --workers=ANY --cluster=ANY
     --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY... --evolve=step|queueing|both --json
-    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 pilot --model=MODEL --generations=ANY --repeats=ANY --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY
     --price=ANY... --max-usd=ANY --max-calls=ANY --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY
     --judge=ANY... --notes-every=ANY --prompts=FOLDER --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY
     --workers=ANY --cluster=ANY --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY...
     --evolve=step|queueing|both --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+    --explain
 resume RUN --max-usd=ANY --max-calls=ANY --max-tokens=ANY --to=ANY --workers=ANY --cluster=ANY --all --json
-    --quiet
-archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json
+    --quiet --explain
 validate RUN --folds=ANY... --budget=ANY --hindsight --ask-models --max-usd=ANY --max-calls=ANY
     --max-tokens=ANY --against=PROGRAM --again --workers=ANY --cluster=ANY --csv=FILE --parquet=FILE
-    --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-view FILE... --port=ANY --export=FILE --json --quiet
-show PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
-    --max-constants=ANY
-check PROGRAM --fields --experiments=FILE --id=ANY... --physics --json --max-operations=ANY
+    --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+llm.check MODEL --api-base=ANY --price=ANY --max-usd=ANY --json
+llm.prompt RUN ANY --sent --answer --tokens --json
+list --runs=FILE --json --explain
+archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json --explain
+show PROGRAM --explain --diagnose --ablate --check --fields --physics --experiments=FILE --id=ANY...
+    --csv=FILE --parquet=FILE --latex=FILE --workers=ANY --cluster=ANY --json --quiet --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
-blend RUN --top=ANY --out=FILE --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-fit PROGRAM --experiments=FILE --id=ANY... --only=ANY... --scope=shared|per-model --per-model=ANY...
-    --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync
-    --loss=relative|ridge|log|quantile --quantile=ANY --split --learning-curve --out=FILE --workers=ANY
-    --cluster=ANY --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 report RUN|PROGRAM --experiments=FILE --id=ANY... --only=ANY... --md --html=FILE --workers=ANY --cluster=ANY
-    --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-predict PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --rate=ANY
-    --prompt-len=ANY --output-len=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY...
-    --load=ANY --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY
-    --max-conditionals=ANY --max-constants=ANY
-ablate PROGRAM --experiments=FILE --id=ANY... --csv=FILE --parquet=FILE --latex=FILE --workers=ANY
-    --cluster=ANY --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-drift PROGRAM --experiments=FILE --id=ANY... --json --quiet --max-operations=ANY --max-conditionals=ANY
-    --max-constants=ANY
-sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
-    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-explain PROGRAM --experiments=FILE --id=ANY... --json --max-operations=ANY --max-conditionals=ANY
-    --max-constants=ANY
-diagnose PROGRAM --experiments=FILE --id=ANY... --json --max-operations=ANY --max-conditionals=ANY
-    --max-constants=ANY
+    --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 plot ANY... --kind=front|history|grid|fit|terms --out=FILE --experiments=FILE --id=ANY... --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
-probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY... --budget-runs=ANY
-    --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-ingest FOLDER... --trace=FILE... --tracev2=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY...
-    --model-config=ANY... --workers=ANY --json --quiet
-score-steps PROGRAM --steps=FILE... --experiments=FILE --id=ANY... --target=cycle|duration
-    --split=all|train|valid|test --sync --json --quiet --max-operations=ANY --max-conditionals=ANY
-    --max-constants=ANY
-kernels MODEL --hardware=GPU --tp=ANY --context=ANY --json
-prompt RUN ANY --sent --answer --tokens --json
-llm-check MODEL --api-base=ANY --price=ANY --max-usd=ANY --json
-simulate --case=FILE --trace=FILE --tracev2=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL
-    --hardware=GPU --tp=ANY --seed=ANY --out=FILE --export=tracev2 --results=FILE --json --quiet
-    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+view FILE... --port=ANY --export=FILE --json --quiet
 emit PROGRAM --target=blis-4|blis-5 --out=FILE --into=FILE --dry-run --coefficients --experiments=FILE
     --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --deployment=ANY... --host-facts --name=ANY --check
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+simulate --case=FILE --trace=FILE --tracev2=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL
+    --hardware=GPU --tp=ANY --seed=ANY --out=FILE --export=tracev2 --results=FILE --json --quiet
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 export RUN|PROGRAM --to=openevolve|sympy|latex|json --out=FILE --json --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
 bench --most=ANY --json --quiet
-model.add FILE --id=MODEL --generation-config=FILE --replace
-model.list --json
-model.remove MODEL
-model.show MODEL --json
-list --runs=FILE --json
 """

@@ -35,12 +35,16 @@ __all__ = ["field", "to_latex", "to_sympy", "values"]
 
 _OPS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": rules.Divide}
 _CALLS = {
-    "max": sympy.Max, "min": sympy.Min, "sqrt": rules.sqrt, "log": rules.log, "log1p": rules.log1p, "exp": rules.exp,
-    "softplus": rules.softplus, "pow": rules.Power,
-}  # fmt: skip
-_COMPARE = {
-    "<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge, "==": sympy.Eq, "!=": sympy.Ne,
-}  # fmt: skip
+    "max": sympy.Max,
+    "min": sympy.Min,
+    "sqrt": rules.sqrt,
+    "log": rules.log,
+    "log1p": rules.log1p,
+    "exp": rules.exp,
+    "softplus": rules.softplus,
+    "pow": rules.Power,
+}
+_COMPARE = {"<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge, "==": sympy.Eq, "!=": sympy.Ne}
 
 Names = Mapping[str, sympy.Expr]
 

@@ -30,9 +30,15 @@ from simulator.language.unparse import terms
 _CALLS = {"max": r"\max", "min": r"\min", "log": r"\ln", "exp": r"\exp"}
 _COMPARE = {"<": "<", "<=": r"\leq", ">": ">", ">=": r"\geq", "==": "=", "!=": r"\neq"}
 _SPECIAL = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", '"': "''", "|": r"\textbar{}", **{c: f"\\{c}" for c in "{}$&#%_"},
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    '"': "''",
+    "|": r"\textbar{}",
+    **{c: f"\\{c}" for c in "{}$&#%_"},
+}
 _SUM, _PRODUCT, _ATOM = range(3)  # how tightly the outermost operation of an expression binds
 
 

@@ -25,6 +25,7 @@ from archive.grid import Grid
 from archive.proposal import Outcome
 from evolve.run.config import Config
 from evolve.run.folder import empty_archive
+from evolve.run.program import with_true_names
 from evolve.summary.searched import Searched
 from simulator.common.errors import InputError, unwritable
 from simulator.common.json import JsonObject
@@ -108,7 +109,7 @@ def _island(outcome: Outcome, islands: int) -> int:
 
 
 def _generations(outcomes: Sequence[Outcome]) -> dict[int, int]:
-    """How many first parents each elite has before it, by id."""
+    """The number of first-parent ancestors of each elite, by id."""
     generations: dict[int, int] = {}
     for outcome in outcomes:
         if outcome.elite:
@@ -119,20 +120,26 @@ def _generations(outcomes: Sequence[Outcome]) -> dict[int, int]:
 
 
 def combined_score(elite: Elite) -> float:
-    """What OpenEvolve maximises: 1 / (1 + joint error in percent), and 0 for a joint error that is not finite."""
-    return 1.0 / (1.0 + elite.joint) if math.isfinite(elite.joint) else 0.0
+    """The score that OpenEvolve maximises: 1 / (1 + mean error in percent); 0 for an error that is not finite."""
+    return 1.0 / (1.0 + elite.mean_error) if math.isfinite(elite.mean_error) else 0.0
 
 
 def _metrics(elite: Elite, config: Config) -> dict[str, float]:
     """The finite figures of an elite. `features_in_grid`: those beyond the grid's last row count as that row."""
+    score = elite.score
     figures = {
         "combined_score": combined_score(elite),
-        **{name: getattr(elite, name) for name in ("joint", "transfer", "worst3", "e2e", "ttft", "itl")},
+        "mean_error": score.mean_error,
+        "group_out": elite.group_out,
+        "worst3": score.worst3,
+        "e2e": score.e2e,
+        "ttft": score.ttft,
+        "itl": score.itl,
         "operations": elite.operations,
         "features": elite.features,
         "features_in_grid": min(elite.features, 2 * config.search.feature_bins),
         "constants": elite.constants,
-        "sound": float(elite.sound),
+        "consistent": float(elite.consistent),
     }
     return {name: float(x) for name, x in figures.items() if x is not None and math.isfinite(x)}
 
@@ -141,10 +148,10 @@ def _program(outcome: Outcome, island: int, generations: Mapping[int, int], conf
     """A program with the fields of OpenEvolve's Program."""
     elite, proposal = outcome.elite, outcome.proposal
     assert elite
-    errors = {name: {"e2e": e2e, "ttft": ttft, "itl": itl} for name, e2e, ttft, itl in elite.rows}
+    errors = {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in elite.score.rows}
     return {
         "id": str(elite.id),
-        "code": elite.text,
+        "code": with_true_names(elite).text,
         "changes_description": proposal.idea or elite.operator,
         "language": "python",
         "parent_id": str(elite.parents[0]) if elite.parents else None,
@@ -168,7 +175,7 @@ def _program(outcome: Outcome, island: int, generations: Mapping[int, int], conf
 
 
 def _metadata(found: Searched, home: Mapping[int, int]) -> JsonObject:
-    """What OpenEvolve keeps in metadata.json."""
+    """The content of OpenEvolve's metadata.json."""
     config, elites = found.run.config, found.archive.by_id
     islands = [[elites[id] for id in home if home[id] == i] for i in range(config.search.islands)]
     grids = [_grid(members, config) for members in islands]

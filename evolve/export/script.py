@@ -26,10 +26,9 @@ from simulator.language.ir import (
 from simulator.language.unparse import spell_number
 
 # Names that the functions of the file use, so that no constant of a program may take them.
-_TAKEN = frozenset((
-    "sympy", "plain", "Divide", "Power", "Choose", "sqrt", "log", "log1p", "exp", "softplus",
-    "expressions",
-))  # fmt: skip
+_TAKEN = frozenset(
+    ("sympy", "plain", "Divide", "Power", "Choose", "sqrt", "log", "log1p", "exp", "softplus", "expressions")
+)
 _CALLS = {"max": "sympy.Max", "min": "sympy.Min", "pow": "Power"}
 _RELATIONS = {"<": "Lt", "<=": "Le", ">": "Gt", ">=": "Ge", "==": "Eq", "!=": "Ne"}
 _SUM, _PRODUCT, _UNARY, _ATOM = range(4)
@@ -56,8 +55,9 @@ def script(title: str, entries: Sequence[ExportSource]) -> str:
     """The text of a Python file with a function for each program, which runs by itself where sympy is installed."""
     rules = resources.files("evolve.export").joinpath("rules.py").read_text("utf-8")
     body = re.sub(r"  # type: ignore\[[\w-]+\]", "", rules[rules.index("import sympy") :])
-    fields = sorted({(n.scope, n.name) for e in entries for f in e.program.functions for n in nodes(f)
-                     if isinstance(n, Field)})  # fmt: skip
+    fields = sorted(
+        {(n.scope, n.name) for e in entries for f in e.program.functions for n in nodes(f) if isinstance(n, Field)}
+    )
     names = {field: f"{field[0]}_{field[1]}" for field in fields}
     lines = [f'{name} = sympy.Symbol("{scope}.{field}", {FIELD_SIGN}=True)' for (scope, field), name in names.items()]
     functions = [_program(i, entry, names) for i, entry in enumerate(entries)]
@@ -106,8 +106,8 @@ def _free(name: str, taken: set[str]) -> str:
 def _about(entry: ExportSource) -> str:
     if entry.elite is None:
         return f"Program {_plain(entry.name)}."
-    transfer = "" if entry.elite.transfer is None else f", transfer error {entry.elite.transfer:.2f} %"
-    return f"Program {entry.name}: joint error {entry.elite.joint:.2f} %{transfer}."
+    group_out = "" if entry.elite.group_out is None else f", leave-group-out error {entry.elite.group_out:.2f} %"
+    return f"Program {entry.name}: mean error {entry.elite.mean_error:.2f} %{group_out}."
 
 
 def _function(function: Function, names: Names, taken: set[str]) -> list[str]:

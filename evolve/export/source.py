@@ -1,20 +1,19 @@
-"""What is exported: the champion and the Pareto front of a run, or a single program."""
+"""The source of an export: the champion and Pareto front of a run, or a single program."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from archive.elite import Elite
-from evolve.run.program import load
+from evolve.run.program import load, with_true_names
 from evolve.summary.searched import Searched
 from simulator.language.ir import Program
 from simulator.language.measure import Caps
-from simulator.language.parse import parse
 
 
 @dataclass(frozen=True, slots=True)
 class ExportSource:
-    """A program to write, with what its run knows of it. name: its number in the run, or the program's name."""
+    """A program to write, and its elite if it is of a run. name: its number in the run, or the program's name."""
 
     name: str
     program: Program
@@ -25,7 +24,7 @@ def entries(searched: Searched) -> tuple[ExportSource, ...]:
     """The champion of a run, then the other programs of its front by size."""
     best = searched.champion
     elites = [best, *(e for e in searched.archive.front_by_size() if e.id != best.id)]
-    return tuple(ExportSource(str(e.id), parse(e.text), e) for e in elites)
+    return tuple(ExportSource(str(e.id), e.program, e) for e in map(with_true_names, elites))
 
 
 def program_entry(spec: str, caps: Caps) -> ExportSource:

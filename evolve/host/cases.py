@@ -1,4 +1,4 @@
-"""A case (engine limits, backend constants) and a trace (one request a row): what `evolve simulate` reads.
+"""The inputs of `evolve simulate`: a case (engine limits, backend constants) and a trace (one request a row).
 
 The formats are those of the host simulator's recordings, which the exactness tests compare with.
 """
@@ -38,24 +38,21 @@ class HostCase:
 
 
 def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> HostCase:
-    """The case in a JSON file; `defaults` are the engine limits that it does not give.
-
-    Raises InputError, one line, for anything wrong with the file or in it.
-    """
+    """Read the case in a JSON file; `defaults` are the engine limits that it does not give. Raises InputError."""
     try:
         value = read_json(path, "correct it")
     except OSError as e:
         raise unreadable(path, e, "name a JSON file") from None
     if not isinstance(value, dict):
-        raise InputError(f"{path}: must be a mapping with `engine`, `alpha` and, without --program, `step_linear_kv`")
+        raise InputError(f"{path}: must be a mapping. Give `engine`, `alpha` and, without --program, `step_linear_kv`.")
     top = Section(str(path), "", value)
-    _only(top, ("name", "why", "alpha", "step_linear_kv", "engine", "horizon_us"))
+    _only(top, "name", "why", "alpha", "step_linear_kv", "engine", "horizon_us")
     linear = _numbers(top, "step_linear_kv", LINEAR) if top.has("step_linear_kv") else None
     alpha = _numbers(top, "alpha", ALPHA) if top.has("alpha") else dict.fromkeys(ALPHA, 0.0)
     engine = dict(defaults)
     if top.has("engine"):
         given = top.section("engine", "give a mapping of engine limits")
-        _only(given, tuple(HOST_ENGINE))
+        _only(given, *HOST_ENGINE)
         for key in filter(given.has, given.raw):
             least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
             engine[key] = given.whole(key, "give a whole number", least=least, most=MOST[key])
@@ -65,15 +62,8 @@ def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> HostCase
 
 def limits_from(engine: Mapping[str, int], horizon_us: int = int(NEVER)) -> EngineLimits:
     """The limits in engine settings with the keys of HOST_ENGINE."""
-    return EngineLimits(
-        max_seqs=engine["max_num_seqs"],
-        budget=engine["max_num_batched_tokens"],
-        threshold=engine["long_prefill_token_threshold"],
-        block=engine["block_size"],
-        blocks=engine["total_kv_blocks"],
-        max_model_len=engine["max_model_len"],
-        horizon_us=horizon_us,
-    )
+    blocks, block, seqs, budget, threshold, longest = (engine[key] for key in HOST_ENGINE)
+    return EngineLimits(seqs, budget, threshold, block, blocks, max_model_len=longest, horizon_us=horizon_us)
 
 
 def engine_of(limits: EngineLimits) -> dict[str, int]:
@@ -82,14 +72,14 @@ def engine_of(limits: EngineLimits) -> dict[str, int]:
     return dict(zip(HOST_ENGINE, values, strict=True))
 
 
-def _only(section: Section, keys: tuple[str, ...]) -> None:
+def _only(section: Section, *keys: str) -> None:
     section.only(keys, ("x_",), "a key of a case")
 
 
 def _numbers(top: Section, key: str, names: tuple[str, ...]) -> dict[str, float]:
     """Times in microseconds, 0 where not given."""
     section = top.section(key, "give its constants")
-    _only(section, names)
+    _only(section, *names)
     return {name: section.number(name, "give microseconds", least=0) if section.has(name) else 0.0 for name in names}
 
 
@@ -123,15 +113,15 @@ def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
     columns = _columns(path)
     n = len(columns["arrival_s"])
     if n == 0:
-        raise InputError(f"{path}: holds no request: give a row for each below the header")
+        raise InputError(f"{path}: no request. Give a row for each below the header.")
     arrival_s, inputs, outputs = (columns[name] for name in NEEDED)
     group = columns.get("prefix_group", np.full(n, -1, np.int32))
     prefix = np.where(group >= 0, columns.get("prefix_len", np.zeros(n, np.int32)), 0)
-    late = f"give seconds from 0 to {LATEST_S:g}"
+    late = f"Give seconds from 0 to {LATEST_S:g}"
     _refuse(path, "arrival_s", ~((arrival_s >= 0) & (arrival_s <= LATEST_S)), arrival_s, late)
-    _refuse(path, "input_len", (inputs < 1) | (inputs > LONGEST), inputs, f"give 1 to {LONGEST} tokens")
-    _refuse(path, "output_len", (outputs < 0) | (outputs > LONGEST), outputs, f"give 0 to {LONGEST} tokens")
-    _refuse(path, "prefix_len", (prefix < 0) | (prefix > inputs), prefix, "give at most input_len, which includes it")
+    _refuse(path, "input_len", (inputs < 1) | (inputs > LONGEST), inputs, f"Give 1 to {LONGEST} tokens")
+    _refuse(path, "output_len", (outputs < 0) | (outputs > LONGEST), outputs, f"Give 0 to {LONGEST} tokens")
+    _refuse(path, "prefix_len", (prefix < 0) | (prefix > inputs), prefix, "Give at most input_len, which includes it")
     if group.max() > n:  # the clock keeps an entry per group number: number the groups from 0
         distinct, place = np.unique(group, return_inverse=True)
         group = (place - int((distinct < 0).sum())).astype(np.int32)
@@ -141,7 +131,7 @@ def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
         given = columns["timeout_s"]
         limited = given != EMPTY
         wrong = limited & ~((given >= 1e-6) & (given <= LATEST_S))
-        _refuse(path, "timeout_s", wrong, given, f"give seconds from 1e-6 to {LATEST_S:g}, or nothing")
+        _refuse(path, "timeout_s", wrong, given, f"Give seconds from 1e-6 to {LATEST_S:g}, or nothing")
         deadline[limited] = arrival[limited] + (given[limited] * 1e6).astype(np.int64)
     number = columns.get("row", np.arange(n, dtype=np.int64))
     requests = Requests(
@@ -165,23 +155,18 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
     names = header(path)
     for name in NEEDED:
         if name not in names:
-            raise InputError(f"{path}:1: the column {name} is missing: the header names {','.join(names)[:100]!r}")
-    _check_names(path, names)
+            raise InputError(f"{path}:1: no column {name}, only {','.join(names)[:100]!r}. Add it.")
+    if ("prefix_group" in names) != ("prefix_len" in names):
+        raise InputError(f"{path}:1: prefix_group and prefix_len go together. Give both columns or neither.")
+    for name, near in mistyped(names, TRACE).items():
+        raise InputError(f"{path}:1: unknown column {name!r}. Did you mean {near!r}?")
     kinds = {"arrival_s": pa.float64(), "timeout_s": pa.float64(), "row": pa.int64()}
     wanted = {name: kinds.get(name, pa.int32()) for name in TRACE if name in names}
     return read_columns(path, names, wanted, ("timeout_s",))
 
 
-def _check_names(path: Path, names: list[str]) -> None:
-    """Raises InputError for columns that would be ignored by mistake."""
-    if ("prefix_group" in names) != ("prefix_len" in names):
-        raise InputError(f"{path}:1: prefix_group and prefix_len go together: give both columns or neither")
-    for name, near in mistyped(names, TRACE).items():
-        raise InputError(f"{path}:1: the column {name!r} is not read: did you mean {near!r}?")
-
-
 def _refuse(path: Path, name: str, wrong: np.ndarray, values: np.ndarray, remedy: str) -> None:
-    """Raises InputError naming the first line whose value is `wrong`."""
+    """Raise InputError for the first line whose value is `wrong`."""
     if wrong.any():
         i = int(np.flatnonzero(wrong)[0])
-        raise InputError(f"{path}:{line_of(path, i + 1)}: {name} is {values[i]:g}: {remedy}")
+        raise InputError(f"{path}:{line_of(path, i + 1)}: {name} is {values[i]:g}. {remedy}.")

@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.common.errors import InputError
-from simulator.serving.bundled import hardware_table, model_table
-from simulator.serving.deployment import sampling_of
 from simulator.serving.experiment import Experiment
-from simulator.serving.known import (
-    KnownDeployment,
-    gpu_names,
-    known_model,
-    measured_deployments,
-    model_names,
-    named_deployment,
-)
+from simulator.serving.gpu import gpu_names, hardware_table
+from simulator.serving.known import KnownDeployment, measured_deployments, model_names, named_deployment
+from simulator.serving.model import known_model, model_table, sampling_of
 from translate_go import Deployment
 from translate_go.generic.known import Host, KnownGpu, KnownModel, host_config
 
@@ -24,11 +17,15 @@ def of_experiment(experiment: Experiment) -> Deployment:
     """The deployment of an experiment."""
     engine = experiment.engine
     return Deployment(
-        experiment.id, experiment.facts, experiment.model, experiment.hardware,
-        engine.version or "", engine.long_prefill_token_threshold,
+        experiment.id,
+        experiment.facts,
+        experiment.model,
+        experiment.hardware,
+        engine.version or "",
+        engine.long_prefill_token_threshold,
         model_names=model_names(experiment.model),
         gpu_names=gpu_names(experiment.hardware),
-    )  # fmt: skip
+    )
 
 
 def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment:
@@ -68,8 +65,8 @@ def known_host() -> Host:
 
 
 def host_deployments() -> list[Deployment]:
-    """Every shipped model on one to eight of every GPU with measured kernels, with what the host knows of it, by the
-    host's names."""
+    """Every shipped model on one to eight of every GPU with measured kernels, as the host knows it, by the host's
+    names."""
     deployments = []
     for deployment in map(of_known, measured_deployments()):
         model, gpu, tp = deployment.model, deployment.host_gpu, deployment.tp

@@ -1,4 +1,4 @@
-"""What is exchanged with the host: traces as TraceV2, in and out, and results as JSON that its `calibrate` reads."""
+"""Files exchanged with the host: traces as TraceV2, in and out, and results as JSON that its `calibrate` reads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ import numpy as np
 from evaluator.host_summary import aggregate
 from evolve.calibrate.coefficients import has_coefficients
 from evolve.host.cases import ALPHA, HostCase, engine_of, limits_from, read_case
-from evolve.host.simulate import check_output, mean_gap, save
-from evolve.host.work import CaseNames, ReplayWork, bound_to
+from evolve.host.simulate import CaseNames, ReplayWork, bound_to, check_output, mean_gap, save
 from evolve.output.files import digest_of
 from evolve.output.terminal import command
 from evolve.run.program import Source
@@ -29,17 +28,21 @@ from simulator.serving.experiment import Experiment
 from simulator.serving.limits import HOST_ENGINE
 from simulator.serving.load import EngineLimits, Load
 from simulator.serving.traces.tracev2 import (
+    CASE,
     INCOMPLETE,
     NEVER,
     OK,
     TIMEOUT,
+    Header,
     Recording,
+    TraceServer,
+    header_text,
+    read_header,
     read_recording,
     with_one_prefix,
     write_data,
 )
-from simulator.serving.traces.tracev2_header import CASE, Header, TraceServer, header_text, read_header
-from translate_go.guide.command import HORIZON_US, longest
+from translate_go.guide import HORIZON_US, longest
 from translate_go.naming import DEFAULT
 from translate_go.target import TARGETS, THRESHOLD
 
@@ -48,15 +51,19 @@ RESULTS = "host-results.json"  # that the host writes
 BUILT_IN = "trained-physics"  # the host's own backend whose form seeds/trained_physics.py has
 EXPORT = "--out"
 _FLAGS = TARGETS["blis-4"].flags
-# the host's flags for the settings of a case, in their order
-FLAGS = (_FLAGS["kv_blocks"], _FLAGS["block_size"], _FLAGS["max_num_seqs"], _FLAGS["max_num_batched_tokens"], THRESHOLD,
-         _FLAGS["max_model_len"])  # fmt: skip
+# setting of a case -> the host's flag for it
+FLAGS = {**_FLAGS, "total_kv_blocks": _FLAGS["kv_blocks"], "long_prefill_token_threshold": THRESHOLD}
 
 
 def of_tracev2(
-    header_path: Path, data_path: Path, case_path: Path | None, source: Source | None,
-    model: str | None, hardware: str | None, tp: int | None,
-) -> ReplayWork:  # fmt: skip
+    header_path: Path,
+    data_path: Path,
+    case_path: Path | None,
+    source: Source | None,
+    model: str | None,
+    hardware: str | None,
+    tp: int | None,
+) -> ReplayWork:
     """A trace in TraceV2, timed by a program or by a case's backend.
 
     The limits are those of the case, else those that the header gives, else the host's defaults; the model and the
@@ -64,17 +71,22 @@ def of_tracev2(
     program that reads deployment fields without a GPU or a model to take them from.
     """
     header = read_header(header_path)
-    case = read_case(case_path, _limits(header.server)) if case_path else _case_of(header.server)
-    if source is None and case_path is None:
-        raise InputError("--tracev2 names no times: give --program, or a --case with step_linear_kv")
+    limits = {**HOST_ENGINE, **_given(header.server)}
+    if case_path:
+        case = read_case(case_path, limits)
+    elif source:
+        case = HostCase(limits_from(limits), dict.fromkeys(ALPHA, 0.0), None)
+    else:
+        raise InputError("--tracev2 has no step times. Give --program, or a --case with step_linear_kv.")
     served = model or header.server.model
     if hardware and not served:
-        raise InputError(f"{header_path}: names no model: give --model")
+        raise InputError(f"{header_path}: no model is named. Give --model.")
     names = CaseNames(served, hardware, tp or header.server.tensor_parallel or 1) if served and hardware else None
     missing = "--hardware" if served else "--model, --hardware and --tp"
-    bound, warnings = bound_to(case, case_path or header_path, source, names, f"give {missing}")
+    bound, warnings = bound_to(case, case_path or header_path, source, names, f"Give {missing}.")
     trace = read_recording(header_path, data_path)
-    files = (header_path, data_path, *([case_path] if case_path else []))
+    files = (header_path, data_path, case_path) if case_path else (header_path, data_path)
+    assumed = () if case_path else (_assumed(header_path, header.server),)
     return ReplayWork(
         load=Load(trace.requests, case.limits),
         bound=bound,
@@ -83,13 +95,8 @@ def of_tracev2(
         seeds=(),
         where=str(data_path),
         files=files,
-        warnings=(*header.notes, *([] if case_path else [_assumed(header_path, header.server)]), *warnings),
+        warnings=(*header.notes, *assumed, *warnings),
     )
-
-
-def _limits(server: TraceServer) -> dict[str, int]:
-    """The engine settings of a case that the header gives, else the host's defaults."""
-    return {**HOST_ENGINE, **_given(server)}
 
 
 def _given(server: TraceServer) -> dict[str, int]:
@@ -103,25 +110,24 @@ def _given(server: TraceServer) -> dict[str, int]:
 
 
 def _assumed(header: Path, server: TraceServer) -> str:
-    """Which engine settings are the host's defaults for want of others, and how to give others."""
+    """The warning about engine settings that are the host's defaults, and how to give others."""
     assumed = {key: value for key, value in HOST_ENGINE.items() if key not in _given(server)}
     settings = ", ".join(f"{key}={value}" for key, value in assumed.items())
-    beside = header.with_name(CASE)
-    remedy = f"--case FILE gives others, with {json.dumps({'engine': assumed})} in the file"
-    if beside.exists():
-        remedy = f"--case {beside} gives those that the trace was exported with"
-    return f"{header}: lacks engine settings, so these are the host's defaults: {settings} (0: no limit): {remedy}"
-
-
-def _case_of(server: TraceServer) -> HostCase:
-    return HostCase(limits_from(_limits(server)), dict.fromkeys(ALPHA, 0.0), None)
+    case = header.with_name(CASE)
+    if case.exists():
+        remedy = f"Give --case {case} for those that the trace was exported with."
+    else:
+        remedy = f"For others, give --case FILE with {json.dumps({'engine': assumed})} in the file."
+    return f"{header}: lacks engine settings, so these are the host's defaults: {settings} (0: no limit). {remedy}"
 
 
 def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
-    """The work with its requests as TraceV2 can hold them, and its limits as the host can: what is exported is what is
-    simulated. A warning says what that does to the prefix cache and to the mean TTFT."""
+    """The work with the requests that TraceV2 can hold, and the limits that the host has: this one is simulated.
+
+    A warning says how that changes the prefix cache and the mean TTFT.
+    """
     requests = work.load.requests
-    if not work.load.limits.caching:  # then prompts that are alike are as if they were not
+    if not work.load.limits.caching:  # then equal prompts count as different
         none = np.full(len(requests), -1, np.int32)
         requests = replace(requests, prompt=none, group=none, chains=None)
     held, lost = with_one_prefix(requests)
@@ -130,14 +136,14 @@ def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
         return exported
     (hits, ttft_ms), (hits_left, ttft_ms_left) = (_cached(each) for each in (work, exported))
     text = (
-        f"{experiment.id}: TraceV2 holds one prefix a request: {hits_left:.1f} % of the prompts' KV blocks are cached "
+        f"{experiment.id}: TraceV2 has one prefix per request: {hits_left:.1f} % of the prompts' KV blocks are cached "
         f"instead of {hits:.1f} %, and the mean TTFT is {ttft_ms_left:.1f} ms instead of {ttft_ms:.1f}"
     )
     return replace(exported, warnings=(*work.warnings, text))
 
 
 def _cached(work: ReplayWork) -> tuple[float, float]:
-    """(percent of the KV blocks of prompts that are found in the cache, mean TTFT in ms), by the host's own count."""
+    """Percent of the KV blocks of prompts that are found in the cache, and mean TTFT in ms, by the host's own count."""
     try:
         figures = aggregate(replay_bound(work.load, work.bound, account=True))
     except NeverEnds:
@@ -164,19 +170,21 @@ def header_of(experiment: Experiment, limits: EngineLimits) -> Header:
 
 @dataclass(frozen=True)
 class TraceFolder:
-    """The simulated requests as TraceV2, HEADER and DATA in a folder, and the engine's limits as a case; and what
-    replays them in the host."""
+    """A folder with the simulated requests as TraceV2, HEADER and DATA, and the engine's limits as a case.
+
+    hardware, backend: names on the host's command line.
+    """
 
     path: Path
     header: Header
-    hardware: str  # as the host calls it
-    backend: str  # that the host's command line selects
+    hardware: str
+    backend: str
 
     def check(self, inputs: tuple[Path, ...]) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            raise InputError(f"{self.path}: is a file: with --export, --out names a folder") from None
+            raise InputError(f"{self.path}: a file, but with --export, --out names a folder. Choose another.") from None
         except OSError as e:
             raise unwritable(self.path, e, f"choose another {EXPORT}") from None
         for name in self.files:
@@ -185,11 +193,13 @@ class TraceFolder:
     def write(self, replay: Replay, number: np.ndarray) -> None:
         case = json.dumps({"engine": engine_of(replay.load.limits)}, indent=1) + "\n"
         trace = recording_of(replay, number, self.header)
-
-        contents: tuple[tuple[str, str | Callable[[TextIO], None]], ...]
-        contents = ((HEADER, header_text(self.header)), (DATA, partial(write_data, trace)), (CASE, case))
-        for name, content in contents:
-            save(self.path / name, EXPORT, partial(_write, content))
+        contents: dict[str, Callable[[TextIO], object]] = {
+            HEADER: lambda file: file.write(header_text(self.header)),
+            DATA: partial(write_data, trace),
+            CASE: lambda file: file.write(case),
+        }
+        for name, write in contents.items():
+            save(self.path / name, EXPORT, partial(_write, write))
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -207,39 +217,40 @@ class TraceFolder:
         }
         settings: dict[str, object] = {key: value for key, value in engine_of(limits).items() if key not in held}
         settings |= {name: str(on).lower() for name, on in features.items()}
-        return command(
-            "ingest", "--tracev2", self.path / HEADER, self.path / DATA, "--out", self.path / "ingested", "--hardware",
-            experiment.hardware, *(word for key, value in settings.items() for word in ("--engine", f"{key}={value}")),
-        )  # fmt: skip
+        files = ("--tracev2", self.path / HEADER, self.path / DATA, "--out", self.path / "ingested")
+        given = (word for key, value in settings.items() for word in ("--engine", f"{key}={value}"))
+        return command("ingest", *files, "--hardware", experiment.hardware, *given)
 
     def host_command(self, limits: EngineLimits, duration_s: float) -> str:
         """The host's command line that replays the trace under these limits, for whole days: at least twice as long as
         the simulation took."""
         limits = replace(limits, max_model_len=longest(limits.max_model_len, limits.blocks, limits.block))
-        settings = zip(FLAGS, engine_of(limits).values(), strict=True)
         server = self.header.server
-        horizon = HORIZON_US * max(math.ceil(2e6 * duration_s / HORIZON_US), 1)
-        return shlex.join([
-            "blis", "replay", "--trace-header", str(self.path / HEADER), "--trace-data", str(self.path / DATA),
-            "--results-path", str(self.path / RESULTS), "--model", str(server.model), "--hardware", self.hardware,
-            "--tp", str(server.tensor_parallel), "--latency-model", self.backend, "--horizon", str(horizon),
-            "--cache-signal-delay", "0", "--snapshot-refresh-interval", "0",
-            *(text for flag, value in settings if value for text in (flag, str(value))),
-        ])  # fmt: skip
+        flags = {
+            "--trace-header": self.path / HEADER,
+            "--trace-data": self.path / DATA,
+            "--results-path": self.path / RESULTS,
+            "--model": server.model,
+            "--hardware": self.hardware,
+            "--tp": server.tensor_parallel,
+            "--latency-model": self.backend,
+            "--horizon": HORIZON_US * max(math.ceil(2e6 * duration_s / HORIZON_US), 1),
+            "--cache-signal-delay": 0,
+            "--snapshot-refresh-interval": 0,
+            **{FLAGS[setting]: value for setting, value in engine_of(limits).items() if value},
+        }
+        return shlex.join(["blis", "replay", *(str(word) for pair in flags.items() for word in pair)])
 
 
 def backend_of(source: Source) -> str:
-    """The host's name of the backend that has the program's times: its own, of this form, or the emitted one."""
+    """The host's name of the backend with the program's times: its own one if the program has that form."""
     return BUILT_IN if has_coefficients(source.complete) else DEFAULT.registered
 
 
-def _write(content: str | Callable[[TextIO], None], file: BinaryIO) -> None:
-    """Write a text, or what a function writes, as UTF-8."""
+def _write(write: Callable[[TextIO], object], file: BinaryIO) -> None:
+    """Encode the text that a function writes as UTF-8."""
     text = io.TextIOWrapper(file, "utf-8", newline="")
-    if isinstance(content, str):
-        text.write(content)
-    else:
-        content(text)
+    write(text)
     text.detach()
 
 
@@ -278,8 +289,8 @@ def _results(replay: Replay, number: np.ndarray) -> Iterator[str]:
     rows = rows[np.argsort(number[rows], kind="stable")]
     names = ("request_id", "ttft_us", "e2e_us", "input_tokens", "output_tokens", "itl_mean_us")
     r = replay.requests
-    columns = (number[rows], replay.ttft_us[rows], replay.e2e_us[rows], r.input_len[rows], r.output_len[rows],
-               mean_gap(replay, rows))  # fmt: skip
+    times = replay.ttft_us[rows], replay.e2e_us[rows]
+    columns = number[rows], *times, r.input_len[rows], r.output_len[rows], mean_gap(replay, rows)
     for values in zip(*(column.tolist() for column in columns), strict=True):
         row = dict(zip(names, values, strict=True))
         if not row["itl_mean_us"]:

@@ -10,22 +10,8 @@ from evolve.output.printing import prose
 from evolve.output.progress import Line
 from evolve.output.terminal import say, warn
 from simulator.common.errors import InputError
+from translate_go.clone import checkout as clones
 from translate_go.clone.changes import PACKAGE, changes
-from translate_go.clone.checkout import (
-    Checkout,
-    check_author,
-    check_untracked,
-    checkout,
-    commit,
-    copied,
-    deleting,
-    has_branch,
-    stage,
-    staged_diff,
-    staged_stat,
-    write_changes,
-)
-from translate_go.clone.proof import STEPS, failures, format_files, run_go, unformatted
 from translate_go.clone.registered import backend as registration
 from translate_go.clone.registered import check_factory, registered_test
 from translate_go.naming import BackendName
@@ -33,53 +19,52 @@ from translate_go.naming import BackendName
 LONGEST_SHOWN = 100_000  # characters of a new file that the printed diff shows
 
 
-def emit_into(clone: Checkout, emitted: Emitted, about: str, notes: Sequence[str], dry_run: bool) -> bool:
-    """Whether the backend stands on branch `latency-NAME` of the clone (see `place_of`), which then is on that branch.
+def emit_into(clone: clones.Checkout, emitted: Emitted, about: str, notes: Sequence[str], dry_run: bool) -> bool:
+    """Commit the backend on branch `latency-NAME` of the clone (see `place_of`). Returns True if the clone is on it.
 
-    Files that are not Go stay behind. `about` goes into the commit's message. What to know before using the backend,
-    with these notes, is printed first. The work is done in a copy: unless
-    everything builds and passes, and always with `dry_run`, the clone stays as it was. Raises InputError if the clone
-    cannot take it, before anything is built.
+    Files that are not Go stay behind. `about` goes into the commit's message. The warnings about the backend and the
+    `notes` are printed first. The work is done in a copy: the clone changes only if everything builds and passes, and
+    never with `dry_run`. Raises InputError if the clone cannot take it, before anything is built.
     """
-    needs, root, branch = emitted.plan, clone.root, branch_of(emitted.name)
-    check_factory(needs, emitted.deployments)
-    backend = registration(needs, emitted.recorded)
+    needs, root, branch = emitted.plan, clone.root, branch_of(emitted.plan.name)
+    check_factory(needs)
+    backend = registration(needs)
     files = {name: text for name, text in emitted.files.items() if name.endswith(".go")}
-    files |= registered_test(needs, emitted.recorded)
-    with copied(clone) as tree:
+    files |= registered_test(needs)
+    with clones.copied(clone) as tree:
         changed = changes(tree, backend, files)
-        check_untracked(clone, changed)
+        clones.check_untracked(clone, changed)
         print_emitted(emitted, notes)
-        untidy = unformatted(tree, (path for path in changed if (tree / path).exists()))
-        write_changes(tree, changed)
-        format_files(tree, changed.keys() - set(untidy))
-        stage(tree, changed)
+        untidy = clones.unformatted(tree, (path for path in changed if (tree / path).exists()))
+        clones.write_changes(tree, changed)
+        clones.format_files(tree, changed.keys() - set(untidy))
+        clones.stage(tree, changed)
         if dry_run:
             long = [f"{PACKAGE}/{name}" for name, text in files.items() if len(text) > LONGEST_SHOWN]
-            say(staged_diff(tree, long).rstrip("\n"))
+            say(clones.staged_diff(tree, long).rstrip("\n"))
             for path in long:
                 say(f"new file {path}: {changed[path].count(chr(10)):,} lines, not shown")
-            prose(f"dry run: {root} is unchanged; without --dry-run these are {len(changed)} files of branch {branch}")
+            prose(f"dry run: {root} is unchanged; without --dry-run, branch {branch} gets these {len(changed)} files")
             return True
-        say(staged_stat(tree).rstrip("\n"))
+        say(clones.staged_stat(tree).rstrip("\n"))
         if not _proven(clone, tree):
             return False
-        commit(clone, tree, branch, f"Add latency model {backend.registered}\n\n{about}\n")
+        clones.commit(clone, tree, branch, f"Add latency model {needs.name.registered}\n\n{about}\n")
     prose(f"{root}: is on the new branch {branch} now, one commit after {clone.on}; nothing was pushed")
     say(f"back: {clone.back}")
     return True
 
 
-def _proven(clone: Checkout, tree: Path) -> bool:
-    """Whether the tree builds and passes; prints a line for each step, and the whole output of one that fails."""
+def _proven(clone: clones.Checkout, tree: Path) -> bool:
+    """Print a line for each step, and the whole output of one that fails. Returns True if all pass."""
     progress = Line()
-    for step in STEPS:
+    for step in clones.STEPS:
         words = f"go {' '.join(step)}"
         progress.show(f"{words} ...")
-        ran = run_go(tree, *step)
+        ran = clones.run_go(tree, *step)
         progress.close()
         known = _failing_before(clone, ran.stdout) if ran.returncode and step[0] == "test" else frozenset()
-        if ran.returncode and not (known and failures(ran.stdout) <= known):
+        if ran.returncode and not (known and clones.failures(ran.stdout) <= known):
             say(ran.stdout.rstrip("\n"))
             prose(f"{words}: failed; {clone.root} is as it was, on {clone.on}")
             return False
@@ -89,13 +74,13 @@ def _proven(clone: Checkout, tree: Path) -> bool:
     return True
 
 
-def _failing_before(clone: Checkout, output: str) -> frozenset[str]:
-    """What fails in the clone's own commit, of the packages that fail in this output of `go test`."""
-    packages = sorted(name for name in failures(output) if "/" in name and not name.startswith("Test"))
+def _failing_before(clone: clones.Checkout, output: str) -> frozenset[str]:
+    """The failures in the clone's own commit, of the packages that fail in this output of `go test`."""
+    packages = sorted(name for name in clones.failures(output) if "/" in name and not name.startswith("Test"))
     if not packages:
         return frozenset()
-    with copied(clone) as before:
-        return failures(run_go(before, "test", *packages).stdout)
+    with clones.copied(clone) as before:
+        return clones.failures(clones.run_go(before, "test", *packages).stdout)
 
 
 def branch_of(name: BackendName) -> str:
@@ -105,29 +90,29 @@ def branch_of(name: BackendName) -> str:
 
 def place_of(
     target: str, out: Path | None, into: Path | None, dry_run: bool, check: bool, name: BackendName
-) -> Checkout | None:
+) -> clones.Checkout | None:
     """The clone that --into names, which can take the branch; None with --out.
 
-    Raises InputError unless there is one place for the files, and what goes with it.
+    Raises InputError unless there is one place for the files, and the other options go with it.
     """
     if out is None and into is None:
-        raise InputError("emit needs --out FOLDER, or --into CHECKOUT: give one of the two")
+        raise InputError("emit needs a place for the files. Give --out FOLDER or --into CHECKOUT.")
     if out is not None and into is not None:
-        raise InputError("emit takes --out FOLDER or --into CHECKOUT, not both: leave one of them out")
-    if dry_run and into is None:
-        raise InputError("--dry-run goes with --into: it prints the diff of a clone")
-    if check and into is not None:
-        raise InputError("--check goes with --out: --into always builds and tests")
-    if into is not None and target != "blis-4":
-        raise InputError(f"--into goes with --target blis-4: for {target} emit with --out, and follow INTEGRATION.md")
+        raise InputError("emit takes --out FOLDER or --into CHECKOUT, not both. Leave one of them out.")
     if into is None:
+        if dry_run:
+            raise InputError("--dry-run goes with --into: it prints the diff of a clone. Leave it out.")
         return None
-    clone, branch = checkout(into), branch_of(name)
-    if has_branch(clone, branch):
-        taken, remedy = f"{into}: already has a branch {branch}", deleting(clone, branch)
+    if check:
+        raise InputError("--check goes with --out: --into always builds and tests. Leave it out.")
+    if target != "blis-4":
+        raise InputError(f"--into goes with --target blis-4. For {target}, emit with --out and follow INTEGRATION.md.")
+    clone, branch = clones.checkout(into), branch_of(name)
+    if clones.has_branch(clone, branch):
+        remedy = f"Delete it ({clones.deleting(clone, branch)}), or choose another --name."
         if not dry_run:
-            raise InputError(f"{taken}: delete it ({remedy}), or choose another --name")
-        warn(f"{taken}: without --dry-run this is refused, unless you delete it ({remedy}) or choose another --name")
+            raise InputError(f"cannot make branch {branch} in {into}: it exists. {remedy}")
+        warn(f"{into}: branch {branch} exists; without --dry-run this is refused. {remedy}")
     if not dry_run:
-        check_author(clone)
+        clones.check_author(clone)
     return clone

@@ -15,16 +15,167 @@ from pyarrow import csv
 
 from evaluator.host_summary import aggregate
 from evolve import __version__
-from evolve.host.work import ReplayWork
-from evolve.output.files import check_writable, draft_of
+from evolve.host.cases import HostCase, program_text, read_case, read_trace
+from evolve.host.emit import beyond_fit, unlike_host
+from evolve.output.files import check_writable, digest_of, draft_of
 from evolve.output.progress import Line
 from evolve.output.terminal import say, warn
+from evolve.run.program import Source
+from simulator.clock.bind import Bound, bind
 from simulator.clock.replay import Replay, replay_bound
 from simulator.clock.run import NeverEnds
 from simulator.common.errors import InputError, unwritable
 from simulator.common.json import JsonObject
+from simulator.language.complete import DEFAULTS
+from simulator.language.opcodes import assemble
+from simulator.language.parse import parse
+from simulator.serving.digests import data_hash
+from simulator.serving.engine import Engine
+from simulator.serving.experiment import Experiment
+from simulator.serving.facts import omitted
+from simulator.serving.gpu import hardware_table
+from simulator.serving.known import facts_of, named_deployment
+from simulator.serving.load import EngineLimits, Load, load_of
+from simulator.serving.trace import Trace
+from simulator.serving.traces.csv import in_milliseconds
 
 ROWS = 1 << 20  # rows of results written at a time
+
+
+@dataclass(frozen=True)
+class ReplayWork:
+    """A load, the program bound to a deployment, and the number of each request.
+
+    data: hash of the load's source. seeds: arrival seeds. where: the name of the load in error messages. files: those
+    that were read. warnings: about the result, a line each.
+    """
+
+    load: Load
+    bound: Bound
+    number: np.ndarray
+    data: str
+    seeds: tuple[int, ...]
+    where: str
+    files: tuple[Path, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CaseNames:
+    """A model on GPUs, for programs that read deployment fields."""
+
+    model: str
+    hardware: str
+    tp: int
+
+
+def of_case(case_path: Path, trace_path: Path, source: Source | None, names: CaseNames | None) -> ReplayWork:
+    """A trace under a case's limits, timed by the case's backend or by a program.
+
+    A method that the program lacks is the language's, not the case's: a program means the same everywhere. Raises
+    InputError for anything wrong with the files, and for a program that reads deployment fields that neither the case
+    nor `names` gives.
+    """
+    case = read_case(case_path)
+    remedy = "A case names no model: give --model, --hardware and --tp."
+    bound, warnings = bound_to(case, case_path, source, names, remedy)
+    requests, number = read_trace(trace_path)
+    return ReplayWork(
+        load=Load(requests, case.limits),
+        bound=bound,
+        number=number,
+        data=digest_of(case_path, trace_path),
+        seeds=(),
+        where=str(trace_path),
+        files=(case_path, trace_path),
+        warnings=(*in_milliseconds(requests.arrival_us / 1e6, trace_path.name), *warnings),
+    )
+
+
+def bound_to(
+    case: HostCase, where: Path, source: Source | None, names: CaseNames | None, remedy: str
+) -> tuple[Bound, tuple[str, ...]]:
+    """The program, or else the backend of the case in the file `where`, bound to its deployment; and warnings.
+
+    Raises InputError if there is neither, and, with the remedy, for deployment fields that are not known.
+    """
+    if source is None:
+        text = program_text(case)
+        if text is None:
+            raise InputError(f"{where}: no step_linear_kv. Add it, or name a --program.")
+        program = parse(text)
+    else:
+        program = source.complete
+    facts = _facts(case.limits, names)
+    code = assemble(program)
+    unknown = sorted({name for _, name in code.statics} - facts.keys())
+    if unknown:
+        fields = ", ".join(f"s.{name}" for name in unknown)
+        raise InputError(f"{source.name if source else where}: the program reads {fields}, which are unknown. {remedy}")
+    of_program = _warnings(source, case, where) if source else ()
+    of_deployment = _doubts(source, names, facts) if source and names else ()
+    return bind(code, program.theta, facts), (*of_program, *of_deployment, *omitted(facts))
+
+
+def _warnings(source: Source, case: HostCase, case_path: Path) -> tuple[str, ...]:
+    """Reasons not to rely on the program, and a warning that the case's alpha does not replace its missing methods."""
+    lacking = [f.name for f in DEFAULTS if source.program.function(f.name) is None]
+    if not lacking or source.record or not any(case.alpha.values()):
+        return source.cautions
+    missing = ", ".join(lacking)
+    return (*source.cautions, f"{case_path}: alpha belongs to the case's own backend; {source.name} has no {missing}")
+
+
+def _doubts(source: Source, names: CaseNames, facts: Mapping[str, float]) -> tuple[str, ...]:
+    """Warn if no engine can have the deployment, and if it is unlike every fitted run, one line each."""
+    hardware = str(hardware_table()[names.hardware]["name"])
+    beyond = beyond_fit(source, f"{names.model} on {names.tp} {hardware}", facts, hardware)
+    try:
+        named_deployment(names.model, names.hardware, names.tp)
+    except InputError as e:  # the weights do not fit, say
+        return (f"{e}; the simulation uses the limits of the case", *beyond)
+    return beyond
+
+
+def _facts(limits: EngineLimits, names: CaseNames | None) -> dict[str, float]:
+    """The deployment fields that a case's limits give; all of them if a model is named."""
+    if names is None:
+        limited = {
+            "max_num_seqs": limits.max_seqs,
+            "max_num_batched_tokens": limits.budget,
+            "max_model_len": limits.max_model_len,
+            "block_size": limits.block,
+            "kv_blocks": limits.blocks,
+        }
+        return {name: float(value) for name, value in limited.items()}
+    engine = Engine(
+        tensor_parallel=names.tp,
+        max_num_seqs=limits.max_seqs,
+        max_num_batched_tokens=limits.budget,
+        max_model_len=limits.max_model_len or None,
+        block_size=limits.block,
+        total_kv_blocks=limits.blocks,
+        long_prefill_token_threshold=limits.threshold,
+    )
+    return facts_of(names.model, names.hardware, engine)
+
+
+def of_experiment(experiment: Experiment, source: Source, seed: int) -> ReplayWork:
+    """An experiment's requests with arrival seed `seed`, timed by a program."""
+    program = source.complete
+    load = load_of(experiment, seed)
+    bound = bind(assemble(program), program.theta, experiment.facts)
+    source_of_load = experiment.workload.source
+    of_trace = source_of_load.notes if isinstance(source_of_load, Trace) else ()
+    return ReplayWork(
+        load=load,
+        bound=bound,
+        number=np.arange(len(load.requests)),
+        data=data_hash([experiment]),
+        seeds=(seed,),
+        where=experiment.id,
+        warnings=(*of_trace, *source.cautions, *omitted(experiment.facts), *unlike_host([experiment])),
+    )
 
 
 @dataclass(frozen=True)
@@ -38,7 +189,7 @@ class Simulated:
 
     @property
     def duration_s(self) -> float:
-        """Until the clock's last event."""
+        """The time until the clock's last event."""
         duration = self.figures["vllm_estimated_duration_s"]
         assert isinstance(duration, float)
         return duration
@@ -52,7 +203,7 @@ class Output(Protocol):
     """A file, or files, that a simulation writes."""
 
     def check(self, inputs: tuple[Path, ...]) -> None:
-        """Raises InputError, before any work, where it cannot be written or would replace what is read."""
+        """Raise InputError, before any work, if it cannot be written or would replace an input."""
 
     def write(self, replay: Replay, number: np.ndarray) -> None:
         """Write the results. Raises InputError if that fails."""
@@ -74,7 +225,7 @@ class ReplayTable:
 def run(work: ReplayWork, outputs: Sequence[Output], quiet: bool) -> Simulated:
     """Simulate, and write the outputs.
 
-    Raises InputError for an output that cannot be written or is what is read, and for a request that never completes.
+    Raises InputError for an output that cannot be written or is an input, and for a request that never completes.
     """
     for output in outputs:
         output.check(work.files)
@@ -82,10 +233,8 @@ def run(work: ReplayWork, outputs: Sequence[Output], quiet: bool) -> Simulated:
     try:
         replay = replay_bound(work.load, work.bound, account=True, progress=line.advance)
     except NeverEnds as e:
-        row = work.number[e.row]
-        raise InputError(
-            f"{work.where}: {str(e).replace(f'request {e.row}', f'request_{row}')}: give more KV blocks, or a horizon"
-        ) from None
+        why = str(e).replace(f"request {e.row}", f"request_{work.number[e.row]}")
+        raise InputError(f"{work.where}: {why}. Give more KV blocks, or a horizon.") from None
     finally:
         line.close()
     for output in outputs:
@@ -94,18 +243,18 @@ def run(work: ReplayWork, outputs: Sequence[Output], quiet: bool) -> Simulated:
         warn(warning)
     refused = int((~work.load.accepted).sum())
     if refused:
-        why = "are longer than max_model_len, or than all KV blocks, and were refused"
-        warn(f"{refused:,} of {len(work.load.requests):,} requests {why}")
+        requests = f"{refused:,} of {len(work.load.requests):,} requests"
+        warn(f"{requests} are longer than max_model_len, or than all KV blocks, and were refused")
     if replay.clamped:
         warn(f"{replay.clamped:,} times were outside [1, 1e10] us and clamped")
     return Simulated(work.data, work.seeds, aggregate(replay), replay.clamped)
 
 
 def check_output(path: Path, inputs: tuple[Path, ...], option: str, *suffixes: str) -> None:
-    """Raises InputError where `option`'s file would replace what is read, and like `check_writable`."""
+    """Raise InputError if `option`'s file would replace an input, and like `check_writable`."""
     for read in inputs:
         if path.exists() and read.exists() and path.samefile(read):
-            raise InputError(f"{path}: is what is read: choose another {option}")
+            raise InputError(f"cannot write {path}: it is an input. Choose another {option}.")
     check_writable(path, option, *suffixes)
 
 
@@ -123,20 +272,22 @@ def write_results(replay: Replay, number: np.ndarray, out: BinaryIO) -> None:
     e2e_us, itl_mean_us (the mean of its inter-token times in us, rounded to six decimals)."""
     r = replay.requests
     rows = np.flatnonzero(replay.completed)
-    schema = pa.schema([
-        ("request_id", pa.string()), ("arrival_us", pa.int64()), ("input_len", pa.int32()), ("output_len", pa.int32()),
-        ("ttft_us", pa.int64()), ("e2e_us", pa.int64()), ("itl_mean_us", pa.float64()),
-    ])  # fmt: skip
+    columns = {
+        "arrival_us": r.arrival_us,
+        "input_len": r.input_len,
+        "output_len": r.output_len,
+        "ttft_us": replay.ttft_us,
+        "e2e_us": replay.e2e_us,
+    }
+    kinds = {name: pa.from_numpy_dtype(values.dtype) for name, values in columns.items()}
+    schema = pa.schema({"request_id": pa.string(), **kinds, "itl_mean_us": pa.float64()})
     options = csv.WriteOptions(quoting_style="none", quoting_header="none")
     with csv.CSVWriter(out, schema, write_options=options) as writer:
         for start in range(0, len(rows), ROWS):
             some = rows[start : start + ROWS]
             ids = pc.binary_join_element_wise("request", pa.array(number[some]).cast(pa.string()), "_")
-            writer.write_batch(pa.record_batch(
-                [ids, pa.array(r.arrival_us[some]), pa.array(r.input_len[some]), pa.array(r.output_len[some]),
-                 pa.array(replay.ttft_us[some]), pa.array(replay.e2e_us[some]), pa.array(mean_gap(replay, some))],
-                schema=schema,
-            ))  # fmt: skip
+            arrays = [ids, *(pa.array(values[some]) for values in columns.values()), pa.array(mean_gap(replay, some))]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
 
 
 def mean_gap(replay: Replay, rows: np.ndarray) -> np.ndarray:
@@ -153,7 +304,7 @@ def mean_gap(replay: Replay, rows: np.ndarray) -> np.ndarray:
 
 
 class _SimulationLine(Line):
-    """How far the simulation is, shown from its second second on."""
+    """The progress of the simulation, shown from its second second on."""
 
     def __init__(self, total: int, quiet: bool) -> None:
         super().__init__(quiet)
@@ -163,7 +314,7 @@ class _SimulationLine(Line):
         self.first: int | None = None
 
     def advance(self, done: int) -> None:
-        """So many requests are done."""
+        """Show that so many requests are done."""
         if self.first is None:  # the time until now was compilation
             self.first, self.begun = done, time.monotonic()
         if done < self.total:
@@ -172,7 +323,7 @@ class _SimulationLine(Line):
 
 
 def print_aggregate(result: Simulated) -> None:
-    """The figures, one a line."""
+    """Print the figures, one a line."""
     figures = result.to_json()
     width = max(map(len, figures))
     for name, value in figures.items():

@@ -1,4 +1,4 @@
-"""Many folders into one output folder: in parallel, each whole or not at all, skipping those that are done already."""
+"""Many folders into one output folder, in parallel: each is written whole or not at all, finished ones are skipped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evolve.ingest.experiment import describe
 from evolve.ingest.folder import derive, read
 from evolve.ingest.options import Given, check_hardware
 from evolve.ingest.output import OLD, PART, QUALITY, STATE, State
-from evolve.ingest.read.sources import Folder, shown_path
+from evolve.ingest.read.sources import PER_REQUEST, Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.output.files import write_json
 from evolve.output.progress import Line
@@ -34,8 +34,7 @@ OnRead = Callable[[str, int], None]
 
 @dataclass(frozen=True)
 class IngestedRun:
-    """A run in the output folder. `was` is `made`, `replaced` if there was an earlier one, or `as before` if nothing
-    had changed."""
+    """A run in the output folder. `was` is `made`, `replaced` (an earlier one) or `as before` (nothing has changed)."""
 
     report: QualityReport
     was: str
@@ -56,19 +55,17 @@ class IngestTask:
 
     @property
     def home(self) -> Path:
-        """Where the run's output goes."""
         return self.out / self.folder.name
 
 
 def ingest(
     folders: Sequence[Folder], out: Path, given: Given, workers: int, on_read: OnRead, on_done: Callable[[str], None]
 ) -> list[IngestedRun]:
-    """Ingest all folders; the runs, in order. `on_done` gets the name of each run that was made.
+    """Ingest all folders and return the runs, in order. `on_done` gets the name of each run that was made.
 
     Raises InputError before anything is read if `out` cannot be written or has files that are not ours, or if no GPU is
     named.
     """
-    # All that can be refused is refused before anything is read.
     check_hardware(given.hardware)
     states = {folder.name: output.read_state(out / folder.name) for folder in folders}
     options = {name: _with_earlier(given, state) for name, state in states.items()}
@@ -106,20 +103,18 @@ def _with_earlier(given: Given, state: State | None) -> Given:
 
 
 def fingerprint(folder: Folder, given: Given) -> str:
-    """Changes with the sources, the options and the engine's version."""
-    paths = [folder.exp_config, folder.profile, folder.log, folder.traces, folder.kv_events, folder.config,
-             folder.per_request, folder.summary, *(path for _, path in folder.stages)]  # fmt: skip
+    """A hash of the sources, the options and the engine's version."""
+    paths = [*folder.files.values(), *(path for _, path in folder.stages)]
     options = given.hardware, sorted(given.engine.items()), given.models
     about: list[Any] = [__version__, folder.name, options, repr(folder.listed)]
-    for path in paths:
-        if path is not None:
-            about.append((path.relative_to(folder.path).as_posix(), *_size_and_time(path)))
+    about += [(path.relative_to(folder.path).as_posix(), *_size_and_time(path)) for path in paths]
     return sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
 def bytes_of(folder: Folder) -> int:
     """Bytes of the streamed sources, all of which are reported to `on_read`."""
-    return sum(_size_and_time(p)[0] for p in (folder.traces, folder.kv_events, folder.per_request) if p is not None)
+    streamed = ("traces.json", "kv_events.jsonl", PER_REQUEST)
+    return sum(_size_and_time(folder.files[name])[0] for name in streamed if name in folder.files)
 
 
 def _size_and_time(path: Path) -> tuple[int, int]:
@@ -160,11 +155,11 @@ def _write(task: IngestTask, part: Path, on_read: Callable[[int], None]) -> None
     """Everything of one run, into `part`."""
     inputs, findings = read(task.folder, part, on_read)
     derived = derive(inputs, part, findings)
-    entry, quality = describe(inputs, derived, part, task.given, findings)
-    experiment = entry.to_json() if entry else None
+    spec, quality = describe(inputs, derived, part, task.given, findings)
+    experiment = spec.to_entry() if spec else None
     if fingerprint(task.folder, task.given) != task.fingerprint:
         findings.warn("folder", "changed while it was read: ingest it again once it is complete")
-    report = account(inputs, derived, quality, findings, output.digest(part, experiment), entry is not None)
+    report = account(inputs, derived, quality, findings, output.digest(part, experiment), spec is not None)
     write_json(part / QUALITY, report.to_json())
     state = State(
         engine=__version__,

@@ -1,4 +1,4 @@
-"""Numbers in columns: tables that grow while a file streams by, and stretches of consecutive scheduler steps."""
+"""Columns of numbers: tables that grow while a file is read, and intervals of consecutive scheduler steps."""
 
 from __future__ import annotations
 
@@ -43,11 +43,17 @@ def select(columns: Columns, keep: np.ndarray) -> Columns:
     return {name: column[keep] for name, column in columns.items()}
 
 
+def table(rows: Sequence[tuple[int, ...]], names: Sequence[str]) -> Columns:
+    """Rows of integers as int64 columns."""
+    cells = np.array(rows, dtype=np.int64).reshape(-1, len(names))
+    return {name: cells[:, i].copy() for i, name in enumerate(names)}
+
+
 @dataclass(frozen=True)
 class DecodeSegments:
-    """Stretches of decoding: a request runs in every step from `start` to `end`, with one token more in each.
+    """Intervals of decoding: a request runs in every step from `start` to `end`, with one token more in each.
 
-    int64 arrays, one entry per stretch. `tokens` is the token count in step `start`.
+    int64 arrays, one entry per interval. `tokens` is the token count in step `start`.
     """
 
     request: np.ndarray
@@ -57,30 +63,27 @@ class DecodeSegments:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> DecodeSegments:
-        """From rows of (request, start, end, tokens); stretches that end before they start are dropped."""
-        table = np.array([r for r in rows if r[2] >= r[1]], dtype=np.int64).reshape(-1, 4)
-        return cls(*(table[:, i].copy() for i in range(4)))
+        """From rows of (request, start, end, tokens); intervals that end before they start are dropped."""
+        return cls(**table([r for r in rows if r[2] >= r[1]], ("request", "start", "end", "tokens")))
 
     def counts(self, steps: np.ndarray) -> np.ndarray:
-        """How many stretches contain each of `steps`, as int64."""
+        """The number of intervals that contain each of `steps`, as int64."""
         begun = np.searchsorted(np.sort(self.start), steps, side="right")
-        over = np.searchsorted(np.sort(self.end), steps, side="left")
-        running: np.ndarray = begun - over
+        running: np.ndarray = begun - np.searchsorted(np.sort(self.end), steps, side="left")
         return running
 
     def expand(self, low: int, high: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(step, request, tokens) for every step in [low, high) and every stretch that contains it."""
+        """(step, request, tokens) for every step in [low, high) and every interval that contains it."""
         near = np.flatnonzero((self.start < high) & (self.end >= low))
         first = np.maximum(self.start[near], low)
         length = np.minimum(self.end[near], high - 1) - first + 1
         which = np.repeat(np.arange(near.size), length)
-        offset = np.arange(which.size) - np.repeat(np.cumsum(length) - length, length)
-        step = first[which] + offset
+        step = first[which] + np.arange(which.size) - np.repeat(np.cumsum(length) - length, length)
         return step, self.request[near][which], self.tokens[near][which] + step - self.start[near][which]
 
 
 def windows(segments: DecodeSegments, steps: np.ndarray, width: int) -> Iterator[tuple[int, int]]:
-    """Ranges [low, high) of `width` steps, in order, that cover all segments and `steps`; empty ranges are skipped."""
+    """Ranges [low, high) of `width` steps, in order, that cover all intervals and `steps`; empty ranges are skipped."""
     spans = segments.end // width - segments.start // width + 1
     inside = np.repeat(segments.start // width - (np.cumsum(spans) - spans), spans) + np.arange(int(spans.sum()))
     for number in np.unique(np.concatenate([inside, steps // width])).tolist():

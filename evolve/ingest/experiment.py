@@ -1,9 +1,13 @@
-"""One folder as an entry of an experiments file; its notes say what had to be assumed."""
+"""One folder as the spec of an experiment, with notes on assumptions.
+
+Each engine setting is from the most trusted source: the user's --engine, the traces (KV blocks), exp-config.yaml,
+vllm.log, the manifest, vLLM's defaults.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,33 +16,42 @@ import numpy as np
 
 from evolve.ingest.columns import NONE
 from evolve.ingest.derive.requests import components, reports_of
-from evolve.ingest.engine import make_engine
-from evolve.ingest.entry import EntryComponents, ExperimentEntry, ObservedEntry, TraceEntry, WorkloadEntry
 from evolve.ingest.folder import Derived, Inputs
-from evolve.ingest.options import Given, Setting
+from evolve.ingest.options import ENGINE_KEYS, Given, Setting
 from evolve.ingest.quality import Quality, quality_of
-from evolve.ingest.read.manifest import FILE
-from evolve.ingest.read.reports import Reports
+from evolve.ingest.read.log import EngineLog
+from evolve.ingest.read.reports import Reports, observed_json
 from evolve.ingest.read.settings import LoadSettings, ServerSettings
-from evolve.ingest.read.sources import PER_REQUEST, Folder
+from evolve.ingest.read.sources import MANIFEST, PER_REQUEST, Folder, Listed
 from evolve.ingest.read.values import FolderFindings
-from simulator.common.errors import InputError
-from simulator.serving.bundled import hardware_table, known_models
-from simulator.serving.file import experiment_from_mapping
+from simulator.common.errors import InputError, shown
+from simulator.common.json import JsonObject
+from simulator.serving.engine import STANDARD, unsplit_tokens
+from simulator.serving.experiment import deploy
+from simulator.serving.gpu import hardware_table
+from simulator.serving.model import known_models
+from simulator.serving.observations import COMPONENT_REQUESTS, COMPONENTS
+from simulator.serving.spec import Spec, read_spec
 from simulator.serving.traces.read import read_trace
 from simulator.serving.workload_entry import NO_FILES
 
+DEFAULTS = (
+    *("max_num_seqs", "max_num_batched_tokens", "block_size", "gpu_memory_utilization"),
+    *("chunked_prefill", "prefix_caching"),
+)
+"""Keys that get the project's default, with a finding, if no source gives them."""
+
 REQUESTS = "requests.parquet"
 WIDE = ("FP16", "BF16")  # precisions of weights that need no quantization_config
-MOST_WITHOUT = 0.01  # of the client's requests may lack a journey before a note says how many the components rest on
+MOST_WITHOUT = 0.01  # of the client's requests may lack a journey before a note on the requests behind the components
 
 
 def describe(
     inputs: Inputs, derived: Derived, tables: Path, given: Given, findings: FolderFindings
-) -> tuple[ExperimentEntry | None, Quality]:
-    """The run's entry, None if the folder does not hold enough for one, and its quality.
+) -> tuple[Spec | None, Quality]:
+    """The run as a spec, None if the folder does not hold enough for one, and its quality.
 
-    `tables`: where its tables are. Raises InputError if neither an option nor the manifest names the GPU.
+    `tables`: the folder of its tables. Raises InputError if neither an option nor the manifest names the GPU.
     """
     reports = inputs.reports
     if not reports.all and inputs.clients is not None:
@@ -46,17 +59,10 @@ def describe(
         findings.note("reports", "there are none: observed figures are taken from the client's rows")
     quality = quality_of(inputs, derived, reports)
     findings += quality.findings
-    entry = _entry(inputs, derived, tables, reports, quality, given, findings)
-    parts = components(derived.requests)
-    if entry is None or parts is None:
-        return entry, quality
-    journeys, rows, note = len(inputs.journeys), len(inputs.clients) if inputs.clients else 0, None
-    if journeys < (1 - MOST_WITHOUT) * rows:
-        note = f"the traces cover {journeys:,} of {rows:,} requests: the parts of the E2E rest on these"
-    return replace(entry, components=EntryComponents(*parts, note)), quality
+    return _spec(inputs, derived, tables, reports, quality, given, findings), quality
 
 
-def _entry(
+def _spec(
     inputs: Inputs,
     derived: Derived,
     tables: Path,
@@ -64,16 +70,16 @@ def _entry(
     quality: Quality,
     given: Given,
     findings: FolderFindings,
-) -> ExperimentEntry | None:
-    """The entry without the parts of its E2E; None, with a finding that says why, if the folder does not hold enough.
+) -> Spec | None:
+    """The run as a spec that can be deployed; None, with a finding that says why, if the folder does not hold enough.
 
     `reports`: its own, or made from client rows. Where no file describes the load, the run's requests are replayed one
-    by one from their table. An entry that is returned has been read back like `evolve fit` reads it.
+    by one from their table.
     """
     folder, settings = inputs.folder, inputs.settings
     requests = tables / REQUESTS if len(derived.requests) else None
     hardware = _hardware(folder, given, findings)
-    engine = make_engine(settings, inputs.log, folder.listed, given.engine, _kv_blocks(derived), findings)
+    engine = _engine(settings, inputs.log, folder.listed, given.engine, _kv_blocks(derived), findings)
     model, load = settings.model or folder.listed.model, settings.load
     described = _undescribed(load)
     missing = _missing(model, engine) + ([] if requests else described)
@@ -90,37 +96,48 @@ def _entry(
         )
         findings.warn("exp-config.yaml", text)
         return None
-    workload: WorkloadEntry | TraceEntry
-    observed = None
+    entry: JsonObject = {"id": _id(folder, listed), "source_run": folder.name}
+    entry["model"] = listed["id"] if listed else model
+    if terms:
+        entry["model_config"] = dict(terms)
+    entry |= {"hardware": hardware, "engine": dict(engine)}
     if described:
         source = load.source if load else f"{folder.results}/config.yaml"
         findings.note(source, f"does not give {', '.join(described)}: the run's requests are replayed one by one")
-        name, eos = folder.parts.workload or folder.name, load.ignore_eos if load else None
         quality = quality.as_sent  # its requests are replayed when they were sent
-        workload = TraceEntry(name, f"{folder.name}/{REQUESTS}", eos, quality.timeout_s)
+        entry["workload"] = {
+            "name": folder.parts.workload or folder.name,
+            "trace": f"{folder.name}/{REQUESTS}",
+            "ignore_eos": not load or load.ignore_eos is not False,
+            "timeout_s": quality.timeout_s,
+        }
     else:
         assert load, "all of it is described"
-        workload = _workload(folder, load, reports, quality, _prompt_len(derived))
-        observed = _observed(reports, load, findings)
-    entry = ExperimentEntry(
-        id=_id(folder, listed),
-        source_run=folder.name,
-        model=listed["id"] if listed else model,
-        model_config=terms,
-        hardware=hardware,
-        engine=engine,
-        workload=workload,
-        observed=observed,
-        quality=quality.label,
-        notes=(*quality.reasons, *_notes(settings)),
-    )
+        entry["workload"] = _workload(folder, load, reports, quality, _prompt_len(derived))
+        if observed := _observed(reports, load, findings):
+            entry["observed"] = observed
+    notes = [*quality.reasons, *_notes(settings)]
+    entry |= {"quality": quality.label, **_components(inputs, derived, notes), "x_note": notes}
     try:
         files = replace(NO_FILES, trace=partial(read_trace, requests)) if requests else NO_FILES
-        experiment_from_mapping(entry.to_json(), folder.name, known_models(), hardware_table(), files)
+        spec = read_spec(entry, folder.name, files)
+        deploy(spec)
     except InputError as e:
         findings.warn(folder.name, f"no experiment is written: {e}")
         return None
-    return entry
+    return spec
+
+
+def _components(inputs: Inputs, derived: Derived, notes: list[str]) -> JsonObject:
+    """The keys of the parts of the mean E2E, with a note if few requests have them; none without them."""
+    parts = components(derived.requests)
+    if parts is None:
+        return {}
+    journeys, rows = len(inputs.journeys), len(inputs.clients) if inputs.clients else 0
+    if journeys < (1 - MOST_WITHOUT) * rows:
+        notes.append(f"the traces cover {journeys:,} of {rows:,} requests: the parts of the E2E are means over these")
+    by_name, requests = parts
+    return {COMPONENTS: by_name, COMPONENT_REQUESTS: requests}
 
 
 def _hardware(folder: Folder, given: Given, findings: FolderFindings) -> str:
@@ -131,11 +148,11 @@ def _hardware(folder: Folder, given: Given, findings: FolderFindings) -> str:
         raise InputError(f"{folder.name}: no file names the GPU: name it with --hardware")
     table = hardware_table()
     if name not in table:
-        findings.warn(FILE, f"GPU {name} is not in the hardware table: choose one from it with --hardware")
+        findings.warn(MANIFEST, f"GPU {name} is not in the hardware table: choose one from it with --hardware")
         return name
     canonical = str(table[name]["name"])
     if given.hardware and listed and table.get(listed, {}).get("name") != canonical:
-        findings.warn(FILE, f"says GPU {listed}, --hardware {canonical}: the option is used")
+        findings.warn(MANIFEST, f"says GPU {listed}, --hardware {canonical}: the option is used")
     return canonical
 
 
@@ -145,7 +162,7 @@ def _missing(model: str | None, engine: Mapping[str, Setting]) -> list[str]:
 
 
 def _undescribed(load: LoadSettings | None) -> list[str]:
-    """What no file says of the load that a load generator drew."""
+    """The parts of the load that no file describes."""
     return [key for key in ("stages", "shared_prefix", "output_len") if load is None or getattr(load, key) is None]
 
 
@@ -160,22 +177,22 @@ def _id(folder: Folder, listed: Mapping[str, Any] | None) -> str:
 
 def _workload(
     folder: Folder, load: LoadSettings, reports: Reports, quality: Quality, prompt_len: float | None
-) -> WorkloadEntry:
+) -> JsonObject:
     assert load.stages and load.shared_prefix and load.output_len, "none of them is missing"
     prompts = load.shared_prefix.groups * load.shared_prefix.prompts_per_group
     mean = prompt_len or _prompt_len_mean(reports)
     # Enough decimals to recover the total length of the prompts in tokens, and at least those of the files that ship.
     decimals = max(2, len(str(prompts)) - 1)
-    return WorkloadEntry(
-        name=folder.parts.workload or folder.name,
-        arrival=load.arrival or "constant",
-        stages=load.stages,
-        shared_prefix=load.shared_prefix,
-        prompt_len_mean=None if mean is None else round(mean, decimals),
-        output_len=load.output_len,
-        ignore_eos=load.ignore_eos,
-        timeout_s=quality.timeout_s,
-    )
+    return {
+        "name": folder.parts.workload or folder.name,
+        "arrival": load.arrival or "constant",
+        "stages": [{"rate": s.rate, "duration_s": s.duration_s} for s in load.stages],
+        "shared_prefix": asdict(load.shared_prefix),
+        "prompt_len_mean": None if mean is None else round(mean, decimals),
+        "output_len": load.output_len,
+        "ignore_eos": load.ignore_eos is not False,
+        "timeout_s": quality.timeout_s,
+    }
 
 
 def _prompt_len_mean(reports: Reports) -> float | None:
@@ -188,7 +205,8 @@ def _prompt_len_mean(reports: Reports) -> float | None:
     return mean if mean >= 1 else None
 
 
-def _observed(reports: Reports, load: LoadSettings, findings: FolderFindings) -> ObservedEntry:
+def _observed(reports: Reports, load: LoadSettings, findings: FolderFindings) -> JsonObject:
+    """The reports of the run and of its stages as `observed`; empty where there are none."""
     assert load.stages and load.output_len, "neither is missing"
     count = len(load.stages)
     stages = dict(reports.stages)
@@ -208,7 +226,13 @@ def _observed(reports: Reports, load: LoadSettings, findings: FolderFindings) ->
         findings.warn("reports", "no stage has a report: the run can be predicted, but not fitted", count)
     else:
         findings.warn("reports", "nothing was observed: the run can only be predicted")
-    return ObservedEntry(reports.summary, tuple(map(stages.get, range(count))), load.output_len)
+    observed: JsonObject = {}
+    if reports.summary:
+        observed["summary"] = observed_json(reports.summary, load.output_len)
+    if len(absent) < count:
+        each = map(stages.get, range(count))
+        observed["stages"] = [observed_json(report, load.output_len) if report else {} for report in each]
+    return observed
 
 
 def _check_precision(listed: Mapping[str, Any], precision: str | None, findings: FolderFindings) -> None:
@@ -216,14 +240,14 @@ def _check_precision(listed: Mapping[str, Any], precision: str | None, findings:
     bare = {"quantization", "quantization_config"}.isdisjoint(listed["config"])
     if precision and precision.upper() not in WIDE and bare:
         text = f"the weights are not {' or '.join(WIDE)}, but {listed['id']} is not quantized: name the served one"
-        findings.warn(FILE, text)
+        findings.warn(MANIFEST, text)
 
 
 def _notes(settings: ServerSettings) -> list[str]:
-    """What a reader of the experiment must know."""
+    """Notes for the reader of the experiment."""
     notes = []
     if settings.requested:
-        notes.append("the load is what profile.yaml requested, not necessarily what ran: no config.yaml gives it")
+        notes.append("the load is the requested one of profile.yaml: no config.yaml describes the load that ran")
     if settings.load and settings.load.multi_turn:
         notes.append("a chat with several turns ran, replayed as single turns")
     return notes
@@ -241,3 +265,82 @@ def _prompt_len(derived: Derived) -> float | None:
     columns = derived.requests.columns
     lengths = columns["prompt_tokens"][columns["usable"] & columns["completed"]]
     return float(lengths.mean()) if len(lengths) else None
+
+
+def _engine(
+    settings: ServerSettings,
+    log: EngineLog,
+    listed: Listed,
+    overrides: Mapping[str, Setting],
+    traced_kv_blocks: int | None,
+    findings: FolderFindings,
+) -> dict[str, Setting]:
+    """The settings by ENGINE_KEYS, in their order; keys that no source knows are left out.
+
+    `traced_kv_blocks` is `kv.blocks_total_gpu` of the traces: the blocks that requests can use.
+    """
+    engine = _recorded(settings, log, listed, traced_kv_blocks, findings)
+    for key, value in overrides.items():
+        if key in engine and engine[key] != value:
+            text = f"{key} is {shown(value)} as given, the folder says {shown(engine[key])}"
+            findings.note("--engine", text)
+    engine.update(overrides)
+    assumed: dict[str, Setting] = {key: getattr(STANDARD, key) for key in DEFAULTS if key not in engine}
+    if "max_num_batched_tokens" in assumed and engine.get("chunked_prefill") is False:
+        # The experiment looks up the longest request, where no source gives max_model_len.
+        if longest := engine.get("max_model_len"):
+            assumed["max_num_batched_tokens"] = unsplit_tokens(int(longest))
+        else:
+            del assumed["max_num_batched_tokens"]
+    if assumed:
+        text = ", ".join(f"{key} {shown(value)}" for key, value in assumed.items())
+        text = f"assuming {text}: no source gives them; use --engine KEY=VALUE if it was different"
+        findings.note("engine", text, len(assumed))
+    unknown = [key for key in ("version", "kv_cpu_offload", "total_kv_blocks") if key not in engine]
+    if unknown:
+        more = "; KV blocks are computed from memory" if "total_kv_blocks" in unknown else ""
+        text = f"{', '.join(unknown)}: no source gives them, left out{more}; --engine KEY=VALUE sets them"
+        findings.note("engine", text, len(unknown))
+    engine.update(assumed)
+    return {key: engine[key] for key in ENGINE_KEYS if key in engine}
+
+
+def _recorded(
+    settings: ServerSettings, log: EngineLog, listed: Listed, traced_kv_blocks: int | None, findings: FolderFindings
+) -> dict[str, Setting]:
+    """The settings that the folder and the manifest give."""
+    offload = log.kv_offload
+    if offload is None:
+        offload = listed.cpu_offload
+    elif listed.cpu_offload not in (None, offload):
+        text = f"KV offload to CPU is {shown(offload)}, {MANIFEST} says {shown(listed.cpu_offload)}: the log is used"
+        findings.warn("vllm.log", text)
+    from_log = {
+        "version": log.version,
+        "tensor_parallel": log.tensor_parallel,
+        "max_model_len": log.max_model_len,
+        "chunked_prefill": log.chunked_prefill,
+        "prefix_caching": log.prefix_caching,
+    }
+    for key, value in settings.engine.items():
+        if from_log.get(key) not in (None, value):
+            text = f"{key} is {from_log[key]}, exp-config.yaml or the folder's name says {value}: that is used"
+            findings.warn("vllm.log", text)
+    blocks = log.usable_blocks
+    if traced_kv_blocks is not None:
+        if blocks not in (None, traced_kv_blocks):
+            text = f"{blocks:,} KV blocks, the traces say {traced_kv_blocks:,}: the traces are used"
+            findings.warn("vllm.log", text)
+        blocks = traced_kv_blocks
+    if (log.pipeline_parallel or 1) > 1:
+        text = f"{log.pipeline_parallel} pipeline stages: replayed as one"
+        findings.warn("vllm.log", text)
+    everything: dict[str, Setting | None] = {
+        "name": "vllm",
+        **from_log,
+        **settings.engine,
+        "gpu_memory_utilization": listed.gpu_mem,
+        "kv_cpu_offload": offload,
+        "total_kv_blocks": blocks,
+    }
+    return {key: value for key, value in everything.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What the user gives by option: the GPU's name, engine settings, and the config.json of unknown models."""
+"""The user's options: the GPU's name, engine settings, and the config.json of unknown models."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evolve.ingest.read.files import read_json
-from evolve.ingest.read.values import plain
+from evolve.ingest.read.values import plain, read_json
 from simulator.common.errors import OWN_GPU, InputError, Section, nearest, nearest_listed
 from simulator.common.json import JsonObject
 from simulator.model.architecture import architecture
 from simulator.model.config_keys import VERDICTS, KeyVerdict
-from simulator.serving.bundled import hardware_table
-from simulator.serving.file import engine_of
+from simulator.serving.gpu import hardware_table
+from simulator.serving.spec import engine_of
 
 Setting = bool | int | float | str
 """The value of an engine setting."""
@@ -86,11 +85,9 @@ def parse_models(pairs: Sequence[str]) -> dict[str, Terms]:
     given: dict[str, Terms] = {}
     for pair in pairs:
         name, equals, file = (part.strip() for part in pair.partition("="))
-        if not equals or not name or not file:
-            raise InputError(
-                f"--model-config {plain(pair)}: is not MODEL=FILE: give the model's id and its config.json"
-            )
         where = f"--model-config {plain(file)}"
+        if not equals or not name or not file:
+            raise InputError(f"--model-config {plain(pair)}: is not MODEL=FILE: give a model's id and config.json")
         raw = read_json(Path(file), where)
         if not isinstance(raw, Mapping):
             raise InputError(f"{where}: is not a mapping: give the model's config.json")
@@ -106,8 +103,7 @@ def parse_models(pairs: Sequence[str]) -> dict[str, Terms]:
 
 
 def _terms(raw: Terms) -> JsonObject:
-    """What may change cost: the keys that are judged so, and the numbers of unknown ones. The rest of a config.json may
-    contain paths."""
+    """The terms that may change cost: keys that are judged so, and numbers of unknown ones. Others may be paths."""
     kept: JsonObject = {}
     for key, value in raw.items():
         verdict = VERDICTS.get(key)

@@ -1,9 +1,9 @@
-"""The output folder: what is complete in it, what may be replaced, and experiments.yaml of all its runs.
+"""The output folder: complete runs in it, files that may be replaced, and experiments.yaml of all its runs.
 
 OUT/experiments.yaml         every run of OUT that has an experiment
 OUT/<run>/*.parquet          its tables
 OUT/<run>/quality.json       its quality report
-OUT/<run>/ingest.json        what it was made from, and its entry of experiments.yaml
+OUT/<run>/ingest.json        its sources and options, and its entry of experiments.yaml
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from simulator.common.json import JsonObject
 
 EXPERIMENTS, QUALITY, STATE = "experiments.yaml", "quality.json", "ingest.json"
 PART, OLD = ".part-", ".old-"  # before a run's name: while it is made, and while it is replaced
+AGAIN = "ingest the folder again"  # the remedy for a damaged file
 LINE_WIDTH = 95  # of experiments.yaml; a mapping on one line exceeds it by up to one value
 _MARK = "# Written by evolve ingest"  # how every experiments.yaml of ours begins, of any version
 HEADER = f"""\
 {_MARK} {__version__} from folders of vLLM traces and load-generator reports; source_run names them.
 # Units: milliseconds, tokens, requests/s, seconds. Observed figures are of completed requests only.
 # itl_mean_ms = (mean E2E - mean TTFT) / (output_len - 1); harness_itl_mean_ms is the load generator's own figure, which
-#   may count blank lines of the stream as tokens. It and reported_output_len_mean are never fitted to.
-# overloaded runs are not fitted by default; x_note says why a run is overloaded.
+#   may count blank lines of the stream as tokens. It and reported_output_len_mean are never fitted.
+# overloaded runs are not fitted by default; x_note has the reasons.
 # The next evolve ingest into this folder overwrites this file: edit a copy.
 """
 
 
 @dataclass(frozen=True)
 class State:
-    """What ingest.json says of a run; the fields are its keys, in order.
+    """ingest.json of a run; the fields are its keys, in order.
 
-    `fingerprint` identifies what the run was made from, `options` are those it was made with, `files` the sizes of its
+    `fingerprint` identifies the sources of the run, `options` are those of its ingest, `files` the sizes of its
     other files in bytes. `id` is its id in experiments.yaml, once it has one, and `experiment` its entry there.
     """
 
@@ -100,32 +101,27 @@ def create(out: Path, experiments: str, mark: str) -> None:
 
 def check_home(home: Path) -> None:
     """Raises InputError if the run's folder, which is about to be replaced, contains a file that is not ours."""
-    if not home.exists():
-        return
     ours = {QUALITY, STATE, *(f"{table}.parquet" for table in COLUMNS)}
-    others = sorted(path.name for path in home.iterdir() if without_draft(path.name) not in ours)
-    if others:
-        raise InputError(
-            f"{shown_path(home / others[0])}: is not ours, and its folder is going to be replaced: move it away"
-        )
+    for path in sorted(home.iterdir()) if home.exists() else ():
+        if without_draft(path.name) not in ours:
+            raise InputError(f"{shown_path(path)}: is not ours, and its folder will be replaced: move it away")
 
 
 def read_state(home: Path) -> State | None:
     """The state of a run made before, None if it or the quality report cannot be read."""
     try:
         read_report(home)
-        return State.from_json(_load(home / STATE))
+        return State.from_json(read_json(home / STATE, AGAIN))
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
 
 
 def read_report(home: Path) -> QualityReport:
-    """The quality report of a run made before."""
-    return QualityReport.from_json(_load(home / QUALITY))
+    return QualityReport.from_json(read_json(home / QUALITY, AGAIN))
 
 
 def is_whole(home: Path, state: State) -> bool:
-    """Whether all files of a run made before are there and have their sizes."""
+    """True if all files of a run made before are there and have their sizes."""
     try:
         return bool(state.files) and all((home / file).stat().st_size == size for file, size in state.files.items())
     except (OSError, AttributeError):
@@ -138,19 +134,22 @@ def write_experiments(out: Path) -> None:
     An experiment keeps its first id. A run whose short id is taken gets its folder's name.
     """
     runs = sorted(path.name for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
-    states = {name: state for name in runs if (state := read_state(out / name)) and is_whole(out / name, state)}
-    entries = {name: state.experiment for name, state in states.items() if state.experiment}
-    ids = {name: ident for name in entries if (ident := states[name].id)}
+    read = {name: read_state(out / name) for name in runs}
+    states = {name: state for name, state in read.items() if state and state.experiment and is_whole(out / name, state)}
+    ids = {name: state.id for name, state in states.items() if state.id}
+    entries = []
     target = out / EXPERIMENTS
     try:
-        for name, entry in entries.items():
+        for name, state in states.items():
+            entry = dict(state.experiment or {})
             if name not in ids:
                 ids[name] = name if entry["id"] in ids.values() else entry["id"]
-                write_json(out / name / STATE, replace(states[name], id=ids[name]).to_json())
-        if not entries:
+                write_json(out / name / STATE, replace(state, id=ids[name]).to_json())
+            entries.append({**entry, "id": ids[name]})
+        if entries:
+            write_text(target, experiments_yaml(entries))
+        else:
             target.unlink(missing_ok=True)
-            return
-        write_text(target, experiments_yaml([{**entry, "id": ids[name]} for name, entry in entries.items()]))
     except OSError as e:
         raise unwritable(shown_path(target), e, "run the same command again") from None
 
@@ -167,7 +166,7 @@ def experiments_yaml(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 class _Dumper(Dumper):
-    """Puts mappings of plain values, and lists of them, on one line."""
+    """Writes mappings of plain values, and lists of them, on one line."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -192,7 +191,3 @@ def digest(home: Path, experiment: Mapping[str, Any] | None) -> str:
 def data_of(digests: Iterable[str]) -> str:
     """The data hash of several runs or traces with these."""
     return sha256("".join(digests).encode()).hexdigest()[:16]
-
-
-def _load(path: Path) -> Any:
-    return read_json(path, "ingest the folder again")

@@ -34,7 +34,7 @@ class RequestCounts:
 
 @dataclass(frozen=True, slots=True)
 class StepSampling:
-    """How many of the steps and requests were traced."""
+    """The traced share of steps and requests."""
 
     sampled_steps: int
     of_steps: int
@@ -69,7 +69,7 @@ class AlphaTargets:
 
 @dataclass(frozen=True, slots=True)
 class BatchCounts:
-    """How sure the reconstructed batches are, and how many of the engine's summaries they reproduce."""
+    """The evidence of the reconstructed batches, and the number of the engine's summaries that they reproduce."""
 
     asynchronous: bool
     steps: int
@@ -85,7 +85,7 @@ class BatchCounts:
 
 @dataclass(frozen=True, slots=True)
 class CycleCounts:
-    """Pairs of consecutive sampled steps, how many were left out by reason, and means of the usable ones."""
+    """Pairs of consecutive sampled steps, the numbers left out by reason, and means of the usable ones."""
 
     pairs: int
     usable: int
@@ -109,7 +109,7 @@ class KvBlocks:
 @dataclass(frozen=True, slots=True)
 class QualityReport:
     """The fields are the keys of quality.json, in order. `data` is the hash of the tables and the experiment,
-    `experiment` whether there is one, `tables` the rows of each table."""
+    `experiment` is True if there is one, `tables` the rows of each table."""
 
     engine: str
     seeds: Sequence[int]
@@ -137,7 +137,14 @@ class QualityReport:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> QualityReport:
         """The report that `to_json` was called on. Raises KeyError or TypeError for anything else."""
-        kinds = {"requests": RequestCounts, "sampling": StepSampling, "clocks": Clocks, "alpha_targets": AlphaTargets,
-                 "batches": BatchCounts, "cycles": CycleCounts, "kv": KvBlocks}  # fmt: skip
+        kinds = {
+            "requests": RequestCounts,
+            "sampling": StepSampling,
+            "clocks": Clocks,
+            "alpha_targets": AlphaTargets,
+            "batches": BatchCounts,
+            "cycles": CycleCounts,
+            "kv": KvBlocks,
+        }
         sections = {name: kind(**raw[name]) for name, kind in kinds.items() if raw[name] is not None}
         return cls(**{**raw, **sections, "findings": [Finding(**finding) for finding in raw["findings"]]})

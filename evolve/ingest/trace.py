@@ -15,16 +15,17 @@ import pyarrow.parquet as pq
 from evolve.ingest.options import Given
 from evolve.ingest.output import LINE_WIDTH, create
 from evolve.ingest.read.sources import shown_path
-from evolve.ingest.recording import assumed
-from evolve.ingest.trace_source import TraceSource
+from evolve.ingest.trace_source import TraceSource, assumed
 from evolve.output.files import draft_of, write_text
 from simulator.common.documents import parse_yaml, read_bytes, yaml_text
 from simulator.common.errors import InputError, shown, unwritable
 from simulator.common.json import JsonObject
 from simulator.model.names import note_on_model
-from simulator.serving.bundled import hardware_table, known_models
-from simulator.serving.experiment import OVERLOADED, Experiment
-from simulator.serving.file import BEGIN, experiment_from_mapping
+from simulator.serving.bundled import BEGIN
+from simulator.serving.experiment import Experiment, deploy
+from simulator.serving.model import known_models
+from simulator.serving.observations import OVERLOADED
+from simulator.serving.spec import Spec, read_spec
 from simulator.serving.trace import NOT_COUNTED, Trace, repeated_share, windows
 from simulator.serving.traces.formats import HASH_TOKENS, HASHES
 from simulator.serving.workload_entry import NO_FILES
@@ -43,8 +44,8 @@ ROWS = 1 << 17  # rows encoded at a time
 class Converted:
     """A trace, its table, and its experiment, None without a model and a GPU.
 
-    replaced: whether an earlier call left another trace, or other settings, under this name. assumed: the engine's
-    settings that nothing gave, as options. measured_on: what its file says of the model, where that is not surely the
+    replaced: True if an earlier call left another trace, or other settings, under this name. assumed: the engine
+    settings without a source, as options. measured_on: a note on the model that its file names, if that may not be the
     experiment's. twice: another table of the same requests, or "".
     """
 
@@ -58,7 +59,7 @@ class Converted:
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the trace, but for settings that are assumed and an overload."""
+        """The notes on the trace, but for assumed settings and an overload."""
         same = f"has the same requests as {self.twice}: a fit to both counts them twice: leave one out"
         on = [self.measured_on] if self.measured_on else []
         return [*on, *self.trace.notes, *([same] if self.twice else [])]
@@ -70,7 +71,6 @@ class Converted:
 
     @property
     def trace(self) -> Trace:
-        """Its requests."""
         return self.source.trace
 
     @property
@@ -115,15 +115,15 @@ def convert(sources: Sequence[TraceSource], out: Path, given: Given) -> list[Con
     for source in sources:
         experiment, lacking, on = None, "", ""
         if source.model is not None and given.hardware is not None:
-            entry = _entry(source, source.model, given)
-            files_here = replace(NO_FILES, trace=lambda *_, trace=source.trace: trace)
-            experiment = experiment_from_mapping(entry, source.where, known_models(), hardware_table(), files_here)
+            spec = _spec(source, source.model, given)
+            experiment = deploy(spec)
             lacking = assumed(experiment, source.engine)
             about = [assuming(source, lacking)] if lacking else []
             served = source.model, experiment.model
             on = note_on_model(source.trace.file, source.trace.model, served, known_models()) or ""
-            if notes := [*([on] if on else []), *source.trace.notes, *about, *source.overloaded]:
-                entry["x_note"] = notes
+            notes = (*([on] if on else []), *source.trace.notes, *about, *source.overloaded)
+            entry = replace(spec, notes=notes).to_entry()
+            entry["workload"]["trace"] = f"{source.name}{TABLES}"
             entries.append(entry)
             entered.add(source.option)
         elif source.trace.model:
@@ -157,21 +157,23 @@ def _same(table: Path, others: Sequence[Path]) -> str:
     return next((other.stem for other in others if filecmp.cmp(table, other, shallow=False)), "")
 
 
-def _entry(source: TraceSource, model: str, given: Given) -> JsonObject:
+def _spec(source: TraceSource, model: str, given: Given) -> Spec:
     entry: JsonObject = {"id": source.name.replace(",", "-"), "model": model}
     if model in given.models:
         entry["model_config"] = dict(given.models[model])
     entry |= {"hardware": given.hardware, "engine": dict(source.engine)}
-    entry["workload"] = {"name": source.name, "trace": f"{source.name}{TABLES}"}
-    return entry | ({"quality": OVERLOADED} if source.overloaded else {})
+    entry["workload"] = {"name": source.name, "trace": source.trace.file}
+    if source.overloaded:
+        entry["quality"] = OVERLOADED
+    return read_spec(entry, source.where, replace(NO_FILES, trace=lambda *_: source.trace))
 
 
 def assuming(source: TraceSource, options: str) -> str:
     """The note on settings of the engine that are assumed; they end it, as options."""
     blocks = "" if "total_kv_blocks" in source.engine else ", KV blocks from the GPU's memory and the others by default"
-    text = f"engine settings that nothing gives are assumed{blocks}"
+    text = f"engine settings without a source are assumed{blocks}"
     beside = f" ({source.beside})" if source.beside else ""
-    return f"{text}; give `evolve ingest` those that were different{beside}: {options}"
+    return f"{text}; correct those that were different with `evolve ingest`{beside}: {options}"
 
 
 def _earlier(out: Path) -> dict[str, JsonObject]:

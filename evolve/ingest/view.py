@@ -1,4 +1,4 @@
-"""What `evolve ingest` prints: progress while it reads, then a row per run, findings, and what to do next."""
+"""The text output of `evolve ingest`: progress, then a row per run, findings, and the next commands."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ from evolve.ingest.read.values import Finding
 from evolve.ingest.report import AlphaTargets, BatchCounts, QualityReport, RequestCounts
 from evolve.ingest.trace import EXPERIMENTS as TRACES
 from evolve.ingest.trace import Converted, assuming
+from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.printing import note, prose, show
 from evolve.output.progress import Line
-from evolve.output.table import Table, number
+from evolve.output.table import Table
 from evolve.output.terminal import command, say, suggest
 from simulator.common.text import visible
 
 LEGEND = """\
-steps: sampled by the engine (share of all); batches: how many of these are reconstructed from journeys exactly as the
-engine recorded them; naive: how many if no prompt is ever taken as cached, as published with this format; cycles:
+steps: sampled by the engine (share of all); batches: those of them that are reconstructed from journeys exactly as the
+engine recorded them; naive: the same if no prompt counts as cached, as published with this format; cycles:
 usable pairs of consecutive sampled steps, of all such pairs, and the mean of the usable ones. cached: prompt tokens
-found in the prefix cache at first admission; known, inferred, not: admissions of which the engine recorded this, of
-which it follows from other records, or of which nothing shows it (taken as not cached); to queue: arrival to queue,
+found in the prefix cache at first admission; known, inferred, not: admissions whose cached tokens the engine
+recorded, that follow from other records, or that have no evidence (taken as not cached); to queue: arrival to queue,
 mean and sd; after: finish to departure, mean."""
 TRACES_LEGEND = """\
-repeated: the share of prompt tokens that an earlier prompt began with, which a large enough prefix cache holds;
-windows: the time windows that stand for load stages; measured: requests whose latencies the file has."""
+repeated: the share of prompt tokens that a large enough prefix cache holds, from earlier prompts;
+windows: time windows as load stages; measured: requests with latencies in the file."""
 MOST_WARNINGS = 20  # kinds of warnings printed; quality.json has all
 
 
 @dataclass
 class Watch:
-    """Shows how far each folder is: bars in a terminal, elsewhere a line now and then. `sizes` are in bytes."""
+    """Shows the progress of each folder: bars in a terminal, elsewhere a line now and then. `sizes` are in bytes."""
 
     sizes: Mapping[str, int]
     bars: Progress | None
@@ -84,23 +85,28 @@ def watching(sizes: Mapping[str, int], quiet: bool) -> Iterator[Watch]:
     if quiet or not errors.is_terminal:
         yield Watch(sizes, None, quiet)
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-               TimeRemainingColumn())  # fmt: skip
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=errors, transient=True) as bars:
         yield Watch(sizes, bars, quiet)
 
 
-def print_runs(runs: Sequence[IngestedRun], findings: Sequence[Finding], out: Path) -> None:
-    """Print the runs, why runs are overloaded, findings about them and about the call, and what to do next."""
+def print_runs(runs: Sequence[IngestedRun], findings: Sequence[Finding], out: Path, explain: bool = False) -> None:
+    """Print the runs, reasons of overload, findings about them and about the call, and the next commands."""
     reports = [run.report for run in runs]
     for finding in findings:
         prose(f"{finding.source}: {finding.text}")
     traced = [report for report in reports if report.requests.journeys is not None]
-    if traced:
-        note(LEGEND)
     show(_runs(runs, bool(traced)))
     if traced:
         show(_traced(traced))
+    if traced and explain:
+        note(LEGEND)
     for report in reports:
         for reason in report.reasons:
             prose(f"{report.run}: overloaded, not fitted by default: {reason}")
@@ -114,7 +120,10 @@ def print_runs(runs: Sequence[IngestedRun], findings: Sequence[Finding], out: Pa
         prose(f"{_where(names, reports)}: {text}{times}")
     rest = len(warnings) - MOST_WARNINGS
     notes = any(f.severity == "note" for _, f in of_runs)
-    if more := [f"{rest} more kinds of warnings"] * (rest > 0) + ["notes"] * notes:
+    more = [f"{rest} more kinds of warnings"] if rest > 0 else []
+    if notes:
+        more.append("notes")
+    if more:
         prose(f"More in quality.json: {' and '.join(more)}", "dim")
     _print_next(reports, out)
 
@@ -128,18 +137,26 @@ def _print_next(reports: Sequence[QualityReport], out: Path) -> None:
     prose(f"Written: {out / EXPERIMENTS}")
     stepped = any(r.cycles and r.cycles.usable and r.batches and r.experiment for r in reports)
     predict = command("predict", "champion", "--experiments", out / EXPERIMENTS)
-    suggest(predict, *[command("score-steps", "champion", "--steps", out)] * stepped)
+    score_steps = command("fit", "champion", "--score-steps", "--steps", out)
+    suggest(predict, *([score_steps] if stepped else []))
 
 
 def _runs(runs: Sequence[IngestedRun], traced: bool) -> Table:
-    heads = "run|quality|>completed|>failed"
+    columns = [words("run", "quality"), integers("completed", "failed")]
+    if traced:
+        columns += [
+            figures("", "journeys", "steps", "batches"),
+            integers("naive"),
+            figures("", "cycles"),
+            figures(".2f", "mean, ms"),
+        ]
     rows = []
     for run in runs:
         report = run.report
-        cells = [report.run, report.quality + ("" if run.was == "made" else f" ({run.was})")]
-        cells += map(_count, _completed_and_failed(report.requests))
+        quality = report.quality if run.was == "made" else f"{report.quality} ({run.was})"
+        cells = [report.run, quality, *_completed_and_failed(report.requests)]
         rows.append([*cells, *(_traced_cells(report) if traced else ())])
-    return Table.of("Ingested", heads + "|>journeys|>steps|>batches|>naive|>cycles|>mean, ms" * traced, rows)
+    return Table.of("Ingested", columns, rows)
 
 
 def _completed_and_failed(requests: RequestCounts) -> tuple[int | None, int | None]:
@@ -150,39 +167,44 @@ def _completed_and_failed(requests: RequestCounts) -> tuple[int | None, int | No
     return requests.reported_completed, requests.reported_failed
 
 
-def _traced_cells(report: QualityReport) -> list[str]:
+def _traced_cells(report: QualityReport) -> list[object]:
     requests, sampling, batches, cycles = report.requests, report.sampling, report.batches, report.cycles
     return [
-        "-" if requests.journeys is None else f"{requests.usable_journeys:,}/{requests.journeys:,}",
-        f"{sampling.sampled_steps:,} ({100 * sampling.step_rate:.1f} %)" if sampling else "-",
-        f"{batches.summaries_reproduced:,}/{batches.summaries:,}" if batches else "-",
-        f"{batches.summaries_reproduced_as_published:,}" if batches else "-",
-        f"{cycles.usable:,}/{cycles.pairs:,}" if cycles else "-",
-        number(cycles.mean_cycle_us / 1e3 if cycles and cycles.mean_cycle_us else None, 2, signed=False),
+        None if requests.journeys is None else f"{requests.usable_journeys:,}/{requests.journeys:,}",
+        f"{sampling.sampled_steps:,} ({100 * sampling.step_rate:.1f} %)" if sampling else None,
+        f"{batches.summaries_reproduced:,}/{batches.summaries:,}" if batches else None,
+        batches and batches.summaries_reproduced_as_published,
+        f"{cycles.usable:,}/{cycles.pairs:,}" if cycles else None,
+        cycles.mean_cycle_us / 1e3 if cycles and cycles.mean_cycle_us else None,
     ]
 
 
 def _traced(reports: Sequence[QualityReport]) -> Table:
-    heads = "run|>cached|>of tokens|>known|>inferred|>not|>to queue, ms|>sd|>after, ms|>of"
+    columns = [
+        words("run"),
+        figures("", "cached"),
+        integers("of tokens", "known", "inferred", "not"),
+        figures(".2f", "to queue, ms", "sd", "after, ms"),
+        integers("of"),
+    ]
     rows = [[report.run, *_cached_cells(report.batches), *_alpha_cells(report.alpha_targets)] for report in reports]
-    return Table.of("From journeys", heads, rows)
+    return Table.of("From journeys", columns, rows)
 
 
-def _cached_cells(batches: BatchCounts | None) -> list[str]:
+def _cached_cells(batches: BatchCounts | None) -> list[object]:
     if not batches:
-        return ["-"] * 5
+        return [None] * 5
     admissions, exact = sum(batches.admissions_by_evidence.values()), batches.exact_admissions
     none = batches.admissions_by_evidence.get("none", 0)
-    share = f"{100 * batches.cached_prompt_tokens / batches.prompt_tokens:.1f} %" if batches.prompt_tokens else "-"
-    return [share, f"{batches.prompt_tokens:,}", *map(_count, (exact, admissions - exact - none, none))]
+    share = f"{100 * batches.cached_prompt_tokens / batches.prompt_tokens:.1f} %" if batches.prompt_tokens else None
+    return [share, batches.prompt_tokens, exact, admissions - exact - none, none]
 
 
-def _alpha_cells(alpha: AlphaTargets | None) -> list[str]:
+def _alpha_cells(alpha: AlphaTargets | None) -> list[object]:
     if not alpha:
-        return ["-"] * 4
+        return [None] * 4
     before, after = alpha.arrival_to_queue_us, alpha.finish_to_departure_us
-    figures = before["mean"], before["sd"], after["mean"]
-    return [*(number(us and us / 1e3, 2, signed=False) for us in figures), f"{alpha.requests:,}"]
+    return [*(us and us / 1e3 for us in (before["mean"], before["sd"], after["mean"])), alpha.requests]
 
 
 def _by_text(rows: Iterable[tuple[str, str, int]]) -> dict[str, tuple[list[str], int]]:
@@ -200,23 +222,30 @@ def _where(runs: Sequence[str], reports: Sequence[QualityReport]) -> str:
     return ", ".join(runs) if len(runs) < 3 else f"{len(runs)} runs ({runs[0]}, ...)"
 
 
-def _count(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def print_converted(converted: Iterable[Converted], out: Path) -> None:
-    """A row per trace, its notes, and what to do next."""
+def print_converted(converted: Iterable[Converted], out: Path, explain: bool = False) -> None:
+    """A row per trace, its notes, and the next commands."""
     rows = []
     every = list(converted)
     for c in every:
         j = c.to_json()
         prompts, answers = (f"{j[k]['mean']:.0f} / {j[k]['p99']:.0f}" for k in ("prompt_tokens", "output_tokens"))
-        rate = f"{j['requests'] / j['duration_s']:.2f}" if j["duration_s"] else "-"
-        rows.append([c.name, f"{j['requests']:,}", f"{j['duration_s']:,.0f}", rate, prompts, answers,
-                     f"{100 * j['repeated_share']:.0f} %", str(j["windows"]), f"{j['measured']:,}"])  # fmt: skip
-    heads = "~trace|>requests|>seconds|>requests/s|>prompt mean / p99|>answer mean / p99|>repeated|>windows|>measured"
-    prose(TRACES_LEGEND)
-    show(Table.of("Traces, lengths in tokens", heads, rows))
+        rate, repeated = (
+            j["requests"] / j["duration_s"] if j["duration_s"] else None,
+            f"{100 * j['repeated_share']:.0f} %",
+        )
+        load = c.name, j["requests"], j["duration_s"], rate
+        rows.append([*load, prompts, answers, repeated, j["windows"], j["measured"]])
+    columns = [
+        wrapped("trace"),
+        integers("requests"),
+        figures(",.0f", "seconds"),
+        figures(".2f", "requests/s"),
+        figures("", "prompt mean / p99", "answer mean / p99", "repeated"),
+        integers("windows", "measured"),
+    ]
+    show(Table.of("Traces, lengths in tokens", columns, rows))
+    if explain:
+        note(TRACES_LEGEND)
     for c in every:
         for text in c.notes:
             note(f"{c.name}: {text}")

@@ -1,4 +1,4 @@
-"""`evolve ablate`: each part of a program dropped in turn, the rest fitted again, and what that costs.
+"""`evolve show --ablate`: each part of a program dropped in turn, the rest fitted again, and what that costs.
 
 The constants are fitted again to all runs (in sample), and in folds that leave out each model, TP degree, architecture
 and workload in turn, whose runs are then predicted by replay (held out). What decides is the held-out error: a part
@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from evaluator.dropped import Dropped, dropped_parts
+from archive.score import Errors
 from evaluator.fit.fit import fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.fit.uncertainty import LEAST_CLUSTERS
+from evaluator.group_out import KINDS, MOST_PCT, capped, fitted_without, groups
 from evaluator.metrics import present
-from evaluator.score import MEANS, SCORE_SEEDS, Errors, ScoreSet, error_rows, score_set, summarise
+from evaluator.parts import Dropped, dropped_parts
+from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, error_rows, score_set, summarise
 from evaluator.statistics import clustered_mean_interval, mean_interval
-from evaluator.transfer import KINDS, MOST_PCT, capped, fitted_without, groups
 from evolve import __version__
-from evolve.output.table import counted
 from evolve.run.data import fittable, nothing_to_fit
 from evolve.run.measurements import refuse_absurd
 from evolve.run.program import Source
@@ -31,6 +31,7 @@ from evolve.search.pool.pool import Pool
 from evolve.search.pool.process import WorkerCall, parcel_of
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
+from simulator.common.text import counted
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.measure import constants, operations
@@ -59,7 +60,7 @@ class Measured:
     constants: int
 
     @property
-    def joint(self) -> float:
+    def mean_error(self) -> float:
         """The mean error in sample."""
         return float(np.mean([_size(r) for r in self.in_sample]))
 
@@ -78,7 +79,7 @@ class Measured:
         means = {"in_sample": self.in_sample, **self.held_out}
         scores = {name: summarise(rows) for name, rows in means.items()}
         return {
-            "joint_pct": self.joint,
+            "mean_error_pct": self.mean_error,
             "held_out_pct": float(self.of_runs.mean()),
             "by_kind_pct": self.by_kind,
             "mean_abs_error_pct": {
@@ -91,7 +92,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class ProgramPart:
-    """What dropping a part costs. kind, method, text: see evaluator.dropped.Dropped; measured: the form without it,
+    """The cost of dropping a part. kind, method, text: see evaluator.parts.Dropped; measured: the form without it,
     None if no step is left (verdict NEEDED).
 
     difference_pct: of the held-out errors, without it less with it, the mean over runs; interval_pct, by_model_pct:
@@ -136,15 +137,20 @@ class Ablation:
 
     @property
     def hindsight(self) -> str:
-        """What the held-out figures cannot say."""
+        """The limits of the held-out figures."""
         fitted = f"{self.seen or 0} of these {len(self.runs)} runs"
         if self.form_of is not None:
-            return (f"The form is that of {self.form_of}, its constants fitted on {fitted}: only constants are held "
-                    "out here, so its parts look better than on new kinds of runs.")  # fmt: skip
+            return (
+                f"The form is that of {self.form_of}, its constants fitted on {fitted}: only constants are held "
+                "out here, so its parts look better than on new kinds of runs."
+            )
         if self.seen == 0:
             return "The program has no record of these runs, but its form may have been chosen with others like them."
-        known = "It is not known with which runs this form was chosen" if self.seen is None else (
-            f"The form was chosen with {self.seen} of these {len(self.runs)} runs in sight")  # fmt: skip
+        known = (
+            "It is not known with which runs this form was chosen"
+            if self.seen is None
+            else (f"The form was chosen with {self.seen} of these {len(self.runs)} runs in sight")
+        )
         return f"{known}: only its constants are held out, so its parts look better here than on new kinds of runs."
 
     def interval_pct(self, part: ProgramPart) -> tuple[float, float] | None:
@@ -175,7 +181,7 @@ _Data = tuple[FitSet, ScoreSet, Mapping[str, Sequence[Sequence[int]]]]
 
 
 def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Ablation:
-    """What each part of the program costs to drop, on the experiments that can be fitted, by the workers of `pool`.
+    """The cost of dropping each part of the program, on the experiments that can be fitted, by the workers of `pool`.
 
     Raises InputError if there are fewer than two such runs.
     """
@@ -183,8 +189,10 @@ def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Abl
     if not fitted:
         raise InputError(nothing_to_fit(experiments))
     if len(fitted) < 2:
-        raise InputError(f"{fitted[0].id} is the only run that can be fitted, and an ablation leaves runs out: give "
-                         "experiments with several")  # fmt: skip
+        raise InputError(
+            f"{fitted[0].id} is the only run that can be fitted, and an ablation leaves runs out: give "
+            "experiments with several"
+        )
     refuse_absurd(fitted)
     folds, parts = runs_left_out(fitted), dropped_parts(source.program)
     forms = [source.complete, *(part.program for part in parts if part.program)]
@@ -233,25 +241,35 @@ def verdict(differences_pct: np.ndarray, interval_pct: tuple[float, float] | Non
 
 
 def _by_model(models: Sequence[str]) -> bool:
-    """Whether intervals resample whole models, because runs of a model share their errors."""
+    """True if intervals resample whole models, because runs of a model share their errors."""
     return len(set(models)) >= LEAST_CLUSTERS
 
 
 def _part(
-    part: Dropped, full: Measured, unchanged: Sequence[Errors], measured: Measured, bare: Sequence[Errors],
+    part: Dropped,
+    full: Measured,
+    unchanged: Sequence[Errors],
+    measured: Measured,
+    bare: Sequence[Errors],
     models: Sequence[str],
-) -> ProgramPart:  # fmt: skip
-    """What the part costs; `unchanged` and `bare`: errors of the program and of the form without it, not refitted."""
+) -> ProgramPart:
+    """The cost of a part; `unchanged` and `bare`: errors of the program and of the form without it, not refitted."""
     differences = measured.of_runs - full.of_runs
     of_runs = mean_interval(differences.tolist(), SEED)
     of_models = clustered_mean_interval(differences.tolist(), models, SEED)
     decides = of_models if _by_model(models) else of_runs
     acts = [m for m, a, b in zip(models, unchanged, bare, strict=True) if _apart(a, b)]
     return ProgramPart(
-        part.kind, part.method, part.text, measured,
+        part.kind,
+        part.method,
+        part.text,
+        measured,
         verdict(differences, decides, float(full.of_runs.mean())),
-        float(differences.mean()), of_runs, of_models, tuple(dict.fromkeys(acts)),
-    )  # fmt: skip
+        float(differences.mean()),
+        of_runs,
+        of_models,
+        tuple(dict.fromkeys(acts)),
+    )
 
 
 def _size(errors: Errors) -> float:
@@ -261,7 +279,7 @@ def _size(errors: Errors) -> float:
 
 
 def _apart(one: Errors, other: Errors) -> bool:
-    """Whether two predictions of a run differ by more than ACTS in a latency."""
+    """True if two predictions of a run differ by more than ACTS in a latency."""
     pairs = [(getattr(one, name), getattr(other, name)) for name in MEANS]
     known = [(a, b) for a, b in pairs if a is not None and b is not None]
     return len(known) < sum(a is not None for a, _ in pairs) or any(abs(b - a) > ACTS * (100.0 + a) for a, b in known)
@@ -270,7 +288,7 @@ def _apart(one: Errors, other: Errors) -> bool:
 def _carried_out(
     forms: Sequence[Program], fitted: Sequence[Experiment], folds: Mapping[str, Sequence[Sequence[int]]], pool: Pool
 ) -> list[tuple[Measured, tuple[Errors, ...]]]:
-    """What each form reaches. The data go to the workers once."""
+    """The errors of each form. The data go to the workers once."""
     fits = 1 + sum(map(len, folds.values()))
     text = f"{counted(len(fitted), 'run')} are prepared for {counted(len(forms), 'form')} in {fits} fits each ..."
     pool.line.show(text)
@@ -279,7 +297,7 @@ def _carried_out(
 
 
 def _measured(data: _Data, form: Program) -> tuple[Measured, tuple[Errors, ...]]:
-    """What the form reaches after its refits, and its errors before any."""
+    """The errors of the form after its refits, and before any."""
     fit, score, folds = data
     whole = fitted_without(form, fit)
     held_out = {}

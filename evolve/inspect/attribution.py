@@ -9,9 +9,10 @@ from archive.archive import Archive
 from archive.champion import champion
 from archive.population import proposers
 from archive.proposal import MODEL, Outcome, ancestors
-from evaluator.committee import final_champion
+from evaluator.ensemble import final_champion
+from evolve.output.columns import figures, integers, words
 from evolve.output.printing import show
-from evolve.output.table import Table, number
+from evolve.output.table import Table
 from evolve.output.terms import legend
 from evolve.run.config import Config
 from evolve.run.folder import RunFolder, empty_archive
@@ -85,8 +86,15 @@ def attribution(run: RunFolder) -> Attribution:
     counts: dict[str, dict[str, int]] = {}
     for outcome in outcomes:
         id = outcome.proposal.id
-        reached = (True, bool(outcome.key), bool(outcome.elite), id in members, id in front, id in leaders,
-                   id in lineage)  # fmt: skip
+        reached = (
+            True,
+            bool(outcome.key),
+            bool(outcome.elite),
+            id in members,
+            id in front,
+            id in leaders,
+            id in lineage,
+        )
         for name in set(proposers(outcome.proposal.operator)):  # one may have acted twice
             of_name = counts.setdefault(name, dict.fromkeys(COUNTS, 0))
             for count, yes in zip(COUNTS, reached, strict=True):
@@ -125,28 +133,28 @@ def costs_of(requests: Sequence[ledger.LedgerRow]) -> dict[str, ProposerCost]:
     return costs
 
 
-def print_attribution(result: Attribution) -> None:
-    """Print a row per proposer, then the legend."""
+LEGEND = """\
+members: in the archive now; champions: were champion once scored; ancestors: of the champion; a proposal of several
+operators, as add+drop, counts for each of them; polish: of finalists, which are not fitted again and do not count
+against the budget; USD possibly: the most that requests without an answer may have cost on top"""
+
+
+def print_attribution(result: Attribution, explain: bool = False) -> None:
+    """Print a row per proposer; the meanings of terms, too, if `explain`."""
     costs = [proposer.cost for proposer in result.proposers.values() if proposer.cost]
-    possibly = any(cost.possibly_usd for cost in costs)
+    columns = [words("proposer"), figures("d", *COUNTS)]
+    if costs:
+        columns += [integers("tokens"), figures(".4f", "USD", "USD a fit")]
+    if possibly := any(cost.possibly_usd for cost in costs):
+        columns.append(figures(".4f", "USD possibly"))
     rows = []
     for name, proposer in result.proposers.items():
-        counts = [str(getattr(proposer, count)) for count in COUNTS]
-        rows.append([name, *counts, *(_cost_cells(proposer, possibly) if costs else [])])
-    title = f"Who found what, {result.run.path}; champion: {result.champion}"
-    heads = "proposer|" + "|".join(f">{name}" for name in COUNTS) + "|>tokens|>USD|>USD a fit" * bool(costs)
-    heads += "|>USD possibly" * possibly
-    more = "members: in the archive now; champions: were champion once scored; ancestors: of the champion; "
-    more += "a proposal of several operators, as add+drop, counts for each of them; polish: of finalists, which are "
-    more += "not fitted again and do not count against the budget"
-    more += "; USD possibly: the most that requests without an answer may have cost on top" * possibly
-    legend("joint error", "worst 3", "transfer error", "front", also=more)
-    show(Table.of(title, heads, rows))
-
-
-def _cost_cells(proposer: Contribution, possibly: bool) -> list[str]:
-    """The cells of a proposer's cost; with that of requests without an answer if `possibly`."""
-    cost = proposer.cost
-    figures = [cost.usd if cost else None, proposer.usd_per_fitted]
-    figures += [cost.possibly_usd if cost else None] if possibly else []
-    return [f"{cost.tokens:,}" if cost else "-", *(number(figure, 4, signed=False) for figure in figures)]
+        cells: list[object] = [name, *(getattr(proposer, count) for count in COUNTS)]
+        if costs:
+            cost = proposer.cost
+            cells += [cost and cost.tokens, cost and cost.usd, proposer.usd_per_fitted]
+            cells += [cost and cost.possibly_usd] if possibly else []
+        rows.append(cells)
+    show(Table.of(f"Who found what, {result.run.path}; champion: {result.champion}", columns, rows))
+    if explain:
+        legend("mean error", "worst-3 E2E", "group-out", "Pareto front", also=LEGEND)

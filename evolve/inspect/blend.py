@@ -1,4 +1,4 @@
-"""`evolve blend`: the mean of a run's near-optimal programs as one program, with its errors next to theirs."""
+"""`evolve fit --blend`: the mean of a run's near-optimal programs as one program, with its errors next to theirs."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from pathlib import Path
 
 from archive.champion import Rule, contenders
 from archive.elite import Elite
-from evaluator.committee import committee, final_champion
-from evaluator.score import SCORE_SEEDS, Errors, Score, ScoreSet, error_rows, score_set, summarise
+from archive.score import Errors, Score
+from evaluator.ensemble import ensemble, final_champion
+from evaluator.score import SCORE_SEEDS, ScoreSet, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.inspect.check import CheckVerdict, check, print_check
+from evolve.output.columns import figures, words
 from evolve.output.printing import note, prose, show
-from evolve.output.table import Row, Table, arrival_seeds, counted, number, row, section
+from evolve.output.table import Row, Table, arrival_seeds, row, section
 from evolve.output.terminal import GO_FOLDER, command, say, suggest
 from evolve.output.terms import legend
 from evolve.run.folder import RunFolder, check_data, open_run
-from evolve.run.program import Source, write_program
+from evolve.run.program import Source, with_true_names, write_program
 from evolve.run.program_files import files_for
 from evolve.run.records import record, today
 from evolve.run.trust import trust_file
 from simulator.common.errors import InputError, unwritable
 from simulator.common.json import JsonObject
+from simulator.common.text import counted
 from simulator.language.blend import blend
 from simulator.language.complete import complete
 from simulator.language.infer import check_units
@@ -35,11 +38,11 @@ from simulator.language.unparse import unparse
 from simulator.serving.experiment import Experiment
 
 CAPS = Caps(operations=120, conditionals=16, constants=48)  # a blend has the terms of many programs
-TERMS = ("joint error", "transfer error", "merit", "complexity", "in sample")
-FIGURES = """merit, joint and transfer: as in the search ({search}). E2E, TTFT, ITL and their mean: mean absolute
-errors in sample ({report}), percent"""
-HELD_OUT = """Held out, on the shipped runs, the mean of a committee was better than the champion in 10 of 19 folds and
-worse in 9: joint error 4.9 % without each model (champion 4.7), 4.7 without each workload (4.4), 5.0 without each TP
+TERMS = ("mean error", "group-out", "selection score", "complexity", "in sample")
+FIGURES = """selection score, mean error and group-out: as in the search ({search}). E2E, TTFT, ITL and their mean:
+mean absolute errors in sample ({report}), percent"""
+HELD_OUT = """Held out, on the shipped runs, the mean of an ensemble was better than the champion in 10 of 19 folds and
+worse in 9: mean error 4.9 % without each model (champion 4.7), 4.7 without each workload (4.4), 5.0 without each TP
 degree (5.3), 5.7 without each file (5.8), 7.2 without dense models or mixtures of experts (11.0), see docs/results.md.
 Such differences are within chance, so a run's champion remains a single program, which is smaller."""
 
@@ -48,14 +51,14 @@ Such differences are within chance, so a run's champion remains a single program
 class BlendMember:
     """A program of the run: its errors in the search, and those of reports in sample, in percent.
 
-    merit: None if it takes a transfer error that was not measured.
+    selection score: None if it takes a leave-group-out error that was not measured.
     """
 
     id: int
     key: str
-    merit: float | None
-    joint: float
-    transfer: float | None
+    selection_score: float | None
+    mean_error: float
+    group_out: float | None
     complexity: int
     in_sample: Score
 
@@ -100,7 +103,7 @@ class Blend:
             "members": [m.to_json() for m in self.members],
             "champion": self.champion.to_json(),
             "in_sample": _means(self.score),
-            "errors": [asdict(r) for r in self.score.rows],
+            "errors": [r._asdict() for r in self.score.rows],
             "options": self.options,
             "out": str(self.out) if self.out else None,
         }
@@ -108,11 +111,11 @@ class Blend:
 
 def _means(score: Score) -> JsonObject:
     """The mean absolute errors in percent."""
-    return {name: getattr(score, name) for name in ("joint", "e2e", "ttft", "itl", "worst3")}
+    return {name: getattr(score, name) for name in ("mean_error", "e2e", "ttft", "itl", "worst3")}
 
 
 def blend_run(run: RunFolder, top: int | None, caps: Caps, out: Path | None) -> Blend:
-    """The mean of the run's committee, or of its `top` best contenders, written to `out` unless a gate refuses it.
+    """The mean of the run's ensemble, or of its `top` best contenders, written to `out` unless a gate refuses it.
 
     Raises InputError if there is nothing to average, if the blend exceeds the caps, or if `out` cannot be written.
     """
@@ -125,7 +128,7 @@ def blend_run(run: RunFolder, top: int | None, caps: Caps, out: Path | None) -> 
     if best is None:
         raise InputError(f"{run.path}: no candidate could be scored: `{command('resume', run.path)}` shows why")
     members = _members(run, elites, top)
-    program = blend([parse(e.text) for e in members], _doc(run, members))
+    program = blend([with_true_names(e).program for e in members], _doc(run, members))
     if beyond := exceeded(program, caps):
         raise _too_large(run, elites, len(members), beyond, caps)
     program = _readable(program, len(members), run)
@@ -149,11 +152,11 @@ def blend_run(run: RunFolder, top: int | None, caps: Caps, out: Path | None) -> 
 
 
 def _members(run: RunFolder, elites: Sequence[Elite], top: int | None) -> list[Elite]:
-    """The committee, or the `top` contenders of different form with the lowest merit."""
+    """The ensemble, or the `top` contenders of different form with the lowest selection score."""
     if top is None:
-        members = committee(elites, run.config.score.rule)
+        members = ensemble(elites, run.config.score.rule)
         if len(members) < 2:
-            raise InputError(f"{run.path}: its committee is one program, which needs no average: give --top")
+            raise InputError(f"{run.path}: its ensemble is one program, which needs no average: give --top")
         return members
     best = _best(run, elites)
     if len(best) < top:
@@ -163,10 +166,10 @@ def _members(run: RunFolder, elites: Sequence[Elite], top: int | None) -> list[E
 
 
 def _best(run: RunFolder, elites: Sequence[Elite]) -> list[Elite]:
-    """The contenders of different form, in ascending order of merit."""
+    """The contenders of different form, in ascending order of selection score."""
     candidates, rule = contenders(elites, run.config.score.rule)
     by_key: dict[str, Elite] = {}
-    for elite in sorted(candidates, key=lambda e: (rule.merit(e), e.id)):
+    for elite in sorted(candidates, key=lambda e: (rule.selection_score(e), e.id)):
         by_key.setdefault(elite.key, elite)
     return list(by_key.values())
 
@@ -179,7 +182,7 @@ def _too_large(
     run: RunFolder, elites: Sequence[Elite], members: int, beyond: Mapping[str, tuple[int, int]], caps: Caps
 ) -> InputError:
     """The error of a blend beyond the caps: how many of the best contenders stay within them, and the caps it needs."""
-    best = [parse(e.text) for e in _best(run, elites)[: members - 1]]
+    best = [with_true_names(e).program for e in _best(run, elites)[: members - 1]]
     within = (top for top in range(len(best), 1, -1) if not exceeded(blend(best[:top], ""), caps))
     top = next(within, None)
     fewer = f"average the best {top} with --top {top}" if top else "average fewer with --top"
@@ -200,9 +203,9 @@ def _readable(program: Program, members: int, run: RunFolder) -> Program:
 
 
 def _found(elite: Elite, rule: Rule, data: ScoreSet) -> BlendMember:
-    score = summarise(error_rows(complete(parse(elite.text)), data))
-    merit = rule.measured_merit(elite)
-    return BlendMember(elite.id, elite.key, merit, elite.joint, elite.transfer, elite.complexity, score)
+    score = summarise(error_rows(complete(elite.program), data))
+    selection_score = rule.measured_selection_score(elite)
+    return BlendMember(elite.id, elite.key, selection_score, elite.mean_error, elite.group_out, elite.complexity, score)
 
 
 def _write(path: Path, run: RunFolder, source: Source, fitted: Sequence[Experiment], errors: Sequence[Errors]) -> None:
@@ -216,12 +219,13 @@ def _write(path: Path, run: RunFolder, source: Source, fitted: Sequence[Experime
         raise unwritable(path, e, "choose another --out") from None
 
 
-def print_blend(result: Blend) -> None:
-    """The program, its errors next to those of its members and of the champion, the gates, and where it was written."""
+def print_blend(result: Blend, explain: bool = False) -> None:
+    """Print the program, its errors next to those of its members and of the champion, its gates, and its file."""
     say(result.verdict.description.source.text)
-    search, report = arrival_seeds(result.search_seeds), arrival_seeds(SCORE_SEEDS)
-    legend(*TERMS, also=FIGURES.format(search=search, report=report))
     show(_table(result))
+    if explain:
+        search, report = arrival_seeds(result.search_seeds), arrival_seeds(SCORE_SEEDS)
+        legend(*TERMS, also=FIGURES.format(search=search, report=report))
     print_check(result.verdict)
     note(HELD_OUT)
     if not result.verdict.ok:
@@ -243,17 +247,23 @@ def print_blend(result: Blend) -> None:
 
 
 def _table(result: Blend) -> Table:
-    blended = row("blend", "-", "-", "-", str(complexity(result.program)), *_cells(result.score), style="bold")
+    blended = row("blend", None, None, None, complexity(result.program), *_errors(result.score), style="bold")
     best = _row(result.champion, f"champion {result.champion.id}")
     title = f"The mean of {len(result.members)} programs of {result.run}: errors in percent"
-    heads = "program|>merit|>joint|>transfer|>complexity|>E2E|>TTFT|>ITL|>mean"
-    return Table.of(title, heads, [*section([blended, best]), *(_row(m, str(m.id)) for m in result.members)])
+    columns = [
+        words("program"),
+        figures(".2f", "score", "mean error", "group-out"),
+        figures("d", "complexity"),
+        figures(".2f", "E2E", "TTFT", "ITL", "mean"),
+    ]
+    return Table.of(title, columns, [*section([blended, best]), *(_row(m, str(m.id)) for m in result.members)])
 
 
 def _row(found: BlendMember, name: str) -> Row:
-    in_search = (number(x, 2, signed=False) for x in (found.merit, found.joint, found.transfer))
-    return row(name, *in_search, str(found.complexity), *_cells(found.in_sample))
+    return row(
+        name, found.selection_score, found.mean_error, found.group_out, found.complexity, *_errors(found.in_sample)
+    )
 
 
-def _cells(score: Score) -> list[str]:
-    return [number(x, 2, signed=False) for x in (score.e2e, score.ttft, score.itl, score.joint)]
+def _errors(score: Score) -> tuple[float | None, ...]:
+    return score.e2e, score.ttft, score.itl, score.mean_error

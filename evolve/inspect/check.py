@@ -1,5 +1,4 @@
-"""`evolve check`: the gates that a program meets in a search, as invariants, its consistency with hardware, and the
-fields that it may read."""
+"""`evolve show --check`: the gates of a search as invariants, physical consistency, and the fields for programs."""
 
 from __future__ import annotations
 
@@ -11,22 +10,24 @@ import numpy as np
 
 from evaluator.assess import foreknown
 from evaluator.judge.gates import Gate, Theta, deployments_of, judge
-from evaluator.judge.kernel_sums import hardware_checks, known_kernel_sums
+from evaluator.judge.physics import hardware_checks, known_kernel_sums
 from evaluator.judge.sweep import decode_batch
 from evolve import __version__
 from evolve.inspect.show import Description, at_limits, describe
+from evolve.output.columns import words, wrapped
 from evolve.output.printing import note, prose, show
-from evolve.output.table import Table, counted
+from evolve.output.table import Table
 from evolve.run.program import Source
 from simulator.clock.bind import Deployments, bind
 from simulator.clock.fields import Active, raw_row
 from simulator.common.json import JsonObject
+from simulator.common.text import counted
 from simulator.language.opcodes import Code, assemble
 from simulator.schema import READABLE
 from simulator.serving.experiment import Experiment
 from simulator.serving.facts import left_out
 from simulator.serving.known import datasheet_deployments
-from translate_go.fields import go_field
+from translate_go.batch import go_field
 
 INVARIANTS = {
     "finite": "INV-M-1",
@@ -137,7 +138,7 @@ def print_check(verdict: CheckVerdict) -> None:
         (g.name, INVARIANTS.get(g.name, ""), "ok" if g.passes else "NO", g.measured or g.complaint)
         for g in verdict.gates
     ]
-    table = Table.of("Gates, at the program's constants", "gate|invariant||~measured", rows)
+    table = Table.of("Gates, at the program's constants", [words("gate", "invariant", ""), wrapped("measured")], rows)
     show(table)
     for text in at_limits(description):
         prose(f"- note: {text}")
@@ -152,7 +153,7 @@ def print_check(verdict: CheckVerdict) -> None:
 def fields_json() -> JsonObject:
     """Every field that a program may read, as JSON values."""
     rows: list[JsonObject] = [
-        {"field": f"{f.scope}.{f.name}", "unit": f.unit, "meaning": f.meaning, "formula": f.formula}
+        {"field": f"{f.scope}.{f.name}", "unit": f.unit, "meaning": f.meaning, "formula": f.formula or None}
         | ({"curve": f.curve, "at": f.at} if f.curve else {})
         | {"learned_from": f.learned_from or None, "go": asdict(go_field(f.scope, f.name))}
         for f in READABLE.values()
@@ -163,16 +164,22 @@ def fields_json() -> JsonObject:
 def print_fields() -> None:
     """Every field that a program may read, and then what shows it in a real server, and its Go."""
     rows = [
-        (f"{f.scope}.{f.name}", f.unit, f.meaning, f"curve {f.curve} at {f.at}" if f.curve else f.formula or "")
+        (f"{f.scope}.{f.name}", f.unit, f.meaning, f"curve {f.curve} at {f.at}" if f.curve else f.formula)
         for f in READABLE.values()
     ]
     title = "Fields: b the batch, s the deployment, r the request"
     note("PI: a request's tokens done before the step. NN: its new tokens in the step.")
-    show(Table.of(title, "field|unit|~meaning|~formula", rows))
+    show(Table.of(title, [words("field", "unit"), wrapped("meaning", "formula")], rows))
     note(ALIGNMENT_LEGEND)
     rows = []
     for f in READABLE.values():
         go = go_field(f.scope, f.name)
         same = go.variable == go.expression
         rows.append((f"{f.scope}.{f.name}", f.learned_from, go.variable, "" if same else go.expression))
-    show(Table.of("Fields in traces and in Go", "field|~learned from|Go|~expression", rows))
+    show(
+        Table.of(
+            "Fields in traces and in Go",
+            [words("field"), wrapped("learned from"), words("Go"), wrapped("expression")],
+            rows,
+        )
+    )

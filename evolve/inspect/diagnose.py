@@ -1,8 +1,7 @@
-"""`evolve diagnose`: where a program is wrong, and which terms its residuals ask for, as questions to models do.
+"""`evolve show --diagnose`: signed errors of a program, and terms that could reduce them.
 
-The diagnosis is that of evaluator.diagnose, which questions to language models show (`evolve prompt`). The terms to add
-and the constants to drop are ranked by what the operators `explain` and `prune` go by, over all terms that the former
-may draw.
+evaluator.diagnose makes the same diagnosis for questions to language models (`evolve llm prompt`). Terms to add are
+ranked as by the operator `explain`, over all terms that it may draw; constants to drop as by `prune`.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ class Findings:
             "name": self.name,
             "key": key(self.program),
             "experiments": [
-                asdict(r)
+                r._asdict()
                 | {"fitted": exactly(share := self.fitted_share[r.experiment]), "fitted_share": share}
                 | {"fitted_before": r.experiment in self.fitted_by_predecessor}
                 for r in d.runs

@@ -1,4 +1,4 @@
-"""What `evolve diagnose` prints: errors, what they go along with, worst steps, and terms to add or drop."""
+"""`evolve show --diagnose` in a terminal: errors, their correlations, worst steps, and terms to add or drop."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from itertools import groupby
 from evaluator.diagnose.describe import LABELS, STRONGEST, few
 from evaluator.diagnose.diagnose import COMPONENT_FIELDS, Correlation, StageErrors, chance
 from evolve.inspect.diagnose import Findings
+from evolve.output.columns import figures, words, wrapped
 from evolve.output.printing import note, prose, show
-from evolve.output.table import Row, Table, arrival_seeds, number, row, section
+from evolve.output.table import Row, Table, arrival_seeds, row, section
 from evolve.output.terms import legend
 from evolve.run.use import use
 
@@ -31,21 +32,16 @@ values of the program's own constants can, which `evolve fit` finds; grows: how 
 constant, and with them the prior, which holds factors of measured kernels near 1."""
 
 
-def print_findings(f: Findings) -> None:
-    """The tables, each after what explains it."""
-    terms = ("in sample",) if any(f.fitted_share.values()) else ()
-    legend(*terms, also=ERRORS_LEGEND.format(seeds=arrival_seeds(f.seeds)))
+def print_findings(f: Findings, explain: bool = False) -> None:
+    """Print the tables; what explains them, too, if `explain`."""
     show(_errors_table(f))
     shown = _shown(f)
     if shown:
-        note(CORRELATIONS_LEGEND.format(chance=chance(shown)))
         show(_correlations_table(shown))
     else:
         prose("Too few load stages, or no field varies over them: nothing can be correlated.")
     if f.diagnosis.worst:
-        note(WORST_LEGEND)
         show(_worst_table(f))
-    note(CHANGES_LEGEND)
     if f.add:
         show(_additions_table(f))
     else:
@@ -53,6 +49,14 @@ def print_findings(f: Findings) -> None:
     show(_removals_table(f))
     for name in f.without_effect:
         prose(f"- {name} has no effect on these runs: they say nothing about it")
+    if explain:
+        terms = ("in sample",) if any(f.fitted_share.values()) else ()
+        legend(*terms, also=ERRORS_LEGEND.format(seeds=arrival_seeds(f.seeds)))
+        if shown:
+            note(f"Correlations: {CORRELATIONS_LEGEND.format(chance=chance(shown))}")
+        if f.diagnosis.worst:
+            note(WORST_LEGEND)
+        note(CHANGES_LEGEND)
 
 
 def _errors_table(f: Findings) -> Table:
@@ -62,17 +66,23 @@ def _errors_table(f: Findings) -> Table:
     for name, group in groupby(f.diagnosis.stages, key=lambda s: s.experiment):
         stages, run = list(group), runs[name]
         first = name, use(f.fitted_share[name], name in f.fitted_by_predecessor)
-        whole = row(*first, "all", "", *map(number, (run.e2e, run.ttft, run.itl)))
-        several = len(stages) > 1
-        rows += section([*[whole] * several, *(_stage(("", "") if several else first, s) for s in stages)])
-    heads = "experiment|=use|=stage|>req/s|>E2E %|>TTFT %|>ITL %|>E2E ms|>TTFT ms|>ITL ms"
-    return Table.of(f"Errors of {f.name} by run and load stage; observed means", heads, rows)
+        if len(stages) > 1:
+            whole = row(*first, "all", "", run.e2e, run.ttft, run.itl)
+            rows += section([whole, *(_stage(("", ""), s) for s in stages)])
+        else:
+            rows += section([_stage(first, stages[0])])
+    columns = [
+        words("experiment"),
+        words("use", "stage", names=True),
+        figures("g", "req/s"),
+        figures("+.1f", "E2E %", "TTFT %", "ITL %"),
+        figures(".1f", "E2E ms", "TTFT ms", "ITL ms"),
+    ]
+    return Table.of(f"Errors of {f.name} by run and load stage; observed means", columns, rows)
 
 
 def _stage(first: tuple[str, str], s: StageErrors) -> Row:
-    errors = map(number, (s.e2e_pct, s.ttft_pct, s.itl_pct))
-    means = (number(x, 1, False) for x in (s.e2e_ms, s.ttft_ms, s.itl_ms))
-    return row(*first, str(s.stage + 1), f"{s.rate:g}", *errors, *means)
+    return row(*first, str(s.stage + 1), s.rate, s.e2e_pct, s.ttft_pct, s.itl_pct, s.e2e_ms, s.ttft_ms, s.itl_ms)
 
 
 def _shown(f: Findings) -> list[Correlation]:
@@ -84,28 +94,37 @@ def _shown(f: Findings) -> list[Correlation]:
 
 
 def _correlations_table(shown: list[Correlation]) -> Table:
-    rows = [[LABELS[c.residual], c.field, f"{c.r:+.2f}", c.unit, few(c.alike)] for c in shown]
-    return Table.of("What the errors go along with", "error of|field|>r|unit|~like", rows)
+    rows = [(LABELS[c.residual], c.field, c.r, c.unit, few(c.alike)) for c in shown]
+    columns = [words("error of", "field"), figures("+.2f", "r"), words("unit"), wrapped("like")]
+    return Table.of("Correlations of the errors", columns, rows)
 
 
 def _worst_table(f: Findings) -> Table:
     rows = []
     for b in f.diagnosis.worst:
-        times = (number(x, 0, False) for x in (b.step_us, b.observed_us, b.overhead_us))
-        batch = (f"{b.decode_reqs:.1f}", f"{b.prefill_tokens:.0f}", f"{b.kv_sum:,.0f}")
-        parts = (f"{us:,.0f}" for us in b.parts_us.values())
-        rows.append([b.experiment, str(b.stage + 1), b.of.upper(), f"{b.error_pct:+.1f}", *times, *batch, *parts])
-    names = "|".join(f">{name.removesuffix('_us').replace('_', ' ')}" for name in COMPONENT_FIELDS)
-    heads = f"experiment|=>stage|=of|>error %|>step|>observed|>overhead|>decodes|>prefill|>KV tokens|{names}"
-    return Table.of("The steps of the worst stages", heads, rows)
+        times = b.step_us, b.observed_us, b.overhead_us
+        batch = b.decode_reqs, b.prefill_tokens, b.kv_sum
+        rows.append([b.experiment, b.stage + 1, b.of.upper(), b.error_pct, *times, *batch, *b.parts_us.values()])
+    columns = [
+        words("experiment"),
+        words("stage", "of", names=True),
+        figures("+.1f", "error %"),
+        figures(".0f", "step", "observed", "overhead"),
+        figures(".1f", "decodes"),
+        figures(".0f", "prefill"),
+        figures(",.0f", "KV tokens", *(name.removesuffix("_us").replace("_", " ") for name in COMPONENT_FIELDS)),
+    ]
+    return Table.of("The steps of the worst stages", columns, rows)
 
 
 def _additions_table(f: Findings) -> Table:
     rows = [[a.method, a.term, f"{100.0 * a.gain:.1f} %", few(a.alike)] for a in f.add]
     title = "Terms that a probe of the residuals would add, by these runs alone"
-    return Table.of(title, "method|~term|>removes|~like", rows)
+    return Table.of(title, [words("method"), wrapped("term"), figures("", "removes"), wrapped("like")], rows)
 
 
 def _removals_table(f: Findings) -> Table:
     rows = [[f"{r.method}.{r.constant}", f"{r.value:g}", f"{100.0 * r.cost:.1f} %"] for r in f.drop]
-    return Table.of("Constants that these runs would miss least", "constant|>value|>grows", rows)
+    return Table.of(
+        "Constants that these runs would miss least", [words("constant"), figures("", "value", "grows")], rows
+    )

@@ -1,4 +1,4 @@
-"""`evolve explain`: what a program's predictions are made of, what its terms mean, and where they come from.
+"""`evolve show --explain`: what a program's predictions are made of, what its terms mean, and where they come from.
 
 The terms of step_time are shown in steps that a run has: those that the tokens of each load stage meet, as
 evaluator.diagnose has them, apart for steps of decodes alone and steps that also carry prompts.
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from evaluator.diagnose.stage_steps import StageSteps, stage_steps
-from evaluator.factors import FactorPart
+from evaluator.parts import FactorPart
 from evaluator.score import SCORE_SEEDS, Prediction, predictions, score_set
 from evaluator.sensitivity import Traffic, term_contributions, traffic_of
 from evolve import __version__
@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class RunParts:
-    """What the mean E2E that is predicted for an experiment is made of.
+    """The parts of the mean E2E that is predicted for an experiment.
 
     fitted_share: how much of it the program was fitted on, None if unknown. fitted_by_predecessor: whether a program
     from which it was fitted was fitted on it. e2e_ms: predicted, and observed if it was, means. parts_ms: predicted, by
@@ -196,7 +196,7 @@ def _steps(
         for i in range(len(e.workload.stages)):
             pace_ms = _pace_ms(e, p, i)
             if pace_ms is not None:
-                steps += _of_stage(program, e, i, stage_steps(traffic.table[row], pace_ms * 1e3, e.facts))
+                steps += _of_stage(program, e, i, stage_steps(traffic.stages.table[row], pace_ms * 1e3, e.facts))
             row += 1
         found.append(tuple(steps))
     return found

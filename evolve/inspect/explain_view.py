@@ -1,17 +1,20 @@
-"""What `evolve explain` prints: the terms in words, the parts of the E2E, the terms in steps, and the provenance."""
+"""`evolve show --explain` as text: terms in words, parts of the E2E, terms in steps, and provenance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from evaluator.metrics import PARTS
+from evolve.calibrate.certainty import CERTAINTY
 from evolve.inspect.explain import MIXED, Explanation, RunParts, Step
 from evolve.inspect.provenance import Provenance
+from evolve.output.columns import NUMBER, Column, figures, words, wrapped
 from evolve.output.printing import note, prose, show
-from evolve.output.table import Table, counted, number, row, section
+from evolve.output.table import Table, row, section
 from evolve.output.terminal import command
 from evolve.output.terms import legend
 from evolve.run.use import use
+from simulator.common.text import counted
 
 FEW = 4  # experiments of which the steps are shown; of more, only what their E2E is made of
 LINES = 6  # of the lineage, from the program on
@@ -35,7 +38,7 @@ def print_explanation(e: Explanation) -> None:
     """The terms, the parts of every run, the steps of up to FEW runs, and the provenance."""
     note(TERMS_LEGEND)
     rows = [(_method(t.method), t.term, t.meaning) for t in e.terms]
-    show(Table.of(f"What the terms of {e.name} mean", "method|~term|~meaning", rows))
+    show(Table.of(f"What the terms of {e.name} mean", [words("method"), wrapped("term", "meaning")], rows))
     note(PARTS_LEGEND)
     show(_parts_table(e.runs))
     if len(e.runs) <= FEW:
@@ -57,10 +60,10 @@ def _parts_table(runs: Sequence[RunParts]) -> Table:
     for r in runs:
         total = sum(r.parts_ms.values())
         cells = [_with_percent(r.parts_ms[part], total) for part in shown]
-        means = number(r.e2e_ms, 1, False), number(r.observed_e2e_ms, 1, False)
-        rows.append([r.id, use(r.fitted_share, r.fitted_by_predecessor), *means, *cells])
-    names = "|".join(f">{part.replace('_', ' ')}" for part in shown)
-    return Table.of("What the predicted E2E is made of", f"experiment|use|>E2E|>observed|{names}", rows)
+        rows.append([r.id, use(r.fitted_share, r.fitted_by_predecessor), r.e2e_ms, r.observed_e2e_ms, *cells])
+    parts = (part.replace("_", " ") for part in shown)
+    columns = [words("experiment", "use"), figures(".1f", "E2E", "observed"), figures("", *parts)]
+    return Table.of("Parts of the predicted E2E", columns, rows)
 
 
 def _with_percent(x: float, total: float) -> str:
@@ -75,13 +78,16 @@ def _steps_table(e: Explanation, run: RunParts) -> Table:
         us = [step.us[at] for step in run.steps] if at is not None else []
         if abs(share) >= 0.05 or any(us):
             cells = [_with_percent(x, step.step_us) for x, step in zip(us, run.steps, strict=True)] if us else []
-            of_e2e = "-" if run.e2e_ms is None else f"{share / 100.0 * run.e2e_ms:,.1f} ({share:.1f} %)"
+            of_e2e = None if run.e2e_ms is None else f"{share / 100.0 * run.e2e_ms:,.1f} ({share:.1f} %)"
             rows.append(row(_method(term.method), term.term, of_e2e, *cells))
-    totals = [f"{step.step_us:,.1f}" for step in run.steps]
-    heads = ["method", "=~term", ">ms of E2E", *(f">{_head(step)}" for step in run.steps)]
-    return Table.of(
-        f"{run.id}: terms", "|".join(heads), [*section(rows), row("all", "", number(run.e2e_ms, 1, False), *totals)]
-    )
+    columns = [
+        words("method"),
+        wrapped("term", names=True),
+        figures(".1f", "ms of E2E"),
+        figures(",.1f", *map(_head, run.steps)),
+    ]
+    total = row("all", "", run.e2e_ms, *(step.step_us for step in run.steps))
+    return Table.of(f"{run.id}: terms", columns, [*section(rows), total])
 
 
 def _head(step: Step) -> str:
@@ -92,13 +98,19 @@ def _head(step: Step) -> str:
 
 
 def _print_provenance(p: Provenance) -> None:
-    legend("standard error", "decided", also=ORIGIN_LEGEND)
+    legend("standard error", "data share", also=ORIGIN_LEGEND)
     rows = []
     for c in p.constants:
-        error = "" if c.standard_error is None else f"{float(format(c.standard_error, '.2g')):g}"
-        share = "" if c.determined is None or c.bound else f"{c.determined:.2f}"
-        rows.append([f"{c.method}.{c.name}", f"{c.value:g}", c.unit or "any", error, share, c.by])
-    show(Table.of("Constants", "constant|>value|unit|>standard error|>decided|~decided by", rows))
+        share = None if c.bound else c.data_share
+        rows.append([f"{c.method}.{c.name}", c.value, c.unit or "any", c.standard_error, share, c.by])
+    columns = [
+        words("constant"),
+        figures("g", "value"),
+        words("unit"),
+        (CERTAINTY[0], Column("data share", NUMBER, format=".2f", missing="")),
+        wrapped("decided by"),
+    ]
+    show(Table.of("Constants", columns, rows))
     if p.record:
         fitted = f"Fitted on {counted(len(p.record.fitted), 'experiment')} ({p.record.date}, data {p.record.data})"
         prose(f"{fitted}: {', '.join(p.record.fitted)}")
@@ -124,21 +136,20 @@ def _kernels_table(p: Provenance) -> Table:
         texts = (kind + f" {off:.1f}" * (off >= 0.05) for kind, off in by_kind.items())
         rows.append([field, ", ".join(texts)])
     caption = "nearest shape: octaves to the closest timed size; `evolve kernels` has every operation"
-    return Table.of("Where the times of measured kernels come from", "field|~times", rows, caption)
+    return Table.of("Where the times of measured kernels come from", [words("field"), wrapped("times")], rows, caption)
 
 
 def _lineage_table(p: Provenance) -> Table:
-    rows = [
-        [
-            str(a.id),
-            "-" if a.generation is None else str(a.generation),
-            a.operator,
-            ", ".join(map(str, a.parents)) or "-",
-            number(a.joint, 2, False),
-        ]
-        for a in p.lineage
+    rows: list[tuple[object, ...]] = [
+        (a.id, a.generation, a.operator, a.parents or None, a.mean_error) for a in p.lineage
     ]
     if len(rows) > LINES + 1:
-        rows = [*rows[:LINES], [f"... {len(rows) - LINES - 1} more"], rows[-1]]
+        rows = [*rows[:LINES], (f"... {len(rows) - LINES - 1} more",), rows[-1]]
     title = f"How it came about in {p.run}: always the first parent, of {counted(p.ancestors, 'ancestor')}"
-    return Table.of(title, ">proposal|>generation|operator|>parents|>joint error", rows)
+    columns = [
+        figures("d", "proposal", "generation"),
+        words("operator"),
+        figures("", "parents"),
+        figures(".2f", "mean error"),
+    ]
+    return Table.of(title, columns, rows)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from archive.grid import Grid
 from evolve import __version__
-from evolve.output.files import REMEDY
+from evolve.output.columns import figures, words
 from evolve.output.printing import prose, show
 from evolve.output.table import Table, arrival_seeds
 from evolve.output.terminal import command, say
@@ -20,12 +22,13 @@ from evolve.run.validations import calls_note, sources_note
 from evolve.summary.result import report_json
 from evolve.summary.run import FRONT_LEGEND, front_table
 from evolve.summary.searched import Searched
-from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
-from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
+from simulator.common.records import read_by
+from simulator.serving.bundled import bundled_experiments
 from simulator.serving.digests import data_hash
-from simulator.serving.experiment import OVERLOADED
-from simulator.serving.own_models import own_models
+from simulator.serving.gpu import hardware_table
+from simulator.serving.model import model_table, own_models
+from simulator.serving.observations import OVERLOADED
 
 RUNS_LEGEND = "data: what was fitted; errors of runs with unlike data cannot be compared."
 
@@ -44,16 +47,18 @@ def archive_json(found: Searched) -> JsonObject:
     }
 
 
-def print_archive(found: Searched, grid: bool, pareto: bool) -> None:
+def print_archive(found: Searched, grid: bool, pareto: bool, explain: bool = False) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
     run, archive = found.run, found.archive
     if pareto:
         seeds = arrival_seeds(run.config.score.arrival_seeds)
-        terms = "joint error", "worst 3", "transfer error", "sound", "front"
-        legend(*terms, also=FRONT_LEGEND.format(seeds=seeds))
+        terms = "mean error", "worst-3 E2E", "group-out", "consistent", "Pareto front"
+        if explain:
+            legend(*terms, also=FRONT_LEGEND.format(seeds=seeds))
         show(front_table(archive.front_by_size(), f"Pareto front of {run.path}"))
     if grid:
-        legend("joint error", "features")
+        if explain:
+            legend("mean error", "features")
         show(_grid_table(run, archive.grid))
     if found.best:
         prose(f"Champion: proposal {found.best.id}")
@@ -66,12 +71,12 @@ def print_archive(found: Searched, grid: bool, pareto: bool) -> None:
 
 def _grid_table(run: RunFolder, grid: Grid) -> Table:
     columns, names = grid.spans()
-    heads = ["features", *(f">{column} op" for column in columns)]
     rows = []
     for y, name in enumerate(names):
         elites = [grid.cells.get((x, y)) for x in range(len(columns))]
-        rows.append([name, *(f"{e.joint:.2f} ({e.id})" if e else "." for e in elites)])
-    return Table.of(f"Best joint error in percent (id) by operations and features, {run.path}", "|".join(heads), rows)
+        rows.append([name, *(f"{e.mean_error:.2f} ({e.id})" if e else "." for e in elites)])
+    heads = [words("features"), figures("", *(f"{column} op" for column in columns))]
+    return Table.of(f"Lowest mean error in percent (id) by operations and features, {run.path}", heads, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +89,12 @@ class RunState:
 
     run: str
     done: bool
-    joint: float | None = None
+    mean_error: float | None = None
     champion: int | None = None
     e2e: float | None = None
     ttft: float | None = None
     itl: float | None = None
-    transfer: float | None = None
+    group_out: float | None = None
     data: str | None = None
     fitted: int | None = None
     seed: int | None = None
@@ -138,23 +143,24 @@ def _run_state(path: Path) -> RunState:
     report = path / REPORT
     if not report.exists():
         return RunState(str(path), False)
-    raw = report_json(report)
-    try:
-        best = raw["champion"]
-        errors = {name: best[name] for name in ("joint", "e2e", "ttft", "itl", "transfer")} if best else {}
-        return RunState(
-            str(path),
-            True,
-            **errors,
-            champion=best["id"] if best else None,
-            data=raw["data"],
-            fitted=len(raw["fitted"]),
-            seed=raw["seed"],
-            candidates=raw["candidates"],
-            usd=raw["llm"]["usd"] if raw.get("llm") else None,
-        )
-    except (KeyError, TypeError):
-        raise InputError(f"{report}: is damaged: {REMEDY}") from None
+    return read_by(partial(_reached, str(path)), report_json(report), report)
+
+
+def _reached(run: str, raw: Mapping[str, Any]) -> RunState:
+    """The state of the run of a report.json."""
+    best = raw["champion"]
+    errors = {name: best[name] for name in ("mean_error", "e2e", "ttft", "itl", "group_out")} if best else {}
+    return RunState(
+        run,
+        True,
+        **errors,
+        champion=best["id"] if best else None,
+        data=raw["data"],
+        fitted=len(raw["fitted"]),
+        seed=raw["seed"],
+        candidates=raw["candidates"],
+        usd=raw["llm"]["usd"] if raw.get("llm") else None,
+    )
 
 
 def _runs_table(runs: Sequence[RunState]) -> Table:
@@ -162,22 +168,27 @@ def _runs_table(runs: Sequence[RunState]) -> Table:
     paid = any(run.usd is not None for run in runs)
     rows = []
     for run in runs:
-        errors = (run.e2e, run.ttft, run.itl, run.joint, run.transfer)
-        cells = ["-" if error is None else f"{error:.2f}" for error in errors]
-        usd = ["-" if run.usd is None else f"{run.usd:.2f}"] * paid
-        champion = "none scored" if run.champion is None else f"{run.champion}"
-        known = run.run, f"{run.data}"[:6], f"{run.fitted}", f"{run.seed}", f"{run.candidates}", champion
-        rows.append([*known, *cells, *usd])
-    heads = "run|data|>fitted|>seed|>candidates|>champion|>E2E|>TTFT|>ITL|>joint|>transfer" + "|>USD" * paid
+        champion = "none scored" if run.champion is None else run.champion
+        known = run.run, f"{run.data}"[:6], run.fitted, run.seed, run.candidates, champion
+        errors = run.e2e, run.ttft, run.itl, run.mean_error, run.group_out
+        rows.append([*known, *errors, *([run.usd] if paid else [])])
+    columns = [
+        words("run", "data"),
+        figures("d", "fitted", "seed", "candidates", "champion"),
+        figures(".2f", "E2E", "TTFT", "ITL", "mean error", "group-out"),
+    ]
+    if paid:
+        columns.append(figures(".2f", "USD"))
     title = "Runs, and the errors of their champions in percent by the arrival seeds of the search"
-    return Table.of(title, heads, rows)
+    return Table.of(title, columns, rows)
 
 
-def print_inventory(inventory: Inventory) -> None:
+def print_inventory(inventory: Inventory, explain: bool = False) -> None:
     """The runs, then the shipped names."""
     done = [run for run in inventory.runs if run.done]
     if done:
-        legend("joint error", "transfer error", also=RUNS_LEGEND)
+        if explain:
+            legend("mean error", "group-out", also=RUNS_LEGEND)
         show(_runs_table(done))
     else:
         say("Runs", "bold", end="")
@@ -186,9 +197,13 @@ def print_inventory(inventory: Inventory) -> None:
         if not run.done:
             prose(f"  {run.run}: unfinished, to be continued with")
             say(f"    {command('resume', run.run)}")
-    lists = {"Programs": inventory.programs, "Methods": inventory.methods, "Configurations": inventory.configs,
-             "Experiments": inventory.experiments,
-             "Of these overloaded, so never fitted": inventory.overloaded}  # fmt: skip
+    lists = {
+        "Programs": inventory.programs,
+        "Methods": inventory.methods,
+        "Configurations": inventory.configs,
+        "Experiments": inventory.experiments,
+        "Of these overloaded, so never fitted": inventory.overloaded,
+    }
     if inventory.own_models:
         lists["Models of your own"] = inventory.own_models
     for title, names in lists.items():

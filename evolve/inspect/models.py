@@ -16,14 +16,24 @@ from evolve.output.printing import prose
 from simulator.common.documents import read_json
 from simulator.common.errors import InputError, nearest, reason, unreadable, unwritable
 from simulator.common.json import JsonObject
-from simulator.model.architecture import Architecture, architecture
-from simulator.model.omissions import affecting, omissions
-from simulator.serving.bundled import known_models, model_table
+from simulator.model.architecture import Architecture
+from simulator.model.omissions import affecting
 from simulator.serving.deployment import deployment_facts
-from simulator.serving.experiment import Engine
-from simulator.serving.keys import FREE
-from simulator.serving.known import GPU, HUGGING_FACE, known_gpu, known_model, model_names, read_config
-from simulator.serving.own_models import VARIABLE, file_of, folder, forget, own_models, own_names
+from simulator.serving.engine import Engine
+from simulator.serving.gpu import known_gpu
+from simulator.serving.known import GPU, HUGGING_FACE, model_names, read_config
+from simulator.serving.model import (
+    VARIABLE,
+    Model,
+    file_of,
+    folder,
+    known_model,
+    known_models,
+    model_table,
+    own_models,
+    own_names,
+    reread,
+)
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 # Without commas and blanks, so that an id can be an item of a list and of MODEL,HARDWARE,TP.
@@ -32,7 +42,7 @@ LONGEST_IDENT = 100  # characters: it becomes the name of a file
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelEntry:
     """A model by name. `path`: the file that keeps it, None if it is shipped.
 
     `generation_config`: sampling defaults that the engine applies, None if unknown. warnings: what the model has and
@@ -59,7 +69,7 @@ class Model:
         }
 
 
-def add(source: str, ident: str | None, generation: Path | None, replace: bool) -> Model:
+def add(source: str, ident: str | None, generation: Path | None, replace: bool) -> ModelEntry:
     """Keep the model of a config.json, or of a folder with one, under a name; sampling defaults from `generation`.
 
     Without `ident` the name is that of the file, or of the folder of a config.json. Without `generation` it is the
@@ -92,13 +102,14 @@ def add(source: str, ident: str | None, generation: Path | None, replace: bool) 
         entry["generation_config"] = given
     terms = {**config, "generation_config": entry.get("generation_config") or {}}
     # Any deployment reads every key; this one needs neither room in memory nor a known longest sequence.
-    deployment_facts(terms, known_gpu(GPU, GPU), Engine(max_model_len=1, total_kv_blocks=1), str(path))
+    where = str(path)
+    deployment_facts(Model.of(terms, where), known_gpu(GPU, GPU), Engine(max_model_len=1, total_kv_blocks=1), where)
     try:
         folder().mkdir(parents=True, exist_ok=True)
         write_json(file_of(name), entry)
     except OSError as e:
         raise unwritable(folder(), e, f"set {VARIABLE} to another folder") from None
-    forget()
+    reread()
     return show(name)
 
 
@@ -137,29 +148,29 @@ def remove(ident: str) -> Path:
         raise InputError(f"{ident}: is not a model of your own: `evolve model list` names them") from None
     except OSError as e:
         raise InputError(f"{path}: cannot be removed ({reason(e)}): check the folder's permissions") from None
-    forget()
+    reread()
     return path
 
 
-def show(ident: str) -> Model:
+def show(ident: str) -> ModelEntry:
     """A known model. Raises InputError for an unknown name."""
     models = known_models()
     if ident not in models:
         raise InputError(f"{ident}: is not a known model: {nearest(ident, sorted(models))}")
-    entry, config = models[ident], known_model(ident, ident)
-    read = architecture(config, ident)
-    return Model(
+    entry, model = models[ident], Model.of(known_model(ident, ident), ident)
+    longest = model.architecture.longest or math.inf
+    return ModelEntry(
         ident=str(entry["id"]),
         path=file_of(ident) if ident in own_models() else None,
-        architecture=read,
+        architecture=model.architecture,
         config=entry["config"],
         generation_config=entry.get("generation_config"),
-        warnings=tuple(o.text for o in affecting(omissions(config, ident, FREE), read.longest or math.inf)),
+        warnings=tuple(o.text for o in affecting(model.omitted, longest)),
     )
 
 
-def print_model(model: Model) -> None:
-    """What determines cost and memory, a line each."""
+def print_model(model: ModelEntry) -> None:
+    """A line for each property that determines cost and memory."""
     a = model.architecture
     prose(f"{model.ident}: {model.path or 'shipped'}")
     dense = a.layers - a.moe_layers
@@ -169,10 +180,11 @@ def print_model(model: Model) -> None:
         f"{a.moe_layers} layers of {a.experts} experts of {a.moe_ffn}, {a.active} active" if a.moe_layers else "",
         f"vocabulary {a.vocab}, at most {a.longest} tokens" if a.longest else f"vocabulary {a.vocab}",
         f"weights of {a.weight_bits} bits" + (", fp8" if a.is_fp8 else ""),
-        f"sampling {_sampled(model.generation_config)}" if model.generation_config is not None else
-        "sampling unknown: taken as without top_p, top_k and repetition penalty: --generation-config FILE --replace",
+        f"sampling {_sampled(model.generation_config)}"
+        if model.generation_config is not None
+        else "sampling unknown, assumed without top_p, top_k, repetition penalty: --generation-config FILE --replace",
         _named_in_go(model.ident) if model.path else "",
-    ]  # fmt: skip
+    ]
     for line in filter(None, lines):
         prose(f"  {line}")
     for text in model.warnings:

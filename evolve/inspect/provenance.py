@@ -1,4 +1,4 @@
-"""Where a program comes from: its constants, the tables of its measured kernels, and its ancestors in a search."""
+"""The origin of a program: its constants, the tables of its measured kernels, and its ancestors in a search."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from archive.elite import OLD_KEYS
 from archive.proposal import SEED, ancestors, is_outcome
 from evaluator.fit.uncertainty import IDENTIFIED
 from evolve.inspect.show import describe
@@ -16,7 +17,7 @@ from evolve.run.program import CHAMPION, Source
 from evolve.run.records import ConstantRecord, Record
 from evolve.summary.story import generation_of
 from simulator.common.errors import InputError
-from simulator.common.json import JsonObject
+from simulator.common.json import JsonObject, renamed
 from simulator.kernels.curves import kernels
 from simulator.kernels.tables import tables
 from simulator.language.ir import Field, walk
@@ -41,7 +42,7 @@ class ConstantOrigin:
     unit: str | None
     standard_error: float | None
     bound: str | None
-    determined: float | None
+    data_share: float | None
     by: str
 
 
@@ -69,18 +70,18 @@ class KernelOrigin:
 @dataclass(frozen=True, slots=True)
 class Ancestor:
     """A program on the way to this one: its proposal number, generation (0: the search began with it; None: after the
-    last one), operator, parents, and joint error in percent on the fitted runs."""
+    last one), operator, parents, and mean error in percent on the fitted runs."""
 
     id: int
     generation: int | None
     operator: str
     parents: tuple[int, ...]
-    joint: float | None
+    mean_error: float | None
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a program comes from. `record`: of its fit, None if unknown.
+    """The origin of a program. `record`: of its fit, None if unknown.
 
     lineage: the program itself, then always the first parent, down to a program that the search began with; empty
     without a search. ancestors: how many programs it descends from. sources: the source of each kernel table, by its
@@ -134,17 +135,21 @@ def _constants(source: Source) -> tuple[ConstantOrigin, ...]:
     known = description.certainty or {}
     return tuple(
         ConstantOrigin(
-            c.method, c.name, c.value, c.unit,
+            c.method,
+            c.name,
+            c.value,
+            c.unit,
             k.standard_error if (k := known.get(f"{c.method}.{c.name}")) else None,
-            k.bound if k else None, k.determined if k else None,
+            k.bound if k else None,
+            k.data_share if k else None,
             _verdict(source.record, k, f"{c.method}.{c.name}" in description.thresholds),
         )
         for c in description.constants
-    )  # fmt: skip
+    )
 
 
 def _verdict(record: Record | None, known: ConstantRecord | None, chooses: bool) -> str:
-    """What decided a constant. `chooses`: it is one of the description's thresholds."""
+    """The origin of a constant's value. `chooses`: it is one of the description's thresholds."""
     if record is None:
         return "as written: no record of a fit"
     if known is None:
@@ -159,12 +164,12 @@ def _verdict(record: Record | None, known: ConstantRecord | None, chooses: bool)
         return "chosen by trial: a threshold has no slope, and so no error"
     if known.standard_error is None:
         return "the fitted runs say nothing of it"
-    if known.determined is None:
+    if known.data_share is None:
         return "NOT identified by the fitted runs"
-    if known.determined < 0.005:
+    if known.data_share < 0.005:
         return "the prior"
-    if known.determined <= IDENTIFIED:
-        return f"the fitted runs by {100.0 * known.determined:.0f} %, the rest the prior"
+    if known.data_share <= IDENTIFIED:
+        return f"the fitted runs by {100.0 * known.data_share:.0f} %, the rest the prior"
     return "the fitted runs, but it is smaller than its error"
 
 
@@ -233,5 +238,5 @@ def _proposals(run: RunFolder) -> Iterator[Ancestor]:
         seed = line["operator"].startswith(SEED)
         seeds += seed
         inside = None if line["island"] is None else generation_of(line["id"], seeds, run.config.search)
-        joint = line["elite"]["joint"] if line.get("elite") else None
-        yield Ancestor(line["id"], 0 if seed else inside, line["operator"], tuple(line["parents"]), joint)
+        mean_error = renamed(line["elite"], OLD_KEYS)["mean_error"] if line.get("elite") else None
+        yield Ancestor(line["id"], 0 if seed else inside, line["operator"], tuple(line["parents"]), mean_error)

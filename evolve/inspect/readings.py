@@ -1,11 +1,11 @@
-"""What the terms of a program mean in words, made from the meanings and units of the fields that they read."""
+"""The terms of a program in words, from the meanings and units of the fields that they read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from evaluator.factors import terms
+from evaluator.parts import terms
 from simulator.language.bounds import kernel_factors
 from simulator.language.infer import infer
 from simulator.language.ir import (
@@ -31,9 +31,15 @@ from simulator.schema import KERNELS, PHYSICAL, READABLE
 AS_TABLE = 5e-4  # a factor this near to 1 rounds to 0.0 %
 THOUSAND, MILLION = 1_000, 1_000_000
 _CALLS = {
-    "max": "the larger of {}", "min": "the smaller of {}", "sqrt": "the square root of {}", "log": "log of {}",
-    "log1p": "log of 1 + {}", "exp": "exp of {}", "softplus": "softplus of {}", "pow": "{} as base and exponent",
-}  # fmt: skip
+    "max": "the larger of {}",
+    "min": "the smaller of {}",
+    "sqrt": "the square root of {}",
+    "log": "log of {}",
+    "log1p": "log of 1 + {}",
+    "exp": "exp of {}",
+    "softplus": "softplus of {}",
+    "pow": "{} as base and exponent",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class _Product:
 
     @property
     def datasheet(self) -> bool:
-        """Whether one of the quantities is a time over a datasheet peak, or a sum of such times."""
+        """True if one of the quantities is a time over a datasheet peak, or a sum of such times."""
         return any(_all_physical(q) for q in self.quantities)
 
 
@@ -99,7 +105,7 @@ def _of_function(function: Function, factors: set[str]) -> list[Reading]:
 
 
 def _lets(function: Function) -> dict[str, Expr]:
-    """What is assigned to each name, without names."""
+    """The expression behind each name, without names."""
     lets: dict[str, Expr] = {}
     for statement in function.body:
         if not isinstance(statement, Guard):
@@ -155,7 +161,7 @@ def _meaning(p: _Product, units: Mapping[str, str | None], factors: Iterable[str
 
 
 def _size(p: _Product, units: Mapping[str, str | None], factors: set[str], of_something: bool) -> str:
-    """How large the term is, in words."""
+    """The size of the term, in words."""
     value = p.number
     for c in p.constants:
         value *= c.value

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from archive.proposal import Outcome, Review
+from evolve.output.columns import figures, words, wrapped
 from evolve.output.printing import prose, show
 from evolve.output.table import Table
 from evolve.output.terminal import say
@@ -68,5 +69,5 @@ def reviews_table(reviews: Sequence[Review]) -> Table:
     """A row for each review: the marks and the remark."""
     values = [asdict(review) for review in reviews]
     marks = [name for name in values[0] if name not in ("judge", "remark")]
-    rows = [(r["judge"], *(str(r[mark]) for mark in marks), r["remark"]) for r in values]
-    return Table.of("Judges: marks of 10", "|".join(["judge", *(f">{mark}" for mark in marks), "~remark"]), rows)
+    rows = [(r["judge"], *(r[mark] for mark in marks), r["remark"]) for r in values]
+    return Table.of("Judges: marks of 10", [words("judge"), figures("d", *marks), wrapped("remark")], rows)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 from archive.proposal import Proposal
 from evolve import __version__
-from evolve.calibrate.certainty import certainty_cells, hard_to_tell_apart
+from evolve.calibrate.certainty import CERTAINTY, hard_to_tell_apart, said_by_data
+from evolve.calibrate.result import ConstantChange
 from evolve.inspect.refusal import reviews_table
+from evolve.output.columns import chosen, column, columns_of, figures, row_class, words, wrapped
 from evolve.output.printing import prose, show
-from evolve.output.table import Table, bias_label, counted, number
+from evolve.output.table import Table, bias_label
 from evolve.output.terminal import say
 from evolve.output.terms import legend
 from evolve.run.program import Source
 from evolve.run.records import ConstantRecord, Record
 from evolve.run.selectors import known_constants
 from simulator.common.json import JsonObject
+from simulator.common.records import to_json
+from simulator.common.text import counted
 from simulator.language import measure
 from simulator.language.affine import Affine, affine, thresholds
 from simulator.language.bounds import (
@@ -28,7 +32,7 @@ from simulator.language.bounds import (
     clipped_exponents,
     kernel_factors,
     outside_bounds,
-)  # fmt: skip
+)
 from simulator.language.infer import infer
 from simulator.language.key import key
 from simulator.language.unparse import spell, unparse
@@ -42,23 +46,21 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@row_class
 class ShownConstant:
-    """A constant with its unit (None: any; `annotated` if the text gives it) and bounds (`high` None: none).
+    """A constant of a program's text."""
 
-    enters: "affine" or "otherwise". deviations: of a factor of a measured kernel, its distance from 1 in standard
-    deviations of such factors; None for other constants.
-    """
-
-    method: str
-    name: str
-    value: float
-    unit: str | None
-    annotated: bool
-    low: float
-    high: float | None
-    enters: str
-    deviations: float | None
+    method: str = column("the method that it is of", paper=True)
+    name: str = column("its name", paper=True)
+    value: float = column("its value, in `unit`", paper=True)
+    unit: str | None = column("its unit; missing: any", paper=True)
+    annotated: bool = column("whether the text gives the unit; otherwise it was found")
+    low: float = column("the least that it may be")
+    high: float | None = column("the most that it may be; missing: no limit")
+    enters: str = column("how it enters its method: `affine` or `otherwise`")
+    deviations: float | None = column(
+        "of a factor of a measured kernel, its distance from 1 in standard deviations of such factors"
+    )
 
     @property
     def limits(self) -> str:
@@ -69,6 +71,9 @@ class ShownConstant:
     def outside(self) -> bool:
         """Whether the value lies outside the bounds."""
         return self.value < self.low or (self.high is not None and self.value > self.high)
+
+
+CONSTANTS = (*columns_of(ShownConstant), *chosen(ConstantChange, "standard_error", "bound", "identified"))
 
 
 @dataclass(frozen=True)
@@ -117,19 +122,21 @@ class Description:
             "conditionals": measure.conditionals(program),
             "complexity": measure.complexity(program),
             "features": list(measure.features(program)),
-            "constants": [asdict(c) for c in self.constants],
+            "constants": to_json(self.constants),
             "products": {method: _products_json(dots) for method, dots in self.products.items()},
             "record": record.to_json() if record else None,
-            "certainty": None if certainty is None else {name: asdict(c) for name, c in certainty.items()},
+            "certainty": to_json(certainty),
         }
 
 
 def _products_json(dots: Affine) -> JsonObject:
     pieces = [
-        {"where": list(piece.taken),
-         "terms": [{"constant": t.constant, "feature": spell(t.feature)} for t in piece.terms]}
+        {
+            "where": list(piece.taken),
+            "terms": [{"constant": t.constant, "feature": spell(t.feature)} for t in piece.terms],
+        }
         for piece in dots.pieces
-    ]  # fmt: skip
+    ]
     return {"affine": dots.whole, "complete": dots.complete, "pieces": pieces}
 
 
@@ -143,22 +150,39 @@ def describe(source: Source) -> Description:
         units = infer(f).units
         for c in f.constants:
             low, high = next(limits)
-            constants.append(ShownConstant(
-                f.name, c.name, c.value, units[c.name], annotated=c.unit is not None,
-                low=low, high=None if high == math.inf else high,
-                enters="affine" if c.name in products[f.name].linear else "otherwise",
-                deviations=(c.value - 1) / KERNEL_DEVIATION if next(deviating) else None,
-            ))  # fmt: skip
+            constants.append(
+                ShownConstant(
+                    f.name,
+                    c.name,
+                    c.value,
+                    units[c.name],
+                    annotated=c.unit is not None,
+                    low=low,
+                    high=None if high == math.inf else high,
+                    enters="affine" if c.name in products[f.name].linear else "otherwise",
+                    deviations=(c.value - 1) / KERNEL_DEVIATION if next(deviating) else None,
+                )
+            )
     return Description(source, tuple(constants), products, known_constants(source.record, source.complete))
 
 
-def print_show(description: Description) -> None:
-    """The text and its size, the constants, the dot products, and the errors of the fit."""
+def constant_rows(description: Description) -> list[dict[str, object]]:
+    """The rows of CONSTANTS: the constants in the order of the text, and how well the fit determined them."""
+    rows = []
+    for c in description.constants:
+        sure = (description.certainty or {}).get(f"{c.method}.{c.name}")
+        known = {n: getattr(sure, n) for n in ("standard_error", "bound", "identified")} if sure else {}
+        rows.append({**to_json(c), **known})
+    return rows
+
+
+def print_show(description: Description, explain: bool = False) -> None:
+    """Print the text and its size, the constants, the dot products, the errors of the fit; terms if `explain`."""
     program = description.source.program
     say(unparse(program))
     prose(f"{description.source.name}: {description.counts}")
     prose("features: " + ", ".join(measure.features(program)))
-    if description.certainty:
+    if description.certainty and explain:
         legend("standard error", "identified", also=LEGEND)
     show(_constants_table(description))
     together = hard_to_tell_apart({name: c.correlated for name, c in (description.certainty or {}).items()})
@@ -172,7 +196,7 @@ def print_show(description: Description) -> None:
             prose(f"- {description.source.foreign}", "bold")
         return
     show(_errors_table(record))
-    prose(bias_label(map(asdict, record.errors)))
+    prose(bias_label(row._asdict() for row in record.errors))
     for text in record.cautions:
         prose(f"- {text}", "bold")
     if record.proposal and record.proposal.call:
@@ -188,25 +212,19 @@ def at_limits(description: Description) -> tuple[str, ...]:
 def _constants_table(description: Description) -> Table:
     certainty = description.certainty or {}
 
-    def cells(c: ShownConstant) -> list[str]:
+    columns = (*words("constant"), *figures("g", "value"), *wrapped("unit", "bounds"), *words("enters"))
+    rows = []
+    for c in description.constants:
         at_bound = " (at the bound)" if c.value in (c.low, c.high) else ""
         where = " (OUTSIDE)" if c.outside else at_bound
         unit = (c.unit or "any") + ("" if c.annotated else " (found)")
-        row = [
-            f"{c.method}.{c.name}",
-            f"{c.value:g}",
-            unit,
-            c.limits + where,
-            "linearly" if c.enters == "affine" else "otherwise",
-        ]
-        if not certainty:
-            return row
-        name = f"{c.method}.{c.name}"
-        error, state = certainty_cells(certainty.get(name))
-        return [*row, error, "a threshold" if not error and name in description.thresholds else state]
-
-    heads = "constant|>value|~unit|~bounds|enters" + ("|>standard error|~by the data" if certainty else "")
-    return Table.of("Constants", heads, map(cells, description.constants))
+        name, enters = f"{c.method}.{c.name}", "linearly" if c.enters == "affine" else "otherwise"
+        cells: list[object] = [name, c.value, unit, c.limits + where, enters]
+        if known := certainty.get(name):
+            threshold = known.standard_error is None and name in description.thresholds
+            cells += [known.standard_error, "a threshold" if threshold else said_by_data(known)]
+        rows.append(cells)
+    return Table.of("Constants", (*columns, *CERTAINTY) if certainty else columns, rows)
 
 
 def _doubts(constants: Sequence[ShownConstant]) -> list[str]:
@@ -221,11 +239,11 @@ def _doubts(constants: Sequence[ShownConstant]) -> list[str]:
 
 def _products_table(products: Mapping[str, Affine]) -> Table:
     """The dot product of each method, on each choice of branches if there are several: coefficients and features."""
-    heads = ["method", "~where", "coefficient", "~constant", "~feature"]
+    columns = [*words("method"), *wrapped("where"), *words("coefficient"), *wrapped("constant", "feature")]
     rows = list(_product_rows(products))
-    shown = [i for i in range(len(heads)) if any(cells[i] for cells in rows)]
+    shown = [i for i in range(len(columns)) if any(cells[i] for cells in rows)]
     filled = ([cells[i] for i in shown] for cells in rows)
-    return Table.of("As dot products: the sum of constant * feature", "|".join(heads[i] for i in shown), filled)
+    return Table.of("As dot products: the sum of constant * feature", [columns[i] for i in shown], filled)
 
 
 def _product_rows(products: Mapping[str, Affine]) -> Iterator[list[str]]:
@@ -249,8 +267,10 @@ def _product_rows(products: Mapping[str, Affine]) -> Iterator[list[str]]:
 
 def _errors_table(record: Record) -> Table:
     when = f"{record.date}, engine {record.engine}, data {record.data}, arrival seeds {list(record.seeds)}"
-    rows = [(r.experiment, *map(number, (r.e2e, r.ttft, r.itl))) for r in record.errors]
-    return Table.of(f"Fitted on ({when}): errors in percent", "experiment|>E2E|>TTFT|>ITL", rows)
+    rows = [(r.experiment, r.e2e, r.ttft, r.itl) for r in record.errors]
+    return Table.of(
+        f"Fitted on ({when}): errors in percent", [words("experiment"), figures("+.1f", "E2E", "TTFT", "ITL")], rows
+    )
 
 
 def _print_proposal(proposal: Proposal) -> None:

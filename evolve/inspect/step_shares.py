@@ -1,4 +1,4 @@
-"""What each term of a program adds to a decode step, over batch sizes."""
+"""The part of each term of a program in a decode step, over batch sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.factors import by_term
+from evaluator.parts import by_term
 from simulator.clock.bind import Deployments, deployments_in_order
 from simulator.clock.fields import Active, raw_row
 from simulator.language.ir import Program
@@ -21,7 +21,7 @@ CHANGE = 1e-3  # by which a term is made shorter and longer
 
 @dataclass(frozen=True, slots=True)
 class StepShares:
-    """What the terms of step_time add to steps of `batch` decodes on a deployment: `us` by term and batch size.
+    """The times of the terms of step_time in steps of `batch` decodes on a deployment: `us` by term and batch size.
 
     Terms that add nothing to any of these steps are left out. The others are in the order of the program.
     """

@@ -1,98 +1,231 @@
-"""Columns of frames: the name, kind and meaning of each, and frames made from rows.
+"""The columns of a table, each declared once: for terminals, Markdown, CSV, Parquet, LaTeX, data frames and the docs.
 
 Names carry their unit. `_pct` of a candidate is a mean absolute error; `_error_pct` is the signed error of one
-experiment, (predicted - observed)/observed. A missing value is NaN in a column of numbers and `pandas.NA` elsewhere.
+experiment, (predicted - observed)/observed. A missing value is None in a row, NaN in a frame's column of numbers,
+`pandas.NA` in its other columns, and empty in a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, replace
+from functools import cache
+from typing import Any, TypeVar
 
-import pandas as pd
+from simulator.common.records import stored
 
-# Kind of a column -> pandas dtype. Strings are Python's, because text from files need not be encodable.
-DTYPES = {
-    "text": pd.StringDtype("python"),
-    "number": "float64",
-    "whole number": "Int64",
-    "true or false": "boolean",
-    "list": "object",
-    "mapping": "object",
+T = TypeVar("T")
+TEXT, NUMBER, WHOLE, FLAG = "text", "number", "whole number", "true or false"
+LIST, MAPPING = "list", "mapping"
+_KINDS = {
+    str: TEXT,
+    float: NUMBER,
+    int: WHOLE,
+    bool: FLAG,
+    tuple: LIST,
+    Sequence: LIST,
+    dict: MAPPING,
+    Mapping: MAPPING,
 }
+UNITS = {"pct": "%", "ms": "ms", "us": "us", "ns": "ns", "s": "s", "rps": "requests/s"}  # of a name's last part
+SPELLED = {
+    "e2e": "E2E",
+    "ttft": "TTFT",
+    "itl": "ITL",
+    "tp": "TP",
+    "mape": "MAPE",
+    "usd": "USD",
+    "worst3": "worst-3 E2E",
+}
+RowLike = (
+    Mapping[str, object] | object
+)  # by column name; or an instance of a class whose fields are declared by `column`
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. `kind` is one of DTYPES. `paper`: LaTeX has it too, which has no room for all of them."""
+    """A column of a table.
+
+    - kind: one of the constants above. unit: "" takes that of the name's last part.
+    - head: for readers; "" makes one of the name. format: of a number, as in Python's `format`, or a function.
+    - paper: LaTeX has the column, too; there is no room for all.
+    - wraps: long text may be broken into lines. names: it names the row, like the first column, so every part of a
+      table that is too wide repeats it. missing: the cell of a missing value.
+    - arrow: the name of its Arrow type, where it is narrower than the kind's.
+    """
 
     name: str
-    kind: str
-    meaning: str
+    kind: str = TEXT
+    meaning: str = ""
+    unit: str = ""
+    head: str = ""
+    format: str | Callable[[Any], str] = ""
     paper: bool = False
+    wraps: bool = False
+    names: bool = False
+    missing: str = "-"
+    arrow: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the column is called for readers."""
+        return self.head or head_of(self.name)
+
+    @property
+    def measured_in(self) -> str:
+        """Its unit, "" without one."""
+        return self.unit or unit_of(self.name)
+
+    @property
+    def right(self) -> bool:
+        """True if the column is aligned right: one of figures."""
+        return self.kind in (NUMBER, WHOLE)
+
+    def cell(self, value: object) -> str:
+        """A value as text for readers. Text stays as it is in any column."""
+        match value:
+            case str():
+                return value
+            case None:
+                return self.missing
+            case bool():
+                return "yes" if value else "no"
+            case tuple() | list():
+                return ", ".join(map(str, value))
+        if callable(self.format):
+            return self.format(value)
+        return format(value, self.format or ("g" if self.kind == NUMBER else ""))
 
 
-def text(name: str, meaning: str, paper: bool = False) -> Column:
-    """A column of texts.
+def head_of(name: str) -> str:
+    """What a table for readers calls a column without a head.
 
-    >>> text("model", "model's id").kind
-    'text'
+    >>> head_of("ttft_p99_ms"), head_of("worst3_pct"), head_of("output_tokens_per_s")
+    ('TTFT p99 (ms)', 'worst-3 E2E (%)', 'output tokens per s')
     """
-    return Column(name, "text", meaning, paper)
+    parts, unit = name.split("_"), unit_of(name)
+    spelled = " ".join(SPELLED.get(part, part) for part in (parts[:-1] if unit else parts))
+    return f"{spelled} ({unit})" if unit else spelled
 
 
-def number(name: str, meaning: str, paper: bool = False) -> Column:
-    """A column of numbers.
+def unit_of(name: str) -> str:
+    """The unit that a name ends with, "" without one."""
+    *parts, last = name.split("_")
+    return UNITS.get(last, "") if parts and parts[-1] != "per" else ""
 
-    >>> number("e2e_mean_ms", "mean E2E").kind
-    'number'
+
+# Columns with a meaning
+
+
+def text(name: str, meaning: str, **options: Any) -> Column:
+    """A column of texts."""
+    return Column(name, TEXT, meaning, **options)
+
+
+def number(name: str, meaning: str, **options: Any) -> Column:
+    """A column of numbers."""
+    return Column(name, NUMBER, meaning, **options)
+
+
+def whole(name: str, meaning: str, **options: Any) -> Column:
+    """A column of whole numbers."""
+    return Column(name, WHOLE, meaning, **options)
+
+
+def flag(name: str, meaning: str, **options: Any) -> Column:
+    """A column of true and false."""
+    return Column(name, FLAG, meaning, **options)
+
+
+def several(name: str, meaning: str, **options: Any) -> Column:
+    """A column of tuples."""
+    return Column(name, LIST, meaning, **options)
+
+
+def mapping(name: str, meaning: str, **options: Any) -> Column:
+    """A column of mappings."""
+    return Column(name, MAPPING, meaning, **options)
+
+
+# Columns of tables that are only printed: their heads say what they are
+
+
+def words(*heads: str, names: bool = False) -> tuple[Column, ...]:
+    """Columns of short texts."""
+    return tuple(Column(head, TEXT, head=head, names=names) for head in heads)
+
+
+def wrapped(*heads: str, names: bool = False) -> tuple[Column, ...]:
+    """Columns of texts that may be broken into lines."""
+    return tuple(Column(head, TEXT, head=head, wraps=True, names=names) for head in heads)
+
+
+def figures(spec: str | Callable[[Any], str], *heads: str) -> tuple[Column, ...]:
+    """Columns of numbers; `spec` is their format."""
+    return tuple(Column(head, NUMBER, head=head, format=spec) for head in heads)
+
+
+def integers(*heads: str) -> tuple[Column, ...]:
+    """Columns of whole numbers, with commas."""
+    return tuple(Column(head, WHOLE, head=head, format=",d") for head in heads)
+
+
+# Rows whose class declares their columns
+
+
+def column(meaning: str, *, default: Any = MISSING, stored_as: Mapping[str, Any] | None = None, **options: Any) -> Any:
+    """A field of a frozen row dataclass that is a column, with its kind from the field's type.
+
+    options: those of Column. stored_as: those of `simulator.common.records.stored`.
     """
-    return Column(name, "number", meaning, paper)
+    return stored(default=default, metadata={"column": (meaning, options)}, **(stored_as or {}))
 
 
-def whole(name: str, meaning: str, paper: bool = False) -> Column:
-    """A column of whole numbers.
-
-    >>> whole("id", "proposal's number").kind
-    'whole number'
-    """
-    return Column(name, "whole number", meaning, paper)
+@typing.dataclass_transform(frozen_default=True, field_specifiers=(column, stored, dataclasses.field))
+def row_class(cls: type[T]) -> type[T]:
+    """A frozen dataclass with slots whose fields are columns."""
+    return dataclass(frozen=True, slots=True)(cls)
 
 
-def flag(name: str, meaning: str, paper: bool = False) -> Column:
-    """A column of true and false.
-
-    >>> flag("sound", "contradicts no datasheet").kind
-    'true or false'
-    """
-    return Column(name, "true or false", meaning, paper)
-
-
-def several(name: str, meaning: str) -> Column:
-    """A column of tuples.
-
-    >>> several("parents", "ids").kind
-    'list'
-    """
-    return Column(name, "list", meaning)
+@cache
+def columns_of(row: type) -> tuple[Column, ...]:
+    """The columns that a row class declares, in the order of its fields."""
+    hints = typing.get_type_hints(row)
+    return tuple(
+        Column(f.name, _kind(hints[f.name]), f.metadata["column"][0], **f.metadata["column"][1])
+        for f in dataclasses.fields(row)
+        if "column" in f.metadata
+    )
 
 
-def mapping(name: str, meaning: str) -> Column:
-    """A column of mappings.
-
-    >>> mapping("correlated", "by name").kind
-    'mapping'
-    """
-    return Column(name, "mapping", meaning)
+def _kind(hint: Any) -> str:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        (hint, *others) = [each for each in typing.get_args(hint) if each is not type(None)]
+        assert not others, f"{hint} | {others} is no column"
+    return _KINDS[typing.get_origin(hint) or hint]
 
 
-def frame(columns: Sequence[Column], rows: Iterable[Mapping[str, object]]) -> pd.DataFrame:
-    """The rows as a frame of these columns in this order; a row may lack columns.
+Columns = Sequence[Column] | type  # or a class that declares them
 
-    >>> frame([whole("id", ""), number("joint_pct", "")], [{"id": 7, "joint_pct": 2.5}, {"id": 8}])
-       id  joint_pct
-    0   7        2.5
-    1   8        NaN
-    """
-    listed = list(rows)
-    return pd.DataFrame({c.name: pd.Series([r.get(c.name) for r in listed], dtype=DTYPES[c.kind]) for c in columns})
+
+def columns(declared: Columns) -> tuple[Column, ...]:
+    """The columns of a declaration."""
+    return columns_of(declared) if isinstance(declared, type) else tuple(declared)
+
+
+def chosen(declared: Columns, *names: str, **heads: str) -> tuple[Column, ...]:
+    """The columns of these names, in this order. `heads`: for readers, by name, instead of those declared."""
+    by_name = {c.name: c for c in columns(declared)}
+    return tuple(replace(by_name[name], head=heads.get(name, by_name[name].head)) for name in names)
+
+
+def values(declared: Columns, rows: Iterable[RowLike]) -> list[tuple[object, ...]]:
+    """The values of every row in the order of the columns; what a mapping lacks is missing."""
+    names = [c.name for c in columns(declared)]
+    return [
+        tuple(row.get(n) for n in names) if isinstance(row, Mapping) else tuple(getattr(row, n) for n in names)
+        for row in rows
+    ]

@@ -1,6 +1,6 @@
-"""A table laid out for a width: heads and long texts broken into lines, and columns that have no room in a second part.
+"""A table laid out for a width: it breaks heads and long texts into lines, and moves columns into further parts.
 
-Nothing is shortened or left out. Every part repeats the first columns, those that name the rows.
+Nothing is shortened or left out. Every part repeats the columns that name the rows. All values are text here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from itertools import takewhile
 
 from rich.cells import cell_len, chop_cells
 
-from evolve.output.table import Column, Table
+from evolve.output.columns import Column
+from evolve.output.table import Table
 
 GAP = 2  # characters between columns
 LEAST_NAME = 16  # characters of a line of the first column, which names the rows
@@ -31,7 +32,7 @@ def parts(table: Table, width: int) -> list[Table]:
         if room >= LEAST_NAME:
             name = room
             break
-    table = _lines(table, 0, max(name, LEAST_NAME, _longest_word(table.columns[0].name)))
+    table = _lines(table, 0, max(name, LEAST_NAME, _longest_word(table.columns[0].head)))
     laid_out = [_part(table, group, width) for group in _groups(table, width, text)]
     laid_out = [replace(part, title=table.title if i == 0 else "", caption="") for i, part in enumerate(laid_out)]
     return [*laid_out[:-1], replace(laid_out[-1], caption=table.caption)]
@@ -59,7 +60,7 @@ def _groups(table: Table, width: int, text: int) -> list[list[int]]:
 def _part(table: Table, columns: list[int], width: int) -> Table:
     """These columns of the table, with wrapping texts broken into lines that fill the width together."""
     rows = [
-        replace(r, cells=tuple(cells[i] for i in columns)) for r, cells in zip(table.rows, table.filled(), strict=True)
+        replace(r, values=tuple(cells[i] for i in columns)) for r, cells in zip(table.rows, table.cells(), strict=True)
     ]
     part = replace(table, columns=tuple(table.columns[i] for i in columns), rows=tuple(rows))
     wrapping = [i for i, c in enumerate(part.columns) if c.wraps and i > 0]
@@ -74,8 +75,8 @@ def _part(table: Table, columns: list[int], width: int) -> Table:
 def _lines(table: Table, column: int, width: int) -> Table:
     """The table with the cells of a column broken into lines of at most `width` characters."""
     rows = [
-        replace(r, cells=(*cells[:column], broken(cells[column], width), *cells[column + 1 :]))
-        for r, cells in zip(table.rows, table.filled(), strict=True)
+        replace(r, values=(*cells[:column], broken(cells[column], width), *cells[column + 1 :]))
+        for r, cells in zip(table.rows, table.cells(), strict=True)
     ]
     return replace(table, rows=tuple(rows))
 
@@ -107,7 +108,7 @@ def _in_lines(text: str, wrapper: textwrap.TextWrapper) -> str:
 
 def _broken_head(column: Column, width: int) -> Column:
     """The column with its head in lines no wider than its cells, if its words allow that."""
-    return replace(column, name=broken(column.name, max(width, _longest_word(column.name))))
+    return replace(column, head=broken(column.head, max(width, _longest_word(column.head))))
 
 
 def _longest_word(text: str) -> int:
@@ -119,18 +120,18 @@ def _wide(text: str) -> int:
 
 
 def _cell_widths(table: Table) -> list[int]:
-    filled = table.filled()
-    return [max((_wide(cells[i]) for cells in filled), default=1) for i in range(len(table.columns))]
+    rows = table.cells()
+    return [max((_wide(cells[i]) for cells in rows), default=1) for i in range(len(table.columns))]
 
 
 def _widths(table: Table) -> list[int]:
-    return [max(w, _wide(c.name)) for w, c in zip(_cell_widths(table), table.columns, strict=True)]
+    return [max(w, _wide(c.head)) for w, c in zip(_cell_widths(table), table.columns, strict=True)]
 
 
 def _least(table: Table, text: int) -> list[int]:
     """The characters that each column needs, a wrapping one at most `text`."""
     widths = zip(table.columns, _widths(table), strict=True)
-    return [max(min(w, text), _longest_word(c.name)) if c.wraps else w for c, w in widths]
+    return [max(min(w, text), _longest_word(c.head)) if c.wraps else w for c, w in widths]
 
 
 def _total(widths: Iterable[int]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -31,7 +32,7 @@ def show(table: Table) -> None:
 
 
 def fits(table: Table) -> bool:
-    """Whether every line of the table has room."""
+    """True if every line of the table fits."""
     return width_of(_visible(table)) <= width()
 
 
@@ -47,7 +48,7 @@ def note(text: str) -> None:
 
 def markdown(table: Table) -> str:
     """The table as Markdown, without its title. In a bold row the first cell is bold."""
-    lines = [[c.name for c in table.columns], ["---:" if c.right else "---" for c in table.columns], *table.filled()]
+    lines = [[c.title for c in table.columns], ["---:" if c.right else "---" for c in table.columns], *table.cells()]
     for line, styled in zip(lines[2:], table.rows, strict=True):
         if styled.style == "bold":
             line[0] = f"**{line[0]}**"
@@ -60,10 +61,14 @@ def _markdown_cell(text: str) -> str:
     return re.sub(r"(\\*)\|", r"\1\1\\|", visible(text))
 
 
-def plain(table: Table) -> str:
-    """The table as plain text, columns separated by a space; the title and the caption are lines of their own."""
-    lines = [[visible(cell) for cell in line] for line in ([c.name for c in table.columns], *table.filled())]
-    widths = [max(c.width, *(len(line[i]) for line in lines)) for i, c in enumerate(table.columns)]
+def plain(table: Table, least: Sequence[int] = ()) -> str:
+    """The table as plain text, columns separated by a space; title and caption are lines of their own.
+
+    least: characters of the columns, at least.
+    """
+    lines = [[visible(cell) for cell in line] for line in ([c.title for c in table.columns], *table.cells())]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    widths = [max(pair) for pair in zip_longest(widths, least, fillvalue=0)]
     texts = [visible(table.title)] if table.title else []
     for line in lines:
         cells = zip(line, table.columns, widths, strict=True)
@@ -72,9 +77,10 @@ def plain(table: Table) -> str:
 
 
 def _visible(table: Table) -> Table:
-    """The table with hidden characters made visible."""
-    rows = tuple(replace(r, cells=tuple(map(visible, r.cells))) for r in table.rows)
-    columns = tuple(replace(c, name=visible(c.name)) for c in table.columns)
+    """The table with heads and cells as text, hidden characters made visible."""
+    cells = zip(table.rows, table.cells(), strict=True)
+    rows = tuple(replace(r, values=tuple(map(visible, of_row))) for r, of_row in cells)
+    columns = tuple(replace(c, head=visible(c.title)) for c in table.columns)
     return Table(visible(table.title), columns, rows, visible(table.caption))
 
 
@@ -82,9 +88,9 @@ def _drawn(table: Table) -> RichTable:
     """The table for rich to print. Text is never read as markup."""
     drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
     for c in table.columns:
-        drawn.add_column(Text(c.name), justify="right" if c.right else "left", no_wrap=True)
+        drawn.add_column(Text(c.head), justify="right" if c.right else "left", no_wrap=True)
     for r in table.rows:
-        drawn.add_row(*map(Text, r.cells), style=r.style or None, end_section=r.ends_section)
+        drawn.add_row(*map(Text, map(str, r.values)), style=r.style or None, end_section=r.ends_section)
     return drawn
 
 

@@ -72,7 +72,7 @@ def tell_compilation(quiet: Callable[[], bool]) -> None:
 
 
 class Rate:
-    """How fast this process assesses candidates."""
+    """The speed at which this process assesses candidates."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -90,7 +90,7 @@ class Rate:
 
 
 class ProgressTimes:
-    """How far a search is: candidates, candidates per second, elites, the champion's errors, time for the budget."""
+    """The progress of a search: candidates, candidates per second, elites, champion errors, time for the budget."""
 
     def __init__(self, budget: int, line: Line, workers: Callable[[], str] = lambda: "") -> None:
         self.line, self.budget, self.workers = line, budget, workers
@@ -128,8 +128,8 @@ class ProgressTimes:
         best = population.champion()
         errors = "no champion yet"
         if best is not None:
-            left_out = "" if best.transfer is None else f", {best.transfer:.2f} % on runs left out"
-            errors = f"champion's joint error {best.joint:.2f} %{left_out}"
+            left_out = "" if best.group_out is None else f", {best.group_out:.2f} % on runs left out"
+            errors = f"champion's mean error {best.mean_error:.2f} %{left_out}"
         accepted = len(population.archive.members())
         return (
             f"{population.fitted}/{self.budget} candidates{speed}{workers}, {accepted} accepted, "

@@ -1,4 +1,4 @@
-"""Tables as values, and how their cells show figures. `evolve.output.printing` prints them."""
+"""Tables as values: columns, rows of values, styles. `printing` and `writing` show them; and the cells of errors."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
+from evolve.output.columns import Column, Columns, columns, values
+from simulator.common.json import JsonObject
+
 PASS_PCT = {"e2e": 10.0, "ttft": 15.0, "itl": 15.0}  # an experiment passes if each error is within these
 MOST_BIAS_PCT = 5.0  # INV-M-6 of docs/language.md
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column. `right`: aligned right. `wraps`: its text may be broken into lines where a table must fit a width.
-    `names`: it names the row, as the first column does, and is repeated with it where a table is printed in parts.
-    `width`: the least number of characters in plain text."""
-
-    name: str
-    right: bool = False
-    wraps: bool = False
-    names: bool = False
-    width: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
-    """Cells as text; cells missing at the end are empty. `style`: "bold", "dim" or "". `ends_section`: followed by a
-    blank line in a terminal."""
+    """Values in the order of the columns; those missing at the end are empty cells. `style`: "bold", "dim" or "".
+    `ends_section`: followed by a blank line in a terminal."""
 
-    cells: tuple[str, ...]
+    values: tuple[object, ...]
     style: str = ""
     ends_section: bool = False
 
 
+def row(*values: object, style: str = "") -> Row:
+    """A row of these values."""
+    return Row(values, style)
+
+
+def section(rows: Iterable[Row | Sequence[object]]) -> list[Row]:
+    """The rows as a section: the last one ends it."""
+    as_rows = [r if isinstance(r, Row) else Row(tuple(r)) for r in rows]
+    return [*as_rows[:-1], *(replace(last, ends_section=True) for last in as_rows[-1:])]
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: title, columns, rows, and a caption below. `Table.of` makes one from text.
+    """A table: title, columns, rows, and a caption below. `Table.of` and `Table.of_rows` make one.
 
-    Raises AssertionError for a row with more cells than there are columns: heads and cells do not go together.
+    Raises AssertionError for a row with more values than there are columns: heads and values do not go together.
     """
 
     title: str
@@ -48,39 +49,51 @@ class Table:
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            if len(row.cells) > len(self.columns):
-                heads = [column.name for column in self.columns]
-                raise AssertionError(f"table {self.title!r}: {row.cells} has more cells than the columns {heads}")
+            if len(row.values) > len(self.columns):
+                heads = [column.title for column in self.columns]
+                raise AssertionError(f"table {self.title!r}: {row.values} has more values than the columns {heads}")
 
     @classmethod
-    def of(cls, title: str, heads: str, rows: Iterable[Row | Sequence[str]], caption: str = "") -> Table:
-        """A table whose column names are separated by |.
+    def of(
+        cls,
+        title: str,
+        columns: Iterable[Column | tuple[Column, ...]],
+        rows: Iterable[Row | Sequence[object]],
+        caption: str = "",
+    ) -> Table:
+        """A table of rows of values."""
+        flat = [c for each in columns for c in ((each,) if isinstance(each, Column) else each)]
+        as_rows = (r if isinstance(r, Row) else Row(tuple(r)) for r in rows)
+        return cls(title, tuple(flat), tuple(as_rows), caption)
 
-        A leading > aligns right, ~ lets the column wrap, and = says that it names the row.
-        """
-        columns = [_column(head) for head in heads.split("|")]
-        return cls(title, tuple(columns), tuple(r if isinstance(r, Row) else Row(tuple(r)) for r in rows), caption)
+    @classmethod
+    def of_rows(
+        cls,
+        title: str,
+        declared: Columns,
+        rows: Iterable[Any],
+        caption: str = "",
+        style: Callable[[Any], str] = lambda row: "",
+    ) -> Table:
+        """A table of mappings, or of instances of a row class. `style`: of a row."""
+        rows = list(rows)
+        shown = zip(values(declared, rows), map(style, rows), strict=True)
+        return cls(title, columns(declared), tuple(Row(cells, of_row) for cells, of_row in shown), caption)
 
-    def filled(self) -> list[list[str]]:
-        """The cells of every row, as many as there are columns."""
-        return [[*row.cells, *[""] * (len(self.columns) - len(row.cells))] for row in self.rows]
+    def cells(self) -> list[list[str]]:
+        """The cells of every row as text, as many as there are columns."""
+        return [
+            [
+                *(c.cell(v) for c, v in zip(self.columns, r.values, strict=False)),
+                *[""] * (len(self.columns) - len(r.values)),
+            ]
+            for r in self.rows
+        ]
 
-
-def _column(head: str) -> Column:
-    name = head.lstrip(">~=")
-    marks = head[: len(head) - len(name)]
-    return Column(name, right=">" in marks, wraps="~" in marks, names="=" in marks)
-
-
-def row(*cells: str, style: str = "") -> Row:
-    """A row of these cells."""
-    return Row(cells, style)
-
-
-def section(rows: Iterable[Row]) -> list[Row]:
-    """The rows as a section: the last one ends it."""
-    rows = list(rows)
-    return [*rows[:-1], *(replace(last, ends_section=True) for last in rows[-1:])]
+    def to_json(self) -> JsonObject:
+        """Title, heads, rows of values, and the caption as `note`."""
+        heads, rows = [c.title for c in self.columns], [list(r.values) for r in self.rows]
+        return {"title": self.title, "columns": heads, "rows": rows, "note": self.caption or None}
 
 
 def number(value: float | None, digits: int = 1, signed: bool = True) -> str:
@@ -88,11 +101,6 @@ def number(value: float | None, digits: int = 1, signed: bool = True) -> str:
     if value is None:
         return "-"
     return f"{value:{'+' if signed else ''}.{digits}f}"
-
-
-def counted(n: int, noun: str) -> str:
-    """`1 constant`, `2 constants`."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def arrival_seeds(seeds: Sequence[int]) -> str:
@@ -109,25 +117,24 @@ def passes(errors: Mapping[str, float | None]) -> str:
     return ">" + ",".join(failed) if failed else "pass"
 
 
-def mean_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def mean_errors(rows: Sequence[Mapping[str, Any]]) -> list[float | int | None]:
     """Mean absolute errors of E2E, TTFT and ITL over these experiments, and how many experiments there are."""
-    return [*absolute_cells(rows, mean), str(len(rows))]
+    return [*absolute_errors(rows, mean), len(rows)]
 
 
-def absolute_cells(rows: Sequence[Mapping[str, Any]], average: Callable[[Sequence[float]], float]) -> list[str]:
-    """The average over these experiments of the absolute errors of E2E, TTFT and ITL."""
-    cells = []
-    for name in ("e2e", "ttft", "itl"):
-        values = [abs(r[name]) for r in rows if r[name] is not None]
-        cells.append(number(average(values), 2, signed=False) if values else "-")
-    return cells
+def absolute_errors(
+    rows: Sequence[Mapping[str, Any]], average: Callable[[Sequence[float]], float]
+) -> list[float | None]:
+    """The average over these experiments of the absolute errors of E2E, TTFT and ITL; None where none was observed."""
+    sizes = [[abs(r[name]) for r in rows if r[name] is not None] for name in PASS_PCT]
+    return [average(of_latency) if of_latency else None for of_latency in sizes]
 
 
 def bias_label(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Whether the mean signed E2E error of these experiments is within MOST_BIAS_PCT. "" where none was observed."""
+    """The mean signed E2E error of these experiments against MOST_BIAS_PCT; "" where none was observed."""
     errors = [r["e2e"] for r in rows if r["e2e"] is not None]
     if not errors:
         return ""
     bias = sum(errors) / len(errors)
-    state = "holds" if abs(bias) < MOST_BIAS_PCT else "BROKEN"
-    return f"Bias of the mean E2E within {MOST_BIAS_PCT:g} % {state}: {bias:+.2f} %"
+    verdict = "pass" if abs(bias) < MOST_BIAS_PCT else "FAIL"
+    return f"Mean E2E bias {bias:+.2f} % (limit {MOST_BIAS_PCT:g} %): {verdict}"

@@ -5,27 +5,28 @@ from __future__ import annotations
 from evolve.output.printing import note
 
 TERMS = {
+    "baseline": "a simple or published model, with its errors on the same runs",
     "bias": "the mean of signed errors",
     "complexity": "the operations plus the constants of a program",
-    "decided": "the share, 0 to 1, of what is known of a constant that comes from the fitted runs, not the prior",
+    "consistent": "contradicts no datasheet, and in a search of kernel fields no measured kernel "
+    "(`evolve show PROGRAM --check --physics`)",
+    "data share": "the share, 0 to 1, of the information on a constant that comes from the fitted runs, not the prior",
     "features": "the distinct fields that a program reads",
-    "front": "the programs that no other one beats in worst 3, joint error, complexity and transfer error at once; "
-    "one that is not sound beats no sound one",
     "goodput": "the requests/s that complete, each with its own latencies within every limit of `--slo`",
+    "group-out": "the leave-group-out error: that on the worst quarter of runs, left out by model, TP degree, "
+    "architecture or GPU; 20 at most",
     "held out": "predicted by a program that was fitted, and unless a title says otherwise found, without these runs",
-    "identified": "more than 0.9 of what is known of a constant comes from the fitted runs, and it exceeds its error",
+    "identified": "a data share above 0.9, and a value that exceeds its standard error",
     "in sample": "on the runs that the program was fitted on",
-    "joint error": "the mean of the mean absolute errors of E2E, TTFT and ITL, percent",
     "knee": "the first rate at which a limit of `--slo` or more than 1 % of the requests fail, or the queue grows",
-    "known answer": "what a simple or published model reaches on the same runs",
     "limits": "pass, or the latencies off by more than 10 % (E2E) or 15 % (TTFT, ITL)",
-    "MAPE": "the mean absolute error, percent of what was measured",
-    "merit": "the mean of joint and transfer error; the joint error where transfer was not measured",
-    "sound": "contradicts no datasheet, and in a search of kernel fields no measured kernel (`evolve check --physics`)",
+    "MAPE": "the mean absolute error, percent of the measurement",
+    "mean error": "the mean of the mean absolute errors of E2E, TTFT and ITL, percent",
+    "Pareto front": "the programs that no other one beats in worst-3 E2E, mean error, complexity and group-out at "
+    "once; one that is not consistent beats no consistent one",
+    "selection score": "the mean of mean error and group-out; the mean error where group-out was not measured",
     "standard error": "how far off a constant may be, from the residuals",
-    "transfer error": "the error on the worst quarter of runs, left out by model, TP degree, architecture or GPU; "
-    "20 at most",
-    "worst 3": "the mean of the three largest E2E errors, percent",
+    "worst-3 E2E": "the mean of the three largest E2E errors, percent",
 }
 
 

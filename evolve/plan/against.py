@@ -1,19 +1,20 @@
-"""`evolve predict --against`: what two programs predict for the same experiments, and which is closer to what was
-observed."""
+"""`evolve predict --against`: the predictions of two programs for the same experiments, and which is closer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from evaluator.metrics import error_pct
 from evaluator.score import MEANS
 from evaluator.statistics import mean_interval
+from evolve.output.columns import figures, words
 from evolve.output.printing import note, prose, say_once, show
-from evolve.output.table import Row, Table, number, row
+from evolve.output.table import Table
 from evolve.output.terminal import say
 from evolve.plan.forecast import Forecast, Forecasts
 from simulator.common.json import JsonObject
+from simulator.common.records import to_json
 
 SEED = 0  # of the bootstrap
 LEGEND = """\
@@ -63,8 +64,7 @@ class Rivalry:
         return [difference for difference in found if difference]
 
     def to_json(self) -> JsonObject:
-        differences = [asdict(difference) for difference in self.differences]
-        return self.first.to_json() | {"against": self.other.to_json(), "differences": differences}
+        return self.first.to_json() | {"against": self.other.to_json(), "differences": to_json(self.differences)}
 
 
 def _errors(pair: tuple[Forecast, Forecast], name: str) -> tuple[float | None, float | None]:
@@ -84,10 +84,11 @@ def _difference(latency: str, uses: tuple[str, str], pairs: Sequence[tuple[Forec
     return Difference(latency, uses, first, other, sum(a < b for a, b in errors), len(errors), other - first, interval)
 
 
-def print_against(result: Rivalry) -> None:
-    """The predicted means side by side, then the errors where anything was observed, and which program is closer."""
+def print_against(result: Rivalry, explain: bool = False) -> None:
+    """Print the predicted means side by side, the errors where anything was observed, and which program is closer."""
     first, other = result.first.name, result.other.name
-    note(f"{LEGEND}.")
+    if explain:
+        note(f"{LEGEND}.")
     show(_means_table(result))
     differences = result.differences
     if differences:
@@ -105,26 +106,28 @@ def print_against(result: Rivalry) -> None:
 
 
 def _means_table(result: Rivalry) -> Table:
-    heads = [f">{name.upper()}|>other {name.upper()}|>change" for name in MEANS]
-
-    def cells(pair: tuple[Forecast, Forecast]) -> Row:
-        texts = []
+    columns = [*words("experiment")]
+    for name in MEANS:
+        ms = figures(".2f" if name == "itl" else ".1f", name.upper(), f"other {name.upper()}")
+        columns += [*ms, *figures("+.1f", "change")]
+    rows: list[list[object]] = []
+    for pair in result.pairs:
+        cells: list[object] = [pair[0].id]
         for name in MEANS:
             a, b = (getattr(getattr(f.summary.predicted, f"{name}_ms", None), "mean", None) for f in pair)
-            texts += [*(number(x, 2 if name == "itl" else 1, signed=False) for x in (a, b)), number(error_pct(b, a))]
-        return row(pair[0].id, *texts)
-
+            cells += [a, b, error_pct(b, a)]
+        rows.append(cells)
     averaged = f", mean over arrival seeds {list(result.first.seeds)}" if result.first.drawn else ""
     title = f"Predicted means of {result.first.name} against {result.other.name} in ms{averaged}"
-    return Table.of(title, "|".join(["experiment", *heads]), map(cells, result.pairs))
+    return Table.of(title, columns, rows)
 
 
 def _errors_table(result: Rivalry) -> Table:
-    heads = [f">{name.upper()}|>other {name.upper()}" for name in MEANS]
+    heads = [head for name in MEANS for head in (name.upper(), f"other {name.upper()}")]
     rows = [
-        row(pair[0].id, pair[0].use, pair[1].use, *(number(x) for name in MEANS for x in _errors(pair, name)))
+        (pair[0].id, pair[0].use, pair[1].use, *(x for name in MEANS for x in _errors(pair, name)))
         for pair in result.pairs
         if pair[0].summary.error_pct
     ]
     title = f"Errors of the means of {result.first.name} against {result.other.name}, percent of what was observed"
-    return Table.of(title, "|".join(["experiment", "use", "other use", *heads]), rows)
+    return Table.of(title, [words("experiment", "use", "other use"), figures("+.1f", *heads)], rows)

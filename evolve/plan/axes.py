@@ -1,17 +1,19 @@
-"""What a sweep varies: rate, GPU, TP degree and two limits of the engine, read from `--sweep KEY=VALUES`."""
+"""The axes of a sweep: rate, GPU, TP degree and two limits of the engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import product
-from typing import Any
+from numbers import Real
 
 from simulator.common.errors import OWN_GPU, InputError, nearest, nearest_listed, shown
 from simulator.serving import limits
-from simulator.serving.bundled import hardware_table
-from simulator.serving.experiment import Engine, Experiment
+from simulator.serving.engine import STANDARD, Engine
+from simulator.serving.experiment import Experiment
+from simulator.serving.gpu import hardware_table
 from simulator.serving.workload import mean_rate
 
 # A swept setting of the engine: its key here, and its name in an experiments file.
@@ -21,7 +23,7 @@ ENGINE = {
     "max_num_batched_tokens": "max_num_batched_tokens",
 }
 KEYS = ("rate", "hardware", *ENGINE)
-FORMS = "write KEY=FIRST:LAST:STEP or KEY=A,B,C"
+MOST = {"rate": limits.MOST_RATE, **{key: limits.ENGINE[name] for key, name in ENGINE.items()}}
 MOST_VALUES = 1000  # of a key
 MOST_COMBINATIONS = 10_000  # of an experiment
 
@@ -97,75 +99,101 @@ def rate_figure(rps: float) -> str:
     return figure(float(f"{rps:.6g}"))
 
 
-def parse_axes(texts: Sequence[str], named: str = "--sweep", forms: str = FORMS) -> Axes:
-    """What the values of `--sweep` name, one text for each key.
-
-    Raises InputError for anything else, in which `named` is what the user gave and `forms` how to write it.
+def parse_axes(texts: Sequence[str]) -> Axes:
+    """The axes of `--sweep KEY=VALUES` options, one for each key. Raises InputError for anything else.
 
     >>> parse_axes(["rate=0.5:2:0.5", "tp=4,1"]).values
     {'rate': (0.5, 1.0, 1.5, 2.0), 'tp': (1, 4)}
     """
-    given: dict[str, tuple[Any, ...]] = {}
+    given: dict[str, str] = {}
     for text in texts:
-        option = f"{named} {text}"
         key, equals, values = text.partition("=")
         if not equals:
-            raise InputError(f"{option}: has no values: {forms}")
-        if key not in KEYS:
-            raise InputError(f"{option}: {shown(key)} cannot be varied: {nearest(key, KEYS)}")
+            raise InputError(f"--sweep {text}: has no values: write KEY=FIRST:LAST:STEP or KEY=A,B,C")
         if key in given:
-            raise InputError(f"{option}: {key} is varied twice: give all its values in one --sweep")
-        given[key] = _gpus(values, option) if key == "hardware" else _values(key, values, option, forms)
-    tp, seqs, tokens = (tuple(map(int, given.get(key, ()))) for key in ENGINE)
-    axes = Axes(given.get("rate", ()), given.get("hardware", ()), tp, seqs, tokens)
-    combinations = max(len(axes.rate), 1) * sum(1 for _ in axes.settings("", Engine()))
+            raise InputError(f"--sweep {text}: {key} is varied twice: give all its values in one --sweep")
+        given[key] = values
+    return axes_of(given, "--sweep ")
+
+
+def axes_of(given: Mapping[str, str | Sequence[object]], where: str) -> Axes:
+    """The axes with these values of each key, a text of which is FIRST:LAST:STEP or A,B,C.
+
+    Raises InputError, which begins with `where`, for a key that cannot be varied and for values that it cannot have.
+    """
+    gpus: tuple[str, ...] = ()
+    numbers: dict[str, tuple[float, ...]] = {}
+    for key, values in given.items():
+        place = f"{where}{key}"
+        if key not in KEYS:
+            raise InputError(f"{place}: cannot be varied: {nearest(key, KEYS)}")
+        every = _parsed(key, values, place) if isinstance(values, str) else values
+        if not 0 < len(every) <= MOST_VALUES:
+            raise InputError(f"{place}: {len(every):,} values: give 1 to {MOST_VALUES:,}")
+        if key == "hardware":
+            gpus = _gpus(every, place)
+        else:
+            numbers[key] = _numbers(key, every, place)
+    tp, seqs, tokens = (tuple(map(int, numbers.get(key, ()))) for key in ENGINE)
+    axes = Axes(numbers.get("rate", ()), gpus, tp, seqs, tokens)
+    combinations = max(len(axes.rate), 1) * sum(1 for _ in axes.settings("", STANDARD))
     if combinations > MOST_COMBINATIONS:
         many = f"{combinations:,} combinations, at most {MOST_COMBINATIONS:,}"
-        raise InputError(f"{named.removesuffix(':')}: {many}: give fewer values")
+        raise InputError(f"{where.rstrip(': ')}: {many}: give fewer values")
     return axes
 
 
-def _gpus(text: str, option: str) -> tuple[str, ...]:
-    """The distinct GPUs of `A,B,C` by their names in configs/hardware.yaml, in the order given."""
-    table = hardware_table()
-    found = []
-    for name in (part.strip() for part in text.split(",")):
-        if name not in table:
-            near = nearest_listed(name, tuple(table), OWN_GPU)
-            raise InputError(f"{option}: {shown(name)} is not in the hardware table: {near}")
-        found.append(str(table[name]["name"]))
-    return tuple(dict.fromkeys(found))
-
-
-def _values(key: str, text: str, option: str, forms: str) -> tuple[float, ...]:
-    """The distinct values of `FIRST:LAST:STEP` or `A,B,C`, ascending."""
+def _parsed(key: str, text: str, place: str) -> Sequence[object]:
+    """The values in `FIRST:LAST:STEP` or `A,B,C`."""
+    if key == "hardware":
+        return [part.strip() for part in text.split(",")]
     bounds = text.split(":")
     if len(bounds) == 1:
-        values = [_number(key, part, option, forms) for part in text.split(",")]
-    elif len(bounds) == 3:
-        first, last, step = (_number(key, part, option, forms) for part in bounds)
-        if last < first:
-            raise InputError(f"{option}: ends below where it begins: {forms}")
-        count = int((last - first) / step) + 1
-        if count > MOST_VALUES:
-            raise InputError(f"{option}: {count:,} values, at most {MOST_VALUES:,}: give a larger step")
-        values = [first + i * step for i in range(count)]  # decimal, so that 0.1:0.5:0.1 has 0.3 as a file would
-    else:
-        raise InputError(f"{option}: has {len(bounds)} parts: {forms}")
-    if len(values) > MOST_VALUES:
-        raise InputError(f"{option}: {len(values):,} values, at most {MOST_VALUES:,}: give fewer")
-    return tuple(map(float, sorted(set(values))))
+        return [_decimal(key, part, place) for part in text.split(",")]
+    if len(bounds) != 3:
+        raise InputError(f"{place}: {text} has {len(bounds)} parts: write FIRST:LAST:STEP")
+    first, last, step = (_decimal(key, part, place) for part in bounds)
+    _numbers(key, (first, last, step), place)
+    if last < first:
+        raise InputError(f"{place}: {text} ends below where it begins: write FIRST:LAST:STEP")
+    count = int((last - first) / step) + 1
+    if count > MOST_VALUES:
+        raise InputError(f"{place}: {count:,} values, at most {MOST_VALUES:,}: give a larger step")
+    return [first + i * step for i in range(count)]  # decimal, so that 0.1:0.5:0.1 has 0.3 as a file would
 
 
-def _number(key: str, text: str, option: str, forms: str) -> Decimal:
-    """A value of a key, or a step."""
-    most = limits.ENGINE[ENGINE[key]] if key in ENGINE else limits.MOST_RATE
-    try:
-        value = Decimal(text.strip())
-        good = value.is_finite() and 0.0 < float(value) <= most and (key not in ENGINE or value == int(value))
-    except InvalidOperation:
-        good = False
-    if not good:
-        kind = f"whole numbers from 1 to {most:,.0f}" if key in ENGINE else f"requests/s above 0 and up to {most:,.0f}"
-        raise InputError(f"{option}: must be {kind}, got {shown(text)}: {forms}")
-    return value
+def _decimal(key: str, text: str, place: str) -> Decimal:
+    with suppress(InvalidOperation):
+        if (value := Decimal(text.strip())).is_finite():
+            return value
+    raise _refused(key, shown(text), place)
+
+
+def _refused(key: str, got: object, place: str) -> InputError:
+    """The error about a value that a number cannot have, to be raised."""
+    most = MOST[key]
+    kind = f"whole numbers from 1 to {most:,.0f}" if key in ENGINE else f"requests/s above 0 and up to {most:,.0f}"
+    return InputError(f"{place}: must be {kind}, got {got}: give other values")
+
+
+def _gpus(names: Sequence[object], place: str) -> tuple[str, ...]:
+    """The distinct GPUs by their names in configs/hardware.yaml, in the order given."""
+    table = hardware_table()
+    for name in names:
+        if not isinstance(name, str) or name not in table:
+            near = nearest_listed(str(name), tuple(table), OWN_GPU)
+            raise InputError(f"{place}: {shown(name)} is not in the hardware table: {near}")
+    return tuple(dict.fromkeys(str(table[str(name)]["name"]) for name in names))
+
+
+def _numbers(key: str, values: Sequence[object], place: str) -> tuple[float, ...]:
+    """The distinct values, ascending."""
+    numbers: set[float] = set()
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+            raise _refused(key, shown(value), place)
+        number = float(value)
+        if not 0.0 < number <= MOST[key] or (key in ENGINE and not number.is_integer()):
+            raise _refused(key, value, place)
+        numbers.add(number)
+    return tuple(sorted(numbers))

@@ -1,4 +1,4 @@
-"""How many replicas each stage of a load needs, found in replays of the whole load by several numbers of replicas."""
+"""The replicas that each stage of a load needs, from replays of the whole load by several numbers of replicas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from itertools import accumulate
 
 from evaluator.metrics import LATENCIES
 from simulator.common.json import JsonObject
-from simulator.serving.experiment import Observation, Stage
+from simulator.serving.observations import Observation
+from simulator.serving.workload import Stage
 
 HOUR_S = 3600.0
 
@@ -53,15 +54,15 @@ class StageNeed:
 
 @dataclass(frozen=True, slots=True)
 class ByStage:
-    """What the stages of a load need. every: the fewest replicas with which everything holds over the whole run and in
-    every stage; None if no number is enough."""
+    """The needs of the stages of a load. every: the fewest replicas with which everything holds over the whole run and
+    in every stage; None if no number is enough."""
 
     needs: tuple[StageNeed, ...]
     every: int | None
 
     @property
     def hours(self) -> float:
-        """How long the load lasts."""
+        """The length of the load."""
         return sum(need.duration_s for need in self.needs) / HOUR_S
 
     def gpu_hours(self, tp: int) -> tuple[float, float] | None:
@@ -81,7 +82,7 @@ def by_stage(
     runs: Callable[[int], Sequence[StageRun]],
     fewest: Callable[[Callable[[int], bool], int, int], int | None],
 ) -> ByStage:
-    """What each of the stages needs of a load of load_rps requests/s on average.
+    """The needs of each stage of a load of load_rps requests/s on average.
 
     tried: the numbers of replicas that have been replayed, `every` among them. runs: the stages in a replay with a
     number of replicas, none if that is impossible; it may add to `tried`. fewest(holds, few, many): the smallest number

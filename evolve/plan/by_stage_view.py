@@ -1,4 +1,4 @@
-"""What the stages of a load need, in a terminal: a table by stage, and GPU hours."""
+"""The needs of the stages of a load, in a terminal: a table by stage, and GPU hours."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from datetime import timedelta
 
+from evolve.output.columns import figures
 from evolve.output.printing import note, prose, show
-from evolve.output.table import Table, counted, number
+from evolve.output.table import Table
 from evolve.plan.by_stage import ByStage, StageNeed
 from evolve.plan.slo import SloLimit, on_few
 from evolve.plan.sweep_result import Block, Sweep
+from simulator.common.text import counted
 
 MARK = " *"
 LEGEND = (
@@ -25,7 +27,7 @@ def marked(block: Block, count: int | None) -> bool:
     return bool(count and block.by_stage and block.by_stage.every != count)
 
 
-def print_by_stage(result: Sweep) -> None:
+def print_by_stage(result: Sweep, explain: bool = False) -> None:
     """Where the headline holds over the whole run only; the stages of the deployment of every experiment that needs the
     fewest GPU hours; and the GPU hours of all."""
     blocks = [(block, block.by_stage) for block in result.blocks if block.by_stage]
@@ -37,7 +39,10 @@ def print_by_stage(result: Sweep) -> None:
         of_one = [(block, stages) for block, stages in blocks if block.experiment == ident]
         least, stages = min(of_one, key=lambda pair: (pair[1].gpu_hours(pair[0].setting.tp) or (0.0, math.inf))[1])
         show(_table(result, least, stages))
-        note(LEGEND + _few(result.limits, stages) + OTHERS * (len(of_one) > 1))
+        if few := _few(result.limits, stages):
+            note(few)
+        if explain:
+            note(LEGEND if len(of_one) == 1 else LEGEND + OTHERS)
     for block, stages in blocks:
         if hours := stages.gpu_hours(block.setting.tp):
             peak = f"{stages.hours:.3g} h with {counted(stages.every or 0, 'replica')}: {hours[0]:.4g} GPU hours"
@@ -55,18 +60,21 @@ def _whole_run_only(result: Sweep, block: Block, stages: ByStage, count: int) ->
 
 
 def _table(result: Sweep, block: Block, stages: ByStage) -> Table:
-    limited = "".join(f"|>{limit.latency.upper()} {limit.quantity}" for limit in result.limits)
+    columns = [
+        figures("d", "stage"),
+        figures("", "begins, h:min:s"),
+        figures(".2f", "requests/s"),
+        figures("d", "replicas", "GPUs"),
+        figures(".4g", *(f"{limit.latency.upper()} {limit.quantity}" for limit in result.limits)),
+    ]
     rows = [_cells(need, block.setting.tp, result.limits) for need in stages.needs]
-    title = f"What the stages of {_label(result, block)} need"
-    return Table.of(title, f">stage|>begins, h:min:s|>requests/s|>replicas|>GPUs{limited}", rows)
+    return Table.of(f"Needs of the stages of {_label(result, block)}", columns, rows)
 
 
-def _cells(need: StageNeed, tp: int, limits: Sequence[SloLimit]) -> list[str]:
+def _cells(need: StageNeed, tp: int, limits: Sequence[SloLimit]) -> list[object]:
     begins = str(timedelta(seconds=round(need.begins_s)))
-    counts = [str(need.replicas), str(need.replicas * tp)] if need.replicas else ["none", "-"]
-    figures_ms = (limit.of(need.run) for limit in limits)
-    figures = ["-" if ms is None else f"{ms:.4g}" for ms in figures_ms]
-    return [str(need.number), begins, number(need.rate_rps, 2, signed=False), *counts, *figures]
+    counts = [need.replicas, need.replicas * tp] if need.replicas else ["none", None]
+    return [need.number, begins, need.rate_rps, *counts, *(limit.of(need.run) for limit in limits)]
 
 
 def _few(limits: Sequence[SloLimit], stages: ByStage) -> str:

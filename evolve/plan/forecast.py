@@ -17,7 +17,7 @@ from simulator.common.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
-from simulator.serving.experiment import QUANTITIES, Components, Observation
+from simulator.serving.observations import QUANTITIES, Components, Observation
 
 Intervals = Mapping[str, Mapping[float, Interval]]  # by figure of STATISTICS and level, in ms
 
@@ -63,11 +63,11 @@ def _observation(o: Observation | None, intervals: Intervals | None = None) -> J
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is predicted for one experiment, next to what was observed: latencies and parts of the mean E2E in ms.
+    """The prediction for one experiment, next to its observation: latencies and parts of the mean E2E in ms.
 
     setting: the GPU, the limits of the engine, and the mean rate of the load. fitted_share: the share of this
-    experiment that the program was fitted on; None where there is no record of that. fitted_by_predecessor: whether a
-    program that it was fitted from was fitted on it.
+    experiment that the program was fitted on; None without a record. fitted_by_predecessor: True if a program that it
+    was fitted from was fitted on it.
     doubt: how far near-optimal programs disagree, and residual_class: that of the held-out runs whose errors make the
     intervals (evolve.run.trust); None where none were kept. depends_on: the terms on which the mean E2E depends most;
     origins: where its interval comes from; the largest share first. singles: the errors of single requests, of a trace
@@ -92,17 +92,17 @@ class Forecast:
 
     @property
     def fitted(self) -> bool | None:
-        """Whether the program was fitted on this experiment; None if on a part of it, or if that is not known."""
+        """True if the program was fitted on this experiment; None if on a part of it, or if that is not known."""
         return exactly(self.fitted_share)
 
     @property
     def use(self) -> str:
-        """How the program knows this experiment, as tables name it."""
+        """The use that the program made of this experiment, as tables name it."""
         return use(self.fitted_share, self.fitted_by_predecessor)
 
     @property
     def empty(self) -> bool:
-        """Whether no request completes, so that there are no latencies."""
+        """True if no request completes, so that there are no latencies."""
         predicted = self.summary.predicted
         return predicted is None or not predicted.completed
 
@@ -131,7 +131,7 @@ class Forecast:
 
 
 def what(origin: Origin) -> str:
-    """What an interval comes from, in few words."""
+    """The source of an interval, in few words."""
     if origin.constant:
         return f"constants, mostly {origin.constant}"
     if origin.dispute is None:
@@ -144,8 +144,8 @@ def what(origin: Origin) -> str:
 @dataclass(frozen=True)
 class Forecasts:
     """The predictions of a program, averaged over arrival `seeds`, and its mean absolute errors in percent by latency,
-    None where nothing was observed. warnings: what to know about the program, which each experiment's have, too. drawn:
-    whether any requests differ between seeds, as those of a trace do not."""
+    None where nothing was observed. warnings: about the program; those of each experiment have them, too. drawn: True
+    if any requests differ between seeds, as those of a trace do not."""
 
     name: str
     program: Program

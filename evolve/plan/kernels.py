@@ -9,30 +9,33 @@ import numpy as np
 
 from evaluator.judge.physics import roofline_us
 from evolve import __version__
+from evolve.output.columns import figures, words
 from evolve.output.printing import fits, note, prose, show
 from evolve.output.table import Row, Table, row, section
 from simulator.clock.fields import Active, BatchFields
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.common.knots import curve
+from simulator.common.text import counted
 from simulator.kernels.curves import Deployed, Operation, kernels
 from simulator.kernels.roofline import LAUNCH_US, NEAREST
 from simulator.kernels.tables import names, tables
 from simulator.language.evaluate import value
 from simulator.language.opcodes import formula
 from simulator.schema import FIELDS
-from simulator.serving.bundled import hardware_table
 from simulator.serving.deployment import deployment_facts
-from simulator.serving.experiment import Engine
+from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts, omitted
-from simulator.serving.known import known_gpu, model_config
+from simulator.serving.gpu import known_gpu, measured_gpus
+from simulator.serving.known import model_config
+from simulator.serving.model import Model
 
 DECODES = (1, 8, 32, 128)
 PREFILL = 2048  # tokens of an uncached prompt, the engine's default budget of a step
 SHARES_AT = DECODES.index(32)  # the step whose shares and bounds are in the table
 _FIELD = {f.curve: f.name for f in FIELDS.values() if f.curve}
 # The batch field that a curve's value is multiplied by, and the name of the product.
-_QUANTITY = {"decode_per_token": "kv_decode_sum", "prefill_per_pair": "prefill_pairs"}
+_QUANTITY = {f.curve: f.times.removeprefix("b.") for f in FIELDS.values() if f.times}
 _NAME = {"decode_per_token": "decode attention: KV cache", "prefill_per_pair": "prefill attention"}
 # Curves whose bound includes no kernel launch; all others include LAUNCH_US.
 _NO_LAUNCH = frozenset(("elementwise", "decode_per_token", "prefill_per_pair", "sampler"))
@@ -57,7 +60,11 @@ class KernelStep:
 
     @property
     def name(self) -> str:
-        return f"prefill {self.prefill}" if self.prefill else f"{self.decodes} decode{'s' * (self.decodes > 1)}"
+        return f"prefill {self.prefill}" if self.prefill else counted(self.decodes, "decode")
+
+    def to_json(self) -> JsonObject:
+        about = {"decodes": self.decodes, "context": self.context, "prefill_tokens": self.prefill}
+        return {"name": self.name, **about}
 
     @property
     def batch(self) -> tuple[Active, ...]:
@@ -81,11 +88,17 @@ class OperationTimes:
     def to_json(self, total_us: Sequence[float]) -> JsonObject:
         o = self.operation
         return {
-            "name": self.name, "curve": o.curve, "calls": o.calls, "shape": o.shape, "provenance": o.timing.kind,
-            "kernel": o.timing.kernel, "off_grid_octaves": o.timing.off_grid, "us": list(self.us),
+            "name": self.name,
+            "curve": o.curve,
+            "calls": o.calls,
+            "shape": o.shape,
+            "provenance": o.timing.kind,
+            "kernel": o.timing.kernel,
+            "off_grid_octaves": o.timing.off_grid,
+            "us": list(self.us),
             "share": [us / all_us for us, all_us in zip(self.us, total_us, strict=True)],
             "datasheet_us": list(self.datasheet_us),
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +128,12 @@ class Breakdown:
             "tp": self.tp,
             "tables": {name: about[name] for name in ("gpu", "source", "sha256", "license", "copyright", "changes")},
             "steps": [
-                {"name": s.name, "decodes": s.decodes, "context": s.context, "prefill_tokens": s.prefill,
-                 "kernels_us": total[i], "roofline_us": self.roofline_us[i]}
-                for i, s in enumerate(self.steps)
+                step.to_json() | {"kernels_us": us, "roofline_us": bound_us}
+                for step, us, bound_us in zip(self.steps, total, self.roofline_us, strict=True)
             ],
             "operations": [times.to_json(total) for times in self.rows],
             "notes": list(self.notes),
-        }  # fmt: skip
+        }
 
 
 def breakdown(model: str, hardware: str, tp: int, context: int) -> Breakdown:
@@ -131,22 +143,23 @@ def breakdown(model: str, hardware: str, tp: int, context: int) -> Breakdown:
     measured kernels, and a `tp` that does not divide the model or leaves it no room.
     """
     config, gpu = model_config(model), known_gpu(hardware, f"--hardware {hardware}")
-    if gpu.get("kernels") is None:
+    if not gpu.kernels:
         raise InputError(f"--hardware {hardware}: has no measured kernels: choose one of {', '.join(_measured())}")
     engine = Engine(tensor_parallel=tp, max_model_len=context + PREFILL)  # a config.json may not give a length
-    facts = deployment_facts(config, gpu, engine, f"MODEL {model} --tp {tp}")
+    where = f"MODEL {model} --tp {tp}"
+    facts = deployment_facts(Model.of(config, where), gpu, engine, where)
     steps = (*(KernelStep(n, context, 0) for n in DECODES), KernelStep(0, 0, PREFILL))
     deployed = facts.deployed
     assert deployed is not None
     rows = tuple(_row(o, steps, facts) for o in kernels(deployed).operations)
     bounds = tuple(roofline_us(step.batch, facts) for step in steps)
     notes = (*_notes(steps, facts, "generation_config" in config), *_too_fast(steps, rows))
-    return Breakdown(model, str(gpu["name"]), deployed.gpu.tables, tp, steps, rows, bounds, notes)
+    return Breakdown(model, gpu.name, deployed.gpu.tables, tp, steps, rows, bounds, notes)
 
 
 def _measured() -> list[str]:
     """The GPUs that have measured kernels, by their names in the hardware table."""
-    return sorted({str(e["name"]) for e in hardware_table().values() if e.get("kernels") in names()})
+    return sorted(gpu.name for gpu in measured_gpus() if gpu.kernels in names())
 
 
 def _row(operation: Operation, steps: tuple[KernelStep, ...], facts: Facts) -> OperationTimes:
@@ -167,17 +180,16 @@ def _at(knots: np.ndarray, x: float) -> float:
 
 
 def _notes(steps: tuple[KernelStep, ...], facts: Facts, sampling: bool) -> tuple[str, ...]:
-    """What is approximated in this model, and the steps for which the deployment's KV cache has no room."""
+    """Notes on approximations of this model, and on steps for which the deployment's KV cache has no room."""
     room = int(facts["kv_blocks"] * facts["block_size"])
     short = [s for s in steps if s.decodes * (s.context + 1) > room]
-    missing = list(omitted(facts))
+    notes = list(omitted(facts))
     if not sampling:
-        missing.append("no generation_config in the configuration: neither sort nor penalties are in the sampler")
-    return *missing, *(
-        f"{s.name} at {s.context:,} tokens of context: the KV cache has room for {room:,} tokens, "
-        f"{room // (s.context + 1)} such requests"
-        for s in short
-    )  # fmt: skip
+        notes.append("no generation_config in the configuration: neither sort nor penalties are in the sampler")
+    for s in short:
+        requests = f"{room:,} tokens, {room // (s.context + 1)} such requests"
+        notes.append(f"{s.name} at {s.context:,} tokens of context: the KV cache has room for {requests}")
+    return tuple(notes)
 
 
 def _too_fast(steps: tuple[KernelStep, ...], rows: tuple[OperationTimes, ...]) -> list[str]:
@@ -209,14 +221,15 @@ def faster_than_datasheet(deployed: Deployed, curves: Collection[str]) -> dict[s
     return shares
 
 
-def print_kernels(breakdown: Breakdown) -> None:
-    """The table of operations and steps; calls, shapes and kernels only if the terminal is wide enough for them."""
+def print_kernels(breakdown: Breakdown, explain: bool = False) -> None:
+    """Print operations by steps; calls, shapes and kernels if the terminal is wide enough; terms if `explain`."""
     table = _table(breakdown, wide=True)
     about = tables(breakdown.tables).about
     wide = fits(table)
-    datasheet = DATASHEET.format(decodes=DECODES[SHARES_AT]) if wide else ""
-    note(LEGEND.format(most=DECODES[-1], prefill=PREFILL, decodes=DECODES[SHARES_AT], datasheet=datasheet))
     show(table if wide else _table(breakdown, wide=False))
+    if explain:
+        datasheet = DATASHEET.format(decodes=DECODES[SHARES_AT]) if wide else ""
+        note(LEGEND.format(most=DECODES[-1], prefill=PREFILL, decodes=DECODES[SHARES_AT], datasheet=datasheet))
     prose(f"Tables: {about['source']}, {about['gpu']}, {about['license']}, {about['copyright']}")
     for text in breakdown.notes:
         prose(f"Note: {text}.")
@@ -228,23 +241,27 @@ def _table(breakdown: Breakdown, wide: bool) -> Table:
 
     def cells(times: OperationTimes) -> Row:
         o, t = times.operation, times.operation.timing
-        origin = t.kind + f" {t.off_grid:.1f}" * (t.off_grid >= 0.05)
+        origin = f"{t.kind} {t.off_grid:.1f}" if t.off_grid >= 0.05 else t.kind
         share = f"{100 * times.us[SHARES_AT] / total[SHARES_AT]:.1f} %"
-        more = [_us(times.datasheet_us[SHARES_AT]), str(o.calls), o.shape, t.kernel] if wide else []
-        return row(times.name, *map(_us, times.us), share, origin, *more)
+        more = [times.datasheet_us[SHARES_AT], o.calls, o.shape, t.kernel] if wide else []
+        return row(times.name, *times.us, share, origin, *more)
 
-    bound = sum(times.datasheet_us[SHARES_AT] for times in shown)
+    bound = [sum(times.datasheet_us[SHARES_AT] for times in shown)] if wide else []
     rows = [
         *section(map(cells, shown)),
-        row("sum", *map(_us, total), "", "", *[_us(bound)] * wide),
-        row("roofline", *map(_us, breakdown.roofline_us)),
+        row("sum", *total, "", "", *bound),
+        row("roofline", *breakdown.roofline_us),
         row("sum / roofline", *(f"{a / b:.2f}" for a, b in zip(total, breakdown.roofline_us, strict=True))),
     ]
-    names = ["prefill" if s.prefill else str(s.decodes) for s in breakdown.steps]
-    heads = "|".join(["operation", *(f">{name}" for name in names), ">share", "from"])
-    title = f"{breakdown.model} on {breakdown.hardware}, TP {breakdown.tp}: us of a step, "
-    title += f"{breakdown.steps[0].context:,} tokens of context a decode"
-    return Table.of(title, heads + "|>datasheet|>calls|shape|kernel" * wide, rows)
+    names = ("prefill" if s.prefill else str(s.decodes) for s in breakdown.steps)
+    columns = [words("operation"), figures(_us, *names), figures("", "share"), words("from")]
+    if wide:
+        columns += [figures(_us, "datasheet"), figures("d", "calls"), words("shape", "kernel")]
+    title = (
+        f"{breakdown.model} on {breakdown.hardware}, TP {breakdown.tp}: us of a step, "
+        f"{breakdown.steps[0].context:,} tokens of context a decode"
+    )
+    return Table.of(title, columns, rows)
 
 
 def _us(x: float) -> str:

@@ -1,13 +1,12 @@
-"""Loads on a deployment: what `evolve probe` can have measured, and what it aims at without a plan."""
+"""Loads on a deployment: the runs that `evolve probe` can choose, and its targets without a file."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 from evaluator.intervals import WAITING, waiting_share
 from evaluator.score import predictions, score_set
@@ -15,11 +14,11 @@ from evolve.plan.warnings import kv_tokens
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.language.ir import Program
-from simulator.serving.bundled import Written, hardware_table, known_models
-from simulator.serving.experiment import Experiment, Stage
-from simulator.serving.file import experiment_from_mapping
+from simulator.serving.experiment import Experiment, deploy
+from simulator.serving.gpu import Gpu
 from simulator.serving.known import MEASURED_TPS
-from simulator.serving.workload import duration_s, offered_requests
+from simulator.serving.spec import Spec
+from simulator.serving.workload import Stage, duration_s, offered_requests, steady
 
 SHAPES = {"short": (200, 200), "long-prompts": (2000, 200), "long-answers": (500, 800)}  # tokens of prompt and answer
 # Shares of the rate that a deployment sustains. Nearer to it fits are unreliable: the mean field leaves out how a burst
@@ -34,18 +33,13 @@ SLOWEST, FASTEST = 0.05, 1000.0  # requests/s between which the sustained rate i
 HALVINGS = 6  # of that interval, once it is a factor of two wide
 SEED = 1  # of the arrivals
 
-# Of an experiments file's entry: what describes the deployment. The load and what was measured are left out.
-DEPLOYMENT = ("model", "model_config", "hardware", "engine")
-# What says what was measured, under its own load on its own deployment.
-MEASURED = ("observed", "quality", "x_components_ms", "x_components_requests")
-
 
 @dataclass(frozen=True)
-class Planned:
-    """An experiment, and its entry in an experiments file."""
+class ProbeRun:
+    """A run that can be measured: what it asks for, and the experiment that this is."""
 
+    spec: Spec
     experiment: Experiment
-    entry: JsonObject
     shape: str
 
     @property
@@ -64,17 +58,18 @@ class Planned:
 
     @property
     def load_generator(self) -> JsonObject:
-        """What the config.yaml of inference-perf says of this load. No prompt repeats."""
+        """The config.yaml of inference-perf for this load. No prompt repeats."""
         w, (prompt, answer) = self.experiment.workload, self.lengths
         prompts = {
-            "num_groups": 1, "num_prompts_per_group": round(offered_requests(w)),
-            "system_prompt_len": COMMON, "question_len": prompt - COMMON, "output_len": answer,
-        }  # fmt: skip
+            "num_groups": 1,
+            "num_prompts_per_group": round(offered_requests(w)),
+            "system_prompt_len": COMMON,
+            "question_len": prompt - COMMON,
+            "output_len": answer,
+        }
+        stages = [{"rate": s.rate, "duration": round(s.duration_s)} for s in w.stages]
         return {
-            "load": {
-                "type": "poisson",
-                "stages": [{"rate": s.rate, "duration": round(s.duration_s)} for s in w.stages],
-            },
+            "load": {"type": "poisson", "stages": stages},
             "data": {"type": "shared_prefix", "shared_prefix": prompts},
             "api": {"type": "completion", "streaming": True},
             "server": {"type": "vllm", "model_name": self.experiment.model, "ignore_eos": True},
@@ -83,51 +78,53 @@ class Planned:
     def to_json(self) -> JsonObject:
         e, w, (prompt, answer) = self.experiment, self.experiment.workload, self.lengths
         return {
-            "id": e.id, "model": e.model, "hardware": e.hardware, "tp": e.engine.tensor_parallel, "workload": w.name,
-            "rate": self.rate, "prompt_len": prompt, "output_len": answer,
-            "duration_s": w.stages[0].duration_s, "gpu_minutes": self.gpu_minutes,
+            "id": e.id,
+            "model": e.model,
+            "hardware": e.hardware,
+            "tp": e.engine.tensor_parallel,
+            "workload": w.name,
+            "rate": self.rate,
+            "prompt_len": prompt,
+            "output_len": answer,
+            "duration_s": w.stages[0].duration_s,
+            "gpu_minutes": self.gpu_minutes,
             "max_model_len": int(e.facts["max_model_len"]),
             "load_generator": self.load_generator,
-        }  # fmt: skip
+        }
 
 
-def bases(entries: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
-    """The distinct deployments of these entries, whatever their TP degree."""
-    found: dict[str, JsonObject] = {}
-    for entry in entries:
-        base = {key: entry[key] for key in DEPLOYMENT if key in entry}
-        found.setdefault(repr((base["model"], base["hardware"])), base)
-    return list(found.values())
+def deployments(specs: Sequence[Spec], model: str | None = None, hardware: str | None = None) -> list[Spec]:
+    """The distinct deployments of these specs, whatever their TP degree; with another model, or on another GPU, if one
+    is named."""
+    varied = [replace(spec.vary(model=model, hardware=hardware), notes=(), free={}) for spec in specs]
+    distinct: dict[tuple[str, Gpu], Spec] = {}
+    for spec in varied:
+        distinct.setdefault((spec.model.name, spec.gpu), spec)
+    return list(distinct.values())
 
 
-def on(entry: Mapping[str, Any], model: str | None, hardware: str | None) -> JsonObject:
-    """An entry with another model, or on another GPU, if one is named, without what holds for its own alone."""
-    changed = {**entry, **{key: name for key, name in (("model", model), ("hardware", hardware)) if name}}
-    if model:
-        changed.pop("model_config", None)
-    if (model or hardware) and "engine" in entry:
-        engine: Mapping[str, Any] = entry["engine"] or {}
-        changed["engine"] = {name: value for name, value in engine.items() if name != "total_kv_blocks"}
-    return changed
+def new_deployment(model: str, hardware: str) -> Spec:
+    """A known model on known GPUs, with the defaults of the engine."""
+    return Spec.of(model, hardware, 1.0, *SHAPES["short"])
 
 
-def grid(program: Program, base: JsonObject, tps: Sequence[int], shares: Sequence[float], name: str) -> list[Planned]:
-    """Every shape of load at these shares of the rate that the program says the deployment sustains, for every TP
-    degree that is possible. `name`: with what their ids begin. Raises InputError, with a reason, if none is."""
+def grid(program: Program, base: Spec, tps: Sequence[int], shares: Sequence[float], prefix: str) -> list[ProbeRun]:
+    """Every shape of load at these shares of the rate that the deployment sustains by the program, for every possible
+    TP degree. `prefix`: of their ids. Raises InputError, with the reason, if no TP degree is possible."""
     ones, why = [], None
     for tp, shape in product(tps or MEASURED_TPS, SHAPES):
         try:
-            ones.append((tp, shape, _planned(base, tp, shape, 1.0, name).experiment))
+            ones.append((tp, shape, _run(base, tp, shape, 1.0, prefix).experiment))
         except InputError as e:  # the weights or a request do not fit, or the heads cannot be split
             why = e
     if why and not ones:
         raise why
-    planned = []
+    runs = []
     for tp, shape, one in ones:
         most = sustained(program, one)
         rates = [float(f"{share * most:.2g}") for share in shares] if most else []
-        planned += [_planned(base, tp, shape, rate, name) for rate in rates]
-    return planned
+        runs += [_run(base, tp, shape, rate, prefix) for rate in rates]
+    return runs
 
 
 def sustained(program: Program, experiment: Experiment) -> float:
@@ -150,60 +147,20 @@ def sustained(program: Program, experiment: Experiment) -> float:
     return low
 
 
-def redeployed(
-    written: Written, settings: Mapping[str, int | bool | None], where: str, hardware: str | None = None
-) -> Experiment:
-    """The experiment as if its file had these settings of the engine, and this GPU if one is named, without what was
-    measured; None is left out.
-
-    Raises InputError, a line that begins with `where`, for settings that are impossible.
-    """
-    own = written.experiment
-    entry = {name: value for name, value in written.entry.items() if name not in MEASURED}
-    entry["engine"] = engine_with(written.entry, settings)
-    if hardware and hardware != own.hardware:
-        entry["hardware"] = hardware
-        entry["engine"].pop("total_kv_blocks", None)
-    e = experiment_from_mapping(entry, where, known_models(), hardware_table(), written.files)
-    if own.engine.total_kv_blocks is None or e.engine.total_kv_blocks is not None:
-        return e
-    there = f"tp {own.engine.tensor_parallel}" + f" on {own.hardware}" * (e.hardware != own.hardware)
-    text = f"total_kv_blocks was measured with {there}: here it is computed from memory"
-    return replace(e, notes=(*e.notes, text))
+def _run(base: Spec, tp: int, shape: str, rate: float, prefix: str) -> ProbeRun:
+    lasting_s = max(DURATION_S, ROUND_S * math.ceil(REQUESTS / rate / ROUND_S))
+    load = steady(shape, rate, lasting_s, *SHAPES[shape])
+    ident = f"{prefix}tp{tp}-{shape}-{rate:g}"
+    spec = replace(base.vary(tp=tp, workload=load), id=ident, notes=(), where=f"probe: {ident}")
+    facts = deploy(spec).facts
+    tokens = int(kv_tokens(facts))
+    if tokens < facts["max_model_len"]:  # vLLM does not start with a max_model_len that its KV cache cannot hold
+        spec = spec.vary(max_model_len=tokens // ROUND_TOKENS * ROUND_TOKENS or tokens)
+    return ProbeRun(spec, deploy(spec), shape)
 
 
-def engine_with(entry: Mapping[str, Any], settings: Mapping[str, int | bool | None]) -> JsonObject:
-    """The engine of an entry with other settings. Where the TP degree is another, `total_kv_blocks` is left out: it was
-    measured with the entry's own."""
-    given = entry.get("engine") or {}
-    engine = {**given, **settings}
-    if engine.get("tensor_parallel", 1) != given.get("tensor_parallel", 1):
-        engine.pop("total_kv_blocks", None)
-    return engine
-
-
-def _planned(base: JsonObject, tp: int, shape: str, rate: float, name: str) -> Planned:
-    prompt, answer = SHAPES[shape]
-    duration_s = max(DURATION_S, ROUND_S * math.ceil(REQUESTS / rate / ROUND_S))
-    workload = {"name": shape, "arrival": "poisson", "stages": [{"rate": rate, "duration_s": duration_s}],
-                "prompt_len": prompt, "output_len": answer}  # fmt: skip
-
-    def planned(settings: Mapping[str, int | bool | None]) -> Planned:
-        engine = engine_with(base, {"tensor_parallel": tp, **settings})
-        entry = {"id": f"{name}tp{tp}-{shape}-{rate:g}", **base, "engine": engine, "workload": workload}
-        experiment = experiment_from_mapping(entry, f"probe: {entry['id']}", known_models(), hardware_table())
-        return Planned(experiment, entry, shape)
-
-    run = planned({})
-    tokens = int(kv_tokens(run.experiment.facts))
-    if tokens >= run.experiment.facts["max_model_len"]:
-        return run
-    # vLLM does not start with a max_model_len that its KV cache cannot hold
-    return planned({"max_model_len": tokens // ROUND_TOKENS * ROUND_TOKENS or tokens})
-
-
-def names(deployments: Sequence[JsonObject]) -> Iterator[str]:
-    """With what the ids of each deployment begin: nothing for a single one, else its model."""
-    for base in deployments:
-        short = re.sub(r"[^\w.-]+", "-", str(base["model"]).rsplit("/", 1)[-1])
+def prefixes(deployments: Sequence[Spec]) -> Iterator[str]:
+    """The prefix of the ids of each deployment: none for a single one, else its model."""
+    for spec in deployments:
+        short = re.sub(r"[^\w.-]+", "-", spec.model.called.rsplit("/", 1)[-1])
         yield "" if len(deployments) == 1 else f"{short}-"

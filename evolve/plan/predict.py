@@ -1,12 +1,12 @@
-"""`evolve predict`: what a program predicts for experiments, what was observed there, and what to beware of."""
+"""`evolve predict`: the predictions of a program for experiments, the observations, and warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from evaluator.baselines import datasheet
 from evaluator.intervals import Disagreement, able, disagreements, scales
-from evaluator.known import datasheet
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
 from evaluator.sensitivity import (
     ConstantError,
@@ -27,7 +27,8 @@ from evolve.run.records import Record
 from evolve.run.trust import Trust, trust_of
 from evolve.run.use import fitted_by_predecessor, fitted_share, saw
 from simulator.serving.digests import data_hash
-from simulator.serving.experiment import CLEAN, Experiment
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import CLEAN
 from simulator.serving.workload import is_recorded
 
 
@@ -103,9 +104,15 @@ def _forecast(
 
 
 def _with_intervals(
-    forecast: Forecast, record: Record, e: Experiment, prediction: Prediction, trust: Trust, doubt: Disagreement,
-    disputed: Sequence[Dispute], constants: ConstantError,
-) -> Forecast:  # fmt: skip
+    forecast: Forecast,
+    record: Record,
+    e: Experiment,
+    prediction: Prediction,
+    trust: Trust,
+    doubt: Disagreement,
+    disputed: Sequence[Dispute],
+    constants: ConstantError,
+) -> Forecast:
     """The forecast with the intervals that held-out errors and the disagreement of near-optimal programs give it."""
     if forecast.summary.predicted is None:
         return forecast

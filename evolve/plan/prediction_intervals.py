@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from evaluator.intervals import LEVELS, Disagreement, Scale, figure_of, interval
 from evaluator.score import Prediction
 from evaluator.sensitivity import CONSTANT, ConstantError, Origin, Traffic, constant_errors, origins, traffic_of
-from evolve.output.table import counted
 from evolve.plan.forecast import Intervals
 from evolve.plan.warnings import farther_than_held_out
 from evolve.run.beyond import factors, outside
 from evolve.run.records import Record
 from evolve.run.trust import SATURATED, Trust
+from simulator.common.text import counted
 from simulator.language.ir import Program
 from simulator.serving.experiment import Experiment
 

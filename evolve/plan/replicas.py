@@ -1,4 +1,4 @@
-"""How many replicas are enough for a load that they share equally, found by predicting one replica's share."""
+"""The fewest replicas for a load that they share equally, from predictions of one replica's share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from math import ceil
 
 from evolve.plan.by_stage import ByStage, by_stage
 from evolve.plan.sweep_result import IDLE, SweepFigures, SweepRow, replicas
-from simulator.serving.experiment import Stage
-from simulator.serving.workload import ENOUGH
+from simulator.serving.workload import ENOUGH, Stage
 
 
 def fewest_replicas(
@@ -20,12 +19,12 @@ def fewest_replicas(
     at: Callable[[float], SweepRow],
     judged: Callable[[SweepRow], SweepRow],
 ) -> tuple[list[SweepRow], ByStage | None]:
-    """The rows of the shares that were tried, in ascending order of rate, until it is known how many replicas are the
-    fewest with which everything holds, averaged over arrival seeds, under each alone, and at the upper ends of
-    intervals; and what each of the stages needs, if there are several.
+    """Find the fewest replicas with which everything holds: averaged over arrival seeds, under each alone, and at the
+    upper ends of intervals. Returns the rows of the shares that were tried, in ascending order of rate; and the needs
+    of the stages, if there are several.
 
     The first share is at most start_rps, the rate of the experiment's own load: far above the rate that a deployment
-    serves, replays are long. `at` predicts a rate in requests/s; `judged` adds whether it holds at the upper ends.
+    serves, replays are long. `at` predicts a rate in requests/s; `judged` looks at the upper ends of its intervals.
     """
     tried = _Tried(load_rps, at, judged)
     fewest = partial(_fewest, hopeless=tried.hopeless)
@@ -59,39 +58,39 @@ class _Tried:
         return self.rows[count]
 
     def judge(self, count: int) -> None:
-        """Add to the row whether it holds at the upper ends of intervals."""
+        """Judge the row at the upper ends of intervals, too."""
         self.rows[count] = self.judged(self.row(count))
 
     def holds(self, count: int) -> bool:
-        """Whether everything holds, averaged over arrival seeds."""
+        """True if everything holds, averaged over arrival seeds."""
         f = self.row(count).figures
         return f is not None and not f.fails
 
     def holds_by_seed(self, count: int) -> bool:
-        """Whether everything holds under each arrival seed alone."""
+        """True if everything holds under each arrival seed alone."""
         f = self.row(count).figures
         return f is not None and f.seeds_holding == f.seeds
 
     def likely_holds(self, count: int) -> bool:
-        """Whether everything holds at the upper ends of intervals."""
+        """True if everything holds at the upper ends of intervals."""
         if (f := self.row(count).figures) and f.likely is None:
             self.judge(count)
         f = self.row(count).figures
         return f is not None and f.likely is True
 
     def holds_in_every_stage(self, count: int) -> bool:
-        """Whether everything holds over the whole load and in each of its stages."""
+        """True if everything holds over the whole load and in each of its stages."""
         return self.holds(count) and not any(stage.fails for stage in self.row(count).stages)
 
     def hopeless(self, count: int) -> bool:
-        """Whether more replicas will not help either: each serves one request, or conversation, at a time, or none."""
+        """True if more replicas do not help: each serves one request, or conversation, at a time, or none."""
         f = self.row(count).figures
         if f is None or f.run is None or f.most_running <= 1:
             return True
         return self.load_rps / count * (f.run.e2e_ms.mean or 0.0) / 1e3 < IDLE
 
     def never(self, count: int) -> bool:
-        """Whether a limit fails even on an idle engine: it is tried with so many replicas that each is one."""
+        """True if a limit fails even on an idle engine: tried with so many replicas that each is idle."""
         f = self.row(count).figures
         if f is None or f.run is None or not f.run.e2e_ms.mean:
             return False
@@ -110,10 +109,10 @@ def _completed(figures: SweepFigures) -> int:
 
 
 def _fewest(holds: Callable[[int], bool], few: int, many: int, hopeless: Callable[[int], bool]) -> int | None:
-    """The smallest count above `few` with which something holds; None if that is hopeless.
+    """The smallest count above `few` with which something holds; None if more replicas do not help.
 
     It does not hold with `few`. `many`, the first to be tried, is doubled until it holds, and the range between the two
-    halved, as if what holds with a count also held with every larger one.
+    halved, on the assumption that it then holds with every larger count.
     """
     while not holds(many):
         if hopeless(many):

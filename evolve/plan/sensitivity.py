@@ -1,14 +1,13 @@
 """`evolve sensitivity`: how far predicted latencies move with each setting of the engine, by replays with it changed.
 
-Only the engine's settings. What a prediction owes to the terms and constants of a program is in
-evaluator/sensitivity.py.
+Only the engine's settings. evaluator/sensitivity.py has the effects of the terms and constants of a program.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -18,7 +17,6 @@ from evaluator.intervals import FIGURES, figure_of
 from evaluator.score import Prediction, prediction_of
 from evolve.output.progress import Line
 from evolve.plan.axes import ENGINE
-from evolve.plan.loads import redeployed
 from evolve.plan.sensitivity_result import Change, Effect, Sensitivities, Sensitivity, SensitivityPoint, value_text
 from evolve.plan.sweep_figures import figures_of
 from evolve.plan.warnings import about
@@ -29,10 +27,10 @@ from simulator.clock.replay import replay_all
 from simulator.common.errors import InputError
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
-from simulator.serving.bundled import Written
 from simulator.serving.digests import data_hash
-from simulator.serving.experiment import Experiment
+from simulator.serving.experiment import Experiment, deploy
 from simulator.serving.load import load_of
+from simulator.serving.spec import Spec
 from simulator.serving.workload import is_recorded, longest_request, seeds_of
 
 # A setting that is halved and doubled, or switched: its key here, and its name in an experiments file.
@@ -55,7 +53,7 @@ class _Question:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What is predicted for one deployment: figures in ms by FIGURES, averaged and of each arrival seed."""
+    """The prediction for one deployment: figures in ms by FIGURES, averaged and of each arrival seed."""
 
     figures_ms: Mapping[str, float | None]
     by_seed: tuple[Mapping[str, float | None], ...]
@@ -63,46 +61,54 @@ class _Outcome:
     outside: tuple[str, ...] | None
 
 
-def sensitivity(source: Source, written: Sequence[Written], seeds: Sequence[int], line: Line) -> Sensitivities:
-    """`sensitivities`, with what a reader has to know about them."""
-    experiments = [w.experiment for w in written]
+@dataclass(frozen=True)
+class _Subject:
+    """An experiment, and the spec that asks for it."""
+
+    spec: Spec
+    e: Experiment
+
+
+def sensitivity(source: Source, specs: Sequence[Spec], seeds: Sequence[int], line: Line) -> Sensitivities:
+    """`sensitivities`, and the warnings about them."""
+    experiments = [deploy(spec) for spec in specs]
     return Sensitivities(
         name=source.name,
         program=source.complete,
         data=data_hash(experiments),
         seeds=tuple(seeds),
         drawn=any(not is_recorded(e.workload) for e in experiments),
-        experiments=tuple(sensitivities(source, written, seeds, line)),
+        experiments=tuple(sensitivities(source, specs, seeds, line)),
         warnings=tuple(about(source, experiments)),
     )
 
 
 def sensitivities(
-    source: Source, written: Sequence[Written], seeds: Sequence[int], line: Line | None = None
+    source: Source, specs: Sequence[Spec], seeds: Sequence[int], line: Line | None = None
 ) -> list[Sensitivity]:
-    """The sensitivity of every experiment, as a program predicts it, averaged over the arrival `seeds`.
+    """The sensitivity of every experiment by the predictions of a program, averaged over the arrival `seeds`.
 
     Every number of NUMBERS is halved and doubled (of the TP degree, the next that splits the heads), every switch of
-    SWITCHES turned over. What was measured plays no part.
+    SWITCHES turned over. Measurements play no part.
     """
     line = line or Line(quiet=True)
     program = source.complete
     question = _Question(source, program, assemble(program), seeds)
-    found = []
+    found: list[Sensitivity] = []
     try:
-        for w in written:
-            found.append(_sensitivity(question, w))
-            line.update(partial("{}: {} of {} experiments".format, w.experiment.id, len(found), len(written)))
+        for spec in specs:
+            found.append(_sensitivity(question, _Subject(spec, deploy(spec.vary()))))
+            line.update(partial("{}: {} of {} experiments".format, spec.id, len(found), len(specs)))
     finally:
         line.close()
     return found
 
 
-def _sensitivity(question: _Question, written: Written) -> Sensitivity:
-    own = _outcome(question, redeployed(written, {}, written.experiment.facts.where))
-    numbers = [_effect_of_number(question, written, setting, own) for setting in NUMBERS]
-    switches = [_effect_of_switch(question, written, setting, own) for setting in SWITCHES]
-    return Sensitivity(written.experiment.id, own.figures_ms, own.fails, own.outside, (*numbers, *switches))
+def _sensitivity(question: _Question, subject: _Subject) -> Sensitivity:
+    own = _outcome(question, subject.e)
+    numbers = [_effect_of_number(question, subject, setting, own) for setting in NUMBERS]
+    switches = [_effect_of_switch(question, subject, setting, own) for setting in SWITCHES]
+    return Sensitivity(subject.e.id, own.figures_ms, own.fails, own.outside, (*numbers, *switches))
 
 
 def _outcome(question: _Question, e: Experiment) -> _Outcome:
@@ -122,11 +128,11 @@ def _figures_ms(prediction: Prediction) -> dict[str, float | None]:
     return {name: figure_of(prediction.predicted.summary, name) for name in FIGURES}
 
 
-def _effect_of_number(question: _Question, written: Written, setting: str, own: _Outcome) -> Effect:
-    at = _own(written.experiment, setting)
+def _effect_of_number(question: _Question, subject: _Subject, setting: str, own: _Outcome) -> Effect:
+    at = _own(subject.e, setting)
     outcomes = {at: own}
     points = []
-    for value, deployed in _other_values(written, setting, at):
+    for value, deployed in _other_values(subject, setting, at):
         if isinstance(deployed, InputError):
             points.append(SensitivityPoint(value, impossible=str(deployed)))
             continue
@@ -142,59 +148,56 @@ def _own(e: Experiment, setting: str) -> int:
     return int(e.facts[setting]) if own is None else own
 
 
-def _other_values(written: Written, setting: str, own: int) -> Iterator[tuple[int, Experiment | InputError]]:
+def _other_values(subject: _Subject, setting: str, own: int) -> Iterator[tuple[int, Experiment | InputError]]:
     """Half the value and twice the value, with the experiment there or why there is none; of a TP degree also the next
     one that is possible, if twice the value is not."""
     if own > 1:
-        yield own // 2, _changed(written, setting, own // 2)
-    doubled = _changed(written, setting, 2 * own)
+        yield own // 2, _changed(subject, setting, own // 2)
+    doubled = _changed(subject, setting, 2 * own)
     yield 2 * own, doubled
     if setting == "tp" and isinstance(doubled, InputError):
-        more = ((value, _changed(written, setting, value)) for value in range(2 * own + 1, MOST_TIMES * own + 1))
+        more = ((value, _changed(subject, setting, value)) for value in range(2 * own + 1, MOST_TIMES * own + 1))
         yield from islice(((value, e) for value, e in more if isinstance(e, Experiment)), 1)
 
 
 def _changed(
-    written: Written, setting: str, value: int | bool, also: Mapping[str, int] = NOTHING_ELSE
+    subject: _Subject, setting: str, value: int | bool, also: Mapping[str, int] = NOTHING_ELSE
 ) -> Experiment | InputError:
     """The experiment with this setting, or the error that says why it is impossible."""
-    e = written.experiment
-    where = f"{e.id}, {setting} {value_text(value)}"
+    spec = replace(subject.spec, where=f"{subject.e.id}, {setting} {value_text(value)}")
     # The budget's default may depend on other settings: here only one thing changes.
-    fixed = {"max_num_batched_tokens": e.engine.max_num_batched_tokens}
+    fixed = {"max_num_batched_tokens": subject.e.engine.max_num_batched_tokens}
     try:
-        changed = redeployed(written, {**fixed, **also, NAMES[setting]: value}, where)
+        changed = deploy(spec.vary(**{**fixed, **also, NAMES[setting]: value}))  # type: ignore[arg-type]
         if setting == "max_model_len":
-            _check_length(written, int(value), where)
+            _check_length(spec, subject.e, int(value))
     except InputError as error:
         return error
     return changed
 
 
-def _check_length(written: Written, tokens: int, where: str) -> None:
+def _check_length(spec: Spec, e: Experiment, tokens: int) -> None:
     """Raises InputError if requests would be refused that the experiment's own engine accepts, or if the model cannot
     have sequences of so many tokens (vLLM does not start then)."""
-    e = written.experiment
-    longest = longest_request(e.workload)
-    if tokens < longest <= e.facts["max_model_len"]:
-        raise InputError(f"{where}: requests have up to {longest} tokens, prompt and answer: they would be refused")
-    try:
-        of_model = redeployed(written, {"max_model_len": None, "chunked_prefill": True}, where).facts["max_model_len"]
-    except InputError:  # the model's config does not say
-        return
-    if tokens > of_model >= e.facts["max_model_len"]:
-        raise InputError(f"{where}: the model has at most {of_model:.0f} tokens")
+    longest, own = longest_request(e.workload), e.facts["max_model_len"]
+    if tokens < longest <= own:
+        raise InputError(
+            f"{spec.where}: requests have up to {longest} tokens, prompt and answer: they would be refused"
+        )
+    of_model = spec.model.architecture.longest
+    if tokens > of_model >= own:
+        raise InputError(f"{spec.where}: the model has at most {of_model} tokens")
 
 
-def _effect_of_switch(question: _Question, written: Written, setting: str, own: _Outcome) -> Effect:
-    e = written.experiment
+def _effect_of_switch(question: _Question, subject: _Subject, setting: str, own: _Outcome) -> Effect:
+    e = subject.e
     on: bool = getattr(e.engine, setting)
     also: dict[str, int] = {}
     longest = int(e.facts["max_model_len"])
     if setting == "chunked_prefill" and on and e.engine.max_num_batched_tokens < longest:
         # Without chunked prefill vLLM needs this budget: who switches it off has to raise the budget, too.
         also = {"max_num_batched_tokens": longest}
-    deployed = _changed(written, setting, not on, also)
+    deployed = _changed(subject, setting, not on, also)
     if isinstance(deployed, InputError):
         return Effect(setting, on, (SensitivityPoint(not on, impossible=str(deployed)),), None)
     return Effect(setting, on, (_point(not on, _outcome(question, deployed), own, also),), None)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from evaluator.intervals import FIGURES
+from evolve.output.columns import figures, words, wrapped
 from evolve.output.printing import note, prose, say_once, show
 from evolve.output.table import Row, Table, number, row
 from evolve.plan.sensitivity_result import Change, Effect, Sensitivities, Sensitivity, SensitivityPoint, value_text
@@ -15,19 +16,18 @@ NAMES = {"e2e": "E2E", "ttft": "TTFT", "itl": "ITL", "e2e_p99": "E2E p99"}  # of
 LEGEND = """\
 Elasticity: d log(latency) / d log(setting) between the lowest and the highest possible value: at -0.5, twice the
 setting makes the latency 29 % shorter. Of a switch: the change of the latency in percent. also: the other values that
-were replayed. ±: how far the mean over arrival seeds may be off, one standard deviation. E2E, TTFT, ITL: means. beware:
+were replayed. ±: the standard error of the mean over arrival seeds. E2E, TTFT, ITL: means. warnings:
 where the queue grows or requests fail, so that the figures depend on how long the load lasts; where a value lies
 outside what the program was fitted on, for a reason that the experiment as it is does not have."""
 SPREAD_LEGEND = "Over experiments: the median, and in brackets the lowest and the highest."
 DETAILED = 3  # experiments, at most, that have a table each beside the summary
 
 
-def print_sensitivities(result: Sensitivities) -> None:
-    """The tables and every warning; of a few experiments, what is impossible and where values lie outside the fit."""
+def print_sensitivities(result: Sensitivities, explain: bool = False) -> None:
+    """Print the tables and every warning; of a few experiments, impossible values and those outside the fit, too."""
     averaged = f", means over arrival seeds {list(result.seeds)}" if result.drawn else ""
     prose(f"Sensitivity of {result.name} to the engine's settings{averaged}", "bold")
     several = len(result.experiments) > 1
-    note(f"{LEGEND} {SPREAD_LEGEND}" if several else LEGEND)
     if several:
         show(_summary(result.experiments))
     if len(result.experiments) <= DETAILED:
@@ -35,17 +35,20 @@ def print_sensitivities(result: Sensitivities) -> None:
             show(_table(of_one))
         say_once({of_one.experiment: _said(of_one) for of_one in result.experiments})
     else:  # the notes on every experiment would bury the table
-        prose("`--id ID` shows an experiment's own table and what is impossible or outside; --json and --csv have all.")
+        prose("`--id ID` shows an experiment's own table and its impossible values; --json and --csv have all.")
     for warning in result.warnings:
         prose(f"- {warning}", "dim")
+    if explain:
+        note(f"{LEGEND} {SPREAD_LEGEND}" if several else LEGEND)
 
 
 def _table(of_one: Sensitivity) -> Table:
     own = ", ".join(f"{NAMES[name]} {number(ms, 1, signed=False)}" for name, ms in of_one.figures_ms.items())
-    beware = _beware_of(of_one.fails, of_one.outside)
-    title = f"{of_one.experiment}: {own} ms{f' ({beware})' if beware else ''}"
-    heads = ["setting", "own", "also", *(f">{NAMES[name]}" for name in FIGURES), "~beware"]
-    return Table.of(title, "|".join(heads), (_row(of_one, effect) for effect in of_one.effects))
+    warnings = _warnings_of(of_one.fails, of_one.outside)
+    title = f"{of_one.experiment}: {own} ms{f' ({warnings})' if warnings else ''}"
+    latencies = figures("", *(NAMES[name] for name in FIGURES))
+    columns = [words("setting", "own", "also"), latencies, wrapped("warnings")]
+    return Table.of(title, columns, (_row(of_one, effect) for effect in of_one.effects))
 
 
 def _row(of_one: Sensitivity, effect: Effect) -> Row:
@@ -55,7 +58,7 @@ def _row(of_one: Sensitivity, effect: Effect) -> Row:
         value_text(effect.own),
         ", ".join(value_text(p.value) for p in possible) or "-",
         *(_cell(effect, name) for name in FIGURES),
-        "; ".join(f"{value_text(p.value)}: {text}" for p in effect.points if (text := _beware(p, of_one))),
+        "; ".join(f"{value_text(p.value)}: {text}" for p in effect.points if (text := _warnings(p, of_one))),
     )
 
 
@@ -75,9 +78,9 @@ def _switched(effect: Effect, figure: str) -> Change | None:
     return point.change_pct[figure] if point.change_pct else None
 
 
-def _beware(point: SensitivityPoint, of_one: Sensitivity) -> str:
-    """What to beware of at a value, and not at the experiment's own."""
-    return "impossible" if point.impossible else _beware_of(point.fails, _further(point, of_one))
+def _warnings(point: SensitivityPoint, of_one: Sensitivity) -> str:
+    """The warnings at a value that the experiment's own value does not have."""
+    return "impossible" if point.impossible else _warnings_of(point.fails, _further(point, of_one))
 
 
 def _further(point: SensitivityPoint, of_one: Sensitivity) -> list[str]:
@@ -85,25 +88,30 @@ def _further(point: SensitivityPoint, of_one: Sensitivity) -> list[str]:
     return [line for line in point.outside or () if line not in (of_one.outside or ())]
 
 
-def _beware_of(fails: Sequence[str], outside: Sequence[str] | None) -> str:
-    return ", ".join([*fails, *["outside the fit"] * bool(outside)])
+def _warnings_of(fails: Sequence[str], outside: Sequence[str] | None) -> str:
+    return ", ".join([*fails, "outside the fit"] if outside else fails)
 
 
 def _summary(every: Sequence[Sensitivity]) -> Table:
-    heads = ["setting", *(f">{NAMES[name]}" for name in FIGURES), ">impossible", ">fails", ">outside"]
-    outside = [of_one.experiment for of_one in every if of_one.outside]
-    as_they_are = f"; {len(outside)} of the experiments lie outside it as they are" * bool(outside)
-    title = f"{len(every)} experiments; values that are impossible, fail, or lie outside the fit{as_they_are}"
-    return Table.of(title, "|".join(heads), (_summary_row(every, i) for i in range(len(every[0].effects))))
+    columns = [words("setting"), figures("", *(NAMES[name] for name in FIGURES), "impossible", "fails", "outside")]
+    title = f"{len(every)} experiments; values that are impossible, fail, or lie outside the fit"
+    if outside := sum(bool(of_one.outside) for of_one in every):
+        title = f"{title}; {outside} of the experiments lie outside it as they are"
+    return Table.of(title, columns, (_summary_row(every, i) for i in range(len(every[0].effects))))
 
 
 def _summary_row(every: Sequence[Sensitivity], setting: int) -> Row:
     """The row of the setting of this number."""
     effects = [of_one.effects[setting] for of_one in every]
     points = [(p, of_one) for of_one in every for p in of_one.effects[setting].points]
-    counts = (sum(map(bool, of_points)) for of_points in (
-        [p.impossible for p, _ in points], [p.fails for p, _ in points], [_further(p, of_one) for p, of_one in points],
-    ))  # fmt: skip
+    counts = (
+        sum(map(bool, of_points))
+        for of_points in (
+            [p.impossible for p, _ in points],
+            [p.fails for p, _ in points],
+            [_further(p, of_one) for p, of_one in points],
+        )
+    )
     return row(
         effects[0].setting,
         *(_spread(effects, name) for name in FIGURES),

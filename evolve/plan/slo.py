@@ -12,8 +12,8 @@ import numpy as np
 from evaluator.score import MEANS
 from simulator.clock.replay import Replay
 from simulator.common.errors import InputError, nearest, shown
-from simulator.serving.experiment import QUANTITIES, Observation
 from simulator.serving.limits import MOST_MS
+from simulator.serving.observations import QUANTITIES, Observation
 
 SLOWER = 2  # requests that are to be slower than a percentile
 US = {"us": 1, "ms": 1_000, "s": 1_000_000}
@@ -46,7 +46,7 @@ class SloLimit:
         return self.most_us / 1e3
 
     def holds(self, run: Observation | None) -> bool | None:
-        """Whether the run's figure is within the limit; None without such a figure."""
+        """True if the run's figure is within the limit; None without such a figure."""
         value_ms = self.of(run)
         return None if value_ms is None else bool(value_ms <= self.most_ms)
 
@@ -56,31 +56,35 @@ class SloLimit:
         return value_ms
 
 
-def parse_slo(words: Sequence[str], named: str = "--slo") -> tuple[SloLimit, ...]:
-    """The limits in words like `ttft_p99=500ms`. Raises InputError, naming what the user gave, for anything else.
+def parse_slo(words: Sequence[str], where: str = "--slo") -> tuple[SloLimit, ...]:
+    """The limits in words like `ttft_p99=500ms`. Raises InputError, which begins with `where`, for anything else.
 
     >>> [(limit.name, limit.most_ms) for limit in parse_slo(["ttft_p99=0.5s", "itl_mean=50ms"])]
     [('ttft_p99', 500.0), ('itl_mean', 50.0)]
     """
     limits: dict[str, SloLimit] = {}
-    text = ",".join(words)
     for word in words:
         name, _, most = (piece.strip() for piece in word.partition("="))
-        if name not in NAMES:
-            latency = name.partition("_")[0]
-            remedy = TPOT if latency == "tpot" else QUANTITY if latency in MEANS else nearest(name, NAMES)
-            remedy = FORM if name.endswith(("<", ">")) else remedy
-            raise InputError(f"{named} {text}: {shown(name)} is not a figure: {remedy}")
-        time = _TIME.fullmatch(most)
-        most_us = float(Decimal(time[1]) * US[time[2]]) if time else 0.0
-        if not 0.0 < most_us <= 1e3 * MOST_MS:
-            problem = f"{name} must be a time above 0 with its unit (us, ms, s), got {shown(most)}"
-            raise InputError(f"{named} {text}: {problem}: {FORM}")
         if name in limits:
-            raise InputError(f"{named} {text}: {name} is limited twice: give one limit")
-        latency, quantity = name.split("_")
-        limits[name] = SloLimit(latency, quantity, most_us)
+            raise InputError(f"{where} {word}: {name} is limited twice: give one limit")
+        limits[name] = slo_limit(name, most, f"{where} {word}")
     return tuple(limits.values())
+
+
+def slo_limit(name: str, most: object, where: str) -> SloLimit:
+    """The limit on a figure like `ttft_p99`, at most a time like `500ms`. Raises InputError, which begins with `where`,
+    for anything else."""
+    if name not in NAMES:
+        begin = name.partition("_")[0]
+        remedy = TPOT if begin == "tpot" else QUANTITY if begin in MEANS else nearest(name, NAMES)
+        raise InputError(f"{where}: {shown(name)} is not a figure: {FORM if name.endswith(('<', '>')) else remedy}")
+    time = _TIME.fullmatch(most) if isinstance(most, str) else None
+    most_us = float(Decimal(time[1]) * US[time[2]]) if time else 0.0
+    if not 0.0 < most_us <= 1e3 * MOST_MS:
+        problem = f"{name} must be a time above 0 with its unit (us, ms, s), got {shown(most)}"
+        raise InputError(f"{where}: {problem}: {FORM}")
+    latency, quantity = name.split("_")
+    return SloLimit(latency, quantity, most_us)
 
 
 def meeting(replay: Replay, limits: Sequence[SloLimit]) -> np.ndarray:
@@ -107,6 +111,6 @@ def few_requests(limits: Sequence[SloLimit], replays: Sequence[Replay]) -> list[
 
 
 def on_few(limit: SloLimit, count: int) -> bool:
-    """Whether a limit is on a percentile of so few requests that hardly any is slower."""
+    """True for a limit on a percentile of so few requests that hardly any is slower."""
     share = 0.0 if limit.quantity == "mean" else 1.0 - int(limit.quantity[1:]) / 100.0
     return 0.0 < count * share < SLOWER

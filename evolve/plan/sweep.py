@@ -1,5 +1,5 @@
-"""`evolve predict --sweep` and `--load`: what a program predicts at every rate, GPU and engine setting, where limits
-stop holding, and how many replicas are enough for a load that they share equally."""
+"""`evolve predict --sweep` and `--load`: predictions at every rate, GPU and engine setting, the limits that they keep,
+and the fewest replicas for a load that they share equally."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from itertools import count, takewhile
 
 from evaluator.intervals import LEVELS, WAITING, disagreements, scales
 from evolve.output.progress import Line
-from evolve.output.table import counted
 from evolve.plan.axes import ENGINE, Axes, Setting
 from evolve.plan.by_stage import ByStage
-from evolve.plan.loads import redeployed
 from evolve.plan.prediction_intervals import class_of, prediction_intervals, too_narrow, unsure_constants
 from evolve.plan.replicas import fewest_replicas
 from evolve.plan.slo import SloLimit, few_requests
@@ -26,15 +24,15 @@ from simulator.clock.bind import Bound, bind
 from simulator.clock.replay import replay_all
 from simulator.clock.steps import KnownSteps, steps_of
 from simulator.common.errors import InputError
+from simulator.common.text import counted
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
-from simulator.serving.bundled import Written
 from simulator.serving.digests import data_hash
-from simulator.serving.experiment import Experiment, Workload
-from simulator.serving.file import experiment_under
+from simulator.serving.experiment import Experiment, deploy, under
 from simulator.serving.load import limits_of, load_of
+from simulator.serving.spec import Spec
 from simulator.serving.trace import Trace
-from simulator.serving.workload import at_rate, is_recorded, mean_rate, seeds_of, share_of
+from simulator.serving.workload import Workload, at_rate, is_recorded, mean_rate, seeds_of, share_of
 
 FLAT = (
     "each rate is constant over the whole load, which has no stages then: `--load`, or predict without rates, keeps "
@@ -43,7 +41,7 @@ FLAT = (
 
 
 def _loses_stages(workload: Workload, rate: float) -> bool:
-    """Whether the load has stages that it lacks at another rate: traces, and stages of several lengths, keep theirs."""
+    """True if the load has stages that it lacks at another rate: traces, and stages of several lengths, keep theirs."""
     return len(workload.stages) > len(at_rate(workload, rate).stages)
 
 
@@ -59,7 +57,7 @@ class _Question:
     limits: Sequence[SloLimit]
     load_rps: float | None
     trust: Trust | None
-    committee: Sequence[Program]
+    ensemble: Sequence[Program]
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class _Deployment:
         if rate is None:
             return self.built
         load = share_of(self.built.workload, rate) if question.load_rps else at_rate(self.built.workload, rate)
-        return experiment_under(self.built, load, where)
+        return under(self.built, load, where)
 
     def row(self, question: _Question, steps: KnownSteps, rate: float | None) -> SweepRow:
         """The figures under a rate, or why it is impossible. `steps`: the remembered ones, which all rates share."""
@@ -94,20 +92,20 @@ class _Deployment:
         return SweepRow(setting, replace(figures, warnings=(*figures.warnings, *lines)))
 
     def judged(self, question: _Question, row: SweepRow) -> SweepRow:
-        """The row with whether everything holds at the upper ends of the 80 % intervals, for 80 % of the arrival seeds
-        alone, and no queue grows for 80 % of the committee; as it is without intervals."""
+        """The row, `likely` if everything holds at the upper ends of the 80 % intervals and for 80 % of the arrival
+        seeds alone, and no queue grows for 80 % of the ensemble; as it is without intervals."""
         f, trust, record = row.figures, question.trust, question.source.record
         if f is None or trust is None or record is None:
             return row
         e = self.under(question, row.setting.rate, self.built.id)
-        [doubt] = disagreements(question.program, question.committee, [e], question.seeds[0])
+        [doubt] = disagreements(question.program, question.ensemble, [e], question.seeds[0])
         which = class_of(trust, record, e, f.prediction, doubt)
         by_figure = scales(trust.residuals(which))
         intervals = prediction_intervals(f.prediction, doubt, by_figure)
         if not intervals:
             return row
         level = LEVELS[0]
-        # where requests wait long without a queue that grows, the committee says nothing of one either
+        # where requests wait long without a queue that grows, the ensemble says nothing of one either
         calm = doubt.saturated <= 1.0 - level or f.waiting_share > WAITING
         limited = [limit for limit in question.limits if limit.figure in intervals]
         tops = [(intervals[limit.figure][level][1], limit.most_ms) for limit in limited]
@@ -120,7 +118,7 @@ class _Deployment:
 
 def sweep(
     source: Source,
-    written: Sequence[Written],
+    specs: Sequence[Spec],
     seeds: Sequence[int],
     axes: Axes,
     limits: Sequence[SloLimit],
@@ -133,51 +131,58 @@ def sweep(
     ... replicas, as many as it takes to find the fewest. Raises InputError for a trace that has no rate.
     """
     if axes.rate or load_rps is not None:
-        _refuse_at_once(written)
+        _refuse_at_once(specs)
     program, trust = source.complete, trust_of(source)
-    committee = trust.programs if trust else ()
-    question = _Question(source, program, assemble(program), seeds, axes, limits, load_rps, trust, committee)
-    pairs = [(w, setting) for w in written for setting in axes.settings(w.experiment.hardware, w.experiment.engine)]
+    ensemble = trust.programs if trust else ()
+    question = _Question(source, program, assemble(program), seeds, axes, limits, load_rps, trust, ensemble)
+    asked = [_as_asked(spec) for spec in specs]
+    pairs = [(s, setting) for s, e in zip(specs, asked, strict=True) for setting in axes.settings(s.gpu.name, e.engine)]
     deployments = [_deployment(question, *pair) for pair in pairs]
     built = [d.built for d in deployments if isinstance(d, _Deployment)]
-    uneven = any(len(w.experiment.workload.stages) > 1 for w in written)
-    levelled = axes.rate and any(_loses_stages(w.experiment.workload, axes.rate[0]) for w in written)
+    loads = [spec.workload for spec in specs]
+    levelled = axes.rate and any(_loses_stages(load, axes.rate[0]) for load in loads)
     known = [*about(source, built), *([FLAT] if levelled else [])]
     blocks: list[Block] = []
     done = count(1)
     try:
-        for (w, setting), d in zip(pairs, deployments, strict=True):
-            tick = partial(_tick, line, w.experiment.id, done)
-            rows, stages = _rows(question, setting, d, tick)
-            drawn = not is_recorded(w.experiment.workload)
-            blocks.append(Block(w.experiment.id, w.experiment.model, setting, tuple(rows), drawn, stages))
+        for (spec, setting), d in zip(pairs, deployments, strict=True):
+            rows, stages = _rows(question, setting, d, partial(_tick, line, spec.id, done))
+            drawn = not is_recorded(spec.workload)
+            blocks.append(Block(spec.id, spec.model.name, setting, tuple(rows), drawn, stages))
     finally:
         line.close()
-    experiments = [w.experiment for w in written]
     return Sweep(
         name=source.name,
         program=program,
-        data=data_hash(experiments),
+        data=data_hash(asked),
         seeds=tuple(seeds),
-        drawn=any(not is_recorded(e.workload) for e in experiments),
+        drawn=any(not is_recorded(load) for load in loads),
         axes=axes,
         limits=tuple(limits),
         blocks=tuple(blocks),
         warnings=tuple(known),
         load_rps=load_rps,
         intervals=trust is not None,
-        uneven=uneven,
+        uneven=any(len(load.stages) > 1 for load in loads),
     )
 
 
-def _refuse_at_once(written: Sequence[Written]) -> None:
+def _as_asked(spec: Spec) -> Experiment | Spec:
+    """The experiment; the spec itself if no engine runs it without other settings, which a sweep may give it."""
+    try:
+        return deploy(spec)
+    except InputError:
+        return spec
+
+
+def _refuse_at_once(specs: Sequence[Spec]) -> None:
     """Raises InputError for a trace whose requests all arrive at once: played slower or faster, it is the same."""
-    for w in written:
-        source = w.experiment.workload.source
+    for spec in specs:
+        source = spec.workload.source
         if isinstance(source, Trace) and not source.requests.arrival_us.any():
-            text = "all requests of its trace arrive at once, so it has no rate that could be another"
-            raise InputError(f"experiment {w.experiment.id!r}: {text}: leave out rates and --load, or choose others "
-                             "with --id")  # fmt: skip
+            problem = "all requests of its trace arrive at once, so it has no rate that could be another"
+            remedy = "leave out rates and --load, or choose others with --id"
+            raise InputError(f"experiment {spec.id!r}: {problem}: {remedy}")
 
 
 def _tick(line: Line, experiment: str, done: Iterator[int]) -> None:
@@ -185,14 +190,14 @@ def _tick(line: Line, experiment: str, done: Iterator[int]) -> None:
     line.update(lambda: f"{experiment}: {counted(number, 'combination')}")
 
 
-def _deployment(question: _Question, written: Written, setting: Setting) -> _Deployment | str:
-    """The experiment as if its file had this GPU and these settings of the engine, without what was measured; or why
-    that is impossible."""
+def _deployment(question: _Question, spec: Spec, setting: Setting) -> _Deployment | str:
+    """The spec on this GPU and with these settings of the engine; or why that is impossible."""
     axes = question.axes
     varied = {name: getattr(setting, key) for key, name in ENGINE.items() if getattr(axes, key)}
-    where = setting.label(written.experiment.id, axes.others)
+    where = setting.label(spec.id, axes.others)
     try:
-        built = redeployed(written, varied, where, setting.hardware if axes.hardware else None)
+        labelled = replace(spec, where=where)
+        built = deploy(labelled.vary(hardware=setting.hardware if axes.hardware else None, **varied))
         bound = bind(question.code, question.program.theta, built.facts)
     except InputError as error:  # no engine runs it, or the program reads measured kernels that its GPU does not have
         return str(error)

@@ -1,4 +1,4 @@
-"""What is predicted of one combination of a sweep: figures from its replays, and what fails."""
+"""The figures of one combination of a sweep, from its replays, and the limits that fail."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from evolve.plan.sweep_result import LOST, MOST_LOST, NOTHING, QUEUE, SweepFigur
 from evolve.plan.warnings import warnings
 from evolve.run.records import Record
 from simulator.clock.replay import Replay
-from simulator.serving.experiment import Experiment, Observation, Workload
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import Observation
 from simulator.serving.trace import rows_by_stage
-from simulator.serving.workload import duration_s, late_requests
+from simulator.serving.workload import Workload, duration_s, late_requests
 
 
 def figures_of(
@@ -34,7 +35,9 @@ def figures_of(
 
     goodput = per_s([int(meeting(r, limits).sum()) for r in replays]) if limits else None
     most_running = max(map(_most_running, replays))
-    full = [f"max_num_seqs {most_running} is reached: a larger one may serve more"]
+    full = []
+    if most_running == e.engine.max_num_seqs:
+        full.append(f"max_num_seqs {most_running} is reached: a larger one may serve more")
     return SweepFigures(
         prediction=prediction,
         offered_rps=float(np.mean(in_time)) / duration_s(e.workload),
@@ -49,7 +52,7 @@ def figures_of(
         stages=_stage_runs(prediction, replays, limits),
         warnings=(
             *warnings(record, e, prediction),
-            *full * (most_running == e.engine.max_num_seqs),
+            *full,
             *_in_stages(prediction, limits),
         ),
     )
@@ -86,7 +89,7 @@ def _stage_runs(prediction: Prediction, replays: Sequence[Replay], limits: Seque
 
 
 def _queue_grows(replays: Sequence[Replay], rows: Sequence[np.ndarray]) -> bool:
-    """What intervals.queue_grows says of a run, of the requests at these rows of each replay alone."""
+    """intervals.queue_grows for the requests at these rows of each replay alone."""
     done = [of_replay[r.completed[of_replay]] for r, of_replay in zip(replays, rows, strict=True)]
     waits_us = [r.waiting_us[of_replay] for r, of_replay in zip(replays, done, strict=True)]
     e2e_us = sum(int(r.e2e_us[of_replay].sum()) for r, of_replay in zip(replays, done, strict=True))
@@ -95,13 +98,13 @@ def _queue_grows(replays: Sequence[Replay], rows: Sequence[np.ndarray]) -> bool:
 
 
 def _missed(run: Observation | None, growing: bool, limits: Sequence[SloLimit]) -> tuple[str, ...]:
-    """What does not hold of a run or of a stage, in which the queue is `growing` or not."""
+    """The limits that a run or a stage misses, and QUEUE, LOST or NOTHING."""
     missed = tuple(limit.name for limit in limits if limit.holds(run) is False)
     if run is None or run.e2e_ms.mean is None:
         return (*missed, NOTHING)
     completed, failed = run.completed or 0, run.failed or 0
     lost = failed > MOST_LOST * (completed + failed)
-    return (*missed, *[QUEUE] * growing, *[LOST] * lost)
+    return (*missed, *([QUEUE] if growing else []), *([LOST] if lost else []))
 
 
 def _most_running(replay: Replay) -> int:

@@ -1,4 +1,4 @@
-"""What a sweep finds: the figures of every combination of rate and engine settings, and the knees along the rate."""
+"""The results of a sweep: figures of every combination of rate and engine settings, and knees along the rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simulator.common.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
-from simulator.serving.experiment import Observation
+from simulator.serving.observations import Observation
 
 QUEUE = "queue grows"
 LOST = "requests fail"
@@ -34,14 +34,14 @@ MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies 
 
 @dataclass(frozen=True, slots=True)
 class SweepFigures:
-    """What is predicted for one combination, averaged over arrival seeds.
+    """The predictions for one combination, averaged over arrival seeds.
 
     Rates are per second; those of completed requests and their tokens per second until the load is over and all
     requests have ended. goodput_rps: None without limits. most_running: the most requests in a batch at once. holds:
-    whether each limit does; None where no request has such a latency. fails: the limits that do not, and QUEUE, LOST or
-    NOTHING; seeds_holding: under how many of the arrival `seeds` alone nothing fails. likely: whether everything holds
-    at the upper ends of the 80 % intervals, too; None where nobody asked, or there are no intervals. narrow: why these
-    may be too narrow. warnings: what to know before using the figures. stages: every load stage, if there are several.
+    True for each limit that holds; None where no request has such a latency. fails: the limits that do not hold, and
+    QUEUE, LOST or NOTHING; seeds_holding: the number of arrival `seeds` under which alone nothing fails. likely: True
+    if everything holds at the upper ends of the 80 % intervals, too; None without a judgement or intervals. narrow:
+    reasons why these may be too narrow. stages: every load stage, if there are several.
     """
 
     prediction: Prediction
@@ -71,7 +71,7 @@ class SweepFigures:
 
     @property
     def queue_grows(self) -> bool:
-        """Whether requests wait longer and longer, so that the deployment does not keep up."""
+        """True if requests wait longer and longer, so that the deployment does not keep up."""
         return QUEUE in self.fails
 
 
@@ -96,7 +96,7 @@ class Knee:
     holds_up_to: the last rate before it, None if it is the first. sure: the last rate up to which all hold under every
     arrival seed alone; None for a trace, too, which is the same under every seed (not `drawn`). likely: the highest
     rate up to holds_up_to at which all hold at the upper ends of the 80 % intervals, too; None if there is none, or no
-    intervals. narrow: whether these may be too narrow there. last: the highest rate that was predicted.
+    intervals. narrow: True if these may be too narrow there. last: the highest rate that was predicted.
     """
 
     rate: float | None
@@ -113,8 +113,8 @@ class Knee:
 class Block:
     """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate.
 
-    drawn: whether its requests differ between arrival seeds. by_stage: what the stages of a load that replicas share
-    need, if it has several.
+    drawn: True if its requests differ between arrival seeds. by_stage: the needs of the stages of a load that replicas
+    share, if it has several.
     """
 
     experiment: str
@@ -150,7 +150,7 @@ class Block:
 
 
 def replicas(load_rps: float, rate_rps: float) -> int:
-    """How many replicas share a load if each serves `rate_rps`.
+    """The number of replicas that share a load if each serves `rate_rps`.
 
     >>> replicas(60.0, 60.0 / 7), replicas(60.0, 8.0)
     (7, 8)
@@ -162,9 +162,9 @@ def replicas(load_rps: float, rate_rps: float) -> int:
 class Sweep:
     """The predictions of a program for all combinations of `axes`, averaged over arrival `seeds`.
 
-    data: hash of the experiments as their file has them. drawn: whether any requests differ between seeds. load_rps:
-    what all replicas of a deployment serve together, None if nobody asked how many there are to be. intervals: whether
-    the program has any. uneven: whether any load has several stages. warnings: what to know about the program.
+    data: hash of the experiments as their file has them. drawn: True if any requests differ between seeds. load_rps:
+    the load of all replicas of a deployment together, None without --load. intervals: True if the program has any.
+    uneven: True if any load has several stages. warnings: about the program.
     """
 
     name: str
@@ -182,32 +182,32 @@ class Sweep:
 
     @property
     def rated(self) -> bool:
-        """Whether deployments are predicted at several rates, so that they have a knee."""
+        """True if deployments are predicted at several rates, so that they have a knee."""
         return bool(self.axes.rate or self.load_rps)
 
     @property
     def staged(self) -> bool:
-        """Whether it is known of any deployment what the stages of its load need."""
+        """True if the needs of the stages of its load are known for any deployment."""
         return any(block.by_stage for block in self.blocks)
 
     @property
     def all_impossible(self) -> bool:
-        """Whether no combination could be predicted."""
+        """True if no combination could be predicted."""
         return not any(block.predicted for block in self.blocks)
 
     @property
     def any_hopeless(self) -> bool:
-        """Whether there is an experiment of which no combination keeps the limits, without a queue that grows and
-        without requests that fail."""
+        """True if no combination of an experiment keeps the limits, without a queue that grows or requests that
+        fail."""
         kept = {block.experiment for block in self.blocks for _, figures in block.predicted if not figures.fails}
         return any(block.experiment not in kept for block in self.blocks)
 
     def replicas(self, rate_rps: float | None) -> int | None:
-        """How many replicas share the load if each serves this rate; None without a load or a rate."""
+        """The number of replicas that share the load if each serves this rate; None without a load or a rate."""
         return replicas(self.load_rps, rate_rps) if self.load_rps and rate_rps else None
 
     def gpus(self, block: Block, rate_rps: float | None) -> int | None:
-        """How many GPUs these replicas have on the deployment of a block."""
+        """The number of GPUs of these replicas on the deployment of a block."""
         count = self.replicas(rate_rps)
         return count * block.setting.tp if count else None
 
@@ -272,7 +272,7 @@ def _knee_json(result: Sweep, block: Block, knee: Knee) -> JsonObject:
 
 
 def _stages_json(block: Block) -> list[JsonObject]:
-    """What every stage needs; nothing for a load of one."""
+    """The needs of every stage; none for a load of one."""
     about = {"experiment": block.experiment, **block.setting.deployed}
     needs = block.by_stage.needs if block.by_stage else ()
     return [{**about, **need.to_json(block.setting.tp)} for need in needs]

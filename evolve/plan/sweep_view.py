@@ -7,15 +7,16 @@ import re
 from collections.abc import Iterator, Sequence
 
 from evaluator.intervals import LONGER, STATISTICS, WAITING
+from evolve.output.columns import figures, words, wrapped
 from evolve.output.printing import note, prose, say_once, show
 from evolve.output.table import Row, Table, number, row
-from evolve.output.terminal import say
 from evolve.output.terms import legend
 from evolve.plan.axes import Setting, figure, rate_figure
 from evolve.plan.by_stage_view import MARK, marked, print_by_stage
 from evolve.plan.slo import SloLimit
 from evolve.plan.sweep_result import COUNTS, IDLE, LOST, MOST_LOST, NOTHING, QUEUE, Block, Knee, Sweep, SweepFigures
-from simulator.serving.experiment import QUANTITIES
+from simulator.common.text import counted
+from simulator.serving.observations import QUANTITIES
 
 UNITS = "requests/s; TTFT, E2E and ITL: ms; tokens/s: of answers"
 ITL_LEGEND = "ITL: a request's mean time per token after the first, so its p99 is over requests, not over tokens"
@@ -46,45 +47,71 @@ SHORT = {QUEUE: "queue", LOST: LOST, NOTHING: NOTHING}
 Predicted = tuple[Setting, SweepFigures]
 
 
-def print_sweep(result: Sweep) -> None:
-    """What each deployment serves, every combination, the knees, what is impossible, and every warning once."""
+def print_sweep(result: Sweep, explain: bool = False) -> None:
+    """Print the answer, the capacity of each deployment, the knees, impossible combinations, and every warning once.
+
+    A sweep of one deployment shows all its rates. With several, their tables wait for `explain`, as definitions do.
+    """
     every = [figures for block in result.blocks for _, figures in block.predicted]
     averaged = f", means over arrival seeds {list(result.seeds)}" if result.drawn else ""
-    prose(f"Predictions of {result.name}{averaged}{_slo(result.limits)}", "bold")
-    if every:
-        _print_legend(result, every)
-    if result.load_rps or (result.rated and len(result.blocks) > 1):
-        show(_capacity(result))
-        note(_capacity_legend(result))
-        for line in _hopeless(result):
+    compared = bool(result.load_rps) or (result.rated and len(result.blocks) > 1)
+    if result.load_rps:
+        for line in _fewest(result):
             prose(line, "bold")
-        print_by_stage(result)
+    prose(f"Predictions of {result.name}{averaged}{_slo(result.limits)}", "" if result.load_rps else "bold")
+    if compared:
+        show(_capacity(result))
+        if explain:
+            note(_capacity_legend(result))
+        for line in _without_replicas(result):
+            prose(line, "bold")
+        print_by_stage(result, explain)
     counts = [name for name in COUNTS if any(getattr(figures.prediction, name) for figures in every)]
     for title, keys, blocks in _tables(result):
         predicted = [pair for block in blocks for pair in block.predicted]
         knee = blocks[0].knee
-        if predicted:
+        if predicted and (explain or not compared):
             show(_table(result, title, keys, predicted, knee, counts))
         if knee:
             prose(f"Knee of {title}: {knee_text(knee)}", "bold")
         for why in dict.fromkeys(r.impossible for block in blocks for r in block.rows if r.impossible):
             prose(f"Impossible: {why}", "bold")
-        say()
+    if every and explain:
+        _print_legend(result, every)
+    elif compared:
+        prose("`--explain` adds a table of every rate and the meanings of the columns.")
     blocks = [block for block in result.blocks if block.predicted]
     say_once({_label(result, block).replace(", ", " "): [*_said(block), *result.warnings] for block in blocks}, NAMED)
 
 
+def _fewest(result: Sweep) -> Iterator[str]:
+    """For each experiment, the deployment that needs the fewest GPUs for the load."""
+    load = f"{rate_figure(result.load_rps or 0.0)} requests/s"
+    for ident in dict.fromkeys(block.experiment for block in result.blocks):
+        needs = []
+        for block in result.blocks:
+            rate = block.knee.holds_up_to if block.knee else None
+            gpus, replicas = result.gpus(block, rate), result.replicas(rate)
+            if block.experiment == ident and gpus and replicas:
+                needs.append((gpus, replicas, _label(result, block)))
+        if needs:
+            gpus, replicas, label = min(needs)
+            yield f"{load} need {counted(gpus, 'GPU')}: {counted(replicas, 'replica')} of {label}."
+        else:
+            yield f"{load}: no number of replicas of {ident} is enough."
+
+
 def _print_legend(result: Sweep, every: Sequence[SweepFigures]) -> None:
-    """What the words of the tables mean, of those that occur."""
-    rates = ["rate"] * result.rated + ["offered"] * (not result.rated)
-    rates += ["done"] + ["goodput"] * bool(result.limits)
-    terms = ["goodput"] * bool(result.limits) + ["knee"] * result.rated
-    lost = [LOST_LEGEND] * any(LOST in figures.fails for figures in every)
+    """The meanings of the words that occur in the tables."""
+    rates = ["rate"] if result.rated else ["offered"]
+    rates += ["done", "goodput"] if result.limits else ["done"]
+    terms = [*(["goodput"] if result.limits else []), *(["knee"] if result.rated else [])]
+    lost = [LOST_LEGEND] if any(LOST in figures.fails for figures in every) else []
     legend(*terms, also=". ".join([f"{', '.join(rates)}: {UNITS}", ITL_LEGEND, WAITING_LEGEND, *lost]))
 
 
 def knee_text(knee: Knee) -> str:
-    """Where the knee is, what fails there, and which rate is the last that holds."""
+    """The knee, the limit that fails there, and the last rate that holds."""
     if knee.rate is None:
         return f"none up to {rate_figure(knee.last)}"
     fails = ", ".join(name if name in SHORT else f"{_words(name)} fails" for name in knee.fails)
@@ -101,16 +128,21 @@ def _capacity(result: Sweep) -> Table:
     blocks = list(result.blocks)
     if result.load_rps:
         blocks.sort(key=lambda b: result.gpus(b, b.knee.holds_up_to if b.knee else None) or math.inf)
-    heads = "deployment|>GPUs|>holds up to|>per GPU|>by seed" + "|>80 % sure" * result.intervals
+    likely = ["80 % sure"] if result.intervals else []
     if not result.load_rps:
+        heads = ["GPUs", "holds up to", "per GPU", "by seed", *likely]
         rows = [_served(result, block) for block in blocks]
-        return Table.of("What each deployment serves, in requests/s", heads, rows)
-    heads = heads.replace("GPUs", "GPUs each", 1).replace("up to", "at least")
-    scope = ", whole run" * result.staged  # the columns before it are of every stage, and may be larger
-    heads += "|>replicas|>GPUs" + "|>every stage|>its GPUs" * result.staged
-    heads += f"|>GPUs 80 % sure{scope}" * result.intervals
+        return Table.of(
+            "Load that each deployment serves, requests/s", [words("deployment"), figures("", *heads)], rows
+        )
+    heads = ["GPUs each", "holds at least", "per GPU", "by seed", *likely, "replicas", "GPUs"]
+    if result.staged:
+        heads += ["every stage", "its GPUs"]
+    if result.intervals:  # the columns before it are of every stage, and may be larger
+        heads.append("GPUs 80 % sure, whole run" if result.staged else "GPUs 80 % sure")
     rows = [[*_served(result, block), *_needed(result, block)] for block in blocks]
-    return Table.of(f"What {rate_figure(result.load_rps)} requests/s need", heads, rows)
+    title = f"Deployments for {rate_figure(result.load_rps)} requests/s"
+    return Table.of(title, [words("deployment"), figures("", *heads)], rows)
 
 
 def _served(result: Sweep, block: Block) -> list[str]:
@@ -119,13 +151,23 @@ def _served(result: Sweep, block: Block) -> list[str]:
     cells = [_label(result, block), str(tp)]
     if knee is None:
         return [*cells, "impossible"]
-    rates = [knee.holds_up_to, knee.sure, *([knee.likely] if result.intervals else [])]
-    # all holds at the highest rate, too; with a load every rate is one that holds at least
-    more = [" or more" * (rate == knee.last and not result.load_rps) for rate in rates]
     shown = _short if result.load_rps else rate_figure  # given rates are shown as they were given
-    holds, sure, *likely = (f"{shown(rate)}{m}" if rate else "none" for rate, m in zip(rates, more, strict=True))
-    per_gpu = f"{_short(knee.holds_up_to / tp)}{more[0]}" if knee.holds_up_to else "-"
-    return [*cells, holds, per_gpu, sure if knee.drawn else "-", *(f"{text}{' ?' * knee.narrow}" for text in likely)]
+
+    def text(rate: float | None) -> str:
+        # all holds at the highest rate, too; with a load every rate is one that holds at least
+        return f"{shown(rate)}{_or_more(result, knee, rate)}" if rate else "none"
+
+    per_gpu = f"{_short(knee.holds_up_to / tp)}{_or_more(result, knee, knee.holds_up_to)}" if knee.holds_up_to else "-"
+    likely = [_doubted(text(knee.likely), knee)] if result.intervals else []
+    return [*cells, text(knee.holds_up_to), per_gpu, text(knee.sure) if knee.drawn else "-", *likely]
+
+
+def _or_more(result: Sweep, knee: Knee, rate: float | None) -> str:
+    return " or more" if rate == knee.last and not result.load_rps else ""
+
+
+def _doubted(text: str, knee: Knee) -> str:
+    return f"{text} ?" if knee.narrow else text
 
 
 def _needed(result: Sweep, block: Block) -> list[str]:
@@ -134,41 +176,48 @@ def _needed(result: Sweep, block: Block) -> list[str]:
     if knee is None:
         return []
     count, gpus = result.replicas(knee.holds_up_to), result.gpus(block, knee.holds_up_to)
-    likely = f"{result.gpus(block, knee.likely) or '-'}{' ?' * knee.narrow}"
+    replicas = f"{count or '-'}{MARK}" if marked(block, count) else str(count or "-")
     stages = [block.by_stage.every, block.gpus_every_stage] if block.by_stage else []
-    cells = [f"{count or '-'}{MARK * marked(block, count)}", str(gpus or "-"), *(str(n or "-") for n in stages)]
-    return [*cells, *[likely] * result.intervals]
+    likely = [_doubted(str(result.gpus(block, knee.likely) or "-"), knee)] if result.intervals else []
+    return [replicas, str(gpus or "-"), *(str(n or "-") for n in stages), *likely]
 
 
 def _capacity_legend(result: Sweep) -> str:
-    unsaid = [_words(limit.name) for limit in result.limits if limit.figure not in STATISTICS]
-    likely = f"{LIKELY}{WHOLE * result.staged}"
-    likely += f" ({', '.join(unsaid)}: as predicted, without an interval)" * bool(unsaid)
-    knees = [knee for block in result.blocks if (knee := block.knee)]
-    texts = [
-        *([SHARES] if result.load_rps else [CAPACITY]),
-        *[SEVERAL] * (result.load_rps is not None and len({block.experiment for block in result.blocks}) > 1),
-        *[BUSIEST] * (result.load_rps is not None and result.uneven),
-        BY_SEED + RECORDED * any(not knee.drawn for knee in knees),
-        likely + NARROW * any(knee.narrow for knee in knees) if result.intervals else NO_LIKELY,
-        *[NO_LIMITS] * (not result.limits),
-    ]
+    texts = [SHARES if result.load_rps else CAPACITY]
+    if result.load_rps is not None and len({block.experiment for block in result.blocks}) > 1:
+        texts.append(SEVERAL)
+    if result.load_rps is not None and result.uneven:
+        texts.append(BUSIEST)
+    knees = [block.knee for block in result.blocks if block.knee]
+    texts.append(BY_SEED if all(knee.drawn for knee in knees) else BY_SEED + RECORDED)
+    texts.append(_likely_legend(result, any(knee.narrow for knee in knees)) if result.intervals else NO_LIKELY)
+    if not result.limits:
+        texts.append(NO_LIMITS)
     return "".join(f"{text}. " for text in texts).strip()
 
 
-def _hopeless(result: Sweep) -> list[str]:
+def _likely_legend(result: Sweep, narrow: bool) -> str:
+    unsaid = [_words(limit.name) for limit in result.limits if limit.figure not in STATISTICS]
+    likely = LIKELY + WHOLE if result.staged else LIKELY
+    if unsaid:
+        likely += f" ({', '.join(unsaid)}: as predicted, without an interval)"
+    return likely + NARROW if narrow else likely
+
+
+def _without_replicas(result: Sweep) -> list[str]:
     """A line for each deployment of which no number of replicas is enough."""
     lines = []
     for block in result.blocks:
         knee = block.knee
-        if result.load_rps and knee and not knee.holds_up_to and knee.rate:
-            if alone := _alone(block, knee):
-                lines.append(f"{_label(result, block)}: even an idle engine takes {alone}: no number of replicas "
-                             "helps. Another GPU, TP degree or limit may.")  # fmt: skip
-                continue
+        if not (result.load_rps and knee and not knee.holds_up_to and knee.rate):
+            continue
+        where, alone = f"{_label(result, block)}: no number of replicas is enough", _alone(block, knee)
+        if alone:
+            lines.append(f"{where}: an idle engine takes {alone}. Another GPU, TP degree or limit may help.")
+        else:
             fails = ", ".join(name if name in SHORT else _words(name) for name in knee.fails)
-            lines.append(f"{_label(result, block)}: no number of replicas is enough: even at {rate_figure(knee.rate)} "
-                         f"requests/s each, too much: {fails}. Another GPU, TP degree or limit may help.")  # fmt: skip
+            rate = f"{rate_figure(knee.rate)} requests/s each"
+            lines.append(f"{where}: even {rate} are too much ({fails}). Another GPU, TP degree or limit may help.")
     return lines
 
 
@@ -209,13 +258,21 @@ def _label(result: Sweep, block: Block) -> str:
 def _table(
     result: Sweep, title: str, keys: Sequence[str], rows: Sequence[Predicted], knee: Knee | None, counts: Sequence[str]
 ) -> Table:
-    latencies = [f">{name.upper()} {q}" for name, q in _quantities(result.limits)]
-    rates = ["offered"] * ("rate" not in keys) + ["done", "tokens/s"] + ["goodput"] * bool(result.limits)
-    names = [*rates, "waiting", "running", *(name.replace("_", " ") for name in counts)]
-    varied = [name if name == "hardware" else f">{name}" for name in keys] + [">replicas"] * bool(result.load_rps)
-    likely = ["80 % sure"] * (result.intervals and not result.rated)
-    heads = [*varied, "~fails", *likely, *latencies, *(f">{name}" for name in names)]
-    return Table.of(title, "|".join(heads), (_row(result, keys, *row, knee, counts) for row in rows))
+    columns = [words(name) if name == "hardware" else figures("", name) for name in keys]
+    if result.load_rps:
+        columns.append(figures("d", "replicas"))
+    columns.append(wrapped("fails"))
+    if result.intervals and not result.rated:
+        columns.append(words("80 % sure"))
+    rates = ["done", "tokens/s"] if "rate" in keys else ["offered", "done", "tokens/s"]
+    if result.limits:
+        rates.append("goodput")
+    columns += [
+        figures(_short, *(f"{name.upper()} {q}" for name, q in _quantities(result.limits)), *rates),
+        figures("", "waiting"),
+        figures("d", "running", *(name.replace("_", " ") for name in counts)),
+    ]
+    return Table.of(title, columns, (_row(result, keys, *row, knee, counts) for row in rows))
 
 
 def _row(
@@ -223,17 +280,18 @@ def _row(
 ) -> Row:
     times = (getattr(getattr(f.run, f"{name}_ms", None), q, None) for name, q in _quantities(result.limits))
     rates = [*([f.offered_rps] if "rate" not in keys else []), f.completed_rps, f.output_tokens_per_s]
-    likely = "-" if f.likely is None else "holds" if f.likely else "may fail"
+    likely = None if f.likely is None else "holds" if f.likely else "may fail"
     return row(
         *(setting.shown(name) for name in keys),
-        *[str(result.replicas(setting.rate))] * bool(result.load_rps),
+        *([result.replicas(setting.rate)] if result.load_rps else []),
         ", ".join(SHORT.get(name) or _words(name) for name in f.fails),
-        *[likely] * (result.intervals and not result.rated),
-        *map(_short, times),
-        *map(_short, [*rates, f.goodput_rps] if result.limits else rates),
+        *([likely] if result.intervals and not result.rated else []),
+        *times,
+        *rates,
+        *([f.goodput_rps] if result.limits else []),
         f"{100.0 * f.waiting_share:.1f} %",
-        str(f.most_running),
-        *(str(getattr(f.prediction, name)) for name in counts),
+        f.most_running,
+        *(getattr(f.prediction, name) for name in counts),
         style="bold" if knee and setting.rate == knee.rate else "",
     )
 

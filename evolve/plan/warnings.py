@@ -1,4 +1,4 @@
-"""What to beware of in a prediction: what the replay met or left out, and ranges beyond the fit."""
+"""Warnings about a prediction: events that the replay met or leaves out, and ranges beyond the fit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from collections.abc import Mapping, Sequence
 from evaluator.intervals import LEVELS, figure_of, queue_grows, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.judge.physics import LEAST_OF_ROOFLINE
-from evaluator.score import (
-    MEANS,
-    Prediction,
-)
-from evolve.output.table import counted
+from evaluator.score import MEANS, Prediction
 from evolve.plan.forecast import Intervals
 from evolve.plan.kernels import faster_than_datasheet
 from evolve.run.beyond import outside
@@ -22,11 +18,13 @@ from evolve.run.records import Record
 from evolve.run.trust import stale
 from simulator.clock.bind import bind
 from simulator.clock.fields import Active, raw_row
+from simulator.common.text import counted
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.schema import READABLE
-from simulator.serving.experiment import CLEAN, Experiment, Observation, Profile
-from simulator.serving.workload import duration_s, is_recorded
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import CLEAN, Observation
+from simulator.serving.workload import Profile, duration_s, is_recorded
 
 HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
 MIXED = (*[Active(0, 1000, 1)] * 8, Active(0, 0, 500))  # a step of eight decodes and a prompt
@@ -34,7 +32,7 @@ SOON = 0.05  # share of turns before the answer to the one before from which on 
 SERVER = 8  # GPUs that the largest common servers have
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 
-# What the ranges of evolve.run.beyond.factors are called in a sentence.
+# The names of the ranges of evolve.run.beyond.factors in a sentence.
 RANGES = {
     "vocab": "the vocabulary is",
     "model_params_b": "the model's parameters are",
@@ -61,7 +59,7 @@ def impossible(prediction: Prediction, bound: Prediction) -> list[str]:
 
 
 def warnings(record: Record | None, experiment: Experiment, prediction: Prediction) -> list[str]:
-    """What to know before using a prediction: events that the replay met or leaves out, and ranges beyond the fit."""
+    """A line for each event that the replay met or leaves out, and for each range beyond the fit."""
     lines = list(experiment.notes)
     if prediction.clamped:
         lines.append(f"{prediction.clamped} times were outside [1, 1e10] us and clamped")
@@ -69,14 +67,15 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if prediction.refused:
         lines.append(f"{prediction.refused} of {total} requests are longer than max_model_len and were refused")
     if prediction.gave_up:
-        lines.append(f"{prediction.gave_up} of {total} requests were given up by their client after "
-                     f"{experiment.workload.timeout_s:g} s: the latencies are those of the others")  # fmt: skip
+        after = f"after {experiment.workload.timeout_s:g} s"
+        text = f"{prediction.gave_up} of {total} requests were given up by their client {after}"
+        lines.append(f"{text}: the latencies are those of the others")
     if prediction.preemptions:
         times = counted(prediction.preemptions, "preemption")
         lines.append(f"{times}: the cache of {experiment.facts['kv_blocks']:.0f} KV blocks is full at times")
     if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
-        lines.append(f"KV offload to CPU is not replayed: {prediction.evicted} evicted prompts and "
-                     f"{prediction.preemptions} preemptions are prefilled again")  # fmt: skip
+        lost = f"{prediction.evicted} evicted prompts and {prediction.preemptions} preemptions"
+        lines.append(f"KV offload to CPU is not replayed: {lost} are prefilled again")
     lines += [*too_late(prediction), *_too_soon(experiment, prediction)]
     share, queue = waiting_share(prediction), ""
     if queue_grows(prediction):
@@ -91,7 +90,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         lines.append(f"tp {tp}: most servers have at most {SERVER} GPUs, and {link}")
     if (deployed := experiment.facts.deployed) and deployed.gpu.timed_on:
         kernels = f"its kernels are those of {deployed.gpu.tables}, scaled to the peaks of {experiment.hardware}"
-        lines.append(f"{kernels}: where that could be compared, steps were up to 24 % off (docs/kernels.md)")
+        lines.append(f"{kernels}: where that could be compared, steps were up to 24 % off (docs/plan.md)")
     if experiment.quality != CLEAN:
         lines.append(f"quality is {experiment.quality}")
     if record is None:
@@ -117,7 +116,7 @@ def kv_tokens(facts: Mapping[str, float]) -> float:
 
 
 def about(source: Source, experiments: Sequence[Experiment]) -> list[str]:
-    """What to know of a program before using it on these experiments, whatever it predicts for them."""
+    """A line for each doubt about a program on these experiments, whatever it predicts for them."""
     program = source.complete
     wrong = complaints(program, deployments_of(experiments)) if experiments else ()
     alike = _same_on_every_gpu(program, source.record, experiments)
@@ -193,8 +192,8 @@ def hurried(experiment: Experiment, own: Experiment) -> list[str]:
     faster = duration_s(own.workload) / duration_s(experiment.workload)
     if not is_recorded(own.workload) or faster < HURRIED:
         return []
-    return [f"the trace is played {faster:.2g} times as fast, so its peaks last only 1/{faster:.2g} of their time: "
-            "in truth queues grow longer in them"]  # fmt: skip
+    peaks = f"its peaks last only 1/{faster:.2g} of their time"
+    return [f"the trace is played {faster:.2g} times as fast, so {peaks}: in truth queues grow longer in them"]
 
 
 def contradicted(observed: Observation | None, intervals: Intervals, ident: str, fitted: bool) -> list[str]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evaluator import known
+from archive.score import Errors
+from evaluator import baselines
 from evaluator.intervals import STATISTICS, coverage
 from evaluator.metrics import mean_abs
-from evaluator.score import MEANS, Errors
-from evolve.output.table import counted
+from evaluator.score import MEANS
+from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
 from evolve.plan.forecast import Forecast
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
+from evolve.report.dimension import CARE, GOOD, MEAN_ERRORS, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.evidence import Evidence, of_means
 from evolve.report.held_out import HeldOutRuns, figures_of, means_of, over_the_limits
 from evolve.run.trust import CLASSES
 from evolve.summary.run import median_text
 from evolve.validate.held_out_views import HELD
 from evolve.validate.ranks import rankings
+from simulator.common.text import counted
 
 NAME = "accuracy"
 RULE = (
@@ -34,8 +36,14 @@ NEVER = "never validated: run `{}`"
 
 def accuracy(evidence: Evidence) -> Dimension:
     """The dimension of a subject."""
-    exhibits = [_predicted(evidence), *_held_out(evidence), _known(evidence), *_known_held_out(evidence)]
-    exhibits += [*_intervals(evidence), _ranks(evidence)]
+    exhibits = [
+        _predicted(evidence),
+        _held_out(evidence),
+        _baselines(evidence),
+        _baselines_held_out(evidence),
+        _intervals(evidence),
+        _ranks(evidence),
+    ]
     caveats = [
         "In-sample errors are on runs that the constants were fitted on. They say how well the form can follow the "
         "data, not how far off a new run will be."
@@ -73,8 +81,11 @@ def _verdict(evidence: Evidence) -> DimensionVerdict:
     )
     sentence = f"{held_out} {_in_words(evidence)}"
     of_new = {name: mean_abs(of_means(_samples(evidence).get(NEW, []), name)) for name in MEANS}
-    where = [f"{name.upper()} without {left_out(kind)} ({means[kind][name]:.1f} %)" for kind, of in failed.items()
-             for name in of]  # fmt: skip
+    where = [
+        f"{name.upper()} without {left_out(kind)} ({means[kind][name]:.1f} %)"
+        for kind, of in failed.items()
+        for name in of
+    ]
     where += [f"{name.upper()} {NEW} ({of_new[name]:.1f} %)" for name in over_the_limits(of_new)]
     if where:
         sentence += f" Beyond the limits: {', '.join(where)}."
@@ -104,34 +115,44 @@ def _in_words(evidence: Evidence) -> str:
 
 
 def _brief(evidence: Evidence) -> str:
-    """The figures of E2E, TTFT and ITL that a decision needs, and the best known answer."""
+    """The figures of E2E, TTFT and ITL that a decision needs, and the best baseline."""
     rows = [r for r in evidence.held_out if r.kind == "models"] or list(evidence.held_out)
     texts = []
     if rows:
         means = means_of(rows)
         worst = figures_of([(r.experiment, r.errors["e2e"]) for r in rows])
         if _refitted(evidence):
-            texts.append("It was not validated since it was fitted again; before that, on other runs, held-out mean "
-                         f"errors were {_three(means)}")  # fmt: skip
+            texts.append(
+                "It was not validated since it was fitted again; before that, on other runs, held-out mean "
+                f"errors were {_three(means)}"
+            )
         elif rows[0].kind == "models" and worst.worst is not None:
-            texts.append(f"On models that it had not seen, mean errors are {_three(means)}; the worst run is off by "
-                         f"{worst.worst:+.1f} % E2E")  # fmt: skip
+            texts.append(
+                f"On models that it had not seen, mean errors are {_three(means)}; the worst run is off by "
+                f"{worst.worst:+.1f} % E2E"
+            )
         else:
             texts.append(f"Held out, mean errors are {_three(means)}")
     else:
         texts.append("No held-out error is known, because it was never validated")
     for sample, of_sample in _samples(evidence).items():
         texts.append(f"{sample} they are {_three({n: mean_abs(of_means(of_sample, n)) for n in MEANS})}")
-    answers = {name: rows for name, rows in _answers(evidence).items() if name not in evidence.known
-               or name in known.SHARED}  # fmt: skip
+    answers = {
+        name: rows
+        for name, rows in _answers(evidence).items()
+        if name not in evidence.baselines or name in baselines.SHARED
+    }
     best = min(
-        ((e2e, name) for name, rows in answers.items() if (e2e := mean_abs([r.e2e for r in rows])) is not None
-         and len(rows) == len(evidence.subject.clean)),
+        (
+            (e2e, name)
+            for name, rows in answers.items()
+            if (e2e := mean_abs([r.e2e for r in rows])) is not None and len(rows) == len(evidence.subject.clean)
+        ),
         default=None,
-    )  # fmt: skip
+    )
     if best:
         texts.append(
-            f"the best known answer with one set of constants or none ({best[1]}) reaches {best[0]:.1f} % E2E on the "
+            f"the best baseline with one set of constants or none ({best[1]}) reaches {best[0]:.1f} % E2E on the "
             "same runs"
         )
     return f"{'; '.join(texts)}."
@@ -181,7 +202,15 @@ def _predicted(evidence: Evidence) -> Exhibit:
             sample = ""
     return Exhibit.of(
         "Errors of the program in percent: of a run's mean latency, and of its p99 latency",
-        "~sample|latency|runs:,d|mean:.2f|median:.2f|worst:+.1f|worst run|p99, mean:.1f",
+        [
+            wrapped("sample"),
+            words("latency"),
+            integers("runs"),
+            figures(".2f", "mean", "median"),
+            figures("+.1f", "worst"),
+            words("worst run"),
+            figures(".1f", "p99, mean"),
+        ],
         rows,
         evidence.subject.by("predict", "--json", dimension=NAME),
         note="(predicted - observed)/observed, over arrival seeds 1 to 3; mean and median of absolute errors. "
@@ -189,7 +218,7 @@ def _predicted(evidence: Evidence) -> Exhibit:
     )
 
 
-def _held_out(evidence: Evidence) -> list[Exhibit]:
+def _held_out(evidence: Evidence) -> Exhibit:
     rows: list[list[Value]] = []
     for kind in kinds_of(evidence.held_out):
         of_kind = [r for r in evidence.held_out if r.kind == kind]
@@ -197,39 +226,43 @@ def _held_out(evidence: Evidence) -> list[Exhibit]:
         low, high = f.interval or (None, None)
         others = means_of(of_kind, ("e2e_p99", "ttft", "itl", "ttft_p99")).values()
         rows.append([left_out(kind), f.runs, f.mean, low, high, f.median, f.worst, f.worst_in, *others])
-    if not rows:
-        return []
-    return [
-        Exhibit.of(
-            "Held-out errors in percent, by what each fold of the validation leaves out",
-            "~left out|runs:,d|E2E mean:.2f|from:.1f|to:.1f|median:.2f|worst:+.1f|worst run|E2E p99:.1f|TTFT:.1f"
-            "|ITL:.1f|TTFT p99:.1f",
-            rows,
-            *evidence.subject.validating(NAME),
-            note="Search, choice and fit are repeated in every fold without what it leaves out. from, to: 95 % "
-            "bootstrap interval of the mean, whole models resampled.",
-        )
-    ]
+    return Exhibit.of(
+        "Held-out errors in percent, by what each fold of the validation leaves out",
+        [
+            wrapped("left out"),
+            integers("runs"),
+            figures(".2f", "E2E mean"),
+            figures(".1f", "from", "to"),
+            figures(".2f", "median"),
+            figures("+.1f", "worst"),
+            words("worst run"),
+            figures(".1f", "E2E p99", "TTFT", "ITL", "TTFT p99"),
+        ],
+        rows,
+        *evidence.subject.validating(NAME),
+        note="Search, choice and fit are repeated in every fold without what it leaves out. from, to: 95 % "
+        "bootstrap interval of the mean, whole models resampled.",
+    )
 
 
 def _answers(evidence: Evidence) -> dict[str, Sequence[Errors]]:
-    """The known answers, and the best seed of the search as one more, by name."""
-    return {**evidence.known, **dict([evidence.best_seed] if evidence.best_seed else [])}
+    """The baselines, and the best seed of the search as one more, by name."""
+    return {**evidence.baselines, **dict([evidence.best_seed] if evidence.best_seed else [])}
 
 
-def _known(evidence: Evidence) -> Exhibit:
-    """The known answers on the clean runs, next to the program."""
+def _baselines(evidence: Evidence) -> Exhibit:
+    """The baselines on the clean runs, next to the program."""
     rows: list[list[Value]] = []
     for name, errors in _answers(evidence).items():
         means = [mean_abs([getattr(r, x) for r in errors]) for x in MEANS]
         worst = max((r.e2e for r in errors if r.e2e is not None), key=abs, default=None)
-        constants = known.ANSWERS[name].constants if name in evidence.known else SEED_SET
+        constants = baselines.BASELINES[name].constants if name in evidence.baselines else SEED_SET
         constants += median_text(r.e2e for r in errors)
         rows.append([name, constants, len(errors), *means, worst])
     rows.sort(key=lambda row: float("inf") if row[3] is None else float(row[3]))
     return Exhibit.of(
-        "Known answers on the clean runs, in sample where constants are fitted: errors in percent",
-        "known answer|~constants|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f",
+        "Baselines on the clean runs, in sample where constants are fitted: errors in percent",
+        [words("baseline"), wrapped("constants"), integers("runs"), MEAN_ERRORS, figures("+.1f", "worst E2E")],
         rows,
         evidence.subject.again(NAME),
         note="Those with a set of constants per model or per experiment can predict no other. The best seed is the "
@@ -238,40 +271,55 @@ def _known(evidence: Evidence) -> Exhibit:
     )
 
 
-def _known_held_out(evidence: Evidence) -> list[Exhibit]:
-    rows = [(left_out(k.kind), k.name, k.over, k.e2e, k.ttft, k.itl) for k in evidence.known_held_out]
-    heads = "~left out|known answer|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f"
-    title = "Known answers held out: fitted in the same folds, mean absolute errors in percent"
-    return [Exhibit.of(title, heads, rows, *evidence.subject.validating(NAME))] if rows else []
+def _baselines_held_out(evidence: Evidence) -> Exhibit:
+    return Exhibit.of(
+        "Baselines held out: fitted in the same folds, mean absolute errors in percent",
+        [wrapped("left out"), words("baseline"), integers("runs"), MEAN_ERRORS],
+        [(left_out(k.kind), k.name, k.over, k.e2e, k.ttft, k.itl) for k in evidence.baselines_held_out],
+        *evidence.subject.validating(NAME),
+    )
 
 
-def _intervals(evidence: Evidence) -> list[Exhibit]:
+def _intervals(evidence: Evidence) -> Exhibit:
     trust = evidence.subject.trust
     rows = [
-        (name, figure.upper().replace("_", " "), c.runs, 100 * c.covered_80, 100 * c.covered_95, c.width_80_pct,
-         c.width_95_pct)
+        (
+            name,
+            figure.upper().replace("_", " "),
+            c.runs,
+            100 * c.covered_80,
+            100 * c.covered_95,
+            c.width_80_pct,
+            c.width_95_pct,
+        )
         for name in CLASSES
         for figure, c in coverage(trust.residuals(name) if trust else ()).items()
         if figure in STATISTICS
-    ]  # fmt: skip
-    if not rows:
-        return []
-    return [
-        Exhibit.of(
-            "How often the intervals of `evolve predict` cover what was measured, in percent",
-            "held-out runs|figure|predictions:,d|80 % cover:.0f|95 % cover:.0f|width of 80 %:.0f|width of 95 %:.0f",
-            rows,
-            evidence.subject.again(NAME),
-            note="Each held-out run is judged by the residuals of other folds and other runs. inside, outside: of the "
-            "ranges of what the fold fitted; saturated: a queue may grow. Widths in percent of the prediction.",
-        )
     ]
+    return Exhibit.of(
+        "How often the intervals of `evolve predict` cover what was measured, in percent",
+        [
+            words("held-out runs", "figure"),
+            integers("predictions"),
+            figures(".0f", "80 % cover", "95 % cover", "width of 80 %", "width of 95 %"),
+        ],
+        rows,
+        evidence.subject.again(NAME),
+        note="Each held-out run is judged by the residuals of other folds and other runs. inside, outside: of the "
+        "ranges of what the fold fitted; saturated: a queue may grow. Widths in percent of the prediction.",
+    )
 
 
 def _ranks(evidence: Evidence) -> Exhibit:
     return Exhibit.of(
         "How well predictions put runs in order",
-        "~runs|figure|count:,d|Kendall's tau:.3f|pairs in the wrong order:,d",
+        [
+            wrapped("runs"),
+            words("figure"),
+            integers("count"),
+            figures(".3f", "Kendall's tau"),
+            integers("pairs in the wrong order"),
+        ],
         list(_ranked(evidence)),
         evidence.subject.again(NAME),
         note="Kendall's tau of predicted and observed mean and p99 of E2E is 1 for the same order.",

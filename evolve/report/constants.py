@@ -25,8 +25,13 @@ from simulator.language.unparse import spell
 from simulator.schema import KERNELS, READABLE
 
 KERNEL, DATASHEET, OWN_STEP, STEP, HOST, SHAPE = (
-    "measured kernel", "datasheet", "own step", "in a step", "host", "shape"
-)  # fmt: skip
+    "measured kernel",
+    "datasheet",
+    "own step",
+    "in a step",
+    "host",
+    "shape",
+)
 KINDS = {
     KERNEL: "a factor on measured kernels, whose times the other GPU's table brings; the factor is assumed to hold",
     DATASHEET: "a factor on times over a datasheet's peak, which the other GPU's scales; the factor is assumed to hold",
@@ -119,7 +124,7 @@ def bare_times(program: Program, factor: float) -> Program:
 
 
 def _addends(e: Expr) -> list[Expr]:
-    """What a sum adds, from left to right."""
+    """The terms of a sum, from left to right."""
     return [*_addends(e.left), *_addends(e.right)] if isinstance(e, Op) and e.op == "+" else [e]
 
 
@@ -134,7 +139,7 @@ def kernel_fields(program: Program) -> list[str]:
 
 
 def _features(function: Function) -> dict[str, list[Expr]]:
-    """What each affine constant of a method multiplies, on any choice of branches."""
+    """The factor of each affine constant of a method, on any choice of branches."""
     features: dict[str, list[Expr]] = {}
     for piece in affine(function).pieces:
         for term in piece.terms:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from evolve.output.table import Column, Row, Table
+from evolve.output.columns import Column, figures
+from evolve.output.table import Table
 from simulator.common.json import JsonObject
+from simulator.common.records import derived, record_class, stored
 
 GOOD, CARE, POOR, UNTESTED = "good", "with care", "poor", "untested"
 LEVELS = {
@@ -16,8 +17,8 @@ LEVELS = {
     POOR: "not met",
     UNTESTED: "nothing that was measured says whether it is met",
 }
-NOT_KNOWN = "-"
 Value = str | float | bool | None
+MEAN_ERRORS = (*figures(".2f", "E2E"), *figures(".1f", "TTFT"), *figures(".2f", "ITL"))  # columns of mean errors
 
 
 def percent(value: float | None, digits: int = 1, signed: bool = False) -> str:
@@ -29,61 +30,27 @@ def percent(value: float | None, digits: int = 1, signed: bool = False) -> str:
     return "unknown" if value is None else f"{value:{'+' if signed else ''}.{digits}f} %"
 
 
-class Head(NamedTuple):
-    """A column of an exhibit. spec: how its numbers are written, as in Python's `format`; "" for a column of text."""
-
-    name: str
-    spec: str
-    wraps: bool
-
-    @classmethod
-    def of(cls, text: str) -> Head:
-        """The column that `NAME`, `~NAME` (its text may be broken into lines) or `NAME:SPEC` describes."""
-        name, _, spec = text.partition(":")
-        return cls(name.removeprefix("~"), spec, name.startswith("~"))
-
-    def cell(self, value: Value) -> str:
-        """The value as text."""
-        match value:
-            case None:
-                return NOT_KNOWN
-            case bool():
-                return "yes" if value else "no"
-            case str():
-                return value
-        return format(value, self.spec or "g")
-
-
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """A table of values. repeat: the command lines that compute its figures again. `Exhibit.of` makes one from text."""
+    """A table of values. repeat: the command lines that compute its figures again. `Exhibit.of` makes one."""
 
-    title: str
-    heads: tuple[Head, ...]
-    rows: tuple[tuple[Value, ...], ...]
+    table: Table
     repeat: tuple[str, ...]
-    note: str = ""
 
     @classmethod
-    def of(cls, title: str, heads: str, rows: Iterable[Sequence[Value]], *repeat: str, note: str = "") -> Exhibit:
-        """An exhibit whose columns are described by texts separated by |, see `Head.of`."""
-        return cls(title, tuple(map(Head.of, heads.split("|"))), tuple(map(tuple, rows)), repeat, note)
-
-    @property
-    def table(self) -> Table:
-        """The exhibit as a table to print."""
-        columns = tuple(Column(h.name, right=bool(h.spec), wraps=h.wraps) for h in self.heads)
-        cells = (tuple(h.cell(v) for h, v in zip(self.heads, row, strict=True)) for row in self.rows)
-        return Table(self.title, columns, tuple(map(Row, cells)), self.note)
+    def of(
+        cls,
+        title: str,
+        columns: Iterable[Column | tuple[Column, ...]],
+        rows: Iterable[Sequence[Value]],
+        *repeat: str,
+        note: str = "",
+    ) -> Exhibit:
+        """An exhibit of a table, see `Table.of`, and of a note below it."""
+        return cls(Table.of(title, columns, rows, note), repeat)
 
     def to_json(self) -> JsonObject:
-        return {
-            "title": self.title,
-            "columns": [head.name for head in self.heads],
-            "rows": [list(row) for row in self.rows],
-            "note": self.note or None,
-            "repeat": list(self.repeat),
-        }
+        return {**self.table.to_json(), "repeat": list(self.repeat)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,29 +62,19 @@ class DimensionVerdict:
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class Dimension:
-    """One of the ten dimensions. brief: a clause for the paragraph at the top, "" where it needs none. caveats: what
-    the figures do not show."""
+    """One of the ten dimensions. brief: a clause for the paragraph at the top, "" where it needs none. caveats: the
+    limits of the figures."""
 
-    name: str
+    name: str = stored(key="dimension")
     title: str
     verdict: DimensionVerdict
-    exhibits: tuple[Exhibit, ...]
-    brief: str = ""
+    exhibits: tuple[Exhibit, ...] = stored(key="tables")
+    brief: str = stored(default="", hidden=True)
     caveats: tuple[str, ...] = ()
 
-    @property
+    @derived
     def commands(self) -> tuple[str, ...]:
         """The command lines that repeat its figures, each once."""
         return tuple(dict.fromkeys(line for exhibit in self.exhibits for line in exhibit.repeat))
-
-    def to_json(self) -> JsonObject:
-        return {
-            "dimension": self.name,
-            "title": self.title,
-            "verdict": {"level": self.verdict.level, "sentence": self.verdict.sentence, "rule": self.verdict.rule},
-            "tables": [exhibit.to_json() for exhibit in self.exhibits],
-            "caveats": list(self.caveats),
-            "commands": list(self.commands),
-        }

@@ -9,16 +9,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from evolve.host.accuracy import accuracy
-from evolve.host.emit import provenance
+from evolve.host.emit import accuracy, provenance
+from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
-from evolve.plan.plan import Plan
 from evolve.report.constants import kernel_fields
 from evolve.report.dimension import CARE, GOOD, POOR, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.evidence import Evidence
@@ -27,9 +26,10 @@ from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.language.ir import Field, nodes
 from simulator.schema import KERNELS
-from simulator.serving.bundled import hardware_table, known_models
-from simulator.serving.file import experiments_from_mapping
+from simulator.serving.bundled import experiments_from_mapping
+from simulator.serving.gpu import hardware_table
 from simulator.serving.known import GPU
+from simulator.serving.spec import Spec
 from translate_go import TARGETS, emit
 
 NAME = "ease"
@@ -101,7 +101,7 @@ def _without(plan: JsonObject, path: tuple[str | int, ...]) -> JsonObject:
 
 def _reads(plan: Mapping[str, Any]) -> bool:
     try:
-        experiments_from_mapping(plan, "plan.yaml", known_models(), hardware_table())
+        experiments_from_mapping(plan, "plan.yaml")
     except InputError:
         return False
     return True
@@ -124,7 +124,8 @@ def _with_tables() -> int:
 
 def _options() -> list[str]:
     """The options of `predict` that a plan without a file cannot leave out."""
-    names = (f.name.removesuffix("_rps") for f in fields(Plan) if f.default is MISSING)
+    parameters = signature(Spec.of).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.default is Parameter.empty]
     return [f"--{name.replace('_', '-')}" for name in names]
 
 
@@ -139,7 +140,13 @@ def _plan(needed: list[str], source: Source, seconds: float | None) -> Exhibit:
         ["seconds of the first prediction", seconds, "process start and replay included"],
     ]
     text = yaml.safe_dump(PLAN, default_flow_style=True, sort_keys=False, width=10_000).strip()
-    return Exhibit.of("A first prediction", "~what|figure:.3g|~which", rows, line, note=f"plan.yaml: {text}")
+    return Exhibit.of(
+        "A first prediction",
+        [wrapped("what"), figures(".3g", "figure"), wrapped("which")],
+        rows,
+        line,
+        note=f"plan.yaml: {text}",
+    )
 
 
 def _fields(evidence: Evidence) -> Exhibit:
@@ -153,8 +160,12 @@ def _fields(evidence: Evidence) -> Exhibit:
         "the request": sorted(f"r.{name}" for scope, name in read if scope == "r"),
     }
     rows = [(where, len(names), ", ".join(names) or None) for where, names in kinds.items()]
-    return Exhibit.of("Fields that the program reads, by where they come from", "~from|fields:,d|~names", rows,
-                      command("show", evidence.subject.source.name, "--json"))  # fmt: skip
+    return Exhibit.of(
+        "Fields that the program reads, by where they come from",
+        [wrapped("from"), integers("fields"), wrapped("names")],
+        rows,
+        command("show", evidence.subject.source.name, "--json"),
+    )
 
 
 def go_files(source: Source) -> dict[str, str]:
@@ -184,7 +195,7 @@ def _go(source: Source) -> Exhibit:
     ]
     return Exhibit.of(
         "What is emitted for the host, before deployments are baked in",
-        "file|lines:,d|bytes:,d|~imports",
+        [words("file"), integers("lines", "bytes"), wrapped("imports")],
         rows,
         command("emit", source.name, "--out", "go"),
         note="INTEGRATION.md says what to register in the host.",

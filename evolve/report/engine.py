@@ -8,10 +8,12 @@ from dataclasses import fields
 from statistics import median
 
 from evaluator.score import MEANS
+from evolve.output.columns import figures, integers, words, wrapped
 from evolve.plan.sensitivity_result import Effect
 from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.evidence import Evidence
-from simulator.serving.experiment import Engine, Experiment
+from simulator.serving.engine import Engine
+from simulator.serving.experiment import Experiment
 
 NAME = "settings"
 # The settings that change latencies, and what a replay makes of each.
@@ -50,36 +52,33 @@ def settings(evidence: Evidence) -> Dimension:
         sentence += " The others are replayed by rule, and no measurement here says how well."
     varied = Exhibit.of(
         "Engine settings of the fitted runs",
-        "setting|~values|varied|~in a replay",
+        [words("setting"), wrapped("values"), words("varied"), wrapped("in a replay")],
         [(name, ", ".join(values) or None, name in vary, SETTINGS[name]) for name, values in seen.items()],
         subject.again(NAME),
         note="default: the model's limit for max_model_len, computed from memory for total_kv_blocks.",
     )
-    return Dimension(
-        NAME, "Engine settings", DimensionVerdict(level, sentence, RULE), (varied, *_sensitivity(evidence))
-    )
+    return Dimension(NAME, "Engine settings", DimensionVerdict(level, sentence, RULE), (varied, _sensitivity(evidence)))
 
 
-def _sensitivity(evidence: Evidence) -> list[Exhibit]:
-    """What replays say of each setting: the median over the clean runs."""
-    if not evidence.subject.clean:
-        return []
+def _sensitivity(evidence: Evidence) -> Exhibit:
+    """The effect of each setting by replay: the median over the clean runs."""
     effects: dict[str, list[Effect]] = defaultdict(list)
-    for of_run in evidence.sensitivities:
+    for of_run in evidence.sensitivities if evidence.subject.clean else ():
         for effect in of_run.effects:
             effects[effect.setting].append(effect)
-    return [
-        Exhibit.of(
-            "What the program predicts of each setting: medians over the clean runs",
-            "setting|~figure|E2E:+.3f|TTFT:+.3f|ITL:+.3f|largest, E2E:+.3f|settings tried:,d|outside the fitted runs:,d"
-            "|impossible:,d",
-            [_effect_row(setting, of_setting) for setting, of_setting in effects.items()],
-            evidence.subject.by("sensitivity", "--json", dimension=NAME),
-            note="Numbers are halved and doubled, switches turned over. Elasticity: by how many percent a mean "
-            "latency grows where the setting grows by one percent. Predicted by replay; what was measured plays no "
-            "part.",
-        )
-    ]
+    return Exhibit.of(
+        "Predicted effect of each setting: medians over the clean runs",
+        [
+            words("setting"),
+            wrapped("figure"),
+            figures("+.3f", "E2E", "TTFT", "ITL", "largest, E2E"),
+            integers("settings tried", "outside the fitted runs", "impossible"),
+        ],
+        [_effect_row(setting, of_setting) for setting, of_setting in effects.items()],
+        evidence.subject.by("sensitivity", "--json", dimension=NAME),
+        note="Numbers are halved and doubled, switches turned over. Elasticity: by how many percent a mean latency "
+        "grows where the setting grows by one percent. All of it is predicted by replay.",
+    )
 
 
 def _effect_row(setting: str, effects: Sequence[Effect]) -> list[Value]:
@@ -97,5 +96,11 @@ def _effect_row(setting: str, effects: Sequence[Effect]) -> list[Value]:
 
 def _values(name: str, experiments: tuple[Experiment, ...]) -> list[str]:
     values = {getattr(e.engine, name) for e in experiments}
-    return ["default" if v is None else f"{v:g}" if isinstance(v, int | float) and not isinstance(v, bool)
-            else str(v).lower() for v in sorted(values, key=lambda v: (v is None, v or 0))]  # fmt: skip
+    return [
+        "default"
+        if v is None
+        else f"{v:g}"
+        if isinstance(v, int | float) and not isinstance(v, bool)
+        else str(v).lower()
+        for v in sorted(values, key=lambda v: (v is None, v or 0))
+    ]

@@ -1,4 +1,4 @@
-"""What several dimensions rest on, each computed when it is first asked for, by the workers of a pool."""
+"""The data of several dimensions, computed on first use by the workers of a pool."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from archive.proposal import SEED, Outcome
-from evaluator import known
+from archive.score import Errors
+from evaluator import baselines
 from evaluator.fit.fit import fit_set
-from evaluator.score import MEANS, Errors, error_rows, score_set, summarise
+from evaluator.score import MEANS, error_rows, score_set, summarise
 from evolve.calibrate.fit import calibrate
 from evolve.calibrate.result import ConstantChange, Freedom
 from evolve.inspect.ablation import Ablation, ablate
@@ -19,13 +20,12 @@ from evolve.plan.forecast import Forecast, Forecasts
 from evolve.plan.predict import predict
 from evolve.plan.sensitivity import sensitivities
 from evolve.plan.sensitivity_result import Sensitivity
-from evolve.report.held_out import HeldOutRuns, Known, held_out, known_answers
+from evolve.report.held_out import BaselineHeldOut, HeldOutRuns, baselines_held_out, held_out
 from evolve.report.subject import Subject
 from evolve.run.program import Source
 from evolve.search.pool.pool import Pool
 from evolve.search.pool.process import WorkerCall
-from simulator.language.parse import parse
-from simulator.serving.bundled import written_experiments
+from simulator.serving.bundled import load_specs
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class EvidenceRefit:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is measured of a subject by the workers of `pool`."""
+    """The measurements of a subject, by the workers of `pool`."""
 
     subject: Subject
     pool: Pool
 
     @cached_property
     def forecasts(self) -> Forecasts:
-        """What the program predicts for every experiment, as `evolve predict` does."""
+        """The program's prediction of every experiment, as by `evolve predict`."""
         source, seeds = self.subject.source, self.subject.seeds
         parts: list[Forecasts] = self.carried_out(
             "predictions", [WorkerCall(predict, (source, [e], seeds)) for e in self.subject.experiments]
@@ -61,17 +61,20 @@ class Evidence:
         every = tuple(forecast for part in parts for forecast in part.experiments)
         total = summarise([_errors(forecast) for forecast in every])
         return replace(
-            parts[0], data=self.subject.data, experiments=every,
-            mean_abs_error_pct={name: getattr(total, name) for name in MEANS}, drawn=any(part.drawn for part in parts),
-        )  # fmt: skip
+            parts[0],
+            data=self.subject.data,
+            experiments=every,
+            mean_abs_error_pct={name: getattr(total, name) for name in MEANS},
+            drawn=any(part.drawn for part in parts),
+        )
 
     @cached_property
-    def known(self) -> Mapping[str, Sequence[Errors]]:
-        """The known answers, fitted to the clean experiments, and their errors on these."""
+    def baselines(self) -> Mapping[str, Sequence[Errors]]:
+        """The baselines, fitted to the clean experiments, and their errors on these."""
         clean = self.subject.clean
-        tasks = known.tasks(clean, clean) if clean else []
+        tasks = baselines.tasks(clean, clean) if clean else []
         rows: list[list[Errors]] = self.carried_out(
-            "known answers", [WorkerCall(known.solve, (task,)) for task in tasks]
+            "baselines", [WorkerCall(baselines.solve, (task,)) for task in tasks]
         )
         by_name: dict[str, list[Errors]] = {}
         for task, of_task in zip(tasks, rows, strict=True):
@@ -85,16 +88,16 @@ class Evidence:
 
     @cached_property
     def best_seed(self) -> tuple[str, Sequence[Errors]] | None:
-        """The name of the best program that the search began with, by its joint error, as the search fitted it, and its
+        """The name of the best program that the search began with, by its mean error, as the search fitted it, and its
         errors on the clean experiments; None if there is no run, or if some of these were not fitted on."""
         clean = self.subject.clean
         seeds = [o.elite for o in self.outcomes if o.elite and o.elite.operator.startswith(SEED)]
         if not seeds or not clean or any(e not in self.subject.fitted for e in clean):
             return None
-        best = min(seeds, key=lambda elite: elite.joint)
+        best = min(seeds, key=lambda elite: elite.mean_error)
         rows: list[list[Errors]]
         rows = self.carried_out(
-            "the best seed", [WorkerCall(error_rows, (parse(best.text), score_set(clean, self.subject.seeds)))]
+            "the best seed", [WorkerCall(error_rows, (best.program, score_set(clean, self.subject.seeds)))]
         )
         return f"best seed ({best.operator.removeprefix(SEED)})", rows[0]
 
@@ -104,9 +107,9 @@ class Evidence:
         return held_out(self.subject.trust, self.subject.known)
 
     @cached_property
-    def known_held_out(self) -> tuple[Known, ...]:
-        """The known answers in the same folds, as far as they were kept."""
-        return known_answers(self.subject)
+    def baselines_held_out(self) -> tuple[BaselineHeldOut, ...]:
+        """The baselines in the same folds, as far as they were kept."""
+        return baselines_held_out(self.subject)
 
     @cached_property
     def refit(self) -> EvidenceRefit:
@@ -122,14 +125,14 @@ class Evidence:
 
     @cached_property
     def sensitivities(self) -> tuple[Sensitivity, ...]:
-        """What each engine setting does to the clean experiments, under one arrival seed."""
+        """The effect of each engine setting on the clean experiments, under one arrival seed."""
         subject = self.subject
         ids = tuple(e.id for e in subject.clean)
         calls = [WorkerCall(_sensitivities, (subject.source, file, ids, subject.seeds[:1])) for file in subject.files]
         return tuple(found for of_file in self.carried_out("engine settings", calls) for found in of_file)
 
     def carried_out(self, what: str, calls: Sequence[WorkerCall]) -> list[Any]:
-        """What the calls return, with a progress line about `what` they compute."""
+        """The results of the calls, with a progress line about `what` they compute."""
         self.pool.line.show(f"{what} ...")
         return self.pool.all_of(calls, what)
 
@@ -144,7 +147,7 @@ def _errors(forecast: Forecast) -> Errors:
 
 
 def _sensitivities(source: Source, file: str, ids: Sequence[str], seeds: Sequence[int]) -> list[Sensitivity]:
-    return sensitivities(source, [w for w in written_experiments(file) if w.experiment.id in ids], seeds)
+    return sensitivities(source, [spec for spec in load_specs(file) if spec.id in ids], seeds)
 
 
 def _refit(subject: Subject) -> EvidenceRefit:

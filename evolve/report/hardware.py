@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from evaluator.score import MEANS
-from evolve.output.table import counted
+from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
 from evolve.report.constants import (
     HOST,
@@ -24,9 +24,10 @@ from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Dimen
 from evolve.report.evidence import Evidence
 from evolve.report.held_out import means_of, over_the_limits
 from evolve.report.stress import changes, constants_times
+from simulator.common.text import counted
 from simulator.kernels.tables import names, tables
 from simulator.schema import FIELDS
-from simulator.serving.bundled import hardware_table
+from simulator.serving.gpu import hardware_table
 
 NAME = "hardware"
 KIND = "hardware"  # the kind of fold that leaves a GPU out
@@ -41,7 +42,7 @@ RULE = (
 def hardware(evidence: Evidence) -> Dimension:
     """The dimension of a subject."""
     constants = classified(evidence.subject.source.complete)
-    exhibits = (_kinds(evidence, constants), _constants(evidence, constants), _gpus(evidence), *_kernels(evidence))
+    exhibits = (_kinds(evidence, constants), _constants(evidence, constants), _gpus(evidence), _kernels(evidence))
     again = [f"{c.method}.{c.name}" for c in constants if c.kind in (HOST, STEP) and c.value]
     return Dimension(
         NAME, "Hardware", _verdict(evidence, constants), exhibits, _brief(evidence, again), _caveats(evidence)
@@ -111,7 +112,7 @@ def _kinds(evidence: Evidence, constants: list[Classified]) -> Exhibit:
     return Exhibit.of(
         "Constants by what they are worth on another GPU, terms without one, and the change of mean latencies in "
         "percent if these are 10 % larger",
-        "kind|constants or terms:,d|~what it is|E2E:+.1f|TTFT:+.1f|ITL:+.1f",
+        [words("kind"), integers("constants or terms"), wrapped("what it is"), figures("+.1f", "E2E", "TTFT", "ITL")],
         rows,
         evidence.subject.again(NAME),
         note="Replayed under one arrival seed, mean over the clean runs.",
@@ -126,7 +127,7 @@ def _constants(evidence: Evidence, constants: list[Classified]) -> Exhibit:
     rows += [[None, None, NO_CONSTANT, term] for term in bare]
     return Exhibit.of(
         "Constants and what each multiplies, and terms without one",
-        "constant|value:.6g|kind|~multiplies",
+        [words("constant"), figures(".6g", "value"), words("kind"), wrapped("multiplies")],
         rows,
         command("show", evidence.subject.source.name, "--json"),
         note="A field that is in several terms counts in each." if bare else "",
@@ -151,26 +152,26 @@ def _gpus(evidence: Evidence) -> Exhibit:
         rows.append([name, sum(e.hardware == name for e in evidence.subject.fitted), name in fitted, points, versions])
     return Exhibit.of(
         "Known GPUs: fitted runs, and kernels that were timed there",
-        "GPU|fitted runs:,d|measured end to end|timed kernels:,d|~timed with vLLM",
+        [
+            words("GPU"),
+            integers("fitted runs"),
+            words("measured end to end"),
+            integers("timed kernels"),
+            wrapped("timed with vLLM"),
+        ],
         rows,
         command("list"),
-        note="A GPU without timed kernels needs a table, or the efficiencies of another one (docs/kernels.md), for "
+        note="A GPU without timed kernels needs a table, or the efficiencies of another one (docs/plan.md), for "
         "programs that read measured kernels. Datasheet figures are in configs/hardware.yaml; your own GPU is a "
         "mapping in the experiments file.",
     )
 
 
-def _kernels(evidence: Evidence) -> list[Exhibit]:
+def _kernels(evidence: Evidence) -> Exhibit:
     """The fields that come from another GPU's table."""
-    read = kernel_fields(evidence.subject.source.complete)
-    if not read:
-        return []
-    rows = [(f"b.{name}", FIELDS["b", name].meaning) for name in read]
-    return [
-        Exhibit.of(
-            "What a table of the other GPU's kernels brings: the fields of measured kernels that the program reads",
-            "field|~meaning",
-            rows,
-            command("show", evidence.subject.source.name, "--json"),
-        )
-    ]
+    return Exhibit.of(
+        "Fields of measured kernels that the program reads: another GPU needs a table of them",
+        [words("field"), wrapped("meaning")],
+        [(f"b.{name}", FIELDS["b", name].meaning) for name in kernel_fields(evidence.subject.source.complete)],
+        command("show", evidence.subject.source.name, "--json"),
+    )

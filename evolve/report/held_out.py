@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from evaluator.intervals import STATISTICS
 from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS
 from evaluator.statistics import clustered_interval, median_abs
-from evolve.output.files import REMEDY
+from evolve.output.columns import figures, integers, words
 from evolve.output.table import PASS_PCT
-from evolve.report.dimension import Exhibit, Value
+from evolve.report.dimension import MEAN_ERRORS, Exhibit, Value
 from evolve.report.subject import Subject
 from evolve.run.trust import INSIDE, OUTSIDE, Trust
-from evolve.run.validations import FILES, SEARCHED
+from evolve.run.validations import FILES, SEARCHED, read_figures
 from evolve.validate.held_out import Compared, observed_figures
-from simulator.common.documents import read_json
-from simulator.common.errors import InputError
+from simulator.common.records import read_by
 from simulator.serving.experiment import Experiment
 
 SEED = 0  # of bootstraps
@@ -44,8 +44,8 @@ class HeldOutRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """The mean absolute errors in percent of a known answer fitted in the folds of one kind, over so many runs."""
+class BaselineHeldOut:
+    """The mean absolute errors in percent of a baseline fitted in the folds of one kind, over so many runs."""
 
     kind: str
     name: str
@@ -101,20 +101,20 @@ def over_the_limits(means: Mapping[str, float | None]) -> list[str]:
     return [name for name in MEANS if (value := means.get(name)) is not None and abs(value) > PASS_PCT[name]]
 
 
-def by_fold(rows: Sequence[HeldOutRuns], kind: str, title: str, repeat: Sequence[str]) -> list[Exhibit]:
-    """The errors of each fold of a kind, a row each; no exhibit without folds. `repeat`: what computes them again."""
+def by_fold(rows: Sequence[HeldOutRuns], kind: str, title: str, repeat: Sequence[str]) -> Exhibit:
+    """The errors of each fold of a kind, a row each. `repeat`: the commands that compute them again."""
     of_kind = [row for row in rows if row.kind == kind]
     cells = list[list[Value]]()
     for fold in dict.fromkeys(row.fold for row in of_kind):
         members = [row for row in of_kind if row.fold == fold]
         f = figures_of([(row.experiment, row.errors["e2e"]) for row in members])
         cells.append([fold, f.runs, *means_of(members).values(), f.worst, f.worst_in])
-    heads = "without|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f|worst run"
-    return [Exhibit.of(title, heads, cells, *repeat)] if cells else []
+    columns = [words("without"), integers("runs"), MEAN_ERRORS, figures("+.1f", "worst E2E"), words("worst run")]
+    return Exhibit.of(title, columns, cells, *repeat)
 
 
-def known_answers(subject: Subject) -> tuple[Known, ...]:
-    """The known answers of the run's last validation, if it has one and the program is its champion.
+def baselines_held_out(subject: Subject) -> tuple[BaselineHeldOut, ...]:
+    """The baselines of the run's last validation, if it has one and the program is its champion.
 
     Raises InputError if its file is damaged.
     """
@@ -122,14 +122,15 @@ def known_answers(subject: Subject) -> tuple[Known, ...]:
         return ()
     path = subject.run.path / FILES[SEARCHED]
     try:
-        raw = read_json(path, REMEDY)
+        raw = read_figures(path)
     except OSError:
         return ()
-    try:
-        return tuple(
-            Known(kind, row["name"], row["e2e"], row["ttft"], row["itl"], row["over"])
-            for kind, of_kind in raw["summary"].items()
-            for row in of_kind["known"]
-        )
-    except (KeyError, TypeError, AttributeError):
-        raise InputError(f"{path}: is damaged: {REMEDY}") from None
+    return read_by(_baselines, raw, path)
+
+
+def _baselines(raw: Mapping[str, Any]) -> tuple[BaselineHeldOut, ...]:
+    return tuple(
+        BaselineHeldOut(kind, row["name"], row["e2e"], row["ttft"], row["itl"], row["over"])
+        for kind, of_kind in raw["summary"].items()
+        for row in of_kind["baselines"]
+    )

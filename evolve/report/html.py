@@ -20,17 +20,32 @@ def html(report: Report) -> str:
     """The page. All text of the report is escaped, and what would steer a browser is visible."""
     style = (resources.files("evolve.report") / "report.css").read_text("utf-8")
     title = _text(TITLE.format(report.name))
-    return "\n".join([
-        "<!doctype html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<meta name="generator" content="evolve report {__version__}">',
-        '<meta name="color-scheme" content="light dark">',
-        f"<title>{title}</title>", f"<style>\n{style}</style>", "</head>", "<body>", "<main>",
-        f"<h1>{title}</h1>", *_first(report), *_all(report),
-        f"<footer>evolve {__version__}, key {_text(report.key)}, data {_text(report.data)}, arrival seeds "
-        f"{', '.join(map(str, report.seeds))}.</footer>", "</main>", "</body>", "</html>", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'<meta name="generator" content="evolve report {__version__}">',
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{title}</title>",
+            f"<style>\n{style}</style>",
+            "</head>",
+            "<body>",
+            "<main>",
+            f"<h1>{title}</h1>",
+            *_first(report),
+            *_all(report),
+            f"<footer>evolve {__version__}, key {_text(report.key)}, data {_text(report.data)}, arrival seeds "
+            f"{', '.join(map(str, report.seeds))}.</footer>",
+            "</main>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
 
 
 def _text(text: str) -> str:
@@ -89,9 +104,9 @@ def _exhibit(exhibit: Exhibit) -> Iterator[str]:
 def _table(table: Table) -> Iterator[str]:
     kinds = [' class="number"' if c.right else "" for c in table.columns]
     yield '<div class="wide" tabindex="0"><table>'
-    yield f"<thead>{_row('th', kinds, [c.name for c in table.columns])}</thead>"
+    yield f"<thead>{_row('th', kinds, [c.title for c in table.columns])}</thead>"
     yield "<tbody>"
-    for cells in table.filled():
+    for cells in table.cells():
         yield _row("td", kinds, cells)
     yield "</tbody></table></div>"
 

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value, percent
+from evolve.output.columns import figures, integers, words, wrapped
+from evolve.report.dimension import (
+    CARE,
+    GOOD,
+    MEAN_ERRORS,
+    POOR,
+    UNTESTED,
+    Dimension,
+    DimensionVerdict,
+    Exhibit,
+    Value,
+    percent,
+)
 from evolve.report.evidence import Evidence, of_means
 from evolve.report.held_out import by_fold, figures_of, means_of, over_the_limits
 from evolve.run.ranges import weights
-from simulator.serving.bundled import model_table
 from simulator.serving.experiment import Experiment
 from simulator.serving.facts import has_curves, omitted
+from simulator.serving.model import model_table
 
 NAME = "models"
 RULE = (
@@ -24,7 +37,7 @@ SHARES = "By rule a model needs no measurements: its config.json gives the field
 
 def models(evidence: Evidence) -> Dimension:
     """The dimension of a subject."""
-    exhibits = [_by_model(evidence), *_by_architecture(evidence), _features(evidence)]
+    exhibits = [_by_model(evidence), _by_architecture(evidence), _features(evidence)]
     left_out = [f"{name}: {text}" for name, texts in _omitted(evidence.subject.experiments).items() for text in texts]
     return Dimension(NAME, "Models", _verdict(evidence), tuple(exhibits), caveats=tuple(left_out))
 
@@ -65,19 +78,24 @@ def _by_model(evidence: Evidence) -> Exhibit:
         here = [f for f in forecasts if clean[f.id].model == model]
         held = [r for r in evidence.held_out if r.kind == "models" and r.fold == model]
         f = figures_of([(r.experiment, r.errors["e2e"]) for r in held])
-        rows.append([_short(model), model in fitted, len(here), *(mean_abs(of_means(here, x)) for x in MEANS),
-                     *means_of(held).values(), f.worst])  # fmt: skip
+        means = [mean_abs(of_means(here, x)) for x in MEANS]
+        rows.append([_short(model), model in fitted, len(here), *means, *means_of(held).values(), f.worst])
     return Exhibit.of(
         "Errors by model in percent: of the program, and held out, of the search repeated without the model",
-        "model|fitted|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|held-out E2E:.2f|held-out TTFT:.1f|held-out ITL:.2f"
-        "|held-out worst E2E:+.1f",
+        [
+            words("model", "fitted"),
+            integers("runs"),
+            MEAN_ERRORS,
+            *(replace(c, head=f"held-out {c.head}") for c in MEAN_ERRORS),
+            figures("+.1f", "held-out worst E2E"),
+        ],
         rows,
         evidence.subject.by("predict", "--json", dimension=NAME),
         *evidence.subject.validating(NAME, "models"),
     )
 
 
-def _by_architecture(evidence: Evidence) -> list[Exhibit]:
+def _by_architecture(evidence: Evidence) -> Exhibit:
     kind = "architectures"
     title = (
         "Held out: the search repeated without dense models, or without mixtures of experts, errors there in percent"
@@ -100,9 +118,14 @@ def _features(evidence: Evidence) -> Exhibit:
         "kernels": ["measured" if has_curves(e.facts) else "datasheet" for e in fitted],
     }
     spans = {
-        "parameters, billions": "model_params_b", "active parameters, billions": "active_params_b", "layers": "layers",
-        "width": "hidden", "width of a head": "head_dim", "vocabulary": "vocab", "experts": "experts",
-    }  # fmt: skip
+        "parameters, billions": "model_params_b",
+        "active parameters, billions": "active_params_b",
+        "layers": "layers",
+        "width": "hidden",
+        "width of a head": "head_dim",
+        "vocabulary": "vocab",
+        "experts": "experts",
+    }
     rows: list[list[Value]] = []
     for name, values in kinds.items():
         counts = ", ".join(f"{v} ({values.count(v)})" for v in sorted(set(values)))
@@ -114,10 +137,10 @@ def _features(evidence: Evidence) -> Exhibit:
     unseen = sorted(_short(m) for m in known - {e.model for e in fitted})
     return Exhibit.of(
         "Features of the fitted models (in brackets: runs)",
-        "~feature|~among the fitted models|varied",
+        [wrapped("feature", "among the fitted models"), words("varied")],
         rows,
         evidence.subject.again(NAME),
-        note=f"Shipped models without a fitted run: {', '.join(unseen) or 'none'}. docs/scope.md lists what is not "
+        note=f"Shipped models without a fitted run: {', '.join(unseen) or 'none'}. docs/concepts.md lists what is not "
         f"modelled.",
     )
 

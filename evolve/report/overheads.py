@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 from evolve.host.deployments import of_experiment
-from evolve.output.table import counted
+from evolve.inspect.ablation import Ablation
+from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
 from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.ease import go_files
@@ -16,10 +17,11 @@ from evolve.report.retraining import MOST_S
 from evolve.report.subject import Subject
 from simulator.clock.bind import bind
 from simulator.clock.replay import replay_bound
+from simulator.common.text import counted
 from simulator.kernels.tables import names
 from simulator.language.opcodes import assemble
-from simulator.serving.bundled import hardware_table
 from simulator.serving.experiment import Experiment
+from simulator.serving.gpu import hardware_table
 from simulator.serving.load import load_of
 from simulator.serving.workload import duration_s, offered_requests
 from translate_go import TARGETS, emit
@@ -63,17 +65,22 @@ def overheads(evidence: Evidence) -> Dimension:
     cpu_s, hours = evidence.refit.cpu_s, sum(map(gpu_hours, subject.fitted))
     speed = speed_of(subject)
     runs = counted(len(subject.fitted), "run")
-    data = f"{runs} and {hours:.1f} GPU hours are behind the fit" if subject.fitted else \
-           "no record says which runs are behind the fit"  # fmt: skip
+    data = (
+        f"{runs} and {hours:.1f} GPU hours are behind the fit"
+        if subject.fitted
+        else "no record says which runs are behind the fit"
+    )
     sentence = (
         f"A compiled replay takes {speed.ns_a_step:,.0f} ns a step, {speed.faster:,.0f} times faster than the load; "
         f"a refit takes {cpu_s:.1f} CPU seconds; {data}."
     )
     level = GOOD if cpu_s <= MOST_S and speed.faster >= FASTER else CARE
     brief = f"{data[0].upper()}{data[1:]}; a compiled replay takes {speed.ns_a_step:,.0f} ns a step."
-    exhibits = (_data(subject), *_search(evidence), _speed(subject, speed), _bytes(subject), *_parts(evidence))
+    exhibits = [_data(subject), _search(evidence), _speed(subject, speed), _bytes(subject)]
+    if len(subject.clean) > 1:
+        exhibits.append(_parts(evidence.ablation, subject.by("ablate", dimension=NAME)))
     caveats = ("Times are of this machine, and other work on it makes them longer.",)
-    return Dimension(NAME, "Overheads", DimensionVerdict(level, sentence, RULE), exhibits, brief, caveats)
+    return Dimension(NAME, "Overheads", DimensionVerdict(level, sentence, RULE), tuple(exhibits), brief, caveats)
 
 
 def gpu_hours(e: Experiment) -> float:
@@ -105,39 +112,43 @@ def speed_of(subject: Subject) -> Speed:
 
 
 def _data(subject: Subject) -> Exhibit:
+    others = [e for e in subject.others if e.observed]
     rows = [
         (kind, len(runs), sum(map(requests_of, runs)), sum(map(gpu_hours, runs)), len({e.model for e in runs}))
-        for kind, runs in (
-            ("fitted", subject.fitted),
-            ("measured, not fitted", [e for e in subject.others if e.observed]),
-        )
+        for kind, runs in (("fitted", subject.fitted), ("measured, not fitted", others))
     ]
     return Exhibit.of(
         "Measurements",
-        "runs that were|runs:,d|requests:,.0f|GPU hours:,.1f|models:,d",
+        [
+            words("runs that were"),
+            integers("runs"),
+            figures(",.0f", "requests"),
+            figures(",.1f", "GPU hours"),
+            integers("models"),
+        ],
         rows,
         subject.again(NAME),
         note="GPU hours: duration of the load times GPUs. Requests: as many as were counted, else as the rates offer.",
     )
 
 
-def _search(evidence: Evidence) -> list[Exhibit]:
-    """What the search cost, if the run has kept it."""
+def _search(evidence: Evidence) -> Exhibit:
+    """The cost of the search, if the run has kept it."""
     subject, report, outcomes = evidence.subject, evidence.subject.report, evidence.outcomes
-    if subject.run is None:
-        return []
     rows: list[list[Value]] = [
         ["proposals", len(outcomes)],
         ["candidates that could be scored", sum(o.elite is not None for o in outcomes)],
         ["CPU hours of the search", sum(report.cpu_s.values()) / 3600.0 if report and report.cpu_s else None],
     ]
-    note = (
-        ""
-        if report and report.cpu_s
-        else "A shipped or unfinished run has no account of CPU time; searching again makes one."
+    known = report and report.cpu_s
+    return Exhibit.of(
+        "The search that found it",
+        [wrapped("what"), figures(",.4g", "figure")],
+        rows if subject.run else [],
+        command("archive", subject.path or "RUN"),
+        *subject.searching,
+        note="" if known else "A shipped or unfinished run has no account of CPU time; searching again makes one.",
     )
-    return [Exhibit.of("The search that found it", "~what|figure:,.4g", rows, command("archive", subject.path),
-                       *subject.searching, note=note)]  # fmt: skip
 
 
 def _speed(subject: Subject, speed: Speed) -> Exhibit:
@@ -150,7 +161,7 @@ def _speed(subject: Subject, speed: Speed) -> Exhibit:
     ]
     return Exhibit.of(
         "A replay of the clean runs, compiled, on one core",
-        "~what|figure:,.4g",
+        [wrapped("what"), figures(",.4g", "figure")],
         rows,
         subject.again(NAME),
         command("emit", subject.source.name, "--out", "go", "--check"),
@@ -169,34 +180,35 @@ def _bytes(subject: Subject) -> Exhibit:
         rows.append(["all emitted files, with one deployment", _size(one)])
     if reads_kernels(source.complete):
         gpus = {e.hardware for e in subject.experiments}
-        used = {str(entry.get("kernels")) for entry in hardware_table().values() if entry["name"] in gpus} & set(
-            names()
-        )
+        tables = {str(entry.get("kernels")) for entry in hardware_table().values() if entry["name"] in gpus}
         folder = resources.files("configs") / "kernels"
-        rows += [[f"timed kernels, {t}", len((folder / f"{t}.parquet").read_bytes())] for t in sorted(used)]
-    return Exhibit.of("Sizes", "~what|bytes:,d", rows, command("emit", source.name, "--out", "go"))
+        rows += [
+            [f"timed kernels, {t}", len((folder / f"{t}.parquet").read_bytes())] for t in sorted(tables & set(names()))
+        ]
+    return Exhibit.of("Sizes", [wrapped("what"), integers("bytes")], rows, command("emit", source.name, "--out", "go"))
 
 
 def _size(files: dict[str, str]) -> int:
     return sum(len(text.encode()) for text in files.values())
 
 
-def _parts(evidence: Evidence) -> list[Exhibit]:
-    """Whether the program is larger than it needs to be."""
-    if len(evidence.subject.clean) < 2:
-        return []
-    ablation = evidence.ablation
-    rows = [
-        (part.text, part.kind, part.measured.joint - ablation.full.joint if part.measured else None,
-         part.difference_pct, *(ablation.interval_pct(part) or (None, None)), len(part.acts_on), part.verdict)
-        for part in ablation.parts
-    ]  # fmt: skip
-    return [
-        Exhibit.of(
-            "Without each part, all else fitted again: by how many points the mean error grows, in sample and held out",
-            "~without|kind|in sample:+.2f|held out:+.2f|from:+.2f|to:+.2f|models it acts on:,d|verdict",
-            rows,
-            evidence.subject.by("ablate", dimension=NAME),
-            note=f"{ablation.hindsight} from, to: 95 % bootstrap interval of the held-out difference.",
-        )
-    ]
+def _parts(ablation: Ablation, repeat: str) -> Exhibit:
+    """The growth of the error without each part of the program."""
+    rows: list[list[Value]] = []
+    for part in ablation.parts:
+        grown = part.measured.mean_error - ablation.full.mean_error if part.measured else None
+        low, high = ablation.interval_pct(part) or (None, None)
+        rows.append([part.text, part.kind, grown, part.difference_pct, low, high, len(part.acts_on), part.verdict])
+    return Exhibit.of(
+        "Without each part, all else fitted again: by how many points the mean error grows, in sample and held out",
+        [
+            wrapped("without"),
+            words("kind"),
+            figures("+.2f", "in sample", "held out", "from", "to"),
+            integers("models it acts on"),
+            words("verdict"),
+        ],
+        rows,
+        repeat,
+        note=f"{ablation.hindsight} from, to: 95 % bootstrap interval of the held-out difference.",
+    )

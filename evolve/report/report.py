@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from evolve import __version__
-from evolve.output.table import counted
 from evolve.output.terminal import command
 from evolve.report import (
     accuracy,
@@ -25,6 +24,8 @@ from evolve.report.evidence import Evidence
 from evolve.report.subject import Subject
 from evolve.search.pool.pool import Pool
 from simulator.common.json import JsonObject
+from simulator.common.records import derived, fields_to_json, record_class, stored
+from simulator.common.text import counted
 from simulator.language.key import key
 
 # name -> what makes it, in the order of a report
@@ -42,7 +43,7 @@ DIMENSIONS: dict[str, Callable[[Evidence], Dimension]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class Report:
     """What was measured of a program. about: what it is and was fitted on, a sentence; missing: what the report lacks
     because the program lacks it, and how to get it."""
@@ -52,7 +53,7 @@ class Report:
     key: str
     data: str
     seeds: tuple[int, ...]
-    about: str
+    about: str = stored(hidden=True)
     missing: tuple[str, ...]
     dimensions: tuple[Dimension, ...]
 
@@ -61,7 +62,7 @@ class Report:
         """The dimensions, each with its number among all ten, whichever of them were made."""
         return [(list(DIMENSIONS).index(d.name) + 1, d) for d in self.dimensions]
 
-    @property
+    @derived
     def in_short(self) -> str:
         """The figures that a decision needs, in a paragraph."""
         briefs = [d.brief for d in self.dimensions if d.brief]
@@ -70,17 +71,7 @@ class Report:
         return " ".join([self.about, *briefs, f"By their rules, {counts}."])
 
     def to_json(self) -> JsonObject:
-        return {
-            "engine": __version__,
-            "data": self.data,
-            "seeds": list(self.seeds),
-            "name": self.name,
-            "program": self.program,
-            "key": self.key,
-            "in_short": self.in_short,
-            "missing": list(self.missing),
-            "dimensions": [dimension.to_json() for dimension in self.dimensions],
-        }
+        return {"engine": __version__, **fields_to_json(self)}
 
 
 def report(subject: Subject, names: Sequence[str], pool: Pool) -> Report:
@@ -96,7 +87,7 @@ def report(subject: Subject, names: Sequence[str], pool: Pool) -> Report:
         key=key(subject.source.complete),
         data=subject.data,
         seeds=subject.seeds,
-        about=" ".join(filter(None, (_about(subject), _unsound(subject)))),
+        about=" ".join(filter(None, (_about(subject), _inconsistent(subject)))),
         missing=tuple(_missing(subject)),
         dimensions=tuple(made),
     )
@@ -104,7 +95,7 @@ def report(subject: Subject, names: Sequence[str], pool: Pool) -> Report:
 
 def _filled(dimension: Dimension) -> Dimension:
     """The dimension without empty tables."""
-    return replace(dimension, exhibits=tuple(exhibit for exhibit in dimension.exhibits if exhibit.rows))
+    return replace(dimension, exhibits=tuple(exhibit for exhibit in dimension.exhibits if exhibit.table.rows))
 
 
 def _about(subject: Subject) -> str:
@@ -123,13 +114,13 @@ def _about(subject: Subject) -> str:
     return f"{subject.source.name} was fitted on {runs} of {models_} on {gpus}.{judged}"
 
 
-def _unsound(subject: Subject) -> str:
-    """That the program is not sound, a sentence; "" where nothing says so."""
+def _inconsistent(subject: Subject) -> str:
+    """That the program is not physically consistent, a sentence; "" where nothing says so."""
     record = subject.source.record
-    if record is None or record.sound:
+    if record is None or record.consistent:
         return ""
-    check = command("check", subject.source.name, "--physics")
-    return f"It is not sound: it contradicts a datasheet or measured kernels (`{check}`)."
+    check = command("show", subject.source.name, "--check", "--physics")
+    return f"It is not physically consistent: it contradicts a datasheet or measured kernels (`{check}`)."
 
 
 def _missing(subject: Subject) -> list[str]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from archive.proposal import Outcome
-from evaluator.committee import final_champion
+from evaluator.ensemble import final_champion
 from evaluator.score import MEANS, error_rows, score_set
 from evolve import __version__
+from evolve.output.columns import figures, wrapped
 from evolve.output.terminal import command
 from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.evidence import Evidence
@@ -57,11 +58,11 @@ def reproducibility(evidence: Evidence) -> Dimension:
     texts.append(
         "its errors cannot be computed again" if off is None else f"its errors come out again within {off:.4f} points"
     )
-    texts.append(
-        "there is no journal of its run" if rebuilt is None else
-        f"the journal of its run has {'it' if again else 'NO such program'} among {rebuilt.proposals:,} proposals, "
-        f"and its archive {'has it as champion' if rebuilt.champion == record.key else 'has another champion'}"
-    )  # fmt: skip
+    if rebuilt is None:
+        texts.append("there is no journal of its run")
+    else:
+        texts.append(f"its run's journal has {rebuilt.proposals:,} proposals, {'it' if again else 'NOT it'} among them")
+        texts.append(f"{'it' if rebuilt.champion == record.key else 'another program'} is the champion of the archive")
     exhibits = [
         _identity(subject),
         _again(subject, off),
@@ -76,9 +77,13 @@ def rebuild(run: RunFolder, outcomes: Sequence[Outcome], program: str) -> Rebuil
     best = final_champion(archive.members(), run.config.score.rule)
     digest = sha256(run.written.read_bytes()).hexdigest()
     return Rebuilt(
-        len(outcomes), len(archive.members()), len(archive.front_by_size()), best.key if best else None, digest,
+        len(outcomes),
+        len(archive.members()),
+        len(archive.front_by_size()),
+        best.key if best else None,
+        digest,
         any(o.elite is not None and o.elite.key == program for o in outcomes),
-    )  # fmt: skip
+    )
 
 
 def errors_off(subject: Subject) -> float | None:
@@ -102,21 +107,35 @@ def _identity(subject: Subject) -> Exhibit:
     rows: list[list[Value]] = [
         ["key of the program", record.key if record else None, key(subject.source.complete)],
         ["engine of this project", record.engine if record else None, __version__],
-        ["hash of the fitted runs", record.data if record else None,
-         data_hash(subject.fitted) if subject.fitted else None],
-        ["arrival seeds of the errors", ", ".join(map(str, record.seeds)) if record else None,
-         ", ".join(map(str, subject.seeds))],
+        [
+            "hash of the fitted runs",
+            record.data if record else None,
+            data_hash(subject.fitted) if subject.fitted else None,
+        ],
+        [
+            "arrival seeds of the errors",
+            ", ".join(map(str, record.seeds)) if record else None,
+            ", ".join(map(str, subject.seeds)),
+        ],
         ["date", record.date if record else None, None],
         ["configuration and seed of the search", f"{config.name}, {config.seed}" if config else None, None],
-    ]  # fmt: skip
-    return Exhibit.of("What identifies it", "~what|~in the record|~now", rows,
-                      command("show", subject.source.name, "--json"))  # fmt: skip
+    ]
+    return Exhibit.of(
+        "What identifies it",
+        [wrapped("what", "in the record", "now")],
+        rows,
+        command("show", subject.source.name, "--json"),
+    )
 
 
 def _again(subject: Subject, off: float | None) -> Exhibit:
     rows = [("largest difference of an error in percentage points", off)]
-    return Exhibit.of("The record's errors, replayed", "~what|figure:.4f", rows,
-                      command("show", subject.source.name))  # fmt: skip
+    return Exhibit.of(
+        "The record's errors, replayed",
+        [wrapped("what"), figures(".4f", "figure")],
+        rows,
+        command("show", subject.source.name),
+    )
 
 
 def _archive(subject: Subject, run: RunFolder, rebuilt: Rebuilt) -> Exhibit:
@@ -129,7 +148,7 @@ def _archive(subject: Subject, run: RunFolder, rebuilt: Rebuilt) -> Exhibit:
     ]
     return Exhibit.of(
         "The archive, rebuilt from the journal",
-        "~what|~figure",
+        [wrapped("what", "figure")],
         rows,
         command("archive", subject.path),
         *subject.searching,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from evolve.calibrate.learning import DRAWS, CurvePoint, LearningCurve, learning_curve
-from evolve.output.table import counted
+from evolve.output.columns import figures, integers, words, wrapped
 from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
 from evolve.report.evidence import Evidence
+from simulator.common.text import counted
 
 NAME = "retraining"
 NEAR = 1.1  # times the error that a fit to all runs reaches
@@ -71,7 +72,13 @@ def _curve(evidence: Evidence, curve: LearningCurve) -> Exhibit:
 
     return Exhibit.of(
         f"Learning curve: absolute errors in percent on runs left out of the fit, each {curve.left_out} in turn",
-        "fitted runs|fits:,d|E2E median:.2f|E2E mean:.2f|E2E p90:.1f|TTFT mean:.1f|ITL mean:.2f",
+        [
+            words("fitted runs"),
+            integers("fits"),
+            figures(".2f", "E2E median", "E2E mean"),
+            figures(".1f", "E2E p90", "TTFT mean"),
+            figures(".2f", "ITL mean"),
+        ],
         map(row, curve.points),
         evidence.subject.by("fit", "--learning-curve", dimension=NAME),
         note=f"{DRAWS} random choices of as many runs for each {curve.left_out} that is left out.",
@@ -88,17 +95,23 @@ def _refit(evidence: Evidence) -> Exhibit:
         ("observed means", refit.freedom.observations),
     ]
     again = evidence.subject.by("fit", "--json", dimension=NAME)
-    return Exhibit.of("A refit to all clean runs", "~what|figure:,.3g", rows, again)
+    return Exhibit.of("A refit to all clean runs", [wrapped("what"), figures(",.3g", "figure")], rows, again)
 
 
 def _constants(evidence: Evidence) -> Exhibit:
     rows = [
-        (f"{c.method}.{c.name}", c.before, c.after, c.standard_error, c.determined, c.identified)
+        (f"{c.method}.{c.name}", c.before, c.after, c.standard_error, c.data_share, c.identified)
         for c in evidence.refit.constants
     ]
     return Exhibit.of(
         "Constants before and after the refit",
-        "constant|before:.6g|after:.6g|standard error:.2g|decided by the runs:.2f|identified",
+        [
+            words("constant"),
+            figures(".6g", "before", "after"),
+            figures(".2g", "standard error"),
+            figures(".2f", "decided by the runs"),
+            words("identified"),
+        ],
         rows,
         evidence.subject.by("fit", "--json", dimension=NAME),
         note="decided: the share of what is known of the constant that comes from the runs, not from the prior.",

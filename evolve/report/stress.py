@@ -24,8 +24,8 @@ from simulator.clock.run import HostileStep
 from simulator.common.errors import InputError
 from simulator.language.ir import Expr, Field, Number, Op, Program, rebuilt, with_step_times
 from simulator.schema import KERNELS
-from simulator.serving.experiment import Experiment, Observation, Observed, Statistic
-from simulator.serving.observations import measured
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import Observation, Observed, Statistic, measured
 from simulator.serving.trace import Recorded, Trace
 
 ALL = "all"
@@ -106,7 +106,7 @@ def under(experiments: Sequence[Experiment], program: Program, changed: Program)
 
 
 def _of_requests(experiment: Experiment) -> bool:
-    """Whether its observed figures are those of the recorded requests of a trace, not written in a file."""
+    """True if its observed figures come from the recorded requests of a trace, not from a file."""
     source = experiment.workload.source
     return isinstance(source, Trace) and experiment.observed == measured(source, len(experiment.workload.stages))
 

@@ -1,4 +1,4 @@
-"""What a report is about: a program, the run that it is from, and the experiments on which it is judged."""
+"""The subject of a report: a program, its run, and the experiments that judge it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from evaluator.committee import final_champion
+from evaluator.ensemble import final_champion
 from evaluator.score import SCORE_SEEDS
 from evolve.output.terminal import command
 from evolve.run.data import experiments_of, fittable
@@ -58,7 +58,7 @@ class Subject:
 
     @property
     def others(self) -> tuple[Experiment, ...]:
-        """Those on which it is judged and that it was not fitted on, not even on a part."""
+        """The experiments that judge it and that it was not fitted on, not even on a part."""
         fitted = {e.id for e in self.fitted}
         return tuple(e for e in self.experiments if e.id not in fitted)
 
@@ -71,12 +71,12 @@ class Subject:
 
     @property
     def known(self) -> tuple[Experiment, ...]:
-        """Those on which it is judged, and those of its run, each id once."""
+        """The experiments that judge it and those of its run, each id once."""
         return tuple({e.id: e for e in (*self.experiments, *self.home)}.values())
 
     @property
     def clean(self) -> tuple[Experiment, ...]:
-        """Those that a program can be fitted on: clean, and with observed means."""
+        """The experiments that a program can be fitted on: clean, with observed means."""
         return tuple(fittable(self.experiments))
 
     @property
@@ -130,8 +130,9 @@ class Subject:
         return command(name, self.source.name, *self.naming, *options)
 
 
-def subject_of(name: str, caps: Caps, file: str | None, experiments: Sequence[Experiment] | None,
-               ids: Sequence[str] = ()) -> Subject:  # fmt: skip
+def subject_of(
+    name: str, caps: Caps, file: str | None, experiments: Sequence[Experiment] | None, ids: Sequence[str] = ()
+) -> Subject:
     """The subject that RUN or PROGRAM names, judged on `experiments`, those in `ids` of a `file` or the bundled ones;
     None: those of its run, or without one the bundled ones.
 

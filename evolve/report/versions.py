@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evolve.output.columns import figures, integers, words, wrapped
 from evolve.report.constants import OWN_STEP, classified
 from evolve.report.dimension import CARE, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value, percent
 from evolve.report.evidence import Evidence
@@ -9,7 +10,7 @@ from evolve.report.hardware import gpus_of, versions_of
 from evolve.report.stress import ALL, REFITS, Stressed, constants_times, kernels_times, steps_longer, stressed
 from simulator.kernels.tables import names
 from simulator.language.ir import Program
-from simulator.serving.bundled import hardware_table
+from simulator.serving.gpu import hardware_table
 from translate_go.target import reads_kernels
 
 NAME = "versions"
@@ -25,7 +26,7 @@ ASIS = "nothing changed"
 def versions(evidence: Evidence) -> Dimension:
     """The dimension of a subject."""
     rows = stressed(evidence, _variants(evidence.subject.source.complete)) if evidence.subject.clean else []
-    exhibits = (_engines(evidence), *_stress(evidence, rows))
+    exhibits = (_engines(evidence), _stress(evidence, rows))
     caveats = (
         "The changed programs are on the runs that they are fitted on, in sample: they say what constants can take "
         "up, not how a later version behaves.",
@@ -84,32 +85,31 @@ def _engines(evidence: Evidence) -> Exhibit:
             rows.append([gpu, engine, count, ", ".join(timed) or None])
     return Exhibit.of(
         "Versions behind the program",
-        "GPU|served by|fitted runs:,d|~kernels timed with vLLM",
+        [words("GPU", "served by"), integers("fitted runs"), wrapped("kernels timed with vLLM")],
         rows,
         evidence.subject.again(NAME),
         note="Kernels may be timed with another version than the runs were served by: factors on kernels take that up.",
     )
 
 
-def _stress(evidence: Evidence, rows: list[Stressed]) -> list[Exhibit]:
-    if not rows:
-        return []
+def _stress(evidence: Evidence, rows: list[Stressed]) -> Exhibit:
     cells: list[list[Value]] = []
     for r in rows:
         after = [(r.refitted.get(word) or {}).get("e2e") for word in REFITS]
-        cells.append([r.name, r.errors["e2e"], r.errors["ttft"], r.errors["itl"], *after,
-                      (r.refitted.get(ALL) or {}).get("ttft"), r.drift])  # fmt: skip
-    return [
-        Exhibit.of(
-            "If the engine changed: the program's mean absolute errors in percent, and after a fit of constants to "
-            "such runs",
-            "~if|E2E:.1f|TTFT:.1f|ITL:.1f|E2E, alpha fitted:.1f|beta fitted:.1f|all fitted:.1f|TTFT, all fitted:.1f"
-            "|~evolve drift says",
-            cells,
-            evidence.subject.again(NAME),
-            note="Made, not measured: each observed figure of the clean runs times the ratio in which the change "
-            "moves the program's prediction. Without async scheduling the scheduler's CPU time, 2.9 ms in traces of "
-            "Llama 2 70B, would be a part of every step, and an arrival would not wait for the step scheduled ahead. "
-            "alpha: constants of queueing and overheads; beta: of the step.",
-        )
-    ]
+        ttft = (r.refitted.get(ALL) or {}).get("ttft")
+        cells.append([r.name, r.errors["e2e"], r.errors["ttft"], r.errors["itl"], *after, ttft, r.drift])
+    return Exhibit.of(
+        "If the engine changed: the program's mean absolute errors in percent, and after a fit of constants to "
+        "such runs",
+        [
+            wrapped("if"),
+            figures(".1f", "E2E", "TTFT", "ITL", "E2E, alpha fitted", "beta fitted", "all fitted", "TTFT, all fitted"),
+            wrapped("evolve drift says"),
+        ],
+        cells,
+        evidence.subject.again(NAME),
+        note="Made, not measured: each observed figure of the clean runs times the ratio in which the change "
+        "moves the program's prediction. Without async scheduling the scheduler's CPU time, 2.9 ms in traces of "
+        "Llama 2 70B, would be a part of every step, and an arrival would not wait for the step scheduled ahead. "
+        "alpha: constants of queueing and overheads; beta: of the step.",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from evolve.output.columns import words, wrapped
 from evolve.output.printing import markdown, note, prose, show
 from evolve.output.table import Table
 from evolve.output.terminal import say
@@ -19,14 +20,12 @@ VERDICTS = "Verdicts"
 def verdicts_table(report: Report) -> Table:
     """A row for each dimension: its verdict and the figures that decide it."""
     rows = [(d.title, d.verdict.level, d.verdict.sentence) for d in report.dimensions]
-    return Table.of(VERDICTS, "dimension|verdict|~because", rows)
+    return Table.of(VERDICTS, [words("dimension", "verdict"), wrapped("because")], rows)
 
 
-def print_report(report: Report) -> None:
-    """The paragraph at the top, the verdicts, then a section for each dimension."""
+def print_report(report: Report, explain: bool = False) -> None:
+    """Print the paragraph at the top, the verdicts, then a section for each dimension; terms too if `explain`."""
     prose(TITLE.format(report.name), "bold")
-    legend("decided", "held out", "identified", "in sample", "known answer", "limits")
-    say()
     prose(f"In short: {report.in_short}")
     say()
     show(verdicts_table(report))
@@ -44,6 +43,9 @@ def print_report(report: Report) -> None:
             say()
         for caveat in dimension.caveats:
             prose(f"- {caveat}")
+    if explain:
+        say()
+        legend("data share", "held out", "identified", "in sample", "baseline", "limits")
 
 
 def page(report: Report) -> str:
@@ -68,6 +70,6 @@ def _section(number: int, d: Dimension) -> Iterator[str]:
 
 
 def _exhibit(exhibit: Exhibit) -> Iterator[str]:
-    yield f"**{exhibit.title}**"
+    yield f"**{exhibit.table.title}**"
     yield markdown(exhibit.table)
     yield "```sh\n" + "\n".join(exhibit.repeat) + "\n```"

@@ -11,15 +11,30 @@ import numpy as np
 
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
-from evolve.output.table import PASS_PCT, counted
+from evolve.output.columns import figures, integers, words, wrapped
+from evolve.output.table import PASS_PCT
 from evolve.output.terminal import command
 from evolve.plan.forecast import ObservedErrors
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value, percent
+from evolve.report.dimension import (
+    CARE,
+    GOOD,
+    MEAN_ERRORS,
+    POOR,
+    UNTESTED,
+    Dimension,
+    DimensionVerdict,
+    Exhibit,
+    Value,
+    percent,
+)
 from evolve.report.evidence import Evidence, of_means
 from evolve.report.held_out import by_fold, figures_of, means_of, over_the_limits
-from simulator.serving.experiment import ARRIVALS, OVERLOADED, Experiment, Profile
+from evolve.run.ranges import Ranges
+from simulator.common.text import counted
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import OVERLOADED
 from simulator.serving.trace import Chains, Requests, Trace
-from simulator.serving.workload import output_lengths, prompt_lengths
+from simulator.serving.workload import ARRIVALS, Profile, output_lengths, prompt_lengths
 
 NAME = "workloads"
 RULE = (
@@ -83,8 +98,14 @@ LOADS: dict[str, Callable[[Experiment], bool]] = {
 
 def workloads(evidence: Evidence) -> Dimension:
     """The dimension of a subject."""
-    exhibits = [_by_workload(evidence), *_held_out(evidence), _by_stage(evidence), *_overloaded(evidence)]
-    exhibits += [_kinds(evidence), *_ranges(evidence)]
+    exhibits = [
+        _by_workload(evidence),
+        _held_out(evidence),
+        _by_stage(evidence),
+        _overloaded(evidence),
+        _kinds(evidence),
+        _ranges(evidence),
+    ]
     missing = _never_fitted(evidence)
     caveats = [f"No fitted run has: {', '.join(missing)}."] if missing else []
     return Dimension(NAME, "Workloads", _verdict(evidence), tuple(exhibits), _brief(evidence), tuple(caveats))
@@ -102,8 +123,10 @@ def _verdict(evidence: Evidence) -> DimensionVerdict:
     failed = {name: over_the_limits(of_name) for name, of_name in means.items() if over_the_limits(of_name)}
     over = over_the_limits(_overload_means(evidence))
     worst = max(means, key=lambda name: means[name]["e2e"] or 0.0)
-    sentence = f"Without {worst}, the hardest of {len(means)} workloads to predict, the mean E2E error is " \
-               f"{percent(means[worst]['e2e'])}. {_overload_text(evidence)}"  # fmt: skip
+    sentence = (
+        f"Without {worst}, the hardest of {len(means)} workloads to predict, the mean E2E error is "
+        f"{percent(means[worst]['e2e'])}. {_overload_text(evidence)}"
+    )
     if any("e2e" in names for names in failed.values()):
         return DimensionVerdict(POOR, sentence, RULE)
     return DimensionVerdict(CARE if failed or over else GOOD, sentence, RULE)
@@ -158,18 +181,24 @@ def _by_workload(evidence: Evidence) -> Exhibit:
     for (name, sample), ids in sorted(groups.items()):
         forecasts = [by_id[i] for i in ids]
         pairs = [(clean[i], error) for i, error in zip(ids, of_means(forecasts, "e2e"), strict=True)]
-        f2 = figures_of(pairs)
-        rows.append([name, sample, len(ids), f2.mean, *(mean_abs(of_means(forecasts, x)) for x in ("ttft", "itl")),
-                     f2.worst, f2.worst_in])  # fmt: skip
+        e2e = figures_of(pairs)
+        ttft, itl = (mean_abs(of_means(forecasts, x)) for x in ("ttft", "itl"))
+        rows.append([name, sample, len(ids), e2e.mean, ttft, itl, e2e.worst, e2e.worst_in])
     return Exhibit.of(
         "Errors by workload, in percent",
-        "workload|runs are|runs:,d|E2E:.2f|TTFT:.1f|ITL:.2f|worst E2E:+.1f|worst run",
+        [
+            words("workload", "runs are"),
+            integers("runs"),
+            MEAN_ERRORS,
+            figures("+.1f", "worst E2E"),
+            words("worst run"),
+        ],
         rows,
         evidence.subject.by("predict", "--json", dimension=NAME),
     )
 
 
-def _held_out(evidence: Evidence) -> list[Exhibit]:
+def _held_out(evidence: Evidence) -> Exhibit:
     title = "Held out: the search repeated without the workload, errors there in percent"
     return by_fold(evidence.held_out, NAME, title, evidence.subject.validating(NAME, NAME))
 
@@ -187,11 +216,12 @@ def _by_stage(evidence: Evidence) -> Exhibit:
     rows: list[list[Value]] = []
     for octave, stages in sorted(groups.items()):
         errors = [[(s.error_pct or {})[f"{x}_ms"]["mean"] for s in stages] for x in MEANS]
-        rows.append([f"{2**octave} to {2 ** (octave + 1)}", len(stages), *map(mean_abs, errors),
-                     _mean_signed(errors[0])])  # fmt: skip
+        rows.append(
+            [f"{2**octave} to {2 ** (octave + 1)}", len(stages), *map(mean_abs, errors), _mean_signed(errors[0])]
+        )
     return Exhibit.of(
         "Errors by load, in percent, of the load stages of clean runs",
-        "requests in flight|stages:,d|E2E:.2f|TTFT:.1f|ITL:.2f|E2E, signed:+.2f",
+        [words("requests in flight"), integers("stages"), MEAN_ERRORS, figures("+.2f", "E2E, signed")],
         rows,
         evidence.subject.by("predict", "--json", dimension=NAME),
         note="In sample where the program was fitted on the run. Requests in flight: rate times observed mean E2E.",
@@ -203,23 +233,23 @@ def _mean_signed(errors: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _overloaded(evidence: Evidence) -> list[Exhibit]:
+def _overloaded(evidence: Evidence) -> Exhibit:
     ids, rows = _overloaded_ids(evidence), list[list[Value]]()
     for f in evidence.forecasts.experiments:
         if f.id in ids:
             predicted, observed = f.summary.predicted, f.summary.observed
             failed = [o.failed if o else None for o in (predicted, observed)]
             rows.append([f.id, f.fitted, *(of_means([f], x)[0] for x in MEANS), *failed])
-    if not rows:
-        return []
-    return [
-        Exhibit.of(
-            "Overloaded runs: errors in percent, and requests that failed",
-            "run|fitted|E2E:+.1f|TTFT:+.1f|ITL:+.1f|failed, predicted:,d|failed, observed:,d",
-            rows,
-            evidence.subject.by("predict", "--json", dimension=NAME),
-        )
-    ]
+    return Exhibit.of(
+        "Overloaded runs: errors in percent, and requests that failed",
+        [
+            words("run", "fitted"),
+            figures("+.1f", "E2E", "TTFT", "ITL"),
+            integers("failed, predicted", "failed, observed"),
+        ],
+        rows,
+        evidence.subject.by("predict", "--json", dimension=NAME),
+    )
 
 
 def _never_fitted(evidence: Evidence) -> list[str]:
@@ -232,31 +262,28 @@ def _kinds(evidence: Evidence) -> Exhibit:
     rows = [(kind, sum(map(holds, subject.fitted)), sum(map(holds, others))) for kind, holds in LOADS.items()]
     return Exhibit.of(
         "Kinds of loads that an experiments file can describe, and how many runs are of each kind",
-        "~kind of load|fitted runs:,d|measured, not fitted:,d",
+        [wrapped("kind of load"), integers("fitted runs", "measured, not fitted")],
         rows,
         subject.again(NAME),
         note="Of a kind without fitted runs the replay is exact, and what the constants are worth there is not known.",
     )
 
 
-def _ranges(evidence: Evidence) -> list[Exhibit]:
+def _ranges(evidence: Evidence) -> Exhibit:
     """The ranges of the load that the fitted runs span."""
     record = evidence.subject.source.record
-    if record is None or record.ranges is None:
-        return []
-    r = record.ranges
+    r = (record and record.ranges) or Ranges()
     spans = {
-        "requests in flight in a stage": r.requests_in_flight, "tokens of a prompt": r.prompt_tokens,
+        "requests in flight in a stage": r.requests_in_flight,
+        "tokens of a prompt": r.prompt_tokens,
         "max_num_batched_tokens": r.max_num_batched_tokens,
-    }  # fmt: skip
+    }
     rows: list[list[Value]] = [[name, span[0], span[1]] for name, span in spans.items() if span]
     if r.uncached_step_tokens is not None:
         rows.append(["uncached prompt tokens of a request in a step", None, r.uncached_step_tokens])
-    return [
-        Exhibit.of(
-            "What the fitted runs span; a prediction outside of it has a warning",
-            "~of the load|from:,.0f|to:,.0f",
-            rows,
-            command("show", evidence.subject.source.name, "--json"),
-        )
-    ]
+    return Exhibit.of(
+        "Range of the fitted runs; a prediction outside of it has a warning",
+        [wrapped("of the load"), figures(",.0f", "from", "to")],
+        rows,
+        command("show", evidence.subject.source.name, "--json"),
+    )

@@ -1,4 +1,4 @@
-"""How far an experiment or a deployment lies beyond the ranges of fitted runs: a line or a factor for each range."""
+"""The distance of an experiment or deployment beyond the ranges of fitted runs: a line or a factor for each range."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOLERANCE = 1.05  # so far beyond the fitted values is as good as among them; tw
 
 
 def outside(fitted: Sequence[Ranges], experiment: Experiment, prediction: Prediction) -> list[str]:
-    """Where an experiment, as predicted, lies outside the ranges of the runs of one or several fits, a line each.
+    """A line for each range of the fitted runs that an experiment, as predicted, lies outside.
 
     The deployment must lie within the ranges of one fit: the lines are those of the fit that has the fewest. The load
     may be covered by several fits together.
@@ -90,16 +90,16 @@ def _beyond(what: str, value: float, span: Span | None, digits: str = ".0f") -> 
 def _architecture(moe: bool, fitted: Sequence[bool] | None) -> str:
     if fitted is None or moe in fitted:
         return ""
-    return (
-        "a mixture of experts: the fitted models are dense"
-        if moe
-        else ("a dense model: the fitted models are mixtures of experts")
-    )
+    if moe:
+        return "a mixture of experts: the fitted models are dense"
+    return "a dense model: the fitted models are mixtures of experts"
 
 
 def _weights(kind: str, moe: bool, fitted: Ranges) -> str:
-    """The line for weights of a type that no fitted model has, or no dense one where the model is dense: other kernels
-    multiply the experts of a mixture."""
+    """The line for weights of a type that no fitted model has; for a dense model, that no fitted dense model has.
+
+    Other kernels multiply the experts of a mixture.
+    """
     if line := _among(f"{kind} weights", kind, fitted.weights, ", ".join(fitted.weights or ())):
         return line
     if moe or not fitted.dense_weights:  # without a dense model the architecture has its line
@@ -114,7 +114,7 @@ def _switch(what: str, on: bool, fitted: Sequence[bool] | None) -> str:
 
 
 def _prompts(shortest: int, longest: int, span: Span | None) -> str:
-    """The line for the longest prompts; for the shortest, if only they lie outside."""
+    """The line for the longest prompts, or else for the shortest."""
     above = _beyond(f"prompts of {longest} tokens", float(longest), span)
     return above or _beyond(f"prompts of {shortest} tokens", float(shortest), span)
 
@@ -138,9 +138,9 @@ def _crowded(experiment: Experiment, prediction: Prediction, span: Span | None) 
 
 
 def kinds_beyond(fits: Sequence[Ranges], facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
-    """In what a deployment is beyond the runs of each of these fits: GPU, TP degree, architecture, size.
+    """The respects in which a deployment is beyond the runs of every fit: GPU, TP degree, architecture, size.
 
-    Of several fits the closest counts. Unknown ranges span everything.
+    The closest of several fits counts. Unknown ranges span everything.
     """
     return min((_kinds_beyond_one(fitted, facts, hardware) for fitted in fits), key=len, default=())
 
@@ -153,13 +153,15 @@ def _kinds_beyond_one(fitted: Ranges, facts: Mapping[str, float], hardware: str)
     )
     sizes = (fitted.model_params_b, facts["model_params_b"]), (fitted.active_params_b, facts["active_params_b"])
     spanned = all(span is None or span[0] / TOLERANCE <= value <= span[1] * TOLERANCE for span, value in sizes)
-    other = (what for what, known, value in kinds if known is not None and value not in known)
-    return (*other, *["size"] * (not spanned))
+    other = tuple(what for what, known, value in kinds if known is not None and value not in known)
+    return other if spanned else (*other, "size")
 
 
 def factors(fitted: Sequence[Ranges], experiment: Experiment, prediction: Prediction) -> dict[str, float]:
-    """How many times an experiment, as predicted, lies beyond the ranges of the runs of one or several fits, by range;
-    1 within. Ranges that no fit knows are left out; a lighter load than was fitted is not beyond."""
+    """By range, the factor by which an experiment, as predicted, lies beyond the fitted runs; 1 within.
+
+    Ranges that no fit knows are left out. A lighter load than was fitted is not beyond.
+    """
     facts, engine, workload = experiment.facts, experiment.engine, experiment.workload
     stages = zip(workload.stages, prediction.predicted.stages, strict=True)
     values = {
@@ -179,5 +181,5 @@ def factors(fitted: Sequence[Ranges], experiment: Experiment, prediction: Predic
 
 
 def _factor(value: float, least: float, most: float, lighter: bool) -> float:
-    """How many times a value lies beyond a span; below it too, unless that is merely `lighter`."""
+    """The factor by which a value lies above a span, or below it unless that is merely `lighter`."""
     return max(value / most, 1.0 if lighter else least / value, 1.0)

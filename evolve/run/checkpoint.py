@@ -22,10 +22,10 @@ REMEDY = "export the checkpoint again"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The programs of a checkpoint that a search starts from, (name, text), best first, and what becomes of the others.
+    """The programs of a checkpoint that a search starts from, (name, text), best first.
 
-    total: all programs of the checkpoint. refused: those with a higher score than the last one taken that a search
-    would refuse. why: the first reason.
+    total: number of programs in the checkpoint. refused: number of programs that a search would refuse, among those
+    with a higher score than the last one taken. why: the first reason.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class Start:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether the folder is a checkpoint of OpenEvolve."""
+    """Return True if the folder is a checkpoint of OpenEvolve."""
     return (path / "metadata.json").is_file() and (path / "programs").is_dir()
 
 
@@ -52,10 +52,7 @@ def checkpoints_in(path: Path) -> list[Path]:
 
 
 def absolute(spec: str) -> str:
-    """What a search starts from, a program's name or a checkpoint, so that it is found from another folder too.
-
-    A run may be resumed or validated from there.
-    """
+    """The name of a program, or the absolute path of a program or checkpoint, which holds in any folder."""
     is_path = "/" in spec or spec.endswith(".py") or is_checkpoint(Path(spec))
     return str(Path(spec).resolve()) if is_path else spec
 
@@ -106,9 +103,9 @@ def _read(path: Path) -> tuple[float, str, str]:
 
 
 def _score(metrics: Mapping[str, Any]) -> float:
-    """What OpenEvolve ranks a program by: its combined score, else the mean of its figures; the lowest without any."""
-    finite = {name: float(x) for name, x in metrics.items()
-              if isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)}  # fmt: skip
+    """The score by which OpenEvolve ranks a program: its combined score, else the mean of its figures, else -inf."""
+    numbers = {name: x for name, x in metrics.items() if isinstance(x, int | float) and not isinstance(x, bool)}
+    finite = {name: float(x) for name, x in numbers.items() if math.isfinite(x)}
     if "combined_score" in finite:
         return finite["combined_score"]
     return sum(finite.values()) / len(finite) if finite else -math.inf

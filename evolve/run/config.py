@@ -10,12 +10,12 @@ from simulator.language.measure import Caps
 
 SELECTIONS = ("nsga2", "lexicographic")
 FIELD_SETS = ("all", "datasheet", "paper18", "components", "phases")
-RULES = ("joint", "transfer")
+RULES = ("mean_error", "group_out")
 METHODS = ("step", "queueing", "both")
 STAGES = ("all", "but_last", "train")
 FOLDS = ("models", "workloads", "tp", "architectures", "hardware", "files", "stages")
 FITS = ("auto", "linear", "lbfgsb", "neldermead", "cma")  # as in evaluator.fit.methods, which takes long to import
-LEFT_OUT = ("models", "tp", "architectures", "hardware")  # as in evaluator.transfer, which takes long to import
+LEFT_OUT = ("models", "tp", "architectures", "hardware")  # as in evaluator.group_out, which takes long to import
 # Offline operators and their default weights. As in other symbolic regression tools, most of the weight goes to growing
 # programs, some to pruning, and little to exchanging whole methods.
 OPERATORS = {
@@ -36,7 +36,7 @@ PROPOSERS = ("offline", "llm", "mixed")
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """Which experiments are fitted, and which are only predicted. Files are bundled names or paths."""
+    """The experiments to fit and to predict. Files are bundled names or paths."""
 
     files: tuple[str, ...] = ("experiments_h100.yaml",)  # to fit
     predict_files: tuple[str, ...] = ("experiments_h100_further.yaml",)  # to predict only
@@ -49,13 +49,13 @@ class DataSettings:
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """How to search. A search ends at its budget, after `generations`, or when it no longer improves (`patience`)."""
+    """The search. It ends at its budget, after `generations`, or when it no longer improves (`patience`)."""
 
     batch: int = 8  # proposals per island and generation
     tournament: int = 3  # elites that compete to become a parent
     generations: int = 100_000
-    # Generations in which the champion's merit must improve by `patience_gain`: 1,600 proposals, as many as in 200
-    # generations of one island, for which the original proposal waits.
+    # Generations in which the champion's selection score must improve by `patience_gain`: 1,600 proposals, as many as
+    # in 200 generations of one island, for which the original proposal waits.
     patience: int = 50
     patience_gain: float = 0.005  # relative
     proposer: str = "offline"  # operators, language models (llm), or both under one bandit (mixed)
@@ -64,9 +64,9 @@ class SearchSettings:
     migrate_every: int = 10  # generations between migrations
     migrants: int = 2  # fittest elites that each island copies to the next one
     fit: str = "auto"  # the method that fits the constants of every candidate, one of FITS
-    hopeless: float = 1.25  # times the joint error of its cell's best: refused if more by the mean field; 0: never
+    prune_above: float = 1.25  # times the mean error of its cell's best: refused if more by the mean field; 0: never
     limit_s: float = 600.0  # of an assessment, tried twice; what takes longer is rejected; 0: none
-    transfer_within: float = 1.5  # times the lowest transfer error: not computed to the end if it is more; 0: always
+    group_out_within: float = 1.5  # times the lowest such error: not computed to the end if it is more; 0: always
     finalists: int = 2  # best programs whose constants CMA-ES polishes on the replays at the end; 0: none
     grid: bool = True  # parents come from the MAP-Elites cells too, not only from the survivors of NSGA-II
     bandit: bool = True  # chances of the operators follow what they improved
@@ -81,17 +81,18 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True)
 class ScoreSettings:
-    """How programs are scored, and how a champion is chosen (see archive.champion.Rule)."""
+    """The scoring of programs and the choice of a champion (see archive.champion.Rule)."""
 
     seeds: int = 1  # arrival seeds that a score is averaged over during a search; reports use 3
     moe_weight: float = 1.0  # weight of mixture-of-experts experiments in worst3
     physics: bool = True  # programs that contradict datasheets or measured kernels rank last
-    champion: str = "transfer"  # merit: the joint error (joint), or its mean with the transfer error (transfer)
-    within: float = 0.05  # the simplest program within this relative distance of the lowest merit wins
+    # selection score: the mean error (mean_error), or its mean with the leave-group-out error (group_out)
+    champion: str = "group_out"
+    within: float = 0.05  # the simplest program within this relative distance of the lowest selection score wins
     worst_pct: float = 10.0  # largest E2E error, in percent, that a champion may have on any experiment
     nearer: float = 0.5  # share of those programs that compete: the nearest to other near-optimal ones; 1: all
-    left_out: tuple[str, ...] = LEFT_OUT  # what the transfer error leaves out in turn (see evaluator.transfer)
-    tail: float = 0.25  # share of the left-out runs that count in it: those with the largest errors
+    left_out: tuple[str, ...] = LEFT_OUT  # groups left out in turn (see evaluator.group_out)
+    tail: float = 0.25  # share of the left-out runs that count: those with the largest errors
 
     @property
     def rule(self) -> Rule:
@@ -106,8 +107,7 @@ class ScoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class ValidateSettings:
-    """How `evolve validate` validates a run: part of its configuration, so that the protocol is fixed before the first
-    held-out figure is seen."""
+    """Settings of `evolve validate`, part of a run so that they are fixed before the first held-out figure is seen."""
 
     budget: int = 500  # candidates of the search in every fold
     folds: tuple[str, ...] = ()  # kinds of folds (see evolve.validate.folds); empty: all that apply

@@ -10,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from archive.champion import OLD_RULES
 from evolve.run.config import (
     FIELD_SETS,
     FITS,
@@ -59,13 +60,32 @@ def bundled_configs() -> list[str]:
     return sorted(f.removesuffix(".yaml") for f in files if not f.startswith(data))
 
 
+# Keys of older releases' files, and values of keys, with today's.
+OLD_KEYS = {"search.hopeless": "search.prune_above", "search.transfer_within": "search.group_out_within"}
+OLD_VALUES: Mapping[str, Mapping[str, str]] = {"score.champion": OLD_RULES}
+
+
 def _renewed(raw: object) -> object:
-    """The values of an older release's file under today's names: `llm.repair` was a second round, or none."""
-    llm = raw.get("llm") if isinstance(raw, dict) else None
-    if not isinstance(raw, dict) or not isinstance(llm, dict) or not isinstance(llm.get("repair"), bool):
+    """The values of an older release's file under today's names. `llm.repair` was a second round, or none."""
+    if not isinstance(raw, dict):
         return raw
-    rest = {name: value for name, value in llm.items() if name != "repair"}
-    return raw | {"llm": rest if llm["repair"] else {"rounds": 1} | rest}
+    llm = raw.get("llm")
+    if isinstance(llm, dict) and isinstance(llm.get("repair"), bool):
+        rest = {name: value for name, value in llm.items() if name != "repair"}
+        raw = raw | {"llm": rest if llm["repair"] else {"rounds": 1} | rest}
+    sections = {name: section for name, section in raw.items() if isinstance(section, dict)}
+    return raw | {name: _renewed_section(name, section) for name, section in sections.items()}
+
+
+def _renewed_section(name: str, section: Mapping[Any, Any]) -> dict[str, Any]:
+    settings = (renewed_setting(f"{name}.{key}", value) for key, value in section.items())
+    return {key.removeprefix(f"{name}."): value for key, value in settings}
+
+
+def renewed_setting(key: str, value: Any) -> tuple[str, Any]:
+    """A setting `section.key` of an older release, and its value, under today's names."""
+    new = OLD_KEYS.get(key, key)
+    return new, OLD_VALUES.get(new, {}).get(value, value) if isinstance(value, str) else value
 
 
 CHOICES: Mapping[str, Sequence[str]] = {
@@ -79,18 +99,23 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "validate.folds": FOLDS,
     "score.left_out": LEFT_OUT,
 }
-POSITIVE = (
-    "budget", "search.batch", "search.tournament", "search.generations", "search.patience", "search.islands",
-    "search.migrate_every", "search.operation_bins", "search.feature_bins", "score.seeds", "caps.operations",
-    "caps.constants", "score.moe_weight", "score.worst_pct", "validate.budget", "llm.programs", "llm.parents",
-    "llm.attempts", "llm.rounds", "llm.patience", "llm.answer_tokens", "llm.timeout_s", "llm.concurrency",
-)  # fmt: skip
-NOT_NEGATIVE = (
-    "seed", "search.patience_gain", "score.within", "search.migrants", "search.finalists", "search.limit_s",
-    "caps.conditionals", "llm.max_usd", "llm.max_calls", "llm.max_tokens", "llm.rpm", "llm.backoff_s",
-    "llm.notes_every",
-)  # fmt: skip
-LIMITS = ("search.hopeless", "search.transfer_within")  # 0, or at least 1
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+POSITIVE = _keys("""
+    budget search.batch search.tournament search.generations search.patience search.islands search.migrate_every
+    search.operation_bins search.feature_bins score.seeds caps.operations caps.constants score.moe_weight
+    score.worst_pct validate.budget llm.programs llm.parents llm.attempts llm.rounds llm.patience llm.answer_tokens
+    llm.timeout_s llm.concurrency
+""")
+NOT_NEGATIVE = _keys("""
+    seed search.patience_gain score.within search.migrants search.finalists search.limit_s caps.conditionals
+    llm.max_usd llm.max_calls llm.max_tokens llm.rpm llm.backoff_s llm.notes_every
+""")
+LIMITS = ("search.prune_above", "search.group_out_within")  # 0, or at least 1
 SHARES = ("score.tail", "score.nearer")
 
 
@@ -157,7 +182,7 @@ def _build(kind: type, raw: object, where: str, prefix: str) -> Any:
 
 
 def _place(key: str) -> str:
-    """How to write a setting that is named in another mapping, without one or with a dot; "" without such a setting."""
+    """Advice for a setting named in the wrong mapping, without a mapping or with a dot; "" without such a setting."""
     mapping, _, name = key.rpartition(".")
     for f in fields(Config):
         settings = getattr(Config(), f.name)
@@ -170,7 +195,7 @@ def _place(key: str) -> str:
 
 
 def _value(default: Any, value: object, where: str, key: str) -> Any:
-    """`value`, if it has the type of the setting's default. Raises InputError if it has not."""
+    """The value, checked against the type of the setting's default."""
     remedy = "correct the value"
     match default:
         case tuple():

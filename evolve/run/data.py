@@ -1,4 +1,4 @@
-"""Which experiments a configuration fits, and which it only predicts."""
+"""The experiments that a configuration fits or only predicts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 from evolve.output.terminal import command
 from evolve.run.config import DataSettings
 from simulator.common.errors import InputError, closest
-from simulator.serving.bundled import BUNDLED, bundled_file, load_experiments, model_table
-from simulator.serving.experiment import CLEAN, Experiment, Observed
-from simulator.serving.observations import measured, together
+from simulator.serving.bundled import BUNDLED, bundled_file, load_experiments
+from simulator.serving.experiment import Experiment
+from simulator.serving.model import model_table
+from simulator.serving.observations import CLEAN, Observed, measured, together
 from simulator.serving.splits import TRAIN
 from simulator.serving.trace import Trace
 from simulator.serving.workload import first_stages, part_of, rows_of_part
@@ -36,7 +37,7 @@ def experiments_of(files: Sequence[str]) -> list[Experiment]:
 
 
 def _is_bundled(name: str) -> bool:
-    """Whether this names a bundled file: a file of the user's that is called so comes first."""
+    """Return True for the name of a bundled file, unless the user has a file of that name."""
     return name in BUNDLED and not Path(name).exists()
 
 
@@ -58,14 +59,14 @@ def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
 
 
 def why_not_fitted(e: Experiment) -> str:
-    """Why `fittable` leaves an experiment out, in a few words."""
+    """The reason why `fittable` leaves an experiment out, in a few words."""
     if e.observed is None:
         return "nothing observed"
     return "no observed mean" if e.quality == CLEAN else e.quality
 
 
 def but_last(e: Experiment) -> Experiment:
-    """`e` without the last of several load stages: what a search may see when that stage is held out.
+    """`e` without the last of several load stages, as a search may see it when that stage is held out.
 
     An experiment with one stage, or without observed stages, is returned unchanged. The new summary is that of the
     remaining stage; of several, their means weighted by the requests offered, without percentiles. So nothing about the
@@ -111,7 +112,7 @@ def training_part(e: Experiment) -> Experiment | None:
 
 
 def nothing_to_fit(experiments: Sequence[Experiment]) -> str:
-    """Why none of these experiments can be fitted, and the remedy."""
+    """The reason why none of these experiments can be fitted, and the remedy."""
     if not any(e.observed for e in experiments):
         return "nothing to fit: no experiment has `observed` figures: add measurements, or use `evolve predict`"
     if not any(e.quality == CLEAN for e in experiments):
@@ -147,11 +148,8 @@ def chosen(data: DataSettings) -> tuple[list[Experiment], list[Experiment]]:
             raise InputError(f"workloads {name}: no such workload: there are {_list(e.workload.name for e in offered)}")
     for name in data.exclude:
         known_experiment("exclude", name, [e.id for e in offered], data.files)
-    fitted = [
-        e for e in fittable(offered)
-        if e.id not in data.exclude
-        and (not wanted or e.model in wanted) and (not data.workloads or e.workload.name in data.workloads)
-    ]  # fmt: skip
+    fitted = [e for e in fittable(offered) if e.id not in data.exclude and (not wanted or e.model in wanted)]
+    fitted = [e for e in fitted if not data.workloads or e.workload.name in data.workloads]
     if not fitted:
         raise InputError(nothing_to_fit(offered))
     kept = {e.id for e in fitted}
@@ -175,7 +173,7 @@ def known_experiment(
 ) -> None:
     """Raises InputError unless the experiment that an option names is among those offered, which are from these files.
 
-    Of a few it names all, of more the nearest, and the commands that show all. `instead`: what else the user can give.
+    The error lists a few experiments, or the nearest ones and the commands that list all. `instead`: another remedy.
     """
     if name in offered:
         return
@@ -186,7 +184,7 @@ def known_experiment(
 
 
 def _listed_by(files: Collection[str]) -> str:
-    """What shows the ids of all experiments of these files; of shipped ones alone, also how to name another."""
+    """The commands that list all experiments of these files; for shipped ones alone, also the option for others."""
     own = [f"`{command('predict', 'champion', '--experiments', name)}`" for name in files if name not in BUNDLED]
     if not own:
         return "`evolve list` shows all that ship, --experiments FILE reads others"

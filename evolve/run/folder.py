@@ -26,11 +26,12 @@ from evolve.run.lock import lock
 from simulator.common.documents import parse_yaml, read_bytes, read_json, yaml_text
 from simulator.common.errors import InputError, unwritable
 from simulator.common.json import JsonObject
+from simulator.common.records import to_json
 from simulator.serving.bundled import BUNDLED
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
 
-COMPARISON = "baselines.json"  # what the folder of a comparison of engines holds
+COMPARISON = "baselines.json"  # in the folder of a comparison of engines
 RUNS = Path("runs")  # where runs are made unless --out says otherwise
 ABOUT, CONFIG, JOURNAL, REPORT = "run.json", "config.yaml", "journal.jsonl", "report.json"  # names of the files
 START = "start"  # folder of the user's programs that a search starts from
@@ -103,19 +104,20 @@ class RunFolder:
         try:
             yield
         except Damaged as e:
-            raise InputError(f"{e}: restore the file from a copy, or go on from the last good line: "
-                             f"`{command('resume', self.path, '--to', e.good)}`") from None  # fmt: skip
+            resume = command("resume", self.path, "--to", e.good)
+            remedy = f"restore the file from a copy, or go on from the last good line: `{resume}`"
+            raise InputError(f"{e}: {remedy}") from None
         except ValueError as e:
             raise InputError(f"{e}: {REMEDY}") from None
 
     @property
     def shipped(self) -> bool:
-        """Whether this is a shipped run, which is read-only: its journal is compressed."""
+        """True for a shipped run, which is read-only: its journal is compressed."""
         return self._packed.exists() and not self.journal.exists()
 
     @property
     def ended(self) -> bool:
-        """Whether a search has come to its end here, so that there is a report; a shipped run needs none."""
+        """True if a search has ended here, so that there is a report; a shipped run needs none."""
         return self.shipped or (self.path / REPORT).exists()
 
     @property
@@ -169,7 +171,7 @@ def create(path: Path, config: Config, about: About) -> RunFolder:
     try:
         path.mkdir(parents=True)
         _write_config(path, config)
-        write_json(path / ABOUT, about.to_json())
+        write_json(path / ABOUT, to_json(about))
         (path / JOURNAL).touch()
     except FileExistsError:
         raise taken(path, is_run(path)) from None
@@ -179,8 +181,7 @@ def create(path: Path, config: Config, about: About) -> RunFolder:
 
 
 def taken(path: Path, whole: bool, option: str = "--out") -> InputError:
-    """The error that a folder is there already. `whole`: it can be resumed, and was not left by a kill half made.
-    `option`: what the user named it with."""
+    """The error for a folder that exists. `whole`: it can be resumed. `option`: the option that names it."""
     if whole:
         return InputError(f"{path}: exists already: choose another {option}, or `{command('resume', path)}`")
     return InputError(f"{path}: exists already, and nothing in it can be resumed: choose another {option}")
@@ -197,7 +198,7 @@ def _write_config(path: Path, config: Config) -> None:
 
 
 def is_run(path: Path) -> bool:
-    """Whether the folder is that of a run."""
+    """Return True for the folder of a run."""
     return (path / ABOUT).is_file()
 
 
@@ -235,22 +236,22 @@ def check_alike(run: RunFolder, fitted: Sequence[Experiment]) -> None:
     """Raises InputError if the run was made by another engine version or on other data."""
     about = run.about
     if about.engine != __version__:
-        raise InputError(f"{run.path}: made by engine {about.engine}, this is {__version__}: "
-                         "install that version, or start a new run")  # fmt: skip
+        text = f"made by engine {about.engine}, this is {__version__}: install that version, or start a new run"
+        raise InputError(f"{run.path}: {text}")
     check_data(run, fitted)
 
 
 def check_data(run: RunFolder, fitted: Sequence[Experiment]) -> None:
     """Raises InputError if the run was made on other data."""
-    if run.about.data != data_hash(fitted):
-        raise InputError(f"{run.path}: made on data {run.about.data}, these are {data_hash(fitted)}: "
-                         "restore the experiments files, or start a new run")  # fmt: skip
+    if (now := data_hash(fitted)) != run.about.data:
+        text = f"made on data {run.about.data}, these are {now}: restore the experiments files, or start a new run"
+        raise InputError(f"{run.path}: {text}")
 
 
 def rewind(run: RunFolder, line: int) -> Path | None:
-    """Shorten the run's journal to its first `line` lines, so that its search goes on from there.
+    """Shorten the run's journal to its first `line` lines, so that its search continues from there.
 
-    Returns the file that keeps the other lines, None if there are none. Raises InputError if the journal has fewer good
+    Returns the file that keeps the other lines, or None. Raises InputError if the journal has fewer good
     lines.
     """
     if run.shipped:
@@ -263,7 +264,7 @@ def rewind(run: RunFolder, line: int) -> Path | None:
 
 
 def write_start(run: RunFolder, programs: Sequence[tuple[str, str]]) -> None:
-    """Keep copies of the user's programs, (name, text), that a search starts from: their files may change or go."""
+    """Copy the user's programs, (name, text), that a search starts from: their files may change or vanish."""
     for i, (name, text) in enumerate(programs):
         (run.path / START).mkdir(exist_ok=True)
         write_text(run.path / START / f"{i:03d}-{name}.py", text)

@@ -15,15 +15,15 @@ LOCAL_NAMES = (".localhost", ".local", ".internal")  # ends of names that no pub
 
 @dataclass(frozen=True, slots=True)
 class LlmSettings:
-    """How language models propose programs, and what they may cost. Models are named PROVIDER/MODEL as in litellm."""
+    """Settings of the proposing language models and their cost. Models are named PROVIDER/MODEL as in litellm."""
 
     models: tuple[str, ...] = ()  # models that propose; PROVIDER/MODEL=WEIGHT in an ensemble
     share: float = 0.25  # share of the proposals that models start with in a mixed search
     programs: int = 4  # that a question asks for
     parents: int = 2  # programs that a question shows, the champion among them
-    rounds: int = 3  # of a question: after each its programs are scored, and the model sees how they did
-    # Generations in a row without a new candidate, after which the search ends. In six of them up to twelve questions
-    # of three rounds were told what became of the answers before: a model that has nothing new by then repeats itself.
+    rounds: int = 3  # of a question: after each one the model sees the scores of its programs
+    # Generations in a row without a new candidate, after which the search ends. In six generations, up to twelve
+    # questions of three rounds saw the scores of earlier answers: a model without a new idea by then repeats itself.
     patience: int = 6
     api_base: str = ""  # OpenAI-compatible server of models named openai/NAME
     prices: dict[str, list[float]] = field(default_factory=dict)  # model: [input, output] in USD per million tokens
@@ -36,7 +36,7 @@ class LlmSettings:
     backoff_s: float = 2.0  # wait before the second attempt; it doubles each time
     rpm: int = 60  # requests per minute; 0: no limit
     concurrency: int = 8  # requests at a time
-    notes_every: int = 10  # generations between notes on what was learned; 0: none
+    notes_every: int = 10  # generations between notes on the lessons so far; 0: none
     summariser: str = ""  # model that writes the notes; empty: the first of `models`
     judges: tuple[str, ...] = ()  # models that review proposals after their trial
     judge_below: float = 4.0  # average mark, of 10, below which a proposal is refused after its trial
@@ -65,8 +65,8 @@ def check(llm: LlmSettings, where: str) -> None:
         if len({name.partition("=")[0] for name in names}) < len(names):
             raise InputError(f"{where}: {', '.join(names)}: names a model twice: give it once, with a weight")
     for name, price in llm.prices.items():
-        if not (isinstance(price, list) and len(price) == 2 and all(isinstance(x, (int, float)) for x in price)
-                and all(0 <= x < float("inf") for x in price)):  # fmt: skip
+        pair = isinstance(price, list) and len(price) == 2 and all(isinstance(x, (int, float)) for x in price)
+        if not pair or not all(0 <= x < float("inf") for x in price):
             raise InputError(
                 f"{where}: llm.prices.{name} must be [input, output] in USD per million tokens, got {price!r}"
             )
@@ -97,7 +97,7 @@ def _is_address(text: str) -> bool:
 
 
 def is_private(api_base: str) -> bool:
-    """Whether an address is on this machine or in a private network, judged by its text: no name is looked up."""
+    """Return True for an address on this machine or in a private network. Its text decides; no name is looked up."""
     host = (urlsplit(api_base).hostname or "").rstrip(".")
     try:
         return ipaddress.ip_address(host).is_private

@@ -1,4 +1,4 @@
-"""The lock of the folder of a run, study or bench: one process works on it at a time, and others see that one does."""
+"""The lock on the folder of a run, study or bench: one process works on it at a time, and others see that."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lock(path: Path) -> IO[str]:
 
 
 def locked(path: Path) -> bool:
-    """Whether another process holds the lock on the folder of a run or study. Writes nothing, and keeps no lock."""
+    """Return True if another process holds the lock on the folder. Writes nothing, and keeps no lock."""
     try:
         with (path / ".lock").open() as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go when the file is closed

@@ -1,22 +1,23 @@
-"""What is wrong with measurements: means that no GPU reaches, requests that never complete, and what counts twice."""
+"""Faults of measurements: means that no GPU reaches, requests that never complete, runs that count twice."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from evaluator.baselines import datasheet
 from evaluator.intervals import figure_of, waiting_share
-from evaluator.known import datasheet
 from evaluator.score import ALL_GIVE_UP, ALL_REFUSED, MEANS, SCORE_SEEDS, Prediction, predictions, score_set
 from evolve.run.records import Record
 from evolve.run.use import known_before
 from simulator.common.errors import InputError
 from simulator.serving.digests import measurement_digest
-from simulator.serving.experiment import CLEAN, Experiment
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import CLEAN
 from simulator.serving.workload import output_lengths
 
 MOSTLY_WAITING = 0.5  # share of the mean E2E spent in the queue
-# Of the datasheet's bound: an observed mean below the first is not in ms, or of another deployment; below the second,
-# it is so far off that nothing can be learned from it.
+# Shares of the datasheet's bound. An observed mean below the first is not in ms, or of another deployment; a mean below
+# the second is so far off that nothing can be learned from it.
 TOO_FAST, ABSURD = 0.5, 0.1
 # Times the datasheet's bound, or the least that the host takes for a step if that is more: no clean run reaches 100.
 MICROSECONDS = 300.0
@@ -25,9 +26,9 @@ MEASURED = "and the GPU, model and lengths that were measured"
 
 
 def too_fast(experiment: Experiment, bound: Prediction, share: float = TOO_FAST) -> list[str]:
-    """A line for each observed mean that is below this share of the datasheet's bound, as one in seconds is.
+    """A line for each observed mean below this share of the datasheet's bound, as a mean in seconds is.
 
-    Where even the bound is mostly time in a queue, it is the rate that is too high, as one per minute is.
+    If even the bound is mostly time in a queue, the rate is too high, as a rate per minute is.
     """
     remedy = f"give ms, not seconds, {MEASURED}"
     if waiting_share(bound) > MOSTLY_WAITING:
@@ -40,10 +41,10 @@ def too_fast(experiment: Experiment, bound: Prediction, share: float = TOO_FAST)
 
 
 def too_slow(experiment: Experiment, bound: Prediction) -> list[str]:
-    """A line for each observed mean of a clean run that is so far above the datasheet's bound as one in microseconds.
+    """A line for each observed mean of a clean run that is as far above the datasheet's bound as one in microseconds.
 
-    A short prompt may take a hundred times the bound, so the TTFT says nothing; nor does the bound itself for a model
-    so small that the host takes longer for a step than the GPU.
+    TTFT does not count, because a short prompt may take a hundred times the bound. Small models have a larger bound,
+    because the host takes longer for a step than the GPU.
     """
     if experiment.quality != CLEAN:
         return []
@@ -66,7 +67,7 @@ def _bounded(experiment: Experiment, bound: Prediction) -> Iterator[tuple[str, f
 
 
 def why_none_completes(prediction: Prediction) -> str:
-    """Why no request of a run completes in its replay, in a few words; "" if one does."""
+    """The reason why no request of a run completes in its replay, in a few words; "" if one does."""
     if figure_of(prediction.predicted.summary, "e2e") is not None:
         return ""
     if not requests_of(prediction):
@@ -75,10 +76,10 @@ def why_none_completes(prediction: Prediction) -> str:
 
 
 def refuse_absurd(experiments: Sequence[Experiment]) -> list[Prediction]:
-    """What the datasheet allows at best for each experiment, under one arrival seed.
+    """The datasheet's bound for each experiment, under one arrival seed.
 
-    Raises InputError if an observed mean is below a tenth of that, or so far above it that it must be in microseconds,
-    and if no request would complete: nothing can be learned from it.
+    Raises InputError if an observed mean is below a tenth of the bound, or so far above it that it must be in
+    microseconds, and if no request would complete.
     """
     bounds = predictions(datasheet(), score_set(experiments, SCORE_SEEDS[:1]))
     for e, bound in zip(experiments, bounds, strict=True):
@@ -95,7 +96,7 @@ def _never(bound: Prediction) -> list[str]:
 
 
 def counted_twice(experiments: Sequence[Experiment]) -> dict[str, tuple[str, ...]]:
-    """By id, a line for each experiment whose measurements are those of an earlier one, as of a copied file."""
+    """By id, a line for each experiment that has the measurements of an earlier one, as in a copied file."""
     first: dict[str, str] = {}
     lines: dict[str, tuple[str, ...]] = {}
     for e in experiments:
@@ -108,8 +109,10 @@ def counted_twice(experiments: Sequence[Experiment]) -> dict[str, tuple[str, ...
 def counted_before(
     record: Record | None, experiments: Sequence[Experiment], fitted: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """By id, a line for each experiment that the program of this record was fitted on before, or on a part of, unless
-    the constants that are `fitted` now, by `method.name`, were all held then."""
+    """By id, a line for each experiment on which, or on part of which, the program of this record was fitted before.
+
+    There is none if all constants that are `fitted` now, by `method.name`, were held then.
+    """
     held = {name for name, c in ((record and record.constants) or {}).items() if c.held}
     if held.issuperset(fitted):
         return {}
@@ -118,6 +121,6 @@ def counted_before(
 
 
 def requests_of(prediction: Prediction) -> int:
-    """How many requests complete or fail."""
+    """The number of requests that complete or fail."""
     summary = prediction.predicted.summary
     return (summary.completed or 0) + (summary.failed or 0) if summary else 0

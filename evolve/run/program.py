@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from archive.proposal import Outcome
+from archive.elite import Elite
+from archive.proposal import MODEL, SEED, Outcome
 from evolve.output.files import write_json, write_text
 from evolve.output.terminal import command
 from evolve.run.beyond import kinds_beyond
 from evolve.run.folder import RunFolder, is_run, open_run
-from evolve.run.record_file import read_record
-from evolve.run.records import Record, record_of
+from evolve.run.records import Record, read_record, record_of
 from simulator.common.documents import parse_json, read_bytes
 from simulator.common.errors import InputError, nearest, unreadable
 from simulator.language.bounds import outside_bounds
@@ -30,6 +30,8 @@ from simulator.language.key import key
 from simulator.language.measure import Caps, enforce
 from simulator.language.parse import parse
 from simulator.language.source import MAX_BYTES
+from simulator.language.terms import truthful
+from simulator.language.unparse import unparse
 
 CHAMPION = "champion"
 TRAINED_PHYSICS = "trained_physics"
@@ -39,8 +41,8 @@ TRAINED_PHYSICS = "trained_physics"
 class Source:
     """A program with its name and text.
 
-    record: what it was fitted on, None if unknown. foreign: why the record in the file beside it is not its own, "" if
-    it is, or without such a file.
+    record: the record of its fit, None if unknown. foreign: the reason why the record in the file beside it is not its
+    own; "" if it is, or without such a file.
     """
 
     name: str
@@ -56,17 +58,19 @@ class Source:
 
     @property
     def fitted_before(self) -> bool:
-        """Whether its constants come from a fit, to runs of ours or, of the host's own form, to others."""
+        """True if its constants come from a fit to our runs, or for the host's own form to others."""
         return self.record is not None or self.name == TRAINED_PHYSICS
 
     def kinds_beyond(self, facts: Mapping[str, float], hardware: str) -> tuple[str, ...]:
-        """In what a deployment is beyond the runs of the program's fits; nothing if these are not known."""
+        """The respects in which a deployment is beyond the runs of the program's fits; none if these are unknown."""
         return kinds_beyond(self.record.all_ranges, facts, hardware) if self.record else ()
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Reasons not to rely on the program, a line each: constants outside their bounds, and those of its record or,
-        without one, what it leaves out."""
+        """Reasons not to rely on the program, a line each: constants outside their bounds, and those of its record.
+
+        A program without a record has a line for a missing queueing_time.
+        """
         lines = outside_bounds(self.program)
         if self.record is not None:
             return (*lines, *self.record.cautions)
@@ -93,7 +97,7 @@ def seed_texts() -> list[tuple[str, str]]:
 
 
 def method_names() -> list[str]:
-    """Names of the shipped methods of the original exercise (docs/methods.md), which no search starts from."""
+    """Names of the shipped methods of the original exercise (docs/concepts.md), which no search starts from."""
     files = resources.files("seeds").joinpath("methods").iterdir()
     return sorted(f.name.removesuffix(".py") for f in files if f.name.endswith(".py"))
 
@@ -162,7 +166,7 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
 
 
 def _foreign(record: Record, program: Program, beside: Path) -> str:
-    """Why this record, in the file `beside`, is not the program's; "" if it is."""
+    """The reason why this record, in the file `beside`, is not the program's; "" if it is."""
     if record.key != key(complete(program)):
         return f"{beside} is the record of another program, so nothing in it counts: fit this one"
     if edited := _edited(record, program):
@@ -190,13 +194,12 @@ def constant_values(program: Program) -> dict[str, float]:
 
 
 def _no_run(path: Path) -> InputError:
-    """The error that there is no run at this path, where its place or number says that one is meant."""
+    """The error for a path that looks like a run and is none."""
     if not path.exists():
         return InputError(f"{path}: there is no such run: `{command('list')}` names the runs")
     if any(path.glob("programs/*.py")):
         return InputError(f"{path}: is a folder without a run: name one of the programs in {path / 'programs'}")
-    return InputError(f"{path}: is no run and no program: give a file, or RUN:ID of a run that "
-                      f"`{command('list')}` names")  # fmt: skip
+    return InputError(f"{path}: is no run and no program: give a file, or RUN:ID of a run that `evolve list` names")
 
 
 def write_program(path: Path, text: str, forest: Forest | None, kept: Record) -> None:
@@ -208,7 +211,7 @@ def write_program(path: Path, text: str, forest: Forest | None, kept: Record) ->
 
 
 def has_record(program: Path) -> bool:
-    """Whether a fit, or a blend, wrote this program."""
+    """Return True if a fit, or a blend, wrote this program."""
     return program.with_suffix(".json").exists()
 
 
@@ -243,12 +246,21 @@ def _numbered(run: RunFolder, outcomes: Iterable[Outcome], number: int) -> Outco
     raise InputError(f"{run.path}:{number}: no such proposal: `{command('archive', run.path)}` lists the ids")
 
 
+def with_true_names(elite: Elite) -> Elite:
+    """The elite as it is shown, reported and emitted: its constants have names that say what they multiply.
+
+    The journal keeps the names that the search used. Values, errors and the key are the same.
+    """
+    program = truthful(elite.program, authored=elite.operator.startswith((SEED, MODEL)))
+    return elite if program == elite.program else replace(elite, text=unparse(program))
+
+
 def source_of(run: RunFolder, outcome: Outcome) -> Source:
-    """The program of a run's outcome. Raises InputError if it was rejected."""
+    """The program of a run's outcome, with true names. Raises InputError if it was rejected."""
     name = f"{run.path}:{outcome.proposal.id}"
     if outcome.rejection:
         stage, why = outcome.rejection.stage, outcome.rejection.why
         raise InputError(f"{name}: was rejected at {stage} ({why}): choose another id")
     assert outcome.elite
-    text = outcome.elite.text
-    return Source(name, text, parse(text, name), record_of(run, outcome.elite, outcome.proposal))
+    elite = with_true_names(outcome.elite)
+    return Source(name, elite.text, elite.program, record_of(run, elite, outcome.proposal))

@@ -1,4 +1,4 @@
-"""Where programs are written that a command makes: a file each, with its record, trust and trees next to it."""
+"""The files of programs that commands write, each with its record, trust and trees next to it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from evolve.run.program import has_record, load
 from evolve.run.trust import trust_file
 from simulator.common.errors import InputError
 from simulator.language.forest_file import forest_file
-from simulator.serving.bundled import model_table
+from simulator.serving.model import model_table
 
 
 def files_for(out: Path | None, name: str, models: Sequence[str] | None, option: str = "--out") -> list[Path | None]:
     """The program's file, or one for each of `models`; in a folder, named after the program. None without `out`.
 
-    Raises InputError, before any work, for a file that does not end in .py, cannot be written, or is another program
-    that no fit wrote or that was changed since, and for the folder of a run. `option`: what the user named it with.
+    Raises InputError, before any work, for a file that does not end in .py, cannot be written, or holds a program that
+    no fit wrote or that was changed since, and for the folder of a run. `option`: the option that names it.
     """
     if out is None:
-        return [None] * (1 if models is None else len(models))
+        return [None] if models is None else [None for _ in models]
     if is_run(out):
         raise InputError(f"{out}: is the folder of a run: give a file to write, such as {option} {out.name}.py")
     if out.is_dir():
@@ -40,7 +40,7 @@ def files_for(out: Path | None, name: str, models: Sequence[str] | None, option:
 
 
 def not_ours(file: Path) -> str:
-    """Why a program must not be replaced by another one; "" if a fit, or a blend, wrote it as it is."""
+    """The reason why a program must not be replaced by another one; "" if a fit, or a blend, wrote it as it is."""
     if not has_record(file):
         return "exists, and was not written by a fit"
     try:

@@ -1,34 +1,21 @@
-"""The ranges that the fitted runs of a program span."""
+"""The ranges of the fitted runs of a program."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from evaluator.fit.fit import FIT_SEED
 from evaluator.fit.stages import paced
 from evaluator.metrics import step_tokens
-from simulator.common.errors import Section, shown
-from simulator.serving.experiment import Experiment, Observation, Stage
+from simulator.serving.experiment import Experiment
 from simulator.serving.load import load_of
-from simulator.serving.workload import prompt_lengths
+from simulator.serving.observations import Observation
+from simulator.serving.workload import Stage, prompt_lengths
 
 Span = tuple[float, float]  # smallest and largest
 
 REMEDY = "restore the record, or remove it"
-SPANS = ("vocab", "requests_in_flight", "model_params_b", "active_params_b", "prompt_tokens", "max_num_batched_tokens")
-# the kind of their values, and its name in messages
-LISTS: dict[str, tuple[type, str]] = {
-    "tp": (int, "whole numbers"),
-    "hardware": (str, "names"),
-    "weights": (str, "names"),
-    "dense_weights": (str, "names"),
-    "mixture_of_experts": (bool, "true and false"),
-    "kv_cpu_offload": (bool, "true and false"),
-    "chunked_prefill": (bool, "true and false"),
-    "prefix_caching": (bool, "true and false"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +44,6 @@ class Ranges:
     chunked_prefill: tuple[bool, ...] | None = None
     prefix_caching: tuple[bool, ...] | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """The ranges as JSON values; `read_ranges` reads them back."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
 
 def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
     """The ranges of these experiments. Each is replayed once, at the observed pace."""
@@ -89,30 +71,6 @@ def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
         chunked_prefill=tuple(sorted({e.engine.chunked_prefill for e in experiments})),
         prefix_caching=tuple(sorted({e.engine.prefix_caching for e in experiments})),
     )
-
-
-def read_ranges(section: Section) -> Ranges:
-    """The ranges in a record: what it lacks is None, and keys of later releases are ignored.
-
-    Raises InputError naming the key for a value of the wrong kind.
-    """
-    values: dict[str, Any] = {name: _read(section, name, (int, float), "two numbers") for name in SPANS}
-    for name, (kind, what) in LISTS.items():
-        values[name] = _read(section, name, kind, what)
-    if section.has("uncached_step_tokens"):
-        values["uncached_step_tokens"] = section.whole("uncached_step_tokens", REMEDY)
-    return Ranges(**values)
-
-
-def _read(section: Section, key: str, kind: type | tuple[type, ...], what: str) -> tuple[Any, ...] | None:
-    """A list of values of this kind, None if it is missing."""
-    if not section.has(key):
-        return None
-    value = section.raw[key]
-    right = isinstance(value, list | tuple) and all(isinstance(x, kind) for x in value)
-    if not right or (key in SPANS and len(value) != 2):
-        raise section.error(key, f"must be a list of {what}, got {shown(value)}", REMEDY)
-    return tuple(value)
 
 
 def weights(experiment: Experiment) -> str:

@@ -1,53 +1,60 @@
-"""Records: what a program was fitted on and what it reached there, kept next to its text as JSON."""
+"""Records: the experiments that a program was fitted on, and its errors there, kept next to its text as JSON."""
 
 from __future__ import annotations
 
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from archive.elite import Elite
 from archive.proposal import Proposal
+from archive.score import Errors
 from evaluator.fit.uncertainty import Certainty
-from evaluator.score import Errors, summarise
+from evaluator.score import summarise
 from evolve import __version__
 from evolve.run.folder import RunFolder
-from evolve.run.ranges import Ranges, ranges_of
+from evolve.run.ranges import REMEDY, Ranges, ranges_of
+from simulator.common.json import JsonObject
+from simulator.common.records import fields_to_json, from_json, reader_of, record_class, stored
 from simulator.serving.digests import data_hash, measurement_digest
-from simulator.serving.experiment import NOT_MEASURED, Experiment, simulated
+from simulator.serving.experiment import Experiment, simulated
+from simulator.serving.observations import NOT_MEASURED
 
 # Mean absolute E2E error on the fitted runs. The roofline, with nothing fitted, is 38 % off on the shipped ones.
 USELESS_PCT = 25.0
-UNSOUND = (
+INCONSISTENT = (
     "the program contradicts a datasheet or measured kernels, so beyond the fitted runs it may predict what no GPU can "
-    "do (`evolve check PROGRAM --physics` lists what)"
+    "do (`evolve show PROGRAM --check --physics` lists what)"
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class ConstantRecord:
-    """How well a fit determined a constant: its standard error in the constant's unit (None: it has none), the bound it
-    is at (`low`, `high` or None), whether the runs identify it, and how its error correlates with those of other
-    constants, by `method.name`; none in older records. determined: the share of what is known of it that comes from the
-    runs, not the prior; None in older records. held: the fit left it as it was, and all else here is from before, as
-    far as it is known; False in older records."""
+    """The certainty of a fitted constant.
 
-    standard_error: float | None
-    bound: str | None
-    identified: bool
-    correlated: Mapping[str, float] = field(default_factory=dict)
-    determined: float | None = None
+    standard_error: in the constant's unit, None if it has none. bound: the bound it is at (`low`, `high` or None).
+    identified: True if the runs identify it. correlated: the correlation of its error with those of other constants,
+    by `method.name`; empty in older records. data_share: share of the information that comes from the runs, not the
+    prior; None in older records. held: the fit left it as it was, and the other figures are from before; False in older
+    records.
+    """
+
+    standard_error: float | None = stored(lacking=None)
+    bound: str | None = stored(lacking=None)
+    identified: bool = stored(lacking=False)
+    correlated: Mapping[str, float] = stored(default_factory=dict, limits=(-1.0, 1.0))
+    data_share: float | None = stored(default=None, old=("determined",))
     held: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class StepsRecord:
     """Measured steps that were fitted first: the split of each run, and by experiment id the digest of its steps.
 
     loss: of `evaluator.fit.steps`; quantile, strength and smearing are None unless the loss has them. coverage: by
-    split, the share of the steps that took no longer than predicted by the fit on steps; none in older records.
+    split, the share of steps that took no longer than the fit on steps predicts; empty in older records.
     """
 
     split: str
@@ -56,34 +63,52 @@ class StepsRecord:
     quantile: float | None = None
     strength: float | None = None
     smearing: float | None = None
-    coverage: Mapping[str, float | None] = field(default_factory=dict)
+    coverage: Mapping[str, float | None] = stored(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class FoundBy:
     """The proposal that became the shipped champion, with its errors in the search, in percent."""
 
     proposal: int
-    joint: float
-    transfer: float | None
+    mean_error: float = stored(old=("joint",))
+    group_out: float | None = stored(old=("transfer",), lacking=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class MeanErrors:
+    """Signed errors of an experiment's means, as a record has them."""
+
+    e2e: float | None = None
+    ttft: float | None = None
+    itl: float | None = None
+
+
+def _errors(raw: Any) -> tuple[Errors, ...]:
+    by_name = reader_of(Mapping[str, MeanErrors])(raw)
+    return tuple(Errors(name, row.e2e, row.ttft, row.itl) for name, row in by_name.items())
+
+
+def _errors_json(errors: Iterable[Errors]) -> JsonObject:
+    return {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in errors}
+
+
+@record_class
 class Record:
-    """What a program was fitted on, by which engine, on which data and when (ISO date), and its errors there.
+    """The fit of a program: its engine version, data hash, ISO date, experiments, and the errors there.
 
     key: of the program. fitted: ids of the experiments. errors: signed, in percent, of the means over arrival `seeds`.
-    measured: by id, the `measurement_digest`. ranges: what the fitted runs span. None or empty where it is not known,
-    as in older records, or does not apply:
+    measured: by id, the `measurement_digest`. ranges: those of the fitted runs. The others are None or empty if
+    they are unknown, as in older records, or do not apply:
 
-    fitted_from: the program that `evolve fit` started from, or the run whose programs `evolve blend` averaged;
+    fitted_from: the program that `evolve fit` started from, or the run whose programs `evolve fit --blend` averaged;
     ranges_before: the ranges of that program, and of those that it was fitted from, the latest first; measured_before:
-    as `measured`, of the experiments that these were fitted on; constants: by `method.name`; values: those of the
-    constants, by `method.name`, as the program's text was written; fitted_with: all
-    experiments of a fit per model; simulated: ids of experiments, among these and those fitted before, whose times are
-    a simulation's; steps: what was fitted first; found: of the shipped champion; run: path of the run
-    that the program is from; proposal: its proposal there; sound: False if the run found that it contradicts a
-    datasheet or a measured kernel, or the fit, unless the program that it started from did so and nobody had judged it.
+    as `measured`, of the experiments of their fits; constants: by `method.name`; values: those of the constants, by
+    `method.name`, as the program's text was written; fitted_with: all experiments of a fit per model; simulated: ids of
+    all experiments with simulated times; steps: the measured steps that were fitted first; found: of the shipped
+    champion; run: path of the run that found the program; proposal: its proposal there; consistent: False if the run or
+    the fit found that it contradicts a datasheet or a measured kernel. A fit of an unjudged inconsistent program leaves
+    it True.
     """
 
     engine: str
@@ -91,22 +116,22 @@ class Record:
     key: str
     date: str
     fitted: tuple[str, ...]
-    errors: tuple[Errors, ...]
+    errors: tuple[Errors, ...] = stored(key="errors_pct", read=_errors, write=_errors_json)
+    measured: Mapping[str, str | None] | None = stored(default=None, brief=True)
+    ranges: Ranges | None = stored(default=None, brief=True)
     seeds: tuple[int, ...] = ()
-    measured: Mapping[str, str | None] | None = None
-    ranges: Ranges | None = None
-    fitted_from: str | None = None
-    ranges_before: tuple[Ranges, ...] = ()
-    measured_before: Mapping[str, str | None] = field(default_factory=dict)
-    constants: Mapping[str, ConstantRecord] | None = None
-    values: Mapping[str, float] | None = None
-    fitted_with: tuple[str, ...] | None = None
-    simulated: tuple[str, ...] = ()
-    steps: StepsRecord | None = None
-    found: FoundBy | None = None
-    run: str | None = None
-    proposal: Proposal | None = None
-    sound: bool = True
+    fitted_from: str | None = stored(default=None, brief=True)
+    ranges_before: tuple[Ranges, ...] = stored(default=(), brief=True)
+    measured_before: Mapping[str, str | None] = stored(default_factory=dict, brief=True)
+    constants: Mapping[str, ConstantRecord] | None = stored(default=None, brief=True)
+    values: Mapping[str, float] | None = stored(default=None, brief=True)
+    fitted_with: tuple[str, ...] | None = stored(default=None, brief=True)
+    simulated: tuple[str, ...] = stored(default=(), brief=True)
+    steps: StepsRecord | None = stored(default=None, brief=True)
+    found: FoundBy | None = stored(default=None, brief=True)
+    run: str | None = stored(default=None, brief=True)
+    consistent: bool = stored(default=True, brief=True, old=("sound",))
+    proposal: Proposal | None = stored(default=None, hidden=True)
 
     @property
     def all_ranges(self) -> tuple[Ranges, ...]:
@@ -120,14 +145,13 @@ class Record:
 
     @property
     def all_measured(self) -> dict[str, str | None]:
-        """As `measured`, of the fitted experiments, and of those that the programs were fitted on that it was fitted
-        from."""
+        """As `measured`, of the experiments of this fit and of the fits before it."""
         return {**self.measured_before, **(self.measured or dict.fromkeys(self.fitted))}
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Reasons not to rely on the program, a line each: what it was fitted to, and how far off it is even there."""
-        lines = [UNSOUND] if not self.sound else []
+        """Reasons not to rely on the program, a line each: physics, the fitted experiments, and the errors there."""
+        lines = [INCONSISTENT] if not self.consistent else []
         if own := [name for name in self.simulated if name in self.fitted]:
             lines.append(
                 f"the constants are fitted to times of {', '.join(own)}, which {NOT_MEASURED}: they say nothing about "
@@ -147,38 +171,28 @@ class Record:
             )
         return tuple(lines)
 
-    def to_json(self) -> dict[str, Any]:
-        """The record as JSON values; `record_file.read_record` reads them back."""
-        constants = {name: asdict(c) for name, c in self.constants.items()} if self.constants is not None else None
-        values: dict[str, Any] = {
-            "engine": self.engine,
-            "data": self.data,
-            "key": self.key,
-            "date": self.date,
-            "fitted": list(self.fitted),
-            "measured": dict(self.measured) if self.measured is not None else None,
-            "ranges": self.ranges.to_json() if self.ranges else None,
-            "seeds": list(self.seeds),
-            "errors_pct": {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in self.errors},
-            "fitted_from": self.fitted_from,
-            "ranges_before": [r.to_json() for r in self.ranges_before] or None,
-            "measured_before": dict(self.measured_before) or None,
-            "constants": constants,
-            "values": dict(self.values) if self.values is not None else None,
-            "scope": None if self.fitted_with is None else "per-model",
-            "fitted_with": None if self.fitted_with is None else list(self.fitted_with),
-            "simulated": list(self.simulated) or None,
-            "steps": asdict(self.steps) if self.steps else None,
-            "found": asdict(self.found) if self.found else None,
-            "run": self.run,
-            "sound": None if self.sound else False,
-        }
-        p = self.proposal
+    def to_json(self) -> JsonObject:
+        """The record as JSON values; `read_record` reads them back."""
+        values, p = fields_to_json(self), self.proposal
+        first = "engine", "data", "key", "date", "fitted", "measured", "ranges", "seeds", "errors_pct"
+        values = {name: values[name] for name in first if name in values} | values
+        if self.fitted_with is not None:
+            values["scope"] = "per-model"
         if p:
             values["id"] = p.id
         if p and p.call:
             values |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
-        return {name: value for name, value in values.items() if value is not None}
+        return values
+
+
+def read_record(value: object, where: str) -> Record | None:
+    """A record from the JSON value of the file `where`; None for JSON that is not a record, without `fitted`.
+
+    Raises DamagedRecord.
+    """
+    if not isinstance(value, Mapping) or "fitted" not in value:
+        return None
+    return from_json(Record, value, where, REMEDY)
 
 
 def today() -> str:
@@ -187,9 +201,13 @@ def today() -> str:
 
 
 def record(
-    key: str, fitted: Sequence[Experiment], errors: Iterable[Errors], seeds: Sequence[int], date: str,
+    key: str,
+    fitted: Sequence[Experiment],
+    errors: Iterable[Errors],
+    seeds: Sequence[int],
+    date: str,
     before: Record | None = None,
-) -> Record:  # fmt: skip
+) -> Record:
     """The record of a program fitted on `fitted`, with its errors there, means of arrival `seeds`.
 
     before: of the program that the fit started from.
@@ -218,25 +236,25 @@ def record_of(run: RunFolder, elite: Elite, proposal: Proposal) -> Record:
         key=elite.key,
         date=run.about.started,
         fitted=tuple(run.about.fitted),
-        errors=tuple(Errors(*row) for row in elite.rows),
+        errors=elite.score.rows,
         seeds=tuple(run.config.score.arrival_seeds),
         ranges=run.about.ranges,
         simulated=run.about.simulated,
         run=str(run.path),
         proposal=proposal,
-        sound=elite.sound,
+        consistent=elite.consistent,
     )
 
 
 def constant_records(certainties: Iterable[Certainty]) -> dict[str, ConstantRecord]:
-    """What a record keeps of each constant, by `method.name`."""
+    """The certainty of each constant, by `method.name`."""
     return {
         f"{c.method}.{c.name}": ConstantRecord(
             c.standard_error if math.isfinite(c.standard_error) else None,
             c.bound,
             c.identified,
             c.correlated,
-            c.determined,
+            c.data_share,
             c.held,
         )
         for c in certainties

@@ -1,4 +1,4 @@
-"""Constants by name: those that the words of a command line select, and how well a record's fit determined each."""
+"""Constants by name: those that words of a command line select, and the certainty of each in a record."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def positions(program: Program, words: Sequence[str], option: str) -> tuple[int,
 
 
 def known_constants(record: Record | None, program: Program) -> Mapping[str, ConstantRecord] | None:
-    """How well the fit that made `program` determined its constants, by `method.name`.
+    """The certainty of the constants of a fitted program, by `method.name`; None if it is unknown.
 
-    From the record, or computed again if the record lacks it but its experiments are available; else None.
+    It is computed again if the record lacks it and the experiments are available.
     """
     if record is None:
         return None

@@ -25,7 +25,7 @@ class Spent:
             raise
 
     def add(self, proposal: int, cpu_s: float) -> None:
-        """Append what the assessment of a proposal took. Raises OSError, naming the file, if it cannot be written."""
+        """Append the CPU time of an assessment. Raises OSError, naming the file, if it cannot be written."""
         self._write(f"{proposal},{cpu_s:.4g}\n")
 
     def close(self) -> None:

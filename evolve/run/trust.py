@@ -1,4 +1,4 @@
-"""trust.json: what the intervals of a run's champion are made of, its committee and its held-out residuals.
+"""trust.json: the ensemble and the held-out residuals from which the intervals of a run's champion are made.
 
 `evolve validate` writes it into the run's folder; that of the shipped champion is in seeds/champion. `evolve fit`
 writes NAME.trust.json next to a program that it fitted from one of these.
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from evaluator.committee import committee
+from evaluator.ensemble import ensemble
 from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.beyond import TOLERANCE
 from evolve.run.folder import RunFolder, shipped_run
 from evolve.run.program import CHAMPION, Source
 from simulator.common.documents import parse_json
 from simulator.common.errors import InputError, Section
-from simulator.common.json import JsonObject
+from simulator.common.json import JsonObject, renamed
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 
@@ -30,18 +30,18 @@ MOST = 50.0  # of a logarithm of a ratio of latencies
 
 @dataclass(frozen=True)
 class Trust:
-    """What intervals are made of.
+    """The sources of intervals.
 
-    key: of the champion. committee: near-optimal programs of its run, as text. Residuals are of three classes, none of
-    which says much of another: inside, of held-out runs within the ranges of what their fold fitted
-    (evolve.run.beyond); outside, of others; saturated, of never fitted runs in which a queue may grow. data: hash of
-    the runs that program and committee were fitted on since the residuals were measured, None if on none. reach: how
-    many times beyond each fitted range a held-out run has been, at most; empty in files of older releases. call: the
-    number of the validation that measured the residuals; None in these.
+    key: of the champion. ensemble: near-optimal programs of its run, as text. Residuals are of three classes, none of
+    which says much about another: inside, of held-out runs within the fitted ranges of their fold (evolve.run.beyond);
+    outside, of others; saturated, of never fitted runs in which a queue may grow. data: hash of the runs of a fit of
+    program and ensemble after the residuals were measured, None without one. reach: the largest factor by which a
+    held-out run was beyond each fitted range; empty in files of older releases. call: the number of the validation that
+    measured the residuals; None in files of older releases.
     """
 
     key: str
-    committee: tuple[str, ...]
+    ensemble: tuple[str, ...]
     inside: tuple[Residual, ...] = ()
     outside: tuple[Residual, ...] = ()
     saturated: tuple[Residual, ...] = ()
@@ -52,8 +52,8 @@ class Trust:
     def class_of(self, outside: bool, doubt: Disagreement) -> str:
         """The class of a run that is outside the fitted ranges or not.
 
-        After a fit on own runs no run counts as inside: a fit on one run of a model leaves its other runs as far off as
-        those outside the ranges (docs/validation.md). Nor does any where no held-out run was inside.
+        After a fit on the user's runs no run counts as inside: such a fit leaves other runs of the model as far off as
+        those outside the ranges (docs/search.md). No run counts as inside if no held-out run was.
         """
         if doubt.saturated > 0.0:
             return SATURATED
@@ -66,50 +66,46 @@ class Trust:
 
     @property
     def programs(self) -> list[Program]:
-        """The committee."""
-        return [parse(text) for text in self.committee]
+        """The ensemble."""
+        return [parse(text) for text in self.ensemble]
 
     def to_json(self) -> JsonObject:
         residuals = {name: [asdict(r) for r in self.residuals(name)] for name in CLASSES if self.residuals(name)}
         data = {name: value for name in ("data", "call") if (value := getattr(self, name))}
         reach = {"reach": dict(self.reach)} if self.reach else {}
-        return {"key": self.key, **data, "committee": list(self.committee), **reach, **residuals}
+        return {"key": self.key, **data, "ensemble": list(self.ensemble), **reach, **residuals}
 
     def too_far(self, factors: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-        """The ranges beyond which no held-out run has been so far: how many times beyond, and the most held out.
+        """By range, the factor of a run and that of the farthest held-out run, if the run is farther.
 
-        `factors`: those of evolve.run.beyond. Empty for a file of an older release, which says nothing of this.
+        `factors`: those of evolve.run.beyond. Empty for files of older releases, which lack these factors.
         """
         reach = self.reach
         return {name: (x, reach[name]) for name, x in factors.items() if name in reach and x > TOLERANCE * reach[name]}
 
 
-def committee_of(run: RunFolder, champion: str) -> tuple[str, ...]:
-    """The texts of the run's committee without its champion, whose key is given."""
-    elites = committee(run.archive().members(), run.config.score.rule)
+def ensemble_of(run: RunFolder, champion: str) -> tuple[str, ...]:
+    """The texts of the run's ensemble without its champion, whose key is given."""
+    elites = ensemble(run.archive().members(), run.config.score.rule)
     return tuple(e.text for e in elites if e.key != champion)
 
 
 def trust_of(source: Source) -> Trust | None:
-    """What the intervals of a program are made of: of the shipped champion, that of a validated run, or a program that
-    was fitted from one of these; else None.
+    """The trust of a program; None if it has none. Raises InputError if the file is damaged.
 
-    Raises InputError if the file is damaged.
+    The shipped champion, champions of validated runs and programs fitted from these have one.
     """
     trust = _trust_at(_file(source.name))
     return trust if trust and _matches(trust, source) else None
 
 
 def trust_in(run: Path) -> Trust | None:
-    """What the intervals of the champion of a run in this folder are made of; None if it was not validated.
-
-    Raises InputError if the file is damaged.
-    """
+    """The trust of a run's champion; None if it was not validated. Raises InputError if the file is damaged."""
     return _trust_at(run / TRUST_FILE)
 
 
 def stale(source: Source) -> list[str]:
-    """A line if there is a trust file next to a program's file, but it is that of another program or another fit."""
+    """A line if the trust file next to a program's file is that of another program or another fit."""
     path = _file(source.name)
     if path is None or path.name == TRUST_FILE:
         return []
@@ -120,11 +116,7 @@ def stale(source: Source) -> list[str]:
 
 
 def trust_file(program: Path) -> Path:
-    """Where the trust of the program in this file is.
-
-    >>> trust_file(Path("mine.py")).name
-    'mine.trust.json'
-    """
+    """The trust file of the program in this file, such as mine.trust.json."""
     return program.with_suffix(f".{TRUST_FILE}")
 
 
@@ -133,13 +125,13 @@ def _trust_at(path: Path | None) -> Trust | None:
 
 
 def _matches(trust: Trust, source: Source) -> bool:
-    """Whether it is of this program: the same form, fitted on the same runs."""
+    """Return True if it is of this program: the same form, fitted on the same runs."""
     record = source.record
     return record is not None and record.key == trust.key and trust.data in (None, record.data)
 
 
 def _file(spec: str) -> Path | None:
-    """Where the file of the program `spec` would be."""
+    """The path that the trust file of the program `spec` would have."""
     if spec == CHAMPION:
         return shipped_run() / TRUST_FILE
     run, colon, number = spec.rpartition(":")
@@ -153,15 +145,15 @@ def read_trust(text: bytes, where: str) -> Trust:
     value = parse_json(text, where, REMEDY)
     if not isinstance(value, dict):
         raise InputError(f"{where}: must hold an object: {REMEDY}")
-    top = Section(where, "", value)
-    texts = top.required("committee", REMEDY)
+    top = Section(where, "", renamed(value, {"committee": "ensemble"}))
+    texts = top.required("ensemble", REMEDY)
     if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
-        raise top.error("committee", "must be a list of program texts", REMEDY)
+        raise top.error("ensemble", "must be a list of program texts", REMEDY)
     for i, text in enumerate(texts):
         try:
             parse(text)
         except InputError:
-            raise top.error(f"committee[{i}]", "is not a program", REMEDY) from None
+            raise top.error(f"ensemble[{i}]", "is not a program", REMEDY) from None
     data = top.text("data", REMEDY) if top.has("data") else None
     residuals = {name: _residuals(top, name) for name in CLASSES}
     call = top.whole("call", REMEDY, least=1) if top.has("call") else None

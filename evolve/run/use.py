@@ -1,4 +1,4 @@
-"""How a program knows an experiment: whether it was fitted on it, on a part of it, or on others alone."""
+"""The use of an experiment in the fits of a program: whole, in part, or not at all."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def fitted_share(record: Record | None, e: Experiment) -> float | None:
 
 
 def fitted_part(record: Record, e: Experiment) -> Experiment | None:
-    """What of an experiment the program was fitted on: `e` itself, a part of it, or None.
+    """The part of an experiment that the program was fitted on: `e` itself, a part of it, or None.
 
-    The part of a trace is that for training, of other experiments all load stages but the last. An experiment is
-    recognised by what was measured, as names may differ; by its id where the record has no digests.
+    The part of a trace is its training part; of other experiments, all load stages but the last. Measurements identify
+    an experiment, because names may differ; its id does if the record has no digests.
     """
     if record.measured is None:
         return e if e.id in record.fitted else None
@@ -42,8 +42,10 @@ def fitted_part(record: Record, e: Experiment) -> Experiment | None:
 
 
 def fitted_by_predecessor(record: Record | None, e: Experiment) -> bool:
-    """Whether a program that this one was fitted from was fitted on the experiment, so that its form and what the fit
-    left of its constants know of it."""
+    """Return True if a program that this one was fitted from was fitted on the experiment.
+
+    Its form and the constants that the fit held then depend on it.
+    """
     if record is None:
         return False
     digests = {*record.measured_before.values()} - {None}
@@ -51,24 +53,22 @@ def fitted_by_predecessor(record: Record | None, e: Experiment) -> bool:
 
 
 def known_before(record: Record | None, e: Experiment) -> bool:
-    """Whether the program, or one that it was fitted from, was fitted on the experiment or on a part of it."""
+    """Return True if the program, or one that it was fitted from, was fitted on the experiment or on a part of it."""
     return bool(fitted_share(record, e)) or fitted_by_predecessor(record, e)
 
 
 def exactly(share: float | None) -> bool | None:
-    """Whether a program was fitted on an experiment of which it was fitted on this share; None for a part of it, and
-    where that is not known."""
+    """True if this share of an experiment is all of it, False if it is none; None for a part or an unknown share."""
     return None if share is None or 0.0 < share < 1.0 else share == 1.0
 
 
 def saw(record: Record | None, e: Experiment) -> bool | None:
-    """Whether the program was fitted on this experiment; None if on a part of it, and without a record."""
+    """True if the program was fitted on this experiment; None if on a part of it, and without a record."""
     return exactly(fitted_share(record, e))
 
 
 def use(share: float | None, before: bool = False) -> str:
-    """Which share of an experiment a program was fitted on, `-` where that is not known; `before`: whether a program
-    that it was fitted from was fitted on it."""
+    """The fitted share of an experiment in words, `-` if unknown. `before`: a predecessor was fitted on it."""
     if share is None or share in (0.0, 1.0):
         return UNKNOWN if share is None else FITTED if share else BEFORE if before else NEW
     return f"{100.0 * share:.0f} {PARTLY}"

@@ -1,4 +1,4 @@
-"""RUN/validate.jsonl: a line per validate call, which records how often held-out figures were looked at."""
+"""RUN/validate.jsonl: a line per validate call, so that every look at held-out figures is recorded."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from archive.journal import Journal, read_journal
+from evolve.output.files import REMEDY
 from evolve.run.config import Config
-from evolve.run.config_file import to_mapping
+from evolve.run.config_file import renewed_setting, to_mapping
 from evolve.run.folder import RunFolder
+from simulator.common.documents import read_json
 from simulator.common.errors import InputError
-from simulator.common.json import JsonObject
+from simulator.common.json import JsonObject, renamed
+from simulator.common.records import read_by
 
 LOG = "validate.jsonl"
 BUDGET = "fold budget"  # the protocol's key for the budget of a fold's search
-FORMS = "forms"  # the key of a line for where the forms of its folds come from, a key of SOURCES
+FORMS = "forms"  # the key of a line for the source of its folds' forms, a key of SOURCES
 SEARCHED, RECORDED, REFITTED = "searched", "recorded", "refitted"
-# The file of a run that has the figures, by where the forms of the folds come from.
+# The file of a run that has the figures, by the source of the folds' forms.
 FILES = {SEARCHED: "validate.json", RECORDED: "validate-recorded.json", REFITTED: "validate-hindsight.json"}
-# Where the forms of the folds come from, in words that go with every figure.
+# The source of the folds' forms, in words that go with every figure.
 SOURCES = {
     SEARCHED: "form, constants and choice inside the fold",
     RECORDED: "forms recorded from a search that saw all data; fitted and chosen inside the fold",
@@ -32,9 +35,28 @@ OPTIMISTIC = "figures are optimistic if anything was changed or chosen after an 
 def calls(run_path: Path) -> list[JsonObject]:
     """The validate calls of a run, the first one first. Raises InputError if the file is damaged."""
     try:
-        return read_journal(run_path / LOG)
+        return [_renewed(line) for line in read_journal(run_path / LOG)]
     except ValueError as e:
         raise InputError(f"{e}: restore the file from a copy") from None
+
+
+def _renewed(line: JsonObject) -> JsonObject:
+    """A line of an older release under today's names."""
+    if not isinstance(settings := line.get("protocol"), dict):
+        return line
+    return line | {"protocol": dict(renewed_setting(key, value) for key, value in settings.items())}
+
+
+def read_figures(path: Path) -> JsonObject:
+    """The JSON object of one of the FILES. Raises OSError, and InputError if it is not JSON."""
+    return read_by(_figures, read_json(path, REMEDY), path)
+
+
+def _figures(raw: JsonObject) -> JsonObject:
+    """The figures under today's names."""
+    old = {"known": "baselines", "best_known": "best_baseline"}
+    rows = [renamed(row, {"known": "baselines"}) for row in raw["rows"]]
+    return raw | {"rows": rows, "summary": {kind: renamed(s, old) for kind, s in raw["summary"].items()}}
 
 
 def call_of(lines: Sequence[JsonObject], number: int | None) -> JsonObject:
@@ -43,7 +65,7 @@ def call_of(lines: Sequence[JsonObject], number: int | None) -> JsonObject:
 
 
 def calls_note(run_path: Path) -> str:
-    """How many validate calls there were, and what that means for the figures."""
+    """The number of validate calls, with a warning about optimistic figures after several."""
     count = len(calls(run_path))
     if count < 2:
         return "none yet, `evolve validate` gives some" if count == 0 else "1 validate call"
@@ -51,7 +73,7 @@ def calls_note(run_path: Path) -> str:
 
 
 def sources_note(run_path: Path) -> str:
-    """Where the forms came from in each call that did not search in every fold, a sentence per source; "" if in all."""
+    """A sentence per source of forms other than a search in every fold; "" if all calls searched."""
     counts = Counter(forms_of(line) for line in calls(run_path))
     return " ".join(f"In {n} of the calls: {SOURCES[name]}." for name, n in counts.items() if name != SEARCHED)
 
@@ -66,7 +88,7 @@ def append(run_path: Path, line: JsonObject) -> None:
 
 
 def forms_of(line: Mapping[str, Any]) -> str:
-    """Where the forms of a call come from, a key of SOURCES. Lines of older releases do not say it."""
+    """The source of the forms of a call, a key of SOURCES. Lines of older releases lack it."""
     forms: str = line.get(FORMS, REFITTED if line.get("form_chosen_with_hindsight") else SEARCHED)
     return forms
 
@@ -85,7 +107,7 @@ def flat(mapping: JsonObject) -> JsonObject:
 
 
 def changed(run_path: Path, current: JsonObject, forms: str) -> list[str]:
-    """How the `current` protocol differs from that of the first call, a phrase per setting.
+    """A phrase for each setting of the `current` protocol that differs from the first call.
 
     The budget is compared with that of the first call whose forms came from the same source (`forms`).
     """

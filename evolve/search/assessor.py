@@ -14,8 +14,8 @@ from evolve.search.pool.pool import TRIES, Promise
 from evolve.search.pool.process import TookTooLong
 from evolve.search.vocabulary import field_set
 from evolve.search.workers import Timed, Workers
+from simulator.language.ir import Program
 from simulator.language.measure import features
-from simulator.language.parse import parse
 
 
 @dataclass
@@ -38,14 +38,14 @@ class Settled:
 
     outcome: Outcome
     seconds: Mapping[str, float] = field(default_factory=dict)  # CPU seconds by stage of the assessment
-    remembered: bool = False  # whether it was read from the journal
+    remembered: bool = False  # True if it was read from the journal
 
 
 Pending = Callable[[], Settled]  # waits for an assessment to end
 
 
 class Assessor(Protocol):
-    """What assesses the proposals of a search."""
+    """The assessor of a search's proposals."""
 
     def begin(self, proposal: Proposal, admission: Admitted) -> Pending | None:
         """Start to assess a proposal if its form is new. None if the budget is used up."""
@@ -70,11 +70,13 @@ class Live:
         if form.key in admission.taken:
             return _settled(Outcome(proposal, Rejected(DUPLICATE, "this form was proposed before")))
         admission.take(form.key)
-        future = self._workers.assess(proposal.id, form.text, admission.limits(form))
+        future = self._workers.assess(proposal.id, proposal.text, admission.limits(form))
 
         def finish() -> Settled:
             verdict, seconds = self._waited(future)
-            dropped = _dropped(proposal.text, verdict.text) if proposal.call and isinstance(verdict, Scored) else ()
+            dropped = (
+                _dropped(proposal.program, verdict.program) if proposal.call and isinstance(verdict, Scored) else ()
+            )
             return Settled(Outcome(proposal, _elite(proposal, form.key, verdict), form.key, dropped), seconds)
 
         return finish
@@ -129,18 +131,23 @@ def _elite(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Elite |
     """The verdict as the archive keeps it: an elite, unless it is a rejection."""
     if isinstance(verdict, Rejected):
         return verdict
-    score = verdict.score
     return Elite(
-        id=proposal.id, key=form, text=verdict.text, operations=verdict.operations, constants=verdict.constants,
-        features=verdict.features, worst3=score.worst3, joint=score.joint, e2e=score.e2e, ttft=score.ttft,
-        itl=score.itl, rows=tuple((r.experiment, r.e2e, r.ttft, r.itl) for r in score.rows),
-        operator=proposal.operator, parents=proposal.parents, transfer=verdict.transfer, sound=verdict.sound,
-    ).rounded()  # fmt: skip
+        id=proposal.id,
+        key=form,
+        text=verdict.text,
+        operations=verdict.operations,
+        constants=verdict.constants,
+        features=verdict.features,
+        score=verdict.score,
+        operator=proposal.operator,
+        parents=proposal.parents,
+        group_out=verdict.group_out,
+        consistent=verdict.consistent,
+    ).rounded()
 
 
-def _dropped(proposed: str, scored: str) -> tuple[str, ...]:
+def _dropped(before: Program, after: Program) -> tuple[str, ...]:
     """The names of the constants, then of the fields, that the proposed program has and the scored one lacks."""
-    before, after = parse(proposed), parse(scored)
     kept = {(f.name, constant.name) for f in after.functions for constant in f.constants}
     constants = [c.name for f in before.functions for c in f.constants if (f.name, c.name) not in kept]
     return (*constants, *(name for name in features(before) if name not in features(after)))

@@ -10,12 +10,12 @@ import numpy as np
 from evolve.run.config import OPERATORS
 from evolve.search.operators import add, cross, drop, exchange, ground, interact, swap, threshold, with_term, wrap
 from evolve.search.restrictions import context_degree, corrects, repeats_a_term
-from evolve.search.terms import Draft, all_terms, basis_of, coefficient, draft, function_of
 from evolve.search.vocabulary import Vocabulary
 from simulator.language.bounds import kernel_factors
 from simulator.language.ir import METHODS, Expr, Program
 from simulator.language.measure import Caps, complaints
 from simulator.language.simplify import lean
+from simulator.language.terms import Draft, all_terms, basis_of, coefficient, draft, function_of
 
 Rng = np.random.Generator
 Operator = Callable[[Draft, Draft, Vocabulary, Rng], Draft | None]
@@ -39,13 +39,13 @@ DRAWS = 20  # of an operator, until one makes a change within the caps
 
 
 class ResidualProbe(Protocol):
-    """What the residuals say about a program (see evaluator.diagnose.explain)."""
+    """The residuals of programs (see evaluator.diagnose.explain)."""
 
     def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
         """The share of the residuals that each term would remove."""
 
     def costs(self, program: Program) -> np.ndarray:
-        """How much the residuals would grow without each constant."""
+        """The growth of the residuals without each constant."""
 
 
 def operator_weights(given: Mapping[str, float]) -> dict[str, float]:
@@ -70,7 +70,7 @@ def propose(
     change that would exceed `caps` is drawn again.
     """
     weights = operator_weights({}) if weights is None else weights
-    unusable = (*(() if probe else PROBING), *(BENDING if words.measured else ()))
+    unusable = {*(() if probe else PROBING), *(BENDING if words.measured else ())}
     names = [name for name, weight in weights.items() if weight > 0 and name not in unusable]
     if not names:
         return first, "none"

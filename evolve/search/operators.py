@@ -1,6 +1,6 @@
 """Typed offline operators: each turns one draft (and perhaps a second one) into a new draft, or None if it cannot.
 
-They edit sums of terms, the shape of latency formulas, and keep the units sound. A new constant gets the unit that
+They edit sums of terms, the shape of latency formulas, and keep the units consistent. A new constant gets the unit that
 turns its term into microseconds, and a start value that makes the term a few percent of a typical step.
 """
 
@@ -12,23 +12,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from evolve.search.terms import (
-    US,
-    Draft,
-    all_fields,
-    all_terms,
-    basis_of,
-    coefficient,
-    coefficient_unit,
-    factors,
-    fresh,
-    get,
-    join,
-    product,
-    sites,
-    split,
-    stem,
-)
 from evolve.search.vocabulary import Vocabulary
 from simulator.language import units
 from simulator.language.infer import unit_of
@@ -47,15 +30,32 @@ from simulator.language.ir import (
     rebuild,
     walk,
 )
-from simulator.schema import KERNELS
+from simulator.language.terms import (
+    US,
+    Draft,
+    all_fields,
+    all_terms,
+    basis_of,
+    coefficient,
+    coefficient_unit,
+    factors,
+    fresh,
+    get,
+    join,
+    product,
+    sites,
+    split,
+    stem,
+)
+from simulator.schema import KERNELS, marked
 
 Rng = np.random.Generator
 T = TypeVar("T")
 
 _KERNELS = frozenset(Field("b", name) for name in KERNELS)
-_THRESHOLDS = ("prefill_reqs", "prefill_tokens", "batch_size", "tokens", "kv_mean", "kv_sum", "decode_reqs")
-_PRESENT = ("prefill_reqs", "prefill_tokens")  # of these: their natural threshold is whether there is any prefill
-_COUNTS = ("batch_size", "tokens", "tp_log2", "layers", "prefill_reqs")
+_THRESHOLDS, _PRESENT, _COUNTS = (
+    frozenset(Field(f.scope, f.name) for f in marked(mark)) for mark in ("threshold", "presence", "count")
+)
 TYPICAL_STEP_US = 1e4
 NEW_SHARE = 0.03  # start value of a new term, as a share of a typical step
 FLOOR_US = 2000.0  # start value of a new floor
@@ -124,7 +124,7 @@ def interact(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | Non
     if words.scales and rng.random() < 0.5:
         extra = list(words.scales[rng.integers(len(words.scales))])
     else:
-        counts = [f for f in words.fields(d.name) if f.name in _COUNTS]
+        counts = [f for f in words.fields(d.name) if f in _COUNTS]
         if not counts:
             return None
         extra = [counts[rng.integers(len(counts))]]
@@ -137,13 +137,13 @@ def interact(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | Non
 def threshold(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
     """Give a term another coefficient on the other side of a threshold."""
     paths = [path for path, term in all_terms(d.expr) if coefficient(term) is not None]
-    counts = [f for f in words.fields(d.name) if f.scope == "b" and f.name in _THRESHOLDS]
+    counts = [f for f in words.fields(d.name) if f in _THRESHOLDS]
     if not paths or not counts:
         return None
     path, field = _pick(paths, rng), counts[rng.integers(len(counts))]
     term = get(d.expr, path)
     limit: Expr = Number(0.0)
-    if field.name not in _PRESENT:
+    if field not in _PRESENT:
         name = fresh(d, f"{field.name}_limit")
         size = words.typical[field.scope, field.name] * float(rng.choice([0.25, 0.5, 1.0, 1.5]))
         d = d.with_constant(Constant(name, _round(size), unit_of(field, {})))

@@ -52,7 +52,7 @@ class OperatorWorkers(Protocol):
     """Where operators are applied, possibly in other processes (see evolve.search.workers)."""
 
     def propose(self, number: int, chosen: Sequence[Chosen], weights: Mapping[str, float]) -> Promise[list[Changed]]:
-        """What becomes of the texts chosen for proposals number `number` and those after it."""
+        """Changed copies of the texts chosen for the proposals from number `number` on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from evolve.search.terms import get, sites, summands
 from evolve.search.vocabulary import EAGER, SIZES, SUMMED_KERNELS, SWITCHES
 from simulator.language.ir import Call, Choose, Const, Expr, Field, Function, Neg, Op, rebuild, walk
 from simulator.language.normal import reachable, unexpanded
 from simulator.language.opcodes import CONTEXT, formula
+from simulator.language.terms import get, sites, summands
 from simulator.schema import KERNELS, READABLE
 
 _SIZES = frozenset(f"s.{name}" for name in SIZES)
@@ -49,7 +49,7 @@ def context_degree(expr: Expr) -> int:
 
 @cache
 def _grows_with_contexts(name: str) -> bool:
-    """Whether a batch field grows with the tokens in the contexts of the running requests, as its formula says."""
+    """True if a batch field grows with the tokens in the contexts of the running requests, as its formula says."""
     field = READABLE["b", name]
     if not (field.at or field.formula):
         return name in CONTEXT
@@ -57,14 +57,14 @@ def _grows_with_contexts(name: str) -> bool:
 
 
 def repeats_a_term(expr: Expr) -> bool:
-    """Whether a sum has two terms that differ only in their constants."""
+    """True if a sum has two terms that differ only in their constants."""
     blank = rebuild(expr, lambda n: Const("?") if isinstance(n, Const) else n)
     sums = [[term for _, term in summands(get(blank, site))] for site in sites(blank)]
     return any(len(set(terms)) < len(terms) for terms in sums)
 
 
 def corrects(function: Function) -> bool:
-    """Whether a method is a sum of measured kernels and of corrections.
+    """True if a method is a sum of measured kernels and of corrections.
 
     A correction multiplies at most one count of the batch, one size of the model, and its switches. Products of several
     counts or sizes, floors, roots and logarithms fit the measured models only: a few models cannot tell them apart.

@@ -1,21 +1,23 @@
-"""A run from start to report: data, workers, search, champion, known answers."""
+"""A run from start to report: data, workers, search, champion, baselines."""
 
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from archive.champion import champion
 from archive.journal import Journal
 from archive.proposal import MODEL, POLISH, SEED, Outcome, is_outcome
-from evaluator import known
+from archive.score import Errors, Score
+from evaluator import baselines
 from evaluator.assess import foreknown
-from evaluator.committee import apart_pct
-from evaluator.score import SCORE_SEEDS, Errors, Score, error_rows, score_set, summarise
+from evaluator.ensemble import apart_pct
+from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.output.files import write_json
 from evolve.output.progress import ProgressTimes
@@ -26,18 +28,18 @@ from evolve.run.config import Config
 from evolve.run.data import chosen, located
 from evolve.run.folder import RunFolder, first_population
 from evolve.run.lock import lock
-from evolve.run.program import load, seed_texts
+from evolve.run.program import load, seed_texts, with_true_names
 from evolve.run.ranges import ranges_of
 from evolve.run.spent import Spent
 from evolve.search.assessor import Live, Remembering
-from evolve.search.known import known_answers
+from evolve.search.baselines import run_baselines
 from evolve.search.llm import ledger
-from evolve.search.llm.call_log import call_log
-from evolve.search.llm.evidence import reviews
-from evolve.search.llm.late import beyond_budget
-from evolve.search.llm.limits import passed
+from evolve.search.llm.calls import call_log
+from evolve.search.llm.dispatch import passed
+from evolve.search.llm.ledger import beyond_budget
+from evolve.search.llm.panel import statistics
 from evolve.search.llm.proposer import LanguageModels
-from evolve.search.llm.setup import check, keep_prompts, models_of
+from evolve.search.llm.setup import check, keep_prompts
 from evolve.search.pool.pool import Pool
 from evolve.search.proposer import Operators, Proposer
 from evolve.search.recorded import RecordedProposals, to_the_end
@@ -49,7 +51,6 @@ from evolve.summary.recommendation import conclusions
 from evolve.summary.result import Refusals, RunReport, cpu_by_stage, observed_means_ms
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
-from simulator.language.parse import parse
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment, simulated
 from simulator.serving.facts import has_curves
@@ -124,9 +125,9 @@ def _named_by(spec: str, config: Config) -> Sequence[tuple[str, str]]:
 def work(run: RunFolder, pool: Pool, progress: ProgressTimes | None = None, full: bool = True) -> RunReport:
     """The report of a run, searched by a pool from where its journal ends to the end of its budget.
 
-    The report is written to report.json too. With `full` it has the known answers and the errors on what is not fitted;
-    a fold of a validation goes without, so that its report shows no held-out error. Ctrl-C leaves the journal intact,
-    and `evolve resume` continues from it.
+    The report is written to report.json too. With `full` it has the baselines and the errors on experiments that are
+    not fitted. A fold of a validation goes without: its report must show no held-out error. Ctrl-C leaves the journal
+    intact, and `evolve resume` continues from it.
     """
     fitted, others = run.experiments()
     run_folder.check_same(run, fitted)
@@ -135,7 +136,7 @@ def work(run: RunFolder, pool: Pool, progress: ProgressTimes | None = None, full
         progress = progress or ProgressTimes(run.config.budget, pool.line, pool.state)
         progress.resumed = len(past)
         search, answers, calls = _search(run, past, fitted, others, pool, progress, full)
-        run_folder.write_programs(run, search.population.archive.members())
+        run_folder.write_programs(run, [with_true_names(elite) for elite in search.population.archive.members()])
         report = _report(run, search, fitted, others if full else [], answers, calls)
         write_json(run.path / run_folder.REPORT, report.to_json())
         summary.write(run, report)
@@ -155,8 +156,7 @@ def _search(
     progress: ProgressTimes,
     full: bool,
 ) -> tuple[Search, dict[str, list[Errors]], JsonObject]:
-    """The finished search, the known answers (with `full`), and the totals of calls to language models, if there are
-    any."""
+    """The finished search, the baselines (with `full`), and the totals of calls to language models, if any."""
     config = run.config
     remembered = {outcome.proposal.id: outcome for outcome in past}
     workers = workers_of(pool, fitted, config)
@@ -171,19 +171,21 @@ def _search(
             proposer = RecordedProposals(source.outcomes(), config.search.batch * config.search.islands)
             config = to_the_end(config)
         elif config.search.proposer != "offline":
-            models = models_of(run, journal, operators, workers, fitted, remembered, progress.asking)
+            models = LanguageModels(run, journal, operators, workers, fitted, remembered, progress.asking)
             proposer = models
             if models.lost:
                 progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(models.lost)}")
             progress.models = models.status
         assessor = Remembering(remembered, Live(config, workers))
-        search = Search(config, first_population(config), proposer, assessor, journal,
-                        progress.update, spent.add)  # fmt: skip
+        population = first_population(config)
+        search = Search(config, population, proposer, assessor, journal, progress.update, spent.add)
         shipped = [] if config.search.only_start else seed_texts()
         first = [*run_folder.read_start(run), *shipped]
         if untried := [name for name, _ in first[config.budget :]]:
-            progress.line.note(f"a budget of {config.budget} is smaller than the number of programs that the search "
-                               f"starts from, {len(first)}: these may not be tried: {', '.join(untried)}")  # fmt: skip
+            progress.line.note(
+                f"a budget of {config.budget} is smaller than the number of programs that the search starts from, "
+                f"{len(first)}: these may not be tried: {', '.join(untried)}"
+            )
         search.run(first)
         if models and not models.stopped:
             models.end(search.population)
@@ -193,8 +195,8 @@ def _search(
             search.polish()
         answers: dict[str, list[Errors]] = {}
         if full:
-            progress.stage("known answers")
-            answers = known_answers(run, fitted, others, pool)
+            progress.stage("baselines")
+            answers = run_baselines(run, fitted, others, pool)
     finally:
         progress.close()
         if models:
@@ -233,7 +235,7 @@ def _report(
         candidates=population.fitted,
         proposals=population.proposals,
         accepted=len(archive.members()),
-        champion=best,
+        champion=with_true_names(best) if best else None,
         best=population.best,
         rejected=_refusals(search),
         verdicts=dict(population.stages.most_common()),
@@ -245,18 +247,18 @@ def _report(
     if best is None:
         return report
     everything = [*fitted, *others]
-    rows = error_rows(parse(best.text), score_set(everything))
+    rows = error_rows(best.program, score_set(everything))
     seeds = [e for e in archive.by_id.values() if e.operator.startswith(SEED)]
     return replace(
         report,
         errors=rows,
         fitted_mean=_means(summarise(rows[: len(fitted)])),
         predicted_mean=_means(summarise(rows[len(fitted) :])),
-        best_seed=min(seeds, key=lambda e: e.joint, default=None),
+        best_seed=min(seeds, key=lambda e: e.mean_error, default=None),
         front=archive.front_by_size(),
         apart_pct=apart,
-        known=answers,
-        published=known.published(),
+        baselines=answers,
+        published=baselines.published(),
         quality={e.id: e.quality for e in everything},
         observed_ms={e.id: observed_means_ms(e) for e in everything},
     )
@@ -273,12 +275,16 @@ def _ledger(run: RunFolder, stopped: str) -> JsonObject:
     # where only models should propose, operators propose in place of models that are not available
     outcomes = filter(is_outcome, run.each_line() if run.config.search.proposer == "llm" else ())
     substitutes = sum(not line["operator"].startswith((MODEL, SEED, POLISH)) for line in outcomes)
-    ending: JsonObject = {"replayed": run.about.replayed, "substitutes": substitutes, "stopped": stopped,
-                           "passed": passed(call_log(lines), run.config.llm),
-                           "beyond_budget": sum(left.programs for left in beyond.values()),
-                           "beyond_budget_usd": sum(left.usd for left in beyond.values())}  # fmt: skip
+    ending: JsonObject = {
+        "replayed": run.about.replayed,
+        "substitutes": substitutes,
+        "stopped": stopped,
+        "passed": passed(call_log(lines), run.config.llm),
+        "beyond_budget": sum(left.programs for left in beyond.values()),
+        "beyond_budget_usd": sum(left.usd for left in beyond.values()),
+    }
     if run.config.llm.judges:  # the parents of what models proposed may be from operators
-        ending["reviews"] = asdict(reviews([*run.each_line()]))
+        ending["reviews"] = statistics([*run.each_line()])
     return ledger.summary(lines) | ending
 
 
@@ -290,5 +296,5 @@ def _refusals(search: Search) -> list[Refusals]:
 
 
 def _means(score: Score) -> dict[str, float | None]:
-    worst3 = score.worst3 if score.worst3 == score.worst3 else None
+    worst3 = None if math.isnan(score.worst3) else score.worst3
     return {"e2e": score.e2e, "ttft": score.ttft, "itl": score.itl, "worst3": worst3}

@@ -12,26 +12,25 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from archive.archive import Archive
-from archive.champion import finalists, merit
+from archive.champion import finalists, selection_score
 from archive.elite import Elite
 from archive.population import Offered, Population
 from archive.proposal import JUDGES, POLISH, SEED, Form, Proposal
 from evaluator.assess import AssessLimits
-from evolve.output.table import counted
 from evolve.run.config import Config, SearchSettings
 from evolve.search.assessor import Admitted, Assessor, Pending
 from evolve.search.proposer import Proposer
 from simulator.common.json import JsonObject
+from simulator.common.text import counted
 from simulator.language.complete import complete
 from simulator.language.key import key
-from simulator.language.parse import parse
 
-# The transfer error is not computed if the joint error exceeds this multiple of the lowest.
-JOINT_WITHIN = 2.0
+# The leave-group-out error is not computed if the mean error exceeds this multiple of the lowest.
+MEAN_ERROR_WITHIN = 2.0
 
 
 class Appended(Protocol):
-    """What keeps the lines of a search, such as a journal."""
+    """A keeper of a search's lines, such as a journal."""
 
     def append(self, entries: Sequence[JsonObject]) -> None:
         """Keep these lines after those before."""
@@ -124,7 +123,7 @@ class Search:
             kept = self.population.tell(outcome)
             if outcome.rejection and outcome.rejection.stage == JUDGES:
                 # The form was not fitted, but proposing it again would only pay for the same review.
-                self.population.archive.keys.add(key(complete(parse(outcome.proposal.text))))
+                self.population.archive.keys.add(key(complete(outcome.proposal.program)))
             if outcome.rejection:
                 self.refusals.setdefault(outcome.rejection.stage, outcome.rejection.why)
             self.polished += outcome.elite is not None and outcome.proposal.operator == POLISH
@@ -133,20 +132,20 @@ class Search:
         return offered
 
     def _finished(self) -> bool:
-        """Whether the budget is used up, or the champion has hardly improved for `patience` generations."""
+        """True if the budget is used up, or the champion has hardly improved for `patience` generations."""
         if self.population.fitted >= self.config.budget:
             self.ended = f"the budget of {counted(self.config.budget, 'candidate')} is used up"
             return True
         best, patience = self.population.best, self.config.search.patience
         if len(best) <= patience:
             return False
-        before, now = merit(*best[-1 - patience]), merit(*best[-1])
+        before, now = selection_score(*best[-1 - patience]), selection_score(*best[-1])
         gain = self.config.search.patience_gain
         if now < before * (1.0 - gain):
             return False
         self.ended = (
-            f"the merit of the champion is not {100 * gain:g} % lower than {counted(patience, 'generation')} before "
-            "(search.patience)"
+            f"the selection score of the champion is not {100 * gain:g} % lower than {counted(patience, 'generation')} "
+            "before (search.patience)"
         )
         return True
 
@@ -154,19 +153,20 @@ class Search:
 def limits_of(archive: Archive, settings: SearchSettings) -> Callable[[Form], AssessLimits]:
     """The limits of a candidate's assessment, by what the archive holds at the beginning of its generation."""
     grid = archive.grid
-    joint = JOINT_WITHIN * min((e.joint for e in _rivals(grid.cells.values())), default=math.inf)
-    measured = [e.transfer for e in _rivals(archive.members()) if e.transfer is not None]
-    transfer = settings.transfer_within * min(measured, default=math.inf) if settings.transfer_within else math.inf
+    mean_error = MEAN_ERROR_WITHIN * min((e.mean_error for e in _rivals(grid.cells.values())), default=math.inf)
+    measured = [e.group_out for e in _rivals(archive.members()) if e.group_out is not None]
+    group_out = settings.group_out_within * min(measured, default=math.inf) if settings.group_out_within else math.inf
 
     def limits(form: Form) -> AssessLimits:
         holder = grid.cells.get(grid.cell_of(form.operations, form.features))
-        hopeless = settings.hopeless * holder.joint if holder and holder.sound and settings.hopeless else math.inf
-        return AssessLimits(hopeless, joint, transfer)
+        prunes = holder and holder.consistent and settings.prune_above
+        most = settings.prune_above * holder.mean_error if holder and prunes else math.inf
+        return AssessLimits(most, mean_error, group_out)
 
     return limits
 
 
 def _rivals(elites: Iterable[Elite]) -> Sequence[Elite]:
-    """The sound ones, all if none is: what is not sound never beats what is, so its errors are no measure for it."""
+    """The physically consistent ones, all if none is. The others never beat these, so their errors are no measure."""
     every = [*elites]
-    return [e for e in every if e.sound] or every
+    return [e for e in every if e.consistent] or every

@@ -1,4 +1,4 @@
-"""What offline proposals build terms from: the allowed fields, their typical sizes, and products that scale a cost."""
+"""The parts of new terms: the allowed fields, their typical sizes, and products that scale a cost."""
 
 from __future__ import annotations
 
@@ -12,50 +12,44 @@ from simulator.clock.fields import Active, BatchFields
 from simulator.language.evaluate import value
 from simulator.language.ir import Expr, Field, walk
 from simulator.language.opcodes import formula
-from simulator.schema import FIELDS, KERNELS, PAPER18, PHASES
-from simulator.serving.experiment import Experiment, Profile, Workload
+from simulator.schema import FIELDS, KERNELS, PAPER18, PHASES, marked
+from simulator.serving.experiment import Experiment
 from simulator.serving.facts import Facts
-from simulator.serving.workload import output_lengths, prompt_lengths
+from simulator.serving.workload import Profile, Workload, output_lengths, prompt_lengths
+
+
+def _names(mark: str) -> frozenset[str]:
+    return frozenset(f.name for f in marked(mark))
+
 
 # Deployment fields that scale a cost: launches per layer, steps of a reduction, rows of a vocabulary, ...
-_SCALES = (
-    "layers", "moe_layers", "dense_layers", "tp_log2", "hidden", "heads", "kv_heads_per_gpu", "vocab", "is_moe",
-    "is_fp8", "sampling_sort", "repetition_penalty", "active_experts", "tp",
-)  # fmt: skip
+_SCALES = tuple(f.name for f in sorted((f for f in FIELDS.values() if f.scale), key=lambda f: f.scale))
 # Products of deployment fields that scale the cost of one layer, one rank or one sampled row.
-_PAIRS = (("layers", "tp_log2"), ("layers", "is_moe"), ("vocab", "sampling_sort"), ("vocab", "repetition_penalty"),
-          ("layers", "hidden"), ("experts", "layers"), ("layers", "is_fp8"), ("moe_layers", "is_fp8"))  # fmt: skip
-# Limits and switches of the engine. They bound what a batch can be but cost no time themselves, and in the shipped runs
-# they are constant or confounded with the file. A user's program may read them; offline proposals do not.
-_NO_COST = ("kv_blocks", "kv_cpu_offload", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size")
-# If kernels are measured, a correction multiplies at most one count of the batch, one of these sizes and any of these
-# switches.
-SIZES = ("layers", "moe_layers", "tp_log2")
-SWITCHES = ("is_moe", "is_fp8", "sampling_sort", "repetition_penalty")
+_PAIRS = (
+    *(("layers", "tp_log2"), ("layers", "is_moe"), ("vocab", "sampling_sort"), ("vocab", "repetition_penalty")),
+    *(("layers", "hidden"), ("experts", "layers"), ("layers", "is_fp8"), ("moe_layers", "is_fp8")),
+)
+# A user's program may read the limits and switches of the engine; proposals do not.
+_UNUSED = _names("no_cost") | {"reference_step_us"}
+_NOT_QUEUEING = _names("step_only")
+# Where kernels are measured, a correction multiplies at most one count of the batch, one size and any switches.
+SIZES = _names("size")
+SWITCHES = _names("switch")
+EAGER = _names("eager")
 # The kernels whose sum is a step.
 SUMMED_KERNELS = tuple(f.name for f in walk(formula("kernel_us")) if isinstance(f, Field))
-# Kernels with many small launches, which may take longer in steps without a captured graph, because the host then makes
-# the launches one by one. Matrix products and attention were measured without a graph.
-EAGER = ("kernel_elementwise_us", "kernel_moe_us", "kernel_moe_quantized_us")
-# The fields offered if kernels are measured: what the kernels leave out or may get wrong. That is requests, prompt
-# chunks, contexts, experts shared by similar prompts, launches per layer or without a captured graph, the sampler, and
-# the format of the weights. Datasheet times, tokens and matrix sizes are inside the kernels already: proposals that add
-# them again learn the models instead of the law. (Most prompts of the shipped runs are cached, so a time per token
-# hardly shows.)
-_WITH_KERNELS = (
-    *("batch_size", "prefill_reqs", "kv_decode_sum", "experts_fraction"),
-    "uncaptured",
-    *SUMMED_KERNELS,
-    *SIZES,
-    *SWITCHES,
-)
+# The fields offered where kernels are measured: what the kernels leave out or may get wrong. These are requests, prompt
+# chunks, contexts, experts shared by similar prompts, launches, the sampler, and the format of the weights. Kernels
+# already include datasheet times, tokens and matrix sizes: proposals that add them again learn the models, not the law.
+# (Most prompts of the shipped runs are cached, so a time per token hardly shows.)
+_WITH_KERNELS = {*_names("correction"), *SUMMED_KERNELS, *SIZES, *SWITCHES}
 # The same for queueing_time: the request's way through the server, and the steps that it waits for.
-_QUEUEING_WITH_KERNELS = ("reference_step_us", "tp_log2", "input_len")
+_QUEUEING_WITH_KERNELS = _names("queueing")
 # Prompt lengths that differ by less than this factor do not determine a time per prompt token.
 _LEAST_SPREAD = 4.0
 _MEASURED = frozenset(f"b.{name}" for name in KERNELS)
 # The field that divides a quantity of each unit to a pure number.
-_NORMS = {"request": ("s", "max_num_seqs"), "token": ("s", "max_num_batched_tokens"), "us": ("s", "weights_us")}
+_NORMS = {f.unit: Field(f.scope, f.name) for f in marked("norm")}
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class Vocabulary:
     """The fields that each method may read, and the products of deployment fields (`scales`) that scale a cost.
 
     `typical` is the size of each field on a typical batch, for start values. `norms` are the fields that divide others
-    to pure numbers. `measured` says whether the fields of measured kernels are included.
+    to pure numbers. `measured`: True if the fields of measured kernels are included.
     """
 
     step: tuple[Field, ...]
@@ -84,13 +78,12 @@ class Vocabulary:
     def alike(self, field: Field, method: str) -> list[Field]:
         """Other fields of the same object and unit."""
         unit = FIELDS[field.scope, field.name].unit
-        return [f for f in self.fields(method)
-                if f != field and f.scope == field.scope and FIELDS[f.scope, f.name].unit == unit]  # fmt: skip
+        others = (f for f in self.fields(method) if f != field and f.scope == field.scope)
+        return [f for f in others if FIELDS[f.scope, f.name].unit == unit]
 
     def norm(self, field: Field) -> Field | None:
         """The field that divides this one to a pure number; None if there is none, or it is this field."""
-        scope_name = _NORMS.get(FIELDS[field.scope, field.name].unit)
-        norm = Field(*scope_name) if scope_name else None
+        norm = _NORMS.get(FIELDS[field.scope, field.name].unit)
         return norm if norm is not None and norm != field and norm in self.norms else None
 
     def basis(self, method: str, rng: np.random.Generator) -> list[Expr]:
@@ -113,8 +106,7 @@ class Vocabulary:
         return [*scale, chosen]
 
     def every(self, method: str) -> list[list[Expr]]:
-        """The factors of every term that `basis` may draw, each once, in a fixed order. The first, of a constant, has
-        none."""
+        """The factors of every term that `basis` may draw, each once, in a fixed order; first of a constant: none."""
         scales = [list(scale) for scale in self.scales]
         if method == "queueing_time":
             singles = [scale for scale in scales if len(scale) == 1] if self.measured else scales
@@ -167,23 +159,23 @@ def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
     mean = {name: float(np.mean([f[name] for f in facts])) for name in facts[0]}
     present = {name for name, size in mean.items() if size}
     step = tuple(
-        f for f in offered
-        if (not measured or f.name in _WITH_KERNELS)
-        and (f.scope == "b" or (f.scope == "s" and f.name not in (*_NO_COST, "reference_step_us")))
-    )  # fmt: skip
+        f
+        for f in offered
+        if (not measured or f.name in _WITH_KERNELS) and (f.scope == "b" or (f.scope == "s" and f.name not in _UNUSED))
+    )
     queueing = tuple(
-        Field(s, n) for s, n in FIELDS
-        if s == "r" or (s == "s" and (FIELDS[s, n].unit == "us" or n in _SCALES) and n not in ("heads", "vocab"))
-    )  # fmt: skip
+        Field(s, n)
+        for (s, n), f in FIELDS.items()
+        if s == "r" or (s == "s" and (f.unit == "us" or f.scale) and n not in _NOT_QUEUEING)
+    )
     if measured:
         lengths = np.concatenate([prompt_lengths(e.workload) for e in experiments])
         spread = lengths.max() >= _LEAST_SPREAD * lengths.min()
         queueing = tuple(f for f in queueing if f.name in _QUEUEING_WITH_KERNELS and (f.scope == "s" or spread))
-    scales = tuple((Field("s", n),) for n in _SCALES if Field("s", n) in step and n in present) + tuple(
-        (Field("s", a), Field("s", b)) for a, b in _PAIRS
-        if Field("s", a) in step and Field("s", b) in step and {a, b} <= present
-    )  # fmt: skip
-    norms = tuple(f for f in offered if (f.scope, f.name) in _NORMS.values())
+    usable = {f.name for f in step if f.scope == "s"} & present
+    products = [names for names in (*((name,) for name in _SCALES), *_PAIRS) if usable.issuperset(names)]
+    scales = tuple(tuple(Field("s", name) for name in names) for names in products)
+    norms = tuple(f for f in offered if f in _NORMS.values())
     return Vocabulary(step, queueing, scales, _typical(experiments, mean, measured), norms, measured)
 
 

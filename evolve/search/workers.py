@@ -1,4 +1,7 @@
-"""What the workers of a search compute: proposals, verdicts, diagnoses, each on data that a process prepares once."""
+"""The tasks of a search's workers: proposals, verdicts, diagnoses, each on data that a process prepares once.
+
+Programs cross the border between processes as text.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from archive.proposal import Rejected
-from evaluator.assess import AssessData, AssessLimits, Laps, Scored, assess, faults, form_of, polished, prepare, read
+from archive.score import Errors
+from evaluator.assess import (
+    AssessData,
+    AssessLimits,
+    Scored,
+    StageTimer,
+    assess,
+    faults,
+    form_of,
+    polished,
+    prepare,
+    read,
+)
 from evaluator.diagnose.describe import describe
 from evaluator.diagnose.diagnose import diagnose
 from evaluator.diagnose.examine import examine
@@ -19,8 +34,7 @@ from evaluator.diagnose.trial import Trial, left_out, trial
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import Problem, problem_of
 from evaluator.judge.gates import FactsByDeployment
-from evaluator.judge.kernel_sums import KernelSums, known_kernel_sums
-from evaluator.score import Errors
+from evaluator.judge.physics import KernelSums, known_kernel_sums
 from evolve.run.config import Config
 from evolve.search.offline import propose
 from evolve.search.pool.pool import Pool, Promise, at_once
@@ -31,6 +45,7 @@ from simulator.language.complete import complete
 from simulator.language.ir import Expr, Program
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
+from simulator.language.unparse import unparse
 from simulator.serving.experiment import Experiment
 from simulator.serving.known import datasheet_deployments
 
@@ -58,7 +73,7 @@ class Prober:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a process prepares before the first task of a search."""
+    """The values that a process prepares before the first task of a search."""
 
     config: Config
     data: AssessData
@@ -78,16 +93,22 @@ def _prepare(
 ) -> Prepared:
     score = config.score
     data = prepare(
-        experiments, score.arrival_seeds, score.moe_weight, hardware, kernels, score.left_out, score.tail,
+        experiments,
+        score.arrival_seeds,
+        score.moe_weight,
+        hardware,
+        kernels,
+        score.left_out,
+        score.tail,
         config.search.fit,
-    )  # fmt: skip
+    )
     return Prepared(config, data, vocabulary(experiments, config.search.fields), Prober(data.fit))
 
 
 def _propose(prepared: Prepared, chosen: Sequence[Chosen], weights: Mapping[str, float]) -> list[Changed]:
     methods, caps = prepared.config.search.evolve, prepared.config.caps
     children = [
-        propose(_parent(first), _parent(second), prepared.words, rng, methods, weights, prepared.probe, caps)
+        propose(_program(first), _program(second), prepared.words, rng, methods, weights, prepared.probe, caps)
         for first, second, rng in chosen
     ]
     fields = field_set(prepared.config.search.fields)
@@ -95,32 +116,32 @@ def _propose(prepared: Prepared, chosen: Sequence[Chosen], weights: Mapping[str,
 
 
 def _changed(child: Program, operator: str, caps: Caps, fields: frozenset[str] | None) -> Changed:
-    form = form_of(child)
+    text = unparse(child)
     if next(faults(child, caps, fields), None) is None:
-        return Changed(form.text, operator, form)
-    refused = read(form.text, caps, fields)  # of the text: a refusal names the line
-    assert isinstance(refused, Rejected), form.text
-    return Changed(form.text, operator, refused)
+        return Changed(text, operator, form_of(child))
+    refused = read(text, caps, fields)  # of the text: a refusal names the line
+    assert isinstance(refused, Rejected), text
+    return Changed(text, operator, refused)
 
 
 @lru_cache(maxsize=1024)
-def _parent(text: str) -> Program:
-    """The complete program of a parent's text; most are parents again and again."""
+def _program(text: str) -> Program:
+    """The complete program of a text from another process; parents come again and again."""
     return complete(parse(text))
 
 
 def _assess(prepared: Prepared, text: str, limits: AssessLimits) -> Timed:
-    laps = Laps()
-    return assess(parse(text), prepared.data, limits, laps), laps.seconds
+    timer = StageTimer()
+    return assess(_program(text), prepared.data, limits, timer), timer.seconds
 
 
 def _polish(prepared: Prepared, text: str) -> Timed:
-    laps = Laps()
-    return polished(complete(parse(text)), prepared.data, laps), laps.seconds
+    timer = StageTimer()
+    return polished(_program(text), prepared.data, timer), timer.seconds
 
 
 def _diagnose(prepared: Prepared, text: str) -> str:
-    program, data = complete(parse(text)), prepared.data
+    program, data = _program(text), prepared.data
     return describe(diagnose(program, data), examine(program, data), data.score.experiments)
 
 
@@ -133,7 +154,7 @@ def _left_out(prepared: Prepared, text: str) -> tuple[Errors, ...]:
 
 
 class Submits(Protocol):
-    """What carries out calls, such as a pool."""
+    """An executor of calls, such as a pool."""
 
     def submit(self, call: WorkerCall, number: int = 0) -> Promise[Any]:
         """The task of carrying out a call; the one with the lowest number comes first."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from evolve.output.table import counted
 from evolve.output.terminal import command
 from simulator.common.json import JsonObject
+from simulator.common.text import counted
 
 # The option that raises each limit.
 OPTIONS = {"max_usd": "--max-usd", "max_calls": "--max-calls", "max_tokens": "--max-tokens"}
 
-# What follows, and the remedy, where every request went unanswered.
+# The consequence and the remedy, where every request went unanswered.
 NO_ANSWER = (
-    "so operators alone proposed: see to the model, its server and --api-base (`evolve llm-check MODEL` asks one "
+    "so operators alone proposed: see to the model, its server and --api-base (`evolve llm check MODEL` asks one "
     "question), then start a new run"
 )
 
@@ -43,7 +43,7 @@ def unanswered(calls: JsonObject, run: str) -> str:
 
 
 def _reviews(reviews: JsonObject) -> list[str]:
-    """How many reviews judges gave, and whether their marks went along with the errors on runs left out."""
+    """The number of reviews, and the correlation of the judges' marks with leave-group-out errors."""
     r, n = reviews["rank_correlation"], reviews["programs"]
     text = [
         f"Reviews: {reviews['given']} given, {counted(reviews['asked_again'], 'question')} asked again, "
@@ -52,8 +52,8 @@ def _reviews(reviews: JsonObject) -> list[str]:
     if r is not None:
         chance = 1.96 / (n - 1) ** 0.5  # for independent ranks r is about normal with variance 1/(n - 1)
         text.append(
-            f"Marks and transfer error: rank correlation {r:+.2f} over {n} programs (negative: the better the marks, "
-            f"the lower the error became); |r| < {chance:.2f} may be chance."
+            f"Marks and leave-group-out error: rank correlation {r:+.2f} over {n} programs (negative: better marks go "
+            f"with lower errors); |r| < {chance:.2f} may be chance."
         )
     return text
 

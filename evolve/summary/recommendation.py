@@ -12,16 +12,18 @@ from collections.abc import Sequence
 from archive.champion import Rule, within
 from archive.elite import Elite
 from archive.proposal import MODEL, POLISH, SEED, Outcome
+from evolve.output.columns import figures, words
 from evolve.output.printing import markdown
-from evolve.output.table import Row, Table, counted, number
+from evolve.output.table import Table, row
 from evolve.output.terminal import command
 from evolve.summary.research import Research, generation, mean_mark, quoted, title
 from evolve.summary.result import RunReport
 from evolve.summary.sentences import LEAST, rule_text
+from simulator.common.text import counted
 
 
 def conclusions(report: RunReport, outcomes: Sequence[Outcome], members: Sequence[Elite]) -> str:
-    """What ends the document of a search that is over. `members` are the programs of its archive."""
+    """The end of the document of a finished search. `members` are the programs of its archive."""
     research = Research()
     research.tell(outcomes)
     best = report.champion
@@ -72,27 +74,32 @@ def _summary(report: RunReport, research: Research, best: Elite, rule: Rule, by_
 
 
 def _comparison(report: RunReport, research: Research, best: Elite, rule: Rule) -> Table:
-    heads = "idea|base|>joint|>transfer|>E2E|>TTFT|>ITL|>size|>mean mark|verdict"
+    columns = [
+        words("idea", "base"),
+        figures(".2f", "mean error", "group-out", "E2E", "TTFT", "ITL"),
+        figures("", "size"),
+        figures(".1f", "mean mark"),
+        words("verdict"),
+    ]
     front = {elite.id for elite in report.front}
     rows = []
     for outcome in research.ideas:
         p, base, mark = outcome.proposal, research.base(outcome.proposal), mean_mark(outcome.proposal.reviews)
-        rows.append(Row((
-            f"{p.id}: {title(p)}", str(base.id) if base else "-", *_cells(outcome.elite),
-            "-" if mark is None else f"{mark:.1f}", _verdict(outcome, research, rule, best, front),
-        ), "bold" if p.id == best.id else ""))  # fmt: skip
+        cells = *_cells(outcome.elite), mark, _verdict(outcome, research, rule, best, front)
+        name = f"{p.id}: {title(p)}"
+        rows.append(row(name, base.id if base else None, *cells, style="bold" if p.id == best.id else ""))
     if best.id not in {o.proposal.id for o in research.ideas}:
-        base_id = str(best.parents[0]) if best.parents else "-"
-        rows.append(Row((f"program {best.id}", base_id, *_cells(best), "-", "champion"), "bold"))
+        base_id = best.parents[0] if best.parents else None
+        rows.append(row(f"program {best.id}", base_id, *_cells(best), None, "champion", style="bold"))
     caption = "Errors in percent; size: operations + constants; mean mark: of 10, over all judges."
-    return Table.of("Ideas", heads, rows, caption)
+    return Table.of("Ideas", columns, rows, caption)
 
 
-def _cells(elite: Elite | None) -> list[str]:
+def _cells(elite: Elite | None) -> tuple[object, ...]:
     if elite is None:
-        return ["-"] * 6
-    errors = (elite.joint, elite.transfer, elite.e2e, elite.ttft, elite.itl)
-    return [*(number(x, 2, signed=False) for x in errors), f"{elite.operations}+{elite.constants}"]
+        return (None,) * 6
+    errors = elite.mean_error, elite.group_out, elite.score.e2e, elite.score.ttft, elite.score.itl
+    return *errors, f"{elite.operations}+{elite.constants}"
 
 
 def _verdict(outcome: Outcome, research: Research, rule: Rule, best: Elite, front: set[int]) -> str:
@@ -104,35 +111,35 @@ def _verdict(outcome: Outcome, research: Research, rule: Rule, best: Elite, fron
         return "champion"
     if best.operator == POLISH and best.parents[0] == elite.id:
         return f"champion, its constants polished as program {best.id}"
-    if not elite.sound:
+    if not elite.consistent:
         return ", ".join(filter(None, ("contradicts the datasheet", research.same_form(elite.id))))
     gain = _gain(outcome, research, rule)
     than = (
-        "transfer not measured" if gain is None else "better than its base" if gain > 0 else "no better than its base"
+        "group-out not measured" if gain is None else "better than its base" if gain > 0 else "no better than its base"
     )
     parts = (than, "on the front" if elite.id in front else "", research.same_form(elite.id))
     return ", ".join(part for part in parts if part)
 
 
 def _gain(outcome: Outcome, research: Research, rule: Rule) -> float | None:
-    """By how much an idea lowers the merit of its base; None if that was not measured of both."""
+    """The fall of the selection score from an idea's base to the idea; None if one was not measured."""
     base, elite = research.base(outcome.proposal), outcome.elite
-    before, after = (rule.measured_merit(e) if e else None for e in (base, elite))
+    before, after = (rule.measured_selection_score(e) if e else None for e in (base, elite))
     return None if before is None or after is None else before - after
 
 
 def _recommendation(
     report: RunReport, best: Elite, near: Sequence[Elite], rule: Rule, kept: int, by_id: dict[int, Outcome]
 ) -> list[str]:
-    """Which program to take and why. `near` are those within the distance of `rule`, of `kept` in the archive."""
+    """The program to take, and the reason. `near` are those within the distance of `rule`, of `kept` in the archive."""
     competing = math.ceil(rule.nearer * len(near)) if report.apart_pct else len(near)
-    least = min(near, key=lambda e: (rule.merit(e), e.id))
+    least = min(near, key=lambda e: (rule.selection_score(e), e.id))
     if least.id == best.id:
-        price = f"No program that competes has a lower {LEAST[rule.by]}: its own is {rule.merit(best):.2f}."
+        price = f"No program that competes has a lower {LEAST[rule.by]}: its own is {rule.selection_score(best):.2f}."
     else:
         price = (
-            f"What that costs: its {LEAST[rule.by]} is {rule.merit(best):.2f}; the lowest, {rule.merit(least):.2f}, is "
-            f"that of program {least.id}, with {_size(least)}."
+            f"The cost: its {LEAST[rule.by]} is {rule.selection_score(best):.2f}; the lowest, "
+            f"{rule.selection_score(least):.2f}, is that of program {least.id}, with {_size(least)}."
         )
     program = f"{report.run}:{best.id}"
     commands = [
@@ -142,8 +149,8 @@ def _recommendation(
     ]
     return [
         f"**Program {best.id}**: {_origin(best, by_id)}, with {_size(best)}. {_descent(best, by_id)}".rstrip(),
-        f"Why: the champion is {rule_text(rule, best.sound)}. Of {counted(kept, 'program')} in the archive {len(near)} "
-        f"{'is' if len(near) == 1 else 'are'} that near the lowest, {competing} of them "
+        f"Why: the champion is {rule_text(rule, best.consistent)}. Of {counted(kept, 'program')} in the archive "
+        f"{len(near)} {'is' if len(near) == 1 else 'are'} that near the lowest, {competing} of them "
         f"{'competes' if competing == 1 else 'compete'}, and none of these is smaller. {price}",
         "These errors are in sample: program and constants were chosen with these runs in sight.",
         "```sh\n" + "\n".join(commands) + "\n```",
@@ -151,7 +158,7 @@ def _recommendation(
 
 
 def _origin(elite: Elite, by_id: dict[int, Outcome]) -> str:
-    """Where a program comes from, in words."""
+    """The origin of a program, in words."""
     operator = elite.operator
     if operator.startswith(SEED):
         return f"the starting program {operator.removeprefix(SEED)}"
@@ -176,9 +183,9 @@ def _descent(elite: Elite, by_id: dict[int, Outcome]) -> str:
 
 
 def _errors(elite: Elite) -> str:
-    transfer = "not measured" if elite.transfer is None else f"{elite.transfer:.2f}"
-    sound = "" if elite.sound else ", contradicts the datasheet"
-    return f"joint error {elite.joint:.2f}, transfer error {transfer}{sound}"
+    group_out = "not measured" if elite.group_out is None else f"{elite.group_out:.2f}"
+    consistent = "" if elite.consistent else ", contradicts the datasheet"
+    return f"mean error {elite.mean_error:.2f}, leave-group-out error {group_out}{consistent}"
 
 
 def _size(elite: Elite) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 from archive.elite import Elite
 from archive.proposal import MODEL, Outcome, Proposal, Review
 from evolve.output.files import write_text
-from evolve.output.table import counted, number
+from evolve.output.table import number
 from evolve.summary.titles import CUT, title_of, whole_words
-from simulator.common.text import plain
+from simulator.common.text import counted, plain
 from simulator.language.key import key
 from simulator.language.measure import features
 from simulator.language.parse import parse
@@ -26,11 +26,11 @@ from simulator.schema import READABLE
 FILE = "RESEARCH.md"
 HEAD = (
     "# Ideas of language models, in the order in which they were tried\n\n"
-    "Errors are mean absolute errors in percent on the fitted runs, transfer errors those of the worst quarter of the\n"
-    "runs left out of the fit. In brackets: the change against the program that an idea started from. `evolve show\n"
+    "Errors are mean absolute errors in percent on the fitted runs, leave-group-out errors those of the worst quarter\n"
+    "of the runs left out of the fit. In brackets: the change against the parent of an idea. `evolve show\n"
     "RUN:NUMBER` prints an idea's program. What models wrote is quoted, not checked: their A is the program that they\n"
     "were asked to change, a bare number such as 1 a proposal of the same or the last answer, and D1, D2, ... are the\n"
-    "deployments as their question lists them (`evolve prompt RUN NUMBER --sent`).\n"
+    "deployments as their question lists them (`evolve llm prompt RUN NUMBER --sent`).\n"
 )
 MOST_ISSUES = 12  # of which a creator is told: those of the ideas with the lowest marks
 LONGEST_MOTIVATION = 1200  # characters of a motivation that the document quotes
@@ -60,7 +60,7 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """What an answer says about its idea: why, the related work that it names, and its answers to issues by number."""
+    """An answer's words on its idea: the reason, the related work, and its answers to issues by number."""
 
     why: str
     work: str = ""
@@ -87,7 +87,7 @@ def prose(motivation: str) -> Prose:
 
 
 def is_idea(outcome: Outcome) -> bool:
-    """Whether this is the outcome of a language model's idea, not of an answer that has none."""
+    """True for the outcome of a language model's idea, not of an answer that has none."""
     p = outcome.proposal
     return bool(p.call) and bool(p.text or p.idea)
 
@@ -128,7 +128,7 @@ class Research:
                 self._elites[outcome.elite.id] = outcome.elite
             if is_idea(outcome):
                 if outcome.elite:
-                    first = self._forms.setdefault(key(parse(outcome.elite.text)), outcome.elite.id)
+                    first = self._forms.setdefault(key(outcome.elite.program), outcome.elite.id)
                     if first != outcome.elite.id:
                         self._same[outcome.elite.id] = first
                 entry = self._entry(outcome)
@@ -137,7 +137,7 @@ class Research:
                 self.text += entry
 
     def issues(self, number: int) -> list[Issue]:
-        """What the judges have against the ideas of the latest reviewed generation before generation `number`."""
+        """The judges' objections to the ideas of the latest reviewed generation before generation `number`."""
         if number not in self._issues:
             reviewed = [o.proposal for o in self.ideas if o.proposal.reviews and generation(o.proposal) < number]
             latest = max(map(generation, reviewed), default=0)
@@ -207,8 +207,8 @@ class Research:
         mark = mean_mark(p.reviews)
         became = f"refused at {outcome.rejection.stage}" if outcome.rejection else ""
         if elite:
-            joint = _with_change(elite.joint, base.joint if base else None)
-            became = f"joint {joint}, transfer {_transfer(elite, base)}"
+            mean_error = _with_change(elite.mean_error, base.mean_error if base else None)
+            became = f"mean error {mean_error}, group-out {_group_out(elite, base)}"
         judged = "" if mark is None else f", mean mark {mark:.1f}"
         same = f", {form}" if (form := self.same_form(p.id)) else ""
         return f"- Idea {p.id}: {title(p)}: {became}{same}{judged}\n"
@@ -253,19 +253,21 @@ def fields_read(text: str) -> str:
 
 
 def result(outcome: Outcome, base: Elite | None) -> str:
-    """What became of an idea: its errors with their changes against its base, or why it was refused."""
+    """The outcome of an idea: its errors with their changes against its base, or why it was refused."""
     if outcome.rejection:
         return f"Refused at {outcome.rejection.stage}: {quoted(plain(outcome.rejection.why, LONGEST_WHY))}"
     elite = outcome.elite
     assert elite is not None
-    rest = ", ".join(f"{name} {number(value, 2, signed=False)}" for name, value in (
-        ("worst 3", elite.worst3), ("E2E", elite.e2e), ("TTFT", elite.ttft), ("ITL", elite.itl)))  # fmt: skip
-    sound = "" if elite.sound else " It contradicts the datasheet."
+    score = elite.score
+    figures = {"worst-3 E2E": score.worst3, "E2E": score.e2e, "TTFT": score.ttft, "ITL": score.itl}
+    rest = ", ".join(f"{name} {number(value, 2, signed=False)}" for name, value in figures.items())
+    consistent = "" if elite.consistent else " It contradicts the datasheet."
     dropped = ", ".join(f"`{name}`" for name in outcome.dropped)
     less = _sentence(f"the fit dropped: {dropped}" if dropped else "")
     return (
-        f"Joint {_with_change(elite.joint, base.joint if base else None)}, transfer {_transfer(elite, base)}; {rest}; "
-        f"{counted(elite.operations, 'operation')}, {counted(elite.constants, 'constant')}.{sound}{less}"
+        f"Mean error {_with_change(elite.mean_error, base.mean_error if base else None)}, "
+        f"group-out {_group_out(elite, base)}; {rest}; "
+        f"{counted(elite.operations, 'operation')}, {counted(elite.constants, 'constant')}.{consistent}{less}"
     )
 
 
@@ -273,8 +275,10 @@ def _sentence(text: str) -> str:
     return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
-def _transfer(elite: Elite, base: Elite | None) -> str:
-    return "not measured" if elite.transfer is None else _with_change(elite.transfer, base.transfer if base else None)
+def _group_out(elite: Elite, base: Elite | None) -> str:
+    return (
+        "not measured" if elite.group_out is None else _with_change(elite.group_out, base.group_out if base else None)
+    )
 
 
 def _with_change(value: float, before: float | None) -> str:

@@ -8,16 +8,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from archive.champion import Rule
-from archive.elite import Elite
+from archive.champion import OLD_RULES, Rule
+from archive.elite import OLD_KEYS, Elite
 from archive.population import ChampionErrors
-from evaluator.score import Errors
+from archive.proposal import OLD_STAGES
+from archive.score import Errors
 from evolve.output.files import REMEDY
 from evolve.run.folder import REPORT
+from evolve.run.program import with_true_names
 from evolve.run.spent import read_spent
 from simulator.common.documents import read_json
-from simulator.common.errors import InputError
-from simulator.common.json import JsonObject
+from simulator.common.json import JsonObject, renamed
+from simulator.common.records import from_json
 from simulator.serving.experiment import Experiment
 
 Means = Mapping[str, float | None]  # e2e, ttft, itl and worst3: mean absolute errors in percent
@@ -42,7 +44,7 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What a run reached. Without a champion, the fields from `errors` to `observed_ms` are empty."""
+    """The result of a run. Without a champion, the fields from `errors` to `observed_ms` are empty."""
 
     engine: str  # version
     data: str  # hash of the fitted experiments
@@ -65,11 +67,11 @@ class RunReport:
     errors: Sequence[Errors] = ()  # of every experiment, fitted or predicted
     fitted_mean: Means = field(default_factory=dict)
     predicted_mean: Means = field(default_factory=dict)
-    best_seed: Elite | None = None  # the seed program with the lowest joint error
+    best_seed: Elite | None = None  # the seed program with the lowest mean error
     front: Sequence[Elite] = ()
-    apart_pct: Mapping[int, float] = field(default_factory=dict)  # by id, see evaluator.committee.apart_pct
-    known: Mapping[str, Sequence[Errors]] = field(default_factory=dict)  # known answers fitted to this data, by name
-    published: Mapping[str, Sequence[Errors]] = field(default_factory=dict)  # published known answers, by name
+    apart_pct: Mapping[int, float] = field(default_factory=dict)  # by id, see evaluator.ensemble.apart_pct
+    baselines: Mapping[str, Sequence[Errors]] = field(default_factory=dict)  # baselines fitted to this data, by name
+    published: Mapping[str, Sequence[Errors]] = field(default_factory=dict)  # published baselines, by name
     quality: Mapping[str, str] = field(default_factory=dict)  # of every experiment
     observed_ms: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # means of E2E, TTFT and ITL
     calls: Mapping[str, Any] = field(default_factory=dict)  # totals of calls to language models; empty: offline run
@@ -89,20 +91,22 @@ class RunReport:
             "proposals": self.proposals,
             "accepted": self.accepted,
             "champion": self.champion.to_json() if self.champion else None,
-            "best": [[joint if math.isfinite(joint) else None, transfer] for joint, transfer in self.best],
+            "best": [
+                [mean_error if math.isfinite(mean_error) else None, group_out] for mean_error, group_out in self.best
+            ],
             "rejected": [[r.stage, r.count, r.why] for r in self.rejected],
             "cascade": {"verdicts": dict(self.verdicts), "polished": self.polished, "cpu_s": dict(self.cpu_s)},
             "ended": self.ended,
         }
         if self.champion:
             report |= {
-                "errors": [asdict(errors) for errors in self.errors],
+                "errors": [row._asdict() for row in self.errors],
                 "fitted_mean": dict(self.fitted_mean),
                 "predicted_mean": dict(self.predicted_mean),
                 "best_seed": self.best_seed.to_json() if self.best_seed else None,
                 "front": [elite.to_json() for elite in self.front],
                 "apart_pct": {str(id): apart for id, apart in self.apart_pct.items()},
-                "known": _rows_json(self.known),
+                "baselines": _rows_json(self.baselines),
                 "published": _rows_json(self.published),
                 "quality": dict(self.quality),
                 "observed_ms": {name: list(means) for name, means in self.observed_ms.items()},
@@ -119,8 +123,11 @@ class RunReport:
             **{name: raw[name] for name in (*always, *counts)},
             **{name: raw[name] for name in with_champion if name in raw},
             rule=Rule(**raw["rule"]),
-            champion=_elite(raw["champion"]),
-            best=[ChampionErrors(math.inf if joint is None else joint, transfer) for joint, transfer in raw["best"]],
+            champion=with_true_names(Elite.from_json(raw["champion"])) if raw["champion"] else None,
+            best=[
+                ChampionErrors(math.inf if mean_error is None else mean_error, group_out)
+                for mean_error, group_out in raw["best"]
+            ],
             rejected=[Refusals(*row) for row in raw["rejected"]],
             verdicts=raw["cascade"]["verdicts"],
             cpu_s=raw["cascade"]["cpu_s"],
@@ -130,7 +137,7 @@ class RunReport:
             best_seed=_elite(raw.get("best_seed")),
             front=[Elite.from_json(row) for row in raw.get("front", ())],
             apart_pct={int(id): apart for id, apart in raw.get("apart_pct", {}).items()},
-            known=_rows(raw.get("known", {})),
+            baselines=_rows(raw.get("baselines", {})),
             published=_rows(raw.get("published", {})),
             calls=raw.get("llm", {}),
         )
@@ -138,16 +145,35 @@ class RunReport:
 
 def report_json(path: Path) -> Any:
     """The JSON value in a report.json. Raises OSError, and InputError if it is not JSON."""
-    return read_json(path, REMEDY, LONGER)
+    return _renewed(read_json(path, REMEDY, LONGER))
+
+
+def _renewed(raw: Any) -> Any:
+    """A report of an older release under today's names."""
+    if not isinstance(raw, dict):
+        return raw
+    raw = renamed(raw, {"known": "baselines"})
+    try:
+        if (by := raw["rule"]["by"]) in OLD_RULES:
+            raw["rule"] = raw["rule"] | {"by": OLD_RULES[by]}
+        raw["rejected"] = [[OLD_STAGES.get(stage, stage), count, why] for stage, count, why in raw["rejected"]]
+        raw["cascade"] = raw["cascade"] | {
+            "verdicts": renamed(raw["cascade"]["verdicts"], OLD_STAGES),
+            "cpu_s": renamed(raw["cascade"]["cpu_s"], {"transfer": "group_out"}),
+        }
+        for name in ("champion", "best_seed"):
+            if raw.get(name):
+                raw[name] = renamed(raw[name], OLD_KEYS)
+        if "front" in raw:
+            raw["front"] = [renamed(elite, OLD_KEYS) for elite in raw["front"]]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        pass  # whoever reads the values says that they are damaged
+    return raw
 
 
 def read_report(path: Path) -> RunReport:
     """The report in a report.json. Raises OSError, and InputError if the file is damaged."""
-    raw = report_json(path)
-    try:
-        return RunReport.from_json(raw)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise InputError(f"{path}: is damaged: {REMEDY}") from None
+    return from_json(RunReport, report_json(path), path)
 
 
 def observed_means_ms(e: Experiment) -> list[float | None]:
@@ -178,4 +204,4 @@ def _rows(raw: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Erro
 
 
 def _rows_json(rows: Mapping[str, Sequence[Errors]]) -> dict[str, list[JsonObject]]:
-    return {name: [asdict(errors) for errors in of_name] for name, of_name in rows.items()}
+    return {name: [row._asdict() for row in of_name] for name, of_name in rows.items()}

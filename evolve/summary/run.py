@@ -6,39 +6,40 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, median
 
 from archive.elite import Elite
 from archive.proposal import SEED
-from evaluator.known import ANSWERS, ONE_SET
-from evaluator.score import Errors
+from archive.score import Errors
+from evaluator.baselines import BASELINES, ONE_SET
+from evolve.output.columns import figures, words, wrapped
 from evolve.output.printing import prose, show
-from evolve.output.table import Row, Table, arrival_seeds, bias_label, counted, mean_cells, number, passes, row
+from evolve.output.table import Row, Table, arrival_seeds, bias_label, mean_errors, number, passes, row
 from evolve.output.terminal import GO_FOLDER, command, say, suggest
 from evolve.output.terms import legend
 from evolve.run.folder import is_run, open_run
 from evolve.run.use import FITTED, NEW
 from evolve.summary.llm import lines
 from evolve.summary.result import RunReport, errors_of
-from evolve.summary.sentences import apart_text, cascade_text, gap_text, rule_text, transfer_text, unsound_text
+from evolve.summary.sentences import apart_text, cascade_text, gap_text, group_out_text, inconsistent_text, rule_text
 from simulator.common.json import JsonObject
+from simulator.common.text import counted
 from simulator.language.bounds import at_bounds
-from simulator.language.parse import parse
-from simulator.serving.experiment import CLEAN, OVERLOADED
+from simulator.serving.observations import CLEAN, OVERLOADED
 
-# Column heads of the known answers in the table of errors; the table of means has their full names.
+# Column heads of the baselines in the table of errors; the table of means has their full names.
 SHORT = {
-    **{name: answer.short for name, answer in ANSWERS.items()},
+    **{name: answer.short for name, answer in BASELINES.items()},
     "blackbox per model (published)": "p-bbox",
-    "regime ensemble with overhead floor (round 2)": "p-regime", "metadata power law (round 5)": "p-meta",
+    "regime ensemble with overhead floor (round 2)": "p-regime",
+    "metadata power law (round 5)": "p-meta",
     "direct calibration per model (round 4, in sample)": "p-calib",
-}  # fmt: skip
+}
 ERRORS_LEGEND = """\
 use: fitted, so the errors are in sample; new, not fitted; or the quality for which it was not fitted. E2E, TTFT, ITL:
 errors of an experiment's means over {seeds}"""
-KNOWN_LEGEND = """\
+BASELINES_LEGEND = """\
 naive: one step time for all; bbox: b0 + b1*prefill_tokens + b2*decode_reqs fitted for all, -m per model, -e per
 experiment; roof: the datasheet alone; host: the host's own roofline, nothing fitted; kern: the sum of measured
 kernels, nothing fitted; floor: larger of a floor and bytes over bandwidth; phys: the host's trained-physics form fitted
@@ -52,8 +53,12 @@ MOST_ROWS = 12  # of a front
 FEW_RUNS = 3.0  # times the median from which on a mean shows a few runs only
 
 
-def print_run(report: RunReport, known: bool = False) -> None:
-    """The whole report of a run, champion first. `known`: with the known answers' errors on each experiment."""
+def print_run(report: RunReport, baselines: bool = False, explain: bool = False) -> None:
+    """Print the report of a run: the champion, its errors next to those of baselines, and the next commands.
+
+    baselines: with the baselines' errors on each experiment. explain: with the Pareto front, the rule, the history of
+    the search, and the meanings of the words.
+    """
     best = report.champion
     if best is None:
         reasons = "; ".join(f"{r.count} at {r.stage}, e.g. {r.why}" for r in report.rejected)
@@ -63,30 +68,18 @@ def print_run(report: RunReport, known: bool = False) -> None:
     say("\nChampion", "bold", end="")
     say(f" (proposal {best.id}, {counts})\n")
     say(best.text)
-    if text := unsound_text(report):
+    if text := inconsistent_text(report):
         prose(text, "bold")
     for text in bounds_texts(best):
         prose(f"- {text}")
-    seeds = ERRORS_LEGEND.format(seeds=arrival_seeds(report.seeds))
-    legend("limits", also=f"{seeds}. {KNOWN_LEGEND}" if known else seeds)
-    show(errors_table(report, known))
-    if not known:
-        say(f"Known answers on each experiment:\n  {command('resume', report.run, '--all')}\n")
-    legend("known answer", also=f"{MEANS_LEGEND}. {PUBLISHED_LEGEND}" if report.published else MEANS_LEGEND)
+    show(errors_table(report, baselines))
     show(means_table(report))
     bias = fitted_bias(report)
-    prose(f"{bias}, over the fitted experiments.\n" if bias else "")
-    legend("joint error", "worst 3", "transfer error", "sound")
-    say()
+    prose(f"{bias}, over the fitted experiments." if bias else "")
     _print_gain(report, best)
-    prose("\n".join(text for text in (transfer_text(best), apart_text(report), gap_text(report)) if text) + "\n")
-    legend("front", also=FRONT_LEGEND.format(seeds=arrival_seeds(report.search_seeds)))
-    shown = thinned(report.front, best)
-    show(front_table(shown, "Pareto front", best))
-    if len(shown) < len(report.front):
-        prose(f"{len(shown)} of {len(report.front)} programs, evenly by size; the champion is proposal {best.id}; all:")
-        say(f"  {command('archive', report.run)}\n")
-    prose(cascade_text(report))
+    if explain:
+        _print_search(report, best)
+        _print_legend(report, baselines)
     if report.calls:
         say("\nLanguage models", "bold")
         for text in lines(dict(report.calls), report.run):
@@ -98,12 +91,34 @@ def print_run(report: RunReport, known: bool = False) -> None:
     own = open_run(path).own_options if is_run(path) else []
     one = ["--id", report.fitted[0]] if own else []  # else the deployments of all known models would be baked in
     emit = command("emit", program, "--target", "blis-4", "--out", GO_FOLDER, *own, *one)
-    suggest(command("archive", report.run), command("show", program), emit)
+    more = command("resume", report.run, "--all", "--explain")
+    suggest(command("archive", report.run), command("show", program), emit, more)
+
+
+def _print_search(report: RunReport, best: Elite) -> None:
+    """Print the rule for the champion, its distance from other programs, the Pareto front, and the use of time."""
+    prose(f"The champion is {rule_text(report.rule, best.consistent)}.")
+    prose("\n".join(text for text in (group_out_text(best), apart_text(report), gap_text(report)) if text))
+    shown = thinned(report.front, best)
+    show(front_table(shown, "Pareto front", best))
+    if len(shown) < len(report.front):
+        prose(f"{len(shown)} of {len(report.front)} programs, evenly by size; the champion is proposal {best.id}; all:")
+        say(f"  {command('archive', report.run)}\n")
+    prose(cascade_text(report))
+
+
+def _print_legend(report: RunReport, baselines: bool) -> None:
+    """Print the meanings of the words in the tables."""
+    seeds = ERRORS_LEGEND.format(seeds=arrival_seeds(report.seeds))
+    legend("limits", also=f"{seeds}. {BASELINES_LEGEND}" if baselines else seeds)
+    legend("baseline", also=f"{MEANS_LEGEND}. {PUBLISHED_LEGEND}" if report.published else MEANS_LEGEND)
+    terms = "mean error", "worst-3 E2E", "group-out", "consistent", "Pareto front"
+    legend(*terms, also=FRONT_LEGEND.format(seeds=arrival_seeds(report.search_seeds)))
 
 
 def bounds_texts(best: Elite) -> list[str]:
     """A sentence for each constant of the champion that is at a bound."""
-    return list(at_bounds(parse(best.text)).values())
+    return list(at_bounds(best.program).values())
 
 
 def thinned(front: Sequence[Elite], best: Elite) -> Sequence[Elite]:
@@ -114,47 +129,50 @@ def thinned(front: Sequence[Elite], best: Elite) -> Sequence[Elite]:
     return [e for i, e in enumerate(front) if i in shown or e.id == best.id]
 
 
-def errors_table(report: RunReport, known: bool) -> Table:
-    """A row per experiment: signed errors of the means, those outside the limits, and if `known` the E2E errors of the
-    known answers."""
-    answers = {**report.known, **report.published} if known else {}
-    heads = "".join(f"|>{SHORT.get(name, name)}" for name in answers)
+def errors_table(report: RunReport, baselines: bool) -> Table:
+    """A row per experiment: signed errors of the means, those outside the limits, and if `baselines` the E2E errors of
+    the baselines."""
+    answers = {**report.baselines, **report.published} if baselines else {}
     title = "Errors of the means in percent, (predicted - observed)/observed"
-    title += "; right: E2E of known answers" if known else ""
+    title += "; right: E2E of baselines" if baselines else ""
     e2e = {name: {r.experiment: r.e2e for r in rows} for name, rows in answers.items()}
 
     def cells(errors: Errors) -> Row:
         name, fitted = errors.experiment, errors.experiment in report.fitted
         quality = report.quality[name]
         use = FITTED if fitted else NEW if quality == CLEAN else quality
-        theirs = [number(e2e[answer].get(name), signed=answer in report.known) for answer in answers]
-        figures = map(number, (errors.e2e, errors.ttft, errors.itl))
-        return row(name, use, *figures, passes(asdict(errors)), *theirs, style="" if fitted else "dim")
+        theirs = [e2e[answer].get(name) for answer in answers]
+        return row(name, use, *errors.figures, passes(errors._asdict()), *theirs, style="" if fitted else "dim")
 
-    return Table.of(title, "experiment|use|>E2E|>TTFT|>ITL|limits" + heads, map(cells, report.errors))
+    columns = [words("experiment", "use"), figures("+.1f", "E2E", "TTFT", "ITL"), words("limits")]
+    columns += [figures("+.1f" if a in report.baselines else ".1f", SHORT.get(a, a)) for a in answers]
+    return Table.of(title, columns, map(cells, report.errors))
 
 
 def means_table(report: RunReport) -> Table:
-    """Mean absolute errors over the fitted experiments: the champion's, the best seed's, and the known answers'."""
+    """Mean absolute errors over the fitted experiments: the champion's, the best seed's, and the baselines'."""
     ours = _of(report.errors, report.fitted)
-    rows = [row("champion", *mean_cells(ours), ONE_SET, style="bold")]
+    rows = [row("champion", *mean_errors(ours), ONE_SET, style="bold")]
     if seed := report.best_seed:
-        figures = [number(x, 2, signed=False) for x in (seed.e2e, seed.ttft, seed.itl)]
         name = f"best seed ({seed.operator.removeprefix(SEED)})"
-        rows.append(row(name, *figures, str(len(ours)), f"{ONE_SET}; as the search scored it"))
-    for name, errors in report.known.items():
+        best = seed.score
+        rows.append(row(name, best.e2e, best.ttft, best.itl, len(ours), f"{ONE_SET}; as the search scored it"))
+    for name, errors in report.baselines.items():
         fitted = _of(errors, report.fitted)
         e2e = median_text(of["e2e"] for of in fitted)
-        rows.append(row(name, *mean_cells(fitted), (ANSWERS[name].constants if name in ANSWERS else ONE_SET) + e2e))
+        rows.append(
+            row(name, *mean_errors(fitted), (BASELINES[name].constants if name in BASELINES else ONE_SET) + e2e)
+        )
     for name, errors in report.published.items():
         if chosen := _of(errors, report.fitted):
-            rows.append(row(name, *mean_cells(chosen), "published; its ITL errors: against half the observed ITL"))
+            rows.append(row(name, *mean_errors(chosen), "published; its ITL errors: against half the observed ITL"))
     for quality in (CLEAN, OVERLOADED):
         left = [name for name, q in report.quality.items() if q == quality and name not in report.fitted]
         if others := _of(report.errors, left):
-            rows.append(row(f"champion on others, {quality}", *mean_cells(others), "not fitted", style="dim"))
+            rows.append(row(f"champion on others, {quality}", *mean_errors(others), "not fitted", style="dim"))
     title = f"Mean absolute error in percent over the {len(report.fitted)} fitted experiments"
-    return Table.of(title, "model|>E2E|>TTFT|>ITL|>runs|~constants", rows)
+    columns = [words("model"), figures(".2f", "E2E", "TTFT", "ITL"), figures("d", "runs"), wrapped("constants")]
+    return Table.of(title, columns, rows)
 
 
 def median_text(e2e_pct: Iterable[float | None]) -> str:
@@ -166,7 +184,7 @@ def median_text(e2e_pct: Iterable[float | None]) -> str:
 
 
 def _of(errors: Iterable[Errors], experiments: Collection[str]) -> list[JsonObject]:
-    return [asdict(row) for row in errors_of(errors, experiments)]
+    return [row._asdict() for row in errors_of(errors, experiments)]
 
 
 def front_table(elites: Sequence[Elite], title: str, best: Elite | None = None) -> Table:
@@ -174,49 +192,55 @@ def front_table(elites: Sequence[Elite], title: str, best: Elite | None = None) 
     champion, if `best` is one of them."""
 
     def cells(e: Elite) -> Row:
-        figures = [number(x, 2, signed=False) for x in (e.worst3, e.joint, e.transfer, e.e2e, e.ttft, e.itl)]
+        s = e.score
+        errors = s.worst3, s.mean_error, e.group_out, s.e2e, s.ttft, s.itl
         size, style = f"{e.operations}+{e.constants}", "bold" if best and e.id == best.id else ""
-        return row(str(e.id), *figures, size, "yes" if e.sound else "no", e.operator, style=style)
+        return row(e.id, *errors, size, e.consistent, e.operator, style=style)
 
-    heads = ">id|>worst 3|>joint|>transfer|>E2E|>TTFT|>ITL|>size|sound|~from"
-    return Table.of(title, heads, map(cells, elites))
+    columns = [
+        figures("d", "id"),
+        figures(".2f", "worst-3 E2E", "mean error", "group-out", "E2E", "TTFT", "ITL"),
+        figures("", "size"),
+        words("consistent"),
+        wrapped("from"),
+    ]
+    return Table.of(title, columns, map(cells, elites))
 
 
 def fitted_bias(report: RunReport) -> str:
-    """Whether the bias over the fitted experiments is small enough; "" where no E2E was observed."""
+    """The bias over the fitted experiments and its limit, in words; "" where no E2E was observed."""
     return bias_label(_of(report.errors, report.fitted))
 
 
 def _print_gain(report: RunReport, best: Elite) -> None:
-    """What the best seed reached by fitting alone, and what the search added."""
+    """Print the errors of the best seed after a fit alone, and the gain of the search."""
     seed = report.best_seed
     if seed is None:
         prose("No seed could be scored.")
         return
-    lower = 100.0 * (1.0 - best.joint / seed.joint)
+    lower = 100.0 * (1.0 - best.mean_error / seed.mean_error)
     change = f"{lower:.0f} % lower" if lower >= 0 else f"{-lower:.0f} % higher"
-    fitted = "fitted" if seed.sound else "fitted, not sound"
+    fitted = "fitted" if seed.consistent else "fitted, not physically consistent"
     prose(
-        f"Best seed ({seed.operator.removeprefix(SEED)}, {fitted}), by the arrival seeds "
-        f"of the search: joint error {seed.joint:.2f} %, worst 3 {seed.worst3:.2f} %.\n"
-        f"The champion compared with it: joint {best.joint:.2f} % ({change}), worst 3 {best.worst3:.2f} %.\n"
-        f"The champion is {rule_text(report.rule, best.sound)}.\n"
+        f"Best seed ({seed.operator.removeprefix(SEED)}, {fitted}): mean error {seed.mean_error:.2f} %, worst-3 E2E "
+        f"{seed.worst3:.2f} %. Champion: mean error {best.mean_error:.2f} % ({change}), worst-3 E2E "
+        f"{best.worst3:.2f} %. Both by the arrival seeds of the search."
     )
-    if lowest := unsound(report, best):
+    if lowest := inconsistent(report, best):
         prose(
-            f"Proposal {lowest.id} ({lowest.operator}) has a joint error of {lowest.joint:.2f} %, but is not sound, so "
-            "it cannot be the champion. What it contradicts:"
+            f"Proposal {lowest.id} ({lowest.operator}) has a mean error of {lowest.mean_error:.2f} %, but is not "
+            "physically consistent, so it cannot be the champion. Its contradictions:"
         )
-        say(f"  {command('check', f'{report.run}:{lowest.id}', '--physics')}\n")
+        say(f"  {command('show', f'{report.run}:{lowest.id}', '--check', '--physics')}\n")
 
 
-def unsound(report: RunReport, best: Elite) -> Elite | None:
-    """The program with the lowest joint error, if it is not the champion because it is not sound; else None.
+def inconsistent(report: RunReport, best: Elite) -> Elite | None:
+    """The program with the lowest mean error, if only its physical inconsistency bars it from being champion.
 
-    Where the champion is not sound either, the rule told them apart by something else.
+    None otherwise; also if the champion is inconsistent itself.
     """
-    if not best.sound:
+    if not best.consistent:
         return None
     seeds = [report.best_seed] if report.best_seed else []
-    lowest = min([*seeds, *report.front], key=lambda e: e.joint, default=best)
-    return None if lowest.sound or lowest.joint >= best.joint else lowest
+    lowest = min([*seeds, *report.front], key=lambda e: e.mean_error, default=best)
+    return None if lowest.consistent or lowest.mean_error >= best.mean_error else lowest

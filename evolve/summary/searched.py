@@ -1,4 +1,4 @@
-"""What a run has found so far: its outcomes, the archive that they make, its report and its champion."""
+"""The findings of a run so far: outcomes, archive, report and champion."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from archive.archive import Archive
 from archive.champion import champion
 from archive.elite import Elite
 from archive.proposal import Outcome
-from evaluator.committee import final_champion
+from evaluator.ensemble import final_champion
 from evolve.output.terminal import command, warn
 from evolve.run.folder import REPORT, RunFolder, archive_of, open_run
-from evolve.run.program import Source, source_of
+from evolve.run.program import Source, source_of, with_true_names
 from evolve.run.trust import TRUST_FILE, read_trust
 from evolve.summary.result import RunReport, read_report
 from simulator.common.errors import InputError
@@ -49,7 +49,10 @@ class Searched:
     @cached_property
     def best(self) -> Elite | None:
         """The champion of the report, or the one that a report would name now; None where no candidate was scored."""
-        return self.report.champion if self.report else champion_of(self.run, self.archive.members())
+        if self.report:
+            return self.report.champion
+        best = champion_of(self.run, self.archive.members())
+        return with_true_names(best) if best else None
 
     @property
     def champion(self) -> Elite:

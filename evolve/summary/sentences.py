@@ -1,90 +1,90 @@
-"""What a run's report says in sentences: of its champion, of how far its proposals got, and of how it was chosen."""
+"""The sentences of a run's report: its champion, the fate of its proposals, and the choice of the champion."""
 
 from __future__ import annotations
 
 from archive.champion import Rule
 from archive.elite import Elite
 from archive.proposal import SCORED
-from evolve.output.table import counted
 from evolve.output.terminal import command
 from evolve.summary.result import RunReport
+from simulator.common.text import counted
 
-LEAST = {"joint": "joint error", "transfer": "mean of joint and transfer error"}  # what a rule's merit is
+# The selection score of a rule, in words.
+LEAST = {"mean_error": "mean error", "group_out": "average of mean error and group-out"}
 
 
-def unsound_text(report: RunReport) -> str:
-    """That the champion is not sound, and why it is the champion all the same; "" if it is sound, or there is none."""
+def inconsistent_text(report: RunReport) -> str:
+    """A warning about a champion that contradicts hardware; "" for a consistent one, or without a champion."""
     best = report.champion
-    if best is None or best.sound:
+    if best is None or best.consistent:
         return ""
-    check = command("check", f"{report.run}:{best.id}", "--physics")
+    check = command("show", f"{report.run}:{best.id}", "--check", "--physics")
     return (
-        "The champion is not sound: it contradicts a datasheet or measured kernels, as every program does that this "
-        "run scored, so beyond the fitted experiments it may predict what no GPU can do. "
-        f"`{check}` lists what it contradicts."
+        "The champion is not physically consistent: it contradicts a datasheet or measured kernels, as every scored "
+        "program of this run does. Beyond the fitted experiments it may predict impossible times. "
+        f"`{check}` lists the contradictions."
     )
 
 
-def rule_text(rule: Rule, sound: bool = True) -> str:
-    """How a champion is chosen, in words. sound: whether any program that was scored is sound, else all compete."""
+def rule_text(rule: Rule, consistent: bool = True) -> str:
+    """The rule for a champion, in words. consistent: True if a scored program is; otherwise all programs compete."""
     nearest = f", in the {100 * rule.nearer:g} % of these nearest to the median of near-optimal programs,"
     nearer = nearest if rule.nearer < 1.0 else ""
-    which = " that contradict no datasheet" if sound else ", all of which contradict a datasheet or measured kernels"
+    which = (
+        " that contradict no datasheet" if consistent else ", all of which contradict a datasheet or measured kernels"
+    )
     return (
         f"the simplest program within {100 * rule.within:g} % of the lowest {LEAST[rule.by]}{nearer} among those "
-        f"with no experiment above {rule.worst_pct:g} % E2E{which}; where none is that good, that limit is dropped"
+        f"with no experiment above {rule.worst_pct:g} % E2E{which}; without such a program, that limit is dropped"
     )
 
 
-def transfer_text(best: Elite) -> str:
-    """What the champion's transfer error is; "" where it was not measured."""
-    if best.transfer is None:
+def group_out_text(best: Elite) -> str:
+    """The champion's leave-group-out error, in words; "" where it was not measured."""
+    if best.group_out is None:
         return ""
     return (
-        f"Transfer: {best.transfer:.2f} % on the worst quarter of the runs, each model, TP degree, architecture "
-        "and GPU type left out in turn (or each run, where all runs have the same), the constants fitted without them. "
-        "The form was chosen with all of them in sight: `evolve validate` repeats that choice too."
+        f"Leave-group-out error: {best.group_out:.2f} % on the worst quarter of the runs. Each model, TP degree, "
+        "architecture and GPU type was left out of the fit in turn (or each run, if all runs are alike). The search "
+        "chose the form with all runs in sight; `evolve validate` repeats that choice, too."
     )
 
 
 def apart_text(report: RunReport) -> str:
-    """How far the champion and the front are from other near-optimal programs where nothing was measured."""
+    """The distance of champion and Pareto front from other near-optimal programs where nothing was measured."""
     if report.champion is None or not report.apart_pct:
         return ""
     ours, near = report.apart_pct[report.champion.id], report.apart_pct.values()
     others = "no other program is within the rule"
     if len(near) > 1:
-        others = f"those of the {len(near)} programs within the rule {min(near):.1f} to {max(near):.1f} %"
+        others = f"those of the {len(near)} programs within the rule differ by {min(near):.1f} to {max(near):.1f} %"
     return (
-        f"Where nothing was measured (known models on 1 to 8 GPUs) the champion's step times are {ours:.1f} % from the "
-        f"median of near-optimal programs; {others}."
+        "On deployments without measurements (known models on 1 to 8 GPUs), the champion's step times differ by "
+        f"{ours:.1f} % from the median of near-optimal programs; {others}."
     )
 
 
 def gap_text(report: RunReport) -> str:
-    """How far apart the champion's errors on fitted and on left-out runs were during the search; "" where none were
-    left out."""
-    best = [(joint, transfer) for joint, transfer in report.best if transfer is not None]
+    """Group-out minus mean error of the champion during the search; "" where no runs were left out."""
+    best = [(mean_error, group_out) for mean_error, group_out in report.best if group_out is not None]
     if not best:
         return ""
     quarters = [best[(len(best) - 1) * i // 4] for i in range(5)]
-    gaps = ", ".join(f"{transfer - joint:+.2f} ({joint:.2f})" for joint, transfer in quarters)
+    gaps = ", ".join(f"{group_out - mean_error:+.2f} ({mean_error:.2f})" for mean_error, group_out in quarters)
     return (
-        "Validation gap, transfer less joint (joint), percent, at the start and after each quarter of the generations: "
-        f"{gaps}."
+        "Validation gap in percent, group-out minus mean error (mean error), at the start and after each quarter of "
+        f"the generations: {gaps}."
     )
 
 
 def cascade_text(report: RunReport) -> str:
-    """How far proposals got, why no more came, and where the CPU time went."""
+    """The stages that proposals reached, the reason for the end, and the use of CPU time."""
     total = sum(report.cpu_s.values())
     refused = ", ".join(f"{name} {count}" for name, count in report.verdicts.items() if name != SCORED)
     shares = ", ".join(f"{name} {100 * s / total:.0f} %" for name, s in report.cpu_s.items()) if total else ""
-    cpu = (
-        f"CPU time of assessments {total:.0f} s: {shares}."
-        if shares
-        else "CPU time of assessments: not known, every verdict was in the journal already."
-    )
+    cpu = "CPU time of assessments: unknown, because every verdict was in the journal."
+    if shares:
+        cpu = f"CPU time of assessments {total:.0f} s: {shares}."
     scored = report.verdicts.get(SCORED, 0)
     polished = f" ({counted(report.polished, 'polished finalist')} among them, not fitted again)"
     cascade = (

@@ -1,4 +1,4 @@
-"""What the language models of a study cost, search by search, read from the searches' own journals."""
+"""The cost of a study's language models, by search, from the searches' journals."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from evolve.output.table import Row, Table, counted, section
+from evolve.output.columns import figures, integers, words, wrapped
+from evolve.output.table import Table, row, section
 from evolve.run.folder import RunFolder, is_run, open_run
 from evolve.search.llm import ledger
-from evolve.search.llm.call_log import call_log
-from evolve.search.llm.late import beyond_budget
+from evolve.search.llm.calls import call_log
+from evolve.search.llm.ledger import beyond_budget
 from evolve.summary.llm import raises
 from evolve.validate.study import finished
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
+from simulator.common.text import counted
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one search has cost so far.
+    """The cost of one search so far.
 
-    stopped: what ended it before its budget of candidates, a limit or that the models had nothing new, or "". ended:
-    what ended it, whatever that was; "" until then, and in reports of earlier releases.
+    stopped: the limit that ended it before its budget of candidates, or that models had nothing new, or "". ended:
+    any reason for its end; "" until then, and in reports of earlier releases.
     """
 
     search: str
@@ -38,7 +40,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the searches of a study have cost, under limits that hold for all of them together."""
+    """The costs of a study's searches, under limits that they share."""
 
     limits: Mapping[str, float]  # max_usd, max_calls, max_tokens
     searches: Sequence[Cost]
@@ -69,8 +71,9 @@ def runs_in(folder: Path) -> list[RunFolder]:
 
 
 def without_answers(path: Path) -> str:
-    """How many requests of a run, or of the runs in the folders below `path`, may be paid although they have no answer
-    yet, to go on a sentence; "" if there are none.
+    """The end of a sentence that counts requests without an answer, which may be paid; "" if there are none.
+
+    `path`: a run, or a folder of runs.
 
     >>> without_answers(Path("nowhere"))
     ''
@@ -100,30 +103,37 @@ def _cost(run: RunFolder) -> Cost:
 
 def spent_table(costs: Costs) -> Table:
     """A row for each search that asked language models, then their sum."""
-    rows = [Row(_cells(cost)) for cost in costs.searches]
+    columns = [
+        words("search"),
+        integers("requests", "tokens in", "tokens out"),
+        figures(".4f", "USD", "possibly more"),
+        wrapped("ended because"),
+    ]
     title = f"Language models: cost by search, of {_limits(costs.limits)} for all of them together"
-    heads = "search|>requests|>tokens in|>tokens out|>USD|>possibly more|~ended because"
-    return Table.of(title, heads, [*section(rows), Row(_cells(costs.total), style="bold")])
+    return Table.of(title, columns, [*section(map(_cells, costs.searches)), row(*_cells(costs.total), style="bold")])
 
 
-def _cells(cost: Cost) -> tuple[str, ...]:
-    counts = (f"{n:,}" for n in (cost.requests, cost.tokens_in, cost.tokens_out))
-    return (cost.search, *counts, f"{cost.usd:.4f}", f"{cost.possibly_usd:.4f}", cost.ended or cost.stopped)
+def _cells(cost: Cost) -> tuple[object, ...]:
+    tokens = cost.tokens_in, cost.tokens_out
+    return cost.search, cost.requests, *tokens, cost.usd, cost.possibly_usd, cost.ended or cost.stopped
 
 
 def _limits(limits: Mapping[str, float]) -> str:
     parts = [f"{limits['max_usd']:g} USD"]
-    parts += [f"{limits[name]} {unit}" for name, unit in (("max_calls", "requests"), ("max_tokens", "tokens")) if
-              limits[name]]  # fmt: skip
+    parts += [
+        f"{limits[name]} {unit}" for name, unit in (("max_calls", "requests"), ("max_tokens", "tokens")) if limits[name]
+    ]
     return ", ".join(parts)
 
 
 def spent_notes(costs: Costs, ledger_path: str, goes_on: str) -> list[str]:
-    """Where every request is listed, and how to continue a stopped search: `goes_on` with a higher limit."""
+    """The file with every request, and the command that continues a stopped search: `goes_on` with a higher limit."""
     lines = [f"Every request: {ledger_path}"]
     if stopped := {cost.search: option for cost in costs.searches if (option := raises(cost.stopped))}:
-        lines.append(f"Stopped by their share of a limit before the budget of candidates: {', '.join(stopped)}; "
-                     f"`{goes_on} {next(iter(stopped.values()))} MORE` goes on.")  # fmt: skip
+        lines.append(
+            f"Stopped by their share of a limit before the budget of candidates: {', '.join(stopped)}; "
+            f"`{goes_on} {next(iter(stopped.values()))} MORE` goes on."
+        )
     return lines
 
 

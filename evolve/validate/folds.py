@@ -21,17 +21,18 @@ from itertools import chain, count
 from pathlib import Path
 
 from evaluator.fit.fit import fit, fit_set
+from evaluator.group_out import COMMON
 from evaluator.score import error_rows, score_set, summarise
-from evaluator.transfer import COMMON
 from evolve.run.config import FOLDS, Config, DataSettings
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.data import chosen, experiments_of
 from evolve.run.folder import JOURNAL, REPORT, open_run
-from evolve.run.trust import committee_of
+from evolve.run.trust import ensemble_of
 from evolve.summary.result import RunReport
 from evolve.validate.shares import without_limits
 from simulator.common.errors import InputError
 from simulator.language.complete import complete
+from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
@@ -50,7 +51,7 @@ class Fold:
 
     @property
     def last_stage(self) -> bool:
-        """Whether errors are measured on the last stage only; the search is then given the earlier stages."""
+        """True if errors are measured on the last stage only; the search then has the earlier stages."""
         return self.kind == "stages"
 
     def train(self) -> list[Experiment]:
@@ -145,7 +146,12 @@ class Winner:
     id: int | None  # its proposal number in the fold's run; None without a search
     trained: dict[str, float | None]  # mean absolute errors in percent on the fold's training experiments
     candidates: int  # among which it was chosen
-    committee: tuple[str, ...] | None = None  # near-optimal programs of the search as text; None without a search
+    ensemble: tuple[str, ...] | None = None  # near-optimal programs of the search as text; None without a search
+
+    @property
+    def program(self) -> Program:
+        """The program of its text."""
+        return parse(self.text)
 
 
 def folder_of(parent: Path, fold: Fold) -> Path:
@@ -166,8 +172,8 @@ def winner_of(path: Path, report: RunReport) -> Winner | None:
     best = report.champion
     if best is None:
         return None
-    trained = {"e2e": best.e2e, "ttft": best.ttft, "itl": best.itl}
-    return Winner(best.text, best.key, best.id, trained, report.candidates, committee_of(open_run(path), best.key))
+    trained = {"e2e": best.score.e2e, "ttft": best.score.ttft, "itl": best.score.itl}
+    return Winner(best.text, best.key, best.id, trained, report.candidates, ensemble_of(open_run(path), best.key))
 
 
 def refit(text: str, train: Sequence[Experiment]) -> Winner:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evaluator import known
+from evaluator import baselines
 from evaluator.fit.fit import fit, fit_set
 from evaluator.intervals import BETWEEN, STATISTICS, Residual, disagreements, figure_of
 from evaluator.judge import gates
@@ -22,10 +22,11 @@ from simulator.language.ir import Program
 from simulator.language.measure import constants, features, operations
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.serving.experiment import Experiment, Observation, Observed
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import Observation, Observed
 
 RANKED = ("e2e", "e2e_p99")  # figures by which planners compare runs
-KNOWN = dict.fromkeys((*MEANS, *RANKED))
+BASELINE_FIGURES = dict.fromkeys((*MEANS, *RANKED))
 LATER = "_later"  # suffix of figures averaged over the stages after the first, which has the cold starts
 FIGURES = (*STATISTICS, *(name + LATER for name in STATISTICS))
 ByFigure = Mapping[str, float | None]  # None where nothing was observed, or nothing completes
@@ -41,12 +42,12 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Observed figures of a run or of one of its load stages, our errors, and those of each known answer."""
+    """Observed figures of a run or of one of its load stages, our errors, and those of each baseline."""
 
     name: str
     observed_ms: ByFigure  # of STATISTICS
     errors: ByFigure  # of STATISTICS at least
-    known: Mapping[str, ByFigure]  # of MEANS and RANKED
+    baselines: Mapping[str, ByFigure]  # of MEANS and RANKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ class HeldOutRow:
     observed_ms: ByFigure  # of STATISTICS, over the whole run
     errors: ByFigure  # of FIGURES
     outside: bool  # whether it lies outside the ranges of what the fold fitted (evolve.run.beyond)
-    spread: ByFigure  # of STATISTICS, of the fold's committee (evaluator.intervals); empty without one
-    known: Mapping[str, ByFigure]  # of MEANS and RANKED, for each known answer, fitted on the same training experiments
+    spread: ByFigure  # of STATISTICS, of the fold's ensemble (evaluator.intervals); empty without one
+    baselines: Mapping[str, ByFigure]  # of MEANS and RANKED, for each baseline, fitted on the same training experiments
     against: Rival | None = None
     stages: Sequence[Compared] = ()  # its load stages; none where only the last one is held out
     factors_beyond: Mapping[str, float] = field(default_factory=dict)  # of each range (evolve.run.beyond)
@@ -82,11 +83,11 @@ class HeldOutRow:
     @property
     def whole(self) -> Compared:
         """The run as a whole."""
-        return Compared(self.experiment, self.observed_ms, self.errors, self.known)
+        return Compared(self.experiment, self.observed_ms, self.errors, self.baselines)
 
     @property
     def residual(self) -> Residual:
-        """What the row says of intervals."""
+        """The row's counts of intervals."""
         return Residual(f"{self.kind}{BETWEEN}{self.fold}", self.experiment, log_ratios(self.errors), self.spread)
 
     def to_json(self) -> JsonObject:
@@ -94,7 +95,7 @@ class HeldOutRow:
         names = ("kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion", "observed", "outside")
         row = {name: getattr(self, name) for name in names} | dict(self.errors)
         row["spread"] = dict(self.spread)
-        row["known"] = {name: dict(figures) for name, figures in self.known.items()}
+        row["baselines"] = {name: dict(figures) for name, figures in self.baselines.items()}
         return row | ({"against": {"label": self.against.label, **self.against.errors}} if self.against else {})
 
 
@@ -122,13 +123,17 @@ class FoldResult:
         """The fold as validate.json has it."""
         champion = None
         if self.winner:
-            program = parse(self.winner.text)
+            program = self.winner.program
             champion = {
-                "key": self.winner.key, "id": self.winner.id, "text": self.winner.text,
-                "candidates": self.winner.candidates, "operations": operations(program),
-                "constants": constants(program), "fields": list(features(program)),
+                "key": self.winner.key,
+                "id": self.winner.id,
+                "text": self.winner.text,
+                "candidates": self.winner.candidates,
+                "operations": operations(program),
+                "constants": constants(program),
+                "fields": list(features(program)),
                 "fitted_mean_abs_error_pct": dict(self.winner.trained),
-            }  # fmt: skip
+            }
         return {
             "kind": self.fold.kind,
             "name": self.fold.name,
@@ -210,22 +215,22 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
     `train`: the fold's training experiments. `against`: a program to compare with ours, refitted on them.
     """
     no_errors = [HeldOut(dict.fromkeys(FIGURES))] * len(fold.held)
-    ours = held_out_errors(parse(winner.text), fold.held, fold.last_stage) if winner else no_errors
+    ours = held_out_errors(winner.program, fold.held, fold.last_stage) if winner else no_errors
     spreads: list[ByFigure] = [{}] * len(fold.held)
     lies_outside = [False] * len(fold.held)
     beyond: list[Mapping[str, float]] = [{}] * len(fold.held)
     if winner:
-        program, ranges = parse(winner.text), ranges_of(train)
+        program, ranges = winner.program, ranges_of(train)
         once = predictions(program, score_set(fold.held, SCORE_SEEDS[:1]))
         lies_outside = [bool(outside([ranges], e, p)) for e, p in zip(fold.held, once, strict=True)]
         beyond = [factors([ranges], e, p) for e, p in zip(fold.held, once, strict=True)]
-        if winner.committee is not None:
-            others = [parse(text) for text in winner.committee]
+        if winner.ensemble is not None:
+            others = [parse(text) for text in winner.ensemble]
             found = disagreements(program, others, fold.held, SCORE_SEEDS[0], last_stage=fold.last_stage)
             spreads = [d.spread for d in found]
     answers: dict[str, dict[str, HeldOut]] = {e.id: {} for e in fold.held}
-    for task in known.tasks(train, fold.held):
-        rows = held_out_errors(known.program_of(task), task.predicted, fold.last_stage) if task.predicted else []
+    for task in baselines.tasks(train, fold.held):
+        rows = held_out_errors(baselines.program_of(task), task.predicted, fold.last_stage) if task.predicted else []
         for e, found_there in zip(task.predicted, rows, strict=True):
             answers[e.id][task.name] = found_there
     theirs: dict[str, Rival] = {}
@@ -236,23 +241,35 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
         theirs = {e.id: Rival(label, _only(row, MEANS)) for e, row in zip(fold.held, rows, strict=True)}
     return [
         HeldOutRow(
-            fold.kind, fold.name, e.id, e.model, e.workload.name, e.engine.tensor_parallel, bool(e.facts["is_moe"]),
-            winner.key if winner else None, bool(e.observed and e.observed.summary and e.observed.summary.e2e_ms.mean),
-            observed_figures(e.observed.summary if e.observed else None), row.errors, is_outside, spread,
-            {name: _only(known, KNOWN) for name, known in answers[e.id].items()}, theirs.get(e.id),
-            _stages(e, row, answers[e.id]), factors_beyond,
+            fold.kind,
+            fold.name,
+            e.id,
+            e.model,
+            e.workload.name,
+            e.engine.tensor_parallel,
+            bool(e.facts["is_moe"]),
+            winner.key if winner else None,
+            bool(e.observed and e.observed.summary and e.observed.summary.e2e_ms.mean),
+            observed_figures(e.observed.summary if e.observed else None),
+            row.errors,
+            is_outside,
+            spread,
+            {name: _only(known, BASELINE_FIGURES) for name, known in answers[e.id].items()},
+            theirs.get(e.id),
+            _stages(e, row, answers[e.id]),
+            factors_beyond,
         )
         for e, row, is_outside, factors_beyond, spread in zip(
             fold.held, ours, lies_outside, beyond, spreads, strict=True
         )
-    ]  # fmt: skip
+    ]
 
 
 def _only(row: HeldOut, names: Iterable[str]) -> dict[str, float | None]:
     return {name: row.errors[name] for name in names}
 
 
-def _stages(e: Experiment, ours: HeldOut, known: Mapping[str, HeldOut]) -> list[Compared]:
+def _stages(e: Experiment, ours: HeldOut, baselines: Mapping[str, HeldOut]) -> list[Compared]:
     """The load stages of an experiment."""
     observed = e.observed.stages if e.observed else ()
     return [
@@ -260,7 +277,7 @@ def _stages(e: Experiment, ours: HeldOut, known: Mapping[str, HeldOut]) -> list[
             f"{e.id}, stage {i + 1}",
             observed_figures(stage),
             errors,
-            {name: row.stages[i] for name, row in known.items()},
+            {name: row.stages[i] for name, row in baselines.items()},
         )
         for i, (stage, errors) in enumerate(zip(observed, ours.stages, strict=False))
     ]
@@ -270,7 +287,7 @@ def result_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], ro
     """The result of a fold with these rows."""
     judged: list[gates.Gate] = []
     if winner:
-        program = parse(winner.text)
+        program = winner.program
         judged = gates.judge(assemble(program), program.theta, gates.deployments_of(fold.held))
     return FoldResult(
         fold,

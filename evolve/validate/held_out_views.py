@@ -5,8 +5,9 @@ from __future__ import annotations
 from evaluator.intervals import STATISTICS
 from evaluator.score import MEANS
 from evolve import __version__
+from evolve.output.columns import figures, integers, words
 from evolve.output.printing import prose, show
-from evolve.output.table import Row, Table, bias_label, number, passes, section
+from evolve.output.table import Table, bias_label, number, passes, row, section
 from evolve.output.terminal import command
 from evolve.output.terms import legend
 from evolve.run.validations import OPTIMISTIC, RECORDED
@@ -15,7 +16,6 @@ from evolve.validate.held_out import LATER, FoldResult
 from evolve.validate.ranks import BEST, Ranking
 from evolve.validate.validation import Validation
 from simulator.language.measure import constants, operations
-from simulator.language.parse import parse
 
 HELD = {
     "models": "leave one model out",
@@ -30,27 +30,25 @@ VALIDATION_LEGEND = """\
 Errors in percent, (predicted - observed)/observed, mean of arrival seeds 1 to 3; later: of the stages after the first,
 where cold starts are over (average of their figures). Invariants: INV-M-1 to 5, the gates. over: held-out
 experiments; 95 %: bootstrap interval of the mean
-absolute E2E error, experiments or whole models resampled; median: of the absolute E2E errors. against: the known answer
+absolute E2E error, experiments or whole models resampled; median: of the absolute E2E errors. against: the baseline
 with the lowest mean among those fitted in the same folds that predict every held-out experiment, or --against
 PROGRAM; p: Wilcoxon signed-rank test of paired absolute E2E errors, two-sided, experiments taken as independent.
 Seed programs, fields and bounds are the same in every fold: their author had seen some of these measurements.
 Kendall's tau is 1 for runs in the same order; program champion: those of the folds. Spearman's correlation is 0 where
-merit selects by chance. Intervals: widths in percent of the prediction; inside, outside: of the ranges that the fold
-had fitted; saturated: never fitted runs in which a queue grows; all in docs/validation.md."""
+the selection score selects by chance. Intervals: widths in percent of the prediction; inside, outside: of the ranges
+of the fold's fitted runs; saturated: never fitted runs in which a queue grows; see docs/search.md."""
 
 
-def print_validation(validation: Validation) -> None:
+def print_validation(validation: Validation, explain: bool = False) -> None:
     """Print the errors of each kind of fold, their summaries, and how often held-out figures were looked at."""
     how = _how(validation)
-    terms = "held out", "limits", "bias", "known answer", "joint error", "worst 3", "transfer error", "front", "merit"
-    legend(*terms, also=VALIDATION_LEGEND)
     for kind in validation.summary:
         show(rows_table(validation, kind, f"{HELD[kind]}: errors of held-out experiments; {how}"))
         show(folds_table(validation, kind, f"{HELD[kind]}: folds; {how}"))
     show(breakdown_table(validation, f"Mean absolute held-out errors by group; {how}"))
-    title = "Mean absolute held-out E2E error of known answers fitted in the same folds"
-    show(known_table(validation, title))
-    show(fields_table(validation, f"How many programs read each field; folds: {how}"))
+    title = "Mean absolute held-out E2E error of baselines fitted in the same folds"
+    show(baseline_table(validation, title))
+    show(fields_table(validation, f"Programs that read each field; folds: {how}"))
     if validation.never_fitted:
         show(never_table(validation, "Never fitted: predicted with the run's champion"))
     show(summary_table(validation, f"Mean absolute held-out errors in percent; {how}"))
@@ -58,10 +56,13 @@ def print_validation(validation: Validation) -> None:
         title = f"Kendall's tau of held-out {unit} by predicted and observed figures (inverted pairs)"
         show(ranking_table(validation, unit, title))
     if validation.selection:
-        title = f"Spearman's correlation of merit and held-out joint error over up to {BEST} programs of a fold"
+        title = f"Spearman's correlation of selection score and held-out mean error, up to {BEST} programs of a fold"
         show(selection_table(validation, title))
     if any(validation.intervals.values()):
         show(intervals_table(validation, "Prediction intervals of held-out runs, each by the residuals of the others"))
+    if explain:
+        terms = "held out", "limits", "bias", "baseline", "mean error", "worst-3 E2E", "group-out", "Pareto front"
+        legend(*terms, "selection score", also=VALIDATION_LEGEND)
     lines = [f"No {kind} fold: {why}." for kind, why in validation.skipped.items()]
     if validation.costs:
         show(spent_table(validation.costs))
@@ -74,16 +75,17 @@ def print_validation(validation: Validation) -> None:
 
 
 def selection_table(validation: Validation, title: str) -> Table:
-    """Whether the merit selects what predicts best, by kind of fold."""
+    """Whether the selection score selects what predicts best, by kind of fold."""
     rows = [
-        [kind, str(sum(r is not None for r in s.correlations.values())), number(s.mean, 2), _range(s.interval_95, 2)]
+        [kind, sum(r is not None for r in s.correlations.values()), s.mean, _range(s.interval_95, 2)]
         for kind, s in validation.selection.items()
     ]
-    return Table.of(title, "held out|>folds|>mean|>95 %", rows)
+    columns = [words("held out"), figures("d", "folds"), figures("+.2f", "mean"), figures("", "95 %")]
+    return Table.of(title, columns, rows)
 
 
 def ranking_table(validation: Validation, unit: str, title: str) -> Table:
-    """How well our programs and each known answer order the held-out runs or load stages (`unit`), by kind of fold and
+    """How well our programs and each baseline order the held-out runs or load stages (`unit`), by kind of fold and
     figure."""
     found = {(r.program, r.kind, r.figure): r for r in validation.ranking if r.unit == unit and r.count > 1}
     columns = dict.fromkeys((kind, figure) for _, kind, figure in found)
@@ -91,8 +93,8 @@ def ranking_table(validation: Validation, unit: str, title: str) -> Table:
         [program, *(_tau(found.get((program, *column))) for column in columns)]
         for program in dict.fromkeys(program for program, _, _ in found)
     ]
-    heads = [f">{kind}: E2E {'p99' if figure.endswith('p99') else 'mean'}" for kind, figure in columns]
-    return Table.of(title, "|".join(["program", *heads]), rows)
+    heads = (f"{kind}: E2E {'p99' if figure.endswith('p99') else 'mean'}" for kind, figure in columns)
+    return Table.of(title, [words("program"), figures("", *heads)], rows)
 
 
 def _tau(ranking: Ranking | None) -> str:
@@ -101,15 +103,18 @@ def _tau(ranking: Ranking | None) -> str:
 
 def intervals_table(validation: Validation, title: str) -> Table:
     """How often the intervals of each figure cover what was observed, and how wide they are."""
-    heads = "run|figure|>over|>80 % cover|>95 % cover|>width of 80 %|>width of 95 %"
+    columns = [
+        words("run", "figure"),
+        figures("d", "over"),
+        figures(lambda share: f"{100.0 * share:.0f} %", "80 % cover", "95 % cover"),
+        figures(lambda pct: f"{pct:.0f} %", "width of 80 %", "width of 95 %"),
+    ]
     rows = [
-        [run, name.replace("_", " ").upper().replace("P9", "p9"), str(c.runs),
-         *(f"{100.0 * x:.0f} %" for x in (c.covered_80, c.covered_95)),
-         *(f"{x:.0f} %" for x in (c.width_80_pct, c.width_95_pct))]
+        (run, _latency(name), c.runs, c.covered_80, c.covered_95, c.width_80_pct, c.width_95_pct)
         for run, of_figures in validation.intervals.items()
         for name, c in of_figures.items()
-    ]  # fmt: skip
-    return Table.of(title, heads, rows)
+    ]
+    return Table.of(title, columns, rows)
 
 
 def call_note(validation: Validation) -> str:
@@ -122,42 +127,52 @@ def _how(validation: Validation) -> str:
     """How the programs of the folds were found, in words."""
     if validation.budget is None:
         return validation.source
-    upto = "up to " * (validation.forms == RECORDED)
+    upto = "up to " if validation.forms == RECORDED else ""
     return f"{validation.source}, {upto}{validation.budget} candidates each"
 
 
 def rows_table(validation: Validation, kind: str, title: str) -> Table:
     """A row for each held-out experiment, in a section per fold."""
-    later = kind != "stages"
     against = validation.summary[kind].against
     others = ["e2e_p90", "e2e_p99", "ttft_p90", "ttft_p99"]
-    others += [name + LATER for name in ("e2e", "e2e_p99", "ttft", "ttft_p99")] * later
-    heads = ["experiment", *map(_head, MEANS), "limits", *map(_head, others)]
-    heads += [f">E2E of {against.label}"] if against else []
-    folds: dict[str, list[Row]] = {}
-    for row in validation.rows:
-        if row.kind == kind:
-            cells = [row.experiment, *(number(row.errors[x]) for x in MEANS), passes(row.errors)]
-            cells += [number(row.errors[name]) for name in others]
+    if kind != "stages":
+        others += [name + LATER for name in ("e2e", "e2e_p99", "ttft", "ttft_p99")]
+    columns = [words("experiment"), figures("+.1f", *map(_latency, MEANS)), words("limits")]
+    columns.append(figures("+.1f", *map(_latency, others), *([f"E2E of {against.label}"] if against else [])))
+    folds: dict[str, list[list[object]]] = {}
+    for r in validation.rows:
+        if r.kind == kind:
+            cells: list[object] = [r.experiment, *(r.errors[x] for x in MEANS), passes(r.errors)]
+            cells += [r.errors[name] for name in others]
             if against:
-                theirs = row.against.errors if row.against else row.known[against.label]
-                cells.append(number(theirs["e2e"]))
-            folds.setdefault(row.fold, []).append(Row(tuple(cells)))
-    return Table.of(title, "|".join(heads), [row for rows in folds.values() for row in section(rows)])
+                theirs = r.against.errors if r.against else r.baselines[against.label]
+                cells.append(theirs["e2e"])
+            folds.setdefault(r.fold, []).append(cells)
+    return Table.of(title, columns, [row for rows in folds.values() for row in section(rows)])
 
 
-def _head(figure: str) -> str:
-    """The head of the column of one of FIGURES: `>later TTFT p99` of `ttft_p99_later`."""
+def _latency(figure: str) -> str:
+    """One of FIGURES for readers: `later TTFT p99` of `ttft_p99_later`."""
     latency, *quantile = figure.removesuffix(LATER).split("_")
-    return f">{'later ' * figure.endswith(LATER)}{' '.join([latency.upper(), *quantile])}"
+    words = [latency.upper(), *quantile]
+    return " ".join(["later", *words] if figure.endswith(LATER) else words)
 
 
 def folds_table(validation: Validation, kind: str, title: str) -> Table:
     """A row for each fold: its champion, its mean errors, and whether the invariants hold."""
-    heads = "held out|>over|champion|>operations|>constants|>E2E fitted|>E2E held out|>bias|>TTFT|>ITL|invariants"
+    columns = [
+        words("held out"),
+        figures("d", "over"),
+        words("champion"),
+        figures("d", "operations", "constants"),
+        figures(".1f", "E2E fitted", "E2E held out"),
+        figures("+.1f", "bias"),
+        figures(".1f", "TTFT", "ITL"),
+        words("invariants"),
+    ]
     rows = [_fold_cells(result) for result in validation.folds if result.fold.kind == kind]
     errors = [{"e2e": row.errors["e2e"]} for row in validation.rows if row.kind == kind]
-    return Table.of(title, heads, rows, caption=bias_label(errors) + _apart(validation, kind))
+    return Table.of(title, columns, rows, caption=bias_label(errors) + _apart(validation, kind))
 
 
 def _apart(validation: Validation, kind: str) -> str:
@@ -166,90 +181,105 @@ def _apart(validation: Validation, kind: str) -> str:
     return f"; of single folds {min(biases):+.2f} to {max(biases):+.2f} %" if len(biases) > 1 else ""
 
 
-def _fold_cells(result: FoldResult) -> list[str]:
+def _fold_cells(result: FoldResult) -> list[object]:
     mean, winner = result.mean_abs_error_pct, result.winner
-    champion = ["none: nothing could be scored", "-", "-", "-"]
+    champion: list[object] = ["none: nothing could be scored", None, None, None]
     if winner:
-        program = parse(winner.text)
-        champion = [winner.key, str(operations(program)), str(constants(program))]
-        champion.append(number(winner.trained["e2e"], signed=False))
-    figures = [number(mean["e2e"], signed=False), number(result.bias_pct["e2e"])]
-    figures += [number(mean[x], signed=False) for x in ("ttft", "itl")]
+        program = winner.program
+        champion = [winner.key, operations(program), constants(program), winner.trained["e2e"]]
+    errors = mean["e2e"], result.bias_pct["e2e"], mean["ttft"], mean["itl"]
     broken = [gate.name for gate in result.gates if not gate.passes]
     invariants = "-" if not winner else "BROKEN: " + ", ".join(broken) if broken else "hold"
-    return [_short(result.fold.name), str(len(result.fold.held)), *champion, *figures, invariants]
+    return [_short(result.fold.name), len(result.fold.held), *champion, *errors, invariants]
 
 
 def summary_table(validation: Validation, title: str) -> Table:
     """A row for each kind of fold, and one for the run's champion in sample."""
     others = [name for name in STATISTICS if name != "e2e"]
-    heads = ["held out", ">over", ">E2E", ">95 %", ">by model", ">median", ">bias", ">worst", *map(_head, others)]
-    heads += ["against", ">E2E", ">better in", ">p"]
+    columns = [
+        words("held out"),
+        figures("d", "over"),
+        figures(".2f", "E2E"),
+        figures("", "95 %", "by model"),
+        figures(".2f", "median"),
+        figures("+.1f", "bias", "worst"),
+        figures(".1f", *map(_latency, others)),
+        words("against"),
+        figures(".2f", "E2E"),
+        figures("", "better in"),
+        figures(".2g", "p"),
+    ]
     rows = []
     for kind, s in validation.summary.items():
-        over = str(s.experiments)
-        if s.without_prediction:
-            over += f" ({s.without_prediction} without prediction)"
-        cells = [kind, over, number(s.mean_abs_error_pct["e2e"], 2, signed=False), _range(s.interval_95["e2e"])]
-        cells += [_range(s.interval_95_by_model["e2e"]), number(s.median_abs_error_pct["e2e"], 2, signed=False)]
-        cells += [number(s.bias_pct["e2e"]), number(s.worst_e2e_pct)]
-        cells += [number(s.mean_abs_error_pct[x], 1, signed=False) for x in others]
+        lacking = f"{s.experiments} ({s.without_prediction} without prediction)" if s.without_prediction else ""
+        ranges = _range(s.interval_95["e2e"]), _range(s.interval_95_by_model["e2e"])
+        median, bias = s.median_abs_error_pct["e2e"], s.bias_pct["e2e"]
         test = s.against.test if s.against else None
-        cells += [s.against.label, number(s.against.e2e, 2, signed=False)] if s.against else ["-", "-"]
-        cells.append(f"{test.better} of {test.pairs}" if test else "-")
-        cells.append(f"{test.p:.2g}" if test and test.p is not None else "-")
-        rows.append(Row(tuple(cells), style="bold"))
-    in_sample = [number(validation.in_sample[x], 2 if x == "e2e" else 1, signed=False) for x in MEANS]
-    cells = ["nothing: run's champion, in sample", "", in_sample[0], *[""] * 5, *in_sample[1:]]
-    return Table.of(title, "|".join(heads), [*rows, Row(tuple(cells), style="dim")])
+        against: list[object] = [None] * 4
+        if s.against:
+            better = f"{test.better} of {test.pairs}" if test else None
+            against = [s.against.label, s.against.e2e, better, test.p if test else None]
+        e2e, *means = (s.mean_abs_error_pct[x] for x in ("e2e", *others))
+        first = kind, lacking or s.experiments, e2e, *ranges, median, bias, s.worst_e2e_pct
+        rows.append(row(*first, *means, *against, style="bold"))
+    e2e, ttft, itl = (validation.in_sample[x] for x in MEANS)
+    unknown = "", "", "", "", ""
+    rows.append(row("nothing: run's champion, in sample", "", e2e, *unknown, ttft, itl, style="dim"))
+    return Table.of(title, columns, rows)
 
 
 def breakdown_table(validation: Validation, title: str) -> Table:
     """A row for each architecture, workload and TP degree, in a section per kind of fold."""
     rows = []
     for kind, groups in validation.breakdown.items():
-        of_kind = []
-        for g in groups:
-            means = [number(g.mean_abs_error_pct[x], 2, signed=False) for x in MEANS]
-            of_kind.append(Row((kind, g.by, g.group, str(g.experiments), *means, number(g.bias_pct["e2e"]))))
-        rows += section(of_kind)
-    return Table.of(title, "held out|by|group|>over|>E2E|>TTFT|>ITL|>bias E2E", rows)
+        rows += section(
+            (kind, g.by, g.group, g.experiments, *(g.mean_abs_error_pct[x] for x in MEANS), g.bias_pct["e2e"])
+            for g in groups
+        )
+    errors = *figures(".2f", "E2E", "TTFT", "ITL"), *figures("+.1f", "bias E2E")
+    return Table.of(title, [words("held out", "by", "group"), figures("d", "over"), errors], rows)
 
 
-def known_table(validation: Validation, title: str) -> Table:
-    """The mean absolute held-out E2E error of our programs and of each known answer, by kind of fold."""
-    names = list(dict.fromkeys(answer.name for s in validation.summary.values() for answer in s.known))
+def baseline_table(validation: Validation, title: str) -> Table:
+    """The mean absolute held-out E2E error of our programs and of each baseline, by kind of fold."""
+    names = list(dict.fromkeys(answer.name for s in validation.summary.values() for answer in s.baselines))
     rows = []
     for kind, s in validation.summary.items():
-        answers = {answer.name: answer for answer in s.known}
-        cells = [kind, number(s.mean_abs_error_pct["e2e"], 2, signed=False)]
+        answers = {answer.name: answer for answer in s.baselines}
+        cells: list[object] = [kind, s.mean_abs_error_pct["e2e"]]
         for name in names:
             answer = answers.get(name)
-            part = f" (of {answer.over})" if answer and answer.over < s.experiments else ""
-            cells.append(number(answer.e2e, 2, signed=False) + part if answer else "-")
+            if answer and answer.over < s.experiments:
+                cells.append(f"{number(answer.e2e, 2, signed=False)} (of {answer.over})")
+            else:
+                cells.append(answer and answer.e2e)
         rows.append(cells)
-    heads = "|".join(["held out", ">ours", *(f">{name}" for name in names)])
+    heads = [words("held out"), figures(".2f", "ours", *names)]
     return Table.of(title + " (of n: predicts only so many)", heads, rows)
 
 
 def fields_table(validation: Validation, title: str) -> Table:
     """How many programs of the run's Pareto front, and how many of the folds' programs, read each field."""
     front, folds = validation.front_fields, validation.fold_fields
-    heads = ["field", f">Pareto front of the run ({front.programs})"]
-    heads += [f">{kind} folds ({counts.programs})" for kind, counts in folds.items()]
+    heads = [f"{kind} folds ({counts.programs})" for kind, counts in folds.items()]
+    columns = [words("field"), figures("d", f"Pareto front of the run ({front.programs})", *heads)]
     names = dict.fromkeys([*front.fields, *(name for counts in folds.values() for name in counts.fields)])
-    rows = [[name, *(str(counts.fields.get(name, 0)) for counts in (front, *folds.values()))] for name in names]
-    return Table.of(title, "|".join(heads), rows)
+    rows = [[name, *(counts.fields.get(name, 0) for counts in (front, *folds.values()))] for name in names]
+    return Table.of(title, columns, rows)
 
 
 def never_table(validation: Validation, title: str) -> Table:
     """A row for each experiment that the run never fitted, with the errors of its champion."""
-    rows = []
-    for row in validation.never_fitted:
-        counts = ["-" if n is None else f"{n:,}" for n in (*row.completed, *row.failed)]
-        rows.append([row.experiment, row.quality, *(number(row.errors[x]) for x in MEANS), *counts])
-    heads = "experiment|quality|>E2E|>TTFT|>ITL|>completed|>observed|>failed|>observed"
-    return Table.of(title, heads, rows)
+    rows = [
+        (r.experiment, r.quality, *(r.errors[x] for x in MEANS), *r.completed, *r.failed)
+        for r in validation.never_fitted
+    ]
+    columns = [
+        words("experiment", "quality"),
+        figures("+.1f", "E2E", "TTFT", "ITL"),
+        integers("completed", "observed", "failed", "observed"),
+    ]
+    return Table.of(title, columns, rows)
 
 
 def _short(name: str) -> str:

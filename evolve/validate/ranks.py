@@ -8,10 +8,10 @@ from pathlib import Path
 
 import scipy
 
+from evaluator.group_out import capped
 from evaluator.metrics import present
 from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
 from evaluator.statistics import mean_interval
-from evaluator.transfer import capped
 from evolve.run.folder import open_run
 from evolve.validate.held_out import Compared
 from simulator.language.parse import parse
@@ -24,10 +24,10 @@ OURS = "champion"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Whether the merit tells which of a search's best programs predict best what it had not seen.
+    """How well the selection score picks the programs that predict held-out runs best.
 
-    correlations: by fold, Spearman's, between the merits of up to BEST programs and their held-out joint errors; None
-    where there are too few. mean: over the folds, with a bootstrap interval over them; None without a correlation.
+    correlations: by fold, Spearman's, between the selection scores of up to BEST programs and their held-out mean
+    errors; None for too few. mean: over the folds, with a bootstrap interval over them; None without a correlation.
     """
 
     correlations: Mapping[str, float | None]
@@ -39,7 +39,7 @@ class Selection:
 class Ranking:
     """How well predictions order the held-out runs, or the load stages of all of them, of one kind of fold.
 
-    unit: "runs" or "load stages". program: OURS, the folds' champions, or a known answer. tau: Kendall's, by predicted
+    unit: "runs" or "load stages". program: OURS, the folds' champions, or a baseline. tau: Kendall's, by predicted
     and observed `figure`, None for fewer than two. count: of the runs or stages. inversions: the pairs that are
     predicted in the other order than observed.
     """
@@ -54,27 +54,30 @@ class Ranking:
 
 
 def best_of(path: Path) -> tuple[list[str], list[float]]:
-    """Texts and merits of the BEST sound programs of the run in the folder `path`, the best first."""
+    """Texts and selection scores of the BEST consistent programs of the run in the folder `path`, the best first."""
     run = open_run(path)
     rule = run.config.score.rule
-    elites = sorted((o.elite for o in run.outcomes() if o.elite and o.elite.sound), key=lambda e: (rule.merit(e), e.id))
+    elites = sorted(
+        (o.elite for o in run.outcomes() if o.elite and o.elite.consistent),
+        key=lambda e: (rule.selection_score(e), e.id),
+    )
     by_form = {e.key: e for e in reversed(elites)}  # of a form that was polished, the better one
-    best = sorted(by_form.values(), key=lambda e: (rule.merit(e), e.id))[:BEST]
-    return [e.text for e in best], [rule.merit(e) for e in best]
+    best = sorted(by_form.values(), key=lambda e: (rule.selection_score(e), e.id))[:BEST]
+    return [e.text for e in best], [rule.selection_score(e) for e in best]
 
 
-def selects(texts: Sequence[str], merits: Sequence[float], experiments: Sequence[Experiment]) -> float | None:
-    """Spearman's correlation between the merits of programs and their joint errors on held-out experiments.
+def selects(texts: Sequence[str], selection_scores: Sequence[float], experiments: Sequence[Experiment]) -> float | None:
+    """Spearman's correlation between the selection scores of programs and their mean errors on held-out experiments.
 
-    Errors are those of one arrival seed, each at most evaluator.transfer.MOST_PCT.
+    Errors are those of one arrival seed, each at most evaluator.group_out.MOST_PCT.
     """
     if len(texts) < LEAST:
         return None
     held = score_set(experiments, SCORE_SEEDS[:1])
-    errors = [summarise([capped(row) for row in error_rows(parse(text), held)]).joint for text in texts]
-    if len(set(merits)) < 2 or len(set(errors)) < 2:
+    errors = [summarise([capped(row) for row in error_rows(parse(text), held)]).mean_error for text in texts]
+    if len(set(selection_scores)) < 2 or len(set(errors)) < 2:
         return None
-    return float(scipy.stats.spearmanr(merits, errors).statistic)
+    return float(scipy.stats.spearmanr(selection_scores, errors).statistic)
 
 
 def selection(correlations: Mapping[str, float | None], seed: int) -> Selection:
@@ -85,9 +88,9 @@ def selection(correlations: Mapping[str, float | None], seed: int) -> Selection:
 
 def rankings(compared: Sequence[Compared], kind: str, unit: str, figure: str) -> list[Ranking]:
     """The rankings of the runs or load stages of one kind of fold by a figure of STATISTICS: ours, and those of the
-    known answers that predict it."""
-    names = dict.fromkeys(name for c in compared for name in c.known)
-    theirs = [(name, [c.known.get(name, {}).get(figure) for c in compared]) for name in names]
+    baselines that predict it."""
+    names = dict.fromkeys(name for c in compared for name in c.baselines)
+    theirs = [(name, [c.baselines.get(name, {}).get(figure) for c in compared]) for name in names]
     found = (
         _ranking(compared, errors_pct, kind, unit, figure, name)
         for name, errors_pct in ((OURS, [c.errors[figure] for c in compared]), *theirs)

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from archive.elite import Elite
 from archive.proposal import SEED
-from evaluator.score import Errors, summarise
+from archive.score import Errors
+from evaluator.score import summarise
 from evolve import __version__
 from evolve.output.files import write_json
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.folder import REPORT, RunFolder
-from evolve.search.known import KNOWN, known_answers
+from evolve.search import baselines
 from evolve.search.llm.setup import check
 from evolve.search.pool.pool import Pool
 from evolve.search.run import start as start_run
@@ -40,11 +41,11 @@ from evolve.validate.statistics import Spread, spread
 from evolve.validate.study import Member, carry_out, read_about
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
+from simulator.common.records import read_by
 from simulator.language.measure import features
-from simulator.language.parse import parse
 
 FILE = "repeats.json"
-FIGURES = ("joint", "worst3", "e2e", "ttft", "itl", "transfer")
+FIGURES = ("mean_error", "worst3", "e2e", "ttft", "itl", "group_out")
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """What one repeat reached."""
+    """The result of one repeat."""
 
     seed: int
     run: str  # path
@@ -77,18 +78,18 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class PilotVerdict:
-    """Whether a pilot justifies a full run."""
+    """A pilot's verdict: a full run, or stop."""
 
     escalate: bool
     blackbox: Mapping[str, float | None]  # mean absolute errors of the blackbox form, percent
-    spread: float  # interquartile range of the repeats' joint errors
-    best_seed: Mapping[str, str | float] | None  # name and joint error of the best program from before the search
+    spread: float  # interquartile range of the repeats' mean errors
+    best_seed: Mapping[str, str | float] | None  # name and mean error of the best program from before the search
     text: str  # the verdict in words
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatsReport:
-    """What the repeats of a search reached together."""
+    """The results of all repeats of a search."""
 
     data: str  # hash of the fitted experiments
     arrival_seeds: Sequence[int]  # of the errors
@@ -160,8 +161,15 @@ def start(
 
 
 def is_repeats(path: Path) -> bool:
-    """Whether a folder holds repeats."""
+    """True if a folder holds repeats."""
     return (path / FILE).is_file()
+
+
+def _repeats(about: JsonObject) -> tuple[list[int], bool, dict[str, float] | None]:
+    """The seeds of repeats, whether they are a pilot, and their limits on language models, if these are asked."""
+    limits = about.get("limits")
+    named = None if limits is None else {name: limits[name] for name in LIMITS}
+    return list(about["seeds"]), bool(about["pilot"]), named
 
 
 def reopen(path: Path, raised: Mapping[str, float] | None = None) -> Repeats:
@@ -171,12 +179,7 @@ def reopen(path: Path, raised: Mapping[str, float] | None = None) -> Repeats:
     a repeat has spent more than its new share.
     """
     about = read_about(path / FILE, f"{path}: is not a folder of repeats (no {FILE})")
-    try:
-        seeds, pilot, limits = list(about["seeds"]), bool(about["pilot"]), about.get("limits")
-        if limits is not None:
-            limits = {name: limits[name] for name in LIMITS}
-    except (KeyError, TypeError):
-        raise InputError(f"{path / FILE}: is damaged: restore it from a copy") from None
+    seeds, pilot, limits = read_by(_repeats, about, path / FILE)
     runs = tuple(run_folder.open_run(path / f"seed-{seed}") for seed in seeds)
     if limits is None:
         if raised:
@@ -197,9 +200,9 @@ def work(repeats: Repeats, pool: Pool) -> RepeatsReport:
     for run in repeats.runs:
         run_folder.check_same(run, fitted)
     members = [Member(run.path, run.config) for run in repeats.runs]
-    known_answers(first, fitted, others, pool)  # depend only on the data: the first one's are for all
+    baselines.run_baselines(first, fitted, others, pool)  # depend only on the data: the first one's are for all
     for run in repeats.runs[1:]:
-        shutil.copy(first.path / KNOWN, run.path / KNOWN)
+        shutil.copy(first.path / baselines.FILE, run.path / baselines.FILE)
     reports = carry_out(members, "repeat", pool, full=True, then=lambda number, member, progress: member.report)
     report = report_of(repeats.path, first.config, reports, repeats.pilot)
     if repeats.limits is not None:
@@ -209,14 +212,14 @@ def work(repeats: Repeats, pool: Pool) -> RepeatsReport:
 
 
 def report_of(path: Path, config: Config, reports: Sequence[RunReport], pilot: bool) -> RepeatsReport:
-    """What the repeats in the folder `path` reached together. `config`: of one repeat; they differ in their seed."""
+    """The results of the repeats in the folder `path`. `config`: of one repeat; they differ in their seed."""
     repeats = [_repeat(report) for report in reports]
     scored = [repeat for repeat in repeats if repeat.champion]
-    fields = Counter(f for repeat in scored if repeat.champion for f in features(parse(repeat.champion.text)))
+    fields = Counter(f for repeat in scored if repeat.champion for f in features(repeat.champion.program))
     columns = {name: [repeat.errors[name] for repeat in scored] for name in FIGURES}
     figures = {name: spread(values) for name, values in columns.items() if any(v is not None for v in values)}
     first = next((report for report in reports if report.champion), None)
-    blackbox = _means(errors_of(first.known["blackbox"], first.fitted)) if first else None
+    blackbox = _means(errors_of(first.baselines["blackbox"], first.fitted)) if first else None
     return RepeatsReport(
         data=reports[0].data,
         arrival_seeds=reports[0].seeds,
@@ -230,47 +233,52 @@ def report_of(path: Path, config: Config, reports: Sequence[RunReport], pilot: b
         forms=len({repeat.champion.key for repeat in scored if repeat.champion}),
         shared_fields=dict(sorted(fields.items(), key=lambda item: (-item[1], item[0]))),
         pilot=pilot,
-        verdict=verdict(figures["joint"], blackbox, first.best_seed) if pilot and first and blackbox else None,
+        verdict=verdict(figures["mean_error"], blackbox, first.best_seed) if pilot and first and blackbox else None,
     )
 
 
 def _repeat(report: RunReport) -> Repeat:
-    """What the run of this report reached."""
+    """The result of the run of this report."""
     errors: dict[str, float | None] = dict.fromkeys(FIGURES)
     if report.champion:
         errors |= _means(errors_of(report.errors, report.fitted))
-        errors |= {"worst3": report.fitted_mean["worst3"], "transfer": report.champion.transfer}
+        errors |= {"worst3": report.fitted_mean["worst3"], "group_out": report.champion.group_out}
     return Repeat(report.seed, report.run, report.champion, errors, report.candidates, report.ended)
 
 
 def _means(rows: Sequence[Errors]) -> dict[str, float | None]:
-    """Mean absolute E2E, TTFT and ITL errors, and their mean, the joint error; percent."""
+    """Mean absolute E2E, TTFT and ITL errors, and their mean, the mean error; percent."""
     score = summarise(rows)
-    joint = score.joint if score.joint == score.joint else None
-    return {"joint": joint, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl}
+    mean_error = score.mean_error if score.mean_error == score.mean_error else None
+    return {"mean_error": mean_error, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl}
 
 
-def verdict(joint: Spread, blackbox: Mapping[str, float | None], seed: Elite | None) -> PilotVerdict:
+def verdict(mean_error: Spread, blackbox: Mapping[str, float | None], seed: Elite | None) -> PilotVerdict:
     """The verdict of a pilot: escalate or stop.
 
-    Escalate if the median joint error of the repeats is below that of `blackbox`, the host's linear form fitted on the
+    Escalate if the median mean error of the repeats is below that of `blackbox`, the host's linear form fitted on the
     same experiments, by more than the repeats' interquartile range, and not above that of `seed`, the best of the
     programs that every search starts from, fitted on them too. The verdict says whether the searches are ahead of it.
     """
-    theirs = blackbox["joint"]
-    assert theirs is not None and joint.median is not None and joint.high is not None and joint.low is not None
-    gain, iqr = theirs - joint.median, joint.high - joint.low
-    led = seed is not None and seed.joint < joint.median  # searches also choose for transfer
+    theirs = blackbox["mean_error"]
+    assert (
+        theirs is not None
+        and mean_error.median is not None
+        and mean_error.high is not None
+        and mean_error.low is not None
+    )
+    gain, iqr = theirs - mean_error.median, mean_error.high - mean_error.low
+    led = seed is not None and seed.mean_error < mean_error.median  # searches also choose for transfer
     escalate = gain > iqr and not led
     gap = f"{abs(gain):.2f} {'lower' if gain > 0 else 'higher'}"
     why = f"{gap}, {'more than' if gain > iqr else 'not below it by more than'} the spread of {iqr:.2f}"
     advice = "escalate: a full run is worth it" if escalate else "stop: no better than the blackbox form"
     if led and gain > iqr:
         advice = "stop: a program that was only fitted is better"
-    errors = f"joint error {joint} % over {len(joint.values)} repeats against {theirs:.2f} % of blackbox"
+    errors = f"mean error {mean_error} % over {len(mean_error.values)} repeats against {theirs:.2f} % of blackbox"
     text = f"{errors}: {why} -> {advice}"
     if seed is None:
         return PilotVerdict(escalate, blackbox, iqr, None, text)
-    name, ahead = seed.operator.removeprefix(SEED), "are" if seed.joint - joint.median > iqr else "are not"
-    text += f". The best seed, {name}, only fitted: {seed.joint:.2f} %, the searches {ahead} ahead of it"
-    return PilotVerdict(escalate, blackbox, iqr, {"name": name, "joint": seed.joint}, text)
+    name, ahead = seed.operator.removeprefix(SEED), "are" if seed.mean_error - mean_error.median > iqr else "are not"
+    text += f". The best seed, {name}, only fitted: {seed.mean_error:.2f} %, the searches {ahead} ahead of it"
+    return PilotVerdict(escalate, blackbox, iqr, {"name": name, "mean_error": seed.mean_error}, text)

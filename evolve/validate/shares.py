@@ -1,7 +1,7 @@
 """One budget for the language models of several searches: each search has an equal share, fixed when it starts.
 
-So together they never exceed the limits, none depends on how far another is, and an interrupted study goes on exactly.
-What a search leaves of its share is not given to another one: searches that are compared are asked under equal terms.
+Together they stay within the limits, none depends on another's progress, and an interrupted study continues exactly.
+No search gets what another one leaves: compared searches have equal terms.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from evolve.run.config import Config
 from evolve.run.folder import REPORT, RunFolder
 from evolve.run.llm_settings import LlmSettings
-from evolve.search.llm.call_log import call_log
+from evolve.search.llm.calls import call_log
 from evolve.search.llm.setup import with_limits
 from evolve.validate.study import finished
 from simulator.common.errors import InputError
@@ -44,8 +44,9 @@ def share(llm: LlmSettings, searches: int) -> LlmSettings:
     for name in ("max_calls", "max_tokens"):
         limit = getattr(llm, name)
         if 0 < limit < searches:
-            raise InputError(f"{_option(name)} {limit}: leaves none of {searches} searches anything: give {searches} "
-                             "or more")  # fmt: skip
+            raise InputError(
+                f"{_option(name)} {limit}: leaves none of {searches} searches anything: give {searches} or more"
+            )
     return replace(
         llm,
         max_usd=llm.max_usd / searches,
@@ -57,15 +58,18 @@ def share(llm: LlmSettings, searches: int) -> LlmSettings:
 
 
 def shares_line(llm: LlmSettings, searches: int, noun: str) -> str:
-    """How the limits are shared out among so many searches, in words; `noun` is what they are called.
+    """The share of each search in words; `noun` names the searches.
 
     >>> shares_line(LlmSettings(max_usd=6.0, max_calls=7), 2, "repeats")
     'each of 2 repeats has an equal share: 3 of 6 USD, 3 of 7 requests'
     """
     each = share(llm, searches)
     units = {"max_usd": "USD", "max_calls": "requests", "max_tokens": "tokens"}
-    parts = [f"{getattr(each, name):g} of {getattr(llm, name):g} {unit}" for name, unit in units.items()
-             if getattr(llm, name) or name == "max_usd"]  # fmt: skip
+    parts = [
+        f"{getattr(each, name):g} of {getattr(llm, name):g} {unit}"
+        for name, unit in units.items()
+        if getattr(llm, name) or name == "max_usd"
+    ]
     return f"each of {searches} {noun} has an equal share: {', '.join(parts)}"
 
 
@@ -77,15 +81,20 @@ def check_spent(runs: Sequence[RunFolder], searches: int, llm: LlmSettings) -> N
     each = share(llm, searches)
     for run in runs:
         spent = call_log(run.calls()).spent
-        took = {"max_usd": spent.usd + spent.possibly_usd, "max_calls": spent.requests,
-                "max_tokens": spent.tokens + spent.possibly_tokens}  # fmt: skip
+        took = {
+            "max_usd": spent.usd + spent.possibly_usd,
+            "max_calls": spent.requests,
+            "max_tokens": spent.tokens + spent.possibly_tokens,
+        }
         for name, used in took.items():
             least, limit = getattr(each, name), getattr(llm, name)
             if (limit or name == "max_usd") and used > least * (1.0 + 1e-12):
                 together = used * searches
                 enough = f"{math.ceil(100.0 * together) / 100.0:.2f}" if name == "max_usd" else f"{together}"
-                raise InputError(f"{run.path}: has spent more ({name} {used:g}) than its share of {name} {limit:g} "
-                                 f"among {searches} searches: give {_option(name)} {enough} or more")  # fmt: skip
+                raise InputError(
+                    f"{run.path}: has spent more ({name} {used:g}) than its share of {name} {limit:g} "
+                    f"among {searches} searches: give {_option(name)} {enough} or more"
+                )
 
 
 def shared_out(run: RunFolder, each: LlmSettings) -> RunFolder:

@@ -12,15 +12,15 @@ from evaluator.score import MEANS
 from evaluator.statistics import SignedRank, bias, clustered_interval, mean_abs_interval, median_abs, signed_rank
 from evolve.validate.held_out import FIGURES, ByFigure, HeldOutRow
 from simulator.common.json import JsonObject
+from simulator.language.ir import Program
 from simulator.language.measure import features
-from simulator.language.parse import parse
 
 Interval = tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineErrors:
-    """The mean absolute errors, in percent, of a known answer fitted in the same folds."""
+    """The mean absolute errors, in percent, of a baseline fitted in the same folds."""
 
     name: str
     e2e: float | None
@@ -31,7 +31,7 @@ class BaselineErrors:
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """What our programs are compared with: the program given, or else the best known answer."""
+    """The rival of our programs: the program given, or else the best baseline."""
 
     label: str
     e2e: float | None  # mean absolute error, percent
@@ -51,8 +51,8 @@ class SpreadSummary:
     worst_e2e_pct: float | None  # signed
     interval_95: dict[str, Interval]  # bootstrap interval of the mean, experiments resampled
     interval_95_by_model: dict[str, Interval]  # the same with whole models resampled
-    known: Sequence[BaselineErrors]  # by mean absolute E2E error
-    best_known: str | None  # the first of them that predicts every observed mean E2E
+    baselines: Sequence[BaselineErrors]  # by mean absolute E2E error
+    best_baseline: str | None  # the first of them that predicts every observed mean E2E
     against: Against | None
 
     def to_json(self) -> JsonObject:
@@ -73,7 +73,7 @@ class RunGroup:
 
 @dataclass(frozen=True, slots=True)
 class FieldCounts:
-    """How many programs read each field."""
+    """The number of programs that read each field."""
 
     programs: int
     fields: dict[str, int]  # programs by field, the most frequent field first
@@ -94,8 +94,8 @@ def summary(rows: Sequence[HeldOutRow], seed: int) -> SpreadSummary:
         worst_e2e_pct=max(e2e, key=abs, default=None),
         interval_95={name: mean_abs_interval(_column(rows, name), seed) for name in MEANS},
         interval_95_by_model={name: clustered_interval(_column(rows, name), models, seed) for name in MEANS},
-        known=answers,
-        best_known=_best(answers, rows),
+        baselines=answers,
+        best_baseline=_best(answers, rows),
         against=_against(rows, _best(answers, rows)),
     )
 
@@ -104,12 +104,12 @@ def _best(answers: Sequence[BaselineErrors], rows: Sequence[HeldOutRow]) -> str 
     return next((answer.name for answer in answers if answer.over == sum(r.observed for r in rows)), None)
 
 
-def _against(rows: Sequence[HeldOutRow], best_known: str | None) -> Against | None:
+def _against(rows: Sequence[HeldOutRow], best_baseline: str | None) -> Against | None:
     given = [r.against for r in rows if r.against]
     if given:
         label, theirs = given[0].label, [rival.errors["e2e"] for rival in given]
-    elif best_known:
-        label, theirs = best_known, [r.known[best_known]["e2e"] for r in rows]
+    elif best_baseline:
+        label, theirs = best_baseline, [r.baselines[best_baseline]["e2e"] for r in rows]
     else:
         return None
     return Against(label, mean_abs(theirs), signed_rank(_column(rows, "e2e"), theirs))
@@ -117,8 +117,8 @@ def _against(rows: Sequence[HeldOutRow], best_known: str | None) -> Against | No
 
 def _answers(rows: Sequence[HeldOutRow]) -> list[BaselineErrors]:
     answers = []
-    for name in dict.fromkeys(name for r in rows for name in r.known):
-        figures = [r.known[name] for r in rows if name in r.known]
+    for name in dict.fromkeys(name for r in rows for name in r.baselines):
+        figures = [r.baselines[name] for r in rows if name in r.baselines]
         e2e, ttft, itl = (mean_abs([f[x] for f in figures]) for x in MEANS)
         answers.append(BaselineErrors(name, e2e, ttft, itl, sum(f["e2e"] is not None for f in figures)))
     return sorted(answers, key=lambda a: float("inf") if a.e2e is None else a.e2e)
@@ -140,9 +140,9 @@ def breakdown(rows: Sequence[HeldOutRow]) -> list[RunGroup]:
     return groups
 
 
-def fields_used(texts: Iterable[str]) -> FieldCounts:
-    """How many of these programs read each field."""
-    read = [features(parse(text)) for text in texts]
+def fields_used(programs: Iterable[Program]) -> FieldCounts:
+    """The number of these programs that read each field."""
+    read = [features(program) for program in programs]
     counts = {name: sum(name in fields for fields in read) for name in sorted({n for fields in read for n in fields})}
     return FieldCounts(len(read), dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))))
 

@@ -134,7 +134,7 @@ class StudyProgress:
             f"{assessed}/{budget} candidates",
             f"{rate:.1f}/s",
             self.pool.state(),
-            f"best joint error in training {best:.2f} %" if math.isfinite(best) else "",
+            f"best mean error in training {best:.2f} %" if math.isfinite(best) else "",
             time_left if left else "",
         )
         return ", ".join(part for part in parts if part)
@@ -162,7 +162,7 @@ class MemberProgress(ProgressTimes):
         if population.proposals >= self.resumed:
             self.done = self.rate.done(population.fitted, bool(self.resumed))
         self.fitted = population.fitted
-        self.best = min((e.joint for e in population.archive.grid.cells.values()), default=math.inf)
+        self.best = min((e.mean_error for e in population.archive.grid.cells.values()), default=math.inf)
         self.line.update(self._study.text)
 
     def asking(self, text: str) -> None:

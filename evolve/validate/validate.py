@@ -1,6 +1,6 @@
 """`evolve validate`: held-out errors of a run, with the whole search repeated inside every fold.
 
-What a fold holds out is removed before anything else happens: its search, its choice of a champion and its constants
+A fold's held-out runs are removed before anything else happens: its search, its choice of a champion and its constants
 see only the rest. Then the champion, unchanged, predicts what was held out.
 
 Forms that language models proposed are not asked for again, unless `ask_models` says so: every fold fits, scores and
@@ -24,7 +24,7 @@ from evolve.run import validations
 from evolve.run.folder import RunFolder
 from evolve.run.lock import lock
 from evolve.run.program import CHAMPION, Source
-from evolve.run.trust import CLASSES, TRUST_FILE, Trust, committee_of
+from evolve.run.trust import CLASSES, TRUST_FILE, Trust, ensemble_of
 from evolve.run.validations import FILES, RECORDED, REFITTED, SEARCHED
 from evolve.search.llm.setup import check
 from evolve.search.pool.pool import Pool
@@ -59,7 +59,7 @@ FOLDERS = {SEARCHED: "validate", RECORDED: "validate-recorded"}  # of the folds,
 
 @dataclass(frozen=True)
 class Options:
-    """How to validate."""
+    """The settings of a validation."""
 
     kinds: tuple[str, ...] = ()  # of folds; empty: those of the run's configuration
     budget: int | None = None  # candidates of each fold's search; None: that of the run's configuration
@@ -89,15 +89,17 @@ def validate(run: RunFolder, options: Options, pool: Pool) -> Validation:
         protocol = validations.protocol(run, searched_with)
         changed = validations.changed(run.path, protocol, forms)
         if changed and not options.again:
-            raise InputError(f"{run.path}: settings have changed since the first validate ({'; '.join(changed)}): "
-                             "change them back, or give --again, and the output will say so")  # fmt: skip
+            raise InputError(
+                f"{run.path}: settings have changed since the first validate ({'; '.join(changed)}): "
+                "change them back, or give --again, and the output will say so"
+            )
         shared = _shared(run, folds, options) if forms == SEARCHED and _models(run) else None
         judged = _judged(run, shared.folds if shared else folds, forms, options.against, champion.text, pool)
         results, rows = [j.result for j in judged], [row for j in judged for row in j.rows]
         kinds, call = list(dict.fromkeys(fold.kind for fold in folds)), len(validations.calls(run.path)) + 1
         by_kind = {kind: [row for row in rows if row.kind == kind] for kind in kinds}
-        trust = _trust(champion, committee_of(run, champion.key), rows, others, call)
-        texts = {kind: [r.winner.text for r in results if r.winner and r.fold.kind == kind] for kind in kinds}
+        trust = _trust(champion, ensemble_of(run, champion.key), rows, others, call)
+        winners = {kind: [r.winner for r in results if r.winner and r.fold.kind == kind] for kind in kinds}
         validation = Validation(
             call=call,
             changed=changed,
@@ -114,8 +116,8 @@ def validate(run: RunFolder, options: Options, pool: Pool) -> Validation:
             rows=rows,
             summary={kind: summary(of_kind, run.config.seed) for kind, of_kind in by_kind.items()},
             breakdown={kind: breakdown(of_kind) for kind, of_kind in by_kind.items()},
-            front_fields=fields_used(elite.text for elite in report.front),
-            fold_fields={kind: fields_used(of_kind) for kind, of_kind in texts.items()},
+            front_fields=fields_used(elite.program for elite in report.front),
+            fold_fields={kind: fields_used(winner.program for winner in of_kind) for kind, of_kind in winners.items()},
             never_fitted=_never_fitted(report, others),
             selection={} if forms == REFITTED else _selection(judged, run.config.seed),
             ranking=_ranking(by_kind),
@@ -135,8 +137,10 @@ def _report_and_champion(run: RunFolder, fitted: Sequence[Experiment]) -> tuple[
     whose experiments have changed, and for one without a champion."""
     if run.shipped:
         shows = command("report", CHAMPION, "--only", "accuracy")
-        raise InputError(f"{run.path}: is a shipped run, which was validated already (docs/validation.md): "
-                         f"`{shows}` shows its held-out errors")  # fmt: skip
+        raise InputError(
+            f"{run.path}: is a shipped run, which was validated already (docs/search.md): "
+            f"`{shows}` shows its held-out errors"
+        )
     run_folder.check_same(run, fitted)
     report = finished(run.path)
     if report is None:
@@ -149,7 +153,7 @@ def _report_and_champion(run: RunFolder, fitted: Sequence[Experiment]) -> tuple[
 def _trust(
     champion: Elite, members: tuple[str, ...], rows: Sequence[HeldOutRow], others: Sequence[Experiment], call: int
 ) -> Trust:
-    """What intervals of the champion's predictions are made of. `others`: the runs that are only predicted."""
+    """The data behind the intervals of the champion's predictions. `others`: the runs that are only predicted."""
     return Trust(
         champion.key,
         members,
@@ -162,7 +166,7 @@ def _trust(
 
 
 def _ranking(by_kind: Mapping[str, Sequence[HeldOutRow]]) -> list[Ranking]:
-    """How well each figure of RANKED puts runs, and load stages, in order, by kind of fold."""
+    """The rank correlation of each figure of RANKED over runs and load stages, by kind of fold."""
     return [
         r
         for kind, of_kind in by_kind.items()
@@ -181,7 +185,7 @@ def _models(run: RunFolder) -> bool:
 
 
 def _forms(run: RunFolder, options: Options) -> str:
-    """Where the folds' forms come from. Raises InputError if the run has no models that could be asked."""
+    """The source of the folds' forms. Raises InputError if the run has no models to ask."""
     if options.ask_models and not _models(run):
         raise InputError(f"{run.path}: calls no language model: leave out --ask-models")
     if options.hindsight:
@@ -217,7 +221,7 @@ def _shared(run: RunFolder, folds: Sequence[Fold], options: Options) -> _Shared:
 
 
 def _reach(rows: Sequence[HeldOutRow]) -> dict[str, float]:
-    """How many times beyond each range of what its fold fitted a held-out run is, at most."""
+    """The largest factor by which a held-out run lies beyond each range of its fold's fitted runs."""
     most: dict[str, float] = {}
     for row in rows:
         for name, factor in row.factors_beyond.items():
@@ -225,10 +229,10 @@ def _reach(rows: Sequence[HeldOutRow]) -> dict[str, float]:
     return most
 
 
-def _saturated(champion: str, committee: Sequence[str], others: Sequence[Experiment]) -> tuple[Residual, ...]:
+def _saturated(champion: str, ensemble: Sequence[str], others: Sequence[Experiment]) -> tuple[Residual, ...]:
     """The residuals of the runs that were never fitted and in which a queue may grow."""
     program, held = parse(champion), [e for e in others if e.observed]
-    doubts = disagreements(program, [parse(text) for text in committee], held, SCORE_SEEDS[0])
+    doubts = disagreements(program, [parse(text) for text in ensemble], held, SCORE_SEEDS[0])
     of_runs = zip(held, held_out_errors(program, held, False), doubts, strict=True)
     return tuple(Residual(e.id, e.id, log_ratios(row.errors), d.spread) for e, row, d in of_runs if d.saturated > 0.0)
 
@@ -242,7 +246,7 @@ def _never_fitted(report: RunReport, others: Sequence[Experiment]) -> list[Unfit
 class JudgedFold:
     """A fold's result, and the rows that it comes from.
 
-    searched: whether this call searched. selects: whether the search's merit selects, see ranks.selects.
+    searched: whether this call searched. selects: whether the search's selection score selects, see ranks.selects.
     """
 
     result: FoldResult
@@ -264,7 +268,7 @@ def _judged(
 
     def finish(number: int, search: Finished, progress: ProgressTimes) -> JudgedFold:
         fold, path = folds[number], members[number].folder
-        progress.stage("held-out errors, known answers")
+        progress.stage("held-out errors, baselines")
         winner = winner_of(path, search.report)
         errors = pool.submit(WorkerCall(_held_out, (fold, winner, fold.train(), against)))
         correlation = None if fold.last_stage else pool.submit(WorkerCall(selects, (*best_of(path), fold.held)))
@@ -290,7 +294,7 @@ def _held_out(
 
 
 def _selection(judged: Sequence[JudgedFold], seed: int) -> dict[str, Selection]:
-    """By kind of fold, whether the merit selects; the folds have been searched."""
+    """By kind of fold, whether the selection score selects; the folds have been searched."""
     correlations: dict[str, dict[str, float | None]] = {}
     for j in judged:
         if not j.result.fold.last_stage:

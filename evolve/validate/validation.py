@@ -48,7 +48,7 @@ class Validation:
 
     @property
     def source(self) -> str:
-        """Where the folds' forms come from, in words."""
+        """The source of the folds' forms, in words."""
         return SOURCES[self.forms]
 
     def to_json(self) -> JsonObject:

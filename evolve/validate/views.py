@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from evolve import __version__
+from evolve.output.columns import figures, words
 from evolve.output.printing import prose, show
-from evolve.output.table import Row, Table, arrival_seeds, number, section
+from evolve.output.table import Table, arrival_seeds, row, section
 from evolve.output.terminal import command, say, suggest
 from evolve.output.terms import legend
 from evolve.run.folder import open_run
@@ -15,24 +16,32 @@ from evolve.validate.costs import spent_notes, spent_table
 from evolve.validate.seeds import Repeat, RepeatsReport
 from evolve.validate.statistics import Spread
 
-TITLES = {"joint": "joint", "worst3": "worst 3", "e2e": "E2E", "ttft": "TTFT", "itl": "ITL", "transfer": "transfer"}
+TITLES = {
+    "mean_error": "mean error",
+    "worst3": "worst-3 E2E",
+    "e2e": "E2E",
+    "ttft": "TTFT",
+    "itl": "ITL",
+    "group_out": "group-out",
+}
 
 
-def print_repeats(report: RepeatsReport) -> None:
+def print_repeats(report: RepeatsReport, explain: bool = False) -> None:
     """Print the best repeat's champion, a table of all champions, the fields they share, and a pilot's verdict."""
     scored = [repeat for repeat in report.repeats if repeat.champion]
     if not scored:
         say("No repeat scored a candidate.")
         suggest(command("resume", report.repeats[0].run))
         return
-    best = min(scored, key=lambda repeat: (repeat.errors["joint"] or 0.0, repeat.seed))
+    best = min(scored, key=lambda repeat: (repeat.errors["mean_error"] or 0.0, repeat.seed))
     assert best.champion
     counts = f"proposal {best.champion.id}, seed {best.seed}"
     say("\nChampion of the best repeat", "bold", end="")
     say(f" ({counts}; chosen with hindsight)\n")
     say(best.champion.text)
-    legend("joint error", "worst 3", "transfer error", "in sample")
     show(repeats_table(report))
+    if explain:
+        legend("mean error", "worst-3 E2E", "group-out", "in sample")
     n = len(report.fitted)
     lines = [
         *_shared(report.shared_fields, len(scored)),
@@ -77,20 +86,23 @@ def _following(report: RepeatsReport, best: str) -> str:
 def repeats_table(report: RepeatsReport) -> Table:
     """A row for the champion of each repeat, then the median, the quartiles and the lowest figure of each column."""
     names = [name for name in TITLES if name in report.figures]
-    heads = "|".join(["repeat", ">champion", ">operations", ">constants", *(f">{TITLES[n]}" for n in names)])
-    rows = []
+    columns = [
+        words("repeat"),
+        figures("d", "champion", "operations", "constants"),
+        figures(".2f", *(TITLES[n] for n in names)),
+    ]
+    rows: list[tuple[object, ...]] = []
     for repeat in report.repeats:
         best = repeat.champion
-        counts = [str(best.id), str(best.operations), str(best.constants)] if best else ["-"] * 3
-        errors = [number(repeat.errors[name], 2, signed=False) for name in names]
-        rows.append(Row((f"seed {repeat.seed}", *counts, *errors)))
-    summary = [
-        ("median", [number(report.figures[n].median, 2, signed=False) for n in names]),
+        counts = (best.id, best.operations, best.constants) if best else (None, None, None)
+        rows.append((f"seed {repeat.seed}", *counts, *(repeat.errors[name] for name in names)))
+    summary: list[tuple[str, Sequence[object]]] = [
+        ("median", [report.figures[n].median for n in names]),
         ("quartiles", [_quartiles(report.figures[n]) for n in names]),
-        ("lowest", [f"{min(v for v in report.figures[n].values if v is not None):.2f}" for n in names]),
+        ("lowest", [min(v for v in report.figures[n].values if v is not None) for n in names]),
     ]
-    rows = [*section(rows), *(Row((label, "", "", "", *cells), style="bold") for label, cells in summary)]
-    return Table.of("Champions of the repeats, errors in percent", heads, rows)
+    averages = [row(label, "", "", "", *cells, style="bold") for label, cells in summary]
+    return Table.of("Champions of the repeats, errors in percent", columns, [*section(rows), *averages])
 
 
 def _quartiles(figure: Spread) -> str:

@@ -1,4 +1,4 @@
-"""What rival engines work with: a configuration, fields, residuals, and their own random numbers."""
+"""The inputs of rival engines: a configuration, fields, residuals, and their own random numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROPOSALS = 200  # per candidate of the budget: an engine that needs more hardly
 
 @dataclass(frozen=True)
 class Bench:
-    """What a rival engine works with."""
+    """The inputs of a rival engine."""
 
     config: Config  # with the seed and the budget of this search
     words: Vocabulary  # the fields that step_time may read
@@ -41,7 +41,7 @@ class Bench:
         return stream(self.config.seed, population.proposals)
 
     def left(self, population: Population) -> int:
-        """How many more proposals the engine may make."""
+        """The number of proposals that the engine may still make."""
         return max(PROPOSALS * self.config.budget - population.proposals, 0)
 
     def changed(self, first: Program, second: Program, rng: np.random.Generator, blind: bool = False) -> Program:

@@ -32,7 +32,7 @@ class Engine:
     settings: Mapping[str, Any] = field(default_factory=dict)  # replace those of the configuration's search
 
     def asks(self, config: Config) -> bool:
-        """Whether its search asks the language models of the configuration."""
+        """True if its search asks the language models of the configuration."""
         return self.proposer is _operators and self.config(config).search.proposer != "offline"
 
     def config(self, config: Config) -> Config:
@@ -61,7 +61,7 @@ ENGINES = {
 def engine_names(wanted: Sequence[str], models: bool = False) -> tuple[list[str], list[str]]:
     """The wanted engines, in the order of ENGINES, and a line for each engine that is left out.
 
-    None wanted stands for all installed engines. `models`: whether language models propose. Raises InputError for an
+    None wanted stands for all installed engines. `models`: True if language models propose. Raises InputError for an
     unknown or uninstalled engine.
     """
     for name in wanted:
@@ -71,7 +71,7 @@ def engine_names(wanted: Sequence[str], models: bool = False) -> tuple[list[str]
     if "openevolve" in wanted and not openevolve.installed():
         raise InputError(f"--only openevolve: {openevolve.INSTALL}")
     if NO_MODELS in wanted and not models:
-        raise InputError(f"--only {NO_MODELS}: is {OURS} where no language models propose: give --proposer and --llm")
+        raise InputError(f"--only {NO_MODELS}: equals {OURS} without language models. Give --proposer and --llm.")
     if wanted:
         return [name for name in ENGINES if name in wanted], []
     names = [name for name in ENGINES if models or name != NO_MODELS]

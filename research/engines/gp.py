@@ -1,4 +1,4 @@
-"""Plain genetic programming with deap: generations of typed trees and tournaments on the joint error.
+"""Plain genetic programming with deap: generations of typed trees and tournaments on the mean error.
 
 A tree is a step_time (see `primitives.py`). All programs share the queueing_time of seeds/floor.py, whose constants are
 fitted too. The first population has the shipped programs that the primitives can express, and random trees (half grown,
@@ -42,7 +42,7 @@ class Genetic:
         self._bench, self._random = bench, GlobalRandom(bench.config.seed)
         self._language = language(bench.words)
         self._toolbox = _toolbox(bench.config, self._language)
-        self._joint: dict[str, float] = {}  # of every form that was scored, percent
+        self._mean_errors: dict[str, float] = {}  # of every form that was scored, percent
         self._trees: list[Any] = []
         self._asked: list[Any] = []  # the trees of the last generation that were not scored before
 
@@ -58,16 +58,16 @@ class Genetic:
         return numbered(population, "gp", [text_of(tree, self._language) for tree in self._asked])
 
     def tell(self, outcomes: Sequence[Offered]) -> None:
-        self._joint |= {outcome.key: outcome.elite.joint for outcome, _ in outcomes if outcome.elite}
+        self._mean_errors |= {outcome.key: outcome.elite.mean_error for outcome, _ in outcomes if outcome.elite}
         # The lengths differ for the seed programs, which have no trees, and when the budget ends within a generation.
         for tree, (outcome, _) in zip(self._asked, outcomes, strict=False):
-            tree.fitness.values = (self._joint_of(outcome),)
+            tree.fitness.values = (self._mean_error_of(outcome),)
 
-    def _joint_of(self, outcome: Outcome) -> float:
-        """The joint error of a program; for a form that was proposed before, its joint error then."""
+    def _mean_error_of(self, outcome: Outcome) -> float:
+        """The mean error of a program; for a form that was proposed before, its mean error then."""
         if outcome.rejection and outcome.rejection.stage == DUPLICATE:
-            return self._joint.get(key(complete(parse(outcome.proposal.text))), float("inf"))
-        return outcome.elite.joint if outcome.elite else float("inf")
+            return self._mean_errors.get(key(complete(outcome.proposal.program)), float("inf"))
+        return outcome.elite.mean_error if outcome.elite else float("inf")
 
     def _first(self) -> list[Any]:
         """The seed programs that the primitives can express, and random trees."""

@@ -25,7 +25,7 @@ INSTALL = "openevolve is not installed: pip install evolve-latency[openevolve]"
 
 
 def installed() -> bool:
-    """Whether OpenEvolve can be imported."""
+    """Return True if OpenEvolve can be imported."""
     return importlib.util.find_spec("openevolve") is not None
 
 
@@ -84,10 +84,10 @@ class OpenEvolve:
 
 
 def _metrics(config: Config, elite: Elite) -> dict[str, float]:
-    """What the database bins and compares: counts, limited to the grid, and a score that falls as the error grows."""
+    """The values that the database bins and compares: limited counts, and a score that falls as the error grows."""
     most = 2 * config.search.feature_bins
     return {
-        "combined_score": 1.0 / (1.0 + elite.joint),
+        "combined_score": 1.0 / (1.0 + elite.mean_error),
         "operations": float(elite.operations),
         "features": float(min(elite.features, most)),
     }

@@ -8,7 +8,6 @@ from archive.elite import Elite
 from archive.population import Offered, Population
 from archive.proposal import Proposal
 from research.engines.bench import Bench, numbered
-from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 
 CHANGES = 8  # most operators that random search applies to a seed program
@@ -34,7 +33,7 @@ class RandomSearch:
 
 
 class HillClimbing:
-    """Changes the program with the lowest joint error so far; a better child replaces it."""
+    """Changes the program with the lowest mean error so far; a better child replaces it."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench, self._seeds = bench, bench.seeds()
@@ -45,11 +44,11 @@ class HillClimbing:
             return []
         rng, seeds = self._bench.stream(population), self._seeds
         second = seeds[rng.integers(len(seeds))]
-        first = parse(self._best.text) if self._best else seeds[rng.integers(len(seeds))]
+        first = self._best.program if self._best else seeds[rng.integers(len(seeds))]
         return numbered(population, "climb", [unparse(self._bench.changed(first, second, rng))])
 
     def tell(self, outcomes: Sequence[Offered]) -> None:
         for outcome, _ in outcomes:
             elite = outcome.elite
-            if elite and (self._best is None or elite.joint < self._best.joint):
+            if elite and (self._best is None or elite.mean_error < self._best.mean_error):
                 self._best = elite

@@ -63,9 +63,7 @@ def language(words: Vocabulary) -> Language:
     """The typed primitives over the fields that step_time may read."""
     fields = {f.name: units.read(FIELDS[f.scope, f.name].unit) for f in words.step}
     typed = _units(set(fields.values()))
-    types: dict[Unit, type] = {
-        unit: _Type(f"t{i}", (), {"number": i, "unit": unit}) for i, unit in enumerate(typed)
-    }  # fmt: skip
+    types: dict[Unit, type] = {unit: _Type(f"t{i}", (), {"number": i, "unit": unit}) for i, unit in enumerate(typed)}
     pset = gp.PrimitiveSetTyped("step_time", [], types[US])
     forms: dict[str, Callable[..., Expr]] = {}
 

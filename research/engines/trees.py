@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evolve.search.terms import draft
 from research.engines.primitives import US, Language
 from simulator.language import units
 from simulator.language.infer import infer
 from simulator.language.ir import Call, Choose, Compare, Const, Constant, Expr, Field, Function, Op
+from simulator.language.terms import draft
 from simulator.language.units import Unit
 from simulator.schema import FIELDS
 

@@ -1,7 +1,6 @@
 """The bench: every entry by its protocols, on all runs, and without each model, each workload and either architecture.
 
-A program that is trained and judged in a worker is `judge.py`; this is what has to be done, in which order, and what is
-kept of it.
+`judge.py` trains and judges one entry in a worker. This module orders the trainings and keeps their results.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from archive.journal import Journal
-from evaluator.score import MEANS, SCORE_SEEDS, Errors
-from evaluator.transfer import groups
+from archive.score import Errors
+from evaluator.group_out import groups
+from evaluator.score import MEANS, SCORE_SEEDS
 from evolve import __version__
 from evolve.calibrate.steps.sources import TableRun
 from evolve.output.files import REMEDY, write_json
@@ -38,38 +38,44 @@ from simulator.language.complete import complete
 from simulator.language.forest_file import forest_of
 from simulator.language.key import key
 from simulator.language.parse import parse
-from simulator.serving.bundled import Written
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
 
 ABOUT, RESULTS, PROGRAMS = "leaderboard.json", "results.jsonl", "programs"
 DATE = "date"
-WORDS = {"engine": "another release", "data": "other experiments", "steps": "other --steps", "seeds": "other seeds",
-         "protocol": "another protocol"}  # fmt: skip
+WORDS = {
+    "engine": "another release",
+    "data": "other experiments",
+    "steps": "other --steps",
+    "seeds": "other seeds",
+    "protocol": "another protocol",
+}
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The entries on a bench, and the data: experiments as they are written, and the runs whose steps were recorded.
+    """The entries on a bench, and the data: experiments, and the runs whose steps were recorded.
 
-    short_circuit: whether an entry that misses single steps by too much is not replayed and not held out.
+    short_circuit: True if an entry with large errors on single steps is neither replayed nor held out.
     """
 
     path: Path
     entries: tuple[Entry, ...]
-    written: tuple[Written, ...]
+    data: tuple[Experiment, ...]
     runs: tuple[TableRun, ...]
     short_circuit: bool = True
 
     @property
     def experiments(self) -> list[Experiment]:
         """The experiments that are fitted."""
-        return fittable([w.experiment for w in self.written])
+        return fittable(self.data)
 
 
 def tasks(bench: Bench) -> list[Task]:
-    """All trainings, those of an entry side by side. A kind of fold with one member is left out, and a program that a
-    search found is not trained again."""
+    """All trainings, those of an entry side by side.
+
+    A kind of fold with one member is left out. A program that a search found is not trained again.
+    """
     kinds = predicted_together(bench.experiments)
     return [
         Task(entry.name, by, kind, fold, tuple(predicted), _digest(entry))
@@ -91,7 +97,7 @@ def predicted_together(fitted: Sequence[Experiment]) -> dict[str, dict[str, list
 
 
 def _digest(entry: Entry) -> str:
-    """16 hex digits of a program's text and ensemble; "" for what a release fixes."""
+    """16 hex digits of a program's text and ensemble; "" for an entry that a release fixes."""
     if entry.source is None:
         return ""
     forest = entry.source.program.forest
@@ -107,14 +113,14 @@ def measure(bench: Bench, pool: Pool) -> list[Result]:
     """
     fitted = bench.experiments
     if not fitted:
-        raise InputError("nothing to fit: no experiment is clean and has observed load stages")
+        raise InputError("cannot fit: no experiment is clean and has observed load stages. Add measurements.")
     date = _begin(bench, fitted)
     todo = tasks(bench)
     short = protocol().short_circuit
     with lock(bench.path):
         kept = {r.task: r for r in read_results(bench.path / RESULTS) if bench.short_circuit or not r.skipped}
         for name in changed(todo, kept):
-            warn(f"{name}: its text has changed since it was trained for {bench.path}: it is trained again")
+            warn(f"{name} is trained again: its text has changed since it was trained for {bench.path}")
         work = _Work(bench, pool, _parcel(bench, fitted), kept, len(todo))
         try:
             whole = [task for task in todo if task.kind == IN_SAMPLE]
@@ -152,7 +158,7 @@ class _Work:
         self.done = 0
 
     def carry_out(self, wave: Sequence[Task], limit_pct: float) -> dict[Task, Result]:
-        """The results of these tasks; errors of what misses test cycles by more than the limit are not computed."""
+        """The results of these tasks. Above the limit on test cycles, other errors are not computed."""
         missing = [task for task in wave if task not in self.kept]
         self.done += len(wave) - len(missing)
         calls = (
@@ -204,22 +210,29 @@ def _errors(result: Result, e: Experiment) -> Errors:
 
 
 def _begin(bench: Bench, fitted: Sequence[Experiment]) -> str:
-    """The date of the bench. Writes what it is made of, or raises InputError if its folder has another one."""
+    """The date of the bench. Writes its description; raises InputError if the folder has another bench."""
     steps = {run.experiment.id: run.steps.digest() for run in bench.runs}
-    about = {"engine": __version__, "data": data_hash(fitted), "steps": steps, "seeds": list(SCORE_SEEDS),
-             "protocol": protocol().digest}  # fmt: skip
+    about = {
+        "engine": __version__,
+        "data": data_hash(fitted),
+        "steps": steps,
+        "seeds": list(SCORE_SEEDS),
+        "protocol": protocol().digest,
+    }
     file = bench.path / ABOUT
     if file.exists():
         old = read_about(file, "")
         for name, value in about.items():
             if old.get(name) != value:
                 more = ", or give the same --experiments and --id" if name == "data" else ""
-                raise InputError(f"{bench.path}: was made with {WORDS[name]}: choose another --out{more}")
+                raise InputError(
+                    f"cannot use {bench.path}: it was made with {WORDS[name]}. Choose another --out{more}."
+                )
         if not isinstance(old.get(DATE), str):
             raise InputError(f"{file}: is damaged: {REMEDY}")
         return str(old[DATE])
     if bench.path.exists() and (not bench.path.is_dir() or any(bench.path.iterdir())):
-        raise InputError(f"{bench.path}: holds something else already: choose another --out")
+        raise InputError(f"cannot write {bench.path}: it holds something else. Choose another --out.")
     try:
         bench.path.mkdir(parents=True, exist_ok=True)
         date = today()
@@ -230,4 +243,4 @@ def _begin(bench: Bench, fitted: Sequence[Experiment]) -> str:
 
 
 def _parcel(bench: Bench, fitted: Sequence[Experiment]) -> Parcel:
-    return parcel(prepared, tuple(fitted), tuple(published_means(bench.written)), bench.runs)
+    return parcel(prepared, tuple(fitted), tuple(published_means(bench.data)), bench.runs)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 
+from evaluator.group_out import COMMON
 from evaluator.intervals import FIGURES
 from evaluator.metrics import mean, mean_abs, present
 from evaluator.statistics import clustered_interval, mean_abs_interval
-from evaluator.transfer import COMMON
 from evolve.calibrate.steps.figures import StepFigures
 from evolve.validate.held_out import Compared, observed_figures
 from evolve.validate.ranks import rankings
@@ -29,14 +29,26 @@ from research.methods.entries import (
     published,
 )
 from research.methods.hypotheses import H1Verdict, H2Verdict, H3Verdict, h1, h2, h3
-from research.methods.portability import Portability, portability
 from research.methods.protocol import protocol
 from research.methods.result import IN_SAMPLE, Result
 from simulator.common.json import JsonObject
+from simulator.language.complete import complete
+from simulator.language.ir import Field, Function, nodes
+from simulator.language.parse import parse
 from simulator.serving.experiment import Experiment
 from simulator.serving.splits import TEST, VALID
+from translate_go.target import reads_kernels
 
 WORTH_POINTS = 2.0  # of the mean E2E error, by which constants of its own must be better to be worth it to a model
+# The five delays of the host's latency model. Nothing that was measured depends on admissions and evictions, which are
+# one of the five here.
+DELAYS = (
+    ("step_time",),
+    ("queueing_time",),
+    ("output_token_time",),
+    ("completion_time",),
+    ("scheduling_time", "preemption_time"),
+)
 Interval = tuple[float, float] | None
 
 
@@ -65,6 +77,18 @@ class Loads:
     inversions: int | None = None
     cycles_mape: float | None = None
     cycles_r: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Portability:
+    """covered: how many of DELAYS are not always 0. host: what the host must know, `datasheet`, or `kernels` for the
+    curves of measured kernels of its GPU. go: `generic`, or `trees` with a file of its ensemble next to it. programs:
+    how many there are, one for each model or run unless it is 1."""
+
+    covered: int
+    host: str
+    go: str
+    programs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +154,7 @@ class Board:
 
     @property
     def best(self) -> BoardRow | None:
-        """The first row that has one program for all models and was judged, without hindsight, on some that it had not
-        seen."""
+        """The first row with one program for all models that was judged, without hindsight, on unseen models."""
         shared = [row for row in self.rows if row.portability and row.portability.programs == 1 and row.by != REFIT]
         return next((row for row in shared if row.e2e("models") is not None), None)
 
@@ -165,16 +188,20 @@ def _limit(results: Sequence[Result]) -> float | None:
 
 
 def _order(row: BoardRow) -> tuple[bool, float, float, float, str, str]:
-    """The mean E2E error on models left out, then on workloads left out, then in sample. What is skipped comes last."""
+    """The mean E2E error on models left out, then on workloads left out, then in sample; skipped rows come last."""
     errors = (row.e2e(kind) for kind in ("models", "workloads", IN_SAMPLE))
     first, second, third = (float("inf") if e is None else e for e in errors)
     return bool(row.skipped), first, second, third, row.name, row.by
 
 
 def _row(
-    entry: Entry, by: str, results: Sequence[Result], experiments: Sequence[Experiment], kinds: Sequence[str],
+    entry: Entry,
+    by: str,
+    results: Sequence[Result],
+    experiments: Sequence[Experiment],
+    kinds: Sequence[str],
     limit: float | None,
-) -> BoardRow:  # fmt: skip
+) -> BoardRow:
     whole = next(r for r in results if r.task.kind == IN_SAMPLE)
     errors = {kind: _errors(results, kind) for kind in dict.fromkeys(r.task.kind for r in results)}
     if by == SEARCH and entry.source is not None:
@@ -183,8 +210,14 @@ def _row(
     test, valid = whole.cycles.get(TEST), whole.cycles.get(VALID)
     rules, untold = protocol(), whole.skipped or bool(whole.failure)
     return BoardRow(
-        entry.name, by, entry.group, NESTED if by == SEARCH else entry.note, entry.what, entry.idea,
-        entry.algorithm(by), entry.citations,
+        entry.name,
+        by,
+        entry.group,
+        NESTED if by == SEARCH else entry.note,
+        entry.what,
+        entry.idea,
+        entry.algorithm(by),
+        entry.citations,
         constants=max(r.constants for r in results),
         times=max(r.times for r in results),
         cpu_s=round(sum(r.cpu_s for r in results), 3),
@@ -197,9 +230,30 @@ def _row(
         h1=h1(rules.h1, whole.features or {}),
         h2=None if untold else h2(rules.h2, errors[IN_SAMPLE], len(experiments)),
         h3=None if untold else h3(rules.h3, errors, kinds, len(experiments)),
-        skipped=f"test MAPE above {limit:.1f} %" if whole.skipped and limit is not None else "",
+        skipped=f"mean absolute error of test cycles above {limit:.1f} %"
+        if whole.skipped and limit is not None
+        else "",
         failures=tuple(dict.fromkeys(r.failure for r in results if r.failure)),
-    )  # fmt: skip
+    )
+
+
+def portability(texts: Sequence[str]) -> Portability | None:
+    """That of an entry with these programs; None without any."""
+    if not texts:
+        return None
+    program = complete(parse(texts[0]))
+    told = {f.name for f in program.functions if _says_something(f)}
+    return Portability(
+        covered=sum(any(name in told for name in names) for names in DELAYS),
+        host="kernels" if reads_kernels(program) else "datasheet",
+        go="trees" if program.reads_trees else "generic",
+        programs=len(texts),
+    )
+
+
+def _says_something(function: Function) -> bool:
+    """True if it has a constant or reads a field; other functions are 0 in every form of ours."""
+    return bool(function.constants) or any(isinstance(node, Field) for node in nodes(function))
 
 
 def _errors(results: Sequence[Result], kind: str) -> dict[str, Errors]:
@@ -222,15 +276,24 @@ def loads_of(errors: Mapping[str, Errors], experiments: Sequence[Experiment]) ->
     dense, moe = (mean_abs([row["e2e"] for e, row in rows if kind(e) == name]) for name in ("dense", "MoE"))
     means = {name: mean_abs([row[name] for _, row in rows]) for name in FIGURES}
     return Loads(
-        len(rows), len(experiments), means["e2e"], median(sizes) if sizes else None, max(sizes, default=None),
-        means["ttft"], means["itl"], means["e2e_p99"],
-        mean_abs_interval(e2es, seed), clustered_interval(e2es, [e.model for e, _ in rows], seed),
-        dense, moe, _inversions(rows),
-    )  # fmt: skip
+        len(rows),
+        len(experiments),
+        means["e2e"],
+        median(sizes) if sizes else None,
+        max(sizes, default=None),
+        means["ttft"],
+        means["itl"],
+        means["e2e_p99"],
+        mean_abs_interval(e2es, seed),
+        clustered_interval(e2es, [e.model for e, _ in rows], seed),
+        dense,
+        moe,
+        _inversions(rows),
+    )
 
 
 def _inversions(rows: Sequence[tuple[Experiment, Errors]]) -> int | None:
-    """How many pairs of runs are predicted in the other order than observed, by mean E2E; None without runs."""
+    """The number of pairs of runs predicted in the wrong order, by mean E2E; None without runs."""
     compared = [
         Compared(e.id, observed_figures(e.observed.summary if e.observed else None), row, {}) for e, row in rows
     ]
@@ -245,7 +308,7 @@ def _with_cycles(loads: Loads, results: Sequence[Result], kind: str) -> Loads:
 
 
 def _over(figures: Sequence[StepFigures]) -> tuple[float | None, float | None]:
-    """(MAPE in percent, r) of the cycles of several trainings; r is the mean over them."""
+    """(mean absolute error in percent, r) of the cycles of several trainings; r is the mean over them."""
     measured = [f for f in figures if f.mape_pct is not None]
     if not measured:
         return None, None
@@ -256,8 +319,10 @@ def _over(figures: Sequence[StepFigures]) -> tuple[float | None, float | None]:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Whether constants of its own pay a model: errors of the mean E2E in percent on workloads held out, of one method
-    with constants shared by all models and with those of each model."""
+    """Errors of a method with constants that all models share, and with constants of each model.
+
+    They are errors of the mean E2E in percent on workloads held out.
+    """
 
     shared: str
     own: str
@@ -270,12 +335,12 @@ class Worth:
 
     @property
     def justified(self) -> bool:
-        """Whether its own constants are better by more than WORTH_POINTS."""
+        """True if constants of each model are better by more than WORTH_POINTS."""
         return self.shared_e2e - self.own_e2e > WORTH_POINTS
 
 
 def worth(rows: Sequence[BoardRow]) -> list[Worth]:
-    """For each method that is also on the board with constants of each model, whether these pay."""
+    """The comparison for each method that is also on the board with constants of each model."""
     e2e = {(row.name, row.by): row.e2e("workloads") for row in rows}
     verdicts = []
     for method in METHODS:

@@ -9,16 +9,16 @@ from itertools import groupby
 import numpy as np
 
 from simulator.language.ir import Program
-from simulator.serving.bundled import Written
-from simulator.serving.experiment import Experiment, Observation, Stage
-from simulator.serving.workload import gaps_of, prompt_lengths
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import Observation
+from simulator.serving.workload import Stage, gaps_of, prompt_lengths
 
 US_PER_MS = 1e3
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a load generator reports of a load stage, or of a run: means in ms, tokens, and requests/s."""
+    """A load generator's report of a load stage or a run: means in ms, tokens, and requests/s."""
 
     experiment: str
     model: str
@@ -47,16 +47,16 @@ def _stages(e: Experiment) -> list[tuple[Stage, Observation]]:
     return list(zip(e.workload.stages, e.observed_stages, strict=False))
 
 
-def published_means(written: Sequence[Written]) -> list[Means]:
+def published_means(experiments: Sequence[Experiment]) -> list[Means]:
     """The same as the load generator reported it: lengths of the re-tokenised text, and its ITL, which is half the true
     one. Only stages that have these."""
     means = []
-    for w in written:
-        e = w.experiment
-        stages = (w.entry.get("observed") or {}).get("stages") or []
+    for e in experiments:
+        free = e.spec.free if e.spec else {}
         prompt = float(prompt_lengths(e.workload).mean())
-        for (stage, o), entry in zip(_stages(e), stages, strict=False):
-            length, itl = entry.get("reported_output_len_mean"), entry.get("harness_itl_mean_ms")
+        for i, (stage, o) in enumerate(_stages(e)):
+            keys = ("reported_output_len_mean", "harness_itl_mean_ms")
+            length, itl = (free.get(("observed", "stages", i, key)) for key in keys)
             ttft, e2e = o.ttft_ms.mean, o.e2e_ms.mean
             if length is not None and itl is not None and ttft is not None and e2e is not None:
                 means.append(Means(e.id, e.model, stage.rate, prompt, max(length - 1.0, 1.0), ttft, e2e, itl))

@@ -1,4 +1,4 @@
-"""What is on the board: methods, known answers, the shipped champion, users' programs, and what others published."""
+"""The entries of the board: methods, baselines, the shipped champion, users' programs, and published errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from evaluator import known
+from evaluator import baselines
 from evaluator.intervals import FIGURES
 from evolve.run.folder import is_run
 from evolve.run.program import CHAMPION, Source, load
@@ -27,7 +27,7 @@ from simulator.serving.experiment import Experiment
 # How constants are found: by the method's authors, by our fit, by our fit of a form that was chosen with these runs in
 # sight, by the search that found the form, or not at all; and what others published.
 OWN, OURS, REFIT, SEARCH, NONE, PUBLISHED = "own", "ours", "hindsight", "search", "none", "published"
-Group = Literal["method", "known answer", "champion", "yours", "published"]
+Group = Literal["method", "baseline", "champion", "yours", "published"]
 HINDSIGHT = "form chosen with these runs in sight"
 ELSEWHERE = "form chosen on other runs"
 NESTED = "form and constants chosen without the held-out runs, by a search in every fold"
@@ -36,8 +36,11 @@ Errors = Mapping[str, float | None]  # of FIGURES, signed, in percent; published
 
 @dataclass(frozen=True)
 class Entry:
-    """What is trained and judged. method: of the catalog. source: the program of the champion or of a user. note: what
-    to know of where its form comes from. protocols: all but PUBLISHED."""
+    """An entry that is trained and judged.
+
+    method: of the catalog. source: the program of the champion or of a user. note: on the origin of its form.
+    protocols: all but PUBLISHED.
+    """
 
     name: str
     group: Group
@@ -74,13 +77,15 @@ def shipped_methods() -> list[Entry]:
     return entries
 
 
-def known_answers() -> list[Entry]:
-    """The known answers that the board can judge: those that read nothing but what recorded steps have, which is not
-    the whole prompt lengths of the host's trained-physics form."""
+def baseline_entries() -> list[Entry]:
+    """The baselines that the board can judge: they read only fields of recorded steps.
+
+    The host's trained-physics form reads whole prompt lengths, which recorded steps lack.
+    """
     return [
-        Entry(name, "known answer", a.what, (NONE if name in known.UNFITTED else OURS,), "", a.citations)
-        for name, a in known.ANSWERS.items()
-        if not assemble(known.form(name)).uses - {*RECORDED}
+        Entry(name, "baseline", a.what, (NONE if name in baselines.UNFITTED else OURS,), "", a.citations)
+        for name, a in baselines.BASELINES.items()
+        if not assemble(baselines.form(name)).uses - {*RECORDED}
     ]
 
 
@@ -96,7 +101,7 @@ def added(spec: str, caps: Caps, experiments: Sequence[Experiment]) -> Entry:
 
 
 def board_name(name: str) -> str:
-    """What the board calls an added program: a file by its stem, a program of a run by the run's folder and its number.
+    """The board's name of an added program: the stem of a file, or a run's folder and the program's number.
 
     >>> board_name("drafts/mine.py"), board_name("runs/0003:412"), board_name("jams")
     ('mine', '0003-412', 'jams')
@@ -115,8 +120,10 @@ def _of_source(source: Source, group: Group, what: str, experiments: Sequence[Ex
 
 
 def origin(source: Source, experiments: Sequence[Experiment]) -> str:
-    """Whether the program's form was chosen with these runs in sight: yes, unless its record says that its own runs are
-    others, and that it is no refit of an earlier program."""
+    """HINDSIGHT if the program's form was chosen with these runs in sight.
+
+    ELSEWHERE if its record names other runs only, and it is not a refit of an earlier program.
+    """
     record = source.record
     if record is None:
         return f"{HINDSIGHT}, as far as is known: it has no record"
@@ -151,7 +158,7 @@ class Published:
 
 
 def published(experiments: Sequence[Experiment]) -> list[Published]:
-    """What others published of these runs. Their ITL errors refer to the load generator's ITL, half the true one."""
+    """The published errors of these runs. Their ITL errors refer to the load generator's ITL, half the true one."""
     ids = {e.id for e in experiments}
     systems: dict[str, tuple[dict[str, None], dict[str, dict[str, float | None]]]] = {}
     for row in published_errors():
@@ -174,5 +181,5 @@ def checked(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     names = [e.name for e in entries]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"--add {name}: is on the board already: leave it out, or copy it to another name")
+            raise InputError(f"--add {name}: is on the board already. Leave it out, or copy it to another name.")
     return tuple(entries)

@@ -1,4 +1,4 @@
-"""What a form's features tell of single steps: a ridge on them against a ridge on raw counts, run by run (h1).
+"""The information of a form's features on single steps: a ridge on them against a ridge on raw counts, run by run (h1).
 
 `configs/leaderboard.yaml` has the protocol.
 """
@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.fit.differences import slopes_by_differences
 from evaluator.fit.problem import limits
-from evaluator.fit.steps import StepRun, step_positions
-from evaluator.fit.tree_features import TreeFeature, feature_values
+from evaluator.fit.steps import StepRun, slopes_by_differences, step_positions
+from evaluator.fit.trees import TreeFeature, feature_values
 from research.methods.samples import Sample
 from simulator.clock.bind import bind
 from simulator.language.ir import Program

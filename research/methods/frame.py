@@ -1,29 +1,31 @@
-"""Frames of the board: a row for each entry and protocol, the best held-out error first."""
+"""Rows of the board: one for each entry and protocol, the best held-out error first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pandas as pd
-
-from evolve.output.columns import Column, flag, frame, number, text, whole
-from research.methods.board import Board, BoardRow, Loads
+from evolve.output.columns import Column, flag, number, text, whole
+from research.methods.board import BoardRow, Loads
 from research.methods.result import IN_SAMPLE
 
 KINDS = {IN_SAMPLE: "in_sample", "models": "lomo", "workloads": "lowo"} | {k: k for k in ("architectures", "hardware")}
 _LOADS = {
-    "e2e": "mean absolute error of the mean E2E", "ttft": "the same of TTFT", "itl": "the same of ITL",
-    "e2e_p99": "the same of the p99 of E2E", "e2e_median": "median of the absolute E2E errors",
-    "e2e_worst": "the largest of them", "dense": "mean absolute E2E error over the runs of dense models",
+    "e2e": "mean absolute error of the mean E2E",
+    "ttft": "the same of TTFT",
+    "itl": "the same of ITL",
+    "e2e_p99": "the same of the p99 of E2E",
+    "e2e_median": "median of the absolute E2E errors",
+    "e2e_worst": "the largest of them",
+    "dense": "mean absolute E2E error over the runs of dense models",
     "moe": "the same over those of mixtures of experts",
-    "cycles_mape": "MAPE of all cycles of what was held out, none in sample",
-}  # fmt: skip
+    "cycles_mape": "mean absolute error of all cycles of the runs held out, none in sample",
+}
 
 
 def _columns() -> Iterator[Column]:
     yield text("name", "name on the board", paper=True)
     yield text("by", "own: its authors' training; ours: our fit; hindsight, search, none or published", paper=True)
-    yield text("group", "method, known answer, champion, yours or published")
+    yield text("group", "method, baseline, champion, yours or published")
     yield text("origin", "where a program's form comes from, or what was published where")
     yield text("idea", "idea of the original exercise")
     yield text("what", "what it is")
@@ -32,8 +34,8 @@ def _columns() -> Iterator[Column]:
     yield whole("constants", "constants that were trained, those of all models together")
     yield whole("times", "measured times that step_time was trained on")
     yield number("cpu_s", "CPU seconds of all trainings")
-    yield number("valid_mape_pct", "MAPE of the valid cycles")
-    yield number("test_mape_pct", "MAPE of the test cycles", paper=True)
+    yield number("valid_mape_pct", "mean absolute error of the valid cycles")
+    yield number("test_mape_pct", "mean absolute error of the test cycles", paper=True)
     yield number("test_r", "correlation on the test cycles")
     for kind in KINDS.values():
         for name, meaning in _LOADS.items():
@@ -65,19 +67,13 @@ def _columns() -> Iterator[Column]:
 LEADERBOARD = tuple(_columns())
 
 
-def leaderboard(board: Board) -> pd.DataFrame:
-    """The board as a frame."""
-    return frame(LEADERBOARD, map(_cells, board.rows))
-
-
-def _cells(row: BoardRow) -> dict[str, object]:
-    cells: dict[str, object] = {
-        "name": row.name, "by": row.by, "group": row.group, "origin": row.note or None, "idea": row.idea or None,
-        "what": row.what or None, "algorithm": row.algorithm or None, "citations": "; ".join(row.citations) or None,
-        "constants": row.constants, "times": row.times, "cpu_s": row.cpu_s, "valid_mape_pct": row.valid_mape,
-        "test_mape_pct": row.test_mape, "test_r": row.test_r, "ns_a_step": row.ns_a_step,
-        "skipped": row.skipped or None, "failures": "; ".join(row.failures) or None,
-    }  # fmt: skip
+def board_row(row: BoardRow) -> dict[str, object]:
+    """The row of LEADERBOARD of an entry under a protocol."""
+    same = ("name", "by", "group", "constants", "times", "cpu_s", "test_r", "ns_a_step")
+    cells: dict[str, object] = {name: getattr(row, name) for name in same}
+    cells |= {name: getattr(row, name) or None for name in ("idea", "what", "algorithm", "skipped")}
+    cells |= {"origin": row.note or None, "valid_mape_pct": row.valid_mape, "test_mape_pct": row.test_mape}
+    cells |= {"citations": "; ".join(row.citations) or None, "failures": "; ".join(row.failures) or None}
     for kind, prefix in KINDS.items():
         loads = row.of(kind)
         if loads is not None and not row.skipped:
@@ -85,8 +81,14 @@ def _cells(row: BoardRow) -> dict[str, object]:
     if p := row.portability:
         cells |= {"covers_of_5": p.covered, "host": p.host, "go": p.go, "programs": p.programs}
     if h1 := row.h1:
-        cells |= {"h1_pairs": h1.pairs, "h1_features_mape_pct": h1.features_mape, "h1_p": h1.p, "h1": h1.supported,
-                  "h1_counts_mape_pct": h1.counts_mape, "h1_smallest_p": h1.smallest_p}  # fmt: skip
+        cells |= {
+            "h1_pairs": h1.pairs,
+            "h1_features_mape_pct": h1.features_mape,
+            "h1_p": h1.p,
+            "h1": h1.supported,
+            "h1_counts_mape_pct": h1.counts_mape,
+            "h1_smallest_p": h1.smallest_p,
+        }
     if row.h2:
         cells |= {"h2_passing": row.h2.passing, "h2": row.h2.supported}
     return cells | ({"h3": row.h3.supported} if row.h3 else {})

@@ -27,7 +27,7 @@ class H1Verdict:
     supported: bool
 
     def possible(self, alpha: float) -> bool:
-        """Whether so many pairs can support it."""
+        """True if so many pairs can support it."""
         return self.smallest_p < alpha
 
 
@@ -45,9 +45,10 @@ class H2Verdict:
 
 @dataclass(frozen=True, slots=True)
 class H3Verdict:
-    """Runs that were not fitted: by kind of fold, whether all are predicted with a mean E2E error below the limit.
+    """Runs that were not fitted.
 
-    open: kinds that nobody left out, as of a validation of other folds; with any it is not supported.
+    holds: by kind of fold, True if all are predicted with a mean E2E error below the limit.
+    open: kinds that were not left out; with any of them it is not supported.
     """
 
     holds: Mapping[str, bool]

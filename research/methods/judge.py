@@ -63,9 +63,7 @@ def judged(given: Prepared, entry: Entry, task: Task, limit_pct: float) -> Resul
     try:
         if _foreign(entry, predicted, [every[i] for i in seen]):
             raise Untrainable("constants of each model alone say nothing of another one")
-        result = trained(
-            entry, task.protocol, Training(whole.data.subset(seen), samples, whole.published), predicted
-        )  # fmt: skip
+        result = trained(entry, task.protocol, Training(whole.data.subset(seen), samples, whole.published), predicted)
     except Untrainable as e:
         return Result(task, 0, 0, time.process_time() - begun, {}, {}, {}, failure=str(e))
     cpu_s = 0.0 if task.protocol == SEARCH else round(time.process_time() - begun, 3)
@@ -84,7 +82,7 @@ def judged(given: Prepared, entry: Entry, task: Task, limit_pct: float) -> Resul
 
 
 def _foreign(entry: Entry, predicted: Sequence[Experiment], seen: Sequence[Experiment]) -> bool:
-    """Whether a method with constants of each model is to predict models that it has not seen."""
+    """True if a method with constants of each model is to predict unseen models."""
     alone = entry.method is not None and entry.method.per_model
     return alone and not {e.model for e in predicted} & {e.model for e in seen}
 

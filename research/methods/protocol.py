@@ -38,7 +38,7 @@ class H2:
     itl: float
 
     def holds(self, errors: Mapping[str, float | None]) -> bool:
-        """Whether each error in percent is known and within its limit."""
+        """True if each error in percent is known and within its limit."""
         pairs = [(errors[name], limit) for name, limit in asdict(self).items()]
         return all(error is not None and abs(error) < limit for error, limit in pairs)
 

@@ -9,9 +9,8 @@ from typing import Literal
 import numpy as np
 import scipy
 
-from evaluator.fit.differences import slopes_by_differences, solved_within
 from evaluator.fit.problem import limits, rounded
-from evaluator.fit.steps import step_positions
+from evaluator.fit.steps import slopes_by_differences, solved_within, step_positions
 from research.methods.samples import Sample
 from simulator.clock.bind import Deployments, settled
 from simulator.common.streams import stream
@@ -260,10 +259,18 @@ def _least_squares(
 ) -> np.ndarray:
     """The constants of least squares within their bounds; with a `corner`, under the Huber loss that bends there."""
     return solved_within(
-        value, start, low, high, loss="huber" if corner > 0.0 else "linear", f_scale=corner or 1.0,
+        value,
+        start,
+        low,
+        high,
+        loss="huber" if corner > 0.0 else "linear",
+        f_scale=corner or 1.0,
         # An iterative solver takes a tenth of the time, but cannot do with a single constant.
-        tr_solver="lsmr" if len(start) > 1 else "exact", ftol=TOLERANCE, xtol=TOLERANCE, max_nfev=EVALUATIONS,
-    )  # fmt: skip
+        tr_solver="lsmr" if len(start) > 1 else "exact",
+        ftol=TOLERANCE,
+        xtol=TOLERANCE,
+        max_nfev=EVALUATIONS,
+    )
 
 
 def _lbfgsb(

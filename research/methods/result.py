@@ -32,12 +32,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """What a training came to. errors: of FIGURES in percent by run. cycles: figures of cycles by split, of the runs it
-    predicts that have any. texts: of its programs by what they are of (see Trained), of all runs for "".
+    """The result of a training. errors: of FIGURES in percent by run. cycles: figures of cycles by split, of the
+    predicted runs that have any. texts: of its programs by what they are of (see Trained), of all runs for "".
 
     In sample also: forest, the ensemble that its program reads; features, by run the errors of h1 in percent, on the
-    form's features and on raw counts; ns_a_step, of its program. skipped: its errors were not computed, because it
-    misses single steps by too much. failure: why there is nothing, "" if there is.
+    form's features and on raw counts; ns_a_step, of its program. skipped: its errors were not computed, because its
+    errors on single steps are too large. failure: why there is no result, "" if there is one.
     """
 
     task: Task
@@ -60,7 +60,7 @@ class Result:
         return test.mape_pct if test else None
 
     def misses_by_more_than(self, limit_pct: float) -> bool:
-        """Whether its error on test cycles is above the limit."""
+        """True if its error on test cycles is above the limit."""
         mape = self.test_mape
         return mape is not None and mape > limit_pct
 
@@ -90,5 +90,6 @@ def read_results(path: Path) -> list[Result]:
         return results
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as e:
         good = e.good if isinstance(e, Damaged) else len(results)
-        remedy = "remove it and all lines after it, and their trainings are done again"
-        raise InputError(f"{path}:{good + 1}: damaged line: {remedy}") from None
+        raise InputError(
+            f"{path}:{good + 1}: damaged line. Remove it and all later lines; their trainings are repeated."
+        ) from None

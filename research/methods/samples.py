@@ -98,9 +98,16 @@ def _cycles(targets: Targets, stages: int) -> Sample:
     keep = (targets.batch == OWN) | (phases(targets.raw) == "pure decode")
     n = int(keep.sum())
     return Sample(
-        targets.run.experiment.id, targets.run.experiment.facts, targets.raw[keep], np.arange(n), np.ones(n),
-        targets.observed_us[keep], np.full(n, stages / max(n, 1)), targets.split[keep], targets.step[keep],
-    )  # fmt: skip
+        targets.run.experiment.id,
+        targets.run.experiment.facts,
+        targets.raw[keep],
+        np.arange(n),
+        np.ones(n),
+        targets.observed_us[keep],
+        np.full(n, stages / max(n, 1)),
+        targets.split[keep],
+        targets.step[keep],
+    )
 
 
 def _stages(data: FitSet, name: str, facts: Mapping[str, float], rows: np.ndarray, seen: int) -> Sample:
@@ -114,6 +121,13 @@ def _stages(data: FitSet, name: str, facts: Mapping[str, float], rows: np.ndarra
     n = len(rows)
     split = np.where((seen + np.arange(n)) % EVERY == EVERY - 1, VALID, TRAIN)
     return Sample(
-        name, facts, np.concatenate(raw), np.array(first), np.concatenate(share), observed_us, np.ones(n), split,
+        name,
+        facts,
+        np.concatenate(raw),
+        np.array(first),
+        np.concatenate(share),
+        observed_us,
+        np.ones(n),
+        split,
         np.full(n, -1),
-    )  # fmt: skip
+    )

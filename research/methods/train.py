@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evaluator import known
-from evaluator.fit.bayes import calibrate
-from evaluator.fit.corrections import CORRECTIONS, corrected
-from evaluator.fit.fit import fit
+from evaluator import baselines
+from evaluator.fit.fit import CORRECTIONS, corrected, fit, models_of
 from evaluator.fit.loss import FitSet
 from evaluator.fit.methods import METHODS as SOLVERS
-from evaluator.fit.per_model import models_of
-from evaluator.fit.problem import forgetful, limits, problem_of
+from evaluator.fit.problem import limits, problem_of, with_prior_reset
 from evaluator.fit.steps import StepRun, step_positions
-from evaluator.fit.tree_features import FEATURES
-from evaluator.fit.trees import NoRows, SplitRun, train_ratio
+from evaluator.fit.trees import FEATURES, NoRows, SplitRun, train_ratio
 from evaluator.fit.trees import train as train_trees
 from evolve.run.program import method_text
+from research.methods.bayes import calibrate
 from research.methods.catalog import TREES, Method
 from research.methods.closed_form import Means, direct, true_means
 from research.methods.entries import OWN, SEARCH, Entry
@@ -61,8 +58,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Training:
-    """What a method is trained on: experiments prepared for fits, measured times of their steps, and what was published
-    of their load stages."""
+    """Training data: experiments prepared for fits, measured step times, and published means of load stages."""
 
     data: FitSet
     samples: tuple[Sample, ...]
@@ -95,17 +91,17 @@ def basis_of(entry: Entry) -> Basis:
     if entry.source is not None:
         return slopes(entry.source.complete)
     if entry.method is None:
-        return slopes(known.form(entry.name))
+        return slopes(baselines.form(entry.name))
     features = {"trees": "own", "trees on components": "with components"}.get(str(entry.method.own))
     return of_trees(FEATURES[features]) if features else slopes(form_of(entry.method))
 
 
 def _known(name: str, fitted: Sequence[Experiment], predicted: Sequence[Experiment]) -> Trained:
-    """A known answer, fitted as every table of errors shows it."""
+    """A baseline, fitted as in every table of errors."""
     pairs: list[tuple[Experiment, Program]] = []
-    for task in known.tasks(fitted, predicted):
+    for task in baselines.tasks(fitted, predicted):
         if task.name == name and task.predicted:
-            program = known.program_of(task)
+            program = baselines.program_of(task)
             pairs += [(e, program) for e in task.predicted]
     if not pairs:
         raise Untrainable("no run that was fitted, or no measured kernels of the GPU, says anything of these")
@@ -141,7 +137,7 @@ def _method(method: Method, protocol: str, training: Training) -> Trained:
 def _fitted(program: Program, data: FitSet) -> Program:
     """All constants together, on the load stages, as in a search. Where the runs leave them open, nothing of their old
     values stays, which may come from runs that are held out."""
-    return fit(program, data, allow_hostile=True, forget=True).program
+    return fit(program, data, allow_hostile=True, reset_to_prior=True).program
 
 
 def _ours(method: Method, form: Program, training: Training) -> tuple[Program, int]:
@@ -183,7 +179,7 @@ def _split_runs(samples: Sequence[Sample]) -> list[SplitRun]:
 
 def _with_overheads(program: Program, data: FitSet) -> Program:
     """The program with the constants of all functions but step_time fitted to the load stages."""
-    problem = forgetful(problem_of(program, data, held=step_positions(program)))
+    problem = with_prior_reset(problem_of(program, data, held=step_positions(program)))
     phi, _, _ = corrected(problem, SOLVERS["linear"], CORRECTIONS, True)
     return program.with_theta(tuple(phi))
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolve import __version__
+from evolve.output.columns import Column, figures, words
 from evolve.output.printing import markdown, note, prose, show
-from evolve.output.table import Table, counted
+from evolve.output.table import Table
 from evolve.output.terminal import command, suggest
 from evolve.output.terms import TERMS
 from research.methods.bench import PROGRAMS, Bench
@@ -17,6 +18,7 @@ from research.methods.entries import HINDSIGHT, NESTED
 from research.methods.hypotheses import H1Verdict, H2Verdict, H3Verdict, smallest_p
 from research.methods.protocol import protocol
 from research.methods.result import IN_SAMPLE
+from simulator.common.text import counted
 
 SKIPPED = "skipped"
 LEGEND = f"""\
@@ -46,11 +48,11 @@ h3: runs that were not fitted (docs/leaderboard.md)."""
 
 @dataclass(frozen=True)
 class _Part:
-    """A table of the board: its title, its legend, the heads of its columns after the first two, and a row's cells."""
+    """A table of the board: its title, its legend, its columns after the first two, and a row's cells."""
 
     title: str
     legend: str
-    heads: str
+    columns: tuple[Column, ...]
     cells: Callable[[BoardRow], list[str]]
 
 
@@ -88,31 +90,43 @@ def page(made: Board, bench: Bench) -> str:
 
 def _parts(made: Board) -> list[_Part]:
     """The tables of a board. One that the runs have nothing for, as of a single model, is left out."""
-    accuracy = ">valid|>test|>r|>E2E|>95 %|>worst|>TTFT|>ITL|>p99|>pass"
+    accuracy = figures("", "valid", "test", "r", "E2E", "95 %", "worst", "TTFT", "ITL", "p99", "pass")
     parts = [_Part("Accuracy, in sample", ACCURACY, accuracy, _accuracy)]
     if made.kinds:
-        hardware = "|>other GPUs" * ("hardware" in made.kinds)
-        heads = f">LOMO|>95 %|>by model|>TTFT|>worst|>LOWO|>95 %{hardware}"
+        hardware = ["other GPUs"] if "hardware" in made.kinds else []
+        heads = figures("", "LOMO", "95 %", "by model", "TTFT", "worst", "LOWO", "95 %", *hardware)
         parts.append(_Part("Held out", HELD_OUT, heads, lambda row: _held_out(row)[: 8 if hardware else 7]))
-        heads = ">dense|>MoE|>LOMO dense|>LOMO MoE|>to dense|>to MoE|>steps|>inverted"
+        names = "dense", "MoE", "LOMO dense", "LOMO MoE", "to dense", "to MoE", "steps", "inverted"
+        heads = figures("", *names)
         parts.append(_Part("Architectures, single steps and order", BY_ARCHITECTURE, heads, _by_architecture))
-    cost = ">constants|>CPU s|>ns|>covers|host|Go|h1|h2|h3"
+    cost = (*figures("", "constants", "CPU s", "ns", "covers"), *words("host", "Go", "h1", "h2", "h3"))
     return [*parts, _Part("Cost, way to the host, and verdicts", COST, cost, _cost)]
 
 
 def _table(made: Board, part: _Part) -> Table:
     rows = [[row.name, row.by, *part.cells(row)] for row in made.rows]
-    return Table.of(part.title, f"board|by|{part.heads}", rows)
+    return Table.of(part.title, [words("board", "by"), part.columns], rows)
 
 
 def origins(made: Board) -> Table:
     """Idea, algorithm, citations and origin of every row."""
     rows = [
-        [row.name, row.by, row.idea or "-", row.what or "-", row.algorithm or "-", "; ".join(row.citations) or "-",
-         row.note or ("form by people who had seen runs like these" if row.group == "method" else "-")]
+        [
+            row.name,
+            row.by,
+            row.idea or "-",
+            row.what or "-",
+            row.algorithm or "-",
+            "; ".join(row.citations) or "-",
+            row.note or ("form by people who had seen runs like these" if row.group == "method" else "-"),
+        ]
         for row in made.rows
-    ]  # fmt: skip
-    return Table.of("Where the rows come from", "board|by|idea|what it is|algorithm|citations|origin", rows)
+    ]
+    return Table.of(
+        "Where the rows come from",
+        [words("board", "by", "idea", "what it is", "algorithm", "citations", "origin")],
+        rows,
+    )
 
 
 def _accuracy(row: BoardRow) -> list[str]:
@@ -154,9 +168,14 @@ def _cost(row: BoardRow) -> list[str]:
     told = [f"{p.covered}/5", p.host, p.go + f" x {p.programs}" * (p.programs > 1)] if p else ["-"] * 3
     constants = "-" if row.constants is None or p is None else str(row.constants)
     return [
-        constants, _figure(row.cpu_s), _figure(row.ns_a_step, 0), *told, h1_text(row.h1),
-        SKIPPED if row.skipped else h2_text(row.h2), SKIPPED if row.skipped else h3_text(row.h3),
-    ]  # fmt: skip
+        constants,
+        _figure(row.cpu_s),
+        _figure(row.ns_a_step, 0),
+        *told,
+        h1_text(row.h1),
+        SKIPPED if row.skipped else h2_text(row.h2),
+        SKIPPED if row.skipped else h3_text(row.h3),
+    ]
 
 
 def h1_text(verdict: H1Verdict | None) -> str:
@@ -197,14 +216,15 @@ def notes(made: Board) -> list[str]:
     texts = [f"{', '.join(names)}: {why}." for why, names in failed.items()]
     skipped = [f"{row.name} ({row.by})" for row in made.rows if row.skipped]
     if skipped and made.limit_pct is not None:
-        texts.append(f"Skipped, because single test steps are off by more than {made.limit_pct:.1f} %: "
-                     f"{', '.join(skipped)}. --no-short-circuit computes them.")  # fmt: skip
+        texts.append(
+            f"Skipped, because single test steps are off by more than {made.limit_pct:.1f} %: {', '.join(skipped)}. "
+            "--no-short-circuit computes them."
+        )
     texts += _added(made.rows)
     texts += map(worth_text, worth(made.rows))
     if few := [v for row in made.rows if (v := row.h1) and not v.possible(protocol().h1.alpha)]:
-        n = few[0].pairs
-        texts.append(f"h1 rests on {counted(n, 'run')}: no p below {smallest_p(n):.2g} is possible, so it cannot be "
-                     "supported.")  # fmt: skip
+        n, least = few[0].pairs, smallest_p(few[0].pairs)
+        texts.append(f"h1 rests on {counted(n, 'run')} and cannot be supported: no p below {least:.2g} is possible.")
     if times := max((row.times or 0 for row in made.rows), default=0):
         rests = f"Own protocols rest on at most {counted(times, 'measured time')}: cycles where steps were recorded,"
         texts.append(f"{rests} elsewhere the mean ITL of each load stage.")

@@ -28,20 +28,38 @@ TRAININGS = Path("runs/rejudged")
 
 @click.command("rejudged")
 @click.argument("names", nargs=-1)
-@click.option("--steps", type=click.Path(path_type=Path), multiple=True, default=[Path(STEPS)], show_default=True,
-              help="Tables of recorded steps of shipped runs.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), default=TRAININGS, show_default=True,
-              help="Folder of the trainings; those in it are not done again.")  # fmt: skip
+@click.option(
+    "--steps",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    default=[Path(STEPS)],
+    show_default=True,
+    help="Tables of recorded steps of shipped runs.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=TRAININGS,
+    show_default=True,
+    help="Folder of the trainings; finished ones are not repeated.",
+)
 @click.option("--page", "file", type=click.Path(path_type=Path), help="Write the page here.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every figure here as JSON.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
-def rejudge(names: tuple[str, ...], steps: tuple[Path, ...], out: Path, file: Path | None, json_file: Path | None,
-            workers: int, quiet: bool) -> None:  # fmt: skip
-    """Judge the beliefs of earlier rounds again on the corrected data; NAMES are some of them, all by default."""
+def rejudge(
+    names: tuple[str, ...],
+    steps: tuple[Path, ...],
+    out: Path,
+    file: Path | None,
+    json_file: Path | None,
+    workers: int,
+    quiet: bool,
+) -> None:
+    """Judge the beliefs of earlier rounds again on the corrected data. NAMES selects some of them."""
     claims = _chosen(names)
     if file and names:
-        raise InputError("--page has every belief: give no names with it")
+        raise InputError("--page needs every belief. Give no names with it.")
     line = Line(quiet)
     pool = local(workers, line)
     try:

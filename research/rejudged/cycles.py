@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
-from evaluator.judge.kernel_sums import KERNEL_STEP
+from evaluator.judge.physics import KERNEL_STEP
 from research.methods.samples import Sample
 from research.rejudged.finding import Figure, Finding, in_clusters, of_estimate
 from research.rejudged.loads import ODD_MODEL

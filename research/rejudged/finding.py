@@ -1,4 +1,4 @@
-"""What an experiment finds: one estimate, on which the verdict rests, and the figures around it."""
+"""The result of an experiment: one estimate, on which the verdict rests, and the figures around it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from evaluator.fit.fit import BLACKBOX, fit, fit_set
-from evaluator.judge.kernel_sums import KERNEL_STEP
+from evaluator.judge.physics import KERNEL_STEP
 from evolve.run.data import but_last
 from evolve.validate.held_out import held_out_errors
 from research.methods.catalog import METHODS
@@ -245,9 +245,12 @@ def steps_and_loads(world: World) -> Finding:
         return float(scipy.stats.spearmanr(chosen[:, 0], chosen[:, 1]).statistic) if varied else 0.0
 
     estimate = resampled(
-        correlation(rows), lambda rng: correlation(rows[rng.integers(0, len(rows), len(rows))]),
-        "", f"{len(rows)} trainings", 2000,
-    )  # fmt: skip
+        correlation(rows),
+        lambda rng: correlation(rows[rng.integers(0, len(rows), len(rows))]),
+        "",
+        f"{len(rows)} trainings",
+        2000,
+    )
     best, worst = rows[np.argsort(rows[:, 0])][[0, -1]]
     figures = (
         Figure(f"E2E of the training with the best steps ({best[0]:.1f} % on steps)", float(best[1]), "%"),
@@ -267,8 +270,8 @@ def _model(e: Experiment) -> str:
 
 def _counts(world: World, alone: Callable[[Experiment], str] = lambda e: "") -> Errors:
     """The host's linear form without each workload. A single run leaves some of its constants open: they stay at the
-    start, as in the known answers."""
-    return held_out(world, program(BLACKBOX), _workload, alone, forget=False)
+    start, as in the baselines."""
+    return held_out(world, program(BLACKBOX), _workload, alone, reset_to_prior=False)
 
 
 @cache
@@ -288,8 +291,8 @@ def _with_delays(world: World, parts: tuple[str, ...]) -> Errors:
     return held_out(world, program(KERNEL_STEP + text), _model)
 
 
-def _fitted(form: Program, experiments: Iterable[Experiment], forget: bool) -> Program:
-    return fit(form, fit_set(list(experiments)), allow_hostile=True, forget=forget).program
+def _fitted(form: Program, experiments: Iterable[Experiment], reset_to_prior: bool) -> Program:
+    return fit(form, fit_set(list(experiments)), allow_hostile=True, reset_to_prior=reset_to_prior).program
 
 
 def _on_last(experiments: Iterable[Experiment], programs: Mapping[str, Program]) -> Errors:

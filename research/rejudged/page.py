@@ -1,5 +1,4 @@
-"""docs/rejudged.md: the verdicts in one table, and each belief with its experiment, its figures and how to repeat "
-"it."""
+"""docs/rejudged.md: a table of the verdicts, and each belief with its experiment, figures and command."""
 
 from __future__ import annotations
 
@@ -10,12 +9,14 @@ from dataclasses import dataclass
 from textwrap import fill
 
 from evaluator.score import SCORE_SEEDS
+from evolve.output.columns import figures, words
 from evolve.output.printing import markdown
-from evolve.output.table import Row, Table, counted, number
+from evolve.output.table import Row, Table, number
 from research.rejudged.claims import CLAIMS, Judgement
 from research.rejudged.finding import Figure
 from research.rejudged.verdict import KEPT, OVERTURNED, SEED, UNDECIDED, Estimate, Verdict
 from research.rejudged.world import CAP_PCT, World
+from simulator.common.text import counted
 from simulator.serving.bundled import STEPS
 
 TITLE = "# What earlier rounds believed, judged again"
@@ -39,7 +40,7 @@ changed by these three).
 Intervals are 95 % bootstrap intervals: of runs by whole models, of cycles by blocks of consecutive ones, of trainings
 and load stages one by one. Errors are absolute, and one beyond {CAP_PCT:g} % counts as {CAP_PCT:g} unless something
 else is said. "Own protocol" is that of a method's authors, "our protocol" ours
-([methods](methods.md#the-two-protocols))."""
+([methods](concepts.md#methods-of-the-original-exercise))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ ADVICE = (
 LIMITS = """\
 - **Mixed steps.** A cycle counts for a mixed batch only if that very batch was sampled, and few were. All of them have
   short prompts, because the cache holds the rest. What a prompt token costs, and how long prompts and decodes share a
-  step, is for [measured kernels](kernels.md) to say, not for these runs.
+  step, is for [measured kernels](plan.md#where-a-steps-time-goes) to say, not for these runs.
 - **Two models.** Cycles are of two dense models at TP 2 and 4. Nothing here was measured step by step on Llama-2-7B, on
   a mixture of experts, or on another GPU.
 - **Contexts** of the recorded batches were estimated from summaries and the workload, their maximum and spread above
@@ -98,7 +99,7 @@ def page(judgements: Sequence[Judgement], world: World) -> str:
 
 
 def advice(judgements: Iterable[Judgement]) -> str:
-    """What to do and not to do by now: the sentences of ADVICE whose verdicts are still these."""
+    """The sentences of ADVICE whose verdicts still hold."""
     verdicts = {j.claim.name: j.verdict for j in judgements}
     held = [a.text for a in ADVICE if all(verdicts.get(name) == v for name, v in a.rests_on.items())]
     return _wrapped(" ".join(["**In short, for an adopter.**", *held]), "")
@@ -110,7 +111,11 @@ def overview(judgements: Iterable[Judgement], linked: bool = False) -> Table:
     for j in judgements:
         title = f"[{j.claim.title}](#{anchor(j.claim.title)})" if linked else j.claim.title
         rows.append(Row((title, j.claim.name, j.verdict, j.claim.estimate, *_cells(j.finding.estimate))))
-    return Table.of("Verdicts", "belief|name|verdict|estimate|>value|>95 %|unit|of", rows)
+    return Table.of(
+        "Verdicts",
+        [words("belief", "name", "verdict", "estimate"), figures("", "value", "95 %"), words("unit", "of")],
+        rows,
+    )
 
 
 def anchor(title: str) -> str:
@@ -143,18 +148,23 @@ def _wrapped(text: str, indent: str = "") -> str:
     return fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def figures_table(figures: Sequence[Figure]) -> Table:
+def figures_table(shown: Sequence[Figure]) -> Table:
     """The figures around an estimate; columns that none of them has are left out."""
-    medians, intervals = (any(f.median is not None for f in figures), any(f.low is not None for f in figures))
-    heads = "figure|>value" + "|>median" * medians + "|>95 %" * intervals + "|unit"
+    medians, intervals = (any(f.median is not None for f in shown), any(f.low is not None for f in shown))
+    columns = [words("figure"), figures("", "value")]
+    if medians:
+        columns.append(figures("", "median"))
+    if intervals:
+        columns.append(figures("", "95 %"))
+    columns.append(words("unit"))
     rows = []
-    for f in figures:
+    for f in shown:
         digits = _digits(f.unit)
         spread = f"{_bound(f.low, f)} to {_bound(f.high, f)}" if f.low is not None else ""
         middle = "" if f.median is None else number(f.median, digits, signed=False)
         value = _bound(f.value, f)
-        rows.append((f.name, value, *[middle] * medians, *[spread] * intervals, f.unit))
-    return Table.of("", heads, rows)
+        rows.append((f.name, value, *([middle] if medians else []), *([spread] if intervals else []), f.unit))
+    return Table.of("", columns, rows)
 
 
 def _data(world: World) -> str:
@@ -200,5 +210,5 @@ def _digits(unit: str) -> int:
 
 
 def complete(judgements: Sequence[Judgement]) -> bool:
-    """Whether every belief was judged, so that these are the page."""
+    """Return True if every belief was judged, in order."""
     return [j.claim.name for j in judgements] == [c.name for c in CLAIMS]

@@ -1,4 +1,4 @@
-"""What the experiments read: the clean shipped runs, measured cycles of some of them, and trainings of the bench."""
+"""The data of the experiments: the clean shipped runs, measured cycles of some of them, and trainings of the bench."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from research.methods.samples import Sample, samples_of
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
-from simulator.serving.bundled import BUNDLED, Written, written_experiments
+from simulator.serving.bundled import bundled_experiments
 from simulator.serving.experiment import Experiment
 
 CAP_PCT = 100.0  # an error beyond it counts as this much, so that one run with a growing queue is not the whole mean
 BENCH = (
-    "overhead-floor", "overhead-additive", "regimes-2-raw", "regimes-2-standardised", "regimes-2-us", "regimes-2-log",
-    "regimes-3-us", "components-9", "components-9-per-model", "jams", "direct", "direct-published", "bayesian",
-)  # fmt: skip
+    *("overhead-floor", "overhead-additive", "regimes-2-raw", "regimes-2-standardised", "regimes-2-us"),
+    *("regimes-2-log", "regimes-3-us", "components-9", "components-9-per-model", "jams"),
+    *("direct", "direct-published", "bayesian"),
+)
 Errors = Mapping[str, Mapping[str, float | None]]  # signed, percent, by run and then by figure
 
 
@@ -80,12 +81,12 @@ def world(steps: Sequence[Path], out: Path, pool: Pool) -> World:
 
     Raises InputError for a table that cannot be read or belongs to no shipped run.
     """
-    written: list[Written] = [w for name in BUNDLED for w in written_experiments(name)]
+    data = bundled_experiments()
     runs = sources(steps, None, (), False).runs
-    fitted = {e.id for e in fittable([w.experiment for w in written])}
+    fitted = {e.id for e in fittable(data)}
     methods = tuple(entry for entry in shipped_methods() if entry.name in BENCH)
     targets = tuple(cycle_targets(run) for run in runs if run.experiment.id in fitted)
-    return World(Bench(out, methods, tuple(written), runs, short_circuit=False), targets, pool)
+    return World(Bench(out, methods, tuple(data), runs, short_circuit=False), targets, pool)
 
 
 def capped(error_pct: float | None) -> float:
@@ -104,13 +105,16 @@ def predicted(world: World, form: Program) -> Errors:
 
 
 def held_out(
-    world: World, form: Program, by: Callable[[Experiment], str], alone: Callable[[Experiment], str] = lambda e: "",
-    forget: bool = True,
-) -> Errors:  # fmt: skip
+    world: World,
+    form: Program,
+    by: Callable[[Experiment], str],
+    alone: Callable[[Experiment], str] = lambda e: "",
+    reset_to_prior: bool = True,
+) -> Errors:
     """The errors on every run of a program that was fitted without the runs that share the value `by` with it.
 
     Runs with the same value `alone` share constants; a run that is then left with none to fit on is not predicted.
-    `forget`: what the runs leave open goes to its lowest value, as in a search, and does not stay at its start.
+    `reset_to_prior`: what the runs leave open goes to its lowest value, as in a search, and does not stay at its start.
     """
     every = world.experiments
     errors = dict[str, Mapping[str, float | None]]()
@@ -118,7 +122,7 @@ def held_out(
         seen = [i for i, e in enumerate(every) if by(e) != value and alone(e) == group]
         held = [e for e in every if (by(e), alone(e)) == (value, group)]
         if seen:
-            fitted = fit(form, world.data.subset(seen), allow_hostile=True, forget=forget).program
+            fitted = fit(form, world.data.subset(seen), allow_hostile=True, reset_to_prior=reset_to_prior).program
             errors |= {e.id: held_out_errors(fitted, [e], False)[0].errors for e in held}
     return errors
 

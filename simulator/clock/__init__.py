@@ -1,1 +1,1 @@
-"""How a serving instance keeps time: what happens in every step, for any step times. Start at `run.py`."""
+"""How a serving instance keeps time: the events of every step, for any step times. Start at `run.py`."""

@@ -20,7 +20,7 @@ FAR = 2**30  # more tokens, and more steps in one call, than any request has
 
 
 class Exact(NamedTuple):
-    """What the exact clock keeps between calls. Lengths in tokens, blocks are KV blocks."""
+    """The state that the exact clock keeps between calls. Lengths in tokens, blocks are KV blocks."""
 
     # per request
     outcome: Any  # UNFINISHED, COMPLETED or GAVE_UP

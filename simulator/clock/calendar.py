@@ -1,6 +1,6 @@
 """The fast clock's batch: requests in their prompts one by one, decodes only by the step in which they end.
 
-The arguments are those of `fast_clock` and its variables: q the queue, w this batch (Work), times what is filled in;
+The arguments are those of `fast_clock` and its variables: q the queue, w this batch (Work), times the results;
 r is a request, p and g are its prompt and group (-1: none), j is a place in a list.
 """
 
@@ -18,7 +18,7 @@ u = np.uintp  # casts an index that is never negative, so that the compiled code
 
 
 class CalendarWork(NamedTuple):
-    """What the fast clock keeps between calls."""
+    """The state that the fast clock keeps between calls."""
 
     free: Any  # Segments: the free KV blocks and the cached content
     phases: Any  # decodes by the step, modulo the block size, in which they need a block
@@ -38,7 +38,7 @@ class CalendarWork(NamedTuple):
 def next_chunks(q, rules, w, watch, fills, newest, left, used, due):  # type: ignore[no-untyped-def]
     """Give the requests in their prompts their tokens of this step.
 
-    Returns whether that is proven, the tokens left, the chunks, and the blocks used and due.
+    Returns True if that is proven, the tokens left, the chunks, and the blocks used and due.
     """
     chunks, proven = NO_CHUNKS, True
     for j in range(fills):
@@ -74,7 +74,7 @@ def next_chunks(q, rules, w, watch, fills, newest, left, used, due):  # type: ig
 def admit(q, rules, w, times, watch, now, chunks, left, decodes, fills, head, newest, first, used, due):  # type: ignore[no-untyped-def]
     """Admit queued requests while there are tokens and places.
 
-    Returns whether that is proven, the chunks, requests in their prompts, the next request, the newest one admitted,
+    Returns True if that is proven, the chunks, requests in their prompts, the next request, the newest one admitted,
     the first segment, and the blocks used and due.
     """
     proven = True
@@ -155,9 +155,25 @@ def end_decodes(q, w, times, blocks, watch, spread, place, end_us, context, squa
 
 @inlined
 def end_prompts(  # type: ignore[no-untyped-def]
-    q, rules, w, times, blocks, watch, longest, spread, k, place, next_phase, end_us, fills, ends, decodes, context,
-    squares, oldest
-):  # fmt: skip
+    q,
+    rules,
+    w,
+    times,
+    blocks,
+    watch,
+    longest,
+    spread,
+    k,
+    place,
+    next_phase,
+    end_us,
+    fills,
+    ends,
+    decodes,
+    context,
+    squares,
+    oldest,
+):
     """Move the requests that finish their prompt in step `k` to the decodes, or to the end if they want no more.
 
     Returns requests still in their prompts, requests that end, decodes, sums of their contexts and of the squares, and
@@ -213,7 +229,7 @@ def end_prompts(  # type: ignore[no-untyped-def]
 def release(q, rules, w, times, next_phase, ends, first, last, used, due):  # type: ignore[no-untyped-def]
     """Free the blocks of the `ends` requests that end.
 
-    Returns whether that is proven, the end of the segments, and the blocks used and due.
+    Returns True if that is proven, the end of the segments, and the blocks used and due.
     """
     proven = True
     sort_first(w.ending, ends)  # the host goes in order of admission

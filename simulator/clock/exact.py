@@ -23,7 +23,7 @@ from simulator.clock.batch import (
     lower,
     preempt,
     single_contexts,
-)  # fmt: skip
+)
 from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK
 from simulator.clock.steps import NO_CHUNKS, piece_for, put, recall, with_chunk
@@ -31,32 +31,31 @@ from simulator.clock.vm import clamps, run, to_ticks
 from simulator.common.jit import inlined, njit
 from simulator.serving.load import NEVER
 
-STATE = np.dtype(
-    [(name_, "i8") for name_ in (
-        "tail",  # next request to be queued
-        "head",  # next request to be admitted, if none was preempted
-        "waiting",  # requests queued and not running
-        "stacked",  # preempted requests, which are admitted before others
-        "running",  # requests in the batch
-        "step_us",  # when the pending step starts
-        "pending",  # 1 if a step is scheduled
-        "step",  # number of steps done
-        "clamped",  # step times outside [1, 10^10] us
-        "preemptions",
-        "failures",  # last tokens that found no block
-        "quitter",  # next request whose client may give up
-        "last_us",  # time of the last event
-        "keys",  # block keys handed out
-        "serial",  # admissions so far
-        "slots",  # free slots
-        "lone",  # last request that was preempted while it ran alone, and how often in a row
-        "alone",
-        "filling",  # running requests still in their prompt
-        "context",  # sum of the decodes' progress
-        "elapsed",  # sum of all step times
-        "top",  # slots that were ever used
-    )] + [("offending", "f8")]
-)  # fmt: skip
+# The state of the clock. Each line names a field (int64), and says what it holds.
+_STATE = """\
+tail: next request to be queued
+head: next request to be admitted, if none was preempted
+waiting: requests queued and not running
+stacked: preempted requests, which are admitted before others
+running: requests in the batch
+step_us: when the pending step starts
+pending: 1 if a step is scheduled
+step: number of steps done
+clamped: step times outside [1, 10^10] us
+preemptions
+failures: last tokens that found no block
+quitter: next request whose client may give up
+last_us: time of the last event
+keys: block keys handed out
+serial: admissions so far
+slots: free slots
+lone: last request that was preempted while it ran alone, and how often in a row
+alone
+filling: running requests still in their prompt
+context: sum of the decodes' progress
+elapsed: sum of all step times
+top: slots that were ever used"""
+STATE = np.dtype([*((line.split(":")[0], "i8") for line in _STATE.splitlines()), ("offending", "f8")])
 
 
 @inlined
@@ -82,7 +81,7 @@ def decode_all(rules, w, c, s):  # type: ignore[no-untyped-def]
 def serve_running(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
     """4.2: tokens and blocks for the running requests, in order of admission.
 
-    Returns the chunks, the decodes, the sum of their contexts, the tokens left in the budget, whether a request was
+    Returns the chunks, the decodes, the sum of their contexts, the tokens left in the budget, True if a request was
     preempted, and the serial number of the last request that was reached (NEVER: all).
     """
     chunks, decodes, context = NO_CHUNKS, np.int64(0), np.int64(0)
@@ -219,7 +218,7 @@ def advance(q, w, s, times, k, dt, end_us, first):  # type: ignore[no-untyped-de
 @njit
 def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type: ignore[no-untyped-def]
     """Run until nothing is left to happen or the horizon (DONE), step `last_step` (MORE), or more keys (ROOM)."""
-    # What is given: q the queue, rules the limits, t the program's step times, w the batch (batch.Exact), c the KV
+    # Given: q the queue, rules the limits, t the program's step times, w the batch (batch.Exact), c the KV
     # cache, log and reach what is logged per step. Kept between calls: s, see STATE.
     #
     #   now, dt      time of the event, and duration of the step, us; dt is -1 while it is not known
@@ -228,7 +227,7 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
     #   decodes      requests that decode in it, and the sum of their contexts before it, tokens
     #   context
     #   tokens_left  tokens left in its budget
-    #   quiet        whether all running requests decode, with a token and a free block for each
+    #   quiet        True if all running requests decode, with a token and a free block for each
     #   finished     above 0 if any request finishes in it
     queued_us, deadline_us, quitters = q.queued_us, q.deadline_us, w.quitters
     log_us, log_tokens, logging, logged = log.us, log.tokens, log.us.size > 0, log.first[0]
@@ -284,9 +283,7 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
             tokens_left = np.int64(rules.budget) - decodes
             finished = decode_all(rules, w, c, s)
         else:
-            chunks, decodes, context, tokens_left, evicted, reached = serve_running(
-                q, rules, w, c, s, log, reach, k
-            )  # fmt: skip
+            chunks, decodes, context, tokens_left, evicted, reached = serve_running(q, rules, w, c, s, log, reach, k)
         before = s.running
         if not evicted:
             chunks = admit(q, rules, w, c, s, times, now, tokens_left, chunks)
@@ -301,8 +298,18 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
             )
             dt = np.int64(recall(t.pieces, i, context, tall))
         if dt < 0:
-            put(t.values, t.raw, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, chunks.prompts,
-                context + chunks.context, context)  # fmt: skip
+            put(
+                t.values,
+                t.raw,
+                chunks.count,
+                decodes,
+                chunks.tokens,
+                chunks.largest,
+                chunks.pairs,
+                chunks.prompts,
+                context + chunks.context,
+                context,
+            )
             run(t.rows, t.first, t.last, t.values)
             x = t.values[t.out]
             if clamps(x, 1):

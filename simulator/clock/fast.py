@@ -25,12 +25,10 @@ from simulator.clock.vm import clamps, run, to_ticks
 from simulator.common.jit import njit
 from simulator.serving.load import NEVER
 
-STATE = np.dtype(
-    [(name, "i8") for name in (
-        "head", "newest", "decodes", "context", "squares", "oldest", "filling", "step", "place", "phase",
-        "clamped", "now", "used", "due", "first", "last",
-    )] + [("offending", "f8")]
-)  # fmt: skip
+_STATE = """\
+head newest decodes context squares oldest filling step place phase
+clamped now used due first last"""
+STATE = np.dtype([*((name, "i8") for name in _STATE.split()), ("offending", "f8")])
 
 
 def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-def]
@@ -38,14 +36,14 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
 
     `blocks`: counting of KV blocks. `single`: fields of single contexts, step times that cannot be remembered, and the
     log. `formula(values, prefills, decodes, tokens, pairs, context)`, compiled, gives step times in us instead of the
-    opcodes: a yardstick for benchmarks.
+    opcodes: a reference for benchmarks.
     """
     opcodes = formula is None
 
     @njit
     def fast_clock(q, rules, t, w, state, times, log, last_step):  # type: ignore[no-untyped-def]
         """Run until every request is done (DONE) or step `last_step` (MORE: call again)."""
-        # What is given: q the queue, rules the limits, t the program's step times, w the batch kept between calls.
+        # Given: q the queue, rules the limits, t the program's step times, w the batch kept between calls.
         # Times are in us, contexts (progress before the step) and lengths in tokens, blocks are KV blocks.
         #
         #   head, newest      next request to be admitted, and the last one that was
@@ -160,9 +158,17 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
             if dt < 0:  # not recalled: run the opcodes
                 total = context + chunks.context
                 put(
-                    v, raw, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, chunks.prompts, total,
+                    v,
+                    raw,
+                    chunks.count,
+                    decodes,
+                    chunks.tokens,
+                    chunks.largest,
+                    chunks.pairs,
+                    chunks.prompts,
+                    total,
                     context,
-                )  # fmt: skip
+                )
                 if longest:
                     v[raw + schema.KV_MAX] = max(tall, chunks.longest)
                     v[raw + schema.KV_DECODE_MAX] = tall
@@ -189,17 +195,31 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
             if spread:
                 squares += 2 * context + decodes
             context += decodes
-            ends, context, squares = end_decodes(
-                q, w, times, blocks, watch, spread, place, now + dt, context, squares
-            )  # fmt: skip
+            ends, context, squares = end_decodes(q, w, times, blocks, watch, spread, place, now + dt, context, squares)
             decodes -= ends
             if longest and ends > 0:
                 oldest = oldest_left(input_len, w.ending, ends, w.born, w.alive, w.slot, decodes, oldest)
             next_phase = phase + 1 if phase + 1 < block else np.int64(0)
             fills, ends, decodes, context, squares, oldest = end_prompts(
-                q, rules, w, times, blocks, watch, longest, spread, k, place, next_phase, now + dt, fills, ends,
-                decodes, context, squares, oldest,
-            )  # fmt: skip
+                q,
+                rules,
+                w,
+                times,
+                blocks,
+                watch,
+                longest,
+                spread,
+                k,
+                place,
+                next_phase,
+                now + dt,
+                fills,
+                ends,
+                decodes,
+                context,
+                squares,
+                oldest,
+            )
             if watch and ends > 0:
                 proven, last, used, due = release(q, rules, w, times, next_phase, ends, first, last, used, due)
                 if not proven:

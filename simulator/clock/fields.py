@@ -13,7 +13,7 @@ from simulator.common.knots import curve
 from simulator.language import guarded
 from simulator.language.evaluate import value
 from simulator.language.forest import Forest
-from simulator.language.opcodes import NO_FOREST, feature, formula
+from simulator.language.opcodes import NO_FOREST, feature, formula, operands
 from simulator.schema import FIELDS, RAW, READABLE, SPECIAL, TREES
 from simulator.serving.facts import curve_of
 
@@ -69,12 +69,7 @@ class BatchFields(Mapping[tuple[str, str], float]):
         if name in self.raw:
             return self.raw[name]
         if name in SPECIAL:
-            if name == "graph_batch":
-                return float(vm.graph_batch(self.raw["prefill_reqs"], self.raw["decode_reqs"]))
-            if name == "graph_tokens":
-                return float(vm.graph_tokens(self["b", "tokens"], self.facts["max_num_seqs"]))
-            experts = self.facts["active_experts"], self.facts["experts"]
-            return float(vm.experts_fraction(*experts, self["b", "tokens"]))
+            return float(vm.BATCH_FIELDS[name](*(self[f.scope, f.name] for f in operands(name))))
         if name == TREES.name:
             return self._trees()
         x = value(formula(name), {}, self)

@@ -1,4 +1,4 @@
-"""What the compiled clocks take, what they fill in, and how they end."""
+"""The input of the compiled clocks, their results by request, and the ways they end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Rules(NamedTuple):
 
 
 class Times(NamedTuple):
-    """What a clock fills in, per request."""
+    """The results of a clock, per request."""
 
     start_us: Any  # last admission
     first_us: Any  # end of the prompt's last step

@@ -29,7 +29,7 @@ class Replay:
 
     load: Load
     order: np.ndarray | None  # the requests of `run`, None for all in order of arrival
-    run: ClockRun  # what the clock returned
+    run: ClockRun  # the clock's result
     queueing_us: np.ndarray
     token_us: int
     completion_us: int
@@ -139,7 +139,13 @@ def replay_bound(
         order = order[load.accepted[order]]
         queued = queued[order]
     run = run_clock(
-        load, queued, order, steps or steps_of(bound, load.limits), stop_when_hostile=stop_when_hostile,
-        force_exact=force_exact, account=account, progress=progress,
-    )  # fmt: skip
+        load,
+        queued,
+        order,
+        steps or steps_of(bound, load.limits),
+        stop_when_hostile=stop_when_hostile,
+        force_exact=force_exact,
+        account=account,
+        progress=progress,
+    )
     return Replay(load, order, run, queueing, ticks(overheads[0]), ticks(overheads[1]), run.clamped + clamped)

@@ -46,7 +46,7 @@ class NeverEnds(Exception):
 
 @dataclass(frozen=True)
 class Account:
-    """What the aggregate figures of a run need beyond its requests."""
+    """The figures that the totals of a run need beyond its requests."""
 
     hits: int  # KV blocks found in the cache
     misses: int  # KV blocks taken
@@ -56,7 +56,7 @@ class Account:
 
 @dataclass(frozen=True)
 class ClockRun:
-    """What happened. Arrays are per request, in the order in which they were queued; times are int64 microseconds."""
+    """The result of a clock. Arrays are per request, in the order of queueing; times are int64 microseconds."""
 
     start_us: np.ndarray  # last admission
     first_us: np.ndarray  # end of the prompt's last step, 0 if the prompt was never done
@@ -70,7 +70,7 @@ class ClockRun:
     clamped: int  # steps outside [1, 10^10] us
     preemptions: int
     failures: int  # last tokens that found no block
-    fast: bool  # whether the fast clock ran
+    fast: bool  # True if the fast clock ran
     account: Account | None
 
 
@@ -117,7 +117,7 @@ def run_clock(
 
 
 def _may_be_fast(load: Load, q: Queue) -> bool:
-    """Whether nothing rules the fast clock out: no horizon, regular prompts, no client that gives up in the queue."""
+    """True if nothing rules out the fast clock: no horizon, regular prompts, no client in the queue that gives up."""
     if load.limits.horizon_us != NEVER or load.chains or not (load.ample or load.regular):
         return False
     return load.patient or not ((q.deadline_us > 0) & (q.deadline_us <= q.queued_us)).any()
@@ -132,7 +132,7 @@ def _fast(
     progress: Progress | None,
     clocks: tuple[Any, Any, Any],
 ) -> ClockRun | None:
-    """The run by the fast clock, or None if it cannot prove it. `wanted`: whether an account is."""
+    """The run by the fast clock, or None if it cannot prove it. `wanted`: True for an account."""
     n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
     owners = load.prompts + load.groups
     each, running = (n, most) if t.longest else (0, 0)
@@ -140,16 +140,27 @@ def _fast(
     owner, count = np.empty(segments, np.int32), np.empty(segments, np.int32)
     owner[0], count[0] = -1, rules.blocks
     free = Segments(
-        owner=owner, count=count, present=np.zeros(owners, np.int64), holders=np.zeros(owners, np.int64),
-        lies=np.full(owners, -1, np.int64), groups=load.prompts,
-    )  # fmt: skip
+        owner=owner,
+        count=count,
+        present=np.zeros(owners, np.int64),
+        holders=np.zeros(owners, np.int64),
+        lies=np.full(owners, -1, np.int64),
+        groups=load.prompts,
+    )
     work = CalendarWork(
-        free=free, phases=np.zeros(rules.block, np.int64), turn=np.empty(n if rules.watch else 0, np.int32),
+        free=free,
+        phases=np.zeros(rules.block, np.int64),
+        turn=np.empty(n if rules.watch else 0, np.int32),
         calendar=np.full(load.longest_output + 1, -1, np.int32),
-        after=np.empty(n, np.int32), ending=np.zeros(most, np.int64), filling=np.zeros(most, np.int64),
-        progress=np.zeros(most, np.int64), chunk=np.zeros(most, np.int64), born=np.zeros(each, np.int64),
-        alive=np.zeros(running, np.int64), slot=np.zeros(each, np.int64),
-    )  # fmt: skip
+        after=np.empty(n, np.int32),
+        ending=np.zeros(most, np.int64),
+        filling=np.zeros(most, np.int64),
+        progress=np.zeros(most, np.int64),
+        chunk=np.zeros(most, np.int64),
+        born=np.zeros(each, np.int64),
+        alive=np.zeros(running, np.int64),
+        slot=np.zeros(each, np.int64),
+    )
     times = Times(*(np.empty(n, kind) for kind in (np.int64, np.int64, np.int64, np.int32)))  # all are filled in
     state, log = np.zeros(1, fast.STATE), Gaps(wanted)
     s = state[0]
@@ -165,15 +176,12 @@ def _fast(
         return None
     if status == HOSTILE:
         raise HostileStep(int(s["step"]), float(s["offending"]))
-    every = np.ones(n, bool)
-    return ClockRun(
-        times.start_us, times.first_us, times.decode_us, times.cached, every, ~every, 0, 0, int(s["step"]),
-        int(s["clamped"]), 0, 0, True, _fast_account(q, rules, times, log) if wanted else None,
-    )  # fmt: skip
+    every, done = np.ones(n, bool), _fast_account(q, rules, times, log) if wanted else None
+    return ClockRun(*times, every, ~every, 0, 0, int(s["step"]), int(s["clamped"]), 0, 0, True, done)
 
 
 def _somebody_leaves(q: Queue, times: Times, rules: Rules) -> bool:
-    """Whether any request may still have been there when its client gave up."""
+    """True if a request may still have been there when its client gave up."""
     if rules.patient:
         return False
     return bool(((q.deadline_us > 0) & (times.first_us + times.decode_us > q.deadline_us)).any())
@@ -190,7 +198,7 @@ def _fast_account(q: Queue, rules: Rules, times: Times, log: Gaps) -> Account:
 def _exact(
     load: Load, q: Queue, rules: Rules, t: KnownSteps, wanted: bool, progress: Progress | None, order: np.ndarray | None
 ) -> ClockRun:
-    """The run by the exact clock. `wanted`: whether an account is."""
+    """The run by the exact clock. `wanted`: True for an account."""
     n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
     group_key, after_groups = _first_keys(q.group, q.shared_blocks, load.groups, _piece_keys(q, rules))
     prompt_key, keys = _first_keys(q.prompt, q.prompt_blocks - q.shared_blocks, load.prompts, after_groups)
@@ -199,10 +207,16 @@ def _exact(
     places = {name: np.zeros(most, np.int32) for name in small}
     places |= {name: np.zeros(most, np.int64) for name in ("since", "born", "serial")}
     work = Exact(
-        outcome=np.zeros(n, np.int8), region=np.full(n, -1, np.int64), group_key=group_key, prompt_key=prompt_key,
-        quitters=_quitters(q, rules.horizon_us), stack=np.zeros(most, np.int64),
-        free_slots=np.arange(most, dtype=np.int64)[::-1].copy(), table=np.zeros((most, widest), np.int32), **places,
-    )  # fmt: skip
+        outcome=np.zeros(n, np.int8),
+        region=np.full(n, -1, np.int64),
+        group_key=group_key,
+        prompt_key=prompt_key,
+        quitters=_quitters(q, rules.horizon_us),
+        stack=np.zeros(most, np.int64),
+        free_slots=np.arange(most, dtype=np.int64)[::-1].copy(),
+        table=np.zeros((most, widest), np.int32),
+        **places,
+    )
     cache = new_cache(rules.blocks, keys + most * widest)
     state, times, log = np.zeros(1, exact.STATE), _no_times(n), Gaps(wanted)
     s = state[0]
@@ -223,14 +237,13 @@ def _exact(
     if status == STUCK:
         row = int(s["lone"])
         raise NeverEnds(row if order is None else int(order[row]), rules.blocks)
-    account = Account(
-        int(cache.counts[HITS]), int(cache.counts[MISSES]), int(s["last_us"]), (log.us, log.tokens)
-    ) if wanted else None  # fmt: skip
-    return ClockRun(
-        times.start_us, times.first_us, times.decode_us, times.cached, work.outcome == COMPLETED,
-        work.outcome == GAVE_UP, int(s["waiting"]), int(s["running"]), int(s["step"]), int(s["clamped"]),
-        int(s["preemptions"]), int(s["failures"]), False, account,
-    )  # fmt: skip
+    account = None
+    if wanted:
+        account = Account(int(cache.counts[HITS]), int(cache.counts[MISSES]), int(s["last_us"]), (log.us, log.tokens))
+    waiting, running_last, steps = int(s["waiting"]), int(s["running"]), int(s["step"])
+    faults = int(s["clamped"]), int(s["preemptions"]), int(s["failures"])
+    ended = work.outcome == COMPLETED, work.outcome == GAVE_UP
+    return ClockRun(*times, *ended, waiting, running_last, steps, *faults, False, account)
 
 
 def _pieces(load: Load, order: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, int]:
@@ -242,7 +255,7 @@ def _pieces(load: Load, order: np.ndarray | None) -> tuple[np.ndarray, np.ndarra
 
 
 def _piece_keys(q: Queue, rules: Rules) -> int:
-    """How many keys the pieces of prompts take, see batch.piece_key."""
+    """The number of keys that the pieces of prompts take, see batch.piece_key."""
     return (int(q.piece.max()) + 1) * (q.piece_len // rules.block + 1) if q.piece.size else 0
 
 

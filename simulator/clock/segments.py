@@ -106,7 +106,7 @@ def store(f, p, g, shared, reach):  # type: ignore[no-untyped-def]
 
 @inlined
 def stored_twice(f, p, g, shared, held):  # type: ignore[no-untyped-def]
-    """Whether a request that has computed `held` whole blocks of its prompt is about to repeat content in the cache."""
+    """True if a request that has computed `held` whole blocks of its prompt is about to repeat content in the cache."""
     return (g >= 0 and held < shared and f.present[np.uintp(f.groups + g)] > held) or (
         p >= 0 and f.present[np.uintp(p)] > max(held - shared, 0)
     )

@@ -6,7 +6,7 @@ values and slopes together. Every `max`, comparison and conditional narrows the 
 holds, and a bound on the rounding error is carried along. From then on a step of that composition costs a
 multiplication or two.
 
-Only what is proven is remembered. Where the line does not hold, where rounding could reach 1e-7 us, or where the line's
+Only proven lines are remembered. Where the line does not hold, where rounding could reach 1e-7 us, or where the line's
 value is within 1e-6 of a whole microsecond, the opcodes run.
 """
 
@@ -29,13 +29,10 @@ UNKNOWN = 0  # not looked at yet
 WHOLE = 1  # one whole number of us for all contexts
 LINE = 2  # a straight line in the contexts
 DIRECT = 3  # neither: the opcodes have to run
-# What is remembered of a composition: base + slope * context + tall_slope * longest context, in us, where context and
+# The memory of a composition: base + slope * context + tall_slope * longest context, in us, where context and
 # longest context are within the bounds low to high, tall_low to tall_high. 64 bytes, one line of the processor's cache.
-PIECE = np.dtype([
-    ("composition", "i8"), ("low", "i8"), ("high", "i8"),
-    ("base", "f8"), ("slope", "f8"), ("tall_slope", "f8"),
-    ("kind", "i4"), ("tall_low", "i4"), ("tall_high", "i4"), ("unused", "i4"),
-])  # fmt: skip
+_PIECE = {"i8": "composition low high", "f8": "base slope tall_slope", "i4": "kind tall_low tall_high unused"}
+PIECE = np.dtype([(name_, kind) for kind, names in _PIECE.items() for name_ in names.split()])
 MIXED = 1 << 10  # places for compositions with prompt chunks, which may displace each other; others have one each
 CHUNKS = 2  # most prompt chunks of a composition that is remembered
 DECODES, TOKENS = 1 << 16, 1 << 20  # a composition that is remembered has fewer decodes, and fewer prompt tokens
@@ -59,16 +56,22 @@ class Chunks(NamedTuple):
     longest: Any  # the largest
 
 
-NO_CHUNKS = Chunks(*(np.int64(0),) * 8)
+NO_CHUNKS = Chunks(*np.zeros(8, np.int64))
 
 
 @inlined
 def with_chunk(c, new, done, prompt):  # type: ignore[no-untyped-def]
     """The chunks `c` with one more, of `new` tokens after `done` earlier ones of a prompt of `prompt` tokens."""
     return Chunks(
-        c.count + 1, c.tokens + new, max(c.largest, new), c.pairs + new * done + new * (new + 1) // 2,
-        c.prompts + new * (2 * np.int64(prompt) + new), c.context + done, c.squares + done * done, max(c.longest, done),
-    )  # fmt: skip
+        c.count + 1,
+        c.tokens + new,
+        max(c.largest, new),
+        c.pairs + new * done + new * (new + 1) // 2,
+        c.prompts + new * (2 * np.int64(prompt) + new),
+        c.context + done,
+        c.squares + done * done,
+        max(c.longest, done),
+    )
 
 
 class KnownSteps(NamedTuple):
@@ -83,9 +86,9 @@ class KnownSteps(NamedTuple):
     out: int  # the slot of the step time
     slopes: Any  # float64[slots, 3]: slopes in the context and in the longest context, and a bound on the error
     pieces: Any  # PIECE[places]
-    lines: bool  # whether anything may be remembered
-    spread: bool  # whether the program reads the variance of the contexts; then nothing is remembered
-    longest: bool  # whether it reads their maximum
+    lines: bool  # True if anything may be remembered
+    spread: bool  # True if the program reads the variance of the contexts; then nothing is remembered
+    longest: bool  # True if it reads their maximum
     chunks: int  # most prompt chunks of a composition that is remembered: none if it reads whole prompt lengths
 
 
@@ -159,7 +162,7 @@ def find(pieces, prefills, decodes, tokens, largest, context):  # type: ignore[n
 
 @njit
 def reaches(pieces, i, tall):  # type: ignore[no-untyped-def]
-    """Whether a piece that `find` found also holds for the longest context `tall`."""
+    """True if a piece that `find` found also holds for the longest context `tall`."""
     return i >= 0 and tall >= pieces[i].tall_low and tall <= pieces[i].tall_high
 
 
@@ -167,15 +170,32 @@ def reaches(pieces, i, tall):  # type: ignore[no-untyped-def]
 def piece_for(t, longest, prefills, decodes, tokens, largest, pairs, context, tall):  # type: ignore[no-untyped-def]
     """The place of the piece for this composition and these contexts; if there is none, it is made.
 
-    `longest`: whether the program reads `tall`, the longest context.
+    `longest`: True if the program reads `tall`, the longest context.
     """
     i = find(t.pieces, prefills, decodes, tokens, largest, context)
     if longest and not reaches(t.pieces, i, tall):
         i = min(i, -1 - i)
     if i < 0:
         i = -1 - i
-        look(t.rows, t.moving, t.first, t.last, t.values, t.raw, t.out, t.slopes, t.pieces, i,
-             prefills, decodes, tokens, largest, pairs, context, tall)  # fmt: skip
+        look(
+            t.rows,
+            t.moving,
+            t.first,
+            t.last,
+            t.values,
+            t.raw,
+            t.out,
+            t.slopes,
+            t.pieces,
+            i,
+            prefills,
+            decodes,
+            tokens,
+            largest,
+            pairs,
+            context,
+            tall,
+        )
     return i
 
 
@@ -278,13 +298,13 @@ def look(  # type: ignore[no-untyped-def]
 
 @njit
 def _still(m, slot):  # type: ignore[no-untyped-def]
-    """Whether the slot has exactly one value for the composition."""
+    """True if the slot has exactly one value for the composition."""
     return m[slot, 0] == 0.0 and m[slot, 1] == 0.0 and m[slot, 2] == 0.0
 
 
 @njit
 def _all_still(m, v, block):  # type: ignore[no-untyped-def]
-    """Whether all features of the ensemble in this block (simulator.language.forest) are still."""
+    """True if all features of the ensemble in this block (simulator.language.forest) are still."""
     still = True
     for i in range(int(v[block])):
         still = still and _still(m, int(v[block + 1 + i]))

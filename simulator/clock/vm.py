@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -58,6 +59,14 @@ def graph_tokens(tokens: float, max_seqs: float) -> float:
         step = 8.0 if tokens <= 256.0 else 16.0
         size = step * math.ceil(tokens / step)
     return size if size <= limit else tokens
+
+
+# schema.SPECIAL
+BATCH_FIELDS: dict[str, Callable[..., float]] = {
+    "experts_fraction": experts_fraction,
+    "graph_batch": graph_batch,
+    "graph_tokens": graph_tokens,
+}
 
 
 @njit
@@ -144,5 +153,5 @@ def to_ticks(x: float, low: int) -> int:
 
 @njit
 def clamps(x: float, low: int) -> bool:
-    """Whether `to_ticks` has to clamp: outside [low, 10^10] or NaN."""
+    """True if `to_ticks` has to clamp: outside [low, 10^10] or NaN."""
     return not (x >= low and x <= MAX_TICKS)

@@ -1,1 +1,1 @@
-"""What every room needs: errors for users, files and documents, text, JSON, random streams, compiled functions."""
+"""The tools of every room: errors for users, files and documents, text, JSON, random streams, compiled functions."""

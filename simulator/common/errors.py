@@ -17,14 +17,14 @@ LONGEST_MESSAGE = 4000  # characters of an error message
 LONGEST_NAME = 4096  # characters of a name, a path or another short text
 NO_COMMA = "write a number without commas, with a point for decimals"
 OWN_MODEL = "keep your own with `evolve model add CONFIG`"
-OWN_GPU = "describe your own as `hardware: {...}` in an experiments file (docs/experiments.md)"
+OWN_GPU = "describe your own as `hardware: {...}` in an experiments file (docs/plan.md)"
 LARGEST_NUMBER = 1e300  # a larger number is a mistake, or an integer that float64 cannot hold
 
 
 class InputError(ValueError):
     """Something the user supplied is wrong. The message is one line: file, place, problem, remedy. Exit status 2.
 
-    Of a message that would fill the screen, because it quotes what the user supplied, begin and end are kept.
+    A message that would fill the screen, because it quotes the user's input, keeps only its begin and end.
     """
 
     def __init__(self, message: str) -> None:
@@ -107,7 +107,7 @@ def nearest(name: object, known: Sequence[str]) -> str:
 
 
 def nearest_listed(name: str, known: Sequence[str], own: str) -> str:
-    """What to do about a name that `evolve list` does not have: the name that was likely meant, else the three closest
+    """The remedy for a name that `evolve list` does not have: the name that was likely meant, else the three closest
     ones, and `own`, how to give one's own. A similar name is often another model, or another GPU."""
     meant = next((each for each in _close(name, known, most=9) if _misspelt(name, each)), None)
     if meant:
@@ -116,7 +116,7 @@ def nearest_listed(name: str, known: Sequence[str], own: str) -> str:
 
 
 def _misspelt(name: str, known: str) -> bool:
-    """Whether two names differ in case, in marks between their parts or in a few letters, not in a number or a part.
+    """True if two names differ in case, in marks between their parts or in a few letters, not in a number or a part.
 
     >>> _misspelt("lama-2-7", "llama-2-7b"), _misspelt("Qwen2.5-32B", "Qwen2.5-7B"), _misspelt("L40", "L40S")
     (True, False, False)
@@ -128,7 +128,7 @@ def _misspelt(name: str, known: str) -> bool:
 
 
 def _alike(ours: str, theirs: str) -> bool:
-    """Whether two parts of names have the same digits, and at least three quarters of their letters in common."""
+    """True if two parts of names have the same digits, and at least three quarters of their letters in common."""
     if re.sub(r"\D", "", ours) != re.sub(r"\D", "", theirs):
         return False
     a, b = (Counter(re.sub(r"\d", "", part)) for part in (ours, theirs))
@@ -180,7 +180,7 @@ class Section:
                 raise self.error(key, f"is not {what}", remedy)
 
     def has(self, key: str) -> bool:
-        """Whether the key is present with a value other than null."""
+        """True if the key is present with a value other than null."""
         return self.raw.get(key) is not None
 
     def required(self, key: str, remedy: str) -> Any:

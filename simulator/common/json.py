@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 JsonObject = dict[str, Any]
+
+
+def renamed(raw: Mapping[str, Any], names: Mapping[str, str]) -> JsonObject:
+    """The object with the keys of an older release under today's names, `names` (old: new).
+
+    >>> renamed({"joint": 2.0, "id": 7}, {"joint": "mean_error"})
+    {'mean_error': 2.0, 'id': 7}
+    """
+    return {names.get(key, key): value for key, value in raw.items()}

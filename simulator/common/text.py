@@ -1,4 +1,4 @@
-"""Text from files, made fit to be printed: what would steer a terminal or reorder a line becomes visible."""
+"""Text from files, made fit to be printed: characters that steer a terminal or reorder a line become visible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HIDDEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 
 
 def hidden(character: str) -> bool:
-    """Whether a character has no glyph but an effect."""
+    """True if a character has no glyph but an effect."""
     return unicodedata.category(character) in HIDDEN
 
 
@@ -44,3 +44,8 @@ def listed(names: Sequence[str], most: int) -> str:
     """
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 constant`, `2 constants`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

@@ -13,7 +13,7 @@ from simulator.kernels.roofline import (
     LAUNCH_US,
     MEASURED,
     NEAREST,
-    Gpu,
+    KernelGpu,
     Timing,
     octaves,
     rising,
@@ -31,17 +31,16 @@ HOPPER = frozenset(("h100_sxm", "h200_sxm"))
 SWITCHED_GPUS = range(6, 9)
 SWITCHED_ABOVE, SWITCHED_BYTES = 256 * 2**10, 64 * 2**20
 SWITCHED = "symm_mem_multimem"
-SWITCHED_US = {
-    512: 11.0, 1024: 14.0, 1536: 16.0, 2048: 18.0, 3072: 23.0, 4096: 27.0, 8192: 46.0, 16384: 87.0, 32768: 165.0,
-    65536: 320.0,
-}  # fmt: skip
+_KB = (512, 1024, 1536, 2048, 3072, 4096, 8192, 16384, 32768, 65536)
+_US = (11.0, 14.0, 16.0, 18.0, 23.0, 27.0, 46.0, 87.0, 165.0, 320.0)
+SWITCHED_US = dict(zip(_KB, _US, strict=True))
 
 # The longest time believed is this wait, as eight GPUs have over PCIe, plus four times what the link needs. In the
 # tables of GPUs without NVLink some messages took forty times as long: those are cut to this limit.
 LATEST_US = 30.0
 
 
-def allreduce(gpu: Gpu, message_bytes: np.ndarray, gpus: int) -> Timing:
+def allreduce(gpu: KernelGpu, message_bytes: np.ndarray, gpus: int) -> Timing:
     """The time of one all-reduce of `message_bytes` over `gpus`; 0 on a single GPU."""
     if gpus == 1:
         nothing = np.zeros(len(message_bytes))

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import scipy
 
-from simulator.kernels.roofline import LAUNCH_US, MEASURED, NEAREST, Gpu, Timing, octaves, rising
+from simulator.kernels.roofline import LAUNCH_US, MEASURED, NEAREST, KernelGpu, Timing, octaves, rising
 from simulator.kernels.tables import tables
 
 MOST_KV_HEADS = 8  # in the decode tables; for more, the part above the launch is scaled
@@ -44,7 +44,7 @@ class Decode:
     per_token: Timing
 
 
-def decode(gpu: Gpu, at: np.ndarray, heads: Heads) -> Decode:
+def decode(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Decode:
     """The time of decode attention for `at` decodes.
 
     Neither part falls as their number grows, so that more work never takes less time.
@@ -73,7 +73,7 @@ def decode(gpu: Gpu, at: np.ndarray, heads: Heads) -> Decode:
     )
 
 
-def prefill(gpu: Gpu, at: np.ndarray, heads: Heads) -> Timing:
+def prefill(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Timing:
     """The time of one attended token pair, for prompts of `at` tokens.
 
     Without the launch, which a step with decodes makes anyway. The time of a whole prompt grows at least with its

@@ -17,9 +17,9 @@ from simulator.common.knots import knots
 from simulator.kernels.allreduce import allreduce
 from simulator.kernels.attention import Heads, decode, prefill
 from simulator.kernels.matrices import ACTIVATION_BYTES, gemm, moe
-from simulator.kernels.roofline import DATASHEET, Gpu, Timing
-from simulator.kernels.sampler import Sampling, parts, sampler
-from simulator.model.architecture import Architecture
+from simulator.kernels.roofline import DATASHEET, KernelGpu, Timing
+from simulator.kernels.sampler import parts, sampler
+from simulator.model.architecture import Architecture, Sampling
 
 TOKENS = knots(14)  # 1 to 16,384 tokens or requests in a step
 LENGTHS = knots(17)  # 1 to 131,072 tokens of a prompt
@@ -30,10 +30,10 @@ UP = 1.0 + 2.0**-40  # decides ties before rounding, which maths libraries would
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A model on its GPUs: what the times of kernels depend on."""
+    """A model on its GPUs, with everything that the times of kernels depend on."""
 
     architecture: Architecture
-    gpu: Gpu
+    gpu: KernelGpu
     tp: int
     sampling: Sampling
 
@@ -149,15 +149,13 @@ def _attention(d: Deployed) -> list[Operation]:
     if a.mla_width:  # one latent vector for all heads
         decodes = Heads(own, 1, a.head_dim, a.mla_width)
     one = decode(d.gpu, TOKENS, decodes)
+    per_pair = prefill(d.gpu, LENGTHS, Heads(own, kv, a.head_dim, decodes.kv_width))
     in_words = f"{own} heads, {kv} KV heads of {a.head_dim}"
     return [
         Operation("decode attention: launch", "decode_launch", a.layers, in_words, one.launch),
         Operation("decode attention: a token of context", "decode_per_token", a.layers, in_words, one.per_token),
-        Operation(
-            "prefill attention: a token pair", "prefill_per_pair", a.layers, in_words,
-            prefill(d.gpu, LENGTHS, Heads(own, kv, a.head_dim, decodes.kv_width)),
-        ),
-    ]  # fmt: skip
+        Operation("prefill attention: a token pair", "prefill_per_pair", a.layers, in_words, per_pair),
+    ]
 
 
 def _between(d: Deployed) -> list[Operation]:

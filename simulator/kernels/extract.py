@@ -92,25 +92,21 @@ def selected(operation: str, table: pa.Table) -> pa.Table:
             conditions.append(among("batch_size", [1]))
         kept = rows(*conditions)
         length = "step" if operation == "decode_attention" else "isl"
-        names = {
-            "dtype": "attn_dtype", "kernel": "kernel_source", "batch": "batch_size", "context": length,
-            "heads": "num_heads", "kv_heads": "num_key_value_heads", "head_dim": "head_dim",
-        }  # fmt: skip
+        names = {"dtype": "attn_dtype", "kernel": "kernel_source", "batch": "batch_size", "context": length}
+        names |= {"heads": "num_heads", "kv_heads": "num_key_value_heads", "head_dim": "head_dim"}
     elif operation == "moe":
         triton = pc.match_substring(table["kernel_source"], "fp8moe_triton")
         plain = among("moe_dtype", ["bfloat16", "fp8"])
         kept = rows(pc.or_(plain, triton), among("moe_ep_size", [1]))
-        names = {
-            "dtype": "moe_dtype", "kernel": "kernel_source", "routing": "distribution", "tokens": "num_tokens",
-            "hidden": "hidden_size", "ffn": "inter_size", "experts": "num_experts", "active": "topk",
-            "gpus": "moe_tp_size",
-        }  # fmt: skip
+        names = {"dtype": "moe_dtype", "kernel": "kernel_source", "routing": "distribution", "tokens": "num_tokens"}
+        names |= {"hidden": "hidden_size", "ffn": "inter_size", "experts": "num_experts", "active": "topk"}
+        names["gpus"] = "moe_tp_size"
     elif operation == "allreduce":
         kept = table
         names = {"dtype": "allreduce_dtype", "kernel": "backend", "gpus": "num_gpus", "bytes": "message_size"}
     else:
         kept = rows(among("op_name", ["all_reduce"]), among("nccl_dtype", ["half"]))
-        kept = kept.append_column("kernel", pa.array(["nccl"] * kept.num_rows))
+        kept = kept.append_column("kernel", pa.repeat("nccl", kept.num_rows))
         names = {"dtype": "nccl_dtype", "kernel": "kernel", "gpus": "num_gpus", "bytes": "message_size"}
     columns = {ours: kept[theirs] for ours, theirs in names.items()}
     return pa.table({**columns, "latency_us": kept["latency"]})
@@ -128,7 +124,7 @@ def converted(operation: str, table: pa.Table) -> pa.Table:
     us = medians["latency_us_approximate_median"].to_numpy() * 1e3
     rounded = np.array([float(f"{x:.{DIGITS}g}") for x in us], np.float32)
     columns = {name: medians[name] for name in keys}
-    columns["operation"] = pa.array(["allreduce" if operation == "nccl" else operation] * len(us))
+    columns["operation"] = pa.repeat("allreduce" if operation == "nccl" else operation, len(us))
     columns["latency_us"] = pa.array(rounded)
     full = [columns.get(f.name, pa.nulls(len(us), f.type)) for f in SCHEMA]
     arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in full]
@@ -159,10 +155,14 @@ def packed(table: pa.Table, name: str, files: Mapping[str, str]) -> bytes:
     }
     file = io.BytesIO()
     pq.write_table(
-        table.replace_schema_metadata(about), file, compression="zstd", compression_level=19, write_statistics=False,
+        table.replace_schema_metadata(about),
+        file,
+        compression="zstd",
+        compression_level=19,
+        write_statistics=False,
         use_dictionary=[f.name for f in SCHEMA if f.name != "latency_us"],
         column_encoding={"latency_us": "BYTE_STREAM_SPLIT"},
-    )  # fmt: skip
+    )
     return file.getvalue()
 
 

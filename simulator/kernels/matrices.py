@@ -13,7 +13,7 @@ from simulator.kernels.roofline import (
     INTERPOLATED,
     MEASURED,
     NEAREST,
-    Gpu,
+    KernelGpu,
     Timing,
     bound_us,
     efficiency,
@@ -35,10 +35,10 @@ def dtypes(weight_bytes: float) -> tuple[str, ...]:
     return ("fp8", "bf16") if weight_bytes == 1.0 else ("bf16",)
 
 
-def gemm(gpu: Gpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timing:
+def gemm(gpu: KernelGpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timing:
     """The time of a linear layer from width k to width n, for `at` tokens: efficiency interpolated in log n, log k."""
 
-    def bound(gpu: Gpu, tokens: np.ndarray, n: int, k: int, size: float) -> np.ndarray:
+    def bound(gpu: KernelGpu, tokens: np.ndarray, n: int, k: int, size: float) -> np.ndarray:
         moved = n * k * size + tokens * (n + k) * ACTIVATION_BYTES
         return bound_us(moved, 2.0 * tokens * n * k, gpu, size)
 
@@ -139,7 +139,7 @@ def _gemm_curve(name: str, dtype: str, n: int, k: int) -> tuple[np.ndarray, np.n
 Experts = tuple[int, int, int, int]  # hidden, width of an expert on one GPU, experts, experts a token uses
 
 
-def moe(gpu: Gpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> Timing:
+def moe(gpu: KernelGpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> Timing:
     """The time of the routed experts of a layer on one GPU for `at` tokens, by the nearest measured shape's efficiency.
 
     The time depends mostly on how many experts the tokens touch. In balanced measurements tokens are spread evenly, so
@@ -147,7 +147,7 @@ def moe(gpu: Gpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> Timing
     without balanced measurements have skewed ones, which are treated as random.
     """
 
-    def bound(gpu: Gpu, tokens: np.ndarray, shape: Experts, size: float, even: bool = False) -> np.ndarray:
+    def bound(gpu: KernelGpu, tokens: np.ndarray, shape: Experts, size: float, even: bool = False) -> np.ndarray:
         hidden, ffn, experts, active = shape
         chosen = experts * (1.0 - (1.0 - active / experts) ** tokens)
         touched = np.minimum(active * tokens, experts) if even else chosen

@@ -21,7 +21,7 @@ KINDS = (MEASURED, INTERPOLATED, NEAREST, DATASHEET)  # the most certain first
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class KernelGpu:
     """A GPU's peaks per microsecond. `tables` names its measured kernels; `fp8_flops` is None without fp8 cores.
 
     `timed_on` is the GPU on which these were measured; None: this one, or one with the same peaks.
@@ -32,10 +32,10 @@ class Gpu:
     fp8_flops: float | None
     bytes: float
     link_bytes: float
-    timed_on: Gpu | None = None
+    timed_on: KernelGpu | None = None
 
     @property
-    def timed(self) -> Gpu:
+    def timed(self) -> KernelGpu:
         """The GPU whose peaks make efficiencies of the measured latencies."""
         return self.timed_on or self
 
@@ -55,7 +55,7 @@ class Timing:
     off_grid: float = 0.0  # octaves from the measured shapes, in the worst dimension
 
 
-def bound_us(moved_bytes: np.ndarray, flops: np.ndarray, gpu: Gpu, weight_bytes: float) -> np.ndarray:
+def bound_us(moved_bytes: np.ndarray, flops: np.ndarray, gpu: KernelGpu, weight_bytes: float) -> np.ndarray:
     """The datasheet's bound in us, including the launch."""
     slower: np.ndarray = np.maximum(moved_bytes / gpu.bytes, flops / gpu.flops(weight_bytes))
     return LAUNCH_US + slower

@@ -17,18 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.kernels.roofline import DATASHEET, Gpu, Timing
+from simulator.kernels.roofline import DATASHEET, KernelGpu, Timing
+from simulator.model.architecture import Sampling
 
 EAGER_LAUNCH_US = 5.0  # of an operation outside the graph, which the CPU launches on its own
 BANDWIDTH = 0.5  # the share of the memory bandwidth that it reaches
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """The sampling that generation_config asks for."""
-
-    sorts: bool = False  # top_p or top_k: the vocabulary of every request is sorted, to keep the likeliest tokens only
-    penalises: bool = False  # repetition_penalty: tokens that occurred before become less likely
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +46,11 @@ PENALTIES = SamplerPart("sampling: penalties", 16, 85)
 
 def parts(sampling: Sampling) -> tuple[SamplerPart, ...]:
     """The parts that run, in the engine's order."""
-    return (*(PENALTIES,) * sampling.penalises, *(SORT,) * sampling.sorts, DRAW)
+    wanted = {PENALTIES: sampling.penalises, SORT: sampling.sorts, DRAW: True}
+    return tuple(part for part, runs in wanted.items() if runs)
 
 
-def sampler(gpu: Gpu, requests: np.ndarray, vocab: int, part: SamplerPart) -> Timing:
+def sampler(gpu: KernelGpu, requests: np.ndarray, vocab: int, part: SamplerPart) -> Timing:
     """The time of a part of the sampler by requests. Every rank has the logits of the whole vocabulary."""
     moved = requests * vocab * part.bytes / gpu.bytes
     return Timing(part.launches * EAGER_LAUNCH_US + moved / BANDWIDTH, moved, DATASHEET, "torch")

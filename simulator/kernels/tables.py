@@ -23,16 +23,24 @@ _TEXTS = {
     "kernel": "the kernel that was timed, as the source names it",
     "routing": "moe: how tokens are spread over the experts (balanced, power_law_1.01, power_law_1.2)",
 }
-_NUMBERS = {
-    "gpus": "GPUs that take part (allreduce) or share the experts' width (moe)",
-    "n": "gemm: width of the output", "k": "gemm: width of the input",
-    "heads": "attention heads of one GPU", "kv_heads": "key/value heads of one GPU", "head_dim": "width of a head",
-    "hidden": "moe: model width", "ffn": "moe: width of one expert, over all GPUs", "experts": "moe: routed experts",
-    "active": "moe: experts a token uses", "batch": "attention: requests",
-    "tokens": "gemm, moe: tokens in the batch",
-    "context": "attention: tokens in the KV cache of each request (decode) or in its prompt (prefill)",
-    "bytes": "allreduce: bytes of the message",
-}  # fmt: skip
+_NUMBERS = dict(
+    line.split(": ", 1)
+    for line in """\
+gpus: GPUs that take part (allreduce) or share the experts' width (moe)
+n: gemm: width of the output
+k: gemm: width of the input
+heads: attention heads of one GPU
+kv_heads: key/value heads of one GPU
+head_dim: width of a head
+hidden: moe: model width
+ffn: moe: width of one expert, over all GPUs
+experts: moe: routed experts
+active: moe: experts a token uses
+batch: attention: requests
+tokens: gemm, moe: tokens in the batch
+context: attention: tokens in the KV cache of each request (decode) or in its prompt (prefill)
+bytes: allreduce: bytes of the message""".splitlines()
+)
 SCHEMA = pa.schema(
     [
         *(pa.field(name, pa.string(), metadata={"meaning": text}) for name, text in _TEXTS.items()),

@@ -2,7 +2,7 @@
 
 The host describes latency by such dot products: beta * features for a step, alpha * features for the delay before the
 queue. Constants inside calls, divisors, powers and conditions are not affine. Of two constants that multiply each
-other only one is: not the one that multiplies more others.
+other, the one that multiplies more others is not.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Affine:
 
     @property
     def complete(self) -> bool:
-        """Whether those are all."""
+        """True if those are all."""
         return self._written_out[1]
 
     @cached_property
@@ -66,7 +66,7 @@ class Affine:
 
     @property
     def whole(self) -> bool:
-        """Whether the method is one dot product: no branches, and every constant affine."""
+        """True if the method is one dot product: no branches, and every constant affine."""
         return not self.outer and self.complete and len(self.pieces) == 1
 
 
@@ -85,12 +85,7 @@ def affine(function: Function) -> Affine:
 
 
 def thresholds(function: Function) -> set[str]:
-    """The constants that occur in conditions alone: they choose between values and are part of none.
-
-    >>> text = "def step_time(b, s, *, c=2.0, d=3.0, e=4.0): return c if b.tokens > d else e if b.kv_sum > c else 1"
-    >>> thresholds(parse(text).functions[0])
-    {'d'}
-    """
+    """The constants that occur in conditions alone: they choose between values and are part of none."""
     normal, root = unexpanded(function)
     values, seen, names = [root], set[int](), set[str]()
     for p in values:  # grows while it is walked
@@ -164,7 +159,7 @@ def _pieces(written: WrittenTerm, root: Polynomial) -> Iterator[tuple[tuple[str,
 
 
 def _choices(written: WrittenTerm, branch: int) -> list[tuple[str, Polynomial]]:
-    """The ways to take a branch: what that says, and the value."""
+    """The ways to take a branch, each with a label and the value."""
     a = written.normal.atoms[branch]
     if a.kind in ("max", "min"):
         return [(f"{a.kind} is {spell(written.expression(arg))}", arg) for arg in a.args]

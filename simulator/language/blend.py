@@ -1,9 +1,9 @@
 """The mean of several programs as one program.
 
 Each method of each program is a sum of coefficient * feature. The mean has every feature once, with the mean of its
-coefficients, and a program without a feature counts as coefficient 0. Features are the same if their normal forms are,
-at the values of their constants. Whatever is not affine in its constants, such as a max or a conditional, is a feature
-too, and keeps the constants inside it. Features with the same mean coefficient share a constant.
+coefficients; a program without the feature counts as 0. Two features are the same if their normal forms agree at the
+values of their constants. An expression that is not affine, such as a max, is a feature too, and keeps its constants.
+Features with the same mean coefficient share a constant.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from simulator.language.units import ONE, Unit, over, read
 
 ALONE = Number(1.0)  # the feature of a term that is a constant
 REQUIRED = ("step_time", "queueing_time")  # the methods whose absence does not mean 0
-DIGITS = 12  # of a mean coefficient; what comes after them is the rounding of float64
+DIGITS = 12  # of a mean coefficient; later ones are the rounding of float64
 LONGEST = 40  # characters of a name that is made from fields
 _US = read("us")
 
 
 @dataclass(frozen=True, slots=True)
 class BlendTerm:
-    """coefficient * feature. name: of the constant that the coefficient comes from, "" if it is a number."""
+    """coefficient * feature. name: the constant that the coefficient comes from, "" for a number."""
 
     coefficient: float
     feature: Expr
@@ -144,10 +144,10 @@ class _Shared:
 
 
 def blend(programs: Sequence[Program], doc: str = "") -> Program:
-    """The program each of whose times is the mean of the times of these programs, on every batch, but for rounding.
+    """The program whose times are the means of these programs' times on every batch, but for rounding.
 
-    Constants keep their names where those are unique. Raises InputError if a program is too large without its
-    assignments, and if two of them read different ensembles of trees: a program has one.
+    Constants keep unique names. Raises InputError if a program is too large without its assignments, and if two read
+    different ensembles of trees.
 
     >>> one = parse("def step_time(b, s, *, c=2.0): return c * b.tokens + b.kv_sum\\ndef queueing_time(r, s): return 8")
     >>> two = parse("def step_time(b, s, *, d=4.0): return d * b.tokens\\ndef queueing_time(r, s): return 6")
@@ -183,7 +183,7 @@ def _mean(method: str, functions: Sequence[Function | None]) -> Function:
         if abs(average) == 1.0 and (first.unit == ONE or not first.name):
             signed += [(sign, feature) for feature in features]
         else:
-            stem = first.name if uses[first.name] == 1 else ""  # a name of several says nothing of this one
+            stem = first.name if uses[first.name] == 1 else ""  # a name of several does not describe this one
             name = draft.declare(Constant(stem or _stem(same), abs(average), first.unit))
             signed.append((sign, _product(Const(name), _sum(("+", feature) for feature in features))))
     return Function(method, tuple(draft.constants.values()), (), _sum(signed))

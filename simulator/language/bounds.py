@@ -1,15 +1,13 @@
 """The bounds within which the fit may move a constant: as annotated, else by physics.
 
-No kernel beats the datasheet. So in step_time a pure number that multiplies a time of bytes or FLOPs over a datasheet
-peak is at least 1 (or its product with the number next to it is), and one that divides such a time, an efficiency, is
-at most 1. Where the sum already has the bare time, a multiple added to it may be anything from 0. So may every other
-constant, except divisors, for which 0 is no limit of small values: x/0 is 0. A pure number that alone multiplies the
-time of a measured kernel corrects a measurement: it is between 0.5 and 2. One that adds that time again in steps
-without a captured graph is at most 1, because the shipped runs have too few such steps to determine it. All this is
-decided on the normal form, not on the spelling.
+No kernel beats the datasheet. So in step_time a pure number that multiplies a time over a datasheet peak is at least 1
+(or its product with the number next to it is), and one that divides such a time, an efficiency, is at most 1. Where the
+sum already has the bare time, a multiple added to it is at least 0. So is every other constant, except divisors: x/0 is
+0, which is no limit of small values. A pure number that alone multiplies the time of a measured kernel corrects a
+measurement: it is between 0.5 and 2. One that adds that time again in steps without a captured graph is at most 1: the
+shipped runs have too few such steps to determine it. The normal form decides, not the spelling.
 
-Bounds in a program's text are its author's, who may have seen the runs that a fit does not. A search refuses narrow
-ones (`too_narrow`).
+The author of a program's text may have seen runs that a fit does not. A search refuses narrow bounds (`too_narrow`).
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from simulator.language.guarded import POW_LIMIT
 from simulator.language.infer import infer
 from simulator.language.ir import Call, Const, Function, Program, nodes, walk
 from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, unexpanded
-from simulator.schema import KERNELS, PHYSICAL
+from simulator.schema import KERNELS, PHYSICAL, READABLE
 
 Bounds = tuple[float, float]
 
@@ -35,15 +33,14 @@ EAGER_FACTOR = (0.0, 1.0)  # of a measured kernel's time, added in steps without
 # Prior of the factor of a measured kernel, as a standard deviation from 1: captured graphs run a little faster than
 # single calls, other versions of a kernel a little slower.
 KERNEL_DEVIATION = 0.1
-# quantities that make a time of these measured kernels: context of the decodes, attended pairs of prefill
-_PER = {
-    "b.kernel_decode_us_per_token": "b.kv_decode_sum", "b.kernel_prefill_us_per_pair": "b.prefill_pairs",
-}  # fmt: skip
+# The fields that make a time of a field per token or pair, and a datasheet time of a quantity of work.
+_PER = {f.key: f.times for f in READABLE.values() if f.times}
+_WORK = {f.key: f.peak for f in READABLE.values() if f.peak}
 
 
 @dataclass(frozen=True, slots=True)
 class BoundLimit:
-    """The bounds of a constant, and what each of them is."""
+    """The bounds of a constant, with the reason for each."""
 
     low: float
     high: float
@@ -55,27 +52,16 @@ _DATASHEET = "the datasheet's peak, which no kernel beats"
 _KERNEL = "{} the measured kernel's time"
 _NOT_NEGATIVE = "what adds to a time is not negative"
 
-# quantities of work, and the peak that turns them into a datasheet time
-_WORK = {
-    "b.total_flops": "s.flops_per_us", "b.attention_flops": "s.flops_per_us",
-    "b.total_bytes": "s.bytes_per_us", "s.kv_bytes_per_token": "s.bytes_per_us",
-}  # fmt: skip
-
 
 def bounds(program: Program) -> tuple[Bounds, ...]:
-    """(low, high) of every constant, in the order of `program.theta`.
-
-    >>> bounds(parse("def step_time(b, s, *, w=1.1, c=2.0): return w * b.weight_read_us + c"))
-    ((1.0, inf), (0.0, inf))
-    """
+    """(low, high) of every constant, in the order of `program.theta`."""
     return tuple((limit.low, limit.high) for f in program.functions for limit in _function_limits(f))
 
 
 def at_bounds(program: Program, held: Container[str] | None = ()) -> dict[str, str]:
-    """A sentence for each constant that is at one of its bounds, by `method.name`.
+    """A sentence for each constant at one of its bounds, by `method.name`; none for a constant that its bounds fix.
 
-    A fit took it there, unless its name is among those that were `held`; None: nothing was fitted. A constant that its
-    bounds fix has no sentence.
+    A fit took it there, unless its name is among those that were `held`; None: nothing was fitted.
 
     >>> at_bounds(parse("def step_time(b, s, *, w=1.0, c=2.0): return w * b.weight_read_us + c"), held=None)
     {'step_time.w': "w = 1 (at its lower bound: the datasheet's peak, which no kernel beats)"}
@@ -98,11 +84,7 @@ def at_bounds(program: Program, held: Container[str] | None = ()) -> dict[str, s
 
 
 def outside_bounds(program: Program) -> list[str]:
-    """A sentence for each constant whose value lies outside its bounds.
-
-    >>> outside_bounds(parse("def step_time(b, s, *, c: us[0, 9] = 10, d: us = 3): return c + d"))
-    ['c = 10 lies outside 0 to 9: a fit of it moves it in']
-    """
+    """A sentence for each constant whose value lies outside its bounds."""
     constants = (c for f in program.functions for c in f.constants)
     return [
         f"{c.name} = {c.value:g} lies outside {low:g} to {high:g}: a fit of it moves it in"
@@ -112,11 +94,7 @@ def outside_bounds(program: Program) -> list[str]:
 
 
 def clipped_exponents(program: Program) -> list[str]:
-    """A sentence for each constant that is an exponent beyond what `pow` takes, of either sign.
-
-    >>> clipped_exponents(parse("def step_time(b, s, *, n=6.0, m=3.0): return pow(b.tokens, -n) + pow(b.tokens, m)"))
-    ['n = 6 (beyond 4, to which pow clips its exponent: any such value gives the same times)']
-    """
+    """A sentence for each constant that is an exponent outside the range of `pow`."""
     sentences = []
     for f in program.functions:
         exponents = [n.args[1] for n in nodes(f) if isinstance(n, Call) and n.name == "pow"]
@@ -153,11 +131,7 @@ def _narrow(low: float, high: float) -> bool:
 
 
 def kernel_factors(program: Program) -> tuple[bool, ...]:
-    """Whether each constant, in the order of `program.theta`, is a factor of measured kernels and nothing else.
-
-    >>> kernel_factors(parse("def step_time(b, s, *, g=1.0, c=2.0): return g * b.kernel_gemm_us + c"))
-    (True, False)
-    """
+    """bool[theta]: True for a constant that is a factor of measured kernels and nothing else."""
     flags: list[bool] = []
     for f in program.functions:
         names = _kernel_factors(*unexpanded(f)) if f.name == "step_time" else set()
@@ -195,7 +169,7 @@ def _alone(normal: Normal, root: Polynomial, wanted: Callable[[Monomial], bool])
 
 
 def _kernel_time(normal: Normal, m: Monomial) -> bool:
-    """Whether the product is the time of a measured kernel: a field, or a field per token or pair times those."""
+    """True if the product is the time of a measured kernel: a field, or a field per token or pair times those."""
     names = {normal.atoms[i].name: power for i, power in m}
     if any(power != 1 for power in names.values()):
         return False
@@ -268,7 +242,7 @@ _VALUES = ("field", "max", "positive", "zero")
 
 
 def _atoms(normal: Normal) -> tuple[list[bool], list[set[str]]]:
-    """For every atom: whether it is a max or a choice that may be a datasheet time, and the constants it may equal."""
+    """For every atom: True for a max or choice that may be a datasheet time, and the constants it may equal."""
     timed: list[bool] = []
     constants: list[set[str]] = []
     for atom in normal.atoms:
@@ -293,7 +267,7 @@ def _times(normal: Normal, root: Polynomial) -> list[Polynomial]:
 
 
 def _datasheet_time(normal: Normal, m: Monomial, timed: list[bool]) -> bool:
-    """Whether the product has a datasheet time as a factor."""
+    """True if the product has a datasheet time as a factor."""
     powers = {normal.atoms[i].name: power for i, power in m if normal.atoms[i].kind == "field"}
     if any(power > 0 and name[2:] in PHYSICAL for name, power in powers.items()):
         return True
@@ -303,5 +277,5 @@ def _datasheet_time(normal: Normal, m: Monomial, timed: list[bool]) -> bool:
 
 
 def _branches(kind: str, args: tuple[Polynomial, ...]) -> tuple[Polynomial, ...]:
-    """The operands that are values, so not the condition of a choice."""
+    """The operands that are values: not the condition of a choice."""
     return args[1:] if kind in ("positive", "zero") else args

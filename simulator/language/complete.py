@@ -20,10 +20,6 @@ DEFAULTS = (
 
 
 def complete(program: Program) -> Program:
-    """The program with every missing timed method written out. Scheduling and preemption remain 0.
-
-    >>> [f.name for f in complete(parse("def step_time(b, s): return b.tokens")).functions]
-    ['step_time', 'queueing_time', 'output_token_time', 'completion_time']
-    """
+    """The program with every missing timed method written out. Scheduling and preemption remain 0."""
     functions = {f.name: f for f in (*DEFAULTS, *program.functions)}
     return Program(tuple(functions[name] for name in METHODS if name in functions), program.doc, program.forest)

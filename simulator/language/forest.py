@@ -1,8 +1,8 @@
 """Ensembles of regression trees: the value of one, and the compiled walk that sums its leaves.
 
-A batch goes left at a node where its feature is at most the threshold, in every tree, until it reaches a leaf. The
-leaves add up to the logarithm of a time, so that a program multiplies what `b.trees` is, exp of that sum, by a
-constant. Averaging logarithms underestimates a mean; the corrections, one for each phase of a step, make up for that.
+In every tree a batch goes left where its feature is at most the threshold, until it reaches a leaf. The leaves add up
+to the logarithm of a time. `b.trees` is exp of that sum, which a program multiplies by a constant. The mean of
+logarithms underestimates the mean of times; corrections, one for each phase of a step, make up for that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
-    """What is added to the sum of the leaves in a step of decodes alone, of both phases, and of prefill alone."""
+    """Addends to the sum of the leaves: in a step of decodes alone, of both phases, and of prefill alone."""
 
     decode: float = 0.0
     mixed: float = 0.0
@@ -109,12 +109,7 @@ def block(forest: Forest, slots: Sequence[int]) -> np.ndarray:
 
 @njit
 def leaves(v, at):  # type: ignore[no-untyped-def]
-    """The baseline and a leaf of every tree of the block that begins at v[at]. Features are read from `v`.
-
-    >>> leaf = Tree((LEAF,), (0.0,), (0,), (0,), (0.5,))
-    >>> leaves(block(Forest((), (leaf, leaf), baseline=2.0), []), 0)
-    3.0
-    """
+    """The baseline and a leaf of every tree of the block that begins at v[at]. Features are read from `v`."""
     place = at + 1 + int(v[at])
     total = v[place]
     trees = int(v[place + 1])

@@ -12,6 +12,7 @@ from simulator.language.ir import Program
 from simulator.language.opcodes import feature
 from simulator.language.source import ProgramError
 
+PHASES = ("decode", "mixed", "prefill")
 MOST_FEATURES = 100
 MOST_TREES = 2_000
 MOST_NODES = 30_000  # about a megabyte of Go
@@ -19,11 +20,7 @@ REMEDY = "train the ensemble again, or copy its file again"
 
 
 def forest_file(program: Path) -> Path:
-    """The file of the ensemble that belongs to a program's file.
-
-    >>> forest_file(Path("mine.py")).name
-    'mine.trees.json'
-    """
+    """The file of the ensemble that belongs to a program's file."""
     return program.with_suffix(".trees.json")
 
 
@@ -31,10 +28,6 @@ def with_forest(program: Program, path: Path) -> Program:
     """The program of the file `path`, with the ensemble next to it if it reads b.trees.
 
     Raises InputError if the ensemble is missing or damaged.
-
-    >>> with_forest(parse("def step_time(b, s, *, c=2.0): return c * b.trees"), Path("no.py"))
-    Traceback (most recent call last):
-    simulator.common.errors.InputError: no.trees.json: cannot be read (No such file or directory): ...
     """
     if not program.reads_trees:
         return program
@@ -47,36 +40,22 @@ def with_forest(program: Program, path: Path) -> Program:
 
 
 def read_forest(path: Path) -> Forest:
-    """The ensemble in a file. Raises OSError if it cannot be read, InputError if it is none.
-
-    >>> read_forest(Path("no/mine.trees.json"))
-    Traceback (most recent call last):
-    FileNotFoundError: [Errno 2] No such file or directory: 'no/mine.trees.json'
-    """
+    """The ensemble in a file. Raises OSError if it cannot be read, InputError if it is damaged."""
     return forest_of(read_json(path, REMEDY), str(path))
 
 
 def forest_of(raw: object, where: str) -> Forest:
-    """The ensemble of the JSON values that are in `where`. Raises InputError if they are none.
-
-    >>> forest_of([], "mine.trees.json")
-    Traceback (most recent call last):
-    simulator.common.errors.InputError: mine.trees.json: is not an ensemble of trees: ...
-    """
+    """The ensemble of JSON values from the file `where`. Raises InputError for values that are not an ensemble."""
     if not isinstance(raw, dict):
         raise InputError(f"{where}: is not an ensemble of trees: {REMEDY}")
     top = Section(where, "", raw)
     top.only(("features", "trees", "baseline", "corrections"))
     features = _features(top)
     corrections = top.section("corrections", REMEDY)
-    corrections.only(("decode", "mixed", "prefill"))
+    corrections.only(PHASES)
     trees = tuple(_tree(tree, len(features)) for tree in top.sections("trees", REMEDY, most=MOST_TREES))
-    forest = Forest(
-        features,
-        trees,
-        top.number("baseline", REMEDY),
-        Corrections(*(corrections.number(phase, REMEDY) for phase in ("decode", "mixed", "prefill"))),
-    )
+    phases = Corrections(*(corrections.number(phase, REMEDY) for phase in PHASES))
+    forest = Forest(features, trees, top.number("baseline", REMEDY), phases)
     if forest.nodes > MOST_NODES:
         raise top.error("trees", f"have {forest.nodes:,} nodes, at most {MOST_NODES:,} are read", "train smaller trees")
     return forest
@@ -99,10 +78,8 @@ def _features(top: Section) -> tuple[str, ...]:
 def _tree(raw: Section, features: int) -> Tree:
     """A tree whose walk must end: all numbers are finite, and children come after their parents."""
     raw.only(("feature", "threshold", "left", "right", "value"))
-    tree = Tree(
-        _wholes(raw, "feature", LEAF, features - 1), _numbers(raw, "threshold"),
-        _wholes(raw, "left", 0), _wholes(raw, "right", 0), _numbers(raw, "value"),
-    )  # fmt: skip
+    numbers, left, right = _wholes(raw, "feature", LEAF, features - 1), _wholes(raw, "left"), _wholes(raw, "right")
+    tree = Tree(numbers, _numbers(raw, "threshold"), left, right, _numbers(raw, "value"))
     count = len(tree.feature)
     if not count:
         raise raw.error("feature", "is empty", REMEDY)
@@ -124,7 +101,7 @@ def _column(raw: Section, name: str) -> list[Any]:
     return column
 
 
-def _wholes(raw: Section, name: str, least: int, most: int = MOST_NODES) -> tuple[int, ...]:
+def _wholes(raw: Section, name: str, least: int = 0, most: int = MOST_NODES) -> tuple[int, ...]:
     column = _column(raw, name)
     for i, x in enumerate(column):
         if type(x) is not int or not least <= x <= most:

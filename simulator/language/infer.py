@@ -53,7 +53,7 @@ from simulator.schema import READABLE
 
 SHOWN = 60  # characters of an expression or a unit in a message
 UNSPELLABLE = "by a constant without a unit"  # where no annotation can spell the unit
-LIFTED = re.compile(r"k\d+")  # what the reader names a number in a formula that became a constant
+LIFTED = re.compile(r"k\d+")  # name that the reader gives to a number in a formula
 
 
 class UnitError(ProgramError):
@@ -192,7 +192,7 @@ class _Solver:
             first = self.reduced(b) == MICROSECONDS  # change the other side: a time is wanted in the end
             remedy = self._factor("the first", a, b) if first else self._factor("the second", b, a)
             self.clash(f"cannot {verb} {sides}: {remedy}", left, right)
-            return b if first else a  # what it will be when it is corrected, so that this is said once
+            return b if first else a  # as if corrected, so that this is said once
         return a
 
     def _factor(self, what: str, form: Form, goal: Form) -> str:

@@ -32,10 +32,10 @@ METHODS: dict[str, tuple[str, ...]] = {
 OVERHEADS = ("output_token_time", "completion_time")  # the methods that most engines' data leave at 0
 # name of each function -> fewest and most arguments
 CALLS = {
-    "max": (2, 99), "min": (2, 99),
-    "sqrt": (1, 1), "log": (1, 1), "log1p": (1, 1), "exp": (1, 1), "softplus": (1, 1),
+    **dict.fromkeys(("max", "min"), (2, 99)),
+    **dict.fromkeys(("sqrt", "log", "log1p", "exp", "softplus"), (1, 1)),
     "pow": (2, 2),
-}  # fmt: skip
+}
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 FREE_LITERALS = (0.0, 1.0, 2.0, 0.5)  # allowed in a formula; every other number becomes a constant
 
@@ -117,7 +117,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A keyword-only argument with a default: what the fit may change.
+    """A keyword-only argument with a default, which the fit may change.
 
     `unit` None leaves the unit open, `bounds` None means the default ones. Only finite bounds with a unit can be
     spelled.
@@ -141,7 +141,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program. forest: what `b.trees` reads; it is not part of the text, which cannot be run without it."""
+    """A program. forest: the ensemble of `b.trees`, which is not part of the text."""
 
     functions: tuple[Function, ...]
     doc: str = ""
@@ -158,7 +158,7 @@ class Program:
 
     @property
     def reads_trees(self) -> bool:
-        """Whether it reads `b.trees`, so that it needs a forest."""
+        """True if it reads `b.trees`, so that it needs a forest."""
         return any(node == Field("b", TREES.name) for f in self.functions for node in nodes(f))
 
     def with_forest(self, forest: Forest) -> Program:
@@ -176,11 +176,7 @@ class Program:
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The operands of a node, in the order of the text.
-
-    >>> [spell(n) for n in children(expr("b.tokens + 2 * b.kv_sum"))]
-    ['b.tokens', '2 * b.kv_sum']
-    """
+    """The operands of a node, in the order of the text."""
     match node:
         case Neg(value):
             return (value,)
@@ -195,23 +191,14 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and everything below it, parents first.
-
-    >>> [spell(n) for n in walk(expr("b.tokens / 2"))]
-    ['b.tokens / 2', 'b.tokens', '2']
-    """
+    """The node and everything below it, parents first."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
 def roots(function: Function) -> Iterator[Node]:
-    """The outermost nodes of a function, in the order of the text.
-
-    >>> f = parse("def step_time(b, s): x = b.tokens; return x + 1").functions[0]
-    >>> [spell(n) for n in roots(f)]
-    ['b.tokens', 'x + 1']
-    """
+    """The outermost nodes of a function, in the order of the text."""
     for statement in function.body:
         if isinstance(statement, Guard):
             yield statement.condition
@@ -220,11 +207,7 @@ def roots(function: Function) -> Iterator[Node]:
 
 
 def nodes(function: Function) -> Iterator[Node]:
-    """Every node of a function.
-
-    >>> [spell(n) for n in nodes(parse("def step_time(b, s): return b.tokens + 1").functions[0])]
-    ['b.tokens + 1', 'b.tokens', '1']
-    """
+    """Every node of a function."""
     for root in roots(function):
         yield from walk(root)
 
@@ -249,12 +232,7 @@ def rebuild(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 
 def rebuilt(function: Function, change: Callable[[Expr], Expr]) -> Function:
-    """The function with `change` applied to every sub-expression, children first, in conditions too.
-
-    >>> f = parse("def step_time(b, s):\\n if s.tp > 1: return b.tokens\\n return 2").functions[0]
-    >>> spell(inlined(rebuilt(f, lambda n: Number(3.0) if isinstance(n, Number) else n)))
-    'b.tokens if s.tp > 3 else 3'
-    """
+    """The function with `change` applied to every sub-expression, children first, in conditions too."""
     body = list[Let | Guard]()
     for statement in function.body:
         match statement:
@@ -278,12 +256,7 @@ def with_returns(function: Function, change: Callable[[Expr], Expr]) -> Function
 
 
 def with_step_times(program: Program, change: Callable[[Expr], Expr]) -> Program:
-    """The program with `change` applied to each time that its step_time returns.
-
-    >>> program = parse("def step_time(b, s): return b.tokens")
-    >>> spell(inlined(with_step_times(program, lambda time: Op("*", Number(2.0), time)).functions[0]))
-    '2 * b.tokens'
-    """
+    """The program with `change` applied to each time that its step_time returns."""
     changed = (with_returns(f, change) if f.name == "step_time" else f for f in program.functions)
     return replace(program, functions=tuple(changed))
 

@@ -18,12 +18,7 @@ from simulator.language.normal import Atom, Monomial, Normal, Polynomial, reacha
 
 
 def key(program: Program) -> str:
-    """16 hexadecimal digits, equal for programs of the same form.
-
-    >>> one, other = "def step_time(b, s, *, c=2.0): return c * b.tokens", "def step_time(b, s): return b.tokens * 70"
-    >>> key(parse(one)) == key(parse(other))
-    True
-    """
+    """16 hexadecimal digits, equal for programs of the same form."""
     forms = [f"{f.name}:{_form(f)}" for f in program.functions]
     if program.forest and program.reads_trees:
         forms.append(f"trees:{program.forest.digest}")
@@ -95,7 +90,7 @@ def _free(normal: Normal, needed: list[int], root: Polynomial) -> list[tuple[lis
 
 
 def _plain(normal: Normal, m: Monomial) -> bool:
-    """Whether the term has constants as factors, and each of them with power 1."""
+    """True if the term has constants as factors, each with power 1."""
     powers = [power for i, power in m if normal.atoms[i].kind == "const"]
     return bool(powers) and all(power == 1 for power in powers)
 

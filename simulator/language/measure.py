@@ -43,22 +43,12 @@ def operations(program: Program) -> int:
 
 
 def conditionals(program: Program) -> int:
-    """Conditional expressions and early returns.
-
-    >>> conditionals(parse("def step_time(b, s): return 1 if b.tokens > 2 else 0"))
-    1
-    """
+    """Conditional expressions and early returns."""
     return sum(sum(isinstance(n, Choose) for n in nodes(f)) + _guards(f) for f in program.functions)
 
 
 def constants(program: Program) -> int:
-    """Constants, numbers in formulas included except 0, 1, 2 and 0.5.
-
-    >>> constants(parse("def step_time(b, s, *, c=2.0): return c * b.tokens + 70"))
-    2
-    >>> constants(parse("def step_time(b, s): return 2 * 2 * b.tokens"))
-    1
-    """
+    """Constants, numbers in formulas included except 0, 1, 2 and 0.5."""
     return sum(len(f.constants) for f in program.functions) + len(made_numbers(program))
 
 
@@ -79,29 +69,17 @@ def _made(function: Function) -> list[float]:
 
 
 def features(program: Program) -> tuple[str, ...]:
-    """The distinct fields that the program reads, sorted.
-
-    >>> features(parse("def step_time(b, s): return b.tokens * s.layers + b.tokens"))
-    ('b.tokens', 's.layers')
-    """
+    """The distinct fields that the program reads, sorted."""
     return tuple(sorted({f"{n.scope}.{n.name}" for f in program.functions for n in nodes(f) if isinstance(n, Field)}))
 
 
 def complexity(program: Program) -> int:
-    """Operations and constants together.
-
-    >>> complexity(parse("def step_time(b, s, *, c=2.0): return c * b.tokens"))
-    2
-    """
+    """Operations and constants together."""
     return operations(program) + constants(program)
 
 
 def exceeded(program: Program, caps: Caps) -> dict[str, tuple[int, int]]:
-    """How many a program has of what it may not have so many of, and how many it may. Overheads of 0 do not count.
-
-    >>> exceeded(parse("def step_time(b, s): return b.tokens + 1 + 2"), Caps(operations=1))
-    {'operations': (2, 1)}
-    """
+    """Each cap that the program exceeds: the number that it has, and the cap. Overheads of 0 do not count."""
     program = brief(program)
     counted = {
         "operations": (operations(program), caps.operations),
@@ -112,11 +90,7 @@ def exceeded(program: Program, caps: Caps) -> dict[str, tuple[int, int]]:
 
 
 def complaints(program: Program, caps: Caps) -> list[str]:
-    """One line for each cap that the program exceeds.
-
-    >>> complaints(parse("def step_time(b, s): return b.tokens + 1 + 2"), Caps(operations=1))
-    ['2 operations, at most 1 are allowed: shorten the program or raise --max-operations']
-    """
+    """One line for each cap that the program exceeds."""
     return [
         f"{n} {what}, at most {cap} are allowed: shorten the program or raise --max-{what}"
         for what, (n, cap) in exceeded(program, caps).items()
@@ -124,12 +98,7 @@ def complaints(program: Program, caps: Caps) -> list[str]:
 
 
 def enforce(program: Program, caps: Caps, where: str) -> Program:
-    """The program itself. Raises InputError with the caps that it exceeds.
-
-    >>> p = parse("def step_time(b, s): return b.tokens + 1")
-    >>> enforce(p, Caps(), "mine.py") is p
-    True
-    """
+    """The program itself. Raises InputError with the caps that it exceeds."""
     if lines := complaints(program, caps):
         raise InputError(f"{where}: {'; '.join(lines)}")
     return program

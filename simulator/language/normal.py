@@ -49,7 +49,7 @@ ZERO: Polynomial = ()
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """What a polynomial does not look into.
+    """A factor of monomials that is not looked into.
 
     `kind` is `const` or `field` (with a name), a function of the language (with args), `inverse` (of args[0]),
     `product` (of args), or `positive` or `zero` (args: difference, then, other), which is `then` where the difference
@@ -62,11 +62,7 @@ class Atom:
 
 
 def number(value: float) -> Polynomial:
-    """The polynomial of a number.
-
-    >>> number(2.0), number(0.0)
-    ((((), 2.0),), ())
-    """
+    """The polynomial of a number."""
     return (((), value),) if value else ZERO
 
 
@@ -78,22 +74,14 @@ def _as_number(p: Polynomial) -> float | None:
 
 
 def scaled(p: Polynomial, factor: float) -> Polynomial:
-    """The polynomial times a number.
-
-    >>> scaled(number(2.0), 3.0) == number(6.0)
-    True
-    """
+    """The polynomial times a number."""
     if factor == 1.0:
         return p
     return tuple((m, c * factor) for m, c in p) if factor else ZERO
 
 
 def collected(terms: Iterable[tuple[Monomial, float]]) -> Polynomial:
-    """The sum of the terms, with equal monomials added up.
-
-    >>> collected([(((0, 1),), 2.0), ((), 1.0), (((0, 1),), 3.0)])
-    (((), 1.0), (((0, 1),), 5.0))
-    """
+    """The sum of the terms, with equal monomials added up."""
     sums: dict[Monomial, float] = {}
     for m, c in terms:
         sums[m] = sums.get(m, 0.0) + c
@@ -101,11 +89,7 @@ def collected(terms: Iterable[tuple[Monomial, float]]) -> Polynomial:
 
 
 def plus(p: Polynomial, q: Polynomial, sign: float = 1.0) -> Polynomial:
-    """The polynomial p + sign * q.
-
-    >>> plus(number(2.0), number(3.0), -1.0) == number(-1.0)
-    True
-    """
+    """The polynomial p + sign * q."""
     return collected([*p, *scaled(q, sign)])
 
 
@@ -189,7 +173,7 @@ class Normal:
     def _field(self, scope: str, name: str) -> Polynomial:
         if (scope, name) not in self._fields:
             fixed = self.values.get((scope, name))
-            written_out = self.expand and scope == "b" and READABLE[scope, name].formula is not None
+            written_out = self.expand and scope == "b" and bool(READABLE[scope, name].formula)
             if fixed is not None:
                 value = number(fixed)
             else:
@@ -280,12 +264,7 @@ def _unexpanded(body: tuple[Let | Guard, ...], result: Expr) -> tuple[Normal, Po
 
 
 def reachable(normal: Normal, root: Polynomial) -> list[int]:
-    """The numbers of the atoms that the polynomial is made of, operands first.
-
-    >>> normal = Normal()
-    >>> [normal.atoms[i].name or normal.atoms[i].kind for i in reachable(normal, normal.of(expr("sqrt(b.tokens)"), {}))]
-    ['b.prefill_tokens', 'b.decode_reqs', 'sqrt']
-    """
+    """The numbers of the atoms that the polynomial is made of, operands first."""
     needed: set[int] = set()
     waiting = [atom for m, _ in root for atom, _ in m]
     while waiting:

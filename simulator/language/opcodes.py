@@ -36,24 +36,22 @@ from simulator.language.ir import (
 )
 from simulator.language.reader import Scope, expression
 from simulator.language.source import ProgramError, syntax_tree
-from simulator.schema import CURVES, RAW, READABLE, SPECIAL, TREES
+from simulator.schema import CURVES, RAW, READABLE, SPECIAL, TREES, marked
 
 # The operations by name, and the number of each in a row. The compiled kernels use the numbers as constants.
 OPERATIONS = (
-    "+", "-", "*", "/", "neg", "max", "min", "sqrt", "log", "log1p", "exp", "pow",
-    "<", "<=", ">", ">=", "==", "!=", "select", "experts_fraction", "graph_batch",
-    "graph_tokens", "curve", "softplus", "forest",
-)  # fmt: skip
-(
-    ADD, SUB, MUL, DIV, NEG, MAX, MIN, SQRT, LOG, LOG1P, EXP, POW,
-    LT, LE, GT, GE, EQ, NE, SELECT, EXPERTS_FRACTION, GRAPH_BATCH,
-    GRAPH_TOKENS, CURVE, SOFTPLUS, FOREST,
-) = range(len(OPERATIONS))  # fmt: skip
+    *("+", "-", "*", "/", "neg", "max", "min", "sqrt", "log", "log1p", "exp", "pow"),
+    *("<", "<=", ">", ">=", "==", "!=", "select"),
+    *("experts_fraction", "graph_batch", "graph_tokens", "curve", "softplus", "forest"),
+)
+ADD, SUB, MUL, DIV, NEG, MAX, MIN, SQRT, LOG, LOG1P, EXP, POW = range(12)
+LT, LE, GT, GE, EQ, NE, SELECT = range(12, 19)
+EXPERTS_FRACTION, GRAPH_BATCH, GRAPH_TOKENS, CURVE, SOFTPLUS, FOREST = range(19, 25)
 _NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
 
 STATIC, STEP, REQUEST = 0, 1, 2  # when a row runs: once per deployment, once a step, once a prompt length
 
-CONTEXT = ("kv_sum", "kv_max", "kv_var", "kv_decode_sum", "kv_decode_max")  # raw fields that change as requests decode
+CONTEXT = tuple(f.name for f in marked("context"))  # raw fields that change as requests decode
 
 # The methods that the search knows, in the order of `Code.results`, and the position of each there.
 RESULTS = ("step_time", "queueing_time", "output_token_time", "completion_time")
@@ -63,7 +61,7 @@ REFERENCE = 1  # slots from `Code.request` to that of reference_step_us
 
 @dataclass(frozen=True)
 class Code:
-    """A program's opcodes, and what is in which slot of the value vector."""
+    """A program's opcodes, and the layout of the value vector."""
 
     rows: np.ndarray  # uint32[n, 5]: operation, slot of the result, slots of the operands a, b, c
     static: int  # rows[:static] run once per deployment
@@ -73,7 +71,7 @@ class Code:
     statics: tuple[tuple[int, str], ...]  # (slot, name) of the s. fields
     literals: tuple[tuple[int, float], ...]  # (slot, value)
     curves: tuple[tuple[int, str], ...]  # (first slot, name): the number of knots, then the values at the knots
-    forest: tuple[int, np.ndarray] | None  # first slot, and what is there: see simulator.language.forest.block
+    forest: tuple[int, np.ndarray] | None  # first slot, and its block: simulator.language.forest.block
     raw: int  # first slot of the raw batch fields
     request: int  # slot of input_len; that of reference_step_us follows
     results: tuple[int, ...]  # slots of RESULTS, -1 where a method is missing
@@ -82,7 +80,7 @@ class Code:
 
 
 class _Assembler:
-    """Collects rows. A slot is identified by its operation and operands, so that equal ones coincide."""
+    """Collects rows. An operation and its operands identify a slot, so that equal ones coincide."""
 
     def __init__(self, constants: int, forest: Forest | None) -> None:
         self.constants = constants
@@ -143,7 +141,7 @@ class _Assembler:
 
 
 def assemble(program: Program) -> Code:
-    """The opcodes of the four methods that are timed (scheduling and preemption change nothing that is measured).
+    """The opcodes of the four timed methods; scheduling and preemption change nothing that is measured.
 
     Raises InputError for a program that reads `b.trees` and has no ensemble.
 
@@ -186,11 +184,7 @@ def assemble(program: Program) -> Code:
 
 @cache
 def formula(name: str) -> Expr:
-    """The expression of a derived batch field over other fields. For a field with a curve: where the curve is read.
-
-    >>> spell(formula("kv_mean")), spell(formula("kernel_gemm_us"))
-    ('b.kv_sum / b.batch_size', 'b.graph_tokens')
-    """
+    """The expression of a derived batch field over other fields; of a field with a curve, where the curve is read."""
     field = READABLE["b", name]
     text = field.at or field.formula
     assert text is not None, name
@@ -198,12 +192,14 @@ def formula(name: str) -> Expr:
 
 
 @cache
-def feature(text: str) -> Expr:
-    """The expression of a feature of an ensemble. Raises ProgramError for what is none.
+def operands(name: str) -> tuple[Field, ...]:
+    """The operands of a batch field that is an operation (schema.SPECIAL)."""
+    return tuple(Field(*key.split(".")) for key in READABLE["b", name].operands)
 
-    >>> spell(feature("b.kv_sum/1000"))
-    'b.kv_sum / 1000'
-    """
+
+@cache
+def feature(text: str) -> Expr:
+    """The expression of a feature of an ensemble. Raises ProgramError for what is none."""
     parsed = _formula(text, "feature")
     if Field("b", TREES.name) in walk(parsed):
         raise ProgramError("feature", 1, "b.trees cannot be read by its own ensemble: use another field")
@@ -211,7 +207,7 @@ def feature(text: str) -> Expr:
 
 
 def _formula(text: str, where: str) -> Expr:
-    """The expression of a formula with its numbers fixed: no fit changes them. Raises ProgramError for what is none."""
+    """The expression of a formula with its numbers fixed: no fit changes them. Raises ProgramError for other texts."""
     scope = Scope(("b", "s"), {}, where)
     match syntax_tree(text, where).body:
         case [ast.Expr(value=node)]:
@@ -248,7 +244,7 @@ def _lower(node: Expr, names: dict[str, int], assembler: _Assembler) -> int:
         case Const(name) | Local(name):
             return names[name]
         case Field("b", name) if name in SPECIAL:
-            return _special(name, assembler)
+            return assembler.emit(name, *(_lower(operand, names, assembler) for operand in operands(name)))
         case Field("b", TREES.name):
             return _trees(assembler)
         case Field("b", name) if name not in RAW:
@@ -274,23 +270,13 @@ def _lower(node: Expr, names: dict[str, int], assembler: _Assembler) -> int:
             return assembler.emit("select", test, _lower(then, names, assembler), _lower(other, names, assembler))
 
 
-def _special(name: str, assembler: _Assembler) -> int:
-    if name == "graph_batch":
-        return assembler.emit(name, assembler.input("b", "prefill_reqs"), assembler.input("b", "decode_reqs"))
-    tokens = _lower(formula("tokens"), {}, assembler)
-    if name == "graph_tokens":
-        return assembler.emit(name, tokens, assembler.input("s", "max_num_seqs"))
-    return assembler.emit(name, assembler.input("s", "active_experts"), assembler.input("s", "experts"), tokens)
-
-
 NO_FOREST = "b.trees: the program reads an ensemble of trees and has none: give its file, with the ensemble next to it"
 
 
 def _trees(assembler: _Assembler) -> int:
     """The slot of exp(leaves + correction of the phase). Raises InputError without an ensemble.
 
-    The sum of the features has no other use than to be an operand: the operation that walks the trees then runs when,
-    and varies with what, any of its features does.
+    The operation that walks the trees has the sum of the features as an operand: it runs whenever one of them changes.
     """
     forest = assembler.forest
     if forest is None:
@@ -303,10 +289,8 @@ def _trees(assembler: _Assembler) -> int:
         first = assembler.fresh(STATIC)
         assembler.block = first, block(forest, slots)
         assembler.next = first + len(assembler.block[1])  # slots that no row names, as those of curves
-        decode, mixed, prefill = (
-            assembler.literal(x)
-            for x in (forest.corrections.decode, forest.corrections.mixed, forest.corrections.prefill)
-        )
+        phases = forest.corrections
+        decode, mixed, prefill = map(assembler.literal, (phases.decode, phases.mixed, phases.prefill))
         with_prefill = assembler.emit("select", assembler.input("b", "decode_reqs"), mixed, prefill)
         correction = assembler.emit("select", assembler.input("b", "prefill_reqs"), with_prefill, decode)
         leaves = assembler.emit("forest", total, first)

@@ -45,7 +45,7 @@ class Enough(Exception):
 
 @dataclass
 class Scope:
-    """What names mean inside one function, and the constants read so far.
+    """The meaning of names inside one function, and the constants read so far.
 
     A mistake is added to `mistakes`, and reading goes on: an expression with a mistake is 0, which has any unit. If
     there is no such list, the mistake is raised.
@@ -79,7 +79,7 @@ class Scope:
             raise Enough
 
     def near(self, name: str) -> str:
-        """What a name that nothing has may mean: fields or names that are alike, "" if there are none."""
+        """Fields or names that an unknown name may mean, "" if none is alike."""
         known = sorted({*self.constants, *self.locals} if self.subscript is None else self.locals)
         fields = [f"{o}.{n}" for o, n in FIELDS if o in self.objects and n == name]
         return " or ".join(fields or difflib.get_close_matches(name, known, n=1))
@@ -131,7 +131,7 @@ def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tup
 
 
 def _foreign(node: ast.stmt) -> str:
-    """What is wrong with a statement that is not on the whitelist."""
+    """The mistake in a statement that is not on the whitelist."""
     match node:
         case ast.If():
             return "an if may hold one return and nothing else: use `x if a < b else y`"
@@ -144,7 +144,7 @@ def _foreign(node: ast.stmt) -> str:
 
 
 def _skipped(node: ast.stmt, scope: Scope) -> list[Let]:
-    """What stands for a statement that cannot be read, so that no complaint is about the names in it."""
+    """Assignments in place of a statement that cannot be read: no complaint is about the names in it."""
     scope.used |= names(node)
     stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     fresh = sorted(stored - scope.locals - scope.constants.keys())
@@ -153,11 +153,7 @@ def _skipped(node: ast.stmt, scope: Scope) -> list[Let]:
 
 
 def expression(node: ast.expr, scope: Scope) -> Expr:
-    """The expression that a syntax tree spells. Notes a mistake for anything that is not on the whitelist.
-
-    >>> spell(expression(ast.parse("b.tokens * 2").body[0].value, Scope(("b", "s"), {}, "mine.py")))
-    'b.tokens * 2'
-    """
+    """The expression that a syntax tree spells. Notes a mistake for anything that is not on the whitelist."""
     try:
         return _expression(node, scope)
     except ProgramError as e:
@@ -232,7 +228,9 @@ def _call(node: ast.Call, scope: Scope) -> Expr:
     if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
         raise scope.fail(node, f"{name} takes plain arguments only: remove keywords and stars")
     if not fewest <= len(node.args) <= most:
-        wanted = f"{fewest} or more arguments" if most > fewest else f"{fewest} argument{'s' * (fewest > 1)}"
+        wanted = "1 argument" if fewest == 1 else f"{fewest} arguments"
+        if most > fewest:
+            wanted = f"{fewest} or more arguments"
         raise scope.fail(node, f"{name} takes {wanted}, got {len(node.args)}: give it that many")
     args = tuple(expression(a, scope) for a in node.args)
     if name == "pow":
@@ -267,15 +265,11 @@ def _comparison(node: ast.expr, scope: Scope) -> Compare:
 
 
 def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> Field:
-    """The field `owner.name`. Raises ProgramError for one that does not exist or is not allowed here.
-
-    >>> read_field(ast.parse("b.tokens"), "b", "tokens", Scope(("b", "s"), {}, "mine.py"))
-    Field(scope='b', name='tokens')
-    """
+    """The field `owner.name`. Raises ProgramError for one that does not exist or is not allowed here."""
     if (owner, name) not in READABLE:
         seen = [f"{o}.{n}" for o, n in FIELDS if o in scope.objects]
         near = difflib.get_close_matches(f"{owner}.{name}", seen, n=1)
-        remedy = f"did you mean {near[0]}?" if near else "see `evolve check --fields`"
+        remedy = f"did you mean {near[0]}?" if near else "see `evolve show --fields`"
         raise scope.fail(node, f"unknown field {owner}.{name}: {remedy}")
     if name == "reference_step_us" and scope.objects != METHODS["queueing_time"]:
         raise scope.fail(node, "s.reference_step_us is for queueing_time only: use another field here")
@@ -283,11 +277,7 @@ def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> Field:
 
 
 def number(node: ast.expr, scope: Scope) -> float:
-    """The value of a plain, finite number. Raises ProgramError for anything else.
-
-    >>> number(ast.parse("-1.5").body[0].value, Scope((), {}, "mine.py"))
-    -1.5
-    """
+    """The value of a plain, finite number. Raises ProgramError for anything else."""
     sign = 1.0
     while isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
         sign = -sign if isinstance(node.op, ast.USub) else sign

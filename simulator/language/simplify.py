@@ -52,12 +52,7 @@ def brief(program: Program) -> Program:
 
 
 def without_dead_lets(function: Function) -> Function:
-    """The function without assignments that nothing after them reads.
-
-    >>> f = parse("def step_time(b, s): x = b.tokens; return x").functions[0]
-    >>> without_dead_lets(replace(f, result=Number(1.0))).body
-    ()
-    """
+    """The function without assignments that nothing after them reads."""
     read = _locals(function.result)
     body: list[Let | Guard] = []
     for statement in reversed(function.body):
@@ -71,19 +66,14 @@ def without_dead_lets(function: Function) -> Function:
 
 
 def without_unused(function: Function) -> Function:
-    """The function without assignments and constants that nothing reads.
-
-    >>> f = parse("def step_time(b, s, *, c=2.0): x = c * b.tokens; return x").functions[0]
-    >>> without_unused(replace(f, result=Number(1.0))).constants
-    ()
-    """
+    """The function without assignments and constants that nothing reads."""
     bare = without_dead_lets(function)
     used = {n.name for n in nodes(bare) if isinstance(n, Const)}
     return replace(bare, constants=tuple(c for c in function.constants if c.name in used))
 
 
 def _is_none(function: Function) -> bool:
-    """Whether the function has constants, and is 0 because they are. A function that says 0 says so on purpose."""
+    """True if the function has constants, and is 0 because they are; a function that says 0 says so on purpose."""
     return bool(function.constants) and not function.body and _is_zero(function.result, _zeros(function))
 
 
@@ -147,7 +137,7 @@ def _largest(node: Expr, zeros: set[str], constants: Mapping[str, float]) -> Exp
 
 
 def _never_negative(node: Expr, constants: Mapping[str, float]) -> bool:
-    """Whether the expression cannot be negative at these constants, because no field is."""
+    """True if the expression cannot be negative at these constants, because no field is."""
     match node:
         case Number(value):
             return value >= 0.0

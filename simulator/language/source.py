@@ -93,10 +93,7 @@ _MARKS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 
 def screen(tree: ast.Module, where: str) -> None:
-    """Reject trees that later functions could not walk or whose numbers they could not print. Does not recurse.
-
-    >>> screen(ast.parse("x = 1e400"), "mine.py")
-    """
+    """Reject trees that later functions could not walk or whose numbers they could not print. Does not recurse."""
     levels = list(_levels([tree]))
     if _pieces(levels) > MAX_PIECES:
         bodies = [part for node in tree.body for part in getattr(node, "body", [node])]
@@ -112,7 +109,7 @@ def screen(tree: ast.Module, where: str) -> None:
 
 
 def _pieces(levels: Iterable[list[ast.AST]]) -> int:
-    """How many expressions these nodes are."""
+    """The number of expressions among these nodes."""
     return sum(isinstance(node, ast.expr) for level in levels for node in level)
 
 
@@ -125,31 +122,24 @@ def _levels(level: list[ast.AST]) -> Iterator[list[ast.AST]]:
         level = [part for part in below if isinstance(part, ast.AST) and not isinstance(part, _MARKS)]
 
 
-KINDS = {
-    "AnnAssign": "an annotated assignment", "Assert": "an assert", "Assign": "an assignment",
-    "AsyncFor": "a loop", "AsyncFunctionDef": "an async function", "AsyncWith": "a with",
-    "Attribute": "an attribute", "AugAssign": "`op=`", "Await": "an await", "BinOp": "arithmetic",
-    "BoolOp": "and/or", "Break": "a break", "Call": "a call", "ClassDef": "a class",
-    "Compare": "a comparison", "Continue": "a continue", "Delete": "a del", "Dict": "a dict",
-    "DictComp": "a comprehension", "Expr": "a bare expression", "For": "a loop",
-    "FormattedValue": "an f-string", "FunctionDef": "an inner function", "GeneratorExp": "a comprehension",
-    "Global": "a global", "If": "an if", "IfExp": "a conditional", "Import": "an import",
-    "ImportFrom": "an import", "Interpolation": "a t-string", "JoinedStr": "an f-string",
-    "Lambda": "a lambda", "List": "a list", "ListComp": "a comprehension", "Match": "a match",
-    "Name": "a name", "NamedExpr": "a walrus", "Nonlocal": "a nonlocal", "Pass": "a pass", "Raise": "a raise",
-    "Return": "a return", "Set": "a set", "SetComp": "a comprehension", "Slice": "a slice",
-    "Starred": "a star", "Subscript": "a subscript", "TemplateStr": "a t-string", "Try": "a try",
-    "TryStar": "a try", "Tuple": "a tuple", "TypeAlias": "a type alias", "UnaryOp": "an operator",
-    "While": "a loop", "With": "a with", "Yield": "a yield", "YieldFrom": "a yield",
-}  # fmt: skip
+_NAMED = """
+    AnnAssign an annotated assignment; Assert an assert; Assign an assignment; AsyncFor a loop;
+    AsyncFunctionDef an async function; AsyncWith a with; Attribute an attribute; AugAssign `op=`; Await an await;
+    BinOp arithmetic; BoolOp and/or; Break a break; Call a call; ClassDef a class; Compare a comparison;
+    Continue a continue; Delete a del; Dict a dict; DictComp a comprehension; Expr a bare expression; For a loop;
+    FormattedValue an f-string; FunctionDef an inner function; GeneratorExp a comprehension; Global a global;
+    If an if; IfExp a conditional; Import an import; ImportFrom an import; Interpolation a t-string;
+    JoinedStr an f-string; Lambda a lambda; List a list; ListComp a comprehension; Match a match; Name a name;
+    NamedExpr a walrus; Nonlocal a nonlocal; Pass a pass; Raise a raise; Return a return; Set a set;
+    SetComp a comprehension; Slice a slice; Starred a star; Subscript a subscript; TemplateStr a t-string; Try a try;
+    TryStar a try; Tuple a tuple; TypeAlias a type alias; UnaryOp an operator; While a loop; With a with;
+    Yield a yield; YieldFrom a yield
+"""
+KINDS = dict(entry.strip().split(maxsplit=1) for entry in _NAMED.split(";"))
 
 
 def kind(node: ast.AST) -> str:
-    """What messages call the node: short, and without line breaks.
-
-    >>> kind(ast.parse("[]").body[0].value)
-    'a list'
-    """
+    """The node in messages: short, and without line breaks."""
     match node:
         case ast.Constant(value=value):
             return repr(value)[:40]
@@ -158,21 +148,13 @@ def kind(node: ast.AST) -> str:
 
 
 def names(tree: ast.AST) -> frozenset[str]:
-    """All names in the tree, of variables and of arguments.
-
-    >>> sorted(names(ast.parse("def step_time(b, s): return k1")))
-    ['b', 'k1', 's']
-    """
+    """All names in the tree, of variables and of arguments."""
     named = (n for n in ast.walk(tree) if isinstance(n, ast.Name | ast.arg))
     return frozenset(n.id if isinstance(n, ast.Name) else n.arg for n in named)
 
 
 def docstring(body: list[ast.stmt]) -> tuple[str, list[ast.stmt]]:
-    """The docstring of a body ("" without one), and the other statements.
-
-    >>> docstring(ast.parse("'A doc.'").body)
-    ('A doc.', [])
-    """
+    """The docstring of a body ("" without one), and the other statements."""
     match body:
         case [ast.Expr(value=ast.Constant(value=str(doc))), *rest]:
             return doc, rest

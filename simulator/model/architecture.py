@@ -1,7 +1,7 @@
 """A model's architecture, read from the terms of its config.json as the engine's loaders read them.
 
 Keys are those of Hugging Face config.json files. A `text_config` (and DBRX's `attn_config`, `ffn_config`) overrides the
-top level. What becomes of every key is in `simulator.model.config_keys`.
+top level. `simulator.model.config_keys` judges every key.
 """
 
 from __future__ import annotations
@@ -57,6 +57,14 @@ NESTED_CONFIGS = ("attn_config", "ffn_config", "text_config", "llm_config", "lan
 MAY_BE_ZERO = ("experts", "shared", "shared_ffn")
 TWO_MATRICES = ("relu2", "xielu")  # activations that no gated MLP has
 STRETCHED = ("yarn", "linear", "dynamic")  # types of rope_scaling by which the engine lengthens the longest sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """The sampling that generation_config asks for."""
+
+    sorts: bool = False  # top_p or top_k: the vocabulary of every request is sorted, to keep the likeliest tokens only
+    penalises: bool = False  # repetition_penalty: tokens that occurred before become less likely
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +181,7 @@ def layer_types(c: Section) -> list[str]:
 
 
 def _unlike(c: Section) -> InputError | None:
-    """Why the formulas do not fit the model at all, None if they do."""
+    """The error about a model that the formulas do not fit at all; None if they do."""
     remedy = "choose a model that decodes by attention, with layers of one size"
     kind, kinds = model_type(c), layer_types(c)
     if c.raw.get("is_encoder_decoder") is True:
@@ -231,7 +239,7 @@ def _longest(c: Section) -> int:
 
 
 def _is_moe_layer(c: Section, i: int) -> bool:
-    """Whether layer i of a mixture-of-experts model has routed experts, by the rules of vLLM's loaders."""
+    """True if layer i of a mixture-of-experts model has routed experts, by the rules of vLLM's loaders."""
     if c.has("first_k_dense_replace"):  # DeepSeek, GLM
         return i >= _whole(c, "first_k_dense_replace", 0) and i % max(_whole(c, "moe_layer_freq", 1), 1) == 0
     if c.has("interleave_moe_layer_step"):  # Llama-4

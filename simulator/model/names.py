@@ -1,4 +1,4 @@
-"""Whether two names mean the same model: that of a benchmark's file, and that of an experiment."""
+"""The names of models: the same model in a benchmark's file and in an experiment."""
 
 from __future__ import annotations
 

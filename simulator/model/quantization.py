@@ -19,7 +19,7 @@ def dtype(c: Section) -> str:
 
 
 def weights(c: Section) -> tuple[int, bool]:
-    """Bits per layer weight, and whether they are fp8: from the quantization config, else the name.
+    """Bits per layer weight, and True for fp8: from the quantization config, else the name.
 
     Without either they have 16: by default (`--dtype auto`), vLLM serves a model published in float32 in 16 bits too.
     """
@@ -58,7 +58,7 @@ def group(details: Mapping[str, Any], part: str) -> Mapping[str, Any]:
 
 
 def unquantized(c: Section) -> frozenset[str]:
-    """What a quantization_config leaves in 16 bits: `attention`, or `other` matrices of the layers."""
+    """The parts that a quantization_config leaves in 16 bits: `attention`, or `other` matrices of the layers."""
     details = quantization(c)
     parts = set()
     for key in LISTS:

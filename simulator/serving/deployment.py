@@ -8,50 +8,45 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from simulator.common.documents import shipped
 from simulator.common.errors import Section
 from simulator.kernels.curves import Deployed
-from simulator.kernels.roofline import Gpu
-from simulator.kernels.sampler import Sampling
-from simulator.model.architecture import Architecture, architecture, flat_config
-from simulator.model.omissions import affecting, omissions
-from simulator.serving.experiment import Engine
+from simulator.kernels.roofline import KernelGpu
+from simulator.model.architecture import REMEDY, Architecture, flat_config
+from simulator.model.omissions import affecting
+from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
-from simulator.serving.hardware import OWN
-from simulator.serving.host_form import host_form
-from simulator.serving.keys import FREE
-from simulator.serving.limits import GPU, MOST_BLOCKS, MOST_GIB
+from simulator.serving.gpu import Gpu, gpu_names, measured_gpus
+from simulator.serving.limits import MOST_BLOCKS
+from simulator.serving.model import Model
 
 GIB = 2.0**30
 
-# What a rank needs in addition to weights and KV cache: CUDA context, NCCL buffers, peak activations while profiling.
+# Memory of a rank besides weights and KV cache: CUDA context, NCCL buffers, peak activations while profiling.
 # Calibrated, not derived: this value explains both known capacities (see kv_blocks).
 RESERVED_GIB = 0.8
+HOST_KV_BYTES = 2  # of an element of the KV cache, as the host counts
+HOST_ACTIVATION_BYTES = 2
+INTERLEAVE = "interleave_moe_layer_step"
 
 
-def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], engine: Engine, where: str) -> Facts:
+def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Facts:
     """Every static `s.` field except `reference_step_us`, which depends on the program.
 
-    `config` is in config.json terms and may have `generation_config` and `_name_or_path`; `hardware` has the keys of an
-    entry of configs/hardware.yaml. Units are us, bytes, FLOPs and tokens, per GPU where tensor parallelism splits.
-    Raises InputError for a missing or impossible key, and if `tensor_parallel` does not divide the heads.
+    Units are us, bytes, FLOPs and tokens, per GPU where tensor parallelism splits. Raises InputError, which begins with
+    `where`, for a missing figure, for a `tensor_parallel` that does not divide the heads, and without room for weights.
     """
-    a = architecture(config, where)
-    e = Section(where, "engine", {"tensor_parallel": engine.tensor_parallel})
-    tp = engine.tensor_parallel
+    a, tp = model.architecture, engine.tensor_parallel
     if a.heads % tp or (a.kv_heads % tp and tp % a.kv_heads):
-        raise e.error(
+        raise Section(where, "engine", {}).error(
             "tensor_parallel",
             f"must divide the model's {a.heads} attention heads and fit its {a.kv_heads} KV heads, got {tp}",
             "choose a number of GPUs that splits the heads evenly",
         )
-    gpu = Section(where, "hardware", hardware)
-    flops_per_us, bytes_per_us, link_bytes_per_us = _peaks(gpu, a, tp)
+    flops_per_us, bytes_per_us, link_bytes_per_us = _peaks(gpu, a, tp, where)
     longest = max_model_len(a, engine, where)
     n = _parameters(a)
     weight_bytes = a.weight_bits / 8
@@ -68,13 +63,11 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
 
     blocks = engine.total_kv_blocks
     if blocks is None:
-        extra = _extra_weights_gib(Section(where, "model_config", config))
-        held = ((n.unrouted + n.routed) * weight_bytes + n.tables * 2 + extra * GIB) / tp
-        blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token)
-    sampling = sampling_of(config, where)
+        held = ((n.unrouted + n.routed) * weight_bytes + n.tables * 2 + model.extra_weights_gib * GIB) / tp
+        blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token, where)
     host_peak = flops_per_us
-    if a.weight_bits == 8 and not a.is_fp8 and gpu.has("fp8_tflops"):  # the host takes 8 bits of any kind for fp8
-        host_peak = _figure(gpu, "fp8_tflops", "give TFLOP/s") * 1e6
+    if a.weight_bits == 8 and not a.is_fp8 and gpu.fp8_tflops:  # the host takes 8 bits of any kind for fp8
+        host_peak = gpu.fp8_tflops * 1e6
     facts = {
         "layers": a.layers,
         "dense_layers": a.layers - a.moe_layers,
@@ -93,8 +86,8 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         "tp_log2": math.log2(tp),
         "is_moe": a.moe_layers > 0,
         "is_fp8": a.is_fp8,
-        "sampling_sort": sampling.sorts,
-        "repetition_penalty": sampling.penalises,
+        "sampling_sort": model.sampling.sorts,
+        "repetition_penalty": model.sampling.penalises,
         "kv_blocks": blocks,
         "kv_cpu_offload": engine.kv_cpu_offload,
         "model_params_b": (n.unrouted + n.routed + n.tables) / 1e9,
@@ -115,26 +108,25 @@ def deployment_facts(config: Mapping[str, Any], hardware: Mapping[str, Any], eng
         "attention_us_per_pair": 4 * a.heads / tp * a.head_dim * a.layers / flops_per_us,
         "logits_us_per_row": logits_us_per_row,
         "allreduce_us_per_token": allreduce_us_per_token,
-        **host_form(a, Section(where, "model_config", flat_config(config)), tp, host_peak, bytes_per_us),
+        **_host_form(a, Section(where, "model_config", flat_config(model.config)), tp, host_peak, bytes_per_us),
     }
     deployed, scaled = None, ""
-    if not gpu.has("kernels"):
-        scaled = _scaled(gpu, bytes_per_us)
+    if gpu.kernels:
+        deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us, where), tp, model.sampling)
     else:
-        deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us), tp, sampling)
-    left_out = affecting(omissions(config, where, FREE), longest)
+        scaled = _scaled(gpu, bytes_per_us)
     fields = {name: float(value) for name, value in facts.items()}
-    return Facts(fields, deployed, left_out, a.mla_width > 0, where, scaled)
+    return Facts(fields, deployed, affecting(model.omitted, longest), a.mla_width > 0, where, scaled)
 
 
-def _peaks(gpu: Section, a: Architecture, tp: int) -> tuple[float, float, float]:
+def _peaks(gpu: Gpu, a: Architecture, tp: int, where: str) -> tuple[float, float, float]:
     """(FLOPs, bytes of memory, bytes of the link to other GPUs) in a us at the peak of a datasheet."""
-    peak = "fp8_tflops" if a.is_fp8 and gpu.has("fp8_tflops") else "bf16_tflops"
-    flops_per_us = _figure(gpu, peak, "give the dense peak in TFLOP/s") * 1e6
-    bytes_per_us = _figure(gpu, "memory_tb_per_s", "give the memory bandwidth in TB/s") * 1e6
+    peak = "fp8_tflops" if a.is_fp8 and gpu.fp8_tflops else "bf16_tflops"
+    flops_per_us = gpu.figure(peak, where, "give the dense peak in TFLOP/s") * 1e6
+    bytes_per_us = gpu.figure("memory_tb_per_s", where, "give the memory bandwidth in TB/s") * 1e6
     link_bytes_per_us = 0.0  # a single GPU needs no link
-    if tp > 1 or gpu.has("link_gb_per_s"):
-        link_bytes_per_us = _figure(gpu, "link_gb_per_s", "give the link's GB/s in one direction") * 1e3
+    if tp > 1 or gpu.link_gb_per_s:
+        link_bytes_per_us = gpu.figure("link_gb_per_s", where, "give the link's GB/s in one direction") * 1e3
     return flops_per_us, bytes_per_us, link_bytes_per_us
 
 
@@ -158,13 +150,6 @@ def _parameters(a: Architecture) -> _Parameters:
     return _Parameters(unrouted, routed, unrouted + expert * a.active, tables)
 
 
-def _extra_weights_gib(given: Section) -> float:
-    """What the user says that weights take besides those of the architecture."""
-    if not given.has("extra_weights_gib"):
-        return 0.0
-    return given.number("extra_weights_gib", "give GiB, or leave it out", least=0.0, most=MOST_GIB)
-
-
 def max_model_len(a: Architecture, engine: Engine, where: str) -> int:
     """The most tokens of prompt and answer: the engine's setting, else the model's own. InputError if there is none."""
     longest = engine.max_model_len or a.longest
@@ -174,60 +159,52 @@ def max_model_len(a: Architecture, engine: Engine, where: str) -> int:
     return longest
 
 
-def _figure(gpu: Section, key: str, remedy: str) -> float:
-    """A figure of a datasheet. Raises InputError for one that no GPU has."""
-    least, most = GPU[key]
-    return gpu.number(key, remedy, above=0, least=least, most=most)
-
-
-def _kernels_of(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
+def _kernels_of(gpu: Gpu, bytes_per_us: float, link_bytes_per_us: float, where: str) -> KernelGpu:
     """The GPU, with the one on which its kernels were measured if that is another one, with other peaks.
 
-    By its name it is the same, whatever its figures: then the measurements are its own, and stay what they are.
+    A GPU of the same name is the same, whatever its figures: then the measurements are its own, and not scaled.
     """
-    own = _gpu(gpu, bytes_per_us, link_bytes_per_us)
+    own = _kernel_gpu(gpu, bytes_per_us, link_bytes_per_us, where)
     names, timed_on = _measured_on(own.tables)
-    if timed_on is None or (gpu.has("name") and gpu.text("name") in names):
+    if timed_on is None or gpu.name in names:
         return own
     if not link_bytes_per_us:  # a single GPU, whose link is not given
         timed_on = replace(timed_on, link_bytes=0.0)
     return own if timed_on == own else replace(own, timed_on=timed_on)
 
 
-def _scaled(gpu: Section, bytes_per_us: float) -> str:
-    """A GPU without kernels as a line of an experiments file, with those of the GPU whose peaks are nearest to its; ""
+def _scaled(gpu: Gpu, bytes_per_us: float) -> str:
+    """A GPU without kernels as a line of an experiments file, with the kernels of the GPU with the nearest peaks; ""
     without a peak for 16 bits."""
-    if not gpu.has("bf16_tflops"):
+    if gpu.bf16_tflops is None:
         return ""
+    ours = gpu.bf16_tflops, bytes_per_us / 1e6
 
-    def farness(entry: Mapping[str, Any]) -> float:
-        ours = _figure(gpu, "bf16_tflops", "give TFLOP/s"), bytes_per_us / 1e6
-        theirs = entry["bf16_tflops"], entry["memory_tb_per_s"]
+    def distance(other: Gpu) -> float:
+        theirs = other.bf16_tflops or 1.0, other.memory_tb_per_s or 1.0
         return sum(abs(math.log(a / b)) for a, b in zip(ours, theirs, strict=True))
 
-    near = min((entry for entry in shipped("hardware.yaml")["hardware"] if entry.get("kernels")), key=farness)
-    given = {key: gpu.raw[key] for key in OWN if key != "aliases" and gpu.has(key)} | {"kernels": near["kernels"]}
-    return f"hardware: {{{', '.join(f'{key}: {json.dumps(value, default=str)}' for key, value in given.items())}}}"
+    figures = replace(gpu, kernels=min(measured_gpus(), key=distance).kernels).figures()
+    return f"hardware: {{{', '.join(f'{key}: {json.dumps(value)}' for key, value in figures.items())}}}"
 
 
-def _gpu(gpu: Section, bytes_per_us: float, link_bytes_per_us: float) -> Gpu:
-    fp8 = _figure(gpu, "fp8_tflops", "give TFLOP/s") * 1e6 if gpu.has("fp8_tflops") else None
-    bf16 = _figure(gpu, "bf16_tflops", "give TFLOP/s") * 1e6
-    return Gpu(gpu.text("kernels"), bf16, fp8, bytes_per_us, link_bytes_per_us)
+def _kernel_gpu(gpu: Gpu, bytes_per_us: float, link_bytes_per_us: float, where: str) -> KernelGpu:
+    fp8 = gpu.fp8_tflops * 1e6 if gpu.fp8_tflops else None
+    bf16 = gpu.figure("bf16_tflops", where, "give TFLOP/s") * 1e6
+    return KernelGpu(gpu.kernels, bf16, fp8, bytes_per_us, link_bytes_per_us)
 
 
 @cache
-def _measured_on(tables: str) -> tuple[frozenset[str], Gpu | None]:
+def _measured_on(tables: str) -> tuple[frozenset[str], KernelGpu | None]:
     """The GPU of configs/hardware.yaml that these kernels were measured on, with its names; None if there is none."""
-    for entry in shipped("hardware.yaml")["hardware"]:
-        if entry.get("kernels") == tables:
-            gpu = Section("configs/hardware.yaml", str(entry["name"]), entry)
-            peaks = _gpu(gpu, gpu.number("memory_tb_per_s", "") * 1e6, gpu.number("link_gb_per_s", "") * 1e3)
-            return frozenset((entry["name"], *entry.get("aliases", ()))), peaks
+    for gpu in measured_gpus():
+        if gpu.kernels == tables:
+            peaks = (gpu.memory_tb_per_s or 0.0) * 1e6, (gpu.link_gb_per_s or 0.0) * 1e3
+            return frozenset((gpu.name, *gpu_names(gpu.name))), _kernel_gpu(gpu, *peaks, "configs/hardware.yaml")
     return frozenset(), None
 
 
-def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: float) -> int:
+def kv_blocks(gpu: Gpu, engine: Engine, held: float, kv_bytes_per_token: float, where: str) -> int:
     """The number of KV blocks that fit on a GPU together with its `held` bytes of weights.
 
         floor(((gpu_memory_utilization * usable_gib - RESERVED_GIB) * 2**30 - held)
@@ -240,26 +217,56 @@ def kv_blocks(gpu: Section, engine: Engine, held: float, kv_bytes_per_token: flo
     capacities. Other models, GPUs and step budgets may be off by a few percent, so give total_kv_blocks if the engine's
     log is available. Raises InputError if nothing fits.
     """
-    usable = _figure(gpu, "usable_gib", "give memory_gb, or engine.total_kv_blocks")
+    usable = gpu.figure("usable_gib", where, "give memory_gb, or engine.total_kv_blocks")
     free = (engine.gpu_memory_utilization * usable - RESERVED_GIB) * GIB - held
     blocks = math.floor(free / (engine.block_size * kv_bytes_per_token)) - 1
     if blocks < 1:
         problem = f"leaves no room for KV cache, {held / GIB:.1f} GiB of weights per GPU of {usable:g} GiB"
-        raise Section(gpu.where, "engine", {}).error("tensor_parallel", problem, "use more or larger GPUs")
+        raise Section(where, "engine", {}).error("tensor_parallel", problem, "use more or larger GPUs")
     if blocks > MOST_BLOCKS:
         problem = f"is {usable:g} GiB, room for {blocks:.3g} KV blocks, at most {MOST_BLOCKS:.0e} are replayed"
-        raise gpu.error("usable_gib", problem, "correct memory_gb or model_config")
+        raise Section(where, "hardware", {}).error("usable_gib", problem, "correct memory_gb or model_config")
     return blocks
 
 
-def sampling_of(config: Mapping[str, Any], where: str) -> Sampling:
-    """The sampling that generation_config asks of the engine by default."""
-    g = Section(where, "model_config", config)
-    if not g.has("generation_config"):
-        return Sampling()
-    g = g.section("generation_config", "give a mapping, {} for none")
-    settings = {
-        key: g.number(key, "copy it from the model's generation_config.json") if g.has(key) else default
-        for key, default in (("top_p", 1.0), ("top_k", 0.0), ("repetition_penalty", 1.0))
+def _host_form(a: Architecture, c: Section, tp: int, flops_per_us: float, bytes_per_us: float) -> dict[str, float]:
+    """The static `s.host_*` fields of a model on `tp` GPUs, counted as the host's trained-physics form counts them.
+
+    The form (dense models and mixtures of experts, without data parallelism) is in the host's sim/latency. Its facts
+    differ from the other fields where the host reads or counts otherwise:
+
+    - a head is `hidden / heads` wide, whatever `head_dim` says
+    - with `interleave_moe_layer_step` N, one layer in N + 1 has experts, and the others are dense; else all have them
+    - Llama 4's shared experts are not read
+    - a feed-forward block has three matrices, and all of a model's weights have the type of the quantized ones
+    - the all-reduce goes over memory bandwidth
+
+    `c` has the terms of its config.json. `flops_per_us` is the peak that the host takes: the one for fp8 where weights
+    have a byte each and the GPU has one, else that of bf16.
+    """
+    moe_layers, dense_layers = _host_layers(a, c)
+    kv = a.kv_heads * (a.hidden // a.heads)
+    projections = a.layers * a.hidden * (2 * a.hidden + 2 * kv)
+    matrix = 3 * a.hidden  # a feed-forward block's weights for each unit of its width
+    shared_ffn = 0 if c.has(INTERLEAVE) else a.shared_ffn
+    dense = dense_layers * matrix * a.ffn + moe_layers * matrix * shared_ffn
+    expert = moe_layers * matrix * a.moe_ffn
+    weight_bytes = a.weight_bits / 8
+    units = 2 * a.layers  # all-reduces: after attention, and after the feed-forward block of either kind
+    return {
+        "host_gemm_us_per_token": 2 * (projections + dense + expert * a.active) / tp / flops_per_us,
+        "host_attention_us_per_pair": a.layers * 4 * (a.heads / tp) * (a.hidden // a.heads) / flops_per_us,
+        "host_kv_us_per_token": a.layers * 2 * (kv / tp) * HOST_KV_BYTES / bytes_per_us,
+        "host_weights_us": (projections + dense + expert * a.experts) * weight_bytes / tp / bytes_per_us,
+        "host_allreduce_us_per_token": units * a.hidden * HOST_ACTIVATION_BYTES * 2 * ((tp - 1) / tp) / bytes_per_us,
+        "host_interleaved_moe_layers": moe_layers if c.has(INTERLEAVE) else 0,
     }
-    return Sampling(settings["top_p"] < 1 or settings["top_k"] > 0, settings["repetition_penalty"] != 1)
+
+
+def _host_layers(a: Architecture, c: Section) -> tuple[int, int]:
+    """The numbers of layers with routed experts and of dense ones, as the host counts them."""
+    if not a.experts:
+        return 0, a.layers
+    step = c.whole(INTERLEAVE, REMEDY, least=0) if c.has(INTERLEAVE) else 0
+    moe_layers = a.layers // (step + 1) if step else a.layers
+    return moe_layers, a.layers - moe_layers

@@ -1,4 +1,4 @@
-"""Digests: whether two sets of experiments, or the measurements of two, are the same."""
+"""Digests that identify sets of experiments, and the measurements of one."""
 
 from __future__ import annotations
 
@@ -8,45 +8,62 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cache
 
-from simulator.common.documents import shipped
 from simulator.common.json import JsonObject
 from simulator.schema import HOST
-from simulator.serving.experiment import Arrival, Experiment, Mfu, Observation
+from simulator.serving.experiment import Experiment
+from simulator.serving.gpu import DEFAULT_MFU, gpu_names, measured_gpus
+from simulator.serving.observations import Observation
+from simulator.serving.spec import Spec
 from simulator.serving.trace import Trace
+from simulator.serving.workload import Arrival, Workload
 
 
-def data_hash(experiments: Sequence[Experiment]) -> str:
-    """16 hex digits that change with any figure, setting or fact of the experiments, but not with their order."""
-    values = sorted(map(_values, experiments), key=lambda e: str(e["id"]))
+def data_hash(experiments: Sequence[Experiment | Spec]) -> str:
+    """16 hex digits that change with any figure, setting or fact of the experiments, but not with their order.
+
+    Specs are for what no engine runs as it was asked for, and has no facts.
+    """
+    every = [_values(e) if isinstance(e, Experiment) else _asked(e) for e in experiments]
+    values = sorted(every, key=lambda e: str(e["id"]))
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _values(e: Experiment) -> JsonObject:
-    """All that an experiment says. Later fields at their defaults are left out, so that hashes of earlier releases stay
-    valid."""
-    workload = e.workload
-    values = {f.name: getattr(e, f.name) for f in fields(e) if f.name not in ("workload", "weight_bits")}
+    """All figures of an experiment. Later fields at their defaults are left out, so that hashes of earlier releases
+    stay valid."""
+    values = {f.name: getattr(e, f.name) for f in fields(e) if f.name not in ("workload", "weight_bits", "spec")}
     values |= {name: asdict(values[name]) for name in ("engine", "observed", "components", "mfu") if values[name]}
+    del values["engine"]["given"]
     values["facts"] = {name: value for name, value in e.facts.items() if ("s", name) not in HOST}
     if e.components is None:
         del values["components"]
-    if e.mfu == Mfu():
+    if e.mfu == DEFAULT_MFU:
         del values["mfu"]
     if (kernels := _kernels(e)) is not None:
         values["kernels"] = kernels
+    return {**values, "workload": _load(e.workload)}
+
+
+def _asked(spec: Spec) -> JsonObject:
+    """All that a spec asks for."""
+    terms = {key: value for key, value in spec.model.config.items() if key != "_name_or_path"}
+    about = {"model": spec.model.name, "config": terms, "hardware": spec.gpu.figures()}
+    return {"id": spec.id, **about, "engine": spec.engine.to_entry(), "workload": _load(spec.workload)}
+
+
+def _load(workload: Workload) -> JsonObject:
     load: JsonObject = {name: getattr(workload, name) for name in ("name", "ignore_eos", "timeout_s")}
     load["stages"] = [_given(asdict(stage)) for stage in workload.stages]
     if isinstance(workload.source, Trace):
-        load["trace"] = workload.source.digest
-    else:
-        profile = workload.source
-        load |= {"prompt_len_mean": None} | _given(asdict(profile))
-        load["arrival"] = profile.arrival.kind if profile.arrival == Arrival(profile.arrival.kind) else load["arrival"]
-        for name in ("question_len", "output_len"):
-            fixed = getattr(profile, name).fixed
-            load[name] = load[name] if fixed is None else int(fixed)
-    return {**values, "workload": load}
+        return load | {"trace": workload.source.digest}
+    profile = workload.source
+    load |= {"prompt_len_mean": None} | _given(asdict(profile))
+    load["arrival"] = profile.arrival.kind if profile.arrival == Arrival(profile.arrival.kind) else load["arrival"]
+    for name in ("question_len", "output_len"):
+        fixed = getattr(profile, name).fixed
+        load[name] = load[name] if fixed is None else int(fixed)
+    return load
 
 
 def _kernels(e: Experiment) -> str | None:
@@ -58,16 +75,17 @@ def _kernels(e: Experiment) -> str | None:
 @cache
 def _own_tables() -> Mapping[str, str]:
     """The tables of each GPU that ships with its own, by every name."""
-    gpus = [gpu for gpu in shipped("hardware.yaml")["hardware"] if gpu.get("kernels")]
-    return {name: gpu["kernels"] for gpu in gpus for name in (gpu["name"], *gpu["aliases"])}
+    return {name: gpu.kernels for gpu in measured_gpus() for name in (gpu.name, *gpu_names(gpu.name))}
 
 
 def _given(values: JsonObject) -> JsonObject:
-    return {name: value for name, value in values.items() if value is not None}
+    """The values that are not None, without the names of files that distributions were read from."""
+    kept = {name: value for name, value in values.items() if value is not None and name != "file"}
+    return {name: _given(value) if isinstance(value, dict) else value for name, value in kept.items()}
 
 
 def measurement_digest(e: Experiment) -> str | None:
-    """16 hex digits that identify the measurements of an experiment, whatever its name; None if it has none."""
+    """16 hex digits that identify the measurements of an experiment; None without measurements."""
     if e.observed is None:
         return None
     parts = [o for o in (e.observed.summary, *e.observed.stages) if o is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from statistics import NormalDist
 
@@ -20,7 +20,7 @@ class Distribution:
 
     `mean` and `sd` are those of the variable itself, before it is cut off (of the lognormal variable, not of its
     logarithm); a constant is its `mean`, a uniform one lies between `low` and `high`. An empirical one has the distinct
-    `values`, and how often each was `counted`.
+    `values`, how often each was `counted`, and the `file` that lists them.
     """
 
     kind: str
@@ -30,6 +30,7 @@ class Distribution:
     high: float = math.inf
     values: tuple[float, ...] = ()
     counted: tuple[int, ...] = ()
+    file: str = field(default="", compare=False)
 
     @property
     def fixed(self) -> float | None:

@@ -1,182 +1,43 @@
-"""One serving experiment as values: its deployment, its load, and what was measured, if anything.
+"""One serving experiment: a deployment that an engine can run, its facts, its load, and what was measured.
 
-The workload is in seconds and requests per second, observed latencies are milliseconds, lengths tokens.
+`deploy` makes it of a Spec. The workload is in seconds and requests per second, observed latencies are milliseconds,
+lengths tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from simulator.serving.distribution import Distribution
+from simulator.common.errors import Section
+from simulator.model.names import note_on_model
+from simulator.model.omissions import affecting
+from simulator.serving import limits
+from simulator.serving.deployment import deployment_facts, max_model_len
+from simulator.serving.engine import Engine, unsplit_tokens
 from simulator.serving.facts import Facts
+from simulator.serving.gpu import DEFAULT_MFU, Mfu
+from simulator.serving.model import known_models
+from simulator.serving.observations import (
+    NOT_MEASURED,
+    Components,
+    Observation,
+    Observed,
+    doubts,
+    filled,
+    measured,
+)
+from simulator.serving.spec import Spec
 from simulator.serving.trace import Trace
+from simulator.serving.workload import (
+    Profile,
+    Workload,
+    longest_request,
+    offered_requests,
+)
+from simulator.serving.workload_entry import check_size
 
-ARRIVALS = ("constant", "poisson", "even", "gamma", "burst")
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """How the requests of a stage arrive.
-
-    `kind` is one of ARRIVALS: constant and poisson both mean sorted uniform times in the stage, even means evenly
-    spaced times, gamma gaps with the coefficient of variation `cv`, burst `size` requests at once at sorted uniform
-    times.
-    """
-
-    kind: str
-    cv: float = 1.0
-    size: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A stage of the load: `rate` requests/s offered for `duration_s` seconds. What it has of its own, the
-    arrivals or the lengths in tokens, takes the place of the profile's."""
-
-    rate: float
-    duration_s: float
-    arrival: Arrival | None = None
-    question_len: Distribution | None = None
-    output_len: Distribution | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """The serving engine's settings, under vLLM's names.
-
-    `max_model_len` (tokens) None is the model's own limit, `total_kv_blocks` None is computed from memory.
-    `max_num_batched_tokens` and `long_prefill_token_threshold` are tokens per step (threshold 0: none), `block_size` is
-    tokens per KV block.
-    """
-
-    tensor_parallel: int = 1
-    max_num_seqs: int = 128
-    max_num_batched_tokens: int = 2048
-    max_model_len: int | None = None
-    block_size: int = 16
-    gpu_memory_utilization: float = 0.9
-    chunked_prefill: bool = True
-    prefix_caching: bool = True
-    long_prefill_token_threshold: int = 0
-    total_kv_blocks: int | None = None
-    kv_cpu_offload: bool = False
-    name: str = "vllm"
-    version: str | None = None
-
-
-STANDARD = Engine()  # vLLM's defaults
-
-
-def unsplit_tokens(longest: int) -> int:
-    """vLLM's default for max_num_batched_tokens, in tokens, without chunked prefill: a step has room for the `longest`
-    request, which is max_model_len (vllm/engine/arg_utils.py)."""
-    return max(longest, STANDARD.max_num_batched_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """Conversations: how many turns each has, and the seconds from one turn's arrival to that of the next."""
-
-    turns: Distribution
-    think_time_s: Distribution
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What a load generator draws requests from. Lengths in tokens.
-
-    `groups` * `prompts_per_group` distinct prompts are used in turn; the first `system_prompt_len` tokens are shared
-    within a group. With prompts_per_group = 0 no prompt repeats, and with groups = 0 nothing is shared: every request
-    has its own prompt of `question_len` tokens. With a `session`, requests are the turns of conversations: a prompt is
-    that of the turn before, its answer, and `question_len` new tokens. `prompt_len_mean` is the observed mean of
-    prompts whose lengths are constant.
-    """
-
-    arrival: Arrival
-    groups: int
-    prompts_per_group: int
-    system_prompt_len: int
-    question_len: Distribution
-    prompt_len_mean: float | None
-    output_len: Distribution
-    session: Session | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """The load. `name` is a label and never a feature.
-
-    `source`: what the requests are drawn from, or the recorded ones; of a trace the stages are its time windows.
-    `timeout_s` limits the time from arrival to the last token at the client; None is no limit.
-    """
-
-    name: str
-    stages: tuple[Stage, ...]
-    source: Profile | Trace
-    ignore_eos: bool
-    timeout_s: float | None
-
-
-QUANTITIES: tuple[str, ...] = ("mean", "p50", "p90", "p99")  # the fields of Statistic
-
-
-@dataclass(frozen=True, slots=True)
-class Statistic:
-    """Mean and percentiles over completed requests; None where not observed."""
-
-    mean: float | None = None
-    p50: float | None = None
-    p90: float | None = None
-    p99: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What was measured over a run or a stage, in ms.
-
-    Where all answers are equally long, the mean ITL is (mean E2E - mean TTFT) / (output_len - 1).
-    """
-
-    e2e_ms: Statistic
-    ttft_ms: Statistic
-    itl_ms: Statistic
-    completed: int | None = None
-    failed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """The measurements of a run, as a whole and per stage (none, or one for each stage of the workload)."""
-
-    summary: Observation | None
-    stages: tuple[Observation, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Components:
-    """The parts of a request's E2E as request traces show them, means in ms; None where not observed."""
-
-    arrival_to_queue: float | None = None
-    waiting: float | None = None  # first scheduled - queued
-    prefill_steps: float | None = None
-    decode_steps: float | None = None
-    after_finish: float | None = None
-    client: float | None = None  # the client's E2E less the server's, whose parts the others are
-    requests: int | None = None  # how many requests the means are over
-
-
-@dataclass(frozen=True, slots=True)
-class Mfu:
-    """The shares of a GPU's peak FLOP/s that the host's roofline assumes in prefill and decode. Used nowhere else."""
-
-    prefill: float = 0.65
-    decode: float = 0.12
-
-
-CLEAN = "clean"  # the quality of runs that are fitted
-OVERLOADED = "overloaded"  # that of runs in which a queue grew or requests failed
-NOT_MEASURED = "are a simulation's, not measured"  # what a note says of times
+BATCH_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,30 +45,31 @@ class Experiment:
     """One run of a load on a deployment."""
 
     id: str
-    model: str  # the Hugging Face id, if the model is in the table
+    model: str  # the Hugging Face id, if the model is known
     hardware: str  # the canonical name of the GPU
     engine: Engine
     workload: Workload
     observed: Observed | None
-    quality: str  # CLEAN, OVERLOADED, or whatever else a user calls a run that is not to be fitted
+    quality: str  # CLEAN, OVERLOADED, or what else a user calls a run that is not to be fitted
     facts: Facts  # the static deployment fields (simulator.serving.deployment)
-    notes: tuple[str, ...] = field(default=())  # what a reader of the results has to know
+    notes: tuple[str, ...] = field(default=())  # for the reader of the results
     components: Components | None = None  # observed parts of the E2E, if there were request traces
-    mfu: Mfu = Mfu()
+    mfu: Mfu = DEFAULT_MFU
     weight_bits: int = 16  # of a weight of the layers
+    spec: Spec | None = field(default=None, compare=False, repr=False)  # its source, if it was made of one
 
     def __hash__(self) -> int:
-        """That of the id: its facts are a mapping, which has none."""
+        """The hash of the id: its facts are a mapping, which has none."""
         return hash(self.id)
 
     @property
     def simulated(self) -> bool:
-        """Whether its notes say that what was observed is itself a simulation."""
+        """True if its notes say that the observed times are themselves a simulation's."""
         return any(NOT_MEASURED in note for note in self.notes)
 
     @property
     def observed_stages(self) -> tuple[Observation, ...]:
-        """What was observed in each load stage; of a single stage also where only the run has figures. Empty where
+        """The observations of each load stage; of a single stage also where only the run has figures. Empty where
         nothing was observed per stage."""
         if self.observed is None:
             return ()
@@ -219,3 +81,121 @@ class Experiment:
 def simulated(experiments: Iterable[Experiment]) -> tuple[str, ...]:
     """The ids of those whose observed times are themselves a simulation's."""
     return tuple(e.id for e in experiments if e.simulated)
+
+
+def deploy(spec: Spec) -> Experiment:
+    """The experiment that a spec asks for, with the facts of its deployment.
+
+    Raises InputError for what no engine can run; every message begins with `spec.where`.
+    """
+    model, workload, where = spec.model, spec.workload, spec.where
+    engine = _with_room(spec)
+    facts = deployment_facts(model, spec.gpu, engine, where)
+    _check_room(where, engine, workload, facts)
+    observed = filled(spec.observed, workload) if spec.observed else None
+    if spec.observed is None and isinstance(workload.source, Trace):
+        observed = measured(workload.source, len(workload.stages))
+    return Experiment(
+        id=spec.id,
+        model=model.name,
+        hardware=spec.gpu.name,
+        engine=engine,
+        workload=workload,
+        observed=observed,
+        quality=spec.quality,
+        facts=facts,
+        notes=(
+            *(o.text for o in affecting(facts.omitted, longest_request(workload))),
+            *_notes_on_load(spec),
+            *doubts(observed, workload),
+            *(_assumed(engine) if observed is None else ()),
+            *spec.notes,
+        ),
+        components=spec.components,
+        mfu=spec.gpu.mfu,
+        weight_bits=model.architecture.weight_bits,
+        spec=spec,
+    )
+
+
+def under(experiment: Experiment, workload: Workload, where: str) -> Experiment:
+    """The experiment under another load, without measurements.
+
+    Raises InputError for a load that the engine cannot run; every message begins with `where`.
+    """
+    check_size(Section(where, "workload", {}), workload)
+    _check_room(where, experiment.engine, workload, experiment.facts)
+    return replace(experiment, workload=workload, observed=None, components=None, spec=None)
+
+
+def _with_room(spec: Spec) -> Engine:
+    """The engine, with room for whole prompts in a step if it does not split them.
+
+    As in vLLM (vllm/engine/arg_utils.py, vllm/config/scheduler.py): without chunked prefill, max_num_batched_tokens is
+    at least max_model_len if it is not given, and must be if it is. Raises InputError otherwise.
+    """
+    engine = spec.engine
+    if engine.chunked_prefill:
+        return engine
+    longest = max_model_len(spec.model.architecture, engine, spec.where)
+    if "max_num_batched_tokens" not in engine.given:
+        return replace(engine, max_num_batched_tokens=unsplit_tokens(longest))
+    if engine.max_num_batched_tokens < longest:
+        budget = engine.max_num_batched_tokens
+        problem = f"must be at least max_model_len, {longest}, with chunked_prefill: false, got {budget}"
+        e = Section(spec.where, "engine", {})
+        raise e.error("max_num_batched_tokens", problem, "raise it, or lower max_model_len, as vLLM demands")
+    return engine
+
+
+def _check_room(where: str, engine: Engine, workload: Workload, facts: Facts) -> None:
+    """Raises InputError unless the KV cache can hold a request, one that does not fit would be preempted for ever, and
+    the sums over a batch stay exact."""
+    e = Section(where, "engine", {})
+    longest = min(longest_request(workload), int(facts["max_model_len"]))  # a longer one is refused
+    together = min(engine.max_num_seqs, round(offered_requests(workload)))
+    if together * longest > limits.MOST_CONTEXT:
+        tokens = f"{together * longest:.3g} tokens in a batch, at most {limits.MOST_CONTEXT:.0e} are exact"
+        problem = f"of {together} requests of {longest} tokens makes {tokens}"
+        raise e.error("max_num_seqs", problem, "give fewer or shorter requests")
+    room = facts["kv_blocks"] * engine.block_size
+    if room < longest - 1:
+        problem = f"= {facts['kv_blocks']:.0f} holds {room:.0f} tokens, and one request needs {longest}"
+        if engine.total_kv_blocks is None:
+            raise e.error(
+                "total_kv_blocks", f"computed from memory {problem}", "use more or larger GPUs, or shorter requests"
+            )
+        raise e.error("total_kv_blocks", problem, "give more blocks or shorter requests")
+
+
+def _notes_on_load(spec: Spec) -> list[str]:
+    """Notes on what the replay assumes or leaves out."""
+    model, workload = spec.model, spec.workload
+    notes = []
+    if isinstance(trace := workload.source, Trace):
+        names = model.called, model.name, str(model.config["_name_or_path"])
+        if note := note_on_model(trace.file, trace.model, names, known_models()):
+            notes.append(note)
+        notes += trace.notes
+    if not model.sampling_known:
+        # A shipped model has one, so without a model_config this is a model of the user's own.
+        remedy = "keep the model again with `evolve model add CONFIG --generation-config FILE --replace`"
+        if model.given is not None:
+            remedy = "give it inside model_config"
+        notes.append(f"generation_config is unknown: taken as without top_p, top_k and repetition penalty; {remedy}")
+    match workload.source:
+        case Profile(groups=groups, prompt_len_mean=None, session=None, question_len=question):
+            if groups > 0 and question.fixed is not None:
+                notes.append("prompt length taken as system_prompt_len + question_len")
+    if not workload.ignore_eos:
+        notes.append("ignore_eos: false is not replayed: every request generates output_len tokens")
+    return notes
+
+
+def _assumed(engine: Engine) -> list[str]:
+    """A note on the limits of the batch that a plan does not give: they decide when a queue grows."""
+    values = [f"{key} {getattr(engine, key)}" for key in BATCH_LIMITS if key not in engine.given]
+    if not values:
+        return []
+    why = "vLLM's own defaults depend on its version and on the GPU"
+    return [f"assumed, as `engine` does not say: {', '.join(values)} ({why})"]

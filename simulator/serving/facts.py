@@ -19,10 +19,9 @@ from simulator.schema import CURVES
 class Facts(dict[str, float]):
     """Field name -> value, and `deployed`, from which the curves are computed when one is first read.
 
-    `deployed` is None if the GPU has no measured kernels. `omitted` is what the model has that no field counts.
-    `latent_attention`: whether its attention is latent (MLA). `where`: what an error about the deployment begins with,
-    for example `my.yaml: experiment 'x'`. `scaled`: a GPU without measured kernels, as YAML that gives it those of
-    another.
+    `deployed` is None if the GPU has no measured kernels. `omitted`: parts of the model that no field counts.
+    `latent_attention`: True for MLA. `where` begins errors about the deployment, for example `my.yaml: experiment 'x'`.
+    `scaled`: a GPU without measured kernels, as YAML that gives it those of another.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class Facts(dict[str, float]):
         return kernels(self.deployed).curves if self.deployed else None
 
     def __eq__(self, other: object) -> bool:
-        """Whether all fields are equal, and the kernels, if the other has facts of its own too."""
+        """True if all fields are equal, and the kernels, if the other is a Facts too."""
         return super().__eq__(other) and self.deployed == getattr(other, "deployed", self.deployed)
 
     def __ne__(self, other: object) -> bool:
@@ -60,22 +59,22 @@ class Facts(dict[str, float]):
 
 
 def has_curves(facts: Mapping[str, float]) -> bool:
-    """Whether the deployment has measured kernels."""
+    """True if the deployment has measured kernels."""
     return getattr(facts, "deployed", None) is not None
 
 
 def has_latent_attention(facts: Mapping[str, float]) -> bool:
-    """Whether the deployment's model has latent attention (MLA)."""
+    """True if the deployment's model has latent attention (MLA)."""
     return getattr(facts, "latent_attention", False)
 
 
 def omitted(facts: Mapping[str, float]) -> tuple[str, ...]:
-    """What the deployment's model has that no field counts, a sentence each, with what follows."""
+    """A sentence for each part of the deployment's model that no field counts, with the consequence."""
     return tuple(omission.text for omission in getattr(facts, "omitted", ()))
 
 
 def left_out(deployments: Iterable[tuple[str, Mapping[str, float]]]) -> tuple[str, ...]:
-    """`NAME, NAME: what is omitted` of named deployments: each sentence once, with at most three names."""
+    """`NAME, NAME: sentence` for the omissions of named deployments: each sentence once, with at most three names."""
     names_by_text: dict[str, dict[str, None]] = {}
     for name, facts in deployments:
         for text in omitted(facts):

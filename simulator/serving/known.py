@@ -1,4 +1,4 @@
-"""Models, GPUs and deployments by name, from the shipped tables or a model's config.json."""
+"""Models and deployments by name, from the shipped tables or a model's config.json."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from simulator.common.documents import read_json
-from simulator.common.errors import OWN_GPU, OWN_MODEL, InputError, nearest_listed, unreadable
+from simulator.common.errors import OWN_MODEL, InputError, nearest_listed, unreadable
 from simulator.common.json import JsonObject
-from simulator.serving.bundled import hardware_table, known_models, model_table
 from simulator.serving.deployment import deployment_facts
-from simulator.serving.experiment import Engine
+from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
-from simulator.serving.own_models import own_models
+from simulator.serving.gpu import known_gpu, measured_gpus
+from simulator.serving.model import Model, known_model, known_models, model_table, own_models
 
 HUGGING_FACE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)  # a name there: ORGANISATION/MODEL
 GPU = "H100-SXM-80GB"  # the GPU of the shipped runs
@@ -35,40 +34,13 @@ class KnownDeployment:
     hardware: str
 
 
-def known_model(name: str, label: str) -> JsonObject:
-    """The config.json terms of a known model; `label` names the argument in an error message.
-
-    Raises InputError for an unknown name.
-    """
-    models = known_models()
-    if name not in models:
-        raise InputError(f"{label}: is not a known model: {nearest_listed(name, sorted(models), OWN_MODEL)}")
-    entry = models[name]
-    return {
-        **entry["config"],
-        "generation_config": entry.get("generation_config") or {},
-        "_name_or_path": entry["config"].get("_name_or_path") or entry["id"],
-    }
-
-
-def known_gpu(name: str, label: str) -> Mapping[str, Any]:
-    """A GPU's entry in the shipped table; `label` names the argument in an error message.
-
-    Raises InputError for an unknown name.
-    """
-    gpus = hardware_table()
-    if name not in gpus:
-        raise InputError(f"{label}: is not a known GPU: {nearest_listed(name, sorted(gpus), OWN_GPU)}")
-    return gpus[name]
-
-
 def model_config(name: str) -> JsonObject:
     """The config.json terms of a known model, or of a config.json file or a folder with one.
 
     Raises InputError for an unknown name and for a file that is not a JSON object.
     """
     if name in known_models():
-        return known_model(name, f"MODEL {name}")
+        return known_model(name, name)
     path = Path(name)
     if path.is_dir():
         path = path / "config.json"
@@ -94,26 +66,29 @@ def facts_of(model: str, hardware: str, engine: Engine, option: str = "") -> Fac
 
     Raises InputError for an unknown name. `option`: the option that the user gave, if not --model, --hardware and --tp.
     """
-    config = known_model(model, f"{option}: {model}" if option else f"--model {model}")
-    gpu = known_gpu(hardware, f"{option}: {hardware}" if option else f"--hardware {hardware}")
-    where = option or f"--model {model} --hardware {hardware} --tp {engine.tensor_parallel}"
-    return deployment_facts(config, gpu, engine, where)
+    return _deployed(model, hardware, engine, option).facts
 
 
 def named_deployment(model: str, hardware: str, tp: int, option: str = "") -> KnownDeployment:
     """A known model on `tp` known GPUs with the engine's defaults. Raises InputError like `facts_of`."""
-    facts = facts_of(model, hardware, Engine(tensor_parallel=tp), option)
-    entry, gpu = known_models()[model], hardware_table()[hardware]
-    return KnownDeployment(f"{model}/{gpu['name']}/tp{tp}", facts, str(entry["id"]), str(gpu["name"]))
+    return _deployed(model, hardware, Engine(tensor_parallel=tp), option)
+
+
+def _deployed(model: str, hardware: str, engine: Engine, option: str) -> KnownDeployment:
+    where = option or f"--model {model} --hardware {hardware} --tp {engine.tensor_parallel}"
+    config = known_model(model, f"{option}: {model}" if option else f"--model {model}")
+    gpu = known_gpu(hardware, f"{option}: {hardware}" if option else f"--hardware {hardware}")
+    known = Model.of(config, where, str(known_models()[model]["id"]))
+    facts = deployment_facts(known, gpu, engine, where)
+    return KnownDeployment(f"{model}/{gpu.name}/tp{engine.tensor_parallel}", facts, known.name, gpu.name)
 
 
 def measured_deployments() -> list[KnownDeployment]:
     """Every shipped model on one to eight of every GPU with measured kernels, if its weights fit."""
-    gpus = dict.fromkeys(str(entry["name"]) for entry in hardware_table().values() if entry.get("kernels"))
     deployments = []
-    for model, gpu, tp in product(_models(), gpus, MEASURED_TPS):
+    for model, gpu, tp in product(_models(), measured_gpus(), MEASURED_TPS):
         with suppress(InputError):  # the weights do not fit, or the heads cannot be split evenly
-            deployments.append(named_deployment(model, gpu, tp))
+            deployments.append(named_deployment(model, gpu.name, tp))
     return deployments
 
 
@@ -142,18 +117,8 @@ def model_names(model: str) -> tuple[str, ...]:
     """
     models = known_models()
     if model not in own_models():
-        return _names(models, model)
+        return tuple(models[model]["aliases"]) if model in models else ()
     published = models[model]["config"].get("_name_or_path")
     if not isinstance(published, str) or not HUGGING_FACE.fullmatch(published) or published in models:
         return ()
     return (published,)
-
-
-def gpu_names(hardware: str) -> tuple[str, ...]:
-    """The other names of a GPU: its aliases."""
-    return _names(hardware_table(), hardware)
-
-
-def _names(table: Mapping[str, Mapping[str, Any]], name: str) -> tuple[str, ...]:
-    """The other names of a model or a GPU, if the table has it."""
-    return tuple(table[name]["aliases"]) if name in table else ()

@@ -90,7 +90,7 @@ class Load:
 
     @cached_property
     def chains(self) -> Chains | None:
-        """What the prompts are made of, None if that is said by prompt and group or does not matter."""
+        """The pieces of the prompts; None if prompt and group say it, or without caching."""
         return self.requests.chains if self.limits.caching else None
 
     @cached_property
@@ -109,7 +109,7 @@ class Load:
 
     @cached_property
     def ample(self) -> bool:
-        """Whether the KV cache holds every block ever written, so that nothing is evicted and no allocation fails."""
+        """True if the KV cache holds every block ever written: nothing is evicted and no allocation fails."""
         return self.written <= self.limits.blocks
 
     @cached_property
@@ -119,7 +119,7 @@ class Load:
 
     @cached_property
     def regular(self) -> bool:
-        """Whether a group always shares the same length, and a prompt always has the same group and length.
+        """True if a group always shares the same length, and a prompt always has the same group and length.
 
         The fast clock relies on it.
         """
@@ -130,7 +130,7 @@ class Load:
 
     @cached_property
     def roomy(self) -> bool:
-        """Whether, served in order of arrival, no cached block is evicted between two uses and no allocation fails.
+        """True if, served in order of arrival, no cached block is evicted between two uses and no allocation fails.
 
         A released block is taken once those before it in the free list are gone. When it is released, at most max_seqs
         requests hold blocks. Until the next use of the same content, only these requests and those between the two uses
@@ -146,7 +146,7 @@ class Load:
 
     @cached_property
     def patient(self) -> bool:
-        """Whether no client gives up."""
+        """True if no client gives up."""
         return not self.requests.deadline_us.any()
 
     @cached_property
@@ -161,7 +161,7 @@ class Load:
 
 
 def _same(key: np.ndarray, value: np.ndarray) -> bool:
-    """Whether `value` is a function of `key` where key >= 0."""
+    """True if `value` is a function of `key` where key >= 0."""
     keys, values = key[key >= 0], value[key >= 0]
     if not len(keys):
         return True

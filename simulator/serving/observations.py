@@ -1,41 +1,93 @@
-"""The measurements in an experiments file: figures in ms, checked against each other."""
+"""Measurements of a run: figures in ms, read and written, checked against each other, and what follows from them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 
 import numpy as np
 
 from simulator.common.errors import Section
-from simulator.serving.experiment import QUANTITIES, Components, Observation, Observed, Statistic, Workload
+from simulator.common.json import JsonObject
 from simulator.serving.keys import OBSERVATION, OBSERVED, only
 from simulator.serving.limits import MOST_MS, MOST_STAGES
 from simulator.serving.trace import Trace, latencies_ms, rows_by_stage
-from simulator.serving.workload import gaps_of
+from simulator.serving.workload import Workload, gaps_of
 
-COMPONENTS = "x_components_ms"
+CLEAN = "clean"  # the quality of runs that are fitted
+OVERLOADED = "overloaded"  # that of runs in which a queue grew or requests failed
+NOT_MEASURED = "are a simulation's, not measured"  # a note's words for times
+LATENCIES = ("e2e", "ttft", "itl")
+QUANTITIES: tuple[str, ...] = ("mean", "p50", "p90", "p99")  # the fields of Statistic
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """Mean and percentiles over completed requests; None where not observed."""
+
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The latencies measured over a run or a stage, in ms.
+
+    Where all answers are equally long, the mean ITL is (mean E2E - mean TTFT) / (output_len - 1).
+    """
+
+    e2e_ms: Statistic
+    ttft_ms: Statistic
+    itl_ms: Statistic
+    completed: int | None = None
+    failed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The measurements of a run, as a whole and per stage (none, or one for each stage of the workload)."""
+
+    summary: Observation | None
+    stages: tuple[Observation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The parts of a request's E2E as request traces show them, means in ms; None where not observed."""
+
+    arrival_to_queue: float | None = None
+    waiting: float | None = None  # first scheduled - queued
+    prefill_steps: float | None = None
+    decode_steps: float | None = None
+    after_finish: float | None = None
+    client: float | None = None  # the client's E2E less the server's, whose parts the others are
+    requests: int | None = None  # how many requests the means are over
+
+
+COMPONENTS, COMPONENT_REQUESTS = "x_components_ms", "x_components_requests"
 COMPONENT_KEYS = tuple(f.name for f in fields(Components) if f.name != "requests")
 TPOT = "the mean of each request's (E2E - TTFT)/(output tokens - 1) is called itl_mean_ms here"
-# what others call figures -> what to do instead; mean_ttft_ms and the like are of vLLM's benchmark
+_BENCHMARK = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}  # of vLLM's benchmark, as mean_ttft_ms
 OTHER_FIGURES = {
     **dict.fromkeys(("tpot_ms", "tpot_mean_ms", "itl_ms", "mean_tpot_ms"), TPOT),
     "mean_itl_ms": f"it is a mean over tokens: give mean_tpot_ms, as {TPOT}",
-    **{f"{theirs}_{name}_ms": f"write `{ours}_ms: {{{p}: ...}}`" for name, ours in (("ttft", "ttft"), ("e2el", "e2e"))
-       for theirs, p in (("mean", "mean"), ("median", "p50"), ("p90", "p90"), ("p99", "p99"))},
-}  # fmt: skip
+    **{f"{their}_ttft_ms": f"write `ttft_ms: {{{our}: ...}}`" for their, our in _BENCHMARK.items()},
+    **{f"{their}_e2el_ms": f"write `e2e_ms: {{{our}: ...}}`" for their, our in _BENCHMARK.items()},
+}
+"""Figures by the names of others, and what to write instead."""
 OTHER_PERCENTILES = {"median": "it is called p50 here"} | dict.fromkeys(
     ("p75", "p95", "p99.9", "max"), "p50, p90 and p99 are read: leave it out"
 )
 APART = 0.02  # by which the mean of a run may lie outside those of its stages: some requests are of no stage
 FALLS = 0.9  # of the mean E2E at the lowest rate; the noise of arrivals is a few percent
-LATENCIES = ("e2e", "ttft", "itl")
-MOST_APART = 10.0  # times that an ITL may differ from what E2E and TTFT say of it
+MOST_APART = 10.0  # times that an ITL may differ from (E2E - TTFT)/(output_len - 1)
 
 
 def read_observed(top: Section, workload: Workload) -> Observed:
-    """The key `observed` of an experiment."""
+    """The key `observed` of an experiment, as it is given."""
     o = top.section("observed", "give summary and stages, or leave it out")
     only(o, OBSERVED)
     gaps = gaps_of(workload)
@@ -47,34 +99,70 @@ def read_observed(top: Section, workload: Workload) -> Observed:
     if len(stages) != len(workload.stages):
         problem = f"must be as many as workload.stages ({len(workload.stages)}), got {len(stages)}"
         raise o.error("stages", problem, "give one entry per stage of the workload")
-    return Observed(summary or together(stages, workload), stages)
+    return Observed(summary, stages)
 
 
 def _observation(o: Section, gaps: int | None) -> Observation:
-    """One set of figures. If both means are known, a missing ITL is (E2E - TTFT)/gaps.
-
-    `gaps`: output_len - 1, or None if answers differ in length.
-    """
+    """One set of figures. `gaps`: output_len - 1, or None if answers differ in length."""
     only(o, OBSERVATION, OTHER_FIGURES)
     itl = o.number("itl_mean_ms", "give milliseconds", least=0, most=MOST_MS) if o.has("itl_mean_ms") else None
-    completed = o.whole("completed", "give a number of requests") if o.has("completed") else None
-    failed = o.whole("failed", "give a number of requests") if o.has("failed") else None
+    completed, failed = (
+        o.whole(key, "give a number of requests") if o.has(key) else None for key in ("completed", "failed")
+    )
     e2e, ttft = _statistic(o, "e2e_ms"), _statistic(o, "ttft_ms")
-    if e2e.mean is not None and ttft.mean is not None:
-        if ttft.mean > e2e.mean:
-            raise o.error(
-                "ttft_ms", f"mean {ttft.mean:g} is above that of e2e_ms, {e2e.mean:g}", "check both and their unit"
-            )
-        between = (e2e.mean - ttft.mean) / gaps if gaps else None
-        if itl and between and not 1.0 / MOST_APART < itl / between < MOST_APART:
-            problem = f"{itl:g} is far from (E2E - TTFT)/(output_len - 1), {between:.3g}"
-            raise o.error("itl_mean_ms", problem, "check the three and their unit, ms")
-        itl = between if itl is None else itl
-    return Observation(e2e, ttft, Statistic(mean=itl), completed, failed)
+    if e2e.mean is not None and ttft.mean is not None and ttft.mean > e2e.mean:
+        problem = f"mean {ttft.mean:g} is above that of e2e_ms, {e2e.mean:g}"
+        raise o.error("ttft_ms", problem, "check both and their unit")
+    observation = Observation(e2e, ttft, Statistic(mean=itl), completed, failed)
+    between = _itl_between(observation, gaps)
+    if itl and between and not 1.0 / MOST_APART < itl / between < MOST_APART:
+        problem = f"{itl:g} is far from (E2E - TTFT)/(output_len - 1), {between:.3g}"
+        raise o.error("itl_mean_ms", problem, "check the three and their unit, ms")
+    return observation
+
+
+def _itl_between(o: Observation, gaps: int | None) -> float | None:
+    """The mean ITL by the means of E2E and TTFT; None if one of these is unknown, or answers differ in length."""
+    if o.e2e_ms.mean is None or o.ttft_ms.mean is None or not gaps:
+        return None
+    return (o.e2e_ms.mean - o.ttft_ms.mean) / gaps
+
+
+def filled(observed: Observed, workload: Workload) -> Observed:
+    """The measurements of a load, with missing means of ITL by those of E2E and TTFT, and a missing summary by the
+    stages."""
+    gaps = gaps_of(workload)
+
+    def with_itl(o: Observation) -> Observation:
+        return o if o.itl_ms.mean is not None else replace(o, itl_ms=Statistic(mean=_itl_between(o, gaps)))
+
+    stages = tuple(map(with_itl, observed.stages))
+    summary = with_itl(observed.summary) if observed.summary else together(stages, workload) if stages else None
+    return Observed(summary, stages)
+
+
+def observed_entry(observed: Observed) -> JsonObject:
+    """The measurements as `read_observed` reads them."""
+    entry: JsonObject = {}
+    if observed.summary:
+        entry["summary"] = _observation_entry(observed.summary)
+    if observed.stages:
+        entry["stages"] = [_observation_entry(stage) for stage in observed.stages]
+    return entry
+
+
+def _observation_entry(o: Observation) -> JsonObject:
+    figures = {"e2e_ms": _given(asdict(o.e2e_ms)), "ttft_ms": _given(asdict(o.ttft_ms))}
+    entry: JsonObject = {key: value for key, value in figures.items() if value}
+    return entry | _given({"completed": o.completed, "failed": o.failed, "itl_mean_ms": o.itl_ms.mean})
+
+
+def _given(values: JsonObject) -> JsonObject:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def measured(trace: Trace, stages: int) -> Observed | None:
-    """The figures of the requests of a trace, as a whole and per window; None if nothing was recorded of them."""
+    """The figures of the requests of a trace, as a whole and per window; None if it has no latencies."""
     if trace.recorded is None:
         return None
     r, stage = trace.requests, trace.requests.stage
@@ -94,7 +182,7 @@ def _figures(latencies: np.ndarray) -> Observation:
 def statistic(values: np.ndarray, per_ms: float = 1.0) -> Statistic:
     """Mean and percentiles (linear interpolation) of requests in ms; all None without any.
 
-    `per_ms`: how many units of `values` make a millisecond.
+    `per_ms`: units of `values` in a millisecond.
     """
     if not len(values):
         return Statistic()
@@ -103,7 +191,7 @@ def statistic(values: np.ndarray, per_ms: float = 1.0) -> Statistic:
 
 
 def read_components(top: Section) -> Components | None:
-    """The free keys x_components_ms and x_components_requests, or None without the first."""
+    """The keys x_components_ms and x_components_requests, None without the first."""
     if not top.has(COMPONENTS):
         return None
     c = top.section(COMPONENTS, f"give {', '.join(COMPONENT_KEYS)} in milliseconds")
@@ -112,9 +200,16 @@ def read_components(top: Section) -> Components | None:
     least = {name: -MOST_MS if name == "client" else 0.0 for name in COMPONENT_KEYS}
     given = [name for name in COMPONENT_KEYS if c.has(name)]
     parts = {name: c.number(name, "give milliseconds", least=least[name], most=MOST_MS) for name in given}
-    counted = f"{COMPONENTS.removesuffix('_ms')}_requests"
-    requests = top.whole(counted, "give a number of requests") if top.has(counted) else None
+    requests = None
+    if top.has(COMPONENT_REQUESTS):
+        requests = top.whole(COMPONENT_REQUESTS, "give a number of requests")
     return Components(**parts, requests=requests)
+
+
+def components_entry(c: Components) -> JsonObject:
+    """The components as `read_components` reads them."""
+    entry: JsonObject = {COMPONENTS: _given({key: getattr(c, key) for key in COMPONENT_KEYS})}
+    return entry | _given({COMPONENT_REQUESTS: c.requests})
 
 
 def together(stages: tuple[Observation, ...], workload: Workload) -> Observation:
@@ -152,31 +247,24 @@ def doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
     """Notes on observations that are probably wrong."""
     if observed is None or observed.summary is None:
         return ()
-    lines = [*_above_p99(observed), *_later_than_the_whole(observed.summary), *_beside_the_stages(observed)]
-    return (*lines, *_falling(observed, workload), *_itl_apart(observed.summary, gaps_of(workload)))
+    return (*_doubts(observed, observed.summary), *_falling(observed, workload), *_itl(observed.summary, workload))
 
 
-def _above_p99(observed: Observed) -> Iterator[str]:
+def _doubts(observed: Observed, run: Observation) -> Iterator[str]:
+    """Means above their p99, TTFTs above E2E, and means of the run that lie outside those of its stages."""
     several = observed.stages if len(observed.stages) > 1 else ()
-    for where, row in (("", observed.summary), *((f" in stage {i}", stage) for i, stage in enumerate(several, 1))):
+    for where, row in (("", run), *((f" in stage {i}", stage) for i, stage in enumerate(several, 1))):
         for name in LATENCIES:
-            s = getattr(row, f"{name}_ms")
+            s: Statistic = getattr(row, f"{name}_ms")
             if s.mean is not None and s.p99 is not None and s.mean > s.p99:
                 text = f"the observed mean {name.upper()}{where}, {s.mean:g} ms, is above its p99, {s.p99:g} ms"
                 yield f"{text}: check the figures"
-
-
-def _later_than_the_whole(run: Observation) -> Iterator[str]:
     for p in QUANTITIES:
         later, whole = getattr(run.ttft_ms, p), getattr(run.e2e_ms, p)
         if later is not None and whole is not None and later > whole:
             yield f"the observed {p} of TTFT, {later:g} ms, is above that of E2E, {whole:g} ms: check the figures"
-
-
-def _beside_the_stages(observed: Observed) -> Iterator[str]:
-    """A mean of the run that is not among those of its stages."""
     for name in LATENCIES:
-        mean = getattr(observed.summary, f"{name}_ms").mean
+        mean = getattr(run, f"{name}_ms").mean
         means = [getattr(stage, f"{name}_ms").mean for stage in observed.stages]
         if mean is None or not means or None in means:
             continue
@@ -187,12 +275,9 @@ def _beside_the_stages(observed: Observed) -> Iterator[str]:
 
 
 def _falling(observed: Observed, workload: Workload) -> Iterator[str]:
-    """A mean E2E that is shorter at a higher rate of the same requests, as if the stages were in another order."""
-    by_rate = sorted(
-        (stage.rate, seen.e2e_ms.mean)
-        for stage, seen in zip(workload.stages, observed.stages, strict=False)
-        if seen.e2e_ms.mean is not None
-    )
+    """A mean E2E that falls with the rate of the same requests, as if the stages were in another order."""
+    pairs = zip(workload.stages, observed.stages, strict=False)
+    by_rate = sorted((stage.rate, o.e2e_ms.mean) for stage, o in pairs if o.e2e_ms.mean is not None)
     if len(by_rate) < 2 or isinstance(workload.source, Trace):  # the windows of a trace have different requests
         return
     (slow, early), (fast, late) = by_rate[0], by_rate[-1]
@@ -201,12 +286,8 @@ def _falling(observed: Observed, workload: Workload) -> Iterator[str]:
         yield f"{text}: check the order of the stages"
 
 
-def _itl_apart(run: Observation, gaps: int | None) -> Iterator[str]:
-    e2e, ttft, itl = run.e2e_ms.mean, run.ttft_ms.mean, run.itl_ms.mean
-    if not gaps or e2e is None or ttft is None or itl is None:
-        return
-    true = (e2e - ttft) / gaps
-    if abs(itl - true) > 0.1 * true:
-        ratio = "(E2E - TTFT)/(output_len - 1)"
+def _itl(run: Observation, workload: Workload) -> Iterator[str]:
+    itl, true = run.itl_ms.mean, _itl_between(run, gaps_of(workload))
+    if itl is not None and true is not None and abs(itl - true) > 0.1 * true:
         why = "load generators may halve it" if itl < true else "check the three figures"
-        yield f"itl_mean_ms is {itl:g}, but {ratio} is {true:.4g}: {why}"
+        yield f"itl_mean_ms is {itl:g}, but (E2E - TTFT)/(output_len - 1) is {true:.4g}: {why}"

@@ -12,9 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from simulator.common.streams import stream
-from simulator.serving.experiment import Arrival, Experiment, Profile, Session, Workload
+from simulator.serving.experiment import Experiment
 from simulator.serving.trace import Requests, Trace
-from simulator.serving.workload import distinct_prompts, has_constant_prompts, prompt_lengths
+from simulator.serving.workload import (
+    Arrival,
+    Profile,
+    Session,
+    Workload,
+    distinct_prompts,
+    has_constant_prompts,
+    prompt_lengths,
+)
 
 LENGTHS, SESSIONS = 1, 2  # streams of an experiment beside that of its arrivals
 TINY = 1e-300  # a sum of gaps that are all too small for float64
@@ -55,7 +63,7 @@ def _drawn(workload: Workload, profile: Profile, seed: int, name: int) -> Reques
             group = prompt % np.int32(profile.groups)
         thought = np.where(opens, 0.0, profile.session.think_time_s.draw(lengths_rng, n))
         arrival_s = arrival_s[prompt] + _since(opens, thought)
-        # What no prompt can be longer than is refused anyway, and must not overflow.
+        # A longer prompt is refused anyway, and must not overflow.
         inputs = np.minimum(system + _since(opens, questions + answers) - answers, np.iinfo(np.int32).max)
         stage_of = np.minimum(np.searchsorted(starts[1:], arrival_s, "right"), len(counts) - 1).astype(np.int32)
     elif distinct := distinct_prompts(workload):

@@ -18,7 +18,7 @@ NOT_COUNTED = -1  # in `Requests.stage`: replayed, but part of no figure
 
 @dataclass(frozen=True)
 class Chains:
-    """What prompts are made of: each is a chain of numbered pieces of `piece_len` tokens, the last of which may be cut.
+    """Prompts as chains of numbered pieces of `piece_len` tokens, the last of which may be cut.
 
     A number stands for a piece *and* all pieces before it, so that prompts with a number in common begin alike up to
     there. The numbers of request i are `number[first[i]:first[i + 1]]`, as many as its prompt has pieces.
@@ -61,7 +61,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class Recorded:
-    """How the requests of a trace fared, one row each: float64, NaN where it is not known."""
+    """The latencies of the requests of a trace, one row each: float64, NaN where unknown."""
 
     e2e_ms: np.ndarray
     ttft_ms: np.ndarray
@@ -82,8 +82,9 @@ class Trace:
     """Recorded requests. Two are equal if they come from the same content with the same windows.
 
     `file` is the file's name as the experiments file gives it, `digest` identifies its content and what was made of it,
-    `notes` are what a reader of results must know. `failed` counts failed requests that are not among its requests,
-    because nobody knows how many tokens they had. `model` is what served them, "" where the file does not say.
+    `notes` are for the reader of results. `failed` counts failed requests that are left out, because nobody knows how
+    many tokens they had. `model` is what served them, "" where the file does not say. `window_s` and `window_requests`
+    are those of the experiments file. `whole`: False for a part of the file, or its requests at another rate.
     """
 
     file: str
@@ -93,6 +94,9 @@ class Trace:
     notes: tuple[str, ...] = ()
     failed: int = field(default=0, compare=False)
     model: str = field(default="", compare=False)
+    window_s: float | None = field(default=None, compare=False)
+    window_requests: int | None = field(default=None, compare=False)
+    whole: bool = field(default=True, compare=False)
 
 
 def repeated_share(requests: Requests) -> float:
@@ -113,7 +117,7 @@ def repeated_share(requests: Requests) -> float:
 def windows(arrival_us: np.ndarray, least_s: float = WINDOW_S, least_requests: int = WINDOW_REQUESTS) -> np.ndarray:
     """int32 per request: its time window, of at least `least_s` seconds and `least_requests` requests.
 
-    Windows follow each other without gaps. What is left at the end belongs to the last one.
+    Windows follow each other without gaps. The rest at the end belongs to the last one.
 
     >>> windows(np.array([0, 1, 2, 60_000_000, 60_000_001, 115_000_000]), least_requests=2).tolist()
     [0, 0, 0, 1, 1, 1]
@@ -167,7 +171,8 @@ def cut(trace: Trace, rows: np.ndarray, part: str, counted: np.ndarray | None = 
     stage = np.full(len(requests), NOT_COUNTED, np.int32)
     stage[keep] = np.unique(requests.stage[keep], return_inverse=True)[1]
     recorded = trace.recorded.of(chosen) if trace.recorded else None
-    return Trace(trace.file, f"{trace.digest}:{part}", replace(requests, stage=stage), recorded, trace.notes)
+    digest = f"{trace.digest}:{part}"
+    return Trace(trace.file, digest, replace(requests, stage=stage), recorded, trace.notes, whole=False)
 
 
 def slowed(trace: Trace, factor: float) -> Trace:
@@ -177,4 +182,4 @@ def slowed(trace: Trace, factor: float) -> Trace:
     arrival = np.rint(r.arrival_us * factor).astype(np.int64)
     deadline = np.where(r.deadline_us > 0, r.deadline_us - r.arrival_us + arrival, 0)
     requests = replace(r, arrival_us=arrival, deadline_us=deadline)
-    return Trace(trace.file, f"{trace.digest}:{factor} times", requests, None, trace.notes)
+    return Trace(trace.file, f"{trace.digest}:{factor} times", requests, None, trace.notes, whole=False)

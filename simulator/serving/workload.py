@@ -1,24 +1,100 @@
-"""What a workload says of its requests before any is drawn: how many, how long, at which rates, and its parts.
+"""The load: its stages, what its requests are drawn from, and what that says of them before any is drawn.
 
-If a mean prompt length is given, lengths are its floor or ceiling, with exactly that mean.
+Times are in seconds, rates in requests/s, lengths in tokens.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.serving.distribution import GRID
-from simulator.serving.experiment import Profile, Session, Stage, Workload
+from simulator.serving.distribution import GRID, Distribution, constant
 from simulator.serving.splits import SPANS
 from simulator.serving.trace import Requests, Trace, bounds_us, cut, slowed
 
+ARRIVALS = ("constant", "poisson", "even", "gamma", "burst")
 HISTORIES = 100  # quantiles that stand for the histories of all turns
 ENOUGH = 1000  # requests in a replica's share of a load: ten are slower than its p99
 CONVERSATIONS = 20  # mean lengths of a conversation that such a share lasts at least
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The arrivals of the requests of a stage.
+
+    `kind` is one of ARRIVALS: constant and poisson both mean sorted uniform times in the stage, even means evenly
+    spaced times, gamma gaps with the coefficient of variation `cv`, burst `size` requests at once at sorted uniform
+    times.
+    """
+
+    kind: str
+    cv: float = 1.0
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage of the load: `rate` requests/s offered for `duration_s` seconds. Its own arrivals and lengths replace
+    those of the profile."""
+
+    rate: float
+    duration_s: float
+    arrival: Arrival | None = None
+    question_len: Distribution | None = None
+    output_len: Distribution | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Conversations: the number of turns of each, and the seconds from one turn's arrival to that of the next."""
+
+    turns: Distribution
+    think_time_s: Distribution
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The distributions that a load generator draws requests from. Lengths in tokens.
+
+    `groups` * `prompts_per_group` distinct prompts are used in turn; the first `system_prompt_len` tokens are shared
+    within a group. With prompts_per_group = 0 no prompt repeats, and with groups = 0 nothing is shared: every request
+    has its own prompt of `question_len` tokens. With a `session`, requests are the turns of conversations: a prompt is
+    that of the turn before, its answer, and `question_len` new tokens. `prompt_len_mean` is the observed mean of
+    prompts whose lengths are constant.
+    """
+
+    arrival: Arrival
+    groups: int
+    prompts_per_group: int
+    system_prompt_len: int
+    question_len: Distribution
+    prompt_len_mean: float | None
+    output_len: Distribution
+    session: Session | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The load. `name` is a label and never a feature.
+
+    `source`: distributions, or recorded requests, whose time windows are the stages. `timeout_s` limits the time from
+    arrival to the last token at the client; None is no limit.
+    """
+
+    name: str
+    stages: tuple[Stage, ...]
+    source: Profile | Trace
+    ignore_eos: bool
+    timeout_s: float | None
+
+
+def steady(name: str, rate: float, duration_s: float, prompt_len: int, output_len: int) -> Workload:
+    """Poisson arrivals at one rate, with prompts of one length that share nothing, and answers of one length."""
+    profile = Profile(Arrival("poisson"), 0, 0, 0, constant(prompt_len), None, constant(output_len))
+    return Workload(name, (Stage(rate, duration_s),), profile, True, None)
 
 
 def duration_s(workload: Workload) -> float:
@@ -37,7 +113,7 @@ def mean_rate(workload: Workload) -> float:
 
 
 def late_requests(workload: Workload, sent: Requests) -> int:
-    """How many of the requests `sent` arrive after the last stage, as only later turns of conversations may."""
+    """The number of requests `sent` that arrive after the last stage, as only later turns of conversations may."""
     return int((sent.arrival_us > duration_s(workload) * 1e6).sum()) if _has_sessions(workload) else 0
 
 
@@ -63,7 +139,7 @@ def at_rate(workload: Workload, rate: float) -> Workload:
 
 
 def _faster(workload: Workload, rate: float) -> float:
-    """How many times the mean rate of the load `rate` is."""
+    """The ratio of `rate` to the mean rate of the load."""
     return rate * duration_s(workload) / offered_requests(workload)
 
 
@@ -99,7 +175,7 @@ def _conversation_s(session: Session | None) -> float:
 def prompt_lengths(workload: Workload) -> np.ndarray:
     """int64[prompts]: the lengths of the prompts in tokens, each distinct one once.
 
-    Of a distribution, its quantiles stand for them; of conversations, each of these after quantiles of the history.
+    Quantiles stand for a distribution; in conversations, each of these comes after quantiles of the history.
     """
     match workload.source:
         case Trace(requests=requests):
@@ -119,7 +195,7 @@ def prompt_lengths(workload: Workload) -> np.ndarray:
 
 
 def _turns_before(session: Session) -> np.ndarray:
-    """int64[HISTORIES]: how many turns came before a turn, at evenly spaced probabilities."""
+    """int64[HISTORIES]: the number of turns before a turn, at evenly spaced probabilities."""
     turns = np.maximum(np.rint(session.turns.quantiles()), 1)
     longer = len(turns) - np.searchsorted(turns, np.arange(int(turns[-1])), side="right")
     ends = np.cumsum(longer)
@@ -128,7 +204,7 @@ def _turns_before(session: Session) -> np.ndarray:
 
 
 def has_constant_prompts(workload: Workload, profile: Profile) -> bool:
-    """Whether all prompts are equally long, but for those that have an observed mean."""
+    """True if all prompts are equally long, but for those that have an observed mean."""
     own = any(stage.question_len for stage in workload.stages)
     return profile.question_len.fixed is not None and not own and profile.session is None
 
@@ -176,7 +252,7 @@ def gaps_of(workload: Workload) -> int | None:
 
 
 def distinct_prompts(workload: Workload) -> int:
-    """How many distinct prompts the requests use in turn; 0 if they do not."""
+    """The number of distinct prompts that requests use in turn; 0 if no prompt repeats."""
     match workload.source:
         case Profile(session=None) as profile:
             return profile.groups * profile.prompts_per_group
@@ -185,7 +261,7 @@ def distinct_prompts(workload: Workload) -> int:
 
 
 def rates(workload: Workload, sent: Requests) -> list[float]:
-    """Requests/s of every stage. Of conversations, whose later turns may come in later stages, those `sent` count."""
+    """Requests/s of every stage. In conversations, later turns may come in later stages: there those `sent` count."""
     if not _has_sessions(workload):
         return [stage.rate for stage in workload.stages]
     counts = np.bincount(sent.stage, minlength=len(workload.stages))
@@ -193,7 +269,7 @@ def rates(workload: Workload, sent: Requests) -> list[float]:
 
 
 def is_recorded(workload: Workload) -> bool:
-    """Whether the arrivals are recorded ones, which are the same under every arrival seed."""
+    """True for recorded arrivals, which are the same under every arrival seed."""
     return isinstance(workload.source, Trace)
 
 

@@ -1,4 +1,4 @@
-"""The load in an experiments file: stages of a profile, or a trace."""
+"""The `workload` of an experiments file, read and written: stages of a profile, or a trace."""
 
 from __future__ import annotations
 
@@ -8,31 +8,42 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from simulator.common.errors import InputError, Section, nearest, shown
+from simulator.common.json import JsonObject
 from simulator.serving import limits
 from simulator.serving.distribution import KINDS, Distribution, constant
-from simulator.serving.experiment import ARRIVALS, Arrival, Profile, Session, Stage, Workload
 from simulator.serving.keys import PROFILE, SESSION, SHARED_PREFIX, STAGE, TRACE, WORKLOAD, only
 from simulator.serving.trace import Trace
-from simulator.serving.workload import duration_s, offered_requests, output_lengths, prompt_lengths, stages_of
+from simulator.serving.workload import (
+    ARRIVALS,
+    Arrival,
+    Profile,
+    Session,
+    Stage,
+    Workload,
+    duration_s,
+    offered_requests,
+    output_lengths,
+    prompt_lengths,
+    stages_of,
+)
 
 STAGES = "give at least one {rate, duration_s}"
-OF_STAGES = dict.fromkeys(("rate", "duration_s"), "it is a stage's: give stages: [{rate: 5, duration_s: 60}], say")
-MOMENTS = ("mean", "sd", "min", "max")
-PARAMETERS = {"uniform": ("min", "max"), "normal": MOMENTS, "lognormal": MOMENTS}
+OF_STAGES = dict.fromkeys(("rate", "duration_s"), "it belongs to a stage: write stages: [{rate: 5, duration_s: 60}]")
+PARAMETERS = {"uniform": "min, max", "normal": "mean, sd, min, max", "lognormal": "mean, sd, min, max"}
 TOKENS = "give a whole number of tokens, or a distribution as {lognormal: {mean: 250, sd: 120}}"
 SECONDS = "give seconds, or a distribution as {lognormal: {mean: 20, sd: 10}}"
+TURNS = "give a whole number of turns, or a distribution as {uniform: {min: 1, max: 8}}"
+FORMS = "give constant, poisson, even, {gamma: {cv: 2}} or {burst: {size: 10}}"
 LEAST_CV, MOST_CV = 0.01, 20.0  # of gamma gaps: nearly even, and nearly all requests at once
 MOST_SPREAD = 1e6  # of a distribution, its standard deviation over its mean
-TURNS = "give a whole number of turns, or a distribution as {uniform: {min: 1, max: 8}}"
 
 
 @dataclass(frozen=True)
 class Files:
-    """How the files that an experiment names are read; names are as the experiments file gives them.
+    """Readers of the files that an experiment names; names are as the experiments file gives them.
 
-    `trace(name, window_s, window_requests)`, with None for the default of either; `lengths(name)`: the values that are
-    listed and how often each is. Both raise InputError; `trace` also FileNotFoundError, with the folder that was
-    searched.
+    `trace(name, window_s, window_requests)`, with None for the default of either; `lengths(name)`: the listed values
+    and how often each occurs. Both raise InputError; `trace` also FileNotFoundError, with the folder that was searched.
     """
 
     trace: Callable[[str, float | None, int | None], Trace]
@@ -40,7 +51,7 @@ class Files:
 
 
 def _no_file(name: str, *_: object) -> NoReturn:
-    raise InputError(f"{name}: a file can only be named in an experiments file: write one")
+    raise InputError(f"{name}: only an experiments file can name a file: write one")
 
 
 NO_FILES = Files(_no_file, _no_file)
@@ -51,9 +62,8 @@ def read_workload(top: Section, files: Files) -> Workload:
     w = top.section("workload", "describe the load: name, stages, prompts, output_len; or name and trace")
     only(w, WORKLOAD, OF_STAGES)
     workload = _trace(w, files) if w.has("trace") else _profile(w, files)
-    longest = limits.MOST_SECONDS
     if w.has("timeout_s"):
-        patience = w.number("timeout_s", "give seconds, or null for none", above=0, most=longest)
+        patience = w.number("timeout_s", "give seconds, or null for none", above=0, most=limits.MOST_SECONDS)
         workload = _patient(workload, patience)
     return replace(workload, name=w.name("name"), ignore_eos=w.flag("ignore_eos", True))
 
@@ -63,16 +73,15 @@ def _patient(workload: Workload, patience: float) -> Workload:
     source = workload.source
     if isinstance(source, Trace):
         deadline = source.requests.arrival_us + int(patience * 1e6)
-        source = replace(
-            source, digest=f"{source.digest}:{patience} s", requests=replace(source.requests, deadline_us=deadline)
-        )
+        requests = replace(source.requests, deadline_us=deadline)
+        source = replace(source, digest=f"{source.digest}:{patience} s", requests=requests)
     return replace(workload, timeout_s=patience, source=source)
 
 
 def _trace(w: Section, files: Files) -> Workload:
     for key in PROFILE:
         if w.has(key):
-            raise w.error(key, "and trace exclude each other", "give the one or the other")
+            raise w.error(key, "and trace exclude each other", "give one of them")
     least_s = w.number("window_s", "give seconds", above=0, most=limits.MOST_SECONDS) if w.has("window_s") else None
     fewest = w.whole("window_requests", "give a number of requests", least=1) if w.has("window_requests") else None
     name = w.name("trace")
@@ -83,18 +92,18 @@ def _trace(w: Section, files: Files) -> Workload:
         raise w.error("trace", problem, "name a file relative to that folder") from None
     count = int(trace.requests.stage.max()) + 1
     if count > limits.MOST_STAGES:
-        problem = f"is {count:,} windows long, at most {limits.MOST_STAGES:,} are replayed"
+        problem = f"has {count:,} windows, at most {limits.MOST_STAGES:,} are replayed"
         raise w.error("trace", problem, "give a larger window_s")
+    trace = replace(trace, window_s=least_s, window_requests=fewest)
     return Workload("", stages_of(trace), trace, True, None)
 
 
 def _profile(w: Section, files: Files) -> Workload:
     for key in TRACE[1:]:
         if w.has(key):
-            raise w.error(key, "is of a trace alone", "leave it out")
+            raise w.error(key, "applies to a trace only", "leave it out")
     stages = tuple(_stage(s, files) for s in w.sections("stages", STAGES, most=limits.MOST_STAGES))
-    profile = _drawn(w, stages, files)
-    workload = Workload("", stages, profile, True, None)
+    workload = Workload("", stages, _drawn(w, stages, files), True, None)
     check_size(w, workload)
     return workload
 
@@ -111,49 +120,48 @@ def check_size(w: Section, workload: Workload) -> None:
         raise w.error("stages", f"last {lasting:.3g} s, at most {limits.MOST_SECONDS:.0e} are replayed", "shorten them")
     prompts, answers = prompt_lengths(workload).mean(), output_lengths(workload).mean()
     if (tokens := requests * (prompts + answers)) > limits.MOST_LOAD_TOKENS:
-        problem = f"of {answers:.6g} and the prompts make {tokens:.3g} tokens, "
-        problem += f"at most {limits.MOST_LOAD_TOKENS:.0e} are replayed"
+        most = f"at most {limits.MOST_LOAD_TOKENS:.0e} are replayed"
+        problem = f"of {answers:.6g} and the prompts make {tokens:.3g} tokens, {most}"
         raise w.error("output_len", problem, "shorten the stages, the prompts or the answers")
 
 
 def _drawn(w: Section, stages: Sequence[Stage], files: Files) -> Profile:
-    """What the requests are drawn from."""
-    most = limits.MOST_TOKENS
-    arrival = _arrival(w) if "arrival" in w.raw else Arrival("poisson")
+    """The distributions that the requests are drawn from."""
+    most, own_lengths = limits.MOST_TOKENS, any(stage.question_len for stage in stages)
     if w.has("shared_prefix") == w.has("prompt_len"):
         problem = "and prompt_len exclude each other" if w.has("shared_prefix") else "is missing"
         raise w.error("shared_prefix", problem, "give either shared_prefix or prompt_len")
     session = _session(w.section("session", "give turns and think_time_s"), files) if w.has("session") else None
+    groups = per_group = system = 0  # nothing is shared, and no prompt repeats
     if w.has("shared_prefix"):
         p = w.section("shared_prefix", "give groups, prompts_per_group, system_prompt_len, question_len")
         only(p, SHARED_PREFIX)
         groups = p.whole("groups", "give the number of shared prefixes", least=1, most=limits.MOST_PROMPTS)
-        per_group = 0  # no prompt repeats
-        if session is None and p.has("prompts_per_group"):
-            per_group = p.whole("prompts_per_group", "give the number of prompts per shared prefix, or null", least=1)
-        elif session and p.has("prompts_per_group"):
-            raise p.error("prompts_per_group", "and session exclude each other", "leave it out: no turn repeats")
-        if groups * per_group > limits.MOST_PROMPTS:
-            problem = (
-                f"times groups are {groups * per_group:.3g} prompts, at most {limits.MOST_PROMPTS:.0e} are replayed"
-            )
-            raise p.error("prompts_per_group", problem, "give fewer")
+        if p.has("prompts_per_group"):
+            per_group = _prompts_per_group(p, groups, bool(session), own_lengths)
         system = p.whole("system_prompt_len", "give the shared tokens of a prompt", most=most)
         question = _lengths(p, "question_len", files)
     else:
-        groups = per_group = system = 0
         question = _lengths(w, "prompt_len", files)
     mean = w.number("prompt_len_mean", "give tokens", least=1, most=most) if w.has("prompt_len_mean") else None
-    if mean is not None and (question.fixed is None or session):
-        raise w.error("prompt_len_mean", "is of prompts of one length", "leave it out, the distribution has a mean")
-    if mean is not None and any(stage.question_len for stage in stages):
-        remedy = "leave it out, and give every stage the lengths that were observed"
-        raise w.error("prompt_len_mean", "is of prompts of one length, and a stage has its own prompt_len", remedy)
-    if per_group and any(stage.question_len for stage in stages):
-        problem = "is of prompts that all stages repeat, and a stage has its own prompt_len"
-        raise p.error("prompts_per_group", problem, "leave it out, or the stage's prompt_len")
-    output = _lengths(w, "output_len", files)
-    return Profile(arrival, groups, per_group, system, question, mean, output, session)
+    if mean is not None and (question.fixed is None or session or own_lengths):
+        raise w.error("prompt_len_mean", "applies only where all prompts have one length", "leave it out")
+    arrival = _arrival(w) if "arrival" in w.raw else Arrival("poisson")
+    return Profile(arrival, groups, per_group, system, question, mean, _lengths(w, "output_len", files), session)
+
+
+def _prompts_per_group(p: Section, groups: int, sessions: bool, own_lengths: bool) -> int:
+    key = "prompts_per_group"
+    if sessions:
+        raise p.error(key, "and session exclude each other", "leave it out: no turn repeats")
+    if own_lengths:
+        problem = "repeats the prompts in all stages, but a stage has its own prompt_len"
+        raise p.error(key, problem, "leave one of them out")
+    count = p.whole(key, "give the number of prompts per shared prefix, or null", least=1)
+    if groups * count > limits.MOST_PROMPTS:
+        problem = f"times groups are {groups * count:.3g} prompts, at most {limits.MOST_PROMPTS:.0e} are replayed"
+        raise p.error(key, problem, "give fewer")
+    return count
 
 
 def _stage(s: Section, files: Files) -> Stage:
@@ -173,7 +181,7 @@ def _arrival(s: Section) -> Arrival:
     if isinstance(value, str) and value in ARRIVALS[:3]:
         return Arrival(value)
     if isinstance(value, dict) and len(value) == 1:
-        a = s.section("arrival", "give a name or a mapping")
+        a = s.section("arrival", FORMS)
         if "gamma" in value:
             gamma = a.section("gamma", "give cv, the coefficient of variation of the gaps")
             only(gamma, ("cv",))
@@ -184,8 +192,7 @@ def _arrival(s: Section) -> Arrival:
             only(burst, ("size",))
             size = burst.whole("size", "give the requests that arrive at once", least=1, most=limits.MOST_REQUESTS)
             return Arrival("burst", size=size)
-    forms = "give constant, poisson, even, {gamma: {cv: 2}} or {burst: {size: 10}}"
-    remedy = nearest(value, ARRIVALS) if isinstance(value, str) and value not in ARRIVALS else forms
+    remedy = nearest(value, ARRIVALS) if isinstance(value, str) and value not in ARRIVALS else FORMS
     raise s.error("arrival", f"{shown(value)} is not known", remedy)
 
 
@@ -221,16 +228,17 @@ def _distribution(
     kinds = [kind for kind in KINDS if kind in value]
     if len(kinds) != 1 or len(value) != 1:
         raise s.error(key, f"must name one distribution, got {shown(value)}", f"known are {', '.join(KINDS)}")
-    kind = kinds[0]
+    [kind] = kinds
     if kind == "constant":
         return constant(number(d, kind))
     if kind == "empirical":
-        values, counted = files.lengths(d.name(kind, "give the file that lists the values"))
+        file = d.name(kind, "give the file that lists the values")
+        values, counted = files.lengths(file)
         if not (least <= min(values) and max(values) <= most):
             raise d.error(kind, f"lists {min(values):g} to {max(values):g}", f"give values from {least:g} to {most:g}")
-        return Distribution(kind, low=least, high=most, values=values, counted=counted)
-    p = d.section(kind, f"give {', '.join(PARAMETERS[kind])}")
-    only(p, PARAMETERS[kind])
+        return Distribution(kind, low=least, high=most, values=values, counted=counted, file=file)
+    p = d.section(kind, f"give {PARAMETERS[kind]}")
+    only(p, tuple(PARAMETERS[kind].split(", ")))
     required = kind == "uniform"
     low = p.number("min", "give the least value", least=least, most=most) if required or p.has("min") else least
     high = p.number("max", "give the largest value", least=low, most=most) if required or p.has("max") else most
@@ -245,3 +253,61 @@ def _distribution(
     if not low <= mean <= high:
         raise p.error("mean", f"{mean:g} is not within min and max, {low:g} to {high:g}", "correct one of them")
     return Distribution(kind, mean=mean, sd=sd, low=low, high=high)
+
+
+def workload_entry(w: Workload) -> JsonObject:
+    """The load as `read_workload` reads it. Raises InputError for a part of a trace, or one at another rate."""
+    entry: JsonObject = {"name": w.name}
+    if isinstance(w.source, Trace):
+        if not w.source.whole:
+            raise InputError(f"workload {w.name}: no file has these requests of {w.source.file}: write the whole trace")
+        windows = {key: getattr(w.source, key) for key in ("window_s", "window_requests")}
+        entry |= {"trace": w.source.file} | {key: value for key, value in windows.items() if value is not None}
+        if not w.ignore_eos:
+            entry["ignore_eos"] = False
+    else:
+        entry |= _profile_entry(w.source, w.stages) | {"ignore_eos": w.ignore_eos}
+    if w.timeout_s is not None:
+        entry["timeout_s"] = w.timeout_s
+    return entry
+
+
+def _profile_entry(p: Profile, stages: Sequence[Stage]) -> JsonObject:
+    entry: JsonObject = {"arrival": _arrival_entry(p.arrival), "stages": [_stage_entry(s) for s in stages]}
+    if p.groups:
+        repeated = {"prompts_per_group": p.prompts_per_group} if p.prompts_per_group else {}
+        lengths = {"system_prompt_len": p.system_prompt_len, "question_len": _length_entry(p.question_len)}
+        entry["shared_prefix"] = {"groups": p.groups, **repeated, **lengths}
+    else:
+        entry["prompt_len"] = _length_entry(p.question_len)
+    if p.prompt_len_mean is not None:
+        entry["prompt_len_mean"] = p.prompt_len_mean
+    entry["output_len"] = _length_entry(p.output_len)
+    if p.session:
+        entry["session"] = {key: _length_entry(getattr(p.session, key)) for key in SESSION}
+    return entry
+
+
+def _stage_entry(s: Stage) -> JsonObject:
+    entry: JsonObject = {"rate": s.rate, "duration_s": s.duration_s}
+    if s.arrival:
+        entry["arrival"] = _arrival_entry(s.arrival)
+    lengths = {"prompt_len": s.question_len, "output_len": s.output_len}
+    return entry | {key: _length_entry(length) for key, length in lengths.items() if length}
+
+
+def _arrival_entry(a: Arrival) -> str | JsonObject:
+    parameters = {"gamma": {"cv": a.cv}, "burst": {"size": a.size}}
+    return {a.kind: parameters[a.kind]} if a.kind in parameters else a.kind
+
+
+def _length_entry(d: Distribution) -> float | JsonObject:
+    match d.kind:
+        case "constant":
+            return d.mean
+        case "empirical":
+            return {"empirical": d.file}
+        case "uniform":
+            return {"uniform": {"min": d.low, "max": d.high}}
+        case kind:
+            return {kind: {"mean": d.mean, "sd": d.sd, "min": d.low, "max": d.high}}

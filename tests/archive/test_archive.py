@@ -13,38 +13,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elites import dominates, elite
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from archive.archive import Archive
-from archive.champion import Rule, champion, finalists, merit
+from archive.champion import Rule, champion, finalists
 from archive.elite import UNMEASURED, Elite
 from archive.grid import Added, Grid
 from archive.journal import Damaged, Journal, Tail, cut, read_journal, unchecked
-from archive.pareto import fitness, fronts, ranks
+from archive.pareto import fitness, ranks
 from archive.population import Island
+from archive.score import Errors
 from simulator.common.json import JsonObject
 
-JOINT = Rule("joint")
+MEAN = Rule("mean_error")
 
 
-def dominated(points: list[tuple[float, ...]], i: int) -> bool:
-    return any(all(a <= b for a, b in zip(p, points[i], strict=True)) and p != points[i] for p in points)
-
-
-@given(st.lists(st.tuples(*[st.integers(0, 6).map(float)] * 3), max_size=25))
-@settings(max_examples=200, deadline=None)
-def test_front_is_what_nothing_dominates(points: list[tuple[float, ...]]) -> None:
-    best = {i for i in range(len(points)) if not dominated(points, i)}
-    assert set(fronts(points)[0] if points else []) == best
-    elites = [elite(i, worst3=a, joint=b, operations=0, constants=int(c)) for i, (a, b, c) in enumerate(points)]
-    assert {e.id for e in elites if not any(dominates(other, e) for other in elites)} == best
-
-
-def test_what_is_unsound_dominates_nothing_sound_and_comes_after_it() -> None:
-    plain, better = elite(1), elite(2, worst3=1.0, joint=1.0, sound=False)
+def test_an_inconsistent_program_comes_after_every_consistent_one() -> None:
+    plain, better = elite(1), elite(2, worst3=1.0, mean_error=1.0, consistent=False)
     assert not dominates(better, plain) and not dominates(plain, better)
-    assert dominates(elite(3), replace(plain, sound=False))
+    assert dominates(elite(3), replace(plain, consistent=False))
     order = fitness([better, plain])
     assert order[1] < order[0]
     grid = Grid()
@@ -53,9 +39,9 @@ def test_what_is_unsound_dominates_nothing_sound_and_comes_after_it() -> None:
 
 def test_an_island_keeps_its_fittest_and_each_form_once() -> None:
     island = Island(Grid(), size=2)
-    for e in (elite(1, joint=9.0, worst3=9.0), elite(2, joint=1.0), elite(3, joint=2.0, worst3=1.0)):
+    for e in (elite(1, mean_error=9.0, worst3=9.0), elite(2, mean_error=1.0), elite(3, mean_error=2.0, worst3=1.0)):
         island.add(e)
-    assert island.add(elite(4, joint=1.0, key="k2")) is Added.NOT  # the form of 2, no better
+    assert island.add(elite(4, mean_error=1.0, key="k2")) is Added.NOT  # the form of 2, no better
     island.select()
     assert {e.id for e in island.survivors} == {2, 3}
     assert [e.id for e in island.members()] == [2, 3]
@@ -68,12 +54,6 @@ def test_ranks_prefer_the_first_front_and_the_less_crowded() -> None:
     assert [r[0] for r in found] == [0, 0, 0, 0, 1]
     assert found[0][1] == found[3][1] == float("-inf")  # the ends of the front are never crowded
     assert found[1] > found[0] and found[4] > found[1]
-
-
-def test_grid_cells_by_hand() -> None:
-    grid = Grid(operation_cap=40, operation_bins=10, feature_bins=5)
-    cells = [grid.cell(elite(0, operations=o, features=f)) for o, f in ((0, 0), (4, 2), (5, 3), (40, 9), (99, 99))]
-    assert cells == [(0, 0), (0, 0), (1, 1), (9, 4), (9, 4)]
 
 
 @pytest.mark.parametrize("bins", [1, 3, 10])
@@ -93,17 +73,17 @@ def test_the_span_of_a_cell_holds_the_sizes_that_are_in_it(bins: int) -> None:
             assert int(low) <= features <= int(high or 99)
 
 
-def test_grid_keeps_the_lowest_joint_error_and_the_earlier_on_ties() -> None:
+def test_grid_keeps_the_lowest_mean_error_and_the_earlier_on_ties() -> None:
     grid = Grid()
-    assert grid.add(elite(0, joint=3.0)) is Added.NEW
-    assert grid.add(elite(1, joint=3.0)) is Added.NOT
-    assert grid.add(elite(2, joint=2.0)) is Added.BETTER
+    assert grid.add(elite(0, mean_error=3.0)) is Added.NEW
+    assert grid.add(elite(1, mean_error=3.0)) is Added.NOT
+    assert grid.add(elite(2, mean_error=2.0)) is Added.BETTER
     assert [e.id for e in grid.cells.values()] == [2]
 
 
 def test_archive_front_does_not_depend_on_the_order() -> None:
     pool = [
-        elite(i, worst3=w, joint=j, operations=o)
+        elite(i, worst3=w, mean_error=j, operations=o)
         for i, (w, j, o) in enumerate([(1, 9, 5), (2, 2, 9), (9, 1, 3), (9, 9, 9)])
     ]
     fronts = set()
@@ -115,35 +95,32 @@ def test_archive_front_does_not_depend_on_the_order() -> None:
     assert fronts == {frozenset({0, 1, 2})}
 
 
-def test_champion_is_the_simplest_near_the_best_among_the_sound() -> None:
-    good = elite(1, joint=2.0, operations=20)
-    near = elite(2, joint=2.09, operations=8)  # within 5 % and simpler
-    far = elite(3, joint=2.2, operations=1)  # simplest, but beyond 5 %
-    beyond = elite(4, joint=0.5, operations=2, rows=(("a", 10.1, 0.0, 0.0),))  # one experiment above 10 % E2E
-    assert champion([good, near, far, beyond], JOINT) == near
-    assert champion([beyond, replace(beyond, id=5, joint=0.4)], JOINT).id == 5  # type: ignore[union-attr]
-    assert champion([], JOINT) is None
-    assert champion([replace(near, sound=False), far], JOINT) == far
+def test_champion_is_the_simplest_consistent_one_near_the_best() -> None:
+    good = elite(1, mean_error=2.0, operations=20)
+    near = elite(2, mean_error=2.09, operations=8)  # within 5 % and simpler
+    far = elite(3, mean_error=2.2, operations=1)  # simplest, but beyond 5 %
+    one_above = (Errors("a", 10.1, 0.0, 0.0),)  # percent E2E
+    beyond = elite(4, mean_error=0.5, operations=2, rows=one_above)
+    assert champion([good, near, far, beyond], MEAN) == near
+    assert champion([beyond, replace(beyond, id=5, score=replace(beyond.score, mean_error=0.4))], MEAN).id == 5  # type: ignore[union-attr]
+    assert champion([], MEAN) is None
+    assert champion([replace(near, consistent=False), far], MEAN) == far
 
 
-def test_champion_by_transfer_weighs_what_was_left_out_as_much_as_what_was_fitted() -> None:
-    fitted, general = elite(1, joint=1.0, transfer=6.0), elite(2, joint=2.0, transfer=3.0)
-    assert champion([fitted, general], Rule("transfer")) == general  # 2.5 against 3.5
-    assert champion([fitted, general], JOINT) == fitted
-    unknown = elite(3, joint=0.1)
-    assert unknown.objectives[3] == UNMEASURED and champion([general, unknown], Rule("transfer")) == general
-    assert champion([unknown], Rule("transfer")) == unknown  # where nothing could be left out, the joint error decides
+def test_left_out_and_fitted_errors_weigh_the_same() -> None:
+    fitted, general = elite(1, mean_error=1.0, group_out=6.0), elite(2, mean_error=2.0, group_out=3.0)
+    assert champion([fitted, general], Rule("group_out")) == general  # 2.5 against 3.5
+    assert champion([fitted, general], MEAN) == fitted
+    unknown = elite(3, mean_error=0.1)
+    assert unknown.objectives[3] == UNMEASURED and champion([general, unknown], Rule("group_out")) == general
+    assert champion([unknown], Rule("group_out")) == unknown  # where nothing could be left out, the mean error decides
 
 
-def test_merit_by_hand() -> None:
-    assert merit(2.0, 4.0) == 3.0 and merit(2.0, None) == 2.0
-
-
-def test_finalists_are_the_champion_and_those_who_would_be_without_it() -> None:
-    pool = [elite(i, joint=joint, operations=20 - i) for i, joint in enumerate((2.0, 2.5, 3.5, 9.0))]
-    assert [e.id for e in finalists(pool, JOINT, 3)] == [0, 1, 2]
-    assert finalists(pool, JOINT, 0) == [] and len(finalists(pool, JOINT, 9)) == 4
-    assert finalists(pool, JOINT, 1) == [champion(pool, JOINT)]
+def test_finalists_are_champions_of_the_rest() -> None:
+    pool = [elite(i, mean_error=mean_error, operations=20 - i) for i, mean_error in enumerate((2.0, 2.5, 3.5, 9.0))]
+    assert [e.id for e in finalists(pool, MEAN, 3)] == [0, 1, 2]
+    assert finalists(pool, MEAN, 0) == [] and len(finalists(pool, MEAN, 9)) == 4
+    assert finalists(pool, MEAN, 1) == [champion(pool, MEAN)]
 
 
 def test_elite_survives_json() -> None:
@@ -169,7 +146,7 @@ def test_journal_tolerates_a_torn_last_line_and_goes_on(tmp_path: Path) -> None:
 def written(path: Path, count: int) -> list[bytes]:
     """The lines, with their newlines, of a journal with this many entries."""
     journal = Journal(path)
-    journal.append([{"id": i, "joint": 1.25} for i in range(count)])
+    journal.append([{"id": i, "mean_error": 1.25} for i in range(count)])
     journal.close()
     return path.read_bytes().splitlines(keepends=True)
 
@@ -219,8 +196,8 @@ def test_journal_of_an_older_release_is_read_unchecked_and_goes_on(tmp_path: Pat
 def test_a_cut_journal_keeps_what_was_cut(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     lines = written(path, 5)
-    assert [name.name for good in (3, 3, 2) if (name := cut(path, good))] == [
-        "journal.after-3.jsonl", "journal.after-2.jsonl"]  # fmt: skip
+    kept = [cut(path, good) for good in (3, 3, 2)]
+    assert [file and file.name for file in kept] == ["journal.after-3.jsonl", None, "journal.after-2.jsonl"]
     assert (tmp_path / "journal.after-3.jsonl").read_bytes() == b"".join(lines[3:])
     written(path, 3)
     again = cut(path, 2)
@@ -237,9 +214,7 @@ def test_journal_damaged_before_its_end_is_an_error(tmp_path: Path) -> None:
             read_journal(path)
 
 
-def test_a_packed_journal_is_limited_as_a_whole_and_another_by_its_longest_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_journals_have_limits_packed_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, packed = tmp_path / "journal.jsonl", tmp_path / "journal.jsonl.xz"
     lines = written(path, 30)
     packed.write_bytes(lzma.compress(path.read_bytes()))
@@ -297,5 +272,5 @@ def test_journal_names_itself_when_it_cannot_grow(tmp_path: Path) -> None:
 def test_journal_refuses_nan(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     with pytest.raises(ValueError):
-        journal.append([{"joint": float(np.nan)}])
+        journal.append([{"mean_error": float(np.nan)}])
     journal.close()

@@ -15,6 +15,7 @@ from archive.grid import Added, Grid
 from archive.pareto import fitness
 from archive.population import EXCESS, GREED, REMEMBERED, Island, Population, proposers, tournament
 from archive.proposal import Outcome, Proposal, Rejected
+from archive.score import Errors
 
 
 def population(islands: int = 4, **more: object) -> Population:
@@ -33,8 +34,8 @@ def rejected(number: int, stage: str = "units", key: str = "", operator: str = "
 def test_migrants_go_round_the_ring() -> None:
     three = population(islands=3)
     for i, island in enumerate(three.islands):
-        island.add(elite(10 * i, joint=1.0 + i))
-        island.add(elite(10 * i + 1, joint=8.0, worst3=9.0, operations=20))  # dominated: stays
+        island.add(elite(10 * i, mean_error=1.0 + i))
+        island.add(elite(10 * i + 1, mean_error=8.0, worst3=9.0, operations=20))  # dominated: stays
     three.migrate(1)
     assert [[e.id for e in island.members()] for island in three.islands] == [[0, 1, 20], [0, 10, 11], [10, 20, 21]]
     alone = population(islands=1)
@@ -46,19 +47,14 @@ def test_migrants_go_round_the_ring() -> None:
 def test_a_seed_lands_on_every_island_and_a_child_on_its_own() -> None:
     four = population()
     assert four.tell(scored(0, None, "seed:floor"))
-    assert four.tell(scored(1, 2, joint=1.0))
+    assert four.tell(scored(1, 2, mean_error=1.0))
     assert [[e.id for e in island.members()] for island in four.islands] == [[0], [0], [0, 1], [0]]
     assert four.stages == {"scored": 2} and four.fitted == four.proposals == 2
     assert set(four.archive.by_id) == {0, 1} and four.archive.keys == {"k0", "k1"}
+    assert not four.tell(scored(2, 2, mean_error=1.0, key="k1"))  # the same form, no better: no island keeps it
 
 
-def test_what_no_island_keeps_gains_nothing() -> None:
-    one = population(islands=1)
-    assert one.tell(scored(0, 0, joint=1.0))
-    assert not one.tell(scored(1, 0, joint=1.0, key="k0"))  # the same form, no better
-
-
-def test_rejections_count_by_stage_and_against_the_budget_only_where_they_reached_fitting() -> None:
+def test_only_fitted_rejections_count_against_the_budget() -> None:
     one = population(islands=1)
     for outcome in (rejected(0, "units"), rejected(1, "duplicate"), rejected(2, "replay", key="k2")):
         assert not one.tell(outcome)
@@ -69,7 +65,7 @@ def test_rejections_count_by_stage_and_against_the_budget_only_where_they_reache
     assert [outcome.proposal.id for outcome in one.rejected] == list(range(3, 3 + REMEMBERED))
 
 
-def test_proposals_fits_and_gains_are_counted_for_every_proposer() -> None:
+def test_every_proposer_has_its_counts() -> None:
     one = population(islands=1)
     one.tell(scored(0, 0, "add+drop"))
     one.tell(rejected(1, operator="add"))
@@ -83,24 +79,24 @@ def test_proposals_fits_and_gains_are_counted_for_every_proposer() -> None:
 def test_the_champion_is_noted_after_every_generation() -> None:
     one = population(islands=1)
     one.end_generation()
-    one.tell(scored(0, 0, joint=3.0, transfer=4.0))
+    one.tell(scored(0, 0, mean_error=3.0, group_out=4.0))
     one.end_generation()
-    one.tell(scored(1, 0, joint=2.0, transfer=2.5))
+    one.tell(scored(1, 0, mean_error=2.0, group_out=2.5))
     one.end_generation()
     assert one.best == [(float("inf"), None), (3.0, 4.0), (2.0, 2.5)]
     assert one.champion() is one.archive.by_id[1]
 
 
-def test_three_of_four_islands_follow_the_merit() -> None:
+def test_three_of_four_islands_follow_the_selection_score() -> None:
     four, alone = population(islands=4), population(islands=1)
     assert [four.greedy(i) for i in range(4)] == [False, True, True, True] and alone.greedy(0)
     assert four.entrants(0) == (3, 3) and four.entrants(1) == (3 * GREED, 3)
-    good, worse = elite(0, joint=2.0, transfer=4.0), elite(1, joint=1.0, transfer=9.0)
+    good, worse = elite(0, mean_error=2.0, group_out=4.0), elite(1, mean_error=1.0, group_out=9.0)
     assert four.order([good, worse], 1) == [(0.0, 3.0, 15.0), (0.0, 5.0, 15.0)]
-    far = replace(good, rows=(("a", -14.0, 0.0, 0.0),))  # 4 percent beyond the rule's limit of 10
-    unsound = replace(good, sound=False)
-    assert four.order([far, unsound], 1) == [(0.0, 3.0 + 4 * EXCESS, 15.0), (1.0, 3.0, 15.0)]
-    unseen = replace(good, rows=(("a", None, 0.0, 0.0),))  # without an observed E2E there is none to exceed it
+    far = elite(0, mean_error=2.0, group_out=4.0, rows=(Errors("a", -14.0, 0.0, 0.0),))  # 4 % too many
+    inconsistent = replace(good, consistent=False)
+    assert four.order([far, inconsistent], 1) == [(0.0, 3.0 + 4 * EXCESS, 15.0), (1.0, 3.0, 15.0)]
+    unseen = elite(0, mean_error=2.0, group_out=4.0, rows=(Errors("a", None, 0.0, 0.0),))
     assert four.order([unseen], 1) == [(0.0, 3.0, 15.0)]
     assert four.order([good, worse], 0) == fitness([good, worse])
     by_steps = population(selection="lexicographic")
@@ -131,6 +127,6 @@ def test_without_its_grid_an_island_has_its_survivors_alone() -> None:
 def test_migration_copies_that_many(count: int) -> None:
     two = population(islands=2)
     for i in range(3):
-        two.islands[0].add(elite(i, joint=1.0 + i, worst3=1.0 + i))
+        two.islands[0].add(elite(i, mean_error=1.0 + i, worst3=1.0 + i))
     two.migrate(count)
     assert [e.id for e in two.islands[1].members()] == list(range(count))

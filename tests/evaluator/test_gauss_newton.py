@@ -10,11 +10,11 @@ import pytest
 from laws import KERNELS, law
 from scipy.optimize import lsq_linear
 
-from evaluator.fit.boxed import boxed
-from evaluator.fit.duals import differentiate, varying
 from evaluator.fit.fit import fit_set
+from evaluator.fit.gauss_newton import boxed
+from evaluator.fit.machine import differentiate, varying
+from evaluator.fit.methods import solve
 from evaluator.fit.problem import problem_of, with_slopes
-from evaluator.fit.solvers import solve
 from simulator.clock.bind import bind
 from simulator.clock.vm import run
 from simulator.language.complete import complete
@@ -64,21 +64,21 @@ def test_a_matrix_that_is_not_positive_definite_is_refused() -> None:
 
 
 # every operation whose slope is not that of a sum, on both sides of its guards
-EXPRESSIONS = (
-    "c * b.tokens / d", "-c + d * c", "max(c, d) * s.layers", "min(c, d) * s.layers", "sqrt(c * b.tokens)",
-    "sqrt(c - 100.0)", "log(c + d)", "log1p(c * d)", "exp(d / c)", "exp(c * 1000.0)", "pow(c, d)", "pow(b.tokens, d)",
-    "softplus(c * d)", "softplus(-c / d)", "softplus(c * 1000.0)", "softplus(-c * 1000.0)",
-    "pow(c - 100.0, d)", "c if c * d > 1.0 else d * d", "c * c if c * d < 1.0 else d * d * d", "c / (d - d)",
-    "c * b.kernel_gemm_us + d * b.kernel_moe_us", "c * b.experts_fraction + d * b.graph_tokens",
-)  # fmt: skip
+EXPRESSIONS = """
+c * b.tokens / d; -c + d * c; max(c, d) * s.layers; min(c, d) * s.layers; sqrt(c * b.tokens); sqrt(c - 100.0)
+log(c + d); log1p(c * d); exp(d / c); exp(c * 1000.0); pow(c, d); pow(b.tokens, d); pow(c - 100.0, d)
+softplus(c * d); softplus(-c / d); softplus(c * 1000.0); softplus(-c * 1000.0)
+c if c * d > 1.0 else d * d; c * c if c * d < 1.0 else d * d * d; c / (d - d)
+c * b.kernel_gemm_us + d * b.kernel_moe_us; c * b.experts_fraction + d * b.graph_tokens
+"""
 
 
 def test_the_slopes_of_every_function_are_compared() -> None:
     """A function without a slope of its own would leave its constants where they start, silently."""
-    assert set(CALLS) <= set(re.findall(r"(\w+)\(", " ".join(EXPRESSIONS)))
+    assert set(CALLS) <= set(re.findall(r"(\w+)\(", EXPRESSIONS))
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.parametrize("expression", re.split("[;\n]", EXPRESSIONS.strip()))
 def test_slopes_of_opcodes_equal_differences(expression: str) -> None:
     program = complete(parse(f"def step_time(b, s, *, c=2.3, d=0.7): return c + d + ({expression})"))
     code = assemble(program)
@@ -94,10 +94,9 @@ def test_slopes_of_opcodes_equal_differences(expression: str) -> None:
     np.fill_diagonal(slopes, 1.0)
     differentiate(code.rows, which, 0, step, value(2.3, 0.7), slopes)
     slot, h = code.results[0], 1e-6
-    up, down = value(2.3 + h, 0.7)[slot], value(2.3 - h, 0.7)[slot]
-    assert slopes[slot, 0] == pytest.approx((up - down) / (2 * h), rel=1e-6, abs=1e-6)
-    up, down = value(2.3, 0.7 + h)[slot], value(2.3, 0.7 - h)[slot]
-    assert slopes[slot, 1] == pytest.approx((up - down) / (2 * h), rel=1e-6, abs=1e-6)
+    ends = [value(2.3 + x, 0.7 + y)[slot] for x, y in ((h, 0.0), (-h, 0.0), (0.0, h), (0.0, -h))]
+    differences = (ends[0] - ends[1]) / (2 * h), (ends[2] - ends[3]) / (2 * h)
+    assert slopes[slot] == pytest.approx(differences, rel=1e-6, abs=1e-6)
 
 
 FULL = parse(
@@ -131,9 +130,7 @@ def slowed(e: Experiment, share: float) -> Experiment:
     [(1.0, 1.0), (1.0, 3.0), (0.01, 1.0)],
     ids=("as measured", "saturated", "with less than a decode"),
 )
-def test_slopes_of_the_mean_field_equal_differences(
-    program: Program, fixed_load: bool, rate: float, factor: float
-) -> None:
+def test_slopes_of_mean_fields_are_differences(program: Program, fixed_load: bool, rate: float, factor: float) -> None:
     """`factor`: of the step time."""
     problem = problem_of(program, fit_set([slowed(e, rate) for e in SOME]))
     phi = problem.start * factor
@@ -151,9 +148,8 @@ def test_slopes_of_the_mean_field_equal_differences(
 
 def test_the_running_decodes_solve_littles_law() -> None:
     """n = rate x (output - 1) x mean step time: the ITL is the mean step time where nothing is added per token."""
-    problem = problem_of(
-        law("def step_time(b, s, *, base: us = 9000.0): return base + 50.0 * b.decode_reqs"), fit_set(SOME)
-    )
+    text = "def step_time(b, s, *, base: us = 9000.0): return base + 50.0 * b.decode_reqs"
+    problem = problem_of(law(text), fit_set(SOME))
     itl_us = problem.predict(problem.start)[:, 2] * 1e3
     rate, output = problem.machine.table[:, 0], problem.machine.table[:, 1]
     n = rate * (output - 1.0) * itl_us

@@ -1,4 +1,4 @@
-"""Intervals: quantiles and scales by hand, coverage on residuals of a known distribution, and what disagreement is."""
+"""Intervals: quantiles and scales by hand, coverage of residuals of a known distribution, and disagreement."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from evaluator.intervals import (
     Scale,
     coverage,
     disagreements,
+    figure_of,
     interval,
     scales,
     slowed,
     waiting_share,
 )
 from evaluator.score import predictions, score_set
-from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments
-from simulator.serving.experiment import Engine
+from simulator.serving.engine import Engine
 from simulator.serving.known import facts_of
 
 RUNS = {e.id: e for e in bundled_experiments()}
@@ -61,12 +61,8 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     rng = np.random.default_rng(19)
     spreads = rng.uniform(0.01, 0.1, 400)
     drawn = rng.normal(0.0, np.hypot(0.02, spreads))
-    found = coverage(
-        [
-            residual(float(x), float(s), f"fold {i % 20}", f"run {i}")
-            for i, (x, s) in enumerate(zip(drawn, spreads, strict=True))
-        ]
-    )
+    pairs = enumerate(zip(drawn, spreads, strict=True))
+    found = coverage([residual(float(x), float(s), f"fold {i % 20}", f"run {i}") for i, (x, s) in pairs])
     assert found["e2e"].runs == 400
     # Four standard deviations of a binomial share of 400 are 0.08 and 0.044.
     assert found["e2e"].covered_80 == pytest.approx(0.8, abs=0.08)
@@ -83,21 +79,34 @@ def test_no_residual_is_judged_by_its_own_fold_or_run() -> None:
     assert coverage([huge[0]]) == {}
 
 
-def test_a_slowed_program_takes_longer_by_the_factor_in_every_branch() -> None:
-    text = """
-def step_time(b, s, *, base: us = 15000.0):
-    if b.prefill_reqs > 0:
-        return 2 * base
-    slow = base + 10
-    return slow
-"""
-    twice = slowed(parse(text), 2.0)
-    same = parse(text.replace("return 2 * base", "return 4 * base").replace("return slow", "return 2 * slow"))
-    ours, theirs = (predictions(p, score_set([CALM], [1]))[0] for p in (twice, same))
+def test_a_slowed_program_is_slower_in_every_branch() -> None:
+    text = "def step_time(b, s, *, base: us = 15000.0):\n    if b.prefill_reqs > 0:\n        return {} * base\n    return {} * base"
+    ours, theirs = (
+        predictions(p, score_set([CALM], [1])) for p in (slowed(law(text.format(4, 3)), 2.0), law(text.format(8, 6)))
+    )
     assert ours == theirs
 
 
-def test_a_committee_of_ourselves_disagrees_by_the_paces_alone() -> None:
+@pytest.mark.parametrize("last_stage", [False, True])
+def test_disagreements_are_those_of_predictions(last_stage: bool) -> None:
+    program, member = (
+        law(f"def step_time(b, s, *, base: us = {us}): return base + b.weight_read_us\n") for us in (2e3, 3e3)
+    )
+    experiments = [CALM, RUNS["llama-2-7b-tp1-roleplay"]]
+    assert {len(e.workload.stages) for e in experiments} == {1, 2}
+    every = (program, member, *(slowed(program, factor) for factor in PACES))
+    columns = zip(*(predictions(p, score_set(experiments, [1])) for p in every), strict=True)
+    doubts = disagreements(program, [member], experiments, 1, last_stage=last_stage)
+    for doubt, found in zip(doubts, columns, strict=True):
+        runs = [p.predicted.stages[-1] if last_stage else p.predicted.summary for p in found]
+        for name in STATISTICS:
+            ours, *theirs = (figure_of(run, name) or math.nan for run in runs)
+            logs = [math.log(x / ours) for x in theirs]
+            assert doubt.spread[name] == math.sqrt(sum(x * x for x in logs) / len(logs))
+        assert doubt.saturated == sum(waiting_share(p) > WAITING for p in found) / len(found)
+
+
+def test_an_ensemble_of_ourselves_disagrees_by_paces_alone() -> None:
     [alone] = disagreements(OURS, [], [CALM], 1)
     [with_us] = disagreements(OURS, [OURS, OURS], [CALM], 1)
     # Half of four members do not differ, so the mean square is half as large.

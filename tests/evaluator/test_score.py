@@ -9,7 +9,7 @@ from evaluator.score import predictions, score_set
 from evolve.run.program import load
 from simulator.clock.replay import replay
 from simulator.serving.bundled import bundled_experiments
-from simulator.serving.experiment import Stage
+from simulator.serving.workload import Stage
 
 
 def test_counts_are_means_over_the_seeds_rounded_up() -> None:

@@ -1,4 +1,4 @@
-"""What a prediction depends on: shares by hand where requests are alone, and committees that differ in known parts."""
+"""Shares of a prediction: terms by hand where requests are alone, and ensembles that differ in known parts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from laws import law
 from loads import workload
 
-from evaluator.factors import FactorPart, by_field, by_term
-from evaluator.intervals import Disagreement, Scale, disagreements
+from evaluator.intervals import Disagreement, Scale, disagreements, figure_of
+from evaluator.parts import FactorPart, by_field, by_term
 from evaluator.score import predictions, score_set
 from evaluator.sensitivity import (
     CONSTANT,
@@ -54,11 +54,11 @@ def member(one: float, context: float) -> Program:
     return law(STEP.format(one=one, context=context))
 
 
-def apart(committee: list[Program], e: Experiment = CALM) -> tuple[list[Dispute], Disagreement]:
-    """What this committee disagrees about, with member(100, 0.1) as the program."""
+def apart(ensemble: list[Program], e: Experiment = CALM) -> tuple[list[Dispute], Disagreement]:
+    """The disputes of this ensemble, with member(100, 0.1) as the program."""
     ours = member(100.0, 0.1)
-    doubts = disagreements(ours, committee, [e], 1)
-    return disputes(ours, committee, doubts, traffic_of([e], 1))[0], doubts[0]
+    doubts = disagreements(ours, ensemble, [e], 1)
+    return disputes(ours, ensemble, doubts, traffic_of([e], 1))[0], doubts[0]
 
 
 def test_factors_change_no_prediction_and_name_every_part() -> None:
@@ -88,28 +88,23 @@ def queueing_time(r, s, *, delay: us = 8000.0):
         assert predictions(factored.program, data) == predictions(program, data)
 
 
-def test_shares_of_terms_of_requests_that_are_alone_are_their_parts_of_the_e2e() -> None:
+def test_terms_of_lone_requests_have_their_share_of_the_e2e() -> None:
     e = alone(CALM)
     (shares,) = term_shares(TWO_TERMS, traffic_of([e], 1))
     # A prompt of 591 tokens fits a step, so a request takes 8 ms of delay and 248 steps of 9,000 + 30 x 80 us.
     steps = gaps_of(e.workload) + 1
     e2e_us = 8000.0 + steps * (9000.0 + 30.0 * 80)
-    expected = {"base": 9000.0 * steps, "layer * s.layers": 2400.0 * steps}
+    expected = {"base": 9000.0 * steps / e2e_us, "layer * s.layers": 2400.0 * steps / e2e_us}
     assert [s.term.method for s in shares] == ["step_time", "step_time"]  # the delay's 0.3 % is left out
-    assert {s.term.text: s.share for s in shares} == pytest.approx(
-        {text: us / e2e_us for text, us in expected.items()}, rel=2e-3
-    )
+    assert {s.term.text: s.share for s in shares} == pytest.approx(expected, rel=2e-3)
 
 
 def test_shares_grow_near_capacity_as_replays_do() -> None:
     calm, crowded = term_shares(TWO_TERMS, traffic_of([CALM, CROWDED], 1))
     assert 0.9 < sum(s.share for s in calm) < 1.5 < sum(s.share for s in crowded)
-    longer = TWO_TERMS.with_theta((9000.0 * 1.02, 30.0, 8000.0))
-    shorter = TWO_TERMS.with_theta((9000.0 / 1.02, 30.0, 8000.0))
-    high, low = (
-        predictions(p, score_set([CROWDED], [1]))[0].predicted.summary.e2e_ms.mean  # type: ignore[union-attr]
-        for p in (longer, shorter)
-    )
+    data = score_set([CROWDED], [1])
+    programs = (TWO_TERMS.with_theta((base, 30.0, 8000.0)) for base in (9000.0 * 1.02, 9000.0 / 1.02))
+    high, low = (figure_of(predictions(p, data)[0].predicted.summary, "e2e") for p in programs)
     assert high and low
     assert crowded[0].term.text == "base"
     assert crowded[0].share == pytest.approx(math.log(high / low) / math.log(1.02**2), rel=0.02)
@@ -142,7 +137,7 @@ def test_nothing_is_shared_out_where_no_request_completes() -> None:
     assert term_shares(TWO_TERMS, traffic_of([refused], 1)) == [[]]
 
 
-def test_a_committee_that_differs_in_one_field_disagrees_about_that_one() -> None:
+def test_an_ensemble_disagrees_about_the_field_it_differs_in() -> None:
     found, doubt = apart([member(one, 0.1) for one in (90.0, 100.0, 120.0, 150.0)])
     assert found[0].part == FactorPart("", "b.decode_reqs")
     assert found[0].share == pytest.approx(1.0, abs=1e-3)
@@ -152,7 +147,7 @@ def test_a_committee_that_differs_in_one_field_disagrees_about_that_one() -> Non
     assert max(doubt.members, key=lambda x: x or 0.0) == doubt.members[3]
 
 
-def test_shares_of_two_fields_are_those_of_the_squares_of_what_they_change() -> None:
+def test_shares_of_two_fields_are_of_squared_changes() -> None:
     one, context = (apart([member(*m)])[1].members[0] or 0.0 for m in ((120.0, 0.1), (100.0, 0.105)))
     # Four members in which the two change independently of each other.
     found, _ = apart([member(a, c) for a in (80.0, 120.0) for c in (0.095, 0.105)])
@@ -169,7 +164,7 @@ def test_parts_without_batch_fields_are_disputed_by_method() -> None:
     assert found[0].part == FactorPart("step_time", "") and found[0].share == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_committee_that_agrees_has_no_disputes() -> None:
+def test_an_ensemble_that_agrees_has_no_disputes() -> None:
     assert apart([member(100.0, 0.1)])[0] == [] and apart([])[0] == []
 
 
@@ -178,20 +173,11 @@ def test_origins_add_up_to_the_scale_of_the_interval() -> None:
     doubt = Disagreement({"e2e": 0.04}, 0.0, members=(0.06, None), paces=(-0.02, math.sqrt(0.0048 - 0.004)))
     # spread**2 = (0.0036 + 0.0004 + 0.0008) / 3 = 0.0016 = 0.04**2; floor**2 + spread**2 = 0.0025
     about = [Dispute(FactorPart("", "b.tokens"), 1.25, 1, 2), Dispute(FactorPart("", "b.kv_sum"), -0.25, 1, 2)]
-    found = {
-        (o.kind, o.dispute.part.text if o.dispute else ""): o.share for o in origins(scale, doubt, about, NO_ERROR)
-    }
-    assert found == pytest.approx(
-        {
-            (DISAGREEMENT, "b.tokens"): 1.25 * 0.0012 / 0.0025,
-            (HELD_OUT, ""): 0.0009 / 0.0025,
-            (PACE, ""): 0.0004 / 0.0025,
-            (DISAGREEMENT, "b.kv_sum"): -0.25 * 0.0012 / 0.0025,
-        }
-    )
-    assert sum(found.values()) == pytest.approx(1.0)
-    shares = [o.share for o in origins(scale, doubt, about, NO_ERROR)]
-    assert shares == sorted(shares, reverse=True)
+    found = origins(scale, doubt, about, NO_ERROR)
+    kinds = [(o.kind, o.dispute.part.text if o.dispute else "") for o in found]
+    assert kinds == [(DISAGREEMENT, "b.tokens"), (HELD_OUT, ""), (PACE, ""), (DISAGREEMENT, "b.kv_sum")]
+    shares = np.array([1.25 * 0.0012, 0.0009, 0.0004, -0.25 * 0.0012]) / 0.0025  # they add up to 1
+    assert [o.share for o in found] == pytest.approx(shares)
     first = origins(scale, doubt, about, ConstantError(0.005, "step_time.base"))[0]
     assert (first.kind, first.constant, first.share) == (CONSTANT, "step_time.base", pytest.approx(2.0))
     unexplained = origins(scale, doubt, [], NO_ERROR)
@@ -207,8 +193,8 @@ def test_errors_of_constants_by_hand_and_what_correlation_makes_of_them() -> Non
     errors = {"step_time.base": 200.0, "step_time.layer": 2.5, "step_time.gone": 9.0}
 
     def found(r: float) -> ConstantError:
-        known = {name: (error, {"step_time.base": r, "step_time.layer": r}) for name, error in errors.items()}
-        known = {name: (error, {k: v for k, v in rs.items() if k != name}) for name, (error, rs) in known.items()}
+        pair = ("step_time.base", "step_time.layer")
+        known = {name: (error, {other: r for other in pair if other != name}) for name, error in errors.items()}
         return constant_errors(TWO_TERMS, known, traffic)[0]
 
     assert found(0.0).variance == pytest.approx(base**2 + layer**2, rel=5e-3)
@@ -224,8 +210,6 @@ def test_means_of_runs_weigh_stages_by_their_requests() -> None:
     traffic = traffic_of([e, CALM], 1)
     requests = np.array([stage.rate * stage.duration_s for run in (e, CALM) for stage in run.workload.stages])
     values, count = np.arange(float(len(requests))), len(e.workload.stages)
-    expected = [
-        np.average(part, weights=w)
-        for part, w in ((values[:count], requests[:count]), (values[count:], requests[count:]))
-    ]
+    parts = slice(count), slice(count, None)
+    expected = [np.average(values[part], weights=requests[part]) for part in parts]
     assert traffic.run_means(values) == pytest.approx(expected)

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Capsys, as_json, flat, printed, refused
 from laws import law
 from step_tables import experiment, experiments_file, ingested_rows, write
 
 from evaluator.fit.steps import STRENGTHS, StepRun, fit_steps, step_positions
 from evaluator.judge.sweep import decode_batch, table_of
-from evolve.cli import run_command
+from evolve.run.program import load
 from simulator.clock.bind import bind
 from simulator.clock.fields import raw_fields
 from simulator.language.ir import Program
@@ -45,9 +46,7 @@ def measured(program: Program, counts: dict[str, int]) -> list[StepRun]:
 
 
 def test_the_constants_of_a_law_are_found_from_its_steps() -> None:
-    runs = measured(
-        TRUTH, {"llama-2-7b-tp1-codegen": 40, "llama-2-70b-tp4-general": 60, "codellama-34b-tp2-general": 50}
-    )
+    runs = measured(TRUTH, {SEVEN: 40, "llama-2-70b-tp4-general": 60, "codellama-34b-tp2-general": 50})
     assert step_positions(TRUTH) == (0, 1, 2, 3, 4)
     start = TRUTH.with_theta((2.0, 3.0, 5.0, 2.5, 0.2, 5000.0))
     found = fit_steps(start, runs).program.theta
@@ -70,8 +69,8 @@ def test_runs_weigh_the_same_however_many_steps_they_have() -> None:
     assert errors[0] == pytest.approx(0.01, abs=2e-3) and errors[1] == pytest.approx(-0.01, abs=2e-3)
 
 
-def test_constants_that_were_fitted_before_stay_where_one_run_cannot_tell_them_apart() -> None:
-    """Of one run the weights' reading and the layers are one number: its steps, 5 percent longer, say nothing of which."""
+def test_fitted_constants_stay_if_a_run_cannot_tell_them_apart() -> None:
+    """In one run the weights' reading and the layers are one number, so steps 5 percent longer fit either."""
     (run,) = measured(TRUTH, {SEVEN: 100})
     runs = [StepRun(run.facts, run.raw, 1.05 * run.observed_us)]
     found = fit_steps(TRUTH, runs, fitted_before=True).program
@@ -85,8 +84,6 @@ def table(path: Path, factor: float) -> Path:
     rows = ingested_rows([1] * 200, asynchronous=True, ident=SEVEN)
     start = 10**12
     batches = [decode_batch(1 + (7 * i) % 60, 300 + (37 * i) % 900) for i in range(len(rows))]
-    from evolve.run.program import load
-
     floor = load("floor").complete
     time_us = factor * bind(assemble(floor), floor.theta, RUNS[SEVEN].facts).steps_us(table_of(batches))
     for i, row in enumerate(rows):
@@ -95,54 +92,40 @@ def table(path: Path, factor: float) -> Path:
     return write(path, rows)
 
 
-def fitted(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
-    status = run_command(["fit", *args, "--json"])
-    out, err = capsys.readouterr()
-    assert status == 0, err
-    found: dict[str, Any] = json.loads(out)
+def fitted(capsys: Capsys, *args: object) -> dict[str, Any]:
+    found: dict[str, Any] = as_json(capsys, "fit", *args)
     return found
 
 
-def test_fit_goes_over_the_steps_first_and_says_what_each_stage_did(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fit_goes_over_the_steps_first_and_shows_every_stage(tmp_path: Path, capsys: Capsys) -> None:
     steps, out = table(tmp_path / "s.parquet", 1.3), tmp_path / "mine.py"
-    args = ("floor", "--id", f"{SEVEN},llama-2-7b-tp1-roleplay", "--steps", str(steps))
-    found = fitted(capsys, *args, "--out", str(out))
+    args = "floor", "--id", f"{SEVEN},llama-2-7b-tp1-roleplay", "--steps", steps
+    found = fitted(capsys, *args, "--out", out)
     per = found["steps"]["per_step"]
     assert per["before"]["train"]["bias_pct"] == pytest.approx(100 / 1.3 - 100, abs=0.01)
     for split, count in (("train", 120), ("test", 39)):
         assert [per[when][split]["steps"] for when in per] == [count] * 3
         assert per["after_steps"][split]["mape_pct"] < 0.5 < per["before"][split]["mape_pct"]
-    assert found["steps"]["runs"] == [
-        {"id": SEVEN, "file": str(steps), "usable": 199, "fitted": 120, "assumed": None}
-    ]  # fmt: skip
+    (run,) = found["steps"]["runs"]
+    assert (run["id"], run["file"], run["usable"], run["fitted"]) == (SEVEN, str(steps), 199, 120)
     by_name = {f"{c['method']}.{c['name']}": c for c in found["constants"]}
     assert by_name["queueing_time.alpha0"]["after_steps"] == by_name["queueing_time.alpha0"]["before"]
     assert by_name["step_time.weights"]["after_steps"] > by_name["step_time.weights"]["before"] == 1.0
     record = json.loads(out.with_suffix(".json").read_text())
     assert record["steps"]["split"] == "train" and list(record["steps"]["runs"]) == [SEVEN]
-    assert run_command(["score-steps", str(out), "--steps", str(steps)]) == 0
-    assert f"Fitted on the train split of the steps of {SEVEN}: see valid and test." in capsys.readouterr().out
     other = table(tmp_path / "t.parquet", 1.4)  # another measurement of the run
-    assert run_command(["score-steps", str(out), "--steps", str(other)]) == 0
-    assert f"Nothing was fitted on these steps. The mean latencies of {SEVEN} were" in capsys.readouterr().out
-    assert run_command(["fit", *args]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "after steps" in text and "after the whole fit" in text and f"{SEVEN} 120 of 199" in text
-    assert text.endswith(f"Next: evolve emit mine.py --out go --id {SEVEN}")  # shipped: no file to name
+    for scored, words in ((steps, f"Fitted on the train split of the steps of {SEVEN}"), (other, "Nothing was fitted")):
+        assert words in printed(capsys, "fit", "--score-steps", out, "--steps", scored)
+    assert f"{SEVEN} 120 of 199" in flat(capsys, "fit", *args)
     only = fitted(capsys, *args, "--only", "weights,alpha")
     step = [c for c in only["constants"] if c["method"] == "step_time" and c["name"] != "weights"]
     assert step and all(c["held"] and c["before"] == c["after_steps"] == c["after"] for c in step)
 
 
-def test_the_loss_of_the_steps_is_in_the_output_and_in_the_record(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_loss_of_the_steps_is_recorded(tmp_path: Path, capsys: Capsys) -> None:
     steps, out = table(tmp_path / "s.parquet", 1.3), tmp_path / "mine.py"
     args = ("floor", "--id", f"{SEVEN},llama-2-7b-tp1-roleplay", "--steps", str(steps))
     usual = fitted(capsys, *args)
-    assert usual == fitted(capsys, *args, "--loss", "relative") | {"methods": usual["methods"]}  # but for the seconds
     assert [usual["steps"][x] for x in ("loss", "quantile", "strength", "smearing")] == ["relative", None, None, None]
 
     ridge = fitted(capsys, *args, "--loss", "ridge")["steps"]
@@ -157,13 +140,9 @@ def test_the_loss_of_the_steps_is_in_the_output_and_in_the_record(
     assert record["loss"] == "log" and record["smearing"] == log["steps"]["smearing"]
     again = fitted(capsys, str(out), *args[1:], "--loss", "log")
     assert again["steps"]["operations"] == 0 and again["key"] == log["key"]
-    assert run_command(["fit", *args, "--loss", "log"]) == 0
-    assert "(smearing); the form grew by 1 operation." in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_quantile_of_the_steps_stays_in_the_fit_on_load_stages(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_quantile_of_steps_stays_in_the_fit_on_stages(tmp_path: Path, capsys: Capsys) -> None:
     steps, out = table(tmp_path / "s.parquet", 1.3), tmp_path / "mine.py"
     args = ("champion", "--id", SEVEN, "--steps", str(steps), "--loss", "quantile", "--quantile", "0.9")
     result = fitted(capsys, *args, "--out", str(out))
@@ -178,40 +157,32 @@ def test_a_quantile_of_the_steps_stays_in_the_fit_on_load_stages(
     assert record["steps"]["quantile"] == 0.9 and record["steps"]["coverage"] == coverage
     # what an earlier fit knew of a constant's error says nothing of its quantile, nor do intervals of means
     assert all(c["standard_error"] is None for name, c in record["constants"].items() if name.startswith("step_time."))
-    assert result["committee"] is None and "a quantile" in result["no_intervals"]
-    assert run_command(["fit", *args]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"Loss quantile: 0.9; steps that took no longer than predicted (coverage): {coverage['train']:.1%}" in text
-    assert "The whole fit held the constants of step_time" in text and "disagree" not in text
-    assert run_command(["show", str(out)]) == 0
+    assert result["ensemble"] is None and "a quantile" in result["no_intervals"]
+    assert f"{coverage['train']:.1%}" in printed(capsys, "fit", *args)
+    printed(capsys, "show", out)
 
 
-def test_a_fit_without_steps_is_the_one_it_was(capsys: pytest.CaptureFixture[str]) -> None:
-    found = fitted(capsys, "floor", "--id", SEVEN)
-    assert found["steps"] is None and all(c["after_steps"] is None for c in found["constants"])
-
-
-def test_steps_that_cannot_be_fitted_are_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    steps = table(tmp_path / "s.parquet", 1.0)
-    write(tmp_path / "plan.parquet", ingested_rows([3] * 9, asynchronous=True))
-    plan = experiments_file(tmp_path / "plan.yaml", experiment())
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ("--steps OF_RUN --scope per-model", "one value for all models"),
+        ("--steps OF_RUN --per-model weights", "one value for all models"),
+        ("--sync", "--steps"),
+        ("--loss log", "--steps"),
+        ("--steps OF_RUN --quantile 0.9", "--loss quantile"),
+        ("--steps OF_RUN --loss log --quantile 0.9", "--loss quantile"),
+        ("--steps OF_RUN --only alpha", "--only"),
+        ("--steps OF_PLAN --experiments PLAN", "observed"),
+        ("--steps OF_PLAN --experiments BOTH", "no usable cycle"),
+        ("--steps OF_PLAN", "9 steps of no experiment"),
+    ],
+)
+def test_steps_that_cannot_be_fitted_are_refused(args: str, words: str, tmp_path: Path, capsys: Capsys) -> None:
     observed = {"summary": {"e2e_ms": {"mean": 900.0}, "ttft_ms": {"mean": 20.0}}}
-    both = experiments_file(tmp_path / "both.yaml", experiment(), experiment("seen", observed=observed))
-    for args, words in (
-        (("--steps", str(steps), "--scope", "per-model"), "one value for all models"),
-        (("--steps", str(steps), "--per-model", "weights"), "one value for all models"),
-        (("--sync",), "only applies together with --steps"),
-        (("--loss", "log"), "--loss only applies together with --steps"),
-        (("--steps", str(steps), "--quantile", "0.9"), "--quantile only applies together with --loss quantile"),
-        (("--steps", str(steps), "--loss", "log", "--quantile", "0.9"), "only applies together with --loss quantile"),
-        (("--steps", str(steps), "--only", "alpha"), "--only holds every constant of step_time"),
-        (
-            ("--steps", str(tmp_path / "plan.parquet"), "--experiments", str(plan)),
-            "no experiment has `observed` figures",
-        ),
-        (("--steps", str(tmp_path / "plan.parquet"), "--experiments", str(both)), "no usable cycle of the fitted"),
-        (("--steps", str(tmp_path / "plan.parquet")), "9 steps of no experiment in the shipped runs"),
-    ):
-        assert run_command(["fit", "floor", *args]) == 2
-        err = capsys.readouterr().err
-        assert words in err and err.count("\n") == 1, err
+    files = {
+        "OF_RUN": table(tmp_path / "s.parquet", 1.0),
+        "OF_PLAN": write(tmp_path / "plan.parquet", ingested_rows([3] * 9, asynchronous=True)),
+        "PLAN": experiments_file(tmp_path / "plan.yaml", experiment()),
+        "BOTH": experiments_file(tmp_path / "both.yaml", experiment(), experiment("seen", observed=observed)),
+    }
+    assert words in refused(capsys, "fit", "floor", *(files.get(word, word) for word in args.split()))

@@ -1,4 +1,4 @@
-"""Traces with latencies in fits: histogram and contexts of the mean field, cells, parts, and errors of single requests."""
+"""Traces with latencies in fits: the mean field of a mix, cells, parts, and errors of single requests."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from laws import constants
 from loads import workload
 
-from evaluator.fit.cells import cells_of, replayed_ms, standard_errors_ms
-from evaluator.fit.fit import fit, fit_set
+from evaluator.fit.fit import fit, fit_scoped, fit_set
+from evaluator.fit.loss import cells_of, replayed_ms, standard_errors_ms
 from evaluator.fit.meanfield import BIN_COMPUTED, BIN_SHARE, BIN_UNCACHED, MOST_BINS, OUTPUT, SHORTEST, SPAN
-from evaluator.fit.per_model import fit_scoped
 from evaluator.fit.problem import problem_of, with_slopes
 from evaluator.fit.replayed import clusters_of, irregularity, observations, residuals
 from evaluator.fit.uncertainty import LEAST_CLUSTERS, certainties
@@ -23,10 +23,10 @@ from simulator.language.complete import complete
 from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.distribution import Distribution
-from simulator.serving.experiment import Arrival, Experiment, Stage, Workload
+from simulator.serving.experiment import Experiment
 from simulator.serving.observations import measured
 from simulator.serving.trace import Recorded, Trace, windows
-from simulator.serving.workload import part_of, stages_of
+from simulator.serving.workload import Arrival, Stage, Workload, part_of, stages_of
 
 TRUTH = complete(
     parse("""
@@ -93,7 +93,7 @@ def test_slopes_of_a_mix_are_those_of_its_prediction(calm: Experiment) -> None:
         np.testing.assert_allclose(slopes[k], (ends[1] - ends[0]) / (2.0 * step), rtol=2e-3, atol=1e-9)
 
 
-def test_a_calm_trace_is_near_the_mean_field_and_bursts_are_not(calm: Experiment) -> None:
+def test_only_a_calm_trace_is_near_the_mean_field(calm: Experiment) -> None:
     sizes = []
     for e in (calm, traced(*drawn(20))):
         data = fit_set([e])
@@ -101,7 +101,7 @@ def test_a_calm_trace_is_near_the_mean_field_and_bursts_are_not(calm: Experiment
         phi = np.array(TRUTH.theta)
         sizes.append(irregularity(problem, problem.replay(phi, False) / problem.predict(phi)))
         assert np.abs(residuals(problem, phi)).max() < 1e-9  # at the truth every cell is as it was
-    assert sizes[0] < 0.1 < sizes[1]  # corrections.IRREGULAR lies between them
+    assert sizes[0] < 0.1 < sizes[1]  # IRREGULAR lies between them
 
 
 def test_a_trace_of_bursts_is_fitted_by_replays() -> None:
@@ -109,13 +109,10 @@ def test_a_trace_of_bursts_is_fitted_by_replays() -> None:
     data = fit_set([e])
     start = TRUTH.with_theta((8000.0, 5.0, 10.0, 0.1, 0.0, 0.0, *TRUTH.theta[6:]))
     by_mean_field, by_replays = fit(start, data, irregular=np.inf), fit(start, data)
-    squares = [
-        float(np.square(residuals(problem_of(TRUTH, data), np.array(f.program.theta))).sum())
-        for f in (by_mean_field, by_replays)
-    ]
-    assert squares[1] < 0.5 * squares[0]
-    base = by_replays.program.theta[0]
-    assert base == pytest.approx(4000.0, rel=0.05)  # 200 us: some three standard errors
+    problem = problem_of(TRUTH, data)
+    rough, fine = (residuals(problem, np.array(f.program.theta)) for f in (by_mean_field, by_replays))
+    assert np.square(fine).sum() < 0.5 * np.square(rough).sum()
+    assert by_replays.program.theta[0] == pytest.approx(4000.0, rel=0.05)  # 200 us: some three standard errors
 
 
 # Constants of the champion that only mixtures of experts, fp8, penalties and several GPUs show.
@@ -123,15 +120,13 @@ UNSHOWN = {"kernel_moe", "kernel_moe_quantized", "is_moe", "tp_log2"}
 UNSHOWN |= {"kv_decode_sum_is_fp8", "kv_decode_sum_repetition_penalty"}
 
 
-def test_a_fit_by_replays_leaves_what_no_run_shows_as_it_was() -> None:
-    """Rounding would move others along with such a constant, and the jumps of the replay would count as its slopes."""
+def test_a_fit_by_replays_keeps_what_no_run_shows() -> None:
+    """Rounding would move others along with such a constant, and the replay's jumps would count as its slopes."""
     champion = load("champion").complete
     e = traced(*drawn(20), 1.05 + 0.03 * np.random.default_rng(1).standard_normal(2400))
     problem = problem_of(champion, fit_set([e]), fitted_before=True)
     fitted = fit_scoped(problem)
-    before, after = (
-        {c.name: c.value for f in program.functions for c in f.constants} for program in (champion, fitted.programs[0])
-    )
+    before, after = constants(champion), constants(fitted.programs[0])
     assert after["gemm"] != before["gemm"]
     assert {name: after[name] for name in UNSHOWN} == {name: before[name] for name in UNSHOWN}
     assert {c.name for c in certainties(problem, fitted.phi) if np.isinf(c.standard_error)} == UNSHOWN

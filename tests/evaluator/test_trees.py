@@ -11,27 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Capsys, as_json, printed, refused
 from paths import ROOT
 
 from archive.proposal import Rejected
 from evaluator.assess import read
+from evaluator.fit import trees
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.steps import StepRun, fit_steps
-from evaluator.fit.tree_features import COMPONENTS, FEATURES, OWN, feature_values
-from evaluator.fit.trees import (
-    PROGRAM,
-    SplitRun,
-    Trained,
-    TreeSettings,
-    _forest,
-    _model,
-    times_trees,
-    train,
-    train_ratio,
-)
 from evolve.calibrate.steps.sources import sources
 from evolve.calibrate.steps.targets import cycle_targets
-from evolve.cli import run_command
 from evolve.run.program import load
 from evolve.search.llm.prompt import fields_text
 from evolve.search.vocabulary import field_set, vocabulary
@@ -65,28 +54,28 @@ def drawn(n: int, seed: int) -> np.ndarray:
 
 
 @cache
-def rows(noise: float = 0.0) -> tuple[SplitRun, ...]:
+def rows(noise: float = 0.0) -> tuple[trees.SplitRun, ...]:
     """300 steps of LAW on each of two deployments, the last 60 for validation and for test."""
     split, made = np.repeat(["train", "valid", "test"], [180, 60, 60]), []
     for i, name in enumerate(TWO):
         raw, facts = drawn(300, seed=i), RUNS[name].facts
         us = bind(assemble(LAW), LAW.theta, facts).steps_us(raw)
         us *= np.exp(np.random.default_rng(9).normal(0.0, noise, len(us)))
-        made.append(SplitRun(StepRun(facts, raw, us), split))
+        made.append(trees.SplitRun(StepRun(facts, raw, us), split))
     return tuple(made)
 
 
 @cache
-def trained(features: str = "own") -> Trained:
-    return train(rows(), features, trials=3)
+def trained() -> trees.Trained:
+    return trees.train(rows(), "with components", trials=3)
 
 
-def test_the_features_are_28_and_six_components_and_name_no_model_or_workload() -> None:
-    assert len(OWN) == 28 and len(COMPONENTS) == 6 and len(FEATURES["with components"]) == 34
-    every = FEATURES["with components"]
+def test_the_features_are_28_and_six_components() -> None:
+    assert len(trees.OWN) == 28 and len(trees.COMPONENTS) == 6 and len(trees.FEATURES["with components"]) == 34
+    every = trees.FEATURES["with components"]
     assert len({f.formula for f in every}) == len({f.name for f in every}) == 34
     facts = [RUNS[name].facts for name in (*TWO, "mixtral-8x7b-tp2-codegen")]
-    values = np.concatenate([feature_values(OWN, StepRun(f, drawn(50, 1), np.ones(50))) for f in facts])
+    values = np.concatenate([trees.feature_values(trees.OWN, StepRun(f, drawn(50, 1), np.ones(50))) for f in facts])
     assert len(np.unique(values, axis=1).T) == 28  # no two are the same number on all batches
 
 
@@ -94,7 +83,7 @@ def test_features_are_those_of_the_brute_force() -> None:
     run = rows()[1].steps
     batch = [Active(100, 150, 1), Active(100, 1000, 1), Active(900, 512, 300)]
     fields = BatchFields(batch, run.facts)
-    values = feature_values(COMPONENTS, StepRun(run.facts, raw_row(batch)[np.newaxis], np.ones(1)))[0]
+    values = trees.feature_values(trees.COMPONENTS, StepRun(run.facts, raw_row(batch)[np.newaxis], np.ones(1)))[0]
     kv_us = run.facts["kv_us_per_token"]
     weights_us = fields["b", "weight_read_us"]
     # the prefill has 512 tokens of context and 300 new ones, the decodes 1150 and 2; 8 bytes of activations a layer
@@ -108,10 +97,10 @@ def test_features_are_those_of_the_brute_force() -> None:
 def test_our_walk_is_that_of_scikit_learn_on_random_rows(leaves: int) -> None:
     """Also on values that are thresholds, and far outside of what the trees were trained on."""
     rng = np.random.default_rng(3)
-    x = np.concatenate([feature_values(OWN, r.steps) for r in rows()])
+    x = np.concatenate([trees.feature_values(trees.OWN, r.steps) for r in rows()])
     y = np.log(np.concatenate([r.steps.observed_us for r in rows()])) + rng.normal(0, 0.2, len(x))
-    model = _model(TreeSettings(0.1, leaves, 8, 3, 0.5, trees=60), OWN, seed=0).fit(x, y)
-    forest = _forest(model, OWN, np.zeros(3))
+    model = trees._model(trees.TreeSettings(0.1, leaves, 8, 3, 0.5, max_iter=60), trees.OWN, seed=0).fit(x, y)
+    forest = trees._forest(model, trees.OWN, np.zeros(3))
     tests = x[rng.integers(len(x), size=(10_000, x.shape[1])), np.arange(x.shape[1])]
     tests[::3] *= rng.choice([0.0, 0.5, 1.0, 3.0, -1.0], size=tests[::3].shape)
     limits = [(f, t) for tree in forest.trees for f, t in zip(tree.feature, tree.threshold, strict=True) if f >= 0]
@@ -124,45 +113,39 @@ def test_our_walk_is_that_of_scikit_learn_on_random_rows(leaves: int) -> None:
 
 def test_a_program_with_the_ensemble_predicts_what_was_trained() -> None:
     found = trained()
-    assert found.rows == {"train": 360, "valid": 120, "test": 120} and found.settings.trees == len(found.forest.trees)
-    for i, name in enumerate(("train", "valid", "test")):
+    assert found.rows == {"train": 360, "valid": 120, "test": 120}
+    assert found.settings.max_iter == len(found.forest.trees)
+    for name in ("train", "valid", "test"):
         predicted, observed = [], []
         for r in rows():
             at = r.split == name
             predicted.append(bind(assemble(found.program), (1.0,), r.steps.facts).steps_us(r.steps.raw[at]))
             observed.append(r.steps.observed_us[at])
         error = 100 * np.mean(np.abs(np.concatenate(predicted) / np.concatenate(observed) - 1))
-        assert error == pytest.approx(found.error_pct[name], rel=1e-9), i
+        assert error == pytest.approx(found.error_pct[name], rel=1e-9), name
         assert error < 8  # the best constant is 50 % off
-    assert unparse(found.program) == unparse(parse(PROGRAM))
-    best = [i.name for i in found.importances[:6]]
+    assert unparse(found.program) == unparse(parse(trees.PROGRAM))
+    best = list(found.importances)[:6]
     assert {"prefill tokens", "tokens", "FLOPs of prefill products", "FLOPs", "largest chunk"} & set(best)
-    assert len(found.importances) == 28
+    assert (
+        found.forest.features == tuple(f.formula for f in (*trees.OWN, *trees.COMPONENTS))
+        and len(found.importances) == 34
+    )
 
 
 @pytest.mark.slow
 def test_training_again_gives_the_same_and_another_seed_does_not() -> None:
-    again, other = train(rows(), trials=3), train(rows(), trials=3, seed=1)
-    assert (again.forest, again.settings, again.importances) == (
-        trained().forest,
-        trained().settings,
-        trained().importances,
-    )
-    assert other.forest != again.forest
-
-
-def test_the_components_are_features_too() -> None:
-    found = trained("with components")
-    assert found.forest.features == tuple(f.formula for f in (*OWN, *COMPONENTS)) and len(found.importances) == 34
+    again, other = (trees.train(rows(), "with components", trials=3, seed=seed) for seed in (0, 1))
+    assert again == trained() and other.forest != again.forest
 
 
 def test_the_smearing_correction_is_the_mean_of_what_the_logarithms_leave() -> None:
-    """Of a phase without rows it is that of all rows; with one tree of one leaf it makes the mean exact."""
+    """A phase without rows has that of all rows; with one tree of one leaf it makes the mean exact."""
     facts, raw = RUNS[TWO[0]].facts, drawn(400, seed=5)
     raw = raw[raw[:, PREFILL_TOKENS] == 0]
     us = np.exp(np.random.default_rng(1).normal(9.0, 0.6, len(raw)))
     split = np.where(np.arange(len(raw)) % 4 == 0, "valid", "train")
-    found = train([SplitRun(StepRun(facts, raw, us), split)], trials=1)
+    found = trees.train([trees.SplitRun(StepRun(facts, raw, us), split)], trials=1)
     corrections = found.forest.corrections
     assert corrections.mixed == corrections.prefill == corrections.decode  # decodes are all rows
     at = split == "train"
@@ -171,16 +154,13 @@ def test_the_smearing_correction_is_the_mean_of_what_the_logarithms_leave() -> N
 
 
 def test_more_tokens_never_take_less_time_if_all_else_is_equal() -> None:
-    forest = train(rows(0.4), trials=1).forest
-    x = np.concatenate([feature_values(OWN, r.steps) for r in rows()])[::40]
+    forest = trees.train(rows(0.4), trials=1).forest
+    x = np.concatenate([trees.feature_values(trees.OWN, r.steps) for r in rows()])[::40]
     falls = 0
-    for i, f in enumerate(OWN):
+    for i, f in enumerate(trees.OWN):
         for row in x:
-            grid = [
-                forest.leaves(np.where(np.arange(len(row)) == i, v, row))
-                for v in np.quantile(x[:, i], np.linspace(0, 1, 12))
-            ]
-            steps = np.diff(grid)
+            values = np.quantile(x[:, i], np.linspace(0, 1, 12))
+            steps = np.diff([forest.leaves(np.where(np.arange(len(row)) == i, v, row)) for v in values])
             assert not f.rises or (steps >= -1e-12).all(), f.name
             falls += bool((steps < 0).any())
     assert falls  # where no constraint forbids it, something falls
@@ -193,119 +173,90 @@ def test_a_ratio_to_another_program_is_trained_from_few_stages() -> None:
         raw, facts = drawn(2, seed=20 + i), RUNS[name].facts
         split = np.array(["train", "valid" if i % 3 == 0 else "train"])
         us = bind(assemble(base), base.theta, facts).steps_us(raw) * (1.5 if facts["tp"] > 1 else 0.8)
-        few.append(SplitRun(StepRun(facts, raw, us), split))
+        few.append(trees.SplitRun(StepRun(facts, raw, us), split))
         targets.append(us)
-    found = train_ratio(few, base, trials=5)
+    found = trees.train_ratio(few, base, trials=5)
     assert found.rows == {"train": 26, "valid": 6, "test": 0} and found.error_pct["test"] is None
     # Features other than the parallelism separate the few training rows too, so one of the six may be wrong: by 88 %.
     assert found.error_pct["train"] < 3 and found.error_pct["valid"] < 20  # type: ignore[operator]
-    assert unparse(found.program) == unparse(times_trees(base))
+    assert unparse(found.program) == unparse(trees.times_trees(base))
     assert found.program.function("queueing_time") == base.function("queueing_time")
     predicted = [bind(assemble(found.program), base.theta, r.steps.facts).steps_us(r.steps.raw) for r in few]
     gaps = np.abs(np.concatenate(predicted) / np.concatenate(targets) - 1)
     assert 100 * np.mean(gaps) == pytest.approx((26 * found.error_pct["train"] + 6 * found.error_pct["valid"]) / 32)  # type: ignore[operator]
 
 
-def test_early_returns_are_multiplied_too() -> None:
-    base = parse("def step_time(b, s, *, c=2.0):\n    if b.tokens > 2:\n        return c\n    return c + b.tokens * c")
-    text = unparse(times_trees(base))
-    assert "return c * b.trees" in text and "return (c + b.tokens * c) * b.trees" in text
+def test_rows_that_teach_nothing_are_refused() -> None:
+    run = rows()[0]
+    for split, missing in (("train", "valid"), ("valid", "train")):
+        with pytest.raises(trees.NoRows) as caught:
+            trees.train([replace(run, split=np.full(300, split))], trials=1)
+        assert caught.value.split == missing
+    with pytest.raises(trees.NoRows):
+        trees.train([], trials=1)
+    late = replace(run.steps, observed_us=np.where(np.arange(300) == 7, 0.0, 1.0))
+    with pytest.raises(InputError, match=r"row 7: its time must be finite and above 0, got 0\."):
+        trees.train([replace(run, steps=late)], trials=1)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda r: replace(r, split=np.full(300, "train")), "trees: no row is in the split 'valid': put some there"),
-        (lambda r: replace(r, split=np.full(300, "valid")), "trees: no row is in the split 'train': put some there"),
-        (
-            lambda r: replace(r, steps=replace(r.steps, observed_us=np.where(np.arange(300) == 7, 0.0, 1.0))),
-            "trees: row 7: its time must be finite and above 0, got 0: leave it out",
-        ),
-    ],
-)
-def test_rows_that_cannot_be_learned_from_are_a_line(change, message: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(InputError) as caught:
-        train([change(rows()[0])], trials=1)
-    assert str(caught.value) == message
-
-
-def test_no_rows_are_a_line() -> None:
-    with pytest.raises(InputError, match="no row is in the split 'train'"):
-        train([], trials=1)
-
-
-@pytest.mark.parametrize("library", ["sklearn", "optuna"])
-def test_without_the_extra_training_is_a_line_and_all_else_works(library: str) -> None:
-    code = (
-        f"import sys\nsys.modules['{library}'] = None\nfrom evaluator.fit.trees import train\n"
-        "try:\n    train([])\nexcept ValueError as e:\n    print(e)"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert ran.stdout == "trees: needs the extra: `make trees`, or pip install 'evolve-latency[trees]'\n"
+@pytest.mark.parametrize("library", ["sklearn.inspection", "optuna"])
+def test_training_needs_the_extra(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(InputError, match=r"^cannot train trees: a library is missing\."):
+        trees.train([])
 
 
 def test_replays_and_fits_load_no_library_of_training(tmp_path: Path) -> None:
-    path = saved(tmp_path)
     code = (
-        f"import sys\nfrom evolve.cli import run_command\nassert run_command(['check', {str(path)!r}]) in (0, 1)\n"
-        "print(bool(sys.modules.keys() & {'sklearn', 'optuna'}))"
+        "import sys; from evolve.cli import run_command as run; assert run(['show', '--check', sys.argv[1]]) in (0, 1)"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    code += "; print(bool(sys.modules.keys() & {'sklearn', 'optuna'}))"
+    args = [sys.executable, "-c", code, saved(tmp_path)]
+    ran = subprocess.run(args, capture_output=True, text=True, cwd=ROOT, check=True)
     assert ran.stdout.splitlines()[-1] == "False"
 
 
 def saved(folder: Path) -> Path:
     """The file of the trained program, with its ensemble next to it."""
     path = folder / "mine.py"
-    path.write_text(PROGRAM)
+    path.write_text(trees.PROGRAM)
     (folder / "mine.trees.json").write_text(json.dumps(trained().forest.to_json()))
     return path
 
 
 def test_a_scale_is_fitted_on_steps_and_on_stages() -> None:
-    program = trained().program
+    program, last = trained().program, rows()[1].steps
     slower = [StepRun(r.steps.facts, r.steps.raw, 1.7 * r.steps.observed_us) for r in rows()]
     (scale,) = fit_steps(program, slower).program.theta
     assert scale == pytest.approx(1.7, rel=0.03)  # the ensemble is about 5 % off on single steps
-    experiments = [RUNS[name] for name in TWO]
-    fitted = fit(complete(program), fit_set(experiments)).program
+    fitted = fit(complete(program), fit_set([RUNS[name] for name in TWO])).program
     assert fitted.forest is program.forest
-    bound = [bind(assemble(p), p.theta, RUNS[TWO[1]].facts) for p in (fitted, complete(program))]
-    assert bound[0].step_us(rows()[1].steps.raw[0]) == pytest.approx(
-        fitted.theta[0] * bound[1].step_us(rows()[1].steps.raw[0])
+    scaled, bare = (
+        bind(assemble(p), p.theta, RUNS[TWO[1]].facts).step_us(last.raw[0]) for p in (fitted, complete(program))
     )
+    assert scaled == pytest.approx(fitted.theta[0] * bare)
 
 
-def test_a_fit_writes_the_ensemble_next_to_its_program(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fit_writes_the_ensemble_next_to_its_program(tiny: Path, tmp_path: Path, capsys: Capsys) -> None:
     path, out = saved(tmp_path), tmp_path / "fitted.py"
-    experiments = ["--experiments", str(tiny.parent / "data.yaml"), "--id", "dense-chat"]
-    assert run_command(["fit", str(path), *experiments, "--out", str(out)]) == 0, capsys.readouterr().err
-    capsys.readouterr()
+    experiments = "--experiments", tiny.parent / "data.yaml", "--id", "dense-chat"
+    printed(capsys, "fit", path, *experiments, "--out", out)
     assert load(str(out)).program.forest == trained().forest
-    assert run_command(["predict", str(out), *experiments, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = as_json(capsys, "predict", out, *experiments)
     assert found["experiments"][0]["predicted"]["e2e_ms"]["mean"] > 0
 
 
-def test_a_file_without_its_ensemble_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", ["show --check", "predict", "emit --out go", "fit", "show"])
+def test_a_program_without_its_ensemble_is_refused(command: str, tmp_path: Path, capsys: Capsys) -> None:
     path = saved(tmp_path)
     (tmp_path / "mine.trees.json").unlink()
-    for command in (["check"], ["predict"], ["emit", "--out", str(tmp_path / "go")], ["fit"], ["show"]):
-        assert run_command([command[0], str(path), *command[1:]]) == 2
-        captured = capsys.readouterr()
-        assert captured.out == "" and captured.err == (
-            f"evolve: {tmp_path / 'mine.trees.json'}: cannot be read (No such file or directory): mine.py reads "
-            "b.trees: put its ensemble of trees next to it\n"
-        )
+    name, *options = command.split()
+    assert "mine.trees.json" in refused(capsys, name, path, *options)
 
 
 def test_a_search_neither_offers_the_field_nor_takes_it() -> None:
-    refused = read(PROGRAM, Caps())
-    assert refused == Rejected(
-        "fields", "b.trees reads an ensemble that was trained elsewhere, which a search has not: use the other fields"
-    )
+    refused = read(trees.PROGRAM, Caps())
+    assert isinstance(refused, Rejected) and refused.stage == "fields" and "b.trees" in refused.why
     assert isinstance(read("def step_time(b, s, *, c=1.0): return c * b.tokens", Caps()), Program)
     assert "b.trees" not in fields_text(None)
     for name in ("all", "datasheet", "paper18", "components"):
@@ -317,8 +268,10 @@ def test_a_search_neither_offers_the_field_nor_takes_it() -> None:
 def test_measured_steps_are_learned_better_than_their_mean() -> None:
     """Three runs of one version of the engine: the temporal split tells nothing of other models."""
     targets = [cycle_targets(run) for run in sources([Path(STEPS)], None, (), False).runs]
-    found = train([SplitRun(StepRun(t.run.experiment.facts, t.raw, t.observed_us), t.split) for t in targets], trials=2)
-    assert sum(found.rows.values()) == 1967  # usable cycles, as `evolve score-steps` counts them
+    found = trees.train(
+        [trees.SplitRun(StepRun(t.run.experiment.facts, t.raw, t.observed_us), t.split) for t in targets], trials=2
+    )
+    assert sum(found.rows.values()) == 1967  # usable cycles, as `evolve fit --score-steps` counts them
     observed = np.concatenate([t.observed_us for t in targets])
     constant = 100 * np.mean(np.abs(np.median(observed) / observed - 1))
     assert found.error_pct["test"] is not None and found.error_pct["test"] < constant / 2

@@ -31,7 +31,7 @@ import (
 	"github.com/inference-sim/inference-sim/sim"
 )
 
-// FittedOptions holds what is neither the program's nor the deployment's.
+// FittedOptions holds the inputs that belong neither to the program nor to the deployment.
 type FittedOptions struct {
 	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
 }
@@ -193,8 +193,8 @@ func fittedSafeDiv(x, y float64) float64 {
 	return x / y
 }
 
-// fittedVariance is the population variance of n numbers from 0 up, with this sum and sum of squares. The integers that
-// it is computed from have 128 bits and are rounded once.
+// fittedVariance is the population variance of n numbers >= 0, from their sum and sum of squares. Its integers have 128
+// bits and are rounded once.
 func fittedVariance(n, sum, squares int64) float64 {
 	if n == 0 {
 		return 0
@@ -208,7 +208,7 @@ func fittedVariance(n, sum, squares int64) float64 {
 		shift := bits.LeadingZeros64(high)
 		top := high<<shift | low>>(64-shift)
 		if low<<shift != 0 {
-			top |= 1 // what is cut off decides ties
+			top |= 1 // the bits that are cut off decide ties
 		}
 		difference = math.Ldexp(float64(top), 64-shift)
 	}

@@ -76,7 +76,7 @@ type FittedDeployment struct {
 	AllreduceUsPerToken float64 // two ring all-reduces a layer over the link; 0 at tp 1, us/token
 }
 
-// FittedOptions holds what is neither the program's nor the deployment's.
+// FittedOptions holds the inputs that belong neither to the program nor to the deployment.
 type FittedOptions struct {
 	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
 }

@@ -54,7 +54,7 @@ type FittedDeployment struct {
 	KvUsPerToken    float64 // kv_bytes_per_token over bandwidth, us/token
 }
 
-// FittedOptions holds what is neither the program's nor the deployment's.
+// FittedOptions holds the inputs that belong neither to the program nor to the deployment.
 type FittedOptions struct {
 	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
 }

@@ -80,8 +80,8 @@ type FittedDeployment struct {
 	PrefillPerPairCurve []float64 // 137 knots by length of a prompt: measured prefill attention of all layers for a token pair, us/token^2
 }
 
-// FittedOptions holds what is neither the program's nor the deployment's. The settings of the engine
-// have no defaults: all of them must be given.
+// FittedOptions holds the inputs that belong neither to the program nor to the deployment. The
+// settings of the engine have no defaults: all of them must be given.
 type FittedOptions struct {
 	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
 	MaxNumSeqs  float64         // request limit of a batch, request: --max-num-seqs

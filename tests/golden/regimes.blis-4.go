@@ -39,7 +39,7 @@ package latency
 
 import "github.com/inference-sim/inference-sim/sim"
 
-// FittedOptions holds what is neither the program's nor the deployment's.
+// FittedOptions holds the inputs that belong neither to the program nor to the deployment.
 type FittedOptions struct {
 	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
 }

@@ -58,7 +58,7 @@ type FittedDeployment struct {
 	AttentionUsPerPair float64 // attention of one token pair over peak, us/token^2
 }
 
-// FittedOptions holds what is neither the program's nor the deployment's.
+// FittedOptions holds the inputs that belong neither to the program nor to the deployment.
 type FittedOptions struct {
 	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
 }

@@ -71,7 +71,7 @@ type FittedDeployment struct {
 	HostInterleavedMoeLayers float64 // layers with routed experts as the host counts them in models that name an interleave step; else 0
 }
 
-// FittedOptions holds what is neither the program's nor the deployment's.
+// FittedOptions holds the inputs that belong neither to the program nor to the deployment.
 type FittedOptions struct {
 	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
 }

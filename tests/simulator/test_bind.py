@@ -15,7 +15,7 @@ from simulator.common.errors import InputError
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.serving.experiment import Engine
+from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
 from simulator.serving.known import facts_of
 

@@ -98,13 +98,16 @@ def test_every_time_is_the_mean_for_random_programs(seed: int) -> None:
 
 # What searches find, each term in several spellings. A quantity of the second column makes a coefficient of the first
 # microseconds.
-SPELLINGS = (
-    ("us/token", "{} * b.tokens", "b.tokens * {}", "({} * b.tokens * 2) / 2", "{} * (b.tokens + b.prefill_tokens)"),
-    ("one", "{} * b.kernel_gemm_us", "b.kernel_gemm_us", "b.kernel_gemm_us / {}", "{} * (b.kernel_gemm_us + b.weight_read_us)"),
-    ("us/token", "{} * b.kv_sum * s.layers", "s.layers * ({} * b.kv_sum)", "s.layers * ({} * b.kv_sum + 2 * b.kernel_us / s.tp)"),
-    ("us", "{}", "-(0 - {})", "{} * s.is_fp8", "{} if b.prefill_reqs > 0 else 2 * {}"),
-    ("one", "max({} * b.kernel_moe_us, b.kernel_us)", "pow(b.uncaptured + 1, {}) * b.kernel_us", "b.kernel_us * log1p({})"),
-)  # fmt: skip
+SPELLINGS = [
+    line.split(" ; ")
+    for line in """
+us/token ; {} * b.tokens ; b.tokens * {} ; ({} * b.tokens * 2) / 2 ; {} * (b.tokens + b.prefill_tokens)
+one ; {} * b.kernel_gemm_us ; b.kernel_gemm_us ; b.kernel_gemm_us / {} ; {} * (b.kernel_gemm_us + b.weight_read_us)
+us/token ; {} * b.kv_sum * s.layers ; s.layers * ({} * b.kv_sum) ; s.layers * ({} * b.kv_sum + 2 * b.kernel_us / s.tp)
+us ; {} ; -(0 - {}) ; {} * s.is_fp8 ; {} if b.prefill_reqs > 0 else 2 * {}
+one ; max({} * b.kernel_moe_us, b.kernel_us) ; pow(b.uncaptured + 1, {}) * b.kernel_us ; b.kernel_us * log1p({})
+""".strip().splitlines()
+]
 
 
 def found(rng: Random) -> str:

@@ -165,16 +165,9 @@ def test_fast_exact_and_plain_are_equal_without_chunked_prefill(load: Load, step
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.sampled_from(PROGRAMS[:5]))
-def test_prompts_that_fill_a_step_to_the_last_token_share_it_without_chunked_prefill(step: str) -> None:
+def test_prompts_that_fill_a_step_share_it_without_chunked_prefill(step: str) -> None:
     """60 and 40 tokens in a step of 100: neither waits. That of 90 waits for both."""
-    inputs = np.array([60, 40, 90], np.int32)
-    zeros, none = np.zeros(3, np.int32), np.full(3, -1, np.int32)
-    requests = Requests(
-        arrival_us=np.zeros(3, np.int64), stage=zeros, input_len=inputs, output_len=np.full(3, 5, np.int32), prompt=none,
-        group=none, shared_len=zeros, deadline_us=np.zeros(3, np.int64), chains=None,
-    )  # fmt: skip
-    limits = EngineLimits(max_seqs=8, budget=100, threshold=0, block=16, blocks=1000, max_model_len=100, chunked=False)
-    load = Load(requests, limits)
+    load = burst([60, 40, 90], [5, 5, 5], block=16, blocks=1000, chunked=False)
     compare_clocks(load, step, "")
     first, second, third = replay_bound(load, bound_of(step)).ttft_us
     assert first == second < third
@@ -234,17 +227,20 @@ def test_what_the_fast_clock_takes_on_evicts_nothing_that_matters(load: Load, st
     assert aggregate(seen) == aggregate(told)
 
 
-def burst(lengths: list[int], outputs: list[int], **limits: int | bool) -> Load:
-    """Requests that all arrive at 0, each with a prompt that no other has, under limits of 100 tokens in a step."""
+def asked(lengths: list[int], outputs: list[int], **columns: object) -> Requests:
+    """Requests that all arrive at 0, each with a prompt that no other has, but for the columns given."""
     n = len(lengths)
-    alone, zeros = np.full(n, -1, np.int32), np.zeros(n, np.int32)
-    requests = Requests(
-        arrival_us=np.zeros(n, np.int64), stage=zeros, input_len=np.array(lengths, np.int32),
-        output_len=np.array(outputs, np.int32), prompt=alone, group=alone, shared_len=zeros,
-        deadline_us=np.zeros(n, np.int64),
-    )  # fmt: skip
+    usual = {"arrival_us": np.zeros(n, np.int64), "deadline_us": np.zeros(n, np.int64)}
+    usual |= {"input_len": np.array(lengths, np.int32), "output_len": np.array(outputs, np.int32)}
+    usual |= dict.fromkeys(("stage", "shared_len"), np.zeros(n, np.int32))
+    usual |= dict.fromkeys(("prompt", "group"), np.full(n, -1, np.int32))
+    return Requests(**{**usual, **columns})  # type: ignore[arg-type]
+
+
+def burst(lengths: list[int], outputs: list[int], **limits: int | bool) -> Load:
+    """Such requests under limits of 100 tokens in a step."""
     usual = {"max_seqs": 8, "budget": 100, "threshold": 0, "block": 10, "blocks": 100, "max_model_len": 100}
-    return Load(requests, EngineLimits(**{**usual, **limits}))  # type: ignore[arg-type]
+    return Load(asked(lengths, outputs), EngineLimits(**{**usual, **limits}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("force_exact", [False, True])
@@ -295,8 +291,16 @@ def test_content_that_two_requests_compute_at_once_is_left_to_the_exact_clock() 
     """Nine requests send one prompt, two at a time, in parts of 5 tokens: before the first has stored it, the second
     computes it too. Of two copies the eviction of one hides the other, so the last request finds 3 of its 14 blocks. One
     of 12,476 random loads with little room for which that decides a time."""
-    load = burst([57] * 10, [9, 5, 6, 0, 4, 18, 10, 19, 15, 10], max_seqs=2, budget=121, threshold=5, block=4, blocks=58,
-                 max_model_len=0)  # fmt: skip
+    load = burst(
+        [57] * 10,
+        [9, 5, 6, 0, 4, 18, 10, 19, 15, 10],
+        max_seqs=2,
+        budget=121,
+        threshold=5,
+        block=4,
+        blocks=58,
+        max_model_len=0,
+    )
     arrival_us = np.array([9, 15, 15, 15, 16, 22, 30, 31, 40, 46], np.int64)
     prompt = np.array([0, 0, 0, -1, 0, 0, 0, 0, 0, 0], np.int32)
     load = replace(load, requests=replace(load.requests, arrival_us=arrival_us, prompt=prompt))
@@ -322,11 +326,8 @@ def test_room_is_measured_between_two_uses_of_a_prefix_and_of_a_prompt() -> None
     for far, group, prompt, least in ((7, True, False, 22), (7, False, True, 22), (1, True, True, 10)):
         again = ends if far == 7 else np.arange(n) < 2
         key = np.where(again, 0, -1).astype(np.int32)
-        requests = Requests(
-            arrival_us=np.arange(n, dtype=np.int64), stage=zeros, input_len=zeros + 7, output_len=zeros + 1,
-            prompt=key if prompt else zeros - 1, group=key if group else zeros - 1, shared_len=zeros + 4,
-            deadline_us=np.zeros(n, np.int64),
-        )  # fmt: skip
+        columns = {"prompt": key if prompt else zeros - 1, "group": key if group else zeros - 1}
+        requests = asked([7] * n, [1] * n, arrival_us=np.arange(n), shared_len=zeros + 4, **columns)
         for blocks in (least - 1, least):
             limits = EngineLimits(max_seqs=2, budget=64, threshold=0, block=4, blocks=blocks)
             assert Load(requests, limits).roomy == (blocks == least)
@@ -338,10 +339,7 @@ def test_blocks_of_prompts_that_were_found_whole_are_counted_to_the_last() -> No
     """Each of 60 requests leaves the two blocks of its answer of 5 tokens, so no more than 4 of 6 blocks are ever used.
     Were one forgotten at each end, the fast clock would soon find the cache full and leave the load to the exact one."""
     n, zeros = 60, np.zeros(60, np.int32)
-    requests = Requests(
-        arrival_us=np.arange(n, dtype=np.int64) * 100_000, stage=zeros, input_len=zeros + 8, output_len=zeros + 5,
-        prompt=zeros, group=zeros - 1, shared_len=zeros, deadline_us=np.zeros(n, np.int64),
-    )  # fmt: skip
+    requests = asked([8] * n, [5] * n, arrival_us=np.arange(n) * 100_000, prompt=zeros)
     load = Load(requests, EngineLimits(max_seqs=4, budget=64, threshold=0, block=4, blocks=6))
     assert not load.roomy
     seen = replay_bound(load, bound_of("def step_time(b, s): return 1000 + b.prefill_tokens"), account=True)

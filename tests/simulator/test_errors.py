@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simulator.common.errors import OWN_GPU, OWN_MODEL, nearest_listed
-from simulator.serving.bundled import hardware_table, model_table
+from simulator.serving.gpu import hardware_table
+from simulator.serving.model import model_table
 
 MISSPELT = {
     "llamma-2-7b": "llama-2-7b",

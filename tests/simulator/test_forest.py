@@ -10,6 +10,7 @@ from random import Random
 
 import numpy as np
 import pytest
+import yaml
 from forests import TREES_TEXT, random_forest
 from plain_clock import FACTS
 
@@ -41,7 +42,7 @@ ONLY_LEAF = Tree((LEAF,), (0.0,), (0,), (0,), (0.25,))
 FOREST = Forest(("b.tokens", "b.decode_reqs * 1"), (STUMP, ONLY_LEAF), 0.5, Corrections(0.1, 0.2, 0.3))
 PROGRAM = parse(TREES_TEXT).with_forest(FOREST)
 SCALE = 1.25
-EVERY = (
+EVERY = [
     "b.kv_sum",
     "b.kv_mean / 3",
     "b.kv_var",
@@ -49,7 +50,7 @@ EVERY = (
     "b.graph_batch",
     "b.tokens / s.tp",
     "b.weight_read_us",
-)
+]
 
 
 def step_us(program: Program, batch: list[Active]) -> float:
@@ -154,63 +155,59 @@ def test_the_file_gives_back_the_ensemble(tmp_path: Path) -> None:
     for forest in (FOREST, random_forest(3, EVERY)):
         (tmp_path / "mine.trees.json").write_text(json.dumps(forest.to_json()))
         assert forest_file(tmp_path / "mine.py") == tmp_path / "mine.trees.json"
-        assert read_forest(tmp_path / "mine.trees.json") == forest
+        assert read_forest(tmp_path / "mine.trees.json") == forest == forest_of(forest.to_json(), "here")
     assert with_forest(parse(TREES_TEXT), tmp_path / "mine.py").forest == forest
     linear = parse("def step_time(b, s, *, c=2.0): return c * b.tokens")
     assert with_forest(linear, tmp_path / "mine.py").forest is None
 
 
-def test_its_json_values_need_no_file_to_be_read() -> None:
-    assert forest_of(FOREST.to_json(), "here") == FOREST
+# key of the first tree and its damaged value (YAML) | where, and the problem
+DAMAGED_TREE = """
+left: [0, 0, 3, 0, 0] | left[0] must be a later node, from 1 to 4, got 0
+right: [2, 0, 2, 0, 0] | right[2] must be a later node, from 3 to 4, got 2
+right: [2, 0, 5, 0, 0] | right[2] must be a later node, from 3 to 4, got 5
+left: [-1, 0, 3, 0, 0] | left[0] must be a whole number from 0 to 30000, got -1
+left: [true, 0, 3, 0, 0] | left[0] must be a whole number from 0 to 30000, got true
+feature: [2, -1, 1, -1, -1] | feature[0] must be a whole number from -1 to 1, got 2
+feature: [-2, -1, 1, -1, -1] | feature[0] must be a whole number from -1 to 1, got -2
+feature: [] | feature is empty
+threshold: [.nan, 0, 2, 0, 0] | threshold[0] must be a finite number, got nan
+value: [0, .inf, 0, 2, 4] | value[1] must be a finite number, got inf
+value: [0, '1', 0, 2, 4] | value[1] must be a finite number, got '1'
+value: [0, 1] | value has 2 entries, feature has 5
+value: 3 | value must be a list, got 3
+depth: 3 | depth is not a known key
+"""
+DAMAGED = """
+trees: [] | trees must be a non-empty list, got []
+trees: {feature: []} | trees must be a non-empty list
+baseline: .nan | baseline must be finite, got nan
+baseline: null | baseline must be a number, got null
+corrections: {decode: 0.1} | corrections.mixed is missing
+features: [] | features are 0, from 1 to 100 are read
+features: [b.tokens, 3] | features[1] must be text, got 3
+features: [b.tokens, b.token] | features[1]: feature:1: unknown field b.token: did you mean b.tokens?
+features: [b.tokens, r.input_len] | features[1]: feature:1:
+features: [b.tokens, s.reference_step_us] | features[1]: feature:1: s.reference_step_us is for queueing
+features: [b.tokens, b.trees + 1] | features[1]: feature:1: b.trees cannot be read by its own ensemble
+features: [b.tokens, x = 1] | features[1]: feature:1: 'x = 1' is not a formula
+features: [b.tokens, open('x')] | features[1]: feature:1: cannot call 'open'
+version: 1 | version is not a known key
+"""
 
 
-def damaged(change: dict[str, object], tree: dict[str, object]) -> JsonObject:
+@pytest.mark.parametrize("line", [*DAMAGED_TREE.strip().splitlines(), *DAMAGED.strip().splitlines()])
+def test_a_damaged_file_is_a_line(line: str, tmp_path: Path) -> None:
+    change, message = line.split(" | ")
+    of_tree = line in DAMAGED_TREE
     raw: JsonObject = json.loads(json.dumps(FOREST.to_json()))
-    raw["trees"][0] |= tree
-    return raw | change
-
-
-@pytest.mark.parametrize(
-    ("change", "tree", "message"),
-    [
-        ({}, {"left": [0, 0, 3, 0, 0]}, "trees[0].left[0] must be a later node, from 1 to 4, got 0: train"),
-        ({}, {"right": [2, 0, 2, 0, 0]}, "trees[0].right[2] must be a later node, from 3 to 4, got 2: train"),
-        ({}, {"right": [2, 0, 5, 0, 0]}, "trees[0].right[2] must be a later node, from 3 to 4, got 5: train"),
-        ({}, {"left": [-1, 0, 3, 0, 0]}, "trees[0].left[0] must be a whole number from 0 to 30000, got -1"),
-        ({}, {"left": [True, 0, 3, 0, 0]}, "trees[0].left[0] must be a whole number from 0 to 30000, got true"),
-        ({}, {"feature": [2, -1, 1, -1, -1]}, "trees[0].feature[0] must be a whole number from -1 to 1, got 2"),
-        ({}, {"feature": [-2, -1, 1, -1, -1]}, "trees[0].feature[0] must be a whole number from -1 to 1, got -2"),
-        ({}, {"feature": []}, "trees[0].feature is empty"),
-        ({}, {"threshold": [float("nan"), 0, 2, 0, 0]}, "trees[0].threshold[0] must be a finite number, got nan"),
-        ({}, {"value": [0, float("inf"), 0, 2, 4]}, "trees[0].value[1] must be a finite number, got inf"),
-        ({}, {"value": [0, "1", 0, 2, 4]}, "trees[0].value[1] must be a finite number, got '1'"),
-        ({}, {"value": [0, 1]}, "trees[0].value has 2 entries, feature has 5"),
-        ({}, {"value": 3}, "trees[0].value must be a list, got 3"),
-        ({}, {"depth": 3}, "trees[0].depth is not a known key"),
-        ({"trees": []}, {}, "trees must be a non-empty list, got []"),
-        ({"trees": {"feature": []}}, {}, "trees must be a non-empty list"),
-        ({"baseline": float("nan")}, {}, "baseline must be finite, got nan"),
-        ({"baseline": None}, {}, "baseline must be a number, got null"),
-        ({"corrections": {"decode": 0.1}}, {}, "corrections.mixed is missing"),
-        ({"features": []}, {}, "features are 0, from 1 to 100 are read"),
-        ({"features": ["b.tokens", 3]}, {}, "features[1] must be text, got 3"),
-        ({"features": ["b.tokens", "b.token"]}, {}, "features[1]: feature:1: unknown field b.token: did you mean b.tokens?"),
-        ({"features": ["b.tokens", "r.input_len"]}, {}, "features[1]: feature:1: "),
-        ({"features": ["b.tokens", "s.reference_step_us"]}, {}, "features[1]: feature:1: s.reference_step_us is for queueing"),
-        ({"features": ["b.tokens", "b.trees + 1"]}, {}, "features[1]: feature:1: b.trees cannot be read by its own ensemble"),
-        ({"features": ["b.tokens", "x = 1"]}, {}, "features[1]: feature:1: 'x = 1' is not a formula"),
-        ({"features": ["b.tokens", "open('x')"]}, {}, "features[1]: feature:1: cannot call 'open'"),
-        ({"version": 1}, {}, "version is not a known key"),
-    ],
-)  # fmt: skip
-def test_a_damaged_file_is_a_line(
-    tmp_path: Path, change: dict[str, object], tree: dict[str, object], message: str
-) -> None:
+    (raw["trees"][0] if of_tree else raw).update(yaml.safe_load(change))
     path = tmp_path / "mine.trees.json"
-    path.write_text(json.dumps(damaged(change, tree)))
+    path.write_text(json.dumps(raw))
     with pytest.raises(InputError) as caught:
         read_forest(path)
-    assert str(caught.value).startswith(f"{path}: {message}") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: {'trees[0].' if of_tree else ''}{message}")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"features": 1}', "\x00", "null"])
@@ -227,13 +224,7 @@ def test_a_file_of_too_many_nodes_is_a_line(tmp_path: Path) -> None:
     path.write_text(json.dumps(replace(FOREST, trees=(STUMP,) * (MOST_NODES // 15)).to_json()))
     assert read_forest(path).nodes == MOST_NODES // 3
     count = MOST_NODES + 1
-    flat = {
-        "feature": [LEAF] * count,
-        "threshold": [0] * count,
-        "left": [0] * count,
-        "right": [0] * count,
-        "value": [0] * count,
-    }
+    flat = dict.fromkeys(("threshold", "left", "right", "value"), [0] * count) | {"feature": [LEAF] * count}
     path.write_text(json.dumps({**FOREST.to_json(), "trees": [flat]}))
     with pytest.raises(InputError, match=r"trees have 30,001 nodes, at most 30,000 are read: train smaller trees"):
         read_forest(path)

@@ -24,15 +24,11 @@ from simulator.serving.load import Load
 
 GOLDEN = SHARED / "golden"
 # without eviction, preemption, horizon and clients that give up nothing needs the exact clock
-FAST = (
-    "01_light", "02_saturation", "03_chunk_budget", "04_chunk_threshold", "05_maxseqs", "07_prefix", "09_single_token",
-    "10_simultaneous", "11_alpha", "12_big_beta0", "15_full_hit", "17_fractional", "19_drop_and_zero_output", "20_block32",
-    "40_linear_kv_02", "40_linear_kv_10", "40_linear_kv_16",
-)  # fmt: skip
-EXACT = (
-    "06_tiny_kv", "06b_tiny_kv_livelock", "18_horizon", "23_prefill_preempt", "24_timeout",
-    "40_linear_kv_23",
-)  # fmt: skip
+_FAST = """01_light 02_saturation 03_chunk_budget 04_chunk_threshold 05_maxseqs 07_prefix 09_single_token 10_simultaneous
+    11_alpha 12_big_beta0 15_full_hit 17_fractional 19_drop_and_zero_output 20_block32 40_linear_kv_02 40_linear_kv_10
+    40_linear_kv_16"""
+FAST = _FAST.split()
+EXACT = ["06_tiny_kv", "06b_tiny_kv_livelock", "18_horizon", "23_prefill_preempt", "24_timeout", "40_linear_kv_23"]
 
 
 def recorded(name: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from deployed import facts_of_terms
 from host_form import ALPHA, BETA, host_step_us
 
 from evolve.run.program import TRAINED_PHYSICS, load, seed_texts
@@ -12,11 +13,11 @@ from simulator.clock.fields import Active, raw_row
 from simulator.clock.steps import steps_of
 from simulator.language.opcodes import assemble
 from simulator.schema import FIELDS, HOST, PROMPT_PAIRS, RAW, RECORDED
-from simulator.serving.bundled import hardware_table, model_table
-from simulator.serving.deployment import deployment_facts
-from simulator.serving.experiment import Engine
+from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
+from simulator.serving.gpu import hardware_table
 from simulator.serving.load import EngineLimits
+from simulator.serving.model import model_table
 
 PROGRAM = load(TRAINED_PHYSICS).complete
 # The host adds the same products in another order. Where a sum is within rounding (about 1e-9 us) of a whole number, the
@@ -26,12 +27,7 @@ BATCHES = 40
 
 
 def facts_of_entry(model: str, gpu: str, tp: int) -> Facts:
-    return deployment_facts(
-        model_table()[model]["config"],
-        hardware_table()[gpu],
-        Engine(tensor_parallel=tp, total_kv_blocks=10_000),
-        "test",
-    )
+    return facts_of_terms(model_table()[model]["config"], gpu, Engine(tensor_parallel=tp, total_kv_blocks=10_000))
 
 
 def batches(seed: int, count: int) -> list[list[tuple[int, int, int]]]:

@@ -9,12 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_wheel import shipped, sliced, write_wheel
-from paths import ROOT
 from plain_curve import plain_curve, plain_knots
 
 from simulator.common.errors import InputError
@@ -40,6 +38,7 @@ def test_a_wheel_gives_back_the_rows_that_it_was_made_from(name: str, every: int
 
 def test_packing_a_shipped_table_again_changes_nothing() -> None:
     """So the files are those of this code and of the locked pyarrow, whoever writes them."""
+    assert names() == sorted(SYSTEMS)
     for name in names():
         file = resources.files("configs").joinpath("kernels", f"{name}.parquet").read_bytes()
         assert packed(shipped(name), name, files_of(SYSTEMS[name])) == file
@@ -55,9 +54,7 @@ def test_only_the_pinned_wheel_is_taken(
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     assert extract.main([str(wheel), "--out", str(out)]) == 2
     said = capsys.readouterr()
-    assert said.out == "" and said.err == (
-        f"{wheel}: sha256 is {digest}, not {extract.SHA256}: download aiconfigurator-core 0.12.0\n"
-    )
+    assert said.out == "" and said.err.startswith(f"{wheel}: sha256 is {digest}, not {extract.SHA256}: download")
     assert list(out.iterdir()) == []
     monkeypatch.setattr(extract, "SHA256", digest)
     monkeypatch.setattr(extract, "SYSTEMS", {"a100_sxm": SYSTEMS["a100_sxm"]})
@@ -65,17 +62,6 @@ def test_only_the_pinned_wheel_is_taken(
     data = (out / "a100_sxm.parquet").read_bytes()
     assert data == packed(part, "a100_sxm", files_of(SYSTEMS["a100_sxm"]))
     assert hashlib.sha256(data).hexdigest()[:16] in capsys.readouterr().out
-
-
-def test_the_makefile_pins_what_the_code_expects() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    assert f"{extract.PACKAGE}=={extract.VERSION} --hash=sha256:{extract.SHA256}" in makefile
-
-
-def test_the_shipped_tables_are_those_of_the_known_systems_and_small() -> None:
-    assert names() == sorted(SYSTEMS)
-    folder = resources.files("configs").joinpath("kernels")
-    assert sum(len(folder.joinpath(f"{name}.parquet").read_bytes()) for name in names()) <= MOST_BYTES
 
 
 @pytest.mark.parametrize("name", sorted(SYSTEMS))
@@ -92,35 +78,15 @@ def test_a_shipped_table(name: str) -> None:
     assert set(found.rows) == {"gemm", "decode_attention", "prefill_attention", "moe", "allreduce"}
     for rows in found.rows.values():
         assert np.isfinite(rows["latency_us"]).all() and (rows["latency_us"] > 0.0).all()
+    assert table.equals(table.sort_by([(key, "ascending") for key in KEYS]))  # operations are one stretch
     assert table.group_by(list(KEYS)).aggregate([]).num_rows == table.num_rows  # no shape twice
     assert set(found.rows["gemm"]["dtype"]) == ({"bf16"} if name == "a100_sxm" else {"bf16", "fp8"})
     assert set(found.rows["allreduce"]["gpus"].tolist()) == {2, 4, 8}
 
 
-def test_columns_in_order_so_that_operations_are_one_stretch() -> None:
-    for name in names():
-        table = shipped(name)
-        assert table.equals(table.sort_by([(key, "ascending") for key in KEYS]))
-
-
 def test_an_unknown_gpu_is_named() -> None:
     with pytest.raises(InputError, match="no measured kernels of 'h100_smx': did you mean 'h100_sxm'"):
         tables("h100_smx")
-
-
-def test_the_page_beside_the_tables_has_every_column_version_and_the_licence() -> None:
-    text = resources.files("configs").joinpath("kernels", "README.md").read_text("utf-8")
-    for field in SCHEMA:
-        kind = "float" if field.type == pa.float32() else str(field.type)
-        assert f"| {field.name} | {kind} | {field.metadata[b'meaning'].decode()} |\n" in text
-    for name, system in SYSTEMS.items():
-        row = next(line for line in text.splitlines() if line.startswith(f"| {name} |"))
-        assert row.endswith(f"| {system.vllm} | {system.allreduce} | {system.nccl} |")
-    for words in (extract.SHA256, extract.VERSION, extract.LICENSE, extract.COPYRIGHT):
-        assert words in text
-    lock = (ROOT / "requirements.lock").read_text()
-    version = next(line for line in lock.splitlines() if line.startswith("pyarrow==")).split()[0]
-    assert version.replace("==", " ") in text
 
 
 # How curves are read
@@ -131,25 +97,7 @@ def read(values: list[float], x: float) -> float:
 
 
 def test_knots_are_eight_to_an_octave() -> None:
-    assert knots(2).tolist() == [
-        1,
-        1.125,
-        1.25,
-        1.375,
-        1.5,
-        1.625,
-        1.75,
-        1.875,
-        2,
-        2.25,
-        2.5,
-        2.75,
-        3,
-        3.25,
-        3.5,
-        3.75,
-        4,
-    ]
+    assert knots(2).tolist() == [1 + i / 8 for i in range(8)] + [2 + i / 4 for i in range(9)]
     assert knots(17).tolist() == plain_knots(17) and len(knots(14)) == 113
 
 
@@ -168,11 +116,9 @@ def test_a_curve_by_hand() -> None:
 
 
 @given(
-    st.integers(1, 4).flatmap(
-        lambda n: st.lists(st.floats(0.0, 1e9), min_size=8 * n + 1, max_size=8 * n + 1)
-    ),
+    st.integers(1, 4).flatmap(lambda n: st.lists(st.floats(0.0, 1e9), min_size=8 * n + 1, max_size=8 * n + 1)),
     st.one_of(st.integers(0, 40).map(float), st.floats(-10.0, 1e9), st.sampled_from([2.0**i for i in range(-3, 50)])),
-)  # fmt: skip
+)
 def test_a_curve_equals_the_plain_one(values: list[float], x: float) -> None:
     assert read(values, x) == plain_curve(values, x)
 

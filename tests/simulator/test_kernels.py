@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from deployed import facts_of_terms
 
 from evaluator.judge.physics import roofline_us
 from simulator.clock.fields import Active, BatchFields
@@ -18,21 +19,31 @@ from simulator.kernels.allreduce import CUSTOM_BYTES, allreduce
 from simulator.kernels.attention import Heads, decode, prefill
 from simulator.kernels.curves import CURVES, LENGTHS, TOKENS, Kernels, kernels
 from simulator.kernels.matrices import gemm, moe
-from simulator.kernels.roofline import DATASHEET, INTERPOLATED, LAUNCH_US, MEASURED, NEAREST, Gpu, Timing, efficiency
-from simulator.kernels.sampler import DRAW, PENALTIES, SORT, Sampling, parts, sampler
+from simulator.kernels.roofline import (
+    DATASHEET,
+    INTERPOLATED,
+    LAUNCH_US,
+    MEASURED,
+    NEAREST,
+    KernelGpu,
+    Timing,
+    efficiency,
+)
+from simulator.kernels.sampler import DRAW, PENALTIES, SORT, parts, sampler
 from simulator.kernels.tables import names, tables
+from simulator.model.architecture import Sampling
 from simulator.schema import CURVES as KNOTS
 from simulator.schema import KERNELS
-from simulator.serving.bundled import hardware_table, model_table
-from simulator.serving.deployment import deployment_facts
-from simulator.serving.experiment import Engine
+from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
-from simulator.serving.known import facts_of, known_model
+from simulator.serving.gpu import hardware_table
+from simulator.serving.known import facts_of
+from simulator.serving.model import known_model, model_table
 
 ROUNDED = 1e-6  # relative: a curve's knots have seven digits
 
 
-def gpu_named(name: str) -> Gpu:
+def gpu_named(name: str) -> KernelGpu:
     """A GPU as deployments see it."""
     deployed = facts_of("llama-3.1-8b", name, Engine()).deployed
     assert deployed is not None
@@ -56,8 +67,16 @@ def never_falls(us: np.ndarray) -> bool:
 
 # Matrix products
 
-SHAPES = [(6144, 4096, 2.0), (4096, 14336, 2.0), (10240, 8192, 1.0), (32, 32, 2.0), (128256, 4096, 2.0), (8, 4096, 2.0),
-          (28672, 8192, 0.5), (5000, 3333, 1.0)]  # fmt: skip
+SHAPES = [
+    (6144, 4096, 2.0),
+    (4096, 14336, 2.0),
+    (10240, 8192, 1.0),
+    (32, 32, 2.0),
+    (128256, 4096, 2.0),
+    (8, 4096, 2.0),
+    (28672, 8192, 0.5),
+    (5000, 3333, 1.0),
+]
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
@@ -75,7 +94,7 @@ def test_a_measured_linear_layer_takes_the_tables_own_time(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("gpu", [H100, A100, B200])
-def test_more_tokens_never_take_less_time_in_a_linear_layer(gpu: Gpu) -> None:
+def test_more_tokens_never_take_less_time_in_a_linear_layer(gpu: KernelGpu) -> None:
     for n, k, size in SHAPES:
         found = gemm(gpu, TOKENS, n, k, size)
         assert never_falls(found.us) and np.isfinite(found.us).all() and (found.us > 0.0).all()
@@ -436,8 +455,10 @@ def test_sorting_takes_what_was_published(requests: int, words: int, ms: float) 
 
 def test_the_sampler_does_what_generation_config_asks_for() -> None:
     """The shipped models of configs/models.yaml: Nemo has neither, Llama-3.1 top_p, Qwen2.5 a penalty too."""
-    said = {model: [o.name for o in of(model, 1).operations if o.curve == "sampler"]
-            for model in ("mistral-nemo-12b", "llama-3.1-8b", "qwen2.5-7b")}  # fmt: skip
+    said = {
+        model: [o.name for o in of(model, 1).operations if o.curve == "sampler"]
+        for model in ("mistral-nemo-12b", "llama-3.1-8b", "qwen2.5-7b")
+    }
     assert said == {
         "mistral-nemo-12b": ["sampling: draw"],
         "llama-3.1-8b": ["sampling: sort", "sampling: draw"],
@@ -456,8 +477,8 @@ def test_the_sampler_by_hand() -> None:
 def test_kernel_fields_are_the_sum_of_their_parts() -> None:
     facts = facts_of("mixtral-8x7b", "H100", Engine(tensor_parallel=2))
     fields = BatchFields([*[Active(10, 500 + i, 1) for i in range(30)], Active(900, 100, 300)], facts)
-    parts = [f"kernel_{x}_us" for x in ("gemm", "elementwise", "moe", "router", "allreduce", "lm_head",
-                                        "sampler", "decode_attention", "prefill_attention")]  # fmt: skip
+    kinds = "gemm elementwise moe router allreduce lm_head sampler decode_attention prefill_attention"
+    parts = [f"kernel_{kind}_us" for kind in kinds.split()]
     assert set(parts) < set(KERNELS)
     assert fields["b", "kernel_us"] == pytest.approx(sum(fields["b", name] for name in parts))
     assert all(fields["b", name] > 0.0 for name in parts)
@@ -476,12 +497,12 @@ def test_timings_of_every_gpu_with_tables() -> None:
 
 
 def with_gpu(model: str, gpu: Mapping[str, Any], engine: Engine) -> Facts:
-    return deployment_facts(known_model(model, "here"), gpu, engine, "here")
+    return facts_of_terms(known_model(model, "here"), gpu, engine)
 
 
-def borrowing(**times: float) -> Gpu:
+def borrowing(**times: float) -> KernelGpu:
     """A GPU with the H100's kernels, and peaks so many times the H100's."""
-    return Gpu("h100_sxm", **{n: getattr(H100, n) * times.get(n, 1.0) for n in PEAKS}, timed_on=H100)
+    return KernelGpu("h100_sxm", **{n: getattr(H100, n) * times.get(n, 1.0) for n in PEAKS}, timed_on=H100)
 
 
 PEAKS = ("bf16_flops", "fp8_flops", "bytes", "link_bytes")
@@ -514,7 +535,7 @@ def test_a_peak_that_another_gpu_has_more_of_shortens_what_it_bounds() -> None:
 
 
 def test_a_mapping_with_the_kernels_of_another_gpu_applies_their_efficiencies_to_its_own_peaks() -> None:
-    """Shipped GPUs with the H100's kernels, against their own: the differences are those that docs/kernels.md states.
+    """Shipped GPUs with the H100's kernels, against their own: the differences are those that docs/plan.md states.
 
     The H100's own mapping changes nothing."""
     for name, low, high in (("H100", 1.0, 1.0), ("H200", 0.95, 1.0), ("A100", 0.76, 1.0), ("B200", 0.88, 1.06)):

@@ -1,11 +1,10 @@
-"""Every public function of the language has an example in its docstring, and the examples run."""
+"""The examples in docstrings of the language run."""
 
 from __future__ import annotations
 
 import ast
 import doctest
 import importlib
-import inspect
 import pkgutil
 from types import ModuleType
 
@@ -28,19 +27,6 @@ def expr(text: str) -> Expr:
 def examples(module: ModuleType) -> list[doctest.DocTest]:
     names = {"expr": expr, "parse": parse, "spell": spell, "unparse": unparse}
     return doctest.DocTestFinder(exclude_empty=False).find(module, extraglobs=names | vars(module))
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_every_public_function_has_an_example(name: str) -> None:
-    module = importlib.import_module(f"simulator.language.{name}")
-    public = {
-        f"{module.__name__}.{n}"
-        for n, value in vars(module).items()
-        if inspect.isfunction(inspect.unwrap(value) if callable(value) else value)
-        and value.__module__ == module.__name__
-        and not n.startswith("_")
-    }
-    assert public - {test.name for test in examples(module) if test.examples} == set()
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -176,22 +176,26 @@ def analysed(text: str) -> tuple[tuple[str, ...], tuple[str, ...], list[tuple[tu
 
 def test_written_examples() -> None:
     assert analysed("def step_time(b, s, *, a=1.0, c=2.0): return a * (b.tokens + b.kv_sum) + c") == (
-        ("a", "c"), (), [((), ["a: b.tokens + b.kv_sum", "c: 1"])],
-    )  # fmt: skip
+        ("a", "c"),
+        (),
+        [((), ["a: b.tokens + b.kv_sum", "c: 1"])],
+    )
     assert analysed("def step_time(b, s, *, f=1.0, w=2.0): return max(f, w * b.weight_read_us) + b.kv_read_us / w") == (
-        ("f",), ("w",),
-        [(("max is f",), ["f: 1", "-: b.kv_read_us / w"]),
-         (("max is w * b.weight_read_us",), ["-: b.kv_read_us / w + w * b.weight_read_us"])],
-    )  # fmt: skip
+        ("f",),
+        ("w",),
+        [
+            (("max is f",), ["f: 1", "-: b.kv_read_us / w"]),
+            (("max is w * b.weight_read_us",), ["-: b.kv_read_us / w + w * b.weight_read_us"]),
+        ],
+    )
     assert analysed("def step_time(b, s, *, a=1.0, c=2.0, d=3.0): return a * (c * b.tokens + d * b.kv_sum)") == (
-        ("c", "d"), ("a",), [((), ["c: a * b.tokens", "d: a * b.kv_sum"])],
-    )  # fmt: skip
+        ("c", "d"),
+        ("a",),
+        [((), ["c: a * b.tokens", "d: a * b.kv_sum"])],
+    )
     assert analysed(
         "def step_time(b, s, *, a=1.0, c=2.0, d=3.0):\n    if b.tokens > c: return a * log1p(d * b.tokens)\n    return a"
-    ) == (
-        ("a",), ("c", "d"),
-        [(("b.tokens > c",), ["a: log1p(d * b.tokens)"]), (("b.tokens <= c",), ["a: 1"])],
-    )  # fmt: skip
+    ) == (("a",), ("c", "d"), [(("b.tokens > c",), ["a: log1p(d * b.tokens)"]), (("b.tokens <= c",), ["a: 1"])])
 
 
 def test_the_names_of_affine_constants_cost_no_dot_products(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ import pickle
 from typing import Any
 
 import pytest
+import yaml
+from deployed import facts_of_terms
 from paths import ROOT
 from public_configs import DEEPSEEK_V3, GEMMA_2_9B, GPT_OSS_20B, MISTRAL_7B_V01, PUBLIC, QWEN_2_5_32B
 
@@ -18,23 +20,23 @@ from simulator.kernels.curves import kernels
 from simulator.model.architecture import KEYS, architecture
 from simulator.model.config_keys import JUDGED, VERDICTS, KeyVerdict
 from simulator.schema import CURVES
-from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
-from simulator.serving.deployment import deployment_facts
-from simulator.serving.experiment import Engine
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.engine import Engine
+from simulator.serving.experiment import deploy
 from simulator.serving.facts import Facts, curve_of, omitted
-from simulator.serving.file import experiment_from_mapping
+from simulator.serving.gpu import hardware_table
 from simulator.serving.known import GPU, measured_deployments
+from simulator.serving.model import model_table
+from simulator.serving.spec import read_spec
 
 H100 = hardware_table()["H100"]
 DEFAULTS = Engine()
-LLAMA = {
-    "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 1024, "num_attention_heads": 16, "vocab_size": 1000,
-    "intermediate_size": 2048, "max_position_embeddings": 8192, "torch_dtype": "bfloat16",
-}  # fmt: skip
+LLAMA = yaml.safe_load("""{model_type: llama, num_hidden_layers: 4, hidden_size: 1024, num_attention_heads: 16,
+    vocab_size: 1000, intermediate_size: 2048, max_position_embeddings: 8192, torch_dtype: bfloat16}""")
 
 
 def facts_of(config: dict[str, Any], engine: Engine = DEFAULTS) -> Facts:
-    return deployment_facts(config, H100, engine, "test")
+    return facts_of_terms(config, "H100", engine)
 
 
 def omissions_of(config: dict[str, Any], engine: Engine = DEFAULTS) -> str:
@@ -110,23 +112,32 @@ def test_what_is_left_out_of_public_models_is_said(name: str) -> None:
     assert all(part in text for part, text in zip(EXPECTED[name], texts, strict=True))
 
 
-WITH: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # a group's first key: it has an effect, and it has none
-    "sliding_window": ({"sliding_window": 512}, {"sliding_window": 512, "use_sliding_window": False}),
-    "kv_lora_rank": ({"kv_lora_rank": 64, "qk_rope_head_dim": 16}, {"kv_lora_rank": None}),
-    "index_topk": ({"index_topk": 2048}, {"index_topk": 8192}),
-    "num_nextn_predict_layers": ({"num_nextn_predict_layers": 1}, {"num_nextn_predict_layers": 0}),
-    "attn_logit_softcapping": ({"attn_logit_softcapping": 50.0}, {"attn_logit_softcapping": None}),
-    "final_logit_softcapping": ({"final_logit_softcapping": 30.0}, {"final_logit_softcapping": None}),
-    "vision_config": ({"vision_config": {"hidden_size": 64}}, {"vision_config": None}),
-    "cross_attention_layers": ({"cross_attention_layers": [3]}, {"cross_attention_layers": []}),
-    "num_kv_shared_layers": ({"num_kv_shared_layers": 2}, {"num_kv_shared_layers": 0}),
-    "use_parallel_residual": ({"use_parallel_residual": True}, {"use_parallel_residual": False}),
-}
+# the first key of a group: terms with an effect | without one
+WITH = """
+sliding_window: 512 | sliding_window: 512, use_sliding_window: false
+kv_lora_rank: 64, qk_rope_head_dim: 16 | kv_lora_rank: null
+index_topk: 2048 | index_topk: 8192
+num_nextn_predict_layers: 1 | num_nextn_predict_layers: 0
+attn_logit_softcapping: 50.0 | attn_logit_softcapping: null
+final_logit_softcapping: 30.0 | final_logit_softcapping: null
+vision_config: {hidden_size: 64} | vision_config: null
+cross_attention_layers: [3] | cross_attention_layers: []
+num_kv_shared_layers: 2 | num_kv_shared_layers: 0
+use_parallel_residual: true | use_parallel_residual: false
+"""
 
 
-def test_every_key_with_a_warning_warns_where_it_has_an_effect_and_only_there() -> None:
-    assert set(WITH) == {key.names[0] for key in JUDGED if key.verdict is KeyVerdict.OMITTED}
-    for effect, none in WITH.values():
+def terms_of(text: str) -> dict[str, Any]:
+    terms: dict[str, Any] = yaml.safe_load(f"{{{text}}}")
+    return terms
+
+
+def test_a_key_warns_only_where_it_has_an_effect() -> None:
+    pairs = [[terms_of(cell) for cell in line.split(" | ")] for line in WITH.strip().splitlines()]
+    assert {next(iter(effect)) for effect, _ in pairs} == {
+        key.names[0] for key in JUDGED if key.verdict is KeyVerdict.OMITTED
+    }
+    for effect, none in pairs:
         assert len(omitted(facts_of(LLAMA | effect))) == 1, effect
         assert omissions_of(LLAMA | none) == "", none
 
@@ -134,32 +145,31 @@ def test_every_key_with_a_warning_warns_where_it_has_an_effect_and_only_there() 
 @pytest.mark.parametrize(
     ("terms", "layers"),
     [
-        ({"model_type": "mistral"}, 12),
-        ({"model_type": "gemma2"}, 6),
-        ({"model_type": "gemma3_text"}, 10),
-        ({"model_type": "cohere2", "sliding_window_pattern": 4}, 9),
-        ({"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 8}, 4),
-        ({"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 12}, 0),
-        ({"layer_types": ["full_attention"] * 12}, 0),
-        ({"layer_types": ["full_attention", "sliding_attention", "sliding_attention"] * 4}, 8),
+        ("model_type: mistral", 12),
+        ("model_type: gemma2", 6),
+        ("model_type: gemma3_text", 10),
+        ("model_type: cohere2, sliding_window_pattern: 4", 9),
+        ("model_type: qwen2, use_sliding_window: true, max_window_layers: 8", 4),
+        ("model_type: qwen2, use_sliding_window: true, max_window_layers: 12", 0),
+        (f"layer_types: {['full_attention'] * 12}", 0),
+        (f"layer_types: {['full_attention', 'sliding_attention', 'sliding_attention'] * 4}", 8),
     ],
 )
-def test_layers_with_a_window(terms: dict[str, Any], layers: int) -> None:
-    said = omissions_of(LLAMA | {"num_hidden_layers": 12, "sliding_window": 1024, "hidden_act": "silu"} | terms)
-    assert said.startswith(f"sliding_window = 1024 in {layers} of 12 layers" if layers else "") and bool(said) == (
-        layers > 0
-    )
+def test_layers_with_a_window(terms: str, layers: int) -> None:
+    windowed = LLAMA | {"num_hidden_layers": 12, "sliding_window": 1024, "hidden_act": "silu"}
+    said = omissions_of(windowed | terms_of(terms))
+    assert bool(said) == (layers > 0)
+    assert not layers or said.startswith(f"sliding_window = 1024 in {layers} of 12 layers")
 
 
 def test_a_window_that_no_request_exceeds_is_without_effect() -> None:
     def noted(prompt: int, answer: int, **engine: int) -> str:
-        limits = {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
-        plan = {
-            "id": "x", "model": "mine/mistral", "hardware": "H100", "engine": limits | engine,
-            "model_config": {**MISTRAL_7B_V01, "generation_config": {}},
-            "workload": {"name": "x", "stages": [{"rate": 1, "duration_s": 5}], "prompt_len": prompt, "output_len": answer},
-        }  # fmt: skip
-        return "; ".join(experiment_from_mapping(plan, "plan.yaml", model_table(), hardware_table()).notes)
+        plan = yaml.safe_load("""{id: x, model: mine/mistral, hardware: H100,
+            workload: {name: x, stages: [{rate: 1, duration_s: 5}]}}""")
+        plan["engine"] = {"max_num_seqs": 128, "max_num_batched_tokens": 2048, **engine}
+        plan["model_config"] = {**MISTRAL_7B_V01, "generation_config": {}}
+        plan["workload"] |= {"prompt_len": prompt, "output_len": answer}
+        return "; ".join(deploy(read_spec(plan, "plan.yaml")).notes)
 
     assert noted(4000, 96) == ""
     assert "sliding_window = 4096" in noted(4000, 97)
@@ -195,10 +205,7 @@ def test_heads_that_do_not_divide_the_width_need_a_head_dim() -> None:
     odd = LLAMA | {"hidden_size": 5120, "num_attention_heads": 41}
     with pytest.raises(InputError) as caught:
         architecture(odd, "test")
-    problem = (
-        "test: model_config.num_attention_heads must divide hidden_size (5120) where head_dim is not given, got 41"
-    )
-    assert str(caught.value).startswith(problem + ": ") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith("test: model_config.num_attention_heads must divide hidden_size (5120)")
     assert architecture(odd | {"head_dim": 128}, "test").head_dim == 128
     assert architecture(odd | {"kv_lora_rank": 512}, "test").heads == 41
     with pytest.raises(InputError, match="must divide"):
@@ -206,13 +213,11 @@ def test_heads_that_do_not_divide_the_width_need_a_head_dim() -> None:
 
 
 def test_every_refused_key_is_refused() -> None:
+    values: dict[str, Any] = {"is_encoder_decoder": True, "layers_block_type": ["mamba"], "block_types": ["mamba"]}
     for key in (key for group in JUDGED if group.verdict is KeyVerdict.REFUSED for key in group.names):
-        value: Any = (
-            True if key == "is_encoder_decoder" else ["mamba"] if key in ("layers_block_type", "block_types") else 1
-        )
         with pytest.raises(InputError):
-            facts_of(LLAMA | {key: value})
-        falsy: Any = False if key == "is_encoder_decoder" else None
+            facts_of(LLAMA | {key: values.get(key, 1)})
+        falsy = False if key == "is_encoder_decoder" else None
         assert facts_of(LLAMA | {key: falsy}) == facts_of(LLAMA), key
 
 
@@ -228,36 +233,27 @@ def test_keys_without_effect_change_nothing() -> None:
 
 def test_an_unknown_key_is_named() -> None:
     assert omissions_of(LLAMA | {"x_mine": 1, "source": "here", "_attn_implementation": "flash"}) == ""
-    assert omissions_of(LLAMA | {"num_experts_lately": 4}) == (
-        "unknown key num_experts_lately of config.json ignored: check whether the cost of a step depends on it"
-    )
+    assert omissions_of(LLAMA | {"num_experts_lately": 4}).startswith("unknown key num_experts_lately of config.json")
     many = omissions_of(LLAMA | {f"new_{i}": i for i in range(9)})
     assert many.startswith("unknown keys new_0, new_1,") and "new_7, ... of" in many and "new_8" not in many
 
 
-@pytest.mark.parametrize(
-    ("name", "terms", "billions"),
-    [
-        ("opt-6.7b", {"model_type": "opt", "num_hidden_layers": 32, "hidden_size": 4096, "ffn_dim": 16384,
-                      "num_attention_heads": 32, "vocab_size": 50272, "activation_function": "relu"}, 6.65),
-        ("pythia-6.9b", {"model_type": "gpt_neox", "num_hidden_layers": 32, "hidden_size": 4096, "hidden_act": "gelu",
-                         "intermediate_size": 16384, "num_attention_heads": 32, "vocab_size": 50432}, 6.86),
-        ("starcoder2-15b", {"model_type": "starcoder2", "num_hidden_layers": 40, "hidden_size": 6144,
-                            "intermediate_size": 24576, "num_attention_heads": 48, "num_key_value_heads": 4,
-                            "vocab_size": 49152, "tie_word_embeddings": False}, 15.96),
-        ("falcon-7b", {"model_type": "falcon", "num_hidden_layers": 32, "hidden_size": 4544, "multi_query": True,
-                       "new_decoder_architecture": False, "num_attention_heads": 71, "vocab_size": 65024,
-                       "num_kv_heads": 71, "parallel_attn": True}, 6.92),
-        ("starcoder", {"model_type": "gpt_bigcode", "n_layer": 40, "n_embd": 6144, "n_head": 48, "n_inner": 24576,
-                       "n_positions": 8192, "multi_query": True, "vocab_size": 49152}, 15.5),
-        ("gpt2-xl", {"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25, "n_inner": None,
-                     "n_positions": 1024, "vocab_size": 50257}, 1.56),
-    ],
-)  # fmt: skip
-def test_models_without_a_gate_have_two_matrices(name: str, terms: dict[str, Any], billions: float) -> None:
-    """Parameter counts of the models' cards, which include position embeddings and biases."""
-    f = facts_of({"max_position_embeddings": 2048, **terms})
-    assert f["model_params_b"] == pytest.approx(billions, rel=0.01), name
+UNGATED = """
+6.65 model_type: opt, num_hidden_layers: 32, hidden_size: 4096, ffn_dim: 16384, num_attention_heads: 32, vocab_size: 50272, activation_function: relu
+6.86 model_type: gpt_neox, num_hidden_layers: 32, hidden_size: 4096, hidden_act: gelu, intermediate_size: 16384, num_attention_heads: 32, vocab_size: 50432
+15.96 model_type: starcoder2, num_hidden_layers: 40, hidden_size: 6144, intermediate_size: 24576, num_attention_heads: 48, num_key_value_heads: 4, vocab_size: 49152, tie_word_embeddings: false
+6.92 model_type: falcon, num_hidden_layers: 32, hidden_size: 4544, multi_query: true, new_decoder_architecture: false, num_attention_heads: 71, vocab_size: 65024, num_kv_heads: 71, parallel_attn: true
+15.5 model_type: gpt_bigcode, n_layer: 40, n_embd: 6144, n_head: 48, n_inner: 24576, n_positions: 8192, multi_query: true, vocab_size: 49152
+1.56 model_type: gpt2, n_layer: 48, n_embd: 1600, n_head: 25, n_inner: null, n_positions: 1024, vocab_size: 50257
+"""
+
+
+@pytest.mark.parametrize("model", UNGATED.strip().splitlines())
+def test_models_without_a_gate_have_two_matrices(model: str) -> None:
+    """Billions of parameters of the models' cards, which include position embeddings and biases."""
+    billions, terms = model.split(" ", 1)
+    f = facts_of({"max_position_embeddings": 2048, **terms_of(terms)})
+    assert f["model_params_b"] == pytest.approx(float(billions), rel=0.01)
     assert f.deployed is not None
     names = [operation.name for operation in kernels(f.deployed).operations]
     assert "feed-forward: up" in names and "feed-forward: gate and up" not in names
@@ -292,45 +288,34 @@ def test_embeddings_are_tied_where_the_class_ties_them() -> None:
     assert not architecture(QWEN_2_5_32B, "test").tied
 
 
-def quantized(**details: Any) -> dict[str, Any]:
-    return LLAMA | {"quantization_config": details}
+# quantization_config | bits of weights, and of attention | what is said
+QUANTIZED = """
+quant_method: awq, bits: 4, group_size: 128 | 4 4 | 4-bit weights
+quant_method: gptq, bits: 8 | 8 8 | 8-bit integer weights
+quant_method: fp8 | 8 8 |
+quant_method: fp8, ignored_layers: [lm_head, model.layers.0.mlp.gate] | 8 8 |
+quant_method: fp8, ignored_layers: [model.layers.0.mlp.gate_proj] | 8 8 | some layers in 16 bits
+quant_method: fp8, ignored_layers: [model.layers.0.self_attn.q_proj] | 8 16 | attention is left
+quant_method: modelopt, quant_algo: FP8, kv_cache_quant_algo: FP8 | 8 8 | KV cache is counted
+quant_method: modelopt, quant_algo: NVFP4, exclude_modules: [lm_head] | 4 4 | 4-bit weights
+quant_method: mxfp4, modules_to_not_convert: ["model.layers.*.self_attn"] | 4 16 | attention is left
+quant_method: bitsandbytes, load_in_4bit: true | 4 4 | bitsandbytes widens
+quant_method: bitsandbytes, load_in_8bit: true | 8 8 | bitsandbytes widens
+"""
 
 
-@pytest.mark.parametrize(
-    ("config", "bits", "attention", "said"),
-    [
-        (quantized(quant_method="awq", bits=4, group_size=128), 4, 4, "4-bit weights"),
-        (quantized(quant_method="gptq", bits=8), 8, 8, "8-bit integer weights"),
-        (quantized(quant_method="fp8"), 8, 8, ""),
-        (quantized(quant_method="fp8", ignored_layers=["lm_head", "model.layers.0.mlp.gate"]), 8, 8, ""),
-        (
-            quantized(quant_method="fp8", ignored_layers=["model.layers.0.mlp.gate_proj"]),
-            8,
-            8,
-            "some layers in 16 bits",
-        ),
-        (quantized(quant_method="fp8", ignored_layers=["model.layers.0.self_attn.q_proj"]), 8, 16, "attention is left"),
-        (quantized(quant_method="modelopt", quant_algo="FP8", kv_cache_quant_algo="FP8"), 8, 8, "KV cache is counted"),
-        (quantized(quant_method="modelopt", quant_algo="NVFP4", exclude_modules=["lm_head"]), 4, 4, "4-bit weights"),
-        (
-            quantized(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn"]),
-            4,
-            16,
-            "attention is left",
-        ),
-        (quantized(quant_method="bitsandbytes", load_in_4bit=True), 4, 4, "bitsandbytes widens"),
-        (quantized(quant_method="bitsandbytes", load_in_8bit=True), 8, 8, "bitsandbytes widens"),
-        (LLAMA | {"torch_dtype": "float32"}, 16, 16, "serves it in 16 bits, and that is counted"),
-    ],
-)
-def test_quantization(config: dict[str, Any], bits: int, attention: int, said: str) -> None:
+@pytest.mark.parametrize("line", QUANTIZED.strip().splitlines())
+def test_quantization(line: str) -> None:
+    details, bits, said = (cell.strip() for cell in line.split("|"))
+    config = LLAMA | {"quantization_config": terms_of(details)}
     a, found = architecture(config, "test"), omissions_of(config)
-    assert (a.weight_bits, a.attention_bits) == (bits, attention)
+    assert [a.weight_bits, a.attention_bits] == [int(n) for n in bits.split()]
     assert said in found and bool(said) == bool(found)
 
 
 def test_a_model_published_in_float32_costs_what_it_costs_in_16_bits() -> None:
     """vLLM's `--dtype auto` casts float32 checkpoints down; so the room in the KV cache is that of 16 bits too."""
+    assert "serves it in 16 bits, and that is counted" in omissions_of(LLAMA | {"torch_dtype": "float32"})
     assert facts_of(LLAMA | {"torch_dtype": "float32"}) == facts_of(LLAMA | {"torch_dtype": "bfloat16"})
 
 

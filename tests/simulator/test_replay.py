@@ -17,10 +17,11 @@ from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments
-from simulator.serving.experiment import Engine, Experiment, Stage
+from simulator.serving.engine import Engine
+from simulator.serving.experiment import Experiment
 from simulator.serving.load import Load, load_of
 from simulator.serving.requests import requests
-from simulator.serving.workload import at_rate, prompt_lengths
+from simulator.serving.workload import Stage, at_rate, prompt_lengths
 
 FACTS = {e.id: e for e in bundled_experiments()}["llama-2-7b-tp1-general"].facts
 

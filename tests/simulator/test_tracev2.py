@@ -10,17 +10,27 @@ import pytest
 
 from simulator.common.errors import InputError
 from simulator.serving.trace import Requests
-from simulator.serving.traces.tracev2 import COLUMNS, NEVER, Recording, read_recording, with_one_prefix, write_data
-from simulator.serving.traces.tracev2_header import Header, TraceServer, header_text, read_header
+from simulator.serving.traces.tracev2 import (
+    COLUMNS,
+    NEVER,
+    Header,
+    Recording,
+    TraceServer,
+    header_text,
+    read_header,
+    read_recording,
+    with_one_prefix,
+    write_data,
+)
 
 HEADER = "trace_version: 2\ntime_unit: microseconds\nmode: real\nwarm_up_requests: 1\n"
 EPOCH = 1_790_000_000_000_000  # of send times: microseconds since 1970, as the host's observe has them
-ROW = {
-    "request_id": "0", "round_index": "0", "prefix_length": "0", "streaming": "true", "input_tokens": "10",
-    "output_tokens": "5", "text_tokens": "0", "image_tokens": "0", "audio_tokens": "0", "video_tokens": "0",
-    "reason_ratio": "0", "deadline_us": "0", "server_input_tokens": "0", "arrival_time_us": "0", "send_time_us": "0",
-    "first_chunk_time_us": "0", "last_chunk_time_us": "0", "num_chunks": "0", "status": "ok",
-}  # fmt: skip
+ROW = dict.fromkeys(COLUMNS, "") | {"streaming": "true", "input_tokens": "10", "output_tokens": "5", "status": "ok"}
+ROW |= dict.fromkeys(
+    (name for name in COLUMNS if name.endswith(("_us", "_length", "_index", "_chunks", "_ratio"))), "0"
+)
+ROW |= dict.fromkeys(("request_id", "text_tokens", "image_tokens", "audio_tokens", "video_tokens"), "0")
+ROW["server_input_tokens"] = "0"
 
 
 def written(tmp_path: Path, *rows: dict[str, object], header: str = HEADER, names: tuple[str, ...] = COLUMNS) -> Path:
@@ -60,11 +70,18 @@ def test_send_times_are_moved_to_the_clock_of_arrivals(tmp_path: Path) -> None:
     recording = read(
         written(
             tmp_path,
-            {"request_id": 1, "arrival_time_us": 2000, "send_time_us": EPOCH + 2500, "deadline_us": 9000,
-             "first_chunk_time_us": EPOCH + 2700, "last_chunk_time_us": EPOCH + 3000, "streaming": "False"},
+            {
+                "request_id": 1,
+                "arrival_time_us": 2000,
+                "send_time_us": EPOCH + 2500,
+                "deadline_us": 9000,
+                "first_chunk_time_us": EPOCH + 2700,
+                "last_chunk_time_us": EPOCH + 3000,
+                "streaming": "False",
+            },
             {"request_id": 0, "arrival_time_us": 1000, "send_time_us": EPOCH + 1300, "status": "timeout"},
         )
-    )  # fmt: skip
+    )
     assert recording.number.tolist() == [0, 1] and recording.line.tolist() == [3, 2]
     assert recording.requests.arrival_us.tolist() == [1000, 2200]
     assert recording.requests.deadline_us.tolist() == [0, 9000]
@@ -92,14 +109,14 @@ def test_a_message_may_contain_line_breaks(tmp_path: Path) -> None:
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     header = Header("generated", 3, TraceServer("vllm", "m/x", 2, 64, 16, 0.9, 4096))
     none = np.full(3, -1, np.int32)
-    requests = Requests(
-        np.array([5, 9, 9]), np.zeros(3, np.int32), np.array([40, 48, 7], np.int32), np.array([3, 1, 0], np.int32),
-        none, np.array([0, 0, -1], np.int32), np.array([32, 32, 0], np.int32), np.array([0, 500, 0]),
-    )  # fmt: skip
-    recording = Recording(
-        header, np.array([0, 1, 2]), requests, np.array(["ok", "timeout", "incomplete"]),
-        np.array([20, NEVER, NEVER]), np.array([30, NEVER, NEVER]), np.array([True, True, True]),
-    )  # fmt: skip
+    stages, inputs, outputs, groups, shared = np.array(
+        [[0, 0, 0], [40, 48, 7], [3, 1, 0], [0, 0, -1], [32, 32, 0]], np.int32
+    )
+    arrivals, deadlines = np.array([5, 9, 9]), np.array([0, 500, 0])
+    requests = Requests(arrivals, stages, inputs, outputs, none, groups, shared, deadlines)
+    first, last = np.array([20, NEVER, NEVER]), np.array([30, NEVER, NEVER])
+    states = np.array(["ok", "timeout", "incomplete"])
+    recording = Recording(header, np.array([0, 1, 2]), requests, states, first, last, np.array([True, True, True]))
     (tmp_path / "header.yaml").write_text(header_text(header))
     with (tmp_path / "data.csv").open("w", newline="") as file:
         write_data(recording, file)

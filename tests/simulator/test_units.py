@@ -21,98 +21,101 @@ from simulator.schema import FIELDS
 def step(body: str, **constants: str) -> Program:
     """A step_time with one `return`, or with statements before it; constants by name with their annotation or ''."""
     head = ", ".join(f"{name}{': ' + unit if unit else ''} = 2.0" for name, unit in constants.items())
-    lines = body if "return" in body else f"return {body}"
+    lines = body.replace("; ", "\n    ") if "return" in body else f"return {body}"
     return parse(f"def step_time(b, s{', *, ' + head if head else ''}):\n    {lines}")
 
 
+# formula (or statements) | units of its constants as given, "" for none | as found
+FOUND = """
+a * b.tokens | a: | a: us/token
+a / b.tokens | a: | a: us*token
+b.total_bytes / a + b.total_flops / c | a:, c: | a: byte/us, c: flop/us
+a * (b.weight_read_us + b.kv_read_us) | a: | a: one
+a * b.tokens * c | a:, c: | a: None, c: None
+a * b.tokens * c + a * b.kv_var | a:, c: | a: us/token**2, c: token
+a * b.tokens * c + a | a:, c: | a: us, c: one/token
+max(a, c * b.decode_reqs) | a:, c: us/request | a: us, c: us/request
+a if b.tokens > c else b.weight_read_us | a:, c: | a: us, c: token
+x = a + b.kv_max; return c * x | a:, c: | a: token, c: us/token
+if b.tokens >= a: return c; return 2 | a:, c: | a: token, c: us
+a * sqrt(b.kv_var) | a: | a: us/token
+a * sqrt(b.tokens) | a: | a: us/token**(1/2)
+a * log1p(b.tokens / c) | a:, c: | a: us, c: token
+a * softplus(b.tokens / c) | a:, c: | a: us, c: token
+a * exp(-c) | a:, c: | a: us, c: one
+a * pow(b.tokens, 2) | a: | a: us/token**2
+a * pow(b.tokens, -0.5) | a: | a: us*token**(1/2)
+a * pow(b.tokens, c) | a:, c: | a: us/token**c, c: one
+a * pow(b.tokens / c, d) | a: us, c:, d: | a: us, c: token, d: one
+a * pow(b.tokens, c) / pow(b.kv_max, c) | a: us, c: | a: us, c: one
+3 * b.tokens | | k1: us/token
+# a bare 1 is of whatever it stands beside, 0 of anything, a factor 2 of nothing
+a * max(1, b.tokens) + 0 | a: | a: us/token
+a if b.batch_size > 1 else 0 | a: | a: us
+2 * a + 0.5 * b.weight_read_us | a: | a: us
+a * (b.tokens - 1) * -1 + 0 * b.kv_sum | a: | a: us/token
+"""
+
+
+def units_of(cell: str) -> dict[str, str]:
+    return {name.strip(): unit.strip() for name, unit in (pair.split(":") for pair in cell.split(",") if ":" in pair)}
+
+
+def lines(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines() if line[0] != "#"]
+
+
+@pytest.mark.parametrize(("body", "constants", "expected"), lines(FOUND))
+def test_the_units_of_constants_are_found(body: str, constants: str, expected: str) -> None:
+    program = step(body, **units_of(constants))
+    assert check_units(program, "p.py") is program
+    found = {name: str(unit) for name, unit in infer(program.functions[0]).units.items()}
+    assert found == units_of(expected)
+
+
+# formula (or statements) | units of its constants as given | the problem
+REFUSED = """
+b.tokens | | 2: units: step_time returns us, b.tokens is token
+b.tokens + b.weight_read_us | | 2: units: cannot add b.tokens (token) and b.weight_read_us (us)
+a * (b.prefill_tokens + b.decode_reqs) | a: | 2: units: cannot add b.prefill_tokens (token) and b.decode_reqs (request)
+x = a * b.tokens; return x - b.kv_read_us | a: one | 3: units: cannot subtract x (token) and b.kv_read_us (us)
+max(a, b.tokens, c) | a: us, c: us | 2: units: cannot take the larger or smaller of a (us) and b.tokens (token)
+if b.tokens > s.layers: return a; return 2 * a | a: us | 2: units: cannot compare b.tokens (token) and s.layers (one)
+if b.tokens > 1: return b.tokens; return a | a: us | 2: units: step_time returns us, b.tokens is token
+a if b.tokens > 1 else b.kv_sum | a: us | 2: units: cannot choose between a (us) and b.kv_sum (token)
+a * log(b.tokens) | a: us | 2: units: log takes a pure number (one), b.tokens is token
+a * exp(b.kv_read_us) | a: us | 2: units: exp takes a pure number (one), b.kv_read_us is us
+a * softplus(b.kv_read_us) | a: us | 2: units: softplus takes a pure number (one), b.kv_read_us is us
+softplus(b.tokens / b.kv_max) | | 2: units: step_time returns us, softplus(b.tokens / b.kv_max) is one
+a * pow(b.tokens / b.kv_max, c) | a: us, c: token | 2: units: the exponent of pow takes a pure number (one), c is token
+a * pow(b.tokens, c) | a: us/token, c: | 2: units: step_time returns us, a * pow(b.tokens, c) is us*token**c/token
+a * b.tokens + 4000 | a: us/request | 2: units: step_time returns us, a * b.tokens + 4000 is us*token/request
+b.weight_read_us + sqrt(b.kv_read_us) | | 2: units: cannot add b.weight_read_us (us) and sqrt(b.kv_read_us) (us**(1/2))
+a * b.tokens + a * b.kv_var | a: | 2: units: cannot add a * b.tokens (token*[a]) and a * b.kv_var (token**2*[a])
+"""
+
+
+@pytest.mark.parametrize(("body", "constants", "problem"), lines(REFUSED))
+def test_units_that_do_not_fit_are_refused(body: str, constants: str, problem: str) -> None:
+    with pytest.raises(UnitError) as error:
+        check_units(step(body, **units_of(constants)), "p.py")
+    assert str(error.value).startswith(f"p.py:{problem}: ")
+
+
 @pytest.mark.parametrize(
-    ("body", "constants", "expected"),
+    ("body", "constants", "remedy"),
     [
-        ("a * b.tokens", {"a": ""}, {"a": "us/token"}),
-        ("a / b.tokens", {"a": ""}, {"a": "us*token"}),
-        ("b.total_bytes / a + b.total_flops / c", {"a": "", "c": ""}, {"a": "byte/us", "c": "flop/us"}),
-        ("a * (b.weight_read_us + b.kv_read_us)", {"a": ""}, {"a": "one"}),
-        ("a * b.tokens * c", {"a": "", "c": ""}, {"a": None, "c": None}),  # either may have the unit
-        ("a * b.tokens * c + a * b.kv_var", {"a": "", "c": ""}, {"a": "us/token**2", "c": "token"}),
-        ("a * b.tokens * c + a", {"a": "", "c": ""}, {"a": "us", "c": "one/token"}),
-        ("max(a, c * b.decode_reqs)", {"a": "", "c": "us/request"}, {"a": "us", "c": "us/request"}),
-        ("a if b.tokens > c else b.weight_read_us", {"a": "", "c": ""}, {"a": "us", "c": "token"}),
-        ("x = a + b.kv_max\n    return c * x", {"a": "", "c": ""}, {"a": "token", "c": "us/token"}),
-        ("if b.tokens >= a: return c\n    return 2", {"a": "", "c": ""}, {"a": "token", "c": "us"}),
-        ("a * sqrt(b.kv_var)", {"a": ""}, {"a": "us/token"}),
-        ("a * sqrt(b.tokens)", {"a": ""}, {"a": "us/token**(1/2)"}),
-        ("a * log1p(b.tokens / c)", {"a": "", "c": ""}, {"a": "us", "c": "token"}),
-        ("a * softplus(b.tokens / c)", {"a": "", "c": ""}, {"a": "us", "c": "token"}),
-        ("a * exp(-c)", {"a": "", "c": ""}, {"a": "us", "c": "one"}),
-        ("a * pow(b.tokens, 2)", {"a": ""}, {"a": "us/token**2"}),
-        ("a * pow(b.tokens, -0.5)", {"a": ""}, {"a": "us*token**(1/2)"}),
-        ("a * pow(b.tokens, c)", {"a": "", "c": ""}, {"a": "us/token**c", "c": "one"}),
-        ("a * pow(b.tokens / c, d)", {"a": "us", "c": "", "d": ""}, {"a": "us", "c": "token", "d": "one"}),
-        ("a * pow(b.tokens, c) / pow(b.kv_max, c)", {"a": "us", "c": ""}, {"a": "us", "c": "one"}),
-        ("3 * b.tokens", {}, {"k1": "us/token"}),
-        # a bare 1 is of whatever it stands beside, 0 of anything, a factor 2 of nothing
-        ("a * max(1, b.tokens) + 0", {"a": ""}, {"a": "us/token"}),
-        ("a if b.batch_size > 1 else 0", {"a": ""}, {"a": "us"}),
-        ("2 * a + 0.5 * b.weight_read_us", {"a": ""}, {"a": "us"}),
-        ("a * (b.tokens - 1) * -1 + 0 * b.kv_sum", {"a": ""}, {"a": "us/token"}),
+        ("b.tokens", "", "multiply it by a constant of us/token"),
+        ("b.tokens + b.weight_read_us", "", "multiply the first by a constant of us/token"),
+        ("max(a, b.tokens)", "a: us", "multiply the second by a constant of us/token, or correct the unit of a"),
+        ("a * log(b.tokens)", "a: us", "divide it by a constant of token"),
+        ("a * pow(b.tokens, c)", "a: us/token, c:", "a constant without a unit, or leave out the unit of a"),
     ],
 )
-def test_what_is_found(body: str, constants: dict[str, str], expected: dict[str, str | None]) -> None:
-    program = step(body, **constants)
-    assert check_units(program, "p.py") is program
-    assert infer(program.functions[0]).units == expected
-
-
-@pytest.mark.parametrize(
-    ("body", "constants", "line", "complaint"),
-    [
-        ("b.tokens", {}, 2, "step_time returns us, b.tokens is token: multiply it by a constant of us/token"),
-        ("b.tokens + b.weight_read_us", {}, 2,
-         "cannot add b.tokens (token) and b.weight_read_us (us): multiply the first by a constant of us/token"),
-        ("a * (b.prefill_tokens + b.decode_reqs)", {"a": ""}, 2,
-         "cannot add b.prefill_tokens (token) and b.decode_reqs (request): multiply the second by a constant of "
-         "token/request"),
-        ("x = a * b.tokens\n    return x - b.kv_read_us", {"a": "one"}, 3,
-         "cannot subtract x (token) and b.kv_read_us (us): multiply the first by a constant of us/token"),
-        ("max(a, b.tokens, c)", {"a": "us", "c": "us"}, 2,
-         "cannot take the larger or smaller of a (us) and b.tokens (token): multiply the second by a constant of "
-         "us/token, or correct the unit of a"),
-        ("if b.tokens > s.layers: return a\n    return 2 * a", {"a": "us"}, 2,
-         "cannot compare b.tokens (token) and s.layers (one): multiply the second by a constant of token"),
-        ("if b.tokens > 1: return b.tokens\n    return a", {"a": "us"}, 2,
-         "step_time returns us, b.tokens is token: multiply it by a constant of us/token"),
-        ("a if b.tokens > 1 else b.kv_sum", {"a": "us"}, 2,
-         "cannot choose between a (us) and b.kv_sum (token): multiply the second by a constant of us/token, or correct the "
-         "unit of a"),
-        ("a * log(b.tokens)", {"a": "us"}, 2,
-         "log takes a pure number (one), b.tokens is token: divide it by a constant of token"),
-        ("a * exp(b.kv_read_us)", {"a": "us"}, 2,
-         "exp takes a pure number (one), b.kv_read_us is us: divide it by a constant of us"),
-        ("a * softplus(b.kv_read_us)", {"a": "us"}, 2,
-         "softplus takes a pure number (one), b.kv_read_us is us: divide it by a constant of us"),
-        ("softplus(b.tokens / b.kv_max)", {}, 2,
-         "step_time returns us, softplus(b.tokens / b.kv_max) is one: multiply it by a constant of us"),
-        ("a * pow(b.tokens / b.kv_max, c)", {"a": "us", "c": "token"}, 2,
-         "the exponent of pow takes a pure number (one), c is token: divide it by a constant of token, or correct "
-         "the unit of c"),
-        ("a * pow(b.tokens, c)", {"a": "us/token", "c": ""}, 2,
-         "step_time returns us, a * pow(b.tokens, c) is us*token**c/token: multiply it by a constant without a unit, or "
-         "leave out the unit of a"),
-        ("a * b.tokens + 4000", {"a": "us/request"}, 2,
-         "step_time returns us, a * b.tokens + 4000 is us*token/request: multiply it by a constant of request/token, or "
-         "correct the unit of a"),
-        ("b.weight_read_us + sqrt(b.kv_read_us)", {}, 2,
-         "cannot add b.weight_read_us (us) and sqrt(b.kv_read_us) (us**(1/2)): multiply the second by a constant "
-         "without a unit"),
-        ("a * b.tokens + a * b.kv_var", {"a": ""}, 2,
-         "cannot add a * b.tokens (token*[a]) and a * b.kv_var (token**2*[a]): multiply the second by a constant of "
-         "one/token"),
-    ],
-)  # fmt: skip
-def test_what_is_refused(body: str, constants: dict[str, str], line: int, complaint: str) -> None:
+def test_a_clash_of_units_has_a_remedy(body: str, constants: str, remedy: str) -> None:
     with pytest.raises(UnitError) as error:
-        check_units(step(body, **constants), "p.py")
-    assert str(error.value) == f"p.py:{line}: units: {complaint}"
+        check_units(step(body, **units_of(constants)), "p.py")
+    assert str(error.value).endswith(remedy)
 
 
 def test_every_method_returns_microseconds() -> None:
@@ -122,7 +125,7 @@ def test_every_method_returns_microseconds() -> None:
             check_units(parse(f"{head}def {method}: return {formula}"), "p.py")
 
 
-def test_the_shipped_programs_and_the_original_dialect_are_sound() -> None:
+def test_units_of_shipped_programs_and_of_the_original_dialect_fit() -> None:
     for name in seed_names():
         check_units(load_program(name).complete, name)
     text = "CONSTANTS = {'c': 5.0, 'base': 7}\ndef predict_step_time(b): return CONSTANTS['c'] * b['kv_sum'] + CONSTANTS['base']"
@@ -153,7 +156,7 @@ def scale(unit: str, factors: Mapping[str, float]) -> float:
     return size
 
 
-def test_offline_proposals_are_sound_and_a_sound_formula_does_not_care_for_the_units_it_is_written_in() -> None:
+def test_a_consistent_formula_has_one_value_in_any_units() -> None:
     plain = dict.fromkeys(units.BASES, 1.0)
     other = {"us": 1e-3, "token": 7.0, "request": 0.25, "byte": 8.0, "flop": 3.0}
     checked = 0

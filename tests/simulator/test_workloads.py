@@ -18,10 +18,10 @@ from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.digests import data_hash
 from simulator.serving.distribution import GRID, Distribution, constant
-from simulator.serving.experiment import Experiment, Profile
+from simulator.serving.experiment import Experiment
 from simulator.serving.load import load_of
 from simulator.serving.trace import Requests
-from simulator.serving.workload import at_rate, longest_request, output_lengths, prompt_lengths, rates
+from simulator.serving.workload import Profile, at_rate, longest_request, output_lengths, prompt_lengths, rates
 
 PROGRAM = complete(parse("def step_time(b, s, *, a=5000.0, c=20.0): return a + c * b.prefill_tokens"))
 STAGES = [{"rate": 5.0, "duration_s": 200}, {"rate": 20.0, "duration_s": 100}]
@@ -104,8 +104,11 @@ def test_every_whole_number_of_a_uniform_distribution_is_equally_likely(tmp_path
     np.testing.assert_allclose(counts / N, 1 / 3, atol=FAR * 0.0025)
 
 
-@pytest.mark.parametrize("arrival", ["constant", "poisson", "even", {"gamma": {"cv": 2}}, {"gamma": {"cv": 20}},
-                                     {"burst": {"size": 7}}, {"burst": {"size": 10_000}}], ids=str)  # fmt: skip
+PROCESSES: list[Any] = ["constant", "poisson", "even", *({"gamma": {"cv": cv}} for cv in (2, 20))]
+PROCESSES += [{"burst": {"size": size}} for size in (7, 10_000)]
+
+
+@pytest.mark.parametrize("arrival", PROCESSES, ids=str)
 def test_a_stage_has_as_many_requests_as_are_offered_within_it(arrival: Any) -> None:
     r = drawn(arrival=arrival)
     assert np.bincount(r.stage).tolist() == [1000, 2000] and (np.diff(r.arrival_us) >= 0).all()
@@ -170,10 +173,9 @@ def test_bundled_runs_draw_what_they_always_drew() -> None:
 
 
 SESSION = {"turns": {"uniform": {"min": 1, "max": 5}}, "think_time_s": {"uniform": {"min": 4, "max": 9}}}
-CHAT: dict[str, Any] = {
-    "prompt_len": None, "session": SESSION, "output_len": {"uniform": {"min": 5, "max": 40}},
-    "shared_prefix": {"groups": 2, "system_prompt_len": 40, "question_len": {"uniform": {"min": 10, "max": 90}}},
-}  # fmt: skip
+QUESTION = {"uniform": {"min": 10, "max": 90}}
+CHAT: dict[str, Any] = {"prompt_len": None, "session": SESSION, "output_len": {"uniform": {"min": 5, "max": 40}}}
+CHAT |= {"shared_prefix": {"groups": 2, "system_prompt_len": 40, "question_len": QUESTION}}
 
 
 def turns_of(r: Requests) -> list[np.ndarray]:
@@ -242,8 +244,12 @@ def test_conversations_are_replayed_as_by_the_plain_clock(blocks: int, preemptin
 
 def test_many_turns_of_many_requests_need_no_more_memory_than_requests() -> None:
     """Ten thousand turns of each of 50,000 requests would be 4 GB."""
-    r = drawn(stages=[{"rate": 1000.0, "duration_s": 50}], prompt_len=1, output_len=1,
-              session={"turns": 10_000, "think_time_s": 1})  # fmt: skip
+    r = drawn(
+        stages=[{"rate": 1000.0, "duration_s": 50}],
+        prompt_len=1,
+        output_len=1,
+        session={"turns": 10_000, "think_time_s": 1},
+    )
     assert len(r) == 50_000 and r.prompt.max() == 4 and r.input_len.max() == 2 * 10_000 - 1
 
 

@@ -17,9 +17,13 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGS = (
-    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
     "--disable-sync",
-)  # fmt: skip
+)
 GRAVE = ("serious", "critical")
 RULES: dict[str, list[str]] = {"resultTypes": ["violations"]}
 WAIT_MS = 20_000  # for what takes milliseconds on a machine that is not busy

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 import pytest
 
 from evolve.cli import cli, run_command
 from research.__main__ import research
+
+Capsys = pytest.CaptureFixture[str]
+Options = tuple[object, ...]  # of a command
 
 
 def commands(group: click.Group = cli, above: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -32,7 +37,26 @@ def research_command(args: Sequence[str]) -> int:
     return run_command([*args], research)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *args: object) -> str:
+def printed(capsys: Capsys, *args: object, status: int = 0) -> str:
+    """The standard output of `evolve ARGS`, which ends with this exit status."""
+    capsys.readouterr()
+    found = evolve(*args)
+    out, err = capsys.readouterr()
+    assert found == status, err
+    return out
+
+
+def flat(capsys: Capsys, *args: object, status: int = 0) -> str:
+    """The standard output of `evolve ARGS` as one line."""
+    return " ".join(printed(capsys, *args, status=status).split())
+
+
+def as_json(capsys: Capsys, *args: object, status: int = 0) -> Any:
+    """The standard output of `evolve ARGS --json`, parsed."""
+    return json.loads(printed(capsys, *args, "--json", status=status))
+
+
+def refused(capsys: Capsys, *args: object) -> str:
     """The one line with which `evolve ARGS` refuses bad input."""
     capsys.readouterr()
     assert evolve(*args) == 2

@@ -46,8 +46,10 @@ def fit(data: Path) -> None:
 def compile_all() -> None:
     """Compile both halves, each in a process; returns at once if all is in the cache."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    processes = [subprocess.Popen([sys.executable, __file__, part], env=environment, stdout=subprocess.DEVNULL)
-                 for part in ("clocks", "fit")]  # fmt: skip
+    processes = [
+        subprocess.Popen([sys.executable, __file__, part], env=environment, stdout=subprocess.DEVNULL)
+        for part in ("clocks", "fit")
+    ]
     assert [process.wait() for process in processes] == [0, 0]
 
 

@@ -22,8 +22,17 @@ class DaskCluster:
         self.folder, self.file = folder, folder / "scheduler.json"
         self.file.unlink(missing_ok=True)
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.scheduler = self._started("scheduler", "--host", host, "--port", str(port),
-                                       "--scheduler-file", str(self.file), "--dashboard-address", "127.0.0.1:0")  # fmt: skip
+        self.scheduler = self._started(
+            "scheduler",
+            "--host",
+            host,
+            "--port",
+            str(port),
+            "--scheduler-file",
+            str(self.file),
+            "--dashboard-address",
+            "127.0.0.1:0",
+        )
         self._wait(self.file.exists)
 
     @property
@@ -36,17 +45,32 @@ class DaskCluster:
         return (self.folder / f"{name}.log").read_text()
 
     def join(
-        self, *options: str, env: Mapping[str, str] = {}, nanny: bool = False, scheduler: str = "",
+        self,
+        *options: str,
+        env: Mapping[str, str] = {},
+        nanny: bool = False,
+        scheduler: str = "",
         below: Sequence[str] = (),
-    ) -> subprocess.Popen[bytes]:  # fmt: skip
+    ) -> subprocess.Popen[bytes]:
         """A new worker, once it is registered.
 
         scheduler: the address that it is given, if not that of the scheduler's file. below: a command that starts it.
         """
         name = f"worker-{len(self.workers)}"
-        worker = self._started("worker", *([scheduler] if scheduler else ["--scheduler-file", str(self.file)]),
-                               "--nthreads", "1", "--name", name, "--no-dashboard",
-                               "--nanny" if nanny else "--no-nanny", *options, log=name, env=env, below=below)  # fmt: skip
+        worker = self._started(
+            "worker",
+            *([scheduler] if scheduler else ["--scheduler-file", str(self.file)]),
+            "--nthreads",
+            "1",
+            "--name",
+            name,
+            "--no-dashboard",
+            "--nanny" if nanny else "--no-nanny",
+            *options,
+            log=name,
+            env=env,
+            below=below,
+        )
         self.workers.append(worker)
         self._wait(lambda: "Registered to:" in self.log(name))
         return worker
@@ -65,9 +89,12 @@ class DaskCluster:
         with (self.folder / f"{log or what}.log").open("w") as file:
             return subprocess.Popen(
                 [*below, sys.executable, "-m", f"distributed.cli.dask_{what}", *options],
-                stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                cwd=self.folder,
                 env={**os.environ, "PYTHONPATH": path, **env},
-            )  # fmt: skip
+            )
 
     def _wait(self, ready: Callable[[], object]) -> None:
         wait_until(ready, START_S, lambda: "\n".join(path.read_text() for path in self.folder.glob("*.log")))

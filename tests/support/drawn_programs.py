@@ -33,18 +33,22 @@ from simulator.language.ir import (
 )
 from simulator.language.measure import Caps
 from simulator.schema import FIELDS
-from simulator.serving.experiment import Engine
+from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
 from simulator.serving.known import facts_of
 
 FACTS = Facts(
     {name: 1.0 + i / 8 for i, (scope, name) in enumerate(FIELDS) if scope == "s" and name != "reference_step_us"}
     | {
-        "experts": 8.0, "active_experts": 2.0, "layers": 32.0, "tp": 2.0, "flops_per_us": 9.9e8,
+        "experts": 8.0,
+        "active_experts": 2.0,
+        "layers": 32.0,
+        "tp": 2.0,
+        "flops_per_us": 9.9e8,
         "bytes_per_us": 3.35e6,
     },
     facts_of("mixtral-8x7b", "H100", Engine(tensor_parallel=2)).deployed,  # measured kernels are as they are
-)  # fmt: skip
+)
 
 STATIC = sorted(FACTS)
 facts_maps = st.dictionaries(

@@ -19,20 +19,37 @@ from simulator.kernels.extract import SYSTEMS, files_of
 NAMES = {
     "gemm": {"dtype": "gemm_dtype", "kernel": "kernel_source", "tokens": "m", "n": "n", "k": "k"},
     "decode_attention": {
-        "dtype": "attn_dtype", "kernel": "kernel_source", "batch": "batch_size", "context": "step",
-        "heads": "num_heads", "kv_heads": "num_key_value_heads", "head_dim": "head_dim",
+        "dtype": "attn_dtype",
+        "kernel": "kernel_source",
+        "batch": "batch_size",
+        "context": "step",
+        "heads": "num_heads",
+        "kv_heads": "num_key_value_heads",
+        "head_dim": "head_dim",
     },
     "prefill_attention": {
-        "dtype": "attn_dtype", "kernel": "kernel_source", "batch": "batch_size", "context": "isl",
-        "heads": "num_heads", "kv_heads": "num_key_value_heads", "head_dim": "head_dim",
+        "dtype": "attn_dtype",
+        "kernel": "kernel_source",
+        "batch": "batch_size",
+        "context": "isl",
+        "heads": "num_heads",
+        "kv_heads": "num_key_value_heads",
+        "head_dim": "head_dim",
     },
     "moe": {
-        "dtype": "moe_dtype", "kernel": "kernel_source", "routing": "distribution", "tokens": "num_tokens",
-        "hidden": "hidden_size", "ffn": "inter_size", "experts": "num_experts", "active": "topk", "gpus": "moe_tp_size",
+        "dtype": "moe_dtype",
+        "kernel": "kernel_source",
+        "routing": "distribution",
+        "tokens": "num_tokens",
+        "hidden": "hidden_size",
+        "ffn": "inter_size",
+        "experts": "num_experts",
+        "active": "topk",
+        "gpus": "moe_tp_size",
     },
     "allreduce": {"dtype": "allreduce_dtype", "kernel": "backend", "gpus": "num_gpus", "bytes": "message_size"},
     "nccl": {"dtype": "nccl_dtype", "kernel": "kernel_source", "gpus": "num_gpus", "bytes": "message_size"},
-}  # fmt: skip
+}
 DTYPES = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block"}
 # What the source says of a row and our tables do not.
 OTHERS: dict[str, dict[str, object]] = {

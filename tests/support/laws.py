@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from evaluator.metrics import observe_all
+from simulator.clock.replay import replay
 from simulator.language.ir import Program
 from simulator.language.parse import parse
+from simulator.serving.experiment import Experiment
 
 NOTHING = """
 def output_token_time(s):
@@ -21,6 +26,11 @@ def queueing_time(r, s, *, base: us = 8000.0):
 def law(step_time: str, queueing_time: str = QUEUEING) -> Program:
     """These two methods, and no time per token or request."""
     return parse(step_time + queueing_time + NOTHING)
+
+
+def shown(experiments: list[Experiment], program: Program) -> list[Experiment]:
+    """The experiments as the program would have shown them, under other arrivals than a fit's."""
+    return [replace(e, observed=observe_all(replay(e, program, 77))) for e in experiments]
 
 
 # Measured kernels with factors of their own, and what no table has.

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from decimal import Decimal
 
-from simulator.serving.experiment import Experiment, Observation
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import Observation
 
 LEAST_DIGITS = 4  # of a figure: shorter numbers occur by chance
 SCALES = (Decimal("0.001"), Decimal(1), Decimal(1000))  # seconds, milliseconds, microseconds

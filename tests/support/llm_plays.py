@@ -1,4 +1,4 @@
-"""What runs of language models meet: faults, kills, limits, wrong keys. Each is played once, and looked at by many tests.
+"""Runs of language models with faults, kills, limits and wrong keys. Each is played once for many tests.
 
 A play is a function of the folder where its runs lie, beside their data and configurations.
 """
@@ -54,6 +54,7 @@ from llm_runs import (
 from llm_scripts import CUT, GO_CODE, IMPORT, INJECTION, LOOP, PROSE, REFUSAL, UNITS, program, whole
 from llm_server import Server
 
+from evolve.run.llm_settings import LlmSettings
 from evolve.search.llm.client import request
 
 FOREVER_S = 3600.0
@@ -96,34 +97,34 @@ CONFIGS = {
     "faulty": """
         budget: 1000
         score: {physics: false}
-        search: {hopeless: 0, generations: 8, finalists: 1}
+        search: {prune_above: 0, generations: 8, finalists: 1}
         llm: {summariser: openai/notes, notes_every: 2, backoff_s: 0.02, attempts: 3, max_usd: 100, programs: 2}
     """,
     # two questions a generation; notes before the second
     "small": """
         budget: 1000
         score: {physics: false}
-        search: {hopeless: 0, generations: 2, islands: 2, finalists: 1}
+        search: {prune_above: 0, generations: 2, islands: 2, finalists: 1}
         llm: {summariser: openai/notes, notes_every: 1, max_usd: 100}
     """,
     # two questions a generation, of one island
     "narrow": """
         budget: 1000
-        search: {hopeless: 0, islands: 1, finalists: 0}
+        search: {prune_above: 0, islands: 1, finalists: 0}
         llm: {attempts: 2, backoff_s: 0.01}
     """,
     # notes after its only generation
     "noted": """
         budget: 1000
         score: {physics: false}
-        search: {hopeless: 0, generations: 1, islands: 1, finalists: 1}
+        search: {prune_above: 0, generations: 1, islands: 1, finalists: 1}
         llm: {summariser: openai/notes, notes_every: 1}
     """,
-    "brief": "{budget: 1000, score: {physics: false}, search: {hopeless: 0, generations: 1, islands: 1, finalists: 0}}",
+    "brief": "{budget: 1000, score: {physics: false}, search: {prune_above: 0, generations: 1, islands: 1, finalists: 0}}",
     "mixed": """
         budget: 1000
         score: {physics: false}
-        search: {hopeless: 0, generations: 4, islands: 3, finalists: 0}
+        search: {prune_above: 0, generations: 4, islands: 3, finalists: 0}
         llm: {share: 0.5, max_usd: 500, answer_tokens: 1000, rounds: 1}
     """,
 }
@@ -161,7 +162,9 @@ def whole_run(
 def warm_up() -> None:
     """Send a request from this process: the first one loads more of litellm, which may take longer than a timeout."""
     with Server(by_content) as server, patch.dict(os.environ, environment(), clear=True):
-        request("openai/a", [("user", "warm up")], server.url, 9, FOREVER_S)
+        request(
+            "openai/a", [("user", "warm up")], LlmSettings(api_base=server.url, answer_tokens=9, timeout_s=FOREVER_S)
+        )
 
 
 class Recorded(NamedTuple):
@@ -261,10 +264,9 @@ def broken(folder: Path) -> Broken:
 
 def started(folder: Path, *args: object, key: str | None = KEY) -> subprocess.Popen[str]:
     """A command under way, in a separate process that leads its own process group."""
-    return subprocess.Popen(
-        [EVOLVE[0], EVOLVE[1], *map(str, args)], cwd=folder, env=environment(key), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    command = [EVOLVE[0], EVOLVE[1], *map(str, args)]
+    options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "start_new_session": True}
+    return subprocess.Popen(command, cwd=folder, env=environment(key), text=True, **options)
 
 
 class Step(NamedTuple):

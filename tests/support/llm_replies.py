@@ -1,4 +1,4 @@
-"""What a provider of chat completions in OpenAI's form may send: whole answers, errors, and everything broken."""
+"""Replies of a provider of chat completions in OpenAI's form: whole answers, errors, and everything broken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DRIP_S = 0.05  # between two spaces of a dripping answer
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asked: its number from 0, the model, the messages, the whole body, the Authorization header."""
+    """A client's request: its number from 0, the model, the messages, the whole body, the Authorization header."""
 
     number: int
     model: str
@@ -29,7 +29,7 @@ Content = dict[str, Any] | str  # an object is sent as JSON, text as it is
 
 @dataclass(frozen=True)
 class Reply:
-    """What to send, and how: `whole`; by `drip`, which is its leading spaces one every DRIP_S; half of it and then `die`;
+    """The content to send, and how: `whole`; by `drip`, which is its leading spaces one every DRIP_S; half of it and then `die`;
     `hang` is nothing for `seconds`.
 
     The content is made in a thread of the request's own, so it may wait for what the test does.

@@ -1,4 +1,4 @@
-"""Texts that a language model may answer with when asked for programs: sound ones, at random, and bad ones."""
+"""Texts that a language model may answer with when asked for programs: random valid ones, and bad ones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _function(head: str, rng: Random, terms: list[Term], body: str) -> str:
 
 
 def program(rng: Random) -> str:
-    """A program of sound units that takes longer for more work; hundreds of forms can come."""
+    """A program of consistent units that takes longer for more work; hundreds of forms can come."""
     compute, overhead = rng.sample(COMPUTE, rng.randint(1, 3)), rng.sample(OVERHEAD, rng.randint(1, 4))
     shape, more = rng.choice(SHAPES)
     body = shape.format(memory=_sum([*MEMORY]), compute=_sum(compute), overhead=_sum(overhead))

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from simulator.serving.distribution import constant
-from simulator.serving.experiment import Arrival, Profile, Stage, Workload
+from simulator.serving.workload import Arrival, Profile, Stage, Workload
 
 POISSON = Profile(Arrival("poisson"), 0, 0, 0, constant(20), None, constant(9))
 

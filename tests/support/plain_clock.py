@@ -23,10 +23,22 @@ QUEUED, STEP, LEFT, TIMEOUT = 1, 3, 5, 6
 
 # a deployment to try clocks on
 FACTS = {
-    "shared_weights_us": 3000.0, "experts_us": 900.0, "active_experts": 2.0, "experts": 8.0, "kv_us_per_token": 0.31,
-    "layers": 32.0, "hidden": 64.0, "vocab": 100.0, "tp": 2.0, "bytes_per_us": 3.35e6, "flops_per_us": 9.9e8,
-    "gemm_us_per_token": 0.7, "attention_us_per_pair": 0.0003, "logits_us_per_row": 1.3, "allreduce_us_per_token": 0.2,
-}  # fmt: skip
+    "shared_weights_us": 3000.0,
+    "experts_us": 900.0,
+    "active_experts": 2.0,
+    "experts": 8.0,
+    "kv_us_per_token": 0.31,
+    "layers": 32.0,
+    "hidden": 64.0,
+    "vocab": 100.0,
+    "tp": 2.0,
+    "bytes_per_us": 3.35e6,
+    "flops_per_us": 9.9e8,
+    "gemm_us_per_token": 0.7,
+    "attention_us_per_pair": 0.0003,
+    "logits_us_per_row": 1.3,
+    "allreduce_us_per_token": 0.2,
+}
 
 
 def step_function(program: Program, facts: Mapping[str, float]) -> Step:
@@ -294,8 +306,14 @@ def prompt_tokens(load: Requests, row: int) -> list[object]:
 def host(load: Requests, queueing_us: list[int], limits: EngineLimits, step: Step, most_steps: int = 1_000_000) -> Host:
     """Run a load whose requests take `queueing_us` from arrival to queue."""
     requests = [
-        Request(i, int(a), int(a) + queueing_us[i], prompt_tokens(load, i), int(load.output_len[i]),
-                int(load.deadline_us[i]))
+        Request(
+            i,
+            int(a),
+            int(a) + queueing_us[i],
+            prompt_tokens(load, i),
+            int(load.output_len[i]),
+            int(load.deadline_us[i]),
+        )
         for i, a in enumerate(load.arrival_us)
-    ]  # fmt: skip
+    ]
     return Host(requests, limits, step, most_steps).run()

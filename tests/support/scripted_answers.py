@@ -54,7 +54,8 @@ def scripted() -> list[Scripted]:
 def complaint(answer: Scripted) -> str:
     """Why the answer's proposal is refused at first reading, "" if it is accepted. Program A was proposed before."""
     [idea] = ideas(answer.text, A, 4)
-    return checked(idea, "1/propose/1", Config(), {key(complete(parse(A))): None}).idea.complaint
+    refused = checked(idea, Config(), {key(complete(parse(A))): None}).refused
+    return refused.why if refused else ""
 
 
 def tokens_per_accepted(complaints: dict[Scripted, str]) -> float:

@@ -29,12 +29,13 @@ def experiment(ident: str = "plan", **more: Any) -> dict[str, Any]:
         "model": "meta-llama/Llama-2-7b-hf",
         "hardware": "H100",
         "workload": {
-            "name": "chat", "stages": [{"rate": 2.0, "duration_s": 60.0}],
+            "name": "chat",
+            "stages": [{"rate": 2.0, "duration_s": 60.0}],
             "shared_prefix": {"groups": 3, "prompts_per_group": 2, "system_prompt_len": 64, "question_len": 200},
             "output_len": 120,
         },
         **more,
-    }  # fmt: skip
+    }
 
 
 def experiments_file(path: Path, *entries: dict[str, Any]) -> Path:
@@ -51,28 +52,57 @@ def ingested_rows(decodes: list[int], asynchronous: bool, ident: str = "plan", f
     scheduling (of 3 decodes before the first), else of their own."""
     rows, start = [], 10**12
     for i, n in enumerate(decodes):
-        rows.append({
-            "experiment": ident, "step_id": first + i, "sampled": True, "async_scheduling": asynchronous,
-            "ts_start_ns": start, "ts_end_ns": start + 200_000, "duration_us": 200, "running_depth": n, "waiting_depth": 0,
-            "summary_prefill_reqs": 0, "summary_decode_reqs": n, "summary_scheduled_tokens": n,
-            "summary_prefill_tokens": 0, "summary_decode_tokens": n, "summary_finished": 0, "summary_preempted": 0,
-            "kv_usage_ratio": 0.1, "kv_blocks_total": 1000, "kv_blocks_free": 1000 - 20 * n, "split": None,
-            "evidence": "exact", "request_ids": ["a"], **raw_fields(decoding(n)),
-        })  # fmt: skip
+        rows.append(
+            {
+                "experiment": ident,
+                "step_id": first + i,
+                "sampled": True,
+                "async_scheduling": asynchronous,
+                "ts_start_ns": start,
+                "ts_end_ns": start + 200_000,
+                "duration_us": 200,
+                "running_depth": n,
+                "waiting_depth": 0,
+                "summary_prefill_reqs": 0,
+                "summary_decode_reqs": n,
+                "summary_scheduled_tokens": n,
+                "summary_prefill_tokens": 0,
+                "summary_decode_tokens": n,
+                "summary_finished": 0,
+                "summary_preempted": 0,
+                "kv_usage_ratio": 0.1,
+                "kv_blocks_total": 1000,
+                "kv_blocks_free": 1000 - 20 * n,
+                "split": None,
+                "evidence": "exact",
+                "request_ids": ["a"],
+                **raw_fields(decoding(n)),
+            }
+        )
         measured = (decodes[i - 1] if i else 3) if asynchronous else n
         start += round(1000 * law_us(measured))
     return rows
 
 
 SUMMARY = {
-    "step_id": "step.id", "ts_start_ns": "step.ts_start_ns", "ts_end_ns": "step.ts_end_ns", "duration_us": "step.duration_us",
-    "running_depth": "queue.running_depth", "waiting_depth": "queue.waiting_depth",
-    "summary_prefill_reqs": "batch.num_prefill_reqs", "summary_decode_reqs": "batch.num_decode_reqs",
-    "summary_scheduled_tokens": "batch.scheduled_tokens", "summary_prefill_tokens": "batch.prefill_tokens",
-    "summary_decode_tokens": "batch.decode_tokens", "summary_finished": "batch.num_finished",
-    "summary_preempted": "batch.num_preempted", "kv_usage_ratio": "kv.usage_gpu_ratio",
-    "kv_blocks_total": "kv.blocks_total_gpu", "kv_blocks_free": "kv.blocks_free_gpu", "experiment": "experiment_id",
-}  # fmt: skip
+    "step_id": "step.id",
+    "ts_start_ns": "step.ts_start_ns",
+    "ts_end_ns": "step.ts_end_ns",
+    "duration_us": "step.duration_us",
+    "running_depth": "queue.running_depth",
+    "waiting_depth": "queue.waiting_depth",
+    "summary_prefill_reqs": "batch.num_prefill_reqs",
+    "summary_decode_reqs": "batch.num_decode_reqs",
+    "summary_scheduled_tokens": "batch.scheduled_tokens",
+    "summary_prefill_tokens": "batch.prefill_tokens",
+    "summary_decode_tokens": "batch.decode_tokens",
+    "summary_finished": "batch.num_finished",
+    "summary_preempted": "batch.num_preempted",
+    "kv_usage_ratio": "kv.usage_gpu_ratio",
+    "kv_blocks_total": "kv.blocks_total_gpu",
+    "kv_blocks_free": "kv.blocks_free_gpu",
+    "experiment": "experiment_id",
+}
 
 
 def as_summaries(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,6 +7,11 @@ from typing import Any, NamedTuple
 
 BLOCK = 16  # tokens
 MODEL = "example-org/tiny-llama-sim"
+TINY = {
+    **{"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2},
+    **{"intermediate_size": 512, "vocab_size": 32000, "max_position_embeddings": 1024},
+}
+"""The config.json of MODEL."""
 
 
 @dataclass(frozen=True)

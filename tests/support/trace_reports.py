@@ -10,21 +10,10 @@ import numpy as np
 from trace_records import Options, Row
 
 PERCENTILES = (0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
-NUMBERS = [
-    "delay",
-    "sent",
-    "start",
-    "end",
-    "input",
-    "output",
-    "latency",
-    "ttft",
-    "tpot",
-    "normalized",
-    "itl",
-    "failed_latency",
-    "failed_input",
-]
+NUMBERS = (
+    *("delay", "sent", "start", "end", "input", "output", "latency", "ttft", "tpot", "normalized", "itl"),
+    *("failed_latency", "failed_input"),
+)
 
 
 class Rows:

@@ -9,35 +9,6 @@ from trace_records import BLOCK, Admission, Entry, Journey, Summary
 class Request:
     """A request in the engine. `outputs` are processed tokens, `pending` those of steps in flight."""
 
-    __slots__ = (
-        "admissions",
-        "blocks",
-        "cached",
-        "catching",
-        "computed",
-        "core_id",
-        "digests",
-        "done",
-        "effective",
-        "events",
-        "first_ns",
-        "high",
-        "index",
-        "limit",
-        "outputs",
-        "pending",
-        "preemptions",
-        "prompt",
-        "queued_ns",
-        "running",
-        "scheduled_ns",
-        "steps",
-        "token_ns",
-        "tokens",
-        "total",
-        "trigger",
-    )
-
     def __init__(self, index: int, identity: str, prompt: Prompt, limit: int) -> None:
         self.index, self.core_id, self.prompt, self.limit = index, identity, prompt, limit
         self.total = len(prompt.tokens)
@@ -73,8 +44,6 @@ class Request:
 
 class Step:
     """A scheduled batch on its way: (request, tokens, whether it yields a token), and what will be told of it."""
-
-    __slots__ = ("batch", "ended_ns", "entries", "exec_ns", "rich", "sampled", "started_ns", "summary")
 
     batch: list[tuple[Request, int, bool]]
     entries: list[Entry]

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from simulator.common.errors import InputError
-from simulator.serving.bundled import hardware_table, model_table
+from simulator.serving.bundled import experiments_from_mapping
 from simulator.serving.experiment import Experiment
-from simulator.serving.file import experiments_from_mapping
 from simulator.serving.trace import Requests, Trace
 from simulator.serving.traces.read import files_beside, read_trace
 
@@ -35,10 +34,10 @@ MOONCAKE = [
     {"timestamp": 6000, "input_length": 600, "output_length": 3, "hash_ids": [0, 4]},
 ]
 BENCHMARK: dict[str, Any] = {
-    "date": "20260101-000000", "backend": "vllm", "request_rate": "inf", "completed": 2,
-    "input_lens": [512, 640, 30], "output_lens": [2, 3, 0], "ttfts": [0.041, 0.038, 0.0],
-    "itls": [[0.012], [0.012, 0.013], []], "start_times": [881.5, 881.9, 882.0],
-}  # fmt: skip
+    **{"date": "20260101-000000", "backend": "vllm", "request_rate": "inf", "completed": 2},
+    **{"input_lens": [512, 640, 30], "output_lens": [2, 3, 0], "ttfts": [0.041, 0.038, 0.0]},
+    **{"itls": [[0.012], [0.012, 0.013], []], "start_times": [881.5, 881.9, 882.0]},
+}
 
 
 def lines(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -77,14 +76,11 @@ def complaint(folder: Path, name: str, content: object) -> str:
 
 def columns(requests: Requests) -> dict[str, Any]:
     """The requests as the columns of a trace; prompts and prefixes by number."""
-    table: dict[str, Any] = {
-        "arrival_s": requests.arrival_us / 1e6, "input_len": requests.input_len, "output_len": requests.output_len,
-        "prompt": requests.prompt, "prefix_group": requests.group, "prefix_len": requests.shared_len,
-        "stage": requests.stage,
-    }  # fmt: skip
-    patience = (requests.deadline_us - requests.arrival_us) / 1e6
-    if requests.deadline_us.any():
-        table["timeout_s"] = patience
+    r = requests
+    table = {"arrival_s": r.arrival_us / 1e6, "input_len": r.input_len, "output_len": r.output_len}
+    table |= {"prompt": r.prompt, "prefix_group": r.group, "prefix_len": r.shared_len, "stage": r.stage}
+    if r.deadline_us.any():
+        table["timeout_s"] = (r.deadline_us - r.arrival_us) / 1e6
     return table
 
 
@@ -96,10 +92,8 @@ def csv(table: Mapping[str, Any]) -> str:
 
 def experiment(folder: Path, workload: Mapping[str, Any], **more: Any) -> Experiment:
     """The experiment of an experiments file in `folder` with this load."""
-    entry = {
-        "id": "x", "model": "llama-2-7b", "hardware": "H100", "workload": {"name": "w", **workload},
-        "engine": {"max_num_seqs": 128, "max_num_batched_tokens": 2048}, **more,
-    }  # fmt: skip
+    entry = {"id": "x", "model": "llama-2-7b", "hardware": "H100", "workload": {"name": "w", **workload}}
+    entry |= {"engine": {"max_num_seqs": 128, "max_num_batched_tokens": 2048}, **more}
     raw = {"version": 1, "experiments": [entry]}
-    (one,) = experiments_from_mapping(raw, "my.yaml", model_table(), hardware_table(), files_beside(folder / "my.yaml"))
+    (one,) = experiments_from_mapping(raw, "my.yaml", files_beside(folder / "my.yaml"))
     return one

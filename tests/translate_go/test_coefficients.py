@@ -77,9 +77,15 @@ def test_alpha_is_the_delay_before_the_queue_on_this_deployment() -> None:
 # The keys and types that the frozen branch's reader declares; it refuses any other key.
 TOP = {"models": list, "defaults": dict, "version": str, "workloads": dict}
 ENTRY = {
-    "GPU": str, "alpha_coeffs": list, "beta_coeffs": list, "id": str, "tensor_parallelism": int, "vllm_version": str,
-    "total_kv_blocks": int, "best_loss": float,
-}  # fmt: skip
+    "GPU": str,
+    "alpha_coeffs": list,
+    "beta_coeffs": list,
+    "id": str,
+    "tensor_parallelism": int,
+    "vllm_version": str,
+    "total_kv_blocks": int,
+    "best_loss": float,
+}
 
 
 def looked_up(text: str, model: str, tp: int, gpu: str, version: str) -> tuple[list[float], list[float], int] | None:
@@ -90,8 +96,11 @@ def looked_up(text: str, model: str, tp: int, gpu: str, version: str) -> tuple[l
         assert all(isinstance(value, ENTRY[key]) for key, value in entry.items())
         assert all(isinstance(x, float) for x in (*entry["alpha_coeffs"], *entry["beta_coeffs"]))
         if (entry["id"], entry["tensor_parallelism"], entry["GPU"], entry["vllm_version"]) == (
-            model.lower(), tp, gpu, version,
-        ):  # fmt: skip
+            model.lower(),
+            tp,
+            gpu,
+            version,
+        ):
             return entry["alpha_coeffs"], entry["beta_coeffs"], entry["total_kv_blocks"]
     return None
 
@@ -133,13 +142,21 @@ def test_only_the_frozen_branch_gets_the_file() -> None:
         (step("max(a, b.tokens)", "a=1.0"), HERE, "not one dot product"),
         (step("log1p(b.tokens / a)", "a=1.0"), HERE, "not one dot product"),
         (step("1 if b.tokens > 2 else 2"), None, "not one dot product"),
-        (complete(parse("def step_time(b, s): return 1\ndef queueing_time(r, s): return sqrt(r.input_len)")), HERE, "alpha[1] * input length"),
-        (complete(parse("def step_time(b, s): return 1\ndef queueing_time(r, s): return s.weights_us")), None, "depend on the deployment"),
+        (
+            complete(parse("def step_time(b, s): return 1\ndef queueing_time(r, s): return sqrt(r.input_len)")),
+            HERE,
+            "alpha[1] * input length",
+        ),
+        (
+            complete(parse("def step_time(b, s): return 1\ndef queueing_time(r, s): return s.weights_us")),
+            None,
+            "depend on the deployment",
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_programs_get_a_remark(program: Program, deployment: Deployment | None, why: str) -> None:
     text = defaults_yaml(program, [deployment] if deployment else [])
-    assert why in text and "live in fitted.go" in text and yaml.safe_load(text) is None
+    assert why in text and "constants are in fitted.go" in text and yaml.safe_load(text) is None
 
 
 def test_a_branch_that_the_deployment_decides_is_no_branch() -> None:

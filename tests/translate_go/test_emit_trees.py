@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from forests import TREES_TEXT, random_forest
 
-from evaluator.fit.tree_features import OWN
+from evaluator.fit.trees import OWN
 from evolve.host.deployments import of_names
 from simulator.common.errors import InputError
 from simulator.language.complete import complete
@@ -53,7 +53,7 @@ def test_thousands_of_batches_take_the_same_microseconds_in_go(target: str, batc
 @needs_go
 def test_the_files_are_clean_small_and_quick(tmp_path: Path) -> None:
     files = emit(program(LARGEST), target="blis-4", deployments=DEPLOYED[:1])
-    assert 300_000 < len(files[DEFAULT.trees_file]) < 1_000_000
+    assert 300_000 < len(files[DEFAULT.file("trees")]) < 1_000_000
     checked = build_and_test(files, tmp_path, target="blis-4")
     assert checked.ok, checked.log
     timing = benchmark(tmp_path)
@@ -89,12 +89,12 @@ def test_a_program_without_any_deployment_builds(tmp_path: Path) -> None:
 
 def test_what_the_files_say() -> None:
     files = emit(program(random_forest(8, FEATURES)), target="blis-4", deployments=DEPLOYED[:1])
-    assert sorted(files) == ["INTEGRATION.md", "fitted.go", "fitted_test.go", DEFAULT.trees_file]
+    assert sorted(files) == ["INTEGRATION.md", "fitted.go", "fitted_test.go", DEFAULT.file("trees")]
     assert "`fitted.go` and `fitted_trees.go` are files of package" in files["INTEGRATION.md"]
     assert "`fitted_trees.go` has the ensemble of 12 trees" in files["INTEGRATION.md"]
     coefficients = emit(program(random_forest(8, FEATURES)), target="blis-5")["defaults.yaml"]
     assert "this program reads an ensemble of trees, for which the host has no feature" in coefficients
-    assert re.search(r"//\t16: b\.total_flops\n", files[DEFAULT.trees_file])
+    assert re.search(r"//\t16: b\.total_flops\n", files[DEFAULT.file("trees")])
     many = [Deployment(f"d{i}", EXAMPLE) for i in range(9)]
     text = emit(program(LARGEST), target="blis-4", deployments=many)["INTEGRATION.md"]
     assert "`fitted.go`, `fitted_deployments.go` and `fitted_trees.go` are files" in " ".join(text.split())
@@ -114,10 +114,10 @@ def test_without_the_ensemble_nothing_is_emitted() -> None:
 
 def test_an_ensemble_of_an_earlier_program_is_removed(tmp_path: Path) -> None:
     write(emit(program(LARGEST), target="blis-4"), tmp_path)
-    assert (tmp_path / DEFAULT.trees_file).is_file()
+    assert (tmp_path / DEFAULT.file("trees")).is_file()
     write(emit(complete(parse("def step_time(b, s, *, c=2.0): return c * b.tokens")), target="blis-4"), tmp_path)
-    assert not (tmp_path / DEFAULT.trees_file).exists()
-    own = tmp_path / DEFAULT.trees_file
+    assert not (tmp_path / DEFAULT.file("trees")).exists()
+    own = tmp_path / DEFAULT.file("trees")
     own.write_text("package latency\n")  # not ours, so it stays
     write(emit(complete(parse("def step_time(b, s, *, c=2.0): return c * b.tokens")), target="blis-4"), tmp_path)
     assert own.read_text() == "package latency\n"

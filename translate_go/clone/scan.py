@@ -1,4 +1,4 @@
-"""Go source as tokens with their places, and the pieces of a file that edits look for: functions, structs, calls."""
+"""Go source as tokens with their places, the parts that edits look for, and the refusal where one is not found."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+from simulator.common.errors import InputError
 
 _TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)
@@ -20,6 +22,29 @@ _CLOSES = {"(": ")", "[": "]", "{": "}"}
 
 class Unreadable(ValueError):
     """The text is not Go whose brackets match."""
+
+
+def moved(path: str, sought: str) -> InputError:
+    """The refusal: this file has no such place."""
+    return InputError(
+        f"cannot edit {path}: it has no {sought}. This host is not as --into expects it: emit with --out, and follow "
+        "INTEGRATION.md."
+    )
+
+
+def read(path: str, text: str) -> GoFile:
+    """The file as tokens. Raises InputError for a file that is not Go."""
+    try:
+        return GoFile(text)
+    except Unreadable as e:
+        raise moved(path, f"readable Go ({e})") from None
+
+
+def edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
+    """The text with each of its pieces text[start:end] replaced."""
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +69,7 @@ class Span:
 
 
 class GoFile:
-    """A Go file: `tokens` without comments, `comments`, and what is found among them by index. Raises Unreadable."""
+    """A Go file: `tokens` without comments, and `comments`. Its parts are found by token index. Raises Unreadable."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -100,7 +125,7 @@ class GoFile:
                     yield self.tokens[i + 1].text, body
 
     def _braces(self, i: int) -> Span | None:
-        """The next braces at the top of the file after this token that hold statements: those before a line ends."""
+        """The next braces at the top level after this token that hold statements."""
         while i < len(self.tokens):
             if self.depth[i] == 0 and self.tokens[i].text == "{":
                 kind = self.tokens[i - 1].text

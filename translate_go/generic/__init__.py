@@ -1,1 +1,1 @@
-"""A backend for every deployment: Go that computes facts and curves from what the host knows of model and GPU."""
+"""A backend for every deployment: Go that computes facts and curves from the host's configuration of model and GPU."""

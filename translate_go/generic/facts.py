@@ -1,4 +1,4 @@
-"""The facts of a deployment as Go expressions of what the host knows, and what a program needs of the host for them.
+"""name_facts.go: the facts of any deployment, computed from what the host knows of model and GPU.
 
 The formulas are those of simulator.serving.deployment. Every operation is float64 in Python's order, and products
 that are added are whole numbers below 2^53, so that the facts are equal to the last bit.
@@ -6,11 +6,18 @@ that are added are whole numbers below 2^53, so that the facts are equal to the 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from translate_go.naming import BackendName
+from translate_go.generic.kernels import curve_method, variable
+from translate_go.generic.known import Host, host_name
+from translate_go.naming import MARK, BackendName, columns, curve_name, digits, fact, import_block, indented, quoted
+from translate_go.target import MODULE
+from translate_go.templates import sections
+
+_TEXT = sections("facts")
 
 # Local variables in Go, operands first. `m` is the model.
 _LOCALS = {
@@ -78,31 +85,29 @@ FACTS = {
     "allreduce_us_per_token": "allreduceUsPerToken",
     "kv_cpu_offload": "<name>Flag(m.kvCpuOffload)",
 }
-ALLREDUCE = """\
-	allreduceUsPerToken := 0.0
-	if m.tp > 1 {
-		allreduceUsPerToken = 2 * layers * hidden * 2 * 2 * (tp - 1) / tp / m.linkBytesPerUs
-	}
-"""
 
 
 @dataclass(frozen=True)
 class HostUse:
-    """What a program needs of the host beyond the model's sizes."""
+    """A program's needs of the host beyond the model's sizes.
 
-    peaks: bool  # of the GPU: FLOPs and bandwidth
+    peaks: the GPU's FLOPs and bandwidth. link: its link; link_alone: also on a single GPU. fp8: True if it matters that
+    weights of 8 bits are fp8. tied: True if it matters that input and output share a table of embeddings.
+    """
+
+    peaks: bool
     link: bool
-    link_alone: bool  # also on a single GPU
-    fp8: bool  # whether weights of 8 bits are fp8
+    link_alone: bool
+    fp8: bool
     sampling: bool
-    tied: bool  # whether input and output share a table of embeddings
+    tied: bool
     offload: bool
     curves: tuple[str, ...]
 
 
 def host_use(facts: Sequence[str], curves: Sequence[str]) -> HostUse:
-    """What the facts and curves need."""
-    text = " ".join([*locals_of(facts).values(), *(FACTS[name] for name in facts)])
+    """Find what the facts and curves need."""
+    text = " ".join([*_locals_of(facts).values(), *(FACTS[name] for name in facts)])
     return HostUse(
         peaks=bool(curves) or "PerUs" in text.replace("linkBytesPerUs", ""),
         link="linkBytesPerUs" in text or "allreduce" in curves or "allreduce_us_per_token" in facts,
@@ -117,7 +122,7 @@ def host_use(facts: Sequence[str], curves: Sequence[str]) -> HostUse:
 
 def host_options(use: HostUse, name: BackendName) -> list[tuple[str, str, str]]:
     """The fields of the options for what the host does not know: name, type and comment with the default."""
-    by_name = f"as in {name.facts_file}"
+    by_name = f"as in {name.file('facts')}"
     rows = [
         (use.link, "LinkGBPerS", "float64", f"the GPUs' link in one direction, GB/s; 0: by the GPU's name, {by_name}"),
         (use.sampling, "Sampling", f"*{name.exported}Sampling", f"nil: by the model's name, {by_name}; else none"),
@@ -128,12 +133,95 @@ def host_options(use: HostUse, name: BackendName) -> list[tuple[str, str, str]]:
     return [(field, kind, f"// {text}") for needed, field, kind, text in rows if needed]
 
 
-def locals_of(facts: Sequence[str]) -> dict[str, str]:
+def _locals_of(facts: Sequence[str]) -> dict[str, str]:
     """The local variables that the facts need, operands first."""
     texts = [FACTS[name] for name in facts]
-    texts += [ALLREDUCE] * ("allreduce_us_per_token" in facts)
+    if "allreduce_us_per_token" in facts:
+        texts.append(_TEXT["allreduce"])
     needed: dict[str, str] = {}
     for local, text in reversed(_LOCALS.items()):
         if any(re.search(rf"(?<![.\w]){local}\b", other) for other in (*texts, *needed.values())):
             needed[local] = text
     return dict(reversed(needed.items()))
+
+
+def facts_file(name: BackendName, facts: Sequence[str], use: HostUse, host: Host) -> str:
+    """The text of the file: the model read from the host's configuration, and the deployment made of it."""
+    parts = [_model(use, host)]
+    if use.link or use.curves:
+        parts.append(_known_gpus(use, host))
+    if use.sampling:
+        parts += [_TEXT["sampling_type"], _known_models(host)]
+    parts += [_TEXT["setting"], _deployment(facts, use)]
+    read = "".join(parts)
+    if "<name>Log2(" in read:
+        logs = (f"{n}: {math.log2(n)!r}" for n in range(3, 16) if n.bit_count() > 1)
+        parts.append(_TEXT["log2"].replace("<known>", ", ".join(logs)))
+    parts += [_TEXT["flag"]] if "<name>Flag(" in read else []
+    body = "\n\n".join(parts)
+    imports = import_block(body, ("fmt", "math", "reflect", "strings"), f"{MODULE}/sim")
+    return name.fill(f"// {MARK}\n\npackage latency\n\n{imports}\n\n{body}\n")
+
+
+def _deployment(facts: Sequence[str], use: HostUse) -> str:
+    """The method that fills the deployment."""
+    rows = [(f"{fact(name)}:", f"{FACTS[name]},") for name in facts]
+    rows += [(f"{curve_name(name)}:", f"m.{curve_method(name)}(),") for name in use.curves]
+    before = [f"\t{local} := {text}\n" for local, text in _locals_of(facts).items()]
+    if "allreduce_us_per_token" in facts:
+        before.append(_TEXT["allreduce"] + "\n")
+    return _TEXT["deployment"].replace("<locals>", "".join(before)).replace("<rows>", columns(rows, "\t\t"))
+
+
+def _model(use: HostUse, host: Host) -> str:
+    """The type of the model and the function that reads it."""
+    rows = [
+        (use.peaks, "bf16FlopsPerUs, fp8FlopsPerUs float64 // fp8: 0 where the GPU has none"),
+        (use.peaks, "flopsPerUs, bytesPerUs float64"),
+        (use.link, "linkBytesPerUs float64"),
+        (use.sampling, "sampling <Name>Sampling"),
+        (use.tied, "tied bool"),
+        (use.offload, "kvCpuOffload bool"),
+        (bool(use.curves), "tables *<name>Tables"),
+    ]
+    fields = "".join(f"\n\t{text}\n" for needed, text in rows if needed)
+    integer = " && !options.IntegerWeights" if use.fp8 else ""
+    unknown = "link == 0" if use.link_alone else "link == 0 && m.tp > 1"
+    measured = ", ".join(host_name(gpu.names) for gpu in host.measured)
+    parts = [
+        (True, _TEXT["model"].replace("<fields>", fields).replace("<integer>", integer)),
+        (use.peaks, _TEXT["peaks"]),
+        (use.link or bool(use.curves), "\tgpu := <name>GPUOf(hw.GPU)"),
+        (use.link, _TEXT["link"].replace("<needed>", unknown)),
+        (use.sampling, _TEXT["sampling"]),
+        (use.tied, "\tm.tied = options.TiedEmbeddings"),
+        (use.offload, "\tm.kvCpuOffload = options.KvCpuOffload"),
+        (bool(use.curves), _TEXT["kernels"].replace("<gpus>", measured)),
+        (True, "\treturn m, nil\n}"),
+    ]
+    return "\n".join(text for needed, text in parts if needed)
+
+
+def _known_gpus(use: HostUse, host: Host) -> str:
+    """The table of GPUs by name, and the function that looks one up."""
+    rows = []
+    for gpu in host.gpus if use.link else host.measured:
+        cells = [f"[]string{{{', '.join(map(quoted, gpu.names))}}}"]
+        cells += [digits(gpu.link_gb_per_s)] if use.link else []
+        cells += [f"&{variable(gpu.kernels)}" if gpu.kernels else "nil"] if use.curves else []
+        rows.append(f"{{{', '.join(cells)}}},")
+    fields = ["\tnames []string"]
+    fields += ["\n\tlinkGBPerS float64 // in one direction"] if use.link else []
+    fields += ["\n\ttables *<name>Tables // measured kernels"] if use.curves else []
+    return _TEXT["known_gpus"].replace("<fields>", "\n".join(fields)).replace("<rows>", indented(rows))
+
+
+def _known_models(host: Host) -> str:
+    """The table of models with a sampling of their own."""
+    known = [(alias, model.sampling) for model in host.models for alias in model.names]
+    rows = [
+        f"{{{quoted(alias)}, <Name>Sampling{{{str(s.sorts).lower()}, {str(s.penalises).lower()}}}}},"
+        for alias, s in known
+        if s.sorts or s.penalises
+    ]
+    return _TEXT["known_models"].replace("<rows>", indented(rows))

@@ -1,4 +1,4 @@
-"""What the host does not know of models and GPUs, by name: the tables that a backend for every deployment is given."""
+"""Facts of models and GPUs that the host lacks, by name: the tables of a backend for every deployment."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.common.errors import Section
-from simulator.kernels.sampler import Sampling
-from simulator.model.architecture import activation, flat_config
+from simulator.model.architecture import Sampling, activation, flat_config
 from simulator.model.quantization import weights
-from translate_go.spelling import digits, quoted
+from translate_go.naming import digits, quoted
 
 # GPUs of the host's own hardware table, by which its command looks up their figures. It has a GPU twice.
 HOST_GPUS = ("H100", "H200", "A100-SXM", "A100-80")
@@ -53,7 +52,7 @@ class Host:
 
 @dataclass(frozen=True)
 class HostConfig:
-    """What the host hands a backend for a model on its GPUs: ModelHardwareConfig, with numbers by the host's names."""
+    """The host's ModelHardwareConfig for a model on its GPUs, with numbers by the host's names."""
 
     model: str
     gpu: str
@@ -96,7 +95,7 @@ _PEAKS = {"TFlopsPeak": "bf16_tflops", "TFlopsFP8": "fp8_tflops", "BwPeakTBs": "
 
 
 def host_config(config: Mapping[str, Any], hardware: Mapping[str, Any], model: str, gpu: str, tp: int) -> HostConfig:
-    """What the host reads from a model's config.json, and our figures of the GPU under its names."""
+    """The host's reading of a model's config.json, and our figures of the GPU under its names."""
     flat = flat_config(config)
     sizes = {name: next((flat[key] for key in keys if flat.get(key)), 0) for name, keys in _SIZES.items()}
     if not sizes["SharedExpertFFNDim"] and flat.get("n_shared_experts"):

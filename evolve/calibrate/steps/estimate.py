@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from simulator.clock.fields import Active
-from simulator.serving.experiment import Experiment, Profile
-from simulator.serving.workload import distinct_prompts, output_lengths, prompt_lengths
+from simulator.serving.experiment import Experiment
+from simulator.serving.workload import Profile, distinct_prompts, output_lengths, prompt_lengths
 
 ASSUMED = (
     "Batches from summaries are estimates: KV lengths from the blocks in use (half a block a request left empty, "
@@ -72,9 +72,7 @@ def estimate(summary: Summary, experiment: Experiment, asynchronous: bool) -> tu
     mean = (held - others) / (running - len(batch))
     inside = min(max(mean, length), length + span)
     half = min(span / 2.0, inside - length, length + span - inside)
-    batch += [
-        Active(length, round(inside + 2.0 * half * (i / (later + 1) - 0.5)), 1) for i in range(1, later + 1)
-    ]  # fmt: skip
+    batch += [Active(length, round(inside + 2.0 * half * (i / (later + 1) - 0.5)), 1) for i in range(1, later + 1)]
     return batch, inside != mean
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from evolve.calibrate.steps.targets import ESTIMATED, NEIGHBOUR, OWN
 from simulator.common.json import JsonObject
+from simulator.common.records import to_json
 from simulator.schema import DECODE_REQS, PREFILL_REQS
 from simulator.serving.splits import SPLITS
 
@@ -43,8 +44,7 @@ class Grouped:
     by: Mapping[str, Mapping[str, StepFigures]]
 
     def to_json(self) -> JsonObject:
-        by = {f"by_{name}": {m: asdict(f) for m, f in members.items()} for name, members in self.by.items()}
-        return {"all": asdict(self.all), **by}
+        return {"all": to_json(self.all), **{f"by_{name}": to_json(members) for name, members in self.by.items()}}
 
 
 def figures(predicted_us: np.ndarray, observed_us: np.ndarray) -> StepFigures:
@@ -78,9 +78,13 @@ def loads(raw: np.ndarray) -> np.ndarray:
 
 
 def grouped(
-    predicted_us: np.ndarray, observed_us: np.ndarray, raw: np.ndarray, split: np.ndarray, batch: np.ndarray,
+    predicted_us: np.ndarray,
+    observed_us: np.ndarray,
+    raw: np.ndarray,
+    split: np.ndarray,
+    batch: np.ndarray,
     evidence: np.ndarray,
-) -> Grouped:  # fmt: skip
+) -> Grouped:
     """The figures of these steps, grouped; the arrays are the columns of `Targets`."""
     labels = {"phase": phases(raw), "load": loads(raw), "split": split, "batch": batch, "evidence": evidence}
     by = {}

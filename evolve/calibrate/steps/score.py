@@ -1,4 +1,4 @@
-"""`evolve score-steps`: a program's step time against the measured time of scheduler steps."""
+"""`evolve fit --score-steps`: a program's step time against the measured time of scheduler steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from evolve.calibrate.steps.estimate import ASSUMED
 from evolve.calibrate.steps.figures import GROUPS, Grouped, StepFigures, grouped
 from evolve.calibrate.steps.sources import Sources
 from evolve.calibrate.steps.targets import ESTIMATED, NEIGHBOUR, Targets, cycle_targets, duration_targets, together
-from evolve.output.printing import note, prose, show
+from evolve.output.columns import figures, words
+from evolve.output.printing import prose, show
 from evolve.output.table import Row, Table, number, row, section
 from evolve.output.terms import legend
 from evolve.run.data import experiments_of
@@ -39,7 +40,12 @@ LEGEND = """\
 phase and load: of the batch (load: requests in it, the same bins for all runs); split: of the sampled step, the first
 60 % of a run's are train, the next 20 % valid; own batch: that of the measured step, neighbour's: of the one after;
 evidence: how sure the batch is, as `evolve ingest` found it from journeys, or estimated from a summary."""
-_HEADS = ">MAPE|>r|>bias|>predicted us|>observed us"
+_FIGURES = (
+    *figures(".2f", "MAPE"),
+    *figures(".3f", "r"),
+    *figures("+.2f", "bias"),
+    *figures(".0f", "predicted us", "observed us"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +152,9 @@ def score_steps(source: Source, sources: Sources, target: str = "cycle", split: 
     for t, p in zip(targets, predictions, strict=True):
         if not np.isfinite(p).all():
             step = int(t.step[~np.isfinite(p)][0])
-            raise InputError(f"{source.name}: step_time is not finite on step {step} of {t.run.experiment.id}: "
-                             "change the program")  # fmt: skip
+            raise InputError(
+                f"{source.name}: step_time is not finite on step {step} of {t.run.experiment.id}: change the program"
+            )
     return StepScores(
         source,
         data_hash([run.experiment for run in sources.runs]),
@@ -191,54 +198,59 @@ def _assumed(targets: Sequence[Targets]) -> list[str]:
     estimated = sum(int((t.evidence == ESTIMATED).sum()) for t in targets)
     if estimated:
         moved = sum(t.moved for t in targets)
-        lines.append(f"{ASSUMED} {estimated} batches were estimated"
-                     + (f"; in {moved} the blocks give a length that the workload does not allow: "
-                        "the nearest was taken." if moved else "."))  # fmt: skip
+        lines.append(
+            f"{ASSUMED} {estimated} batches were estimated"
+            + (
+                f"; in {moved} the blocks give a length that the workload does not allow: the nearest was taken."
+                if moved
+                else "."
+            )
+        )
     neighbours = sum(int((t.batch == NEIGHBOUR).sum()) for t in targets)
     if neighbours:
-        lines.append(f"{neighbours} cycles measure a step whose batch is not known: the sampled step's own, a step "
-                     "later, is used instead (neighbour's batch).")  # fmt: skip
+        lines.append(
+            f"{neighbours} cycles measure a step whose batch is not known: the sampled step's own, a step "
+            "later, is used instead (neighbour's batch)."
+        )
     return lines
 
 
-def print_score(scores: StepScores, quiet: bool) -> None:
-    """A row per run, then the groups unless `quiet`, then what the figures rest on."""
+def print_score(scores: StepScores, explain: bool = False) -> None:
+    """Print a row per run and the data behind the figures; with `explain` also the kinds of steps."""
     runs = scores.runs
     what = "cycles" if scores.target == "cycle" else "sampled steps"
     only = "" if scores.split == "all" else f", split {scores.split} only"
-    rows = [row(r.id, str(r.targets.candidates), str(r.targets.usable), *_cells(r.grouped.all)) for r in runs]
+    rows = [row(r.id, r.targets.candidates, r.targets.usable, *_values(r.grouped.all)) for r in runs]
     if len(runs) > 1:
-        counts = str(scores.candidates), str(scores.usable)
-        rows = [*section(rows), row(f"all {len(runs)} runs", *counts, *_cells(scores.overall.all), style="bold")]
+        overall = scores.candidates, scores.usable, *_values(scores.overall.all)
+        rows = [*section(rows), row(f"all {len(runs)} runs", *overall, style="bold")]
     title = f"step_time of {scores.source.name} against the {LABELS[scores.target]}{only}"
-    legend("MAPE", "bias", also="r: Pearson's correlation of predicted and observed")
-    show(Table.of(title, f"run|>{what}|>usable|>scored|{_HEADS}", rows))
-    if not quiet:
+    show(Table.of(title, [words("run"), figures("d", what, "usable", "scored"), _FIGURES], rows))
+    if explain:
         _print_groups(scores)
+    if explain:
+        legend("MAPE", "bias", also=f"r: Pearson's correlation of predicted and observed. {LEGEND}")
     for text in [*_dropped(runs, what), *scores.left_out, *scores.assumed, _in_sample(scores.fitted)]:
         prose(f"- {text}", "dim")
 
 
 def _print_groups(scores: StepScores) -> None:
-    note(LEGEND)
     runs, rows = scores.runs, list[Row]()
     for name in GROUPS:
         members = scores.overall.by[name]
         counts = {member: sum(member in r.grouped.by[name] for r in runs) for member in members}
-        rows += section(row(name, member, str(counts[member]), *_cells(f)) for member, f in members.items())
-    show(Table.of(f"By kind of step, over all {len(runs)} runs", f"by|=kind|>runs|>steps|{_HEADS}", rows))
+        rows += section(row(name, member, counts[member], *_values(f)) for member, f in members.items())
+    columns = [words("by"), words("kind", names=True), figures("d", "runs", "steps"), _FIGURES]
+    show(Table.of(f"By kind of step, over all {len(runs)} runs", columns, rows))
     if len(runs) > 1:
         for name in GROUPS:
             members = scores.overall.by[name]
             cells = ([r.id, *(_short(r.grouped.by[name].get(m)) for m in members)] for r in runs)
-            heads = "|".join(["run", *(f">{m}" for m in members)])
-            show(Table.of(f"MAPE in percent (steps) by {name}", heads, cells))
+            show(Table.of(f"MAPE in percent (steps) by {name}", [words("run"), figures("", *members)], cells))
 
 
-def _cells(f: StepFigures) -> list[str]:
-    means = (number(us, 0, signed=False) for us in (f.mean_predicted_us, f.mean_observed_us))
-    return [str(f.steps), number(f.mape_pct, 2, signed=False), number(f.pearson_r, 3, signed=False),
-            number(f.bias_pct, 2), *means]  # fmt: skip
+def _values(f: StepFigures) -> tuple[object, ...]:
+    return f.steps, f.mape_pct, f.pearson_r, f.bias_pct, f.mean_predicted_us, f.mean_observed_us
 
 
 def _short(f: StepFigures | None) -> str:

@@ -73,8 +73,10 @@ def sources(paths: Sequence[Path], experiments: str | None, wanted: Sequence[str
             elif not wanted or e.id in wanted:
                 earlier = next((r for r in runs if r.experiment.id == e.id), None)
                 if earlier is not None:
-                    raise InputError(f"{steps.file}: steps of {e.id!r} were in {earlier.steps.file} already: "
-                                     "name each run's table once")  # fmt: skip
+                    raise InputError(
+                        f"{steps.file}: steps of {e.id!r} were in {earlier.steps.file} already: "
+                        "name each run's table once"
+                    )
                 runs.append(_run(steps, e, sync))
             else:
                 others.append(e.id)

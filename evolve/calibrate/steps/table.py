@@ -19,18 +19,37 @@ from simulator.schema import PREFILL_REQS, RECORDED
 _KV = {"blocks_total": "kv_blocks_total", "blocks_free": "kv_blocks_free"}
 # our name -> the column of a table written by `evolve ingest`
 INGESTED = {
-    "experiment": "experiment", "step_id": "step_id", "start_ns": "ts_start_ns", "duration_us": "duration_us",
-    "running": "running_depth", "prefill_reqs": "summary_prefill_reqs", "decode_reqs": "summary_decode_reqs",
-    "scheduled_tokens": "summary_scheduled_tokens", "prefill_tokens": "summary_prefill_tokens",
-    "decode_tokens": "summary_decode_tokens", **_KV, "sampled": "sampled", "asynchronous": "async_scheduling",
-    "split": "split", "evidence": "evidence", **{f"b.{name}": name for name in RECORDED},
-}  # fmt: skip
+    "experiment": "experiment",
+    "step_id": "step_id",
+    "start_ns": "ts_start_ns",
+    "duration_us": "duration_us",
+    "running": "running_depth",
+    "prefill_reqs": "summary_prefill_reqs",
+    "decode_reqs": "summary_decode_reqs",
+    "scheduled_tokens": "summary_scheduled_tokens",
+    "prefill_tokens": "summary_prefill_tokens",
+    "decode_tokens": "summary_decode_tokens",
+    **_KV,
+    "sampled": "sampled",
+    "asynchronous": "async_scheduling",
+    "split": "split",
+    "evidence": "evidence",
+    **{f"b.{name}": name for name in RECORDED},
+}
 # our name -> the attribute of vLLM's step.BATCH_SUMMARY
 SUMMARIES = {"experiment": "experiment_id"} | {
     name: ATTRIBUTES[column] for name, column in INGESTED.items() if column in ATTRIBUTES
 }
-SUMMARY = ("running", "prefill_reqs", "decode_reqs", "scheduled_tokens", "prefill_tokens", "decode_tokens",
-           "blocks_total", "blocks_free")  # fmt: skip
+SUMMARY = (
+    "running",
+    "prefill_reqs",
+    "decode_reqs",
+    "scheduled_tokens",
+    "prefill_tokens",
+    "decode_tokens",
+    "blocks_total",
+    "blocks_free",
+)
 _MAY_LACK = ("experiment", "asynchronous", "split", "evidence")
 _TORN = "is not a parquet file, or an incomplete one: name a step table or a folder of `evolve ingest`"
 _TEXT, _FLAGS = ("experiment", "split", "evidence"), ("sampled", "asynchronous")
@@ -109,11 +128,14 @@ def _values(path: Path, column: str, name: str, values: Any, rows: int) -> np.nd
         # a table of summaries has no column `sampled`, because it holds sampled steps only
         values = pa.chunked_array([pa.array([True] * rows) if name == "sampled" else pa.nulls(rows)])
     kind, null = (
-        (pa.string(), "") if name in _TEXT
-        else (pa.int8(), -1) if name in _FLAGS
-        else (pa.int64(), 0) if name in ("step_id", "start_ns")
+        (pa.string(), "")
+        if name in _TEXT
+        else (pa.int8(), -1)
+        if name in _FLAGS
+        else (pa.int64(), 0)
+        if name in ("step_id", "start_ns")
         else (pa.float64(), float("nan"))
-    )  # fmt: skip
+    )
     given = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     fits = {
         pa.string(): pa.types.is_string(given) or pa.types.is_large_string(given),

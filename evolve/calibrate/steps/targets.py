@@ -47,7 +47,7 @@ class Targets:
 
     @property
     def usable(self) -> int:
-        """How many candidates were not dropped, in all splits."""
+        """The number of candidates that were not dropped, in all splits."""
         return self.candidates - sum(self.dropped.values())
 
     def of(self, split: str) -> Targets:
@@ -114,7 +114,7 @@ class _Batches:
             self.summarised &= figures[:, free] <= figures[:, total]
 
     def has(self, row: int) -> bool:
-        """Whether the batch of a step is known or can be estimated."""
+        """True where the batch of a step is known or can be estimated."""
         return bool(not np.isnan(self.raw[row, 0]) or self.summarised[row])
 
     def size(self, row: int) -> float:
@@ -126,9 +126,13 @@ class _Batches:
     def _estimate(self, row: int) -> None:
         f = {name: int(self.run.steps.figures[name][row]) for name in SUMMARY}
         summary = Summary(
-            f["prefill_reqs"], f["decode_reqs"], f["prefill_tokens"], f["decode_tokens"], f["running"],
+            f["prefill_reqs"],
+            f["decode_reqs"],
+            f["prefill_tokens"],
+            f["decode_tokens"],
+            f["running"],
             f["blocks_total"] - f["blocks_free"],
-        )  # fmt: skip
+        )
         batch, moved = estimate(summary, self.run.experiment, self.run.asynchronous)
         self.raw[row], self.evidence[row] = raw_row(batch), ESTIMATED
         if moved:
@@ -142,9 +146,14 @@ def _place(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _targets(
-    run: TableRun, step: np.ndarray, observed: np.ndarray, rows: np.ndarray, kind: np.ndarray, why: np.ndarray,
+    run: TableRun,
+    step: np.ndarray,
+    observed: np.ndarray,
+    rows: np.ndarray,
+    kind: np.ndarray,
+    why: np.ndarray,
     batches: _Batches,
-) -> Targets:  # fmt: skip
+) -> Targets:
     s = run.steps
     sampled = s.step_id[s.sampled]
     in_table = s.split[s.sampled]

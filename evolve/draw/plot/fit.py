@@ -1,4 +1,4 @@
-"""How well a program predicts: predicted against observed means of E2E, TTFT and ITL."""
+"""Predicted against observed means of E2E, TTFT and ITL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simulator.common.errors import InputError
 
 SECONDS_FROM_MS = 500.0  # of the smallest latency: from there on, a panel is in seconds
 NEAR = 0.1  # relative distance from the diagonal that is shaded
-# How experiments are drawn that the program was fitted on, that it was not, and of which that is not known.
+# Looks of experiments by their use: True for fitted ones, None if the use is unknown.
 USES = {  # name, symbol, colour, colour of its inside
     True: ("fitted", "o", BLUE, BLUE),
     False: ("predicted", "D", VERMILION, "white"),
@@ -43,12 +43,14 @@ class FitPoint:
 
 @styled()
 def draw(forecasts: Forecasts) -> Figure:
-    """A panel for each latency. Raises InputError if nothing was observed, or nothing that was is predicted."""
+    """Draw a panel for each latency. Raises InputError if no mean was both observed and predicted."""
     if not any(points(forecasts.experiments, name) for name in MEANS):
         if lost := [e.id for e in forecasts.experiments if e.empty and e.summary.observed]:
-            raise InputError(f"nothing to compare: no request of {lost[0]} completes in the replay: `evolve predict` "
-                             "says why: correct the engine's settings or the load")  # fmt: skip
-        raise InputError("nothing to compare: no experiment has observed means: add measurements, or choose others")
+            raise InputError(
+                f"nothing to compare: no request of {lost[0]} completes in the replay. `evolve predict` "
+                "gives the reason. Correct the engine's settings or the load."
+            )
+        raise InputError("nothing to compare: no experiment has observed means. Add measurements, or choose others.")
     figure = Figure(figsize=(PAGE, 2.9))
     entries: dict[str, Artist] = {}
     for axes, latency in zip(figure.subplots(1, 3), MEANS, strict=True):
@@ -61,7 +63,7 @@ def draw(forecasts: Forecasts) -> Figure:
 
 
 def points(experiments: Sequence[Forecast], latency: str) -> list[tuple[Forecast, FitPoint]]:
-    """The experiments of which the mean of this latency was both observed and predicted, with both."""
+    """The experiments with an observed and a predicted mean of this latency, and both means."""
     found = []
     for e in experiments:
         predicted, observed = (getattr(o, f"{latency}_ms", None) for o in (e.summary.predicted, e.summary.observed))
@@ -72,7 +74,7 @@ def points(experiments: Sequence[Forecast], latency: str) -> list[tuple[Forecast
 
 
 def _panel(axes: Axes, experiments: Sequence[Forecast], latency: str) -> dict[str, Artist]:
-    """Draw a panel, and return what its parts are called."""
+    """Draw a panel, and return its parts by name."""
     compared = points(experiments, latency)
     if not compared:
         axes.set_axis_off()
@@ -96,9 +98,16 @@ def _panel(axes: Axes, experiments: Sequence[Forecast], latency: str) -> dict[st
             entries["80 % interval"] = Line2D([], [], color=GREY, linewidth=0.8, marker="|", linestyle="none")
         x, y = [p.observed_ms / ms for p in of_use], [p.predicted_ms / ms for p in of_use]
         [entries[name]] = axes.plot(
-            x, y, linestyle="none", marker=symbol, color=colour, markerfacecolor=inside, markersize=3.5,
-            markeredgewidth=0.8, zorder=3,
-        )  # fmt: skip
+            x,
+            y,
+            linestyle="none",
+            marker=symbol,
+            color=colour,
+            markerfacecolor=inside,
+            markersize=3.5,
+            markeredgewidth=0.8,
+            zorder=3,
+        )
         mean = sum(abs(p.error_pct) for p in of_use) / len(of_use)
         means.append(f"{name} {mean:.1f} %")
     [diagonal] = axes.plot(ends, ends, color=GREY, linewidth=0.6, zorder=1)

@@ -1,4 +1,4 @@
-"""The MAP-Elites grid: the lowest joint error that programs of each size reached."""
+"""The MAP-Elites grid: the lowest mean error of programs of each size."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DARK = 0.55  # of the scale of colours: below it, numbers are white
 
 @styled()
 def draw(searched: Searched) -> Figure:
-    """The cells of a run's grid, coloured by the joint error of the program in each, which is written into it."""
+    """The cells of a run's grid, coloured by, and labelled with, the mean error of the program in each."""
     grid, best = searched.archive.grid, searched.champion
     errors = np.full((grid.feature_bins, grid.operation_bins), np.nan)
     for (column, row), elite in grid.cells.items():
-        errors[row, column] = elite.joint
+        errors[row, column] = elite.mean_error
     low, high = float(np.nanmin(errors)), float(np.nanmax(errors))
     norm = shades_between(low, high)
     figure = Figure(figsize=(PAGE, 0.9 + 0.36 * grid.feature_bins))
@@ -29,11 +29,16 @@ def draw(searched: Searched) -> Figure:
     axes.pcolormesh(np.zeros_like(errors), cmap=ListedColormap([EMPTY]), edgecolors="white", linewidth=1.5)
     mesh = axes.pcolormesh(np.ma.masked_invalid(errors), cmap=SHADES, norm=norm, edgecolors="white", linewidth=1.5)
     for (column, row), elite in grid.cells.items():
-        shade = float(norm(elite.joint)) if low < high else 1.0
+        shade = float(norm(elite.mean_error)) if low < high else 1.0
         axes.text(
-            column + 0.5, row + 0.5, f"{elite.joint:.2f}" + ("" if elite.sound else "*"), ha="center", va="center",
-            color="white" if shade < DARK else "black", fontsize=SMALL,
-        )  # fmt: skip
+            column + 0.5,
+            row + 0.5,
+            f"{elite.mean_error:.2f}" + ("" if elite.consistent else "*"),
+            ha="center",
+            va="center",
+            color="white" if shade < DARK else "black",
+            fontsize=SMALL,
+        )
     column, row = grid.cell(best)
     axes.add_patch(Rectangle((column + 0.03, row + 0.05), 0.94, 0.9, fill=False, edgecolor=VERMILION, linewidth=1.6))
     columns, rows = grid.spans("–")
@@ -43,7 +48,9 @@ def draw(searched: Searched) -> Figure:
     axes.spines[:].set_visible(False)
     axes.set_xlabel("operations")
     axes.set_ylabel("features")
-    scale_of(figure, axes, mesh, (low, high), "joint error, percent", more=False)
-    unsound = "; *: not sound" if any(not elite.sound for elite in grid.cells.values()) else ""
-    heading(figure, f"{label(searched.name)}; framed: the cell of champion {best.id}, {best.joint:.2f} %{unsound}")
+    scale_of(figure, axes, mesh, (low, high), "mean error, percent", more=False)
+    inconsistent = "; *: inconsistent" if any(not elite.consistent for elite in grid.cells.values()) else ""
+    heading(
+        figure, f"{label(searched.name)}; framed: the cell of champion {best.id}, {best.mean_error:.2f} %{inconsistent}"
+    )
     return figure

@@ -1,4 +1,4 @@
-"""How the champion became better: of one run with its candidates and generations, of several with their spread."""
+"""The champion's errors during the search: of one run with its candidates, or of several with their spread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from archive.champion import merit
+from archive.champion import selection_score
 from archive.elite import Elite
 from archive.proposal import POLISH
 from evolve.draw.plot.style import (
@@ -34,7 +34,11 @@ from evolve.draw.plot.style import (
 from evolve.summary.searched import Searched
 from evolve.summary.story import Story
 
-MEASURES = {"joint": ("joint error", BLUE), "transfer": ("transfer error", VERMILION), "merit": ("merit", GREEN)}
+MEASURES = {
+    "mean_error": ("mean error", BLUE),
+    "group_out": ("group-out error", VERMILION),
+    "selection_score": ("selection score", GREEN),
+}
 MOST_POINTS = 400  # candidates that are drawn, evenly spaced: more are one blot, and a large file
 BAND_FROM = 3  # runs: the quartiles of fewer say nothing
 Curve = tuple[np.ndarray, np.ndarray]  # fitted candidates, percent
@@ -42,24 +46,24 @@ Curve = tuple[np.ndarray, np.ndarray]  # fitted candidates, percent
 
 @dataclass(frozen=True, slots=True)
 class BestSoFar:
-    """The champion after so many fitted candidates: its errors in percent, the transfer error None if not measured."""
+    """The champion after so many fitted candidates: its errors in percent; group_out None if not measured."""
 
     candidates: int
-    joint: float
-    transfer: float | None
+    mean_error: float
+    group_out: float | None
 
     @property
-    def merit(self) -> float:
-        """The mean of both errors, or the joint error where the other was not measured."""
-        return merit(self.joint, self.transfer)
+    def selection_score(self) -> float:
+        """The mean of both errors, or the mean error if group_out was not measured."""
+        return selection_score(self.mean_error, self.group_out)
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a search went.
+    """The course of a search.
 
-    scored: how many candidates were fitted by then, and the scored one. best: the champion so far. generations: how
-    many candidates were fitted at the end of each, that of the starting programs first; none if that is not known.
+    scored: each scored candidate, with the number fitted by then. best: the champion so far. generations: the number of
+    fitted candidates at the end of each, that of the starting programs first; none if unknown.
     """
 
     scored: tuple[tuple[int, Elite], ...]
@@ -68,7 +72,7 @@ class Course:
 
 
 def course_of(searched: Searched) -> Course:
-    """How the search of a run went, by its journal."""
+    """The course of a run's search, by its journal."""
     story, fitted, ends, scored = Story(searched.run.config), [0], dict[int, int](), list[tuple[int, Elite]]()
     for outcome in searched.outcomes:
         story.add(outcome)
@@ -80,7 +84,7 @@ def course_of(searched: Searched) -> Course:
             ends.clear()
         if outcome.elite:
             scored.append((fitted[-1], outcome.elite))
-    best = (BestSoFar(fitted[p.after], p.champion.joint, p.champion.transfer) for p in story.points())
+    best = (BestSoFar(fitted[p.after], p.champion.mean_error, p.champion.group_out) for p in story.points())
     return Course(tuple(scored), tuple(best), tuple(ends.values()))
 
 
@@ -95,13 +99,13 @@ def _one(name: str, course: Course) -> Figure:
     figure = Figure(figsize=(COLUMN, 2.6))
     axes = figure.subplots()
     curves = {measure: _curve(course, measure) for measure in MEASURES}
-    if not len(curves["transfer"][0]):
-        curves = {"joint": curves["joint"]}  # the merit is the joint error then
+    if not len(curves["group_out"][0]):
+        curves = {"mean_error": curves["mean_error"]}  # equal to the selection score then
     _percent_axis(axes, [values for _, values in curves.values()])
     every = -(-len(course.scored) // MOST_POINTS)
     points = course.scored[::every]
-    x, joint = [candidates for candidates, _ in points], [elite.joint for _, elite in points]
-    cloud = axes.scatter(x, joint, s=3, color=PALE, linewidths=0, zorder=1)
+    x, mean_error = [candidates for candidates, _ in points], [elite.mean_error for _, elite in points]
+    cloud = axes.scatter(x, mean_error, s=3, color=PALE, linewidths=0, zorder=1)
     ends = []
     for measure, (title, colour) in MEASURES.items():
         if measure in curves:
@@ -112,7 +116,7 @@ def _one(name: str, course: Course) -> Figure:
     axes.set_ylabel("percent")
     axes.set_xlim(0, max(course.best[-1].candidates, 1))
     _generations(axes, course)
-    explain(figure, [cloud], [f"joint error of a candidate{one_in(every)}"], "left", 1)
+    explain(figure, [cloud], [f"mean error of a candidate{one_in(every)}"], "left", 1)
     heading(figure, label(name))
     return figure
 
@@ -151,8 +155,10 @@ def _curve(course: Course, measure: str) -> Curve:
 
 
 def quartiles(curves: Sequence[Curve]) -> Curve:
-    """Where any curve has a step, and the quartiles of all curves there, three rows. A run that ended keeps its last
-    error; the first place is that at which every run has one."""
+    """The steps of all curves, and the quartiles there, three rows.
+
+    An ended run keeps its last error. The first step is where every run has an error.
+    """
     first = max(x[0] for x, _ in curves)
     places = np.unique(np.concatenate([x for x, _ in curves]))
     places = places[places >= first]

@@ -32,11 +32,11 @@ def of_program(kind: str, source: Source, experiments: Sequence[Experiment]) -> 
 
 
 def title(kind: str, names: Sequence[str]) -> str:
-    """What is seen in a picture, in one line."""
+    """The content of a picture, in one line."""
     seen = {
-        "front": "joint error against complexity, the front and the champion",
+        "front": "mean error against complexity, the front and the champion",
         "history": "the champion's errors over the fitted candidates",
-        "grid": "the lowest joint error by operations and features",
+        "grid": "the lowest mean error by operations and features",
         "fit": "predicted against observed E2E, TTFT and ITL",
         "terms": "time of a decode step by term over its requests",
     }[kind]

@@ -31,8 +31,15 @@ from simulator.common.text import visible
 
 COLUMN, PAGE = 3.5, 7.0  # widths in inches
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
-    "#000000", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7",
-)  # fmt: skip
+    "#000000",
+    "#e69f00",
+    "#56b4e9",
+    "#009e73",
+    "#f0e442",
+    "#0072b2",
+    "#d55e00",
+    "#cc79a7",
+)
 HUES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW)  # in the order in which lines take them
 GREY, PALE = "#767676", "#b8b8b8"  # for what is not the point of a picture
 SMALL = 7  # points; the smallest text
@@ -133,7 +140,7 @@ def _width(text: str) -> float:
 
 
 def one_in(every: int) -> str:
-    """What a legend adds where only some points are drawn, evenly spaced.
+    """The note of a legend if only some points, evenly spaced, are drawn.
 
     >>> one_in(8), one_in(1)
     (', 1 in 8 drawn', '')
@@ -150,7 +157,7 @@ def explain(figure: Figure, parts: Sequence[Artist], names: Sequence[str], side:
 
 
 def heading(figure: Figure, text: str) -> None:
-    """A grey line above the figure that says what it is of."""
+    """Write a grey line above the figure that names its content."""
     figure.suptitle(text, x=0.01, ha="left", fontsize=SMALL, color=GREY)
 
 

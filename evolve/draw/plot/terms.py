@@ -1,4 +1,4 @@
-"""Where a decode step's time goes: what each term of a program adds to it, over batch sizes."""
+"""The time that each term of a program adds to a decode step, over batch sizes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def draw(name: str, shares: Sequence[StepShares]) -> Figure:
     """
     shares = [deployment for deployment in shares if deployment.terms]
     if not shares:
-        raise InputError(f"{name}: no term adds anything to a decode step: choose another program")
+        raise InputError(f"{name}: no term adds time to a decode step. Choose another program.")
     shown = shares[:MOST_PANELS]
     rows = -(-len(shown) // COLUMNS)
     colours = _colours(shown)

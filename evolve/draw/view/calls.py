@@ -8,13 +8,11 @@ from evolve.search.llm.ledger import rows, summary
 from simulator.common.json import JsonObject
 
 _TOTALS = ("requests", "tokens_in", "tokens_out", "usd", "possibly_usd")
-_ROW = (
-    "call", "attempt", "model", "tokens_in", "tokens_out", "usd", "possibly_usd", "seconds", "outcome", "verdict"
-)  # fmt: skip
+_ROW = ("call", "attempt", "model", "tokens_in", "tokens_out", "usd", "possibly_usd", "seconds", "outcome", "verdict")
 
 
 def slim(line: JsonObject) -> JsonObject:
-    """What the ledger needs of a journal line about a proposal that a model made."""
+    """The part of a journal line, about a model's proposal, that the ledger needs."""
     return {key: line[key] for key in ("kind", "call", "verdict", "stage") if key in line}
 
 

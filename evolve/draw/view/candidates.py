@@ -1,4 +1,4 @@
-"""The candidates of a run as columns, one entry an outcome, and which of them are more than one among many."""
+"""The candidates of a run as columns, one entry per outcome, and the ids of notable candidates."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from archive.champion import Rule
-from archive.elite import DIGITS, Elite
+from archive.elite import Elite
 from archive.grid import Grid
 from archive.proposal import SCORED, Outcome, ancestors
+from archive.score import Errors, rounded
 from evolve.summary.story import Story, Told
 from simulator.common.json import JsonObject
 
-_NUMBERS = ("joint", "transfer", "worst3", "e2e", "ttft", "itl", "operations", "constants", "features", "sound")
+_OF_SCORE = ("mean_error", "worst3", "e2e", "ttft", "itl")
+_OF_ELITE = ("group_out", "operations", "constants", "features", "consistent")
 MOST_EXAMPLES = 5  # of proposals that a stage rejected
 
 
@@ -55,8 +57,9 @@ def columns(
         "key": [o.key or (o.elite.key if o.elite else "") for o in outcomes],
         "idea": [o.proposal.idea or None for o in outcomes],
         "generation": [row.generation for row in rows],
-        **{name: [getattr(e, name) if e else None for e in elites] for name in _NUMBERS},
-        "merit": [rounded_merit(e, rule) if e else None for e in elites],
+        **{name: [getattr(e.score, name) if e else None for e in elites] for name in _OF_SCORE},
+        **{name: [getattr(e, name) if e else None for e in elites] for name in _OF_ELITE},
+        "selection_score": [rounded_selection_score(e, rule) if e else None for e in elites],
         "cell": [list(grid.cell(e)) if e else None for e in elites],
         "kept": [row.kept for row in rows],
         "cpu_s": [cpu_s.get(o.proposal.id) for o in outcomes],
@@ -64,19 +67,18 @@ def columns(
     }
 
 
-def rounded_merit(elite: Elite, rule: Rule) -> float | None:
-    """The merit by which champions are chosen, rounded as other errors of elites are; None if it was not measured."""
-    merit = rule.measured_merit(elite)
-    return None if merit is None else float(f"{merit:.{DIGITS}g}")
+def rounded_selection_score(elite: Elite, rule: Rule) -> float | None:
+    """The selection score, rounded like other errors of elites; None if it was not measured."""
+    return rounded(rule.measured_selection_score(elite))
 
 
 def _errors(elite: Elite, fitted: Sequence[str]) -> list[float | None]:
     """The signed errors of E2E, TTFT and ITL on each of these experiments, one after the other."""
-    rows = elite.rows
-    if len(rows) != len(fitted) or any(row[0] != id for row, id in zip(rows, fitted, strict=True)):
-        by_id = {row[0]: row for row in rows}
-        rows = tuple(by_id.get(id, (id, None, None, None)) for id in fitted)
-    return [x for row in rows for x in row[1:]]
+    rows = elite.score.rows
+    if len(rows) != len(fitted) or any(row.experiment != id for row, id in zip(rows, fitted, strict=True)):
+        by_id = {row.experiment: row for row in rows}
+        rows = tuple(by_id.get(id, Errors(id, None, None, None)) for id in fitted)
+    return [x for row in rows for x in row.figures]
 
 
 def marked(story: Story, champion: int | None) -> set[int]:
@@ -90,12 +92,12 @@ def marked(story: Story, champion: int | None) -> set[int]:
 
 
 def _lowest(rows: Sequence[Told]) -> set[int]:
-    """The ids of those with a lower joint error than all before them."""
+    """The ids of candidates with a lower mean error than all before them."""
     ids, least = set[int](), float("inf")
     for row in rows:
         elite = row.outcome.elite
-        if elite and elite.joint < least:
-            least = elite.joint
+        if elite and elite.mean_error < least:
+            least = elite.mean_error
             ids.add(elite.id)
     return ids
 

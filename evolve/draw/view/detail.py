@@ -122,11 +122,19 @@ def _constants(description: Description) -> list[JsonObject]:
     for c in description.constants:
         known = certainty.get(f"{c.method}.{c.name}")
         at_bound = known.bound if known else "low" if c.value == c.low else "high" if c.value == c.high else None
-        rows.append({
-            "method": c.method, "name": c.name, "value": c.value, "unit": c.unit, "low": c.low, "high": c.high,
-            "standard_error": known.standard_error if known else None, "at_bound": at_bound,
-            "identified": known.identified if known else None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "method": c.method,
+                "name": c.name,
+                "value": c.value,
+                "unit": c.unit,
+                "low": c.low,
+                "high": c.high,
+                "standard_error": known.standard_error if known else None,
+                "at_bound": at_bound,
+                "identified": known.identified if known else None,
+            }
+        )
     return rows
 
 

@@ -1,4 +1,4 @@
-"""The document that the page shows: runs as JSON values. docs/view.md says what is in it."""
+"""The document that the page shows: runs as JSON values. docs/search.md describes it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
         "seed": config.seed,
         "arrival_seeds": list(config.score.arrival_seeds),
         "islands": config.search.islands,
-        "rule": rule_text(config.score.rule, not members or any(e.sound for e in members)),
+        "rule": rule_text(config.score.rule, not members or any(e.consistent for e in members)),
         "grid": dict(zip(("operations", "features"), archive.grid.spans("–"), strict=True)),
         "experiments": experiments_json(followed.data, ids),
         "operators": list(names.operators),
@@ -63,19 +63,20 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
         "front": [e.id for e in archive.front_by_size()],
         "champion": followed.champion,
         "best": [
-            {"after": p.after, "joint": p.champion.joint, "transfer": p.champion.transfer} for p in story.points()
+            {"after": p.after, "mean_error": p.champion.mean_error, "group_out": p.champion.group_out}
+            for p in story.points()
         ],
         "cpu_s_by_stage": _finite(dict(report.cpu_s)) if report else {},
-        "known": _finite(_known(report)) if report else {},
+        "baselines": _finite(_baselines(report)) if report else {},
         "details": {},
         "validation": _finite(followed.validation),
         "ledger": ledger_json(followed.telling.calls),
-    }  # fmt: skip
+    }
 
 
-def _known(report: RunReport) -> JsonObject:
-    """Mean absolute errors of the champion and of the known answers over the fitted experiments."""
-    answers = {"champion": report.errors, **report.known} if report.known else {}
+def _baselines(report: RunReport) -> JsonObject:
+    """Mean absolute errors of the champion and of the baselines over the fitted experiments."""
+    answers = {"champion": report.errors, **report.baselines} if report.baselines else {}
     means = {name: asdict(summarise(errors_of(rows, report.fitted))) for name, rows in answers.items()}
     return {name: {x: score[x] for x in MEANS} for name, score in means.items()}
 

@@ -1,4 +1,4 @@
-"""The experiments of a run's data as the page shows them: what was observed, and the numbers of load and deployment."""
+"""The experiments of a run's data as the page shows them: observations, and the numbers of load and deployment."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from evolve.run.folder import RunFolder
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.serving.digests import data_hash
-from simulator.serving.experiment import Experiment, Profile
-from simulator.serving.workload import duration_s, mean_rate, output_lengths, prompt_lengths
+from simulator.serving.experiment import Experiment
+from simulator.serving.workload import Profile, duration_s, mean_rate, output_lengths, prompt_lengths
 
 FIGURES = ("e2e", "ttft", "itl", "e2e_p99", "ttft_p99")
 
 
 @dataclass(frozen=True)
 class PageData:
-    """The experiments that a run fits, and those that it only predicts. note: why there are none, or why they are not
-    what the run was made on; "" if they are."""
+    """The experiments that a run fits, and those that it only predicts.
+
+    note: the reason if they are missing or differ from the run's data, else "".
+    """
 
     fitted: tuple[Experiment, ...]
     predicted: tuple[Experiment, ...]
@@ -66,10 +68,8 @@ def _row(e: Experiment, use: str) -> JsonObject:
         "use": use,
         "observed_ms": {name: figure_of(summary, name) for name in FIGURES} if summary else None,
         "fields": {**_load(e), **e.facts},
-        "stages": [
-            {"name": f"stage {i}, {stage.rate:g} requests/s"} for i, stage in enumerate(e.workload.stages, 1)
-        ],
-    }  # fmt: skip
+        "stages": [{"name": f"stage {i}, {stage.rate:g} requests/s"} for i, stage in enumerate(e.workload.stages, 1)],
+    }
 
 
 def _load(e: Experiment) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A run that is followed: what its files say now, read bit by bit while another process may write them."""
+"""A followed run: the state of its files, read piece by piece while another process may write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from archive.proposal import Outcome, is_outcome
 from evolve.draw.view.calls import slim
 from evolve.draw.view.experiments import PageData, data_of
 from evolve.draw.view.validation import recorded_of, validation_of
-from evolve.output.files import REMEDY
 from evolve.run.folder import REPORT, RunFolder, open_run
 from evolve.run.lock import locked
 from evolve.run.spent import FILE as CPU
@@ -23,6 +22,7 @@ from evolve.summary.searched import champion_of
 from evolve.summary.story import Story
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
+from simulator.common.records import from_json
 
 T = TypeVar("T")
 RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
@@ -86,10 +86,7 @@ class Telling:
     def _tell(self, lines: list[JsonObject]) -> None:
         for line in lines:
             if is_outcome(line):
-                try:
-                    outcome = Outcome.from_json(line)
-                except (KeyError, TypeError, ValueError, AttributeError):
-                    raise InputError(f"{self._path}: holds an outcome that no search writes: {REMEDY}") from None
+                outcome = from_json(Outcome, line, self._path)
                 self.story.add(outcome)
                 if line.get("call"):
                     self.calls.append(slim(line))
@@ -98,7 +95,7 @@ class Telling:
 
 
 class Followed:
-    """A run and what its files say, up to date after `refresh`.
+    """A run and the content of its files, up to date after `refresh`.
 
     name: as the user named it. state: RUNNING while another process works on it, FINISHED if its report covers the
     journal, else STOPPED. If the folder disappears or the journal is damaged, what was read before stays, and `notes`
@@ -137,14 +134,14 @@ class Followed:
         self._settle()
 
     def _again(self, problem: str) -> None:
-        """Begin again, because the journal is not what it was before: it may be a good one nevertheless."""
+        """Begin again, because the journal was replaced, perhaps by a good one."""
         try:
             self._begin(self.run.path)
         except (InputError, OSError):
             self.problem = f"{problem}: {BEFORE}"
 
     def _settle(self) -> None:
-        """Read the other files if they have changed; a folder that is gone leaves what they said."""
+        """Read the other files if they have changed. If the folder is gone, keep their last content."""
         if self.problem != GONE:
             for reading in (self._report, self._validation, self._recorded, self._cpu):
                 reading.refresh()
@@ -155,7 +152,7 @@ class Followed:
 
     @property
     def version(self) -> Hashable:
-        """Something that differs whenever anything that a page shows does."""
+        """A value that changes whenever the page's content does."""
         counts = len(self.story.rows), len(self.telling.calls)
         times = self._report.times, self._validation.times, self._recorded.times, self._cpu.times
         return id(self.telling), counts, times, self.state, self.problem
@@ -193,7 +190,7 @@ class Followed:
 
     @property
     def notes(self) -> list[str]:
-        """What is missing or damaged, a line each."""
+        """Missing or damaged files, one line each."""
         files = self._report, self._validation, self._recorded, self._cpu
         texts = self.problem, self.data.note, *(reading.problem for reading in files)
         return [text for text in texts if text]

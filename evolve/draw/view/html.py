@@ -70,7 +70,7 @@ def page() -> Page:
 
 
 def inert(script: str) -> str:
-    r"""A script without what ends a script element, or begins a comment in one, in the middle of it.
+    r"""A script without text that would end its script element, or begin a comment in it.
 
     >>> inert("'</script><!--'")
     "'\\x3C/script>\\x3C!--'"

@@ -1,4 +1,4 @@
-"""The page of runs on a local address: read-only, for this machine alone, up to date while a search goes on."""
+"""The page of runs on a local address: read-only, for this machine only, up to date during a search."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Shown:
         self._worker = Worker()  # one detail at a time: the search needs the cores more
 
     def version(self) -> JsonObject:
-        """How far each run is."""
+        """The progress of each run."""
         with self._lock:
             self._refresh()
             return {"runs": [{"outcomes": len(run.story.rows), "state": run.state} for run in self._runs]}
@@ -157,7 +157,7 @@ class PageServer(ThreadingHTTPServer):
         self.server_name, self.server_port = HOST, self.port
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a browser that goes away in the middle of an answer is no error."""
+        """Do nothing: a browser may close the connection during an answer."""
 
 
 def serve(port: int | None, page: Page, shown: Shown) -> PageServer:
@@ -225,11 +225,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: HTTPStatus, kind: str, body: bytes, *more: tuple[str, str]) -> None:
         self.send_response(status)
         headers = (
-            ("Content-Type", kind), ("Content-Length", str(len(body))), ("Cache-Control", "no-store"),
+            ("Content-Type", kind),
+            ("Content-Length", str(len(body))),
+            ("Cache-Control", "no-store"),
             ("Content-Security-Policy", self.server.policy + "; frame-ancestors 'none'"),
-            ("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer"),
-            ("Cross-Origin-Resource-Policy", "same-origin"), *more,
-        )  # fmt: skip
+            ("X-Content-Type-Options", "nosniff"),
+            ("Referrer-Policy", "no-referrer"),
+            ("Cross-Origin-Resource-Policy", "same-origin"),
+            *more,
+        )
         for name, value in headers:
             self.send_header(name, value)
         self.end_headers()
@@ -248,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "evolve"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal is for the one line with the address."""
+        """Do nothing: the terminal is for the one line with the address."""
 
 
 class _Wrong(Exception):

@@ -1,18 +1,17 @@
-"""What `evolve validate` measured of a run, as the page shows it."""
+"""The held-out errors that `evolve validate` measured, as the page shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evaluator.score import MEANS
-from evolve.output.files import REMEDY
 from evolve.run.trust import trust_in
-from evolve.run.validations import RECORDED, SEARCHED, SOURCES, call_of, calls, forms_of
-from simulator.common.documents import read_json
-from simulator.common.errors import InputError
+from evolve.run.validations import LOG, RECORDED, SEARCHED, SOURCES, call_of, calls, forms_of, read_figures
 from simulator.common.json import JsonObject
+from simulator.common.records import read_by
 
 
 def validation_of(file: Path) -> JsonObject | None:
@@ -31,22 +30,23 @@ def recorded_of(file: Path) -> JsonObject | None:
 def _read(file: Path, forms: str) -> JsonObject | None:
     """The figures in a file, None if there is none. `forms`: where its forms come from, "" if from the folds."""
     try:
-        raw = read_json(file, REMEDY)
+        raw = read_figures(file)
     except OSError:
         return None
-    try:
-        return {
-            "call": raw["call"],
-            "forms": forms,
-            "kinds": [_kind(raw, kind, summary) for kind, summary in raw["summary"].items()],
-            "coverage": [
-                {"class": name, "figure": figure, **{key: row[key] for key in ("runs", "covered_80", "covered_95")}}
-                for name, figures in raw.get("intervals", {}).items()
-                for figure, row in figures.items()
-            ],
-        }
-    except (KeyError, TypeError, AttributeError):
-        raise InputError(f"{file}: is damaged: {REMEDY}") from None
+    return read_by(partial(_call, forms), raw, file)
+
+
+def _call(forms: str, raw: Mapping[str, Any]) -> JsonObject:
+    return {
+        "call": raw["call"],
+        "forms": forms,
+        "kinds": [_kind(raw, kind, summary) for kind, summary in raw["summary"].items()],
+        "coverage": [
+            {"class": name, "figure": figure, **{key: row[key] for key in ("runs", "covered_80", "covered_95")}}
+            for name, figures in raw.get("intervals", {}).items()
+            for figure, row in figures.items()
+        ],
+    }
 
 
 def _kind(raw: Mapping[str, Any], kind: str, summary: Mapping[str, Any]) -> JsonObject:
@@ -76,7 +76,7 @@ def _fold(fold: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> JsonObject:
             {
                 "experiment": row["experiment"],
                 **{name: row[name] for name in MEANS},
-                "known": {name: {x: of_name[x] for x in MEANS} for name, of_name in row["known"].items()},
+                "baselines": {name: {x: of_name[x] for x in MEANS} for name, of_name in row["baselines"].items()},
             }
             for row in mine
         ],
@@ -90,9 +90,9 @@ def _logged(run: Path) -> JsonObject | None:
     if not searched:
         return None
     trust = trust_in(run)
-    try:
-        shown = call_of(searched, trust.call if trust else None)
-        kinds = [_means(kind, {"mean_abs_error_pct": row}) for kind, row in shown["mean_abs_error_pct"].items()]
-        return {"call": shown["call"], "forms": "", "kinds": [kind | {"folds": []} for kind in kinds], "coverage": []}
-    except (KeyError, TypeError, AttributeError):
-        raise InputError(f"{run}: the log of its validate calls is damaged: {REMEDY}") from None
+    return read_by(_line, call_of(searched, trust.call if trust else None), run / LOG)
+
+
+def _line(shown: Mapping[str, Any]) -> JsonObject:
+    kinds = [_means(kind, {"mean_abs_error_pct": row}) for kind, row in shown["mean_abs_error_pct"].items()]
+    return {"call": shown["call"], "forms": "", "kinds": [kind | {"folds": []} for kind in kinds], "coverage": []}

@@ -1,14 +1,15 @@
-"""From journey events to journeys: when a request was in which phase, in which scheduler steps, and how long it waited.
+"""Journeys of requests from their events: phases, scheduler steps and waiting times.
 
 The state machine and the durations are those published with this trace format. Intervals are inclusive ranges of
-scheduler steps.
+scheduler steps. An admission computes a request's tokens up to a point, after it was queued or preempted; journeys do
+not tell the cached ones (see `cached`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ MOST_TOKENS = 10_000_000  # of one request: the longest contexts of any model
 MOST_STEPS = 1_000_000  # of one request: hours, at milliseconds per step
 MOST_PREFILL_STEPS = 20_000  # of one request: ten million tokens in chunks of 512
 MOST_STEPS_IN_ALL = 100_000_000  # of all requests of a run: 400,000 answers of 250 tokens
-UNSOUND = "journeys with more steps than tokens, or than can be, left out of the batches"
+IMPLAUSIBLE = "journeys with more steps than tokens, or than can be, left out of the batches"
 TOO_MANY = f"journeys beyond {MOST_STEPS_IN_ALL:,} steps in all, left out of the batches"
 REPEATED = "duplicate journey events, dropped"
 OUT_OF_ORDER = "journeys whose times contradict their steps"
@@ -51,10 +52,14 @@ class Interval:
     at_ns: int
     until_ns: int
 
+    @property
+    def steps(self) -> int:
+        return self.end - self.start + 1
+
 
 @dataclass(slots=True)
 class Journey:
-    """What the events of one request say. Times in ns on the server's clock, None if the event is missing.
+    """The events of one request. Times in ns on the server's clock, None if the event is missing.
 
     `prompt` and `outputs` are tokens. `ordered` is false if times contradict the order of the events. The gaps are the
     times between preemptions and resumptions, before and after the first token.
@@ -78,31 +83,31 @@ class Journey:
 
     @property
     def complete(self) -> bool:
-        """Whether all four of QUEUED, SCHEDULED, FIRST_TOKEN and FINISHED were recorded."""
+        """True if QUEUED, SCHEDULED, FIRST_TOKEN and FINISHED were recorded."""
         return None not in (self.queued_ns, self.scheduled_ns, self.first_token_ns, self.finished_ns)
 
     @property
     def usable(self) -> bool:
-        """Whether durations can be read off it: complete, ended normally, and with times in the order of its events.
+        """True if it has durations: complete, ended normally, and with times in the order of its events.
 
         An abort after the first token is complete, but did not end normally.
         """
         return self.complete and self.status in ENDED_NORMALLY and self.ordered
 
     @property
-    def sound(self) -> bool:
-        """Whether it ran in no more steps than its tokens allow: at least one token per step, recomputation included.
+    def plausible(self) -> bool:
+        """True if its tokens allow for its steps: at least one token per step, recomputation included.
 
         An abort may be one step over.
         """
         tokens = max(self.prompt, 0) + max(self.outputs, 0)
         most = (tokens + 1) * (self.preemptions + 1) + 1
-        steps, prefill = self.steps(), self.steps(prefill=True)
-        return tokens <= MOST_TOKENS and steps <= min(most, MOST_STEPS) and prefill <= MOST_PREFILL_STEPS
+        prefill = sum(i.steps for i in self.intervals if i.prefill)
+        return tokens <= MOST_TOKENS and self.steps <= min(most, MOST_STEPS) and prefill <= MOST_PREFILL_STEPS
 
-    def steps(self, prefill: bool = False) -> int:
-        """How many steps it ran in; with `prefill` only those of its prefills."""
-        return sum(i.end - i.start + 1 for i in self.intervals if i.prefill or not prefill)
+    @property
+    def steps(self) -> int:
+        return sum(i.steps for i in self.intervals)
 
 
 def journeys_of(events: Columns, tally: Counter[str]) -> list[Journey]:
@@ -130,15 +135,13 @@ def _journey(t: dict[str, list[int]], begin: int, end: int, tally: Counter[str])
 
     def close(step: int, done: int, at_ns: int) -> None:
         nonlocal opened, decoded
-        if opened is None:
-            return
-        prefill, start, base, there, resumed, since_ns = opened
+        if opened is not None and step >= opened[1]:
+            prefill, start, base, there, resumed, since_ns = opened
+            tokens = max(done - base, 0) if prefill else 0
+            closed = Interval(prefill, start, step, tokens, 1 + decoded, there, resumed, since_ns, at_ns)
+            journey.intervals.append(closed)
+            decoded += 0 if prefill else closed.steps
         opened = None
-        if step < start:
-            return
-        tokens = max(done - base, 0) if prefill else 0
-        journey.intervals.append(Interval(prefill, start, step, tokens, 1 + decoded, there, resumed, since_ns, at_ns))
-        decoded += 0 if prefill else step - start + 1
 
     for i in range(begin, end):
         event, step, at_ns, done = t["event"][i], t["step"][i], t["ts_ns"][i], t["prefill_done"][i]
@@ -159,10 +162,11 @@ def _journey(t: dict[str, list[int]], begin: int, end: int, tally: Counter[str])
             decoding = journey.first_token_ns is not None
             resumed = preempted_ns is not None or t["kind"][i] == RESUME
             tally[NO_PREEMPTION] += resumed and preempted_ns is None
-            if preempted_ns is not None and decoding:
-                journey.decode_gap_ns += at_ns - preempted_ns
-            elif preempted_ns is not None:
-                journey.prefill_gap_ns += at_ns - preempted_ns
+            gap_ns = 0 if preempted_ns is None else at_ns - preempted_ns
+            if decoding:
+                journey.decode_gap_ns += gap_ns
+            else:
+                journey.prefill_gap_ns += gap_ns
             opened = (not decoding, step, max(done, 0), t["decode_done"][i], resumed, at_ns)
             preempted_ns = None
         elif event == FIRST_TOKEN and journey.first_token_ns is None:
@@ -176,43 +180,79 @@ def _journey(t: dict[str, list[int]], begin: int, end: int, tally: Counter[str])
             close(step, done, at_ns)
             journey.finished_ns, journey.status, journey.last_step = at_ns, t["status"][i], step
             journey.outputs = t["decode_done"][i]
-    _judge(journey, decoded, preempted_ns is not None, late, tally)
-    return journey
-
-
-def _judge(journey: Journey, decoded: int, waiting: bool, late: bool, tally: Counter[str]) -> None:
-    """Set `ordered`, and count in `tally` what is wrong with the journey."""
     times = (journey.queued_ns, journey.scheduled_ns, journey.first_token_ns, journey.finished_ns)
     recorded = [ns for ns in times if ns is not None]
     journey.ordered = recorded == sorted(recorded) and not late
     tally[OUT_OF_ORDER] += not journey.ordered
-    tally[UNSOUND] += not journey.sound
-    tally[NO_RESUME] += waiting and journey.status in ENDED_NORMALLY
+    tally[IMPLAUSIBLE] += not journey.plausible
+    tally[NO_RESUME] += preempted_ns is not None and journey.status in ENDED_NORMALLY
     if journey.usable and journey.outputs != NONE:
         # Steps may exceed tokens only after a preemption: a recomputation in several chunks has steps without a token.
         extra = 1 + decoded - journey.outputs
         tally[NOT_ADDING_UP] += extra != 0 and not (journey.preemptions and extra > 0)
+    return journey
 
 
-class Durations(NamedTuple):
-    """Durations of a complete journey in us, on the server's clock: queueing until the first SCHEDULED, TTFT and E2E
-    since QUEUED, prefill and decode processing without the gaps of preemptions. Named like their columns."""
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Steps `start` to `end`, which compute `target` tokens less the cached ones.
 
-    queueing_us: float
-    server_ttft_us: float
-    prefill_processing_us: float
-    decode_processing_us: float
-    processing_us: float
-    server_e2e_us: float
+    `again`: a recomputation after the first token, of the prompt and the answer so far. `whole`: it ran to its end; if
+    not, the request was preempted or aborted before. `at_ns` is the time of SCHEDULED, `until_ns` when the interval
+    closed, both on the server's clock.
+    """
+
+    request: int
+    start: int
+    end: int
+    target: int
+    again: bool
+    whole: bool
+    at_ns: int
+    until_ns: int
+
+    @property
+    def single(self) -> bool:
+        """True if it took one step."""
+        return self.start == self.end
 
 
-def durations(journey: Journey) -> Durations | None:
-    """None if one of the four events is missing."""
-    queued, scheduled, first = journey.queued_ns, journey.scheduled_ns, journey.first_token_ns
-    finished = journey.finished_ns
-    if queued is None or scheduled is None or first is None or finished is None:
-        return None
-    prefill = first - scheduled - journey.prefill_gap_ns
-    decode = finished - first - journey.decode_gap_ns
-    times = (scheduled - queued, first - queued, prefill, decode, prefill + decode, finished - queued)
-    return Durations(*(ns / 1e3 for ns in times))
+def admissions_of(journeys: Iterable[Journey], budget: int) -> tuple[list[Admission], list[tuple[int, int, int, int]]]:
+    """The admissions of plausible journeys by first step, and the intervals of decoding.
+
+    An interval is (request, start, end, tokens in the KV cache before step `start`). `budget`, the tokens per step,
+    bounds the chunks of a recomputation if the journey does not show them.
+    """
+    admissions, decoding = [], []
+    for journey in journeys:
+        request = journey.request
+        prefill = [i for i in journey.intervals if i.prefill]
+        for i in prefill:
+            whole = i is prefill[-1] and journey.first_token_ns is not None
+            admissions.append(Admission(request, i.start, i.end, journey.prompt, False, whole, i.at_ns, i.until_ns))
+        decode = [i for i in journey.intervals if not i.prefill]
+        outputs = 1
+        for k, i in enumerate(decode):
+            start, held = i.start, journey.prompt + outputs - 1
+            if i.resumed:
+                held += 1
+                end = start + _recomputing_steps(i, decode[k + 1 :], journey, outputs, budget) - 1
+                admissions.append(Admission(request, start, end, held, True, True, i.at_ns, i.until_ns))
+                start = end + 1
+                outputs += 1
+            decoding.append((request, start, i.end, held))
+            outputs += i.end - start + 1
+    return sorted(admissions, key=lambda a: (a.start, a.at_ns, a.request)), decoding
+
+
+def _recomputing_steps(i: Interval, following: Sequence[Interval], journey: Journey, outputs: int, budget: int) -> int:
+    """How many steps a resumed request was recomputed in: those of the interval that gave no token, and one.
+
+    The interval's tokens follow from the count when the next interval opened: a token in flight at the preemption has
+    arrived by then.
+    """
+    after = next((f.there for f in following if f.start > i.end), journey.outputs if journey.usable else NONE)
+    recomputing = -(-(journey.prompt + outputs) // max(budget, 1))
+    if after != NONE:
+        recomputing = i.steps - (after - outputs) + 1
+    return min(max(recomputing, 1), i.steps)

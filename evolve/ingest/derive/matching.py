@@ -23,132 +23,114 @@ _ENDS, _SAMPLE = 40, 400  # rows at either end that give candidate offsets, and 
 
 
 @dataclass(frozen=True)
-class Match:
-    """`server[i]` is the server request of client row i, -1 for none, both sorted by time.
-
-    `offset_s` is the median of client time minus server time over the pairs. It is too small by the time that a
-    request takes to arrive, a few ms.
-    """
-
-    server: np.ndarray
-    offset_s: float
-
-
-@dataclass(frozen=True)
 class Joined:
     """The requests of both sides as int64 arrays, one row each: `client` (row of the file), `core` and `api` (numbers
     of `Traces`), -1 for none.
 
-    Rows with a client row come first, by start. `arrived_ns` and `departed_ns` are per API request, NONE if missing.
-    `unlike` counts pairs that disagree on max_tokens.
+    Rows with a client row come first, by start. `offset_s` is the median of client time minus server time, None if the
+    two sides could not be matched; it is too small by the time that a request takes to arrive, a few ms. `arrived_ns`
+    and `departed_ns` are per API request, NONE if missing. `unlike` counts pairs that disagree on max_tokens.
     """
 
     client: np.ndarray
     core: np.ndarray
     api: np.ndarray
-    match: Match | None
+    offset_s: float | None
     arrived_ns: np.ndarray
     departed_ns: np.ndarray
     unlike: int
 
-    def row_of_core(self, cores: int) -> np.ndarray:
-        """The row of each of `cores` core requests as int64, -1 for none."""
-        rows = np.full(cores, -1, dtype=np.int64)
-        seen = self.core >= 0
-        rows[self.core[seen]] = np.flatnonzero(seen)
-        return rows
+
+def row_of(numbers: np.ndarray, count: int) -> np.ndarray:
+    """The position of each of 0 to `count` - 1 in `numbers`, int64 with -1 for none; -1 for a number without one."""
+    rows = np.full(count, -1, dtype=np.int64)
+    there = np.flatnonzero(numbers >= 0)
+    rows[numbers[there]] = there
+    return rows
 
 
 def join(traces: Traces | None, journeys: Sequence[Journey], clients: Clients | None) -> Joined:
     """All requests of both sides, matched if both are there; see `match`."""
-    arrived, departed = _api_times(traces)
-    core, api, server_ns = _server_requests(traces, journeys, arrived)
+    arrived, departed = (_api_times(traces, event) for event in ("ARRIVED", "DEPARTED"))
+    core, api, server_ns, limit = _server_requests(traces, journeys, arrived)
     if clients is None:
-        no_rows = np.full(len(core), -1, dtype=np.int64)
-        return Joined(no_rows, core, api, None, arrived, departed, 0)
+        return Joined(np.full(len(core), -1), core, api, None, arrived, departed, 0)
     order = np.argsort(clients.rows["start_s"], kind="stable")
-    timed = server_ns != NONE
-    asked, limit = clients.rows["max_tokens"][order], _limits(traces)[core]
-    matched = match(clients.rows["start_s"][order], server_ns[timed] / 1e9, asked, limit[timed])
+    timed = np.flatnonzero(server_ns != NONE)
+    asked = clients.rows["max_tokens"][order]
+    server, offset_s = match(clients.rows["start_s"][order], server_ns[timed] / 1e9, asked, limit[timed])
+    paired = server >= 0
     pairs = np.full(len(order), -1, dtype=np.int64)
-    unlike = 0
-    if matched is not None:
-        paired = matched.server >= 0
-        pairs[paired] = np.flatnonzero(timed)[matched.server[paired]]
-        unlike = int(_differ(asked[paired], limit[pairs[paired]]).sum())
-        if unlike > MOST_UNLIKE * paired.sum():
-            matched, pairs = None, np.full(len(order), -1, dtype=np.int64)
+    pairs[paired] = timed[server[paired]]
+    unlike = int(_differ(asked[paired], limit[pairs[paired]]).sum())
+    if unlike > MOST_UNLIKE * paired.sum():
+        offset_s, pairs = None, np.full(len(order), -1, dtype=np.int64)
     lone = np.setdiff1d(np.arange(len(core)), pairs)
-    client = np.concatenate([order, np.full(len(lone), -1)])
     rows = np.concatenate([pairs, lone])
     core, api = np.append(core, -1), np.append(api, -1)  # so that row -1 is no request
-    return Joined(client, core[rows], api[rows], matched, arrived, departed, unlike)
+    client = np.concatenate([order, np.full(len(lone), -1)])
+    return Joined(client, core[rows], api[rows], offset_s, arrived, departed, unlike)
 
 
 def _server_requests(
     traces: Traces | None, journeys: Sequence[Journey], arrived: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Core request, API request and arrival (QUEUED if ARRIVED is missing) of each server request, by arrival."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Core request, API request, arrival (QUEUED if ARRIVED is missing) and limit of output tokens of each server
+    request, by arrival."""
     if traces is None:
         empty = np.zeros(0, dtype=np.int64)
-        return empty, empty, empty
-    queued = {journey.request: journey.queued_ns for journey in journeys}
-    rows = []
-    for core, api in enumerate(traces.api_of):
-        arrival = int(arrived[api]) if api >= 0 else NONE
-        rows.append((arrival if arrival != NONE else queued.get(core) or NONE, core, api))
-    with_core = set(traces.api_of)
-    rows += [(int(arrived[api]), -1, api) for api in range(len(traces.api_ids)) if api not in with_core]
-    table = np.array(sorted(rows), dtype=np.int64).reshape(-1, 3)
-    return table[:, 1], table[:, 2], table[:, 0]
+        return empty, empty, empty, empty
+    cores = len(traces.core_ids)
+    queued = np.full(cores, NONE)
+    queued[[j.request for j in journeys]] = [j.queued_ns or NONE for j in journeys]
+    api_of = np.array(traces.api_of, dtype=np.int64)
+    arrival = np.append(arrived, NONE)[api_of]
+    lone = np.setdiff1d(np.arange(len(traces.api_ids)), api_of)
+    ns = np.concatenate([np.where(arrival == NONE, queued, arrival), arrived[lone]])
+    core, api = np.append(np.arange(cores), np.full(len(lone), -1)), np.append(api_of, lone)
+    order = np.lexsort((api, core, ns))
+    limits = np.full(cores + 1, NONE)  # one more at the end, so that -1 has none
+    limits[traces.journey_events["request"]] = traces.journey_events["decode_max"]
+    return core[order], api[order], ns[order], limits[core[order]]
 
 
-def _api_times(traces: Traces | None) -> tuple[np.ndarray, np.ndarray]:
-    """First ARRIVED and last DEPARTED of every API request in ns, NONE if missing."""
-    count = len(traces.api_ids) if traces else 0
-    arrived, departed = np.full(count, NONE), np.full(count, NONE)
+def _api_times(traces: Traces | None, event: str) -> np.ndarray:
+    """The first ARRIVED or last DEPARTED of every API request in ns, NONE if missing."""
+    times = np.full(len(traces.api_ids) if traces else 0, NONE)
     if traces:
-        columns = (traces.api_events[name].tolist() for name in ("request", "event", "ts_ns"))
-        for request, event, ts_ns in zip(*columns, strict=True):
-            if event == API.index("ARRIVED") and arrived[request] == NONE:
-                arrived[request] = ts_ns
-            elif event == API.index("DEPARTED"):
-                departed[request] = ts_ns
-    return arrived, departed
+        rows = np.flatnonzero(traces.api_events["event"] == API.index(event))
+        # numpy keeps the last of several values for one place.
+        in_turn = rows[::-1] if event == "ARRIVED" else rows
+        times[traces.api_events["request"][in_turn]] = traces.api_events["ts_ns"][in_turn]
+    return times
 
 
-def _limits(traces: Traces | None) -> np.ndarray:
-    """The limit of output tokens of every core request as int64, NONE if unknown, and NONE once more at the end, so
-    that -1 has none."""
-    limits = np.full((len(traces.core_ids) if traces else 0) + 1, NONE)
-    if traces:
-        limits[traces.journey_events["request"]] = traces.journey_events["decode_max"]
-    return limits
+def match(
+    start_s: np.ndarray, arrived_s: np.ndarray, asked: np.ndarray, limit: np.ndarray
+) -> tuple[np.ndarray, float | None]:
+    """Pair client starts with arrivals at the server, both ascending, in s on their clocks.
 
-
-def match(start_s: np.ndarray, arrived_s: np.ndarray, asked: np.ndarray, limit: np.ndarray) -> Match | None:
-    """Pair client starts with arrivals at the server, both ascending, in s on their clocks; None if they do not fit.
-
-    `asked` and `limit` are the max_tokens of either side, NONE if unknown. If there are equally many, and times and
-    max_tokens agree, they are paired by rank. Otherwise by the offset that brings starts closest to arrivals, the
+    Returns the arrival of each start, -1 for none, and the offset between the clocks, None if the two do not fit.
+    `asked` and `limit` are the max_tokens of either side, NONE if unknown. Equally many starts and arrivals whose times
+    and max_tokens agree are paired by rank. Others are paired by the offset that brings starts closest to arrivals, the
     closest pairs first, those with different max_tokens last.
     """
+    none = np.full(len(start_s), -1)
     if not len(start_s) or not len(arrived_s):
-        return None
+        return none, None
     if len(start_s) == len(arrived_s):
         offset = float(np.median(start_s - arrived_s))
         near = np.abs(start_s - arrived_s - offset) < NEAR_S
-        if near.mean() > 0.9 and not (_differ(asked, limit)).any():
-            return Match(np.arange(len(start_s)), offset)
-    offset = _best_offset(start_s, arrived_s)
-    server = np.full(len(start_s), -1)
+        if near.mean() > 0.9 and not _differ(asked, limit).any():
+            return np.arange(len(start_s)), offset
+    offset, server = _best_offset(start_s, arrived_s), none
     for _ in range(2):  # the second time with the offset of the pairs of the first
         server = _nearest(start_s - offset, arrived_s, asked, limit)
         paired = server >= 0
         if paired.sum() < _LEAST_SHARE * min(len(start_s), len(arrived_s)):
-            return None
+            return none, None
         offset = float(np.median(start_s[paired] - arrived_s[server[paired]]))
-    return Match(server, offset)
+    return server, offset
 
 
 def _differ(asked: np.ndarray, limit: np.ndarray) -> np.ndarray:
@@ -157,8 +139,7 @@ def _differ(asked: np.ndarray, limit: np.ndarray) -> np.ndarray:
 
 
 def _best_offset(start_s: np.ndarray, arrived_s: np.ndarray) -> float:
-    """The best-fitting of the offsets that align one of the first starts with one of the first arrivals, or last with
-    last."""
+    """The best offset of those that align one of the first starts and arrivals, or one of the last."""
     differences = [
         (start_s[part, None] - arrived_s[None, part]).ravel() for part in (slice(0, _ENDS), slice(-_ENDS, None))
     ]

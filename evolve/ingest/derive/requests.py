@@ -1,48 +1,44 @@
-"""What client and server saw of every request, in one table, and the run's figures that follow from it."""
+"""Requests as client and server saw them, in one table, and the figures of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from evolve.ingest.columns import NONE, Columns
-from evolve.ingest.derive.admissions import HOW
 from evolve.ingest.derive.batches import Batches
-from evolve.ingest.derive.journeys import Durations, Journey, durations
-from evolve.ingest.derive.matching import Joined
+from evolve.ingest.derive.cached import HOW
+from evolve.ingest.derive.journeys import Journey
+from evolve.ingest.derive.matching import Joined, row_of
 from evolve.ingest.read.clients import EVENTS, LINES, OTHER, Clients, token_times
 from evolve.ingest.read.reports import LoadReport, Reports
 from evolve.ingest.read.settings import ServerSettings
 from evolve.ingest.read.traces import STATUSES, Traces
 
-# Fields of Journey and their columns.
-_FIELDS = {
-    "prompt": "prompt_tokens", "outputs": "output_tokens", "status": "finish_status",
-    **{name: name for name in ("queued_ns", "scheduled_ns", "first_token_ns", "finished_ns", "preemptions",
-                               "first_step", "last_step")},
-}  # fmt: skip
+_SAME = ("queued_ns", "scheduled_ns", "first_token_ns", "finished_ns", "preemptions", "first_step", "last_step")
+_FIELDS = {"prompt": "prompt_tokens", "outputs": "output_tokens", "status": "finish_status"} | dict(
+    zip(_SAME, _SAME, strict=True)
+)
+"""Fields of Journey and their columns."""
 
 
 @dataclass(frozen=True)
 class RequestTable:
     """The requests of a run, one row each: those with a client row first, by start.
 
-    `columns` have the names of the requests table; NONE or NaN is unknown. Those in `names` are codes into these names.
-    `journeys`, `core_ids` and `api_ids` are None where a row has none. `token_times_us[i]` are the arrivals of row i's
-    tokens since its start, None if unknown; rows beyond its end have no client row.
+    `columns` and `lists` have the names of the requests table; NONE, NaN and None are unknown. The columns in `names`
+    are codes into these names. `lists` are ids, intervals, and times in us at which a row's tokens arrived.
     """
 
     columns: Columns
     names: Mapping[str, tuple[str, ...]]
-    journeys: Sequence[Journey | None]
-    core_ids: Sequence[str | None]
-    api_ids: Sequence[str | None]
-    token_times_us: Sequence[np.ndarray | None] = ()
+    lists: Mapping[str, Sequence[Any]]
 
     def __len__(self) -> int:
-        return len(self.journeys)
+        return len(self.columns["request"])
 
     def texts(self, column: str) -> list[str]:
         """The names in a column of codes, without empty cells."""
@@ -68,23 +64,22 @@ def requests_of(
         "stage": _longer(_stages(clients, settings), count),
         **_server(joined, in_rows),
     }
-    names: dict[str, tuple[str, ...]] = {"finish_status": STATUSES}
-    times: Sequence[np.ndarray | None] = ()
+    names: dict[str, tuple[str, ...]] = {"finish_status": STATUSES, "cached_how": HOW}
+    lists: dict[str, Sequence[Any]] = {
+        "request_id": [traces.core_ids[i] if traces and i >= 0 else None for i in joined.core.tolist()],
+        "api_id": [traces.api_ids[i] if traces and i >= 0 else None for i in joined.api.tolist()],
+        "intervals": [j and [(i.prefill, i.start, i.end, i.tokens) for i in j.intervals] for j in in_rows],
+    }
     if clients is None:
         columns["completed"] = columns["usable"]
     else:
-        seen, seen_names, times = _client(joined, clients, columns)
+        names |= {"stamps": (LINES, EVENTS, OTHER), "error": tuple(sorted({*clients.errors} - {""})) or ("",)}
+        seen, times = _client(joined, clients, columns, names)
         columns |= seen
-        names |= seen_names
+        lists["token_times_us"] = times + [None] * (count - len(times))
     if batches is not None:
         columns |= _cached(joined, batches, len(traces.core_ids) if traces else 0)
-        names["cached_how"] = HOW
-    return RequestTable(
-        columns, names, in_rows,
-        [traces.core_ids[i] if traces and i >= 0 else None for i in joined.core.tolist()],
-        [traces.api_ids[i] if traces and i >= 0 else None for i in joined.api.tolist()],
-        times,
-    )  # fmt: skip
+    return RequestTable(columns, {name: of for name, of in names.items() if name in columns}, lists)
 
 
 def _stages(clients: Clients | None, settings: ServerSettings) -> np.ndarray:
@@ -108,26 +103,39 @@ def _stages(clients: Clients | None, settings: ServerSettings) -> np.ndarray:
 
 
 def _server(joined: Joined, journeys: Sequence[Journey | None]) -> Columns:
+    """The server's columns."""
     count = len(journeys)
     columns = {name: np.full(count, NONE) for name in _FIELDS.values()}
-    columns |= {name: np.full(count, np.nan) for name in Durations._fields}
-    columns["usable"] = np.zeros(count, dtype=bool)
+    complete, usable = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+    prefill_gap_ns, decode_gap_ns = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for row, journey in enumerate(journeys):
         if journey is None:
             continue
         for field, name in _FIELDS.items():
             value = getattr(journey, field)
             columns[name][row] = NONE if value is None else value
-        columns["usable"][row] = journey.usable
-        if times := durations(journey):
-            for name, us in times._asdict().items():
-                columns[name][row] = us
+        complete[row], usable[row] = journey.complete, journey.usable
+        prefill_gap_ns[row], decode_gap_ns[row] = journey.prefill_gap_ns, journey.decode_gap_ns
     arrived, departed = (np.append(ns, NONE)[joined.api] for ns in (joined.arrived_ns, joined.departed_ns))
-    return columns | {
+    queued, first, finished = columns["queued_ns"], columns["first_token_ns"], columns["finished_ns"]
+    prefill_ns = first - columns["scheduled_ns"] - prefill_gap_ns
+    decode_ns = finished - first - decode_gap_ns
+    durations_ns = {
+        "queueing_us": columns["scheduled_ns"] - queued,
+        "server_ttft_us": first - queued,
+        "prefill_processing_us": prefill_ns,
+        "decode_processing_us": decode_ns,
+        "processing_us": prefill_ns + decode_ns,
+        "server_e2e_us": finished - queued,
+    }
+    return {
+        **columns,
+        **{name: np.where(complete, ns / 1e3, np.nan) for name, ns in durations_ns.items()},
+        "usable": usable,
         "arrived_ns": arrived,
         "departed_ns": departed,
-        "arrival_to_queue_us": _between(arrived, columns["queued_ns"]),
-        "finish_to_departure_us": _between(columns["finished_ns"], departed),
+        "arrival_to_queue_us": _between(arrived, queued),
+        "finish_to_departure_us": _between(finished, departed),
     }
 
 
@@ -137,9 +145,9 @@ def _between(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _client(
-    joined: Joined, clients: Clients, server: Columns
-) -> tuple[Columns, dict[str, tuple[str, ...]], list[np.ndarray | None]]:
-    """Columns of what the client saw, the names of their codes, and the token times of every client row in us."""
+    joined: Joined, clients: Clients, server: Columns, names: Mapping[str, tuple[str, ...]]
+) -> tuple[Columns, list[np.ndarray | None]]:
+    """The client's columns, in codes of `names` where it has theirs, and the token times of its rows in us."""
     rows = joined.client[joined.client >= 0]
     count, total = len(rows), len(joined.client)
     errors = [clients.errors[i] for i in rows.tolist()]
@@ -154,8 +162,6 @@ def _client(
     start, end = clients.rows["start_s"][rows], clients.rows["end_s"][rows]
     answered = np.where(completed, times.tokens[rows], server["output_tokens"][:count])
     e2e, ttft = (end - start) * 1e3, (times.first_s[rows] - start) * 1e3
-    readings = [times.reading[i] for i in rows.tolist()]
-    names = {"stamps": (LINES, EVENTS, OTHER), "error": tuple(sorted({*errors} - {""})) or ("",)}
     with np.errstate(divide="ignore", invalid="ignore"):
         itl = np.where(completed & (answered > 1), (e2e - ttft) / (answered - 1), np.nan)
     own = {
@@ -164,19 +170,18 @@ def _client(
         "client_prompt_tokens": clients.rows["input_tokens"][rows],
         "client_output_tokens": clients.rows["output_tokens"][rows],
         "prompt": clients.rows["prompt"][rows],
-        "start_s": start - (start.min() if count else 0.0),
+        "start_s": start - start.min(),
         "e2e_ms": e2e,
         "ttft_ms": ttft,
         "itl_ms": itl,
-        "stamps": _codes(readings, names["stamps"]),
+        "stamps": _codes([times.reading[i] for i in rows.tolist()], names["stamps"]),
         "error": _codes(errors, names["error"]),
     }
     columns = {name: _longer(column, total) for name, column in own.items()}
     columns["output_tokens"] = np.concatenate([answered, server["output_tokens"][count:]])
     columns["completed"][count:] = server["usable"][count:]
     of_rows = zip((times.times[i] for i in rows.tolist()), start.tolist(), strict=True)
-    us = [None if at_s is None else np.round((at_s - begin) * 1e6).astype(np.int64) for at_s, begin in of_rows]
-    return columns, names, us
+    return columns, [None if at is None else np.round((at - begin) * 1e6).astype(np.int64) for at, begin in of_rows]
 
 
 def _codes(texts: Sequence[str], names: tuple[str, ...]) -> np.ndarray:
@@ -191,11 +196,11 @@ def _longer(column: np.ndarray, count: int) -> np.ndarray:
 
 
 def _cached(joined: Joined, batches: Batches, cores: int) -> Columns:
-    """Cached and computed prompt tokens at the first admission, and how they are known."""
-    row_of = joined.row_of_core(cores)
+    """Cached and computed prompt tokens at the first admission, and the evidence."""
+    rows = row_of(joined.core, cores)
     cached, computed, how = (np.full(len(joined.client), NONE) for _ in range(3))
     for a, tokens, kind in zip(batches.admissions, batches.cached.tokens, batches.cached.how, strict=True):
-        row = row_of[a.request]
+        row = rows[a.request]
         if row >= 0 and cached[row] == NONE and not a.again:
             cached[row], computed[row], how[row] = tokens, a.target - tokens, HOW.index(kind)
     return {"cached_tokens": cached, "computed_tokens": computed, "cached_how": how}
@@ -212,10 +217,7 @@ def reports_of(requests: RequestTable, source: str) -> Reports:
 
 def _report(columns: Columns, rows: np.ndarray, source: str) -> LoadReport:
     completed, failed = rows & columns["completed"], rows & ~columns["completed"]
-    lengths = {
-        name: columns[name][completed & (columns[name] != NONE)].astype(float)
-        for name in ("client_prompt_tokens", "client_output_tokens")
-    }
+    prompts, answers = (columns[f"client_{name}_tokens"][completed] for name in ("prompt", "output"))
     return LoadReport(
         source=source,
         requests=int(rows.sum()),
@@ -223,10 +225,9 @@ def _report(columns: Columns, rows: np.ndarray, source: str) -> LoadReport:
         failed=int(failed.sum()),
         e2e_s=_statistics(columns["e2e_ms"][completed] / 1e3),
         ttft_s=_statistics(columns["ttft_ms"][completed] / 1e3),
-        harness_itl_s={},
         failed_after_s=_statistics(columns["e2e_ms"][failed] / 1e3),
-        prompt_len=_statistics(lengths["client_prompt_tokens"]),
-        reported_output_len=_statistics(lengths["client_output_tokens"]),
+        prompt_len=_statistics(prompts[prompts != NONE].astype(float)),
+        reported_output_len=_statistics(answers[answers != NONE].astype(float)),
     )
 
 
@@ -240,11 +241,11 @@ def _statistics(values: np.ndarray) -> dict[str, float]:
 
 
 def components(requests: RequestTable) -> tuple[dict[str, float], int] | None:
-    """The parts of the mean E2E in ms, and how many requests they rest on; None without any.
+    """The parts of the mean E2E in ms, and the number of requests behind them; None without any.
 
     The requests are those with a usable journey that the client saw complete; without client rows, all with a usable
     journey. The parts are arrival_to_queue, waiting (SCHEDULED - QUEUED, and the gaps of preemptions; async scheduling
-    stamps SCHEDULED one cycle early), prefill_steps, decode_steps, after_finish, and client: what the client's E2E has
+    stamps SCHEDULED one cycle early), prefill_steps, decode_steps, after_finish, and client: the client's E2E
     beyond the server's.
     """
     columns = requests.columns
@@ -255,10 +256,10 @@ def components(requests: RequestTable) -> tuple[dict[str, float], int] | None:
         "decode_steps": columns["decode_processing_us"],
         "after_finish": columns["finish_to_departure_us"],
     }
-    if "e2e_ms" in columns:
-        of_server = [part for part in us.values() if not np.isnan(part).all()]
-        us["client"] = columns["e2e_ms"] * 1e3 - sum(of_server)
     parts = {name: part for name, part in us.items() if not np.isnan(part).all()}
+    if "e2e_ms" in columns:
+        client = columns["e2e_ms"] * 1e3 - sum(parts.values())
+        parts |= {} if np.isnan(client).all() else {"client": client}
     rows = columns["usable"] & columns["completed"] & ~np.isnan(sum(parts.values(), np.zeros(len(requests))))
     if not rows.any():
         return None

@@ -1,7 +1,7 @@
-"""Sampled scheduler steps: their summaries, whether one engine wrote them, their temporal split, and cycle times.
+"""Sampled scheduler steps: their summaries, a check for several engines, their temporal split, and cycle times.
 
-vLLM's `step.duration_us` is the CPU time of `schedule()`. What a step costs shows in the cycle: the time between the
-starts of two consecutive steps, if both were sampled.
+vLLM's `step.duration_us` is the CPU time of `schedule()`. The cost of a step is a cycle: the time between the starts of
+two consecutive steps, if both were sampled.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FEW, SHARE = 2, 0.01  # up to this many contradictions, or this share of the ste
 
 # A cycle holds `schedule()` and at least this much more, to launch a batch and to handle its output.
 MARGIN_US = 300.0
-# A cycle longer than this many usual ones means that the engine waited for requests, compiled or was held up. A whole
-# chunk of prompt takes up to some seven decode steps of a small model, so a step is compared with those of at least
-# half its tokens, if they take longer than the run's median.
 LONG = 5.0
+"""Usual cycles. In a longer one the engine waited for requests, compiled or was held up. A whole chunk of prompt takes
+up to some seven decode steps of a small model, so a step is compared with those of at least half its tokens, if they
+take longer than the run's median."""
 
 EMPTY, IDLE = "empty step beside it", "nothing running"
 SHORT, STALLED = "shorter than schedule() and its margin", "unusually long"
@@ -60,32 +60,27 @@ def temporal_split(step_id: np.ndarray) -> np.ndarray:
 
 
 def mixed(sampled: Columns, conflicting: int, journey_events: Columns) -> tuple[bool, int]:
-    """Whether several engines, or one that was restarted, wrote the file, and how many steps contradict the order of
-    time.
+    """True if several engines, or a restarted one, wrote the file, and the number of steps against the order of time.
 
     Each engine counts its steps from 0, so that ids and times do not rise together; this shows in batch summaries or in
     the times at which requests were scheduled. `conflicting`: step ids with two different summaries.
     """
     scheduled = journey_events["event"] == SCHEDULED
+    steps = journey_events["step"][scheduled]
     by_summary = _backwards(sampled["step_id"], sampled["ts_start_ns"])
-    by_start = _backwards(journey_events["step"][scheduled], journey_events["ts_ns"][scheduled])
-    several = _many(by_summary + conflicting, len(sampled["step_id"]))
-    several = several or _many(by_start, len(np.unique(journey_events["step"][scheduled])))
-    return several, max(by_summary, by_start)
+    by_start = _backwards(steps, journey_events["ts_ns"][scheduled])
+    pairs = ((by_summary + conflicting, len(sampled["step_id"])), (by_start, len(np.unique(steps))))
+    return any(n > FEW and n > SHARE * of for n, of in pairs), max(by_summary, by_start)
 
 
 def _backwards(step: np.ndarray, ts_ns: np.ndarray) -> int:
-    """How many steps have a time before the latest one of the previous step; rows in any order, NONE if unknown."""
+    """The number of steps with a time before the latest one of the previous step; rows in any order."""
     known = (ts_ns != NONE) & (step != NONE)
     step, ts_ns = step[known], ts_ns[known]
     order = np.lexsort((ts_ns, step))
     step, ts_ns = step[order], ts_ns[order]
     last = np.flatnonzero(np.diff(step) != 0)
     return int((ts_ns[last + 1] < ts_ns[last]).sum())
-
-
-def _many(contradictions: int, steps: int) -> bool:
-    return contradictions > FEW and contradictions > SHARE * steps
 
 
 @dataclass(frozen=True)
@@ -140,18 +135,11 @@ def cycles(
     for reason, rows in ((SHORT, short), (IDLE, running_depth[first] == 0), (EMPTY, empty)):
         why[rows] = reason
     # If the measured step was not sampled, its tokens are unknown: those of N are the nearest.
-    measured = np.where(has_before, before, first) if asynchronous else first
-    why[_long(cycle, scheduled_tokens[measured], why == "")] = STALLED
-    return Cycles(step, cycle, duration, step - 1 if asynchronous else step, why == "", why.astype(str))
-
-
-def _long(cycle: np.ndarray, tokens: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Which of the rows `others` are unusually long; see LONG."""
-    long = np.full(len(cycle), False)
-    if not others.any():
-        return long
-    usual = np.median(cycle[others])
+    tokens = scheduled_tokens[np.where(has_before, before, first) if asynchronous else first]
+    others = why == ""
+    usual = np.median(cycle[others]) if others.any() else 0.0
     for row in np.flatnonzero(others & (cycle > LONG * usual)):
         alike = others & (tokens >= tokens[row] / 2)
-        long[row] = cycle[row] > LONG * max(usual, np.median(cycle[alike]) if alike.any() else 0.0)
-    return long
+        if cycle[row] > LONG * max(usual, np.median(cycle[alike]) if alike.any() else 0.0):
+            why[row] = STALLED
+    return Cycles(step, cycle, duration, step - 1 if asynchronous else step, why == "", why.astype(str))

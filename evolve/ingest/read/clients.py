@@ -1,4 +1,4 @@
-"""per_request_lifecycle_metrics.json: what the load generator saw of every request, read row by row.
+"""per_request_lifecycle_metrics.json: every request as the load generator saw it, read row by row.
 
 Its times are seconds on a clock with an arbitrary origin. It stamps lines of the event stream, not tokens, and counts
 tokens by tokenising the text again. `token_times` recovers the token times; the true output length comes from the
@@ -15,7 +15,6 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-import math
 import re
 from array import array
 from collections import Counter
@@ -29,6 +28,7 @@ import ijson
 import numpy as np
 
 from evolve.ingest.columns import NONE, Columns, Growing, as_array
+from evolve.ingest.read.values import unread
 from simulator.common.json import JsonObject
 
 CUT_OFF = "file cut off or not JSON from some point on, the rows before it kept"
@@ -49,6 +49,8 @@ _ERROR = re.compile(
 # A string to its end, or to the end of the piece, where the last backslash may belong to what follows.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+("|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_TIMES = ("start_s", "end_s")
+_ROW = (*_TIMES, "max_tokens", "ignore_eos", "input_tokens", "output_tokens", "prompt")
 
 
 @dataclass(frozen=True)
@@ -72,25 +74,23 @@ class Clients:
 
 
 def read_clients(path: Path, on_read: Callable[[int], None]) -> Clients:
-    """Stream a file of any size. Raises OSError if it cannot be read."""
+    """Read a file of any size, until it can be read no further."""
     tally: Counter[str] = Counter()
-    rows = Growing(
-        ("start_s", "end_s", "max_tokens", "ignore_eos", "input_tokens", "output_tokens", "prompt"),
-        ("start_s", "end_s"),
-    )
+    rows = Growing(_ROW, _TIMES)
     prompts: dict[bytes, int] = {}
     seen: set[tuple[float, ...]] = set()
     errors: list[str] = []
     stamps, bounds = array("d"), array("q", [0])
-    with path.open("rb") as file:
-        try:
-            for raw in ijson.items(_Utf8(file, tally, on_read), "item", use_float=True):
+    try:
+        with path.open("rb") as file:
+            for raw in ijson.items(_Sanitized(file, tally, on_read), "item", use_float=True):
                 row = _row(raw, prompts)
                 if row is None:
                     tally[NOT_ROWS] += 1
                     continue
                 numbers, error, times = row
-                if (key := (*numbers, len(times))) in seen:
+                key = (*numbers, len(times))
+                if key in seen:
                     tally[TWICE] += 1
                     continue
                 seen.add(key)
@@ -101,18 +101,25 @@ def read_clients(path: Path, on_read: Callable[[int], None]) -> Clients:
                 errors.append(error)
                 stamps.extend(times)
                 bounds.append(len(stamps))
-        except ijson.JSONError:
-            tally[CUT_OFF] += 1
+    except ijson.JSONError:
+        tally[CUT_OFF] += 1
+    except OSError as e:
+        tally[unread(e)] += 1
     return Clients(rows.columns(), tuple(errors), as_array(stamps), as_array(bounds), tally)
 
 
-class _Utf8:
-    """The bytes of a file with invalid UTF-8 replaced, so that one bad byte does not cost the rest."""
+class _Sanitized:
+    """The bytes of a file with invalid UTF-8 replaced, so that one bad byte does not cost the rest.
+
+    They end where the JSON nests deeper than DEEPEST levels: the parser keeps the path to every value, so its memory
+    grows with the square of the depth, to gigabytes for a file of 100 kB.
+    """
 
     def __init__(self, file: BinaryIO, tally: Counter[str], on_read: Callable[[int], None]) -> None:
         self._file, self._tally, self._on_read = file, tally, on_read
-        self._nesting = _Nesting()
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        self._depth = 0  # brackets open after the last piece, outside strings
+        self._open_string = b""  # prefixed to the next piece: the quote of an unfinished string
 
     def read(self, size: int = -1) -> bytes:
         clean = b""
@@ -122,40 +129,28 @@ class _Utf8:
             clean = self._decoder.decode(data, final=not data).encode()
             if clean.count(_REPLACED) > data.count(_REPLACED):
                 self._tally[NOT_UTF8] += 1
-            if self._nesting.deepest(clean) > DEEPEST:
+            if self._deepest(clean) > DEEPEST:
                 self._tally[TOO_DEEP] = 1
                 return b""
             if not data:
                 break
         return clean
 
-
-class _Nesting:
-    """How deep streamed JSON nests outside strings. `depth` is the number of brackets open after the last piece.
-
-    Needed because the parser keeps the path to every value: its memory grows with the square of the depth, to
-    gigabytes for a file of 100 kB.
-    """
-
-    def __init__(self) -> None:
-        self.depth = 0
-        self._before = b""  # prefixed to the next piece: the quote of an unfinished string
-
-    def deepest(self, piece: bytes) -> int:
-        """An upper bound on the depth within this piece; exact from a thousand on."""
-        text, self._before = self._before + piece, b""
-        brackets = _STRING.sub(self._end, text).translate(None, _NOT_BRACKETS)
+    def _deepest(self, piece: bytes) -> int:
+        """An upper bound on the depth within this piece; exact from DEEPEST on."""
+        text, self._open_string = self._open_string + piece, b""
+        brackets = _STRING.sub(self._end_of_string, text).translate(None, _NOT_BRACKETS)
         opened = brackets.count(b"[") + brackets.count(b"{")
-        most = self.depth + opened
-        if most >= 1000:
+        most = self._depth + opened
+        if most >= DEEPEST:
             rising = np.isin(np.frombuffer(brackets, np.uint8), tuple(b"[{"))
-            most = self.depth + int(np.cumsum(2 * rising.astype(np.int64) - 1).max(initial=0))
-        self.depth += 2 * opened - len(brackets)
+            most = self._depth + int(np.cumsum(2 * rising.astype(np.int64) - 1).max(initial=0))
+        self._depth += 2 * opened - len(brackets)
         return most
 
-    def _end(self, string: re.Match[bytes]) -> bytes:
+    def _end_of_string(self, string: re.Match[bytes]) -> bytes:
         if string[1] != b'"':
-            self._before = b'"' + string[1]
+            self._open_string = b'"' + string[1]
         return b""
 
 
@@ -163,23 +158,24 @@ def _row(raw: Any, prompts: dict[bytes, int]) -> tuple[tuple[float, ...], str, l
     """(values of the columns of `Clients.rows`, type of the error, stamps), or None if the row is malformed."""
     if not isinstance(raw, dict):
         return None
-    start, end = _time(raw.get("start_time")), _time(raw.get("end_time"))
-    info = raw.get("info")
+    start, end, info = _time(raw.get("start_time")), _time(raw.get("end_time")), raw.get("info")
     if start is None or end is None or end < start or not isinstance(info, dict):
         return None
     times = info.get("output_token_times") or []
-    if not isinstance(times, list) or not set(map(type, times)) <= {int, float} or _far(times):
+    if not isinstance(times, list) or not set(map(type, times)) <= {int, float}:
+        return None
+    if not -LATEST_S < min(times, default=0.0) <= max(times, default=0.0) < LATEST_S:
         return None
     body = _body(raw.get("request"))
-    prompt = body.get("prompt", body.get("messages"))
-    number = NONE
-    if prompt is not None:
-        text = _text(prompt)
-        number = NONE if text is None else prompts.setdefault(hashlib.sha256(text).digest()[:16], len(prompts))
     eos = body.get("ignore_eos")
-    limits = _count(body.get("max_tokens")), int(eos) if isinstance(eos, bool) else NONE
-    counts = _count(info.get("input_tokens")), _count(info.get("output_tokens"))
-    return (start, end, *limits, *counts, number), _error(raw.get("error")), times
+    numbers = (
+        _count(body.get("max_tokens")),
+        int(eos) if isinstance(eos, bool) else NONE,
+        _count(info.get("input_tokens")),
+        _count(info.get("output_tokens")),
+        _prompt(body.get("prompt", body.get("messages")), prompts),
+    )
+    return (start, end, *numbers), _error(raw.get("error")), times
 
 
 def _body(request: Any) -> JsonObject:
@@ -191,13 +187,15 @@ def _body(request: Any) -> JsonObject:
     return body if isinstance(body, dict) else {}
 
 
-def _text(prompt: Any) -> bytes | None:
-    """Bytes that are equal for equal prompts, texts or the messages of a chat; None if nested too deeply to tell."""
+def _prompt(prompt: Any, prompts: dict[bytes, int]) -> int:
+    """The number of a text or of a chat's messages among distinct ones; NONE without one or nested too deeply."""
+    if prompt is None:
+        return NONE
     try:
         text = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
     except RecursionError:
-        return None
-    return text.encode("utf-8", "replace")
+        return NONE
+    return prompts.setdefault(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16], len(prompts))
 
 
 def _error(error: Any) -> str:
@@ -214,12 +212,8 @@ def _time(value: Any) -> float | None:
 
 
 def _in_order(start: float, times: list[float], end: float) -> bool:
-    """Whether the times ascend and lie between `start` and `end`."""
+    """True if the times ascend and lie between `start` and `end`."""
     return not times or (start <= times[0] and times[-1] <= end and all(a <= b for a, b in pairwise(times)))
-
-
-def _far(times: list[float]) -> bool:
-    return bool(times) and not (min(times) > -LATEST_S and max(times) < LATEST_S and all(map(math.isfinite, times)))
 
 
 def _count(value: Any) -> int:
@@ -247,14 +241,13 @@ def token_times(clients: Clients, tokens: np.ndarray) -> TokenTimes:
     known = (tokens != NONE) & (counts > 0)
     lines = int((counts[known] == 2 * tokens[known] + 2).sum())
     events = int((counts[known] == tokens[known] + 1).sum())
-    usual = LINES if lines > events or (lines == events and not (counts % 2).any()) else EVENTS
+    by_lines = lines > events or (lines == events and not (counts % 2).any())
     lengths = tokens.copy()
     guessed = (tokens == NONE) & (counts > 2)
-    lengths[guessed] = (counts[guessed] - 2) // 2 if usual == LINES else counts[guessed] - 1
+    lengths[guessed] = (counts[guessed] - 2) // 2 if by_lines else counts[guessed] - 1
     first = np.full(len(lengths), np.nan)
     readings, times = [], []
-    for i, (low, high) in enumerate(zip(clients.bounds[:-1].tolist(), clients.bounds[1:].tolist(), strict=True)):
-        stamps = clients.stamps[low:high]
+    for i, stamps in enumerate(np.split(clients.stamps, clients.bounds[1:-1])):
         reading, of_tokens = _reading(stamps, int(lengths[i]))
         readings.append(reading)
         times.append(of_tokens)
@@ -265,10 +258,10 @@ def token_times(clients: Clients, tokens: np.ndarray) -> TokenTimes:
 
 def _reading(stamps: np.ndarray, tokens: int) -> tuple[str, np.ndarray | None]:
     """The reading of the stamps that fits, and the token times if there is one."""
-    if tokens < 1 or not len(stamps):
-        return ("" if not len(stamps) else OTHER), None
-    if len(stamps) == 2 * tokens + 2:
+    if not len(stamps):
+        return "", None
+    if tokens >= 1 and len(stamps) == 2 * tokens + 2:
         return LINES, stamps[0::2][:tokens]
-    if len(stamps) == tokens + 1:
+    if tokens >= 1 and len(stamps) == tokens + 1:
         return EVENTS, stamps[:tokens]
     return OTHER, None

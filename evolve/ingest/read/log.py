@@ -1,4 +1,4 @@
-"""vllm.log: what the engine logged about itself at startup. Each fact is taken from the first line that states it.
+"""vllm.log: facts that the engine logged about itself at startup, each from the first line that states it.
 
 Lines are `<date time> <LEVEL> <logger>: <message>`, with the messages of vLLM 0.15.1.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from evolve.ingest.read.values import Finding, FolderFindings
+from evolve.ingest.read.values import FolderFindings
 from simulator.common.errors import reason
 from simulator.common.json import JsonObject
 
@@ -26,13 +27,12 @@ DTYPE_BYTES = {"float32": 4, "float": 4, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1,
 class EngineLog:
     """The facts of one engine's log; None where no line states them.
 
-    `kv_cache_tokens` is the size of the GPU's KV cache, `kv_cache_gib` its memory per rank. `cpu_bytes` is the CPU
-    memory for KV offload over all ranks. `shape` is that of the cross-layer cache: blocks, layers, 2, block size and
-    KV heads per rank in either order, head dim. `connector` is the class that moves KV out of the GPU.
+    `kv_cache_tokens` is the size of the GPU's KV cache. `cpu_bytes` is the CPU memory for KV offload over all ranks.
+    `shape` is that of the cross-layer cache: blocks, layers, 2, block size and KV heads per rank in either order, head
+    dim. `connector` is the class that moves KV out of the GPU.
     """
 
     kv_cache_tokens: int | None = None
-    kv_cache_gib: float | None = None
     cpu_bytes: float | None = None
     shape: tuple[int, ...] | None = None
     async_scheduling: bool | None = None
@@ -45,7 +45,6 @@ class EngineLog:
     dtype: str | None = None
     kv_cache_dtype: str | None = None
     connector: str | None = None
-    findings: tuple[Finding, ...] = ()
 
     @property
     def gpu_blocks(self) -> int | None:
@@ -59,8 +58,7 @@ class EngineLog:
 
     @property
     def kv_offload(self) -> bool | None:
-        """Whether KV was offloaded to the CPU; None if the log does not show how the cache was set up, or names
-        another connector."""
+        """True if KV was offloaded to the CPU; None if the log does not say it, or names another connector."""
         if self.cpu_bytes is not None:
             return self.cpu_bytes > 0
         return False if self.kv_cache_tokens is not None and self.connector is None else None
@@ -79,7 +77,7 @@ def _count(text: str) -> int | None:
     return int(text.replace(",", "")) or None if text.strip(",") else None
 
 
-def _amount(text: str) -> float | None:
+def _bytes(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
@@ -87,50 +85,41 @@ def _amount(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _text(text: str) -> str:
-    return text
+def _dimensions(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(", ")))
 
 
-_Read = Callable[..., Any]
-# Field of Log, bytes that a line with it contains, pattern, and what turns its groups into the value. Repetitions of
-# digits are bounded, so that no line yields an unmanageable number.
-_FACTS: tuple[tuple[str, bytes, str, _Read], ...] = (
-    ("kv_cache_tokens", b"KV cache size", r"GPU KV cache size:\s+([\d,]{1,20})\s+tokens", _count),
-    ("kv_cache_gib", b"KV cache memory", r"Available KV cache memory:\s*([\d.]{1,20})\s*GiB", _amount),
-    ("cpu_bytes", b"cpu_bytes_to_use", r"cpu_bytes_to_use['\"]?\s*:\s*([\d.]{1,30}(?:[eE][+-]?\d{1,3})?)", _amount),
-    (
-        "shape",
-        b"cross layer",
-        r"cross layer KV cache of shape \((\d{1,9}), (\d{1,9}), (\d{1,9}), (\d{1,9}), (\d{1,9}), (\d{1,9})\)",
-        lambda *dims: tuple(map(int, dims)),
-    ),
-    (
-        "async_scheduling",
-        b"Asynchronous",
-        r"Asynchronous scheduling is (enabled|disabled)",
-        lambda word: word == "enabled",
-    ),
-    ("version", b"LLM engine (v", r"LLM engine \(v([\w.+-]{1,40})\)", _text),
-    ("version", b"server version", r"vLLM API server version v?(\d[\w.+-]{0,39})", _text),
-    ("prefix_caching", b"enable_prefix_caching", r"enable_prefix_caching=(True|False)", lambda word: word == "True"),
-    ("chunked_prefill", b"enable_chunked_prefill", r"enable_chunked_prefill=(True|False)", lambda word: word == "True"),
-    ("tensor_parallel", b"tensor_parallel_size", r"tensor_parallel_size=(\d{1,6})\b", _count),
-    ("pipeline_parallel", b"pipeline_parallel_size", r"pipeline_parallel_size=(\d{1,6})\b", _count),
-    ("max_model_len", b"max_seq_len", r"max_seq_len=(\d{1,12})\b", _count),
-    ("dtype", b"dtype=torch", r"(?<![\w])dtype=torch\.(\w{1,20})", _text),
-    ("kv_cache_dtype", b"kv_cache_dtype", r"kv_cache_dtype=(\w{1,20})", _text),
-    ("connector", b"kv_connector", r"kv_connector='(\w{1,60})'", _text),
+def _is_on(word: str) -> bool:
+    return word in ("enabled", "True")
+
+
+# Fields of EngineLog: the function that reads a text, bytes in every line with it, and the pattern of the text.
+# Repetitions of digits are bounded, so that no line yields an unmanageable number.
+_FACTS: tuple[tuple[str, Callable[[str], Any], bytes, str], ...] = (
+    ("kv_cache_tokens", _count, b"KV cache size", r"GPU KV cache size:\s+([\d,]{1,20})\s+tokens"),
+    ("cpu_bytes", _bytes, b"cpu_bytes", r"cpu_bytes_to_use['\"]?\s*:\s*([\d.]{1,30}(?:[eE][+-]?\d{1,3})?)"),
+    ("shape", _dimensions, b"cross layer", r"cross layer KV cache of shape \((\d{1,9}(?:, \d{1,9}){5})\)"),
+    ("async_scheduling", _is_on, b"Asynchronous", r"Asynchronous scheduling is (enabled|disabled)"),
+    ("version", str, b"LLM engine (v", r"LLM engine \(v([\w.+-]{1,40})\)"),
+    ("version", str, b"server version", r"vLLM API server version v?(\d[\w.+-]{0,39})"),
+    ("prefix_caching", _is_on, b"enable_prefix", r"enable_prefix_caching=(True|False)"),
+    ("chunked_prefill", _is_on, b"enable_chunked", r"enable_chunked_prefill=(True|False)"),
+    ("tensor_parallel", _count, b"tensor_parallel_size", r"tensor_parallel_size=(\d{1,6})\b"),
+    ("pipeline_parallel", _count, b"pipeline_parallel_size", r"pipeline_parallel_size=(\d{1,6})\b"),
+    ("max_model_len", _count, b"max_seq_len", r"max_seq_len=(\d{1,12})\b"),
+    ("dtype", str, b"dtype=torch", r"(?<![\w])dtype=torch\.(\w{1,20})"),
+    ("kv_cache_dtype", str, b"kv_cache_dtype", r"kv_cache_dtype=(\w{1,20})"),
+    ("connector", str, b"kv_connector", r"kv_connector='(\w{1,60})'"),
 )
-_PATTERNS = tuple((name, sign, re.compile(pattern), read) for name, sign, pattern, read in _FACTS)
+_PATTERNS = tuple((name, read, sign, re.compile(pattern)) for name, read, sign, pattern in _FACTS)
 
 
-def read_log(path: Path | None) -> EngineLog:
-    """The facts of a log; none without a log. Over-long lines are cut, which becomes a finding."""
+def read_log(path: Path | None, findings: FolderFindings) -> EngineLog:
+    """The facts of a log; none without a log. Anything wrong is added to `findings`."""
     if path is None:
         return EngineLog()
-    findings = FolderFindings()
     facts: JsonObject = {}
-    unread: dict[str, int] = {}
+    unread: Counter[str] = Counter()
     lines = cut = 0
     try:
         with path.open("rb") as file:
@@ -139,39 +128,36 @@ def read_log(path: Path | None) -> EngineLog:
                 cut += not complete
                 _search(line, facts, unread)
     except OSError as e:
-        findings.warn("vllm.log", f"left out: cannot be read ({reason(e)}): check its permissions")
-        return EngineLog(findings=tuple(findings))
+        findings.warn("vllm.log", f"cannot be read ({reason(e)}): ignored; check its permissions")
+        return EngineLog()
     for name, count in unread.items():
-        findings.warn("vllm.log", f"{name}: not a number: left out", count)
-    if cut:
-        text = f"{cut:,} lines longer than {LONGEST_LINE:,} bytes: only their beginning is searched"
-        findings.warn("vllm.log", text, cut)
+        findings.warn("vllm.log", f"{name} is not a number: ignored", count)
+    findings.warn("vllm.log", f"{cut:,} lines longer than {LONGEST_LINE:,} bytes: only their start is searched", cut)
     if not facts:
-        text = f"{lines:,} lines, none with a known fact about the engine: nothing is taken from it"
-        findings.warn("vllm.log", text, max(lines, 1))
+        findings.warn("vllm.log", f"{lines:,} lines without a known fact about the engine: ignored", max(lines, 1))
     elif "kv_cache_tokens" not in facts:
         findings.warn("vllm.log", "has no line 'GPU KV cache size': the number of KV blocks is unknown")
-    if (connector := facts.get("connector")) and "cpu_bytes" not in facts:
-        text = f"KV connector {connector} without cpu_bytes_to_use: whether KV was offloaded to the CPU is unknown"
+    if "connector" in facts and "cpu_bytes" not in facts:
+        text = f"KV connector {facts['connector']} without cpu_bytes_to_use: KV offload to the CPU is unknown"
         findings.warn("vllm.log", text)
-    return EngineLog(**facts, findings=tuple(findings))
+    return EngineLog(**facts)
 
 
-def _search(line: bytes, facts: JsonObject, unread: dict[str, int]) -> None:
+def _search(line: bytes, facts: JsonObject, unread: Counter[str]) -> None:
     """Add the line's facts to `facts`, and count in `unread` those that are not numbers."""
-    for name, sign, pattern, read in _PATTERNS:
+    for name, read, sign, pattern in _PATTERNS:
         if name in facts or sign not in line:
             continue
         if match := pattern.search(line.decode("utf-8", "replace")):
-            value = read(*match.groups())
+            value = read(match[1])
             if value is None:
-                unread[name] = unread.get(name, 0) + 1
+                unread[name] += 1
             else:
                 facts[name] = value
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """Every line's first LONGEST_LINE bytes, and whether that is the whole line."""
+    """Every line's first LONGEST_LINE bytes, and True if that is the whole line."""
     while line := file.readline(LONGEST_LINE):
         complete = line.endswith(b"\n") or len(line) < LONGEST_LINE
         yield line, complete

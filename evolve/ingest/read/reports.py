@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from evolve.ingest.read.files import read_json
 from evolve.ingest.read.sources import SUMMARY, Folder
-from evolve.ingest.read.values import Finding, FolderFindings, Values
-from simulator.common.errors import InputError
+from evolve.ingest.read.values import FolderFindings, Values
 from simulator.common.json import JsonObject
 
 SHOWN = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
@@ -30,7 +28,7 @@ RELATIVE_ROUNDING = 1e-9  # the mean of equal values may exceed their maximum by
 class LoadReport:
     """One report. Latencies map names of STATISTICS to seconds, lengths to tokens; missing or invalid ones are absent.
 
-    `completed` and `failed` count requests, `requests` is how many were sent; rates are requests/s.
+    `completed` and `failed` count requests, `requests` is the number sent; rates are requests/s.
     """
 
     source: str
@@ -39,10 +37,10 @@ class LoadReport:
     failed: int | None
     e2e_s: Mapping[str, float]
     ttft_s: Mapping[str, float]
-    harness_itl_s: Mapping[str, float]
-    failed_after_s: Mapping[str, float]
-    prompt_len: Mapping[str, float]
-    reported_output_len: Mapping[str, float]
+    harness_itl_s: Mapping[str, float] = field(default_factory=dict)
+    failed_after_s: Mapping[str, float] = field(default_factory=dict)
+    prompt_len: Mapping[str, float] = field(default_factory=dict)
+    reported_output_len: Mapping[str, float] = field(default_factory=dict)
     requested_rate: float | None = None
     achieved_rate: float | None = None
 
@@ -53,7 +51,6 @@ class Reports:
 
     summary: LoadReport | None = None
     stages: Mapping[int, LoadReport] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
 
     @property
     def all(self) -> tuple[LoadReport, ...]:
@@ -66,72 +63,60 @@ class Reports:
         return (self.summary,) if self.summary else tuple(self.stages.values())
 
 
-def read_reports(folder: Folder) -> Reports:
-    """The reports of a folder; everything wrong, missing or inconsistent becomes a finding."""
-    findings = FolderFindings()
-    summary = None
-    if folder.summary:
-        summary = _report(folder.summary, f"{folder.results}/{SUMMARY}", findings)
+def read_reports(folder: Folder, findings: FolderFindings) -> Reports:
+    """The reports of a folder. Anything wrong, missing or inconsistent is added to `findings`."""
+    summary = _report(folder.files.get(SUMMARY), f"{folder.results}/{SUMMARY}", findings)
     reports = {k: _report(path, f"{folder.results}/{path.name}", findings) for k, path in folder.stages}
     stages = {k: report for k, report in reports.items() if report}
-    if not summary or not stages:
-        text = {
-            (False, True): "no readable summary report: the stages are used for the run",
-            (True, False): "no readable stage report: only the run as a whole is known",
-            (False, False): "no readable report: nothing is known of what the client saw",
-        }[bool(summary), bool(stages)]
-        findings.warn(f"{folder.results}/", text)
+    if not summary and not stages:
+        findings.warn(f"{folder.results}/", "no readable report: the client's figures are unknown")
+    elif not summary:
+        findings.warn(f"{folder.results}/", "no readable summary report: the stages are used for the run")
+    elif not stages:
+        findings.warn(f"{folder.results}/", "no readable stage report: only the run as a whole is known")
     if summary and len(stages) == len(folder.stages):
         _check_sums(summary, stages, findings)
-    return Reports(summary, stages, tuple(findings))
+    return Reports(summary, stages)
 
 
 def observed_json(report: LoadReport, output_len: int | None) -> JsonObject:
     """A report as a mapping of `observed`: ms to 3 decimals, ITL to 4, counts, mean lengths in tokens."""
     observed: JsonObject = {}
     for key, statistics in (("e2e_ms", report.e2e_s), ("ttft_ms", report.ttft_s)):
-        figures = {ours: round(statistics[theirs] * 1e3, 3) for theirs, ours in SHOWN.items() if theirs in statistics}
-        if figures:
+        if figures := {ours: round(1e3 * statistics[name], 3) for name, ours in SHOWN.items() if name in statistics}:
             observed[key] = figures
-    if report.completed is not None:
-        observed["completed"] = report.completed
-    if report.failed is not None:
-        observed["failed"] = report.failed
-    if "mean" in report.prompt_len:
-        observed["prompt_len_mean"] = report.prompt_len["mean"]
-    if "mean" in report.reported_output_len:
-        observed["reported_output_len_mean"] = round(report.reported_output_len["mean"], 3)
-    if "mean" in report.harness_itl_s:
-        observed["harness_itl_mean_ms"] = round(report.harness_itl_s["mean"] * 1e3, 4)
-    if "mean" in report.e2e_s and "mean" in report.ttft_s and output_len and output_len > 1:
-        observed["itl_mean_ms"] = round((report.e2e_s["mean"] - report.ttft_s["mean"]) * 1e3 / (output_len - 1), 4)
-    return observed
+    e2e, ttft, itl = (s.get("mean") for s in (report.e2e_s, report.ttft_s, report.harness_itl_s))
+    reported_len = report.reported_output_len.get("mean")
+    observed |= {
+        "completed": report.completed,
+        "failed": report.failed,
+        "prompt_len_mean": report.prompt_len.get("mean"),
+        "reported_output_len_mean": None if reported_len is None else round(reported_len, 3),
+        "harness_itl_mean_ms": None if itl is None else round(itl * 1e3, 4),
+    }
+    if e2e is not None and ttft is not None and output_len and output_len > 1:
+        observed["itl_mean_ms"] = round((e2e - ttft) * 1e3 / (output_len - 1), 4)
+    return {key: value for key, value in observed.items() if value is not None}
 
 
-def _report(path: Path, source: str, findings: FolderFindings) -> LoadReport | None:
-    try:
-        raw = read_json(path, source)
-    except InputError as e:
-        findings.warn(source, f"left out: {e}")
+def _report(path: Path | None, source: str, findings: FolderFindings) -> LoadReport | None:
+    v = Values.of(path, source, findings)
+    if v is None:
         return None
-    if not isinstance(raw, Mapping):
-        findings.warn(source, "is not a mapping: left out")
-        return None
-    v = Values(source, raw, findings)
     completed, failed = v.whole("successes.count"), v.whole("failures.count")
     sent = v.whole("load_summary.count")
     if completed is None and failed is None:
-        findings.warn(source, "counts neither successes nor failures: left out")
+        findings.warn(source, "counts neither successes nor failures: ignored")
         return None
     for what, count in (("successes", completed), ("failures", failed), ("requests sent", sent)):
         if count is None:
             findings.warn(source, f"gives no count of {what}")
-    if None not in (sent, completed, failed) and sent != (completed or 0) + (failed or 0):
+    if completed is not None and failed is not None and sent not in (None, completed + failed):
         text = f"{sent:,} requests were sent, but {completed:,} succeeded and {failed:,} failed: they do not add up"
         findings.warn(source, text)
     e2e, ttft = _statistics(v, f"{LATENCY}.request_latency"), _statistics(v, f"{LATENCY}.time_to_first_token")
     if "mean" in e2e and "mean" in ttft and ttft["mean"] > e2e["mean"]:
-        findings.warn(source, "the mean TTFT is above the mean E2E, which is impossible: TTFT is left out")
+        findings.warn(source, "the mean TTFT is above the mean E2E, which is impossible: TTFT is ignored")
         ttft = {}
     for what, statistics in (("E2E latency", e2e), ("TTFT", ttft)):
         if completed and "mean" not in statistics:
@@ -159,21 +144,21 @@ def _statistics(v: Values, key: str) -> dict[str, float]:
     given = {name: v.number(f"{key}.{name}", least=0) for name in STATISTICS}
     statistics = {name: value for name, value in given.items() if value is not None}
     if not statistics:
-        v.findings.warn(v.source, f"{key}: gives no statistics: left out")
+        v.findings.warn(v.source, f"{key}: gives no statistics: ignored")
     rising = [(name, statistics[name]) for name in STATISTICS[1:] if name in statistics]
     for (low, a), (high, b) in pairwise(rising):
         if a > b:
-            v.findings.warn(v.source, f"{key}: {low} is above {high}, which is impossible: left out")
+            v.findings.warn(v.source, f"{key}: {low} is above {high}, which is impossible: ignored")
             return {}
     mean, slack = statistics.get("mean"), 1 + RELATIVE_ROUNDING
     if mean is not None and not statistics.get("min", 0) <= mean * slack <= statistics.get("max", mean) * slack * slack:
-        v.findings.warn(v.source, f"{key}: the mean is not between min and max: left out")
+        v.findings.warn(v.source, f"{key}: the mean is not between min and max: ignored")
         return {}
     return statistics
 
 
 def _check_sums(summary: LoadReport, stages: Mapping[int, LoadReport], findings: FolderFindings) -> None:
-    """A finding for each count of the stages that does not add up to the run's."""
+    """Add a finding for each count of the stages that does not add up to the run's."""
     for what in ("completed", "failed"):
         parts = [getattr(report, what) for report in stages.values()]
         whole = getattr(summary, what)

@@ -1,36 +1,42 @@
-"""Folders of experiments: which source files a folder has, and what its name and the manifest next to it tell."""
+"""Folders of experiments: their source files, and facts in their names and in the manifest next to them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolve.ingest.read.manifest import Listed, listed
-from evolve.ingest.read.values import Finding, FolderFindings, plain
+from evolve.ingest.read.values import Finding, FolderFindings, Values, plain, read_json
 from simulator.common.errors import InputError
+from simulator.common.text import listed
 from simulator.serving.traces.formats import TRACES
 
 ROOT = ("exp-config.yaml", "profile.yaml", "vllm.log", "traces.json", "kv_events.jsonl")
 RESULTS = ("results", "inference-perf-data")
 SUMMARY = "summary_lifecycle_metrics.json"
 PER_REQUEST = "per_request_lifecycle_metrics.json"
+IN_RESULTS = ("config.yaml", PER_REQUEST, SUMMARY)
+MANIFEST = "experiments.json"
 
 _STAGE = re.compile(r"stage_([0-9]{1,6})_lifecycle_metrics\.json")
-_PARTS = re.compile(r"(?P<model>.+)-tp(?P<tp>[0-9]{1,4})-(?P<workload>.+)", re.DOTALL)
-_STAMP = re.compile(r"([0-9]{8}-[0-9]{6})-(.+)", re.DOTALL)
-_NUMBER = re.compile(r"([0-9]{1,18})-(.+)", re.DOTALL)
-_VARIANT = re.compile(r"(.+?)((?:-[0-9]+)*)", re.DOTALL)
+# Two schemes: <YYYYMMDD>-<HHMMSS>-<model>-tp<N>-<workload> and <id>-<model>-tp<N>-<workload>-<variant>. Model names
+# contain hyphens and may contain -tp2-, so the last -tp<N>- counts.
+_NAME = re.compile(
+    r"(?:(?P<stamp>[0-9]{8}-[0-9]{6})-|(?P<number>[0-9]{1,18})-)?"
+    r"(?P<model>.+)-tp(?P<tensor_parallel>[0-9]{1,4})-(?P<workload>.+)",
+    re.DOTALL,
+)
+_HARDWARE = re.compile(r"[\w .+-]{1,60}")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceName:
     """The parts of a folder's name; all None if it follows neither of the two naming schemes.
 
-    `stamp` is the date and time of the first scheme, `number` the id of the second, `variant` its trailing digits
-    (`2-1`). `model` is the slug as written; `group` drops a trailing `-hf`, which names the same model.
+    `stamp` is the date and time of the first scheme, `number` the id of the second. `model` is the slug as written;
+    `group` drops a trailing `-hf`, which names the same model.
     """
 
     stamp: str | None = None
@@ -38,7 +44,6 @@ class SourceName:
     model: str | None = None
     tensor_parallel: int | None = None
     workload: str | None = None
-    variant: str | None = None
 
     @property
     def group(self) -> str | None:
@@ -46,29 +51,77 @@ class SourceName:
 
 
 def parse_name(name: str) -> SourceName:
-    """The parts of a folder's name.
-
-    Two schemes: `<YYYYMMDD>-<HHMMSS>-<model>-tp<N>-<workload>` and `<id>-<model>-tp<N>-<workload>-<variant>`. Model
-    names contain hyphens and may contain `-tp2-`, so the last `-tp<N>-` counts.
-    """
-    parts = _PARTS.fullmatch(name)
-    if not parts:
+    """The parts of a folder's name; a numbered one loses the variant, digits at the end of its workload."""
+    match = _NAME.fullmatch(name)
+    if match is None:
         return SourceName()
-    model, workload = parts["model"], parts["workload"]
-    tensor_parallel = int(parts["tp"])
-    if stamp := _STAMP.fullmatch(model):
-        return SourceName(stamp=stamp[1], model=stamp[2], tensor_parallel=tensor_parallel, workload=workload)
-    if number := _NUMBER.fullmatch(model):
-        bare = _VARIANT.fullmatch(workload)
-        assert bare, "any text is a workload with or without trailing digits"
-        variant = bare[2].removeprefix("-") or None
-        return SourceName(None, number[1], number[2], tensor_parallel, bare[1], variant)
-    return SourceName(model=model, tensor_parallel=tensor_parallel, workload=workload)
+    stamp, number, model, tensor_parallel, workload = match.groups()
+    if number:
+        workload = re.sub(r"(?<!^)(-[0-9]+)+\Z", "", workload)
+    return SourceName(stamp, number, model, int(tensor_parallel), workload)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The manifest's entry for one experiment; None where it says nothing.
+
+    `gpu_mem` is the fraction of the GPU's memory that the engine may use, `data_parallel` the number of replicas.
+    """
+
+    model: str | None = None
+    hardware: str | None = None
+    precision: str | None = None
+    cpu_offload: bool | None = None
+    gpu_mem: float | None = None
+    data_parallel: int | None = None
+
+
+def manifest_entry(folder: Path, number: str | None, findings: FolderFindings) -> Listed:
+    """The manifest's entry for a folder, looked up by the number its name begins with or by the whole name."""
+    path = folder.parent / MANIFEST
+    if not path.exists():
+        return Listed()
+    try:
+        raw = read_json(path, MANIFEST)
+    except InputError as e:
+        findings.warn(MANIFEST, f"ignored: {e}")
+        return Listed()
+    if not isinstance(raw, list):
+        findings.warn(MANIFEST, "is not a list of experiments: ignored")
+        return Listed()
+    entries = [e for e in raw if isinstance(e, Mapping) and _id(e.get("id")) in {folder.name, number} - {None}]
+    if not entries:
+        findings.note(MANIFEST, "does not list this experiment")
+        return Listed()
+    values = Values(MANIFEST, entries[0], findings)
+    if len(entries) > 1:
+        findings.warn(MANIFEST, "lists this experiment more than once: using the first entry", len(entries))
+    hardware = values.text("hw")
+    if hardware and not _HARDWARE.fullmatch(hardware):
+        values.wrong("hw", "the name of a GPU", hardware)
+        hardware = None
+    if values.text("safe") not in (None, "safe"):
+        findings.warn(MANIFEST, "does not mark this experiment as safe")
+    return Listed(
+        model=values.model("model"),
+        hardware=hardware,
+        precision=values.text("precision"),
+        cpu_offload=values.flag("cpu_offload"),
+        gpu_mem=values.number("gpu_mem", above=0, most=1),
+        data_parallel=values.whole("dp", least=1),
+    )
+
+
+def _id(value: object) -> str | None:
+    """An id as text; None for other values, such as numbers too large to print."""
+    if isinstance(value, int) and abs(value) < 10**18:
+        return f"{value:d}"
+    return value if isinstance(value, str) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """One experiment's folder. A missing source is None; `stages` are (k, file) in ascending k.
+    """One experiment's folder: its source files by their names, and the reports of stages as (k, file) in ascending k.
 
     `results` is the name of the folder with the load generator's files, for findings about them.
     """
@@ -77,27 +130,54 @@ class Folder:
     name: str
     parts: SourceName
     listed: Listed
-    exp_config: Path | None
-    profile: Path | None
-    log: Path | None
-    traces: Path | None
-    kv_events: Path | None
-    config: Path | None
-    per_request: Path | None
-    summary: Path | None
+    files: Mapping[str, Path]
     stages: tuple[tuple[int, Path], ...]
     results: str
     findings: tuple[Finding, ...]
 
 
+def look(path: Path) -> Folder:
+    """The sources of one folder. Raises InputError if it is not a folder, cannot be read or has no source."""
+    names = _names(path)
+    try:
+        path = path.resolve()
+    except (OSError, RuntimeError):
+        raise InputError(f"{shown_path(path)}: its symbolic links form a circle: name the folder itself") from None
+    findings = FolderFindings()
+    # Sources are looked up by exact name, so that case-insensitive file systems find the same ones as others.
+    places = {name: name for name in ROOT if name in names}
+    results, inside = _results(path, names, findings)
+    places |= {name: f"{results}/{name}" for name in IN_RESULTS if name in inside}
+    files = {name: path / place for name, place in places.items() if _readable(path / place, place, findings)}
+    stages = _stages(path, results, inside, findings)
+    if not stages and not files:
+        raise InputError(f"{shown_path(path)}: {_no_source(path, names, results, findings)}")
+    name = plain(path.name)
+    parts = parse_name(name)
+    if parts.model is None:
+        findings.note("folder", "its name is not <time or id>-<model>-tp<N>-<workload>: nothing is taken from the name")
+    entry = manifest_entry(path, parts.number, findings)
+    return Folder(path, name, parts, entry, files, stages, results, tuple(findings))
+
+
+def _no_source(path: Path, names: set[str], results: str, findings: FolderFindings) -> str:
+    """The reason why a folder is no experiment's, and the remedy."""
+    if SUMMARY in names or PER_REQUEST in names:
+        return "is a results folder: name the experiment's folder above it"
+    why = f"contains none of {', '.join(ROOT)}, {results}/"
+    if findings:
+        why = f"has no readable source ({'; '.join(f'{f.source} {f.text}' for f in findings)})"
+    return f"{why}: name the folder of an experiment{_or_trace(path, names)}"
+
+
 def _or_trace(path: Path, names: Iterable[str]) -> str:
-    """How to give a folder's traces instead, of the host or of a load generator, if it may have some."""
-    header = next((name for name in sorted(names) if name.endswith(".yaml")), None)
-    data = next((name for name in sorted(names) if name.endswith(".csv")), None)
-    if header is None or data is None:
-        ending = trace_ending(names)
-        return f", or recorded requests with --trace {shown_path(path / f'*{ending}')}" if ending else ""
-    return f", or a trace of the host with --tracev2 {shown_path(path / header)} {shown_path(path / data)}"
+    """The option for a folder's traces, of the host or of a load generator, if it may have some."""
+    header = min((name for name in names if name.endswith(".yaml")), default=None)
+    data = min((name for name in names if name.endswith(".csv")), default=None)
+    if header and data:
+        return f", or a trace of the host with --tracev2 {shown_path(path / header)} {shown_path(path / data)}"
+    ending = trace_ending(names)
+    return f", or recorded requests with --trace {shown_path(path / f'*{ending}')}" if ending else ""
 
 
 def trace_ending(names: Iterable[str]) -> str:
@@ -106,70 +186,25 @@ def trace_ending(names: Iterable[str]) -> str:
     return next((ending for ending in TRACES if ending in endings), "")
 
 
-def look(path: Path) -> Folder:
-    """The sources of one folder. Raises InputError if it is not a folder, cannot be read or has no source."""
-    names = _names(path)
-    path = _resolved(path)
-    findings = FolderFindings()
-    # Sources are looked up by exact name, so that case-insensitive file systems find the same ones as others.
-    files = {name: _file(path / name, name, findings) for name in ROOT if name in names}
-    results, inside = _results(path, names, findings)
-    within = {name: path / results / name for name in inside}
-    for name in ("config.yaml", PER_REQUEST, SUMMARY):
-        files[name] = _file(within[name], f"{results}/{name}", findings) if name in within else None
-    stages = _stages(within, results, findings)
-    if not stages and not any(files.values()):
-        if SUMMARY in names or PER_REQUEST in names:
-            raise InputError(f"{shown_path(path)}: is a results folder: name the experiment's folder above it")
-        why = "; ".join(f"{f.source} {f.text}" for f in findings)
-        held = f"has no source that can be read ({why})" if why else f"contains none of {', '.join(ROOT)}, {results}/"
-        raise InputError(f"{shown_path(path)}: {held}: name the folder of an experiment{_or_trace(path, names)}")
-    name = plain(path.name)
-    parts = parse_name(name)
-    if parts.model is None:
-        findings.note("folder", "its name is not <time or id>-<model>-tp<N>-<workload>: nothing is taken from the name")
-    return Folder(
-        path=path,
-        name=name,
-        parts=parts,
-        listed=listed(path, parts.number, findings),
-        exp_config=files.get("exp-config.yaml"),
-        profile=files.get("profile.yaml"),
-        log=files.get("vllm.log"),
-        traces=files.get("traces.json"),
-        kv_events=files.get("kv_events.jsonl"),
-        config=files.get("config.yaml"),
-        per_request=files.get(PER_REQUEST),
-        summary=files.get(SUMMARY),
-        stages=stages,
-        results=results,
-        findings=tuple(findings),
-    )
-
-
 def find(paths: Iterable[Path]) -> tuple[list[Folder], FolderFindings]:
     """All experiment folders among `paths`, in order, and findings about the choice.
 
-    A folder that only contains experiment folders is expanded to them, sorted by name. A folder given twice counts
-    once.
+    A folder that only contains experiment folders is expanded to them, sorted by name. A repeated folder counts once.
     Raises InputError for a path that is neither, for two folders of the same name, and for no path at all.
     """
-    folders: dict[Path, Folder] = {}
+    folders: dict[str, Folder] = {}
     findings = FolderFindings()
     for given in paths:
-        for path in _expand(given, findings):
-            folder = look(path)
-            if folder.path in folders:
-                findings.note(folder.name, "is given more than once: read once")
-            folders.setdefault(folder.path, folder)
+        for folder in map(look, _expand(given, findings)):
+            other = folders.setdefault(folder.name, folder)
+            if other is folder:
+                continue
+            if other.path != folder.path:
+                mine, theirs = shown_path(folder.path), shown_path(other.path)
+                raise InputError(f"{mine}: has the same name as {theirs}, and outputs go by name: rename one")
+            findings.note(folder.name, "is given more than once: read once")
     if not folders:
         raise InputError("no folder is given: name one or more folders of experiments")
-    by_name: dict[str, Path] = {}
-    for path, folder in folders.items():
-        if folder.name in by_name:
-            other = shown_path(by_name[folder.name])
-            raise InputError(f"{shown_path(path)}: has the same name as {other}, and outputs go by name: rename one")
-        by_name[folder.name] = path
     return list(folders.values()), findings
 
 
@@ -185,12 +220,10 @@ def _expand(given: Path, findings: FolderFindings) -> list[Path]:
     inside = [given / name for name in sorted(names) if _is_experiment(_listing(given / name))]
     if not inside:
         return [given]
-    others = sorted(n for n in names if (given / n).is_dir() and given / n not in inside)
-    few = ", ".join(map(plain, others[:4])) + (", ..." if len(others) > 4 else "")
-    besides = f"; not experiments, and left out: {few}" if others else ""
-    several = f"{len(inside)} folders of experiments, which are"
-    what = several if len(inside) > 1 else "a folder of an experiment, which is"
-    text = f"contains {what} read{besides}"
+    others = [n for n in sorted(names) if (given / n).is_dir() and given / n not in inside]
+    text = f"stands for the experiment folders in it ({len(inside)})"
+    if others:
+        text += f"; ignoring {listed([plain(name) for name in others], 4)}, which are no experiments"
     findings.note(plain(given.name) or "folder", text, len(inside))
     return inside
 
@@ -219,45 +252,38 @@ def _names(path: Path) -> set[str]:
     raise InputError(f"{shown_path(path)}: {problem}")
 
 
-def _resolved(path: Path) -> Path:
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):
-        raise InputError(f"{shown_path(path)}: its symbolic links form a circle: name the folder itself") from None
-
-
-def _file(path: Path, source: str, findings: FolderFindings) -> Path | None:
-    """The path if it is a readable file."""
+def _readable(path: Path, source: str, findings: FolderFindings) -> bool:
+    """True for a file that may be read; else there is a finding."""
     if not path.is_file():
-        findings.warn(source, "is not a file: left out")
-        return None
-    if not os.access(path, os.R_OK):
-        findings.warn(source, "is not readable (permissions): left out")
-        return None
-    return path
+        findings.warn(source, "is not a file: ignored")
+    elif not os.access(path, os.R_OK):
+        findings.warn(source, "is not readable (permissions): ignored")
+    else:
+        return True
+    return False
 
 
 def _results(path: Path, names: set[str], findings: FolderFindings) -> tuple[str, set[str]]:
     """The name of the results folder and the names in it; of two folders the first that is not empty."""
     listings = {name: _listing(path / name) for name in RESULTS if name in names}
-    for name, inside in listings.items():
-        if not inside:
-            findings.warn(f"{name}/", "is empty, not a folder or not readable: left out")
     filled = [name for name, inside in listings.items() if inside]
-    if len(filled) > 1:
-        findings.warn(f"{filled[1]}/", f"left out: {filled[0]}/ exists as well")
+    for name in listings:
+        if name not in filled:
+            findings.warn(f"{name}/", "is empty, not a folder or not readable: ignored")
+    for name in filled[1:]:
+        findings.warn(f"{name}/", f"ignored: {filled[0]}/ exists as well")
     return (filled[0], listings[filled[0]]) if filled else (RESULTS[0], set())
 
 
-def _stages(within: dict[str, Path], results: str, findings: FolderFindings) -> tuple[tuple[int, Path], ...]:
+def _stages(path: Path, results: str, inside: set[str], findings: FolderFindings) -> tuple[tuple[int, Path], ...]:
     stages: dict[int, Path] = {}
-    for name in sorted(within):
-        if (match := _STAGE.fullmatch(name)) and (file := _file(within[name], f"{results}/{name}", findings)):
-            if int(match[1]) in stages:
-                findings.warn(f"{results}/{name}", f"is a second report of stage {int(match[1])}: left out")
-            stages.setdefault(int(match[1]), file)
-    missing = sorted(set(range(max(stages, default=-1) + 1)) - set(stages))
-    if missing:
-        few = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        findings.warn(f"{results}/", f"no report of stage {few}", len(missing))
+    for name in sorted(inside):
+        match, source = _STAGE.fullmatch(name), f"{results}/{name}"
+        if match and _readable(path / source, source, findings):
+            number = int(match[1])
+            if number in stages:
+                findings.warn(source, f"is a second report of stage {number}: ignored")
+            stages.setdefault(number, path / source)
+    missing = [str(k) for k in range(max(stages, default=-1)) if k not in stages]
+    findings.warn(f"{results}/", f"no report of stage {listed(missing, 8)}", len(missing))
     return tuple(sorted(stages.items()))

@@ -1,27 +1,49 @@
-"""A file's mapping read value by value: what is wrong becomes a finding and is left out, the rest is kept."""
+"""Files as plain values, and mappings read value by value: a wrong value becomes a finding, the others are kept.
+
+Messages name a file as it is called inside its folder. A bad small file raises InputError; a bad line of JSON Lines is
+counted and skipped.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from simulator.common.errors import LARGEST_NUMBER, LARGEST_WHOLE, shown
+import orjson
+
+from simulator.common.documents import parse_json, parse_yaml, read_bytes
+from simulator.common.errors import LARGEST_NUMBER, LARGEST_WHOLE, InputError, reason, shown, unreadable
+
+MOST_YAML_BYTES = 256 * 1024  # the largest published one has 1.3 kB
+MOST_JSON_BYTES = 16 * 1024 * 1024  # reports have 5 kB; a manifest grows with its experiments
+MOST_LINE = 32 << 20  # bytes; exported lines have a few MB at most, and a parsed line takes ten times its bytes
+
+TOO_LONG = f"lines longer than {MOST_LINE >> 20} MiB, skipped"
+MALFORMED = "lines that are not JSON, skipped"
+CUT_OFF = "last line cut off, skipped"
+NOT_UTF8 = "lines that are not UTF-8, read with replacements"
+HALVES = "lines with lone surrogates, read with replacements"
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some writers begin a UTF-8 file with it
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_MODEL_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]*[\w-])?")
 
 Severity = Literal["note", "warning"]
-"""note: good to know. warning: something was left out or assumed, or cannot be right."""
-
-_MODEL_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]*[\w-])?")
+"""note: good to know. warning: something was ignored or assumed, or cannot be right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something noticed while reading a folder: a skipped line, a value out of range, figures that disagree.
+    """Something noticed in a folder: a skipped line, a value out of range, figures that disagree.
 
-    `source` is a file name inside the folder, never a path of the machine; `count` is how many lines, values or files
-    are affected; `text` is one line that says what was found and what was done about it.
+    `source` is a file name inside the folder, never a path of the machine; `count` is the number of lines, values or
+    files; `text` is one line with the fault and the remedy that was applied.
     """
 
     source: str
@@ -31,54 +53,150 @@ class Finding:
 
 
 class FolderFindings(list[Finding]):
-    """Findings in the order in which they are made."""
+    """Findings in the order in which they are made. A count of 0 makes none."""
+
+    def warn(self, source: str, text: str, count: int = 1, severity: Severity = "warning") -> None:
+        if count:
+            self.append(Finding(source, count, text, severity))
 
     def note(self, source: str, text: str, count: int = 1) -> None:
-        self.append(Finding(source, count, text))
+        self.warn(source, text, count, "note")
 
-    def warn(self, source: str, text: str, count: int = 1) -> None:
-        self.append(Finding(source, count, text, "warning"))
+
+def read_json(path: Path, source: str) -> Any:
+    """Any JSON value; NaN and Infinity become floats, for the caller to judge. Raises InputError for a bad file."""
+    return parse_json(_read_capped(path, source, MOST_JSON_BYTES), source, "copy it again")
+
+
+def read_yaml(path: Path, source: str) -> Any:
+    """Plain values of safe YAML. Raises InputError for a bad file."""
+    return parse_yaml(_read_capped(path, source, MOST_YAML_BYTES), source, "copy it again")
+
+
+def _read_capped(path: Path, source: str, most: int) -> bytes:
+    """The file's bytes. Raises InputError if it is unreadable, not a file, empty or larger than `most` bytes."""
+    if not path.is_file():
+        raise InputError(f"{source}: is not a file: put the file itself there")
+    try:
+        data = read_bytes(path, most, source)
+    except OSError as e:
+        raise unreadable(source, e, "check its permissions") from None
+    if not data.strip():
+        raise InputError(f"{source}: is empty: copy it again")
+    return data
+
+
+def json_lines(path: Path, tally: Counter[str], on_read: Callable[[int], None]) -> Iterator[Any]:
+    """The JSON value of every line that has one, until the file can be read no further. `tally` counts skipped lines,
+    `on_read` is called with bytes read."""
+    for raw in _lines(path, tally, on_read):
+        text = raw.removeprefix(_BYTE_ORDER_MARK).strip()
+        if not text:
+            continue
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            try:
+                # orjson refuses NaN, whole numbers beyond 64 bits and stray bytes, which some writers emit.
+                decoded = text.decode("utf-8", "replace")
+                value = json.loads(decoded)
+                tally[NOT_UTF8] += decoded.encode("utf-8", "replace") != text
+                if _SURROGATE.search(text):
+                    value = _without_surrogates(value, tally)
+            except (ValueError, RecursionError):
+                tally[MALFORMED if raw.endswith(b"\n") else CUT_OFF] += 1
+                continue
+        yield value
+
+
+def _lines(path: Path, tally: Counter[str], on_read: Callable[[int], None]) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while raw := file.readline(MOST_LINE):
+                on_read(len(raw))
+                if len(raw) < MOST_LINE or raw.endswith(b"\n"):
+                    yield raw
+                    continue
+                tally[TOO_LONG] += 1
+                while raw and not raw.endswith(b"\n"):
+                    raw = file.readline(MOST_LINE)
+                    on_read(len(raw))
+    except OSError as e:
+        tally[unread(e)] += 1
+
+
+def unread(error: OSError) -> str:
+    """The finding about a file that cannot be read, or no further."""
+    return f"cannot be read to the end ({reason(error)}): only the part before is used"
+
+
+def _without_surrogates(value: Any, tally: Counter[str]) -> Any:
+    """The value with lone surrogates, which no table can hold, replaced."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        value = json.loads(text.encode("utf-8", "replace"))
+        tally[HALVES] += 1
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
     """The mapping of one file, with dotted keys (`data.shared_prefix.num_groups`).
 
-    Every reader returns None for a key that is missing, null or of the wrong type, and records a finding for the last.
+    Every method returns None for a key that is missing, null or of the wrong type, and adds a finding for the last.
     """
 
     source: str
     raw: Mapping[Any, Any]
-    findings: FolderFindings = field(default_factory=FolderFindings)
+    findings: FolderFindings
+
+    @classmethod
+    def of(cls, path: Path | None, source: str, findings: FolderFindings) -> Values | None:
+        """The mapping in a JSON or YAML file. None without a file, and, with a finding, if it holds no mapping."""
+        if path is None:
+            return None
+        try:
+            raw = read_json(path, source) if path.suffix == ".json" else read_yaml(path, source)
+        except InputError as e:
+            findings.warn(source, f"ignored: {e}")
+            return None
+        if not isinstance(raw, Mapping) or not raw:
+            findings.warn(source, "is not a mapping, or an empty one: ignored")
+            return None
+        return cls(source, raw, findings)
 
     def get(self, key: str) -> Any:
         """The raw value; a parent that is not a mapping becomes a finding."""
         value: Any = self.raw
-        parents: list[str] = []
-        for part in key.split("."):
-            if not isinstance(value, Mapping):
-                self.wrong(".".join(parents), "a mapping", value)
+        parts = key.split(".")
+        for depth, part in enumerate(parts):
+            if value is not None and not isinstance(value, Mapping):
+                self.wrong(".".join(parts[:depth]), "a mapping", value)
                 return None
-            value = value.get(part)
-            parents.append(part)
-            if value is None:
-                return None
+            value = None if value is None else value.get(part)
         return value
+
+    def checked(self, key: str, wanted: str, fits: Callable[[Any], bool]) -> Any:
+        """The raw value if it fits; `wanted` describes a fitting one."""
+        value = self.get(key)
+        if value is None or fits(value):
+            return value
+        self.wrong(key, wanted, value)
+        return None
 
     def number(
         self, key: str, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf
     ) -> float | None:
         """A finite number >= `least`, > `above` and <= `most`."""
-        value = self.get(key)
+        value = self.checked(key, "a finite number", _finite)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_NUMBER:
-            self.wrong(key, "a finite number", value)
-            return None
-        bounds = ((value >= least, ">=", least), (value > above, ">", above), (value <= most, "<=", most))
-        for holds, sign, bound in bounds:
+        bounds = {f">= {least:g}": value >= least, f"> {above:g}": value > above, f"<= {most:g}": value <= most}
+        for bound, holds in bounds.items():
             if not holds:
-                self.wrong(key, f"a number {sign} {bound:g}", value)
+                self.wrong(key, f"a number {bound}", value)
                 return None
         return float(value)
 
@@ -87,23 +205,18 @@ class Values:
         value = self.number(key, least=least)
         if value is None:
             return None
-        if not value.is_integer() or value > LARGEST_WHOLE:
-            self.wrong(key, "a whole number", self.get(key))
-            return None
-        return int(value)
+        if value.is_integer() and value <= LARGEST_WHOLE:
+            return int(value)
+        self.wrong(key, "a whole number", self.get(key))
+        return None
 
     def text(self, key: str) -> str | None:
         """A non-blank string, with white space and control characters folded."""
-        value = self.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, str) or not value.strip():
-            self.wrong(key, "text", value)
-            return None
-        return plain(value)
+        value = self.checked(key, "text", lambda value: isinstance(value, str) and bool(value.strip()))
+        return None if value is None else plain(value)
 
     def model(self, key: str) -> str | None:
-        """A model's Hugging Face id. Of a path only the last part is kept, because paths of a machine are private."""
+        """A model's Hugging Face id. Only the last part of a path is kept, because paths of a machine are private."""
         name = self.text(key)
         if name is None or _MODEL_ID.fullmatch(name):
             return name
@@ -111,31 +224,32 @@ class Values:
         if not _MODEL_ID.fullmatch(last):
             self.wrong(key, "a Hugging Face id", name)
             return None
-        self.findings.warn(self.source, f"{key} is not a Hugging Face id: its last part, {last}, is used")
+        self.findings.warn(self.source, f"{key} is not a Hugging Face id: using its last part, {last}")
         return last
 
     def flag(self, key: str) -> bool | None:
-        value = self.get(key)
-        if value is None or isinstance(value, bool):
-            return value
-        self.wrong(key, "true or false", value)
-        return None
+        value: bool | None = self.checked(key, "true or false", lambda value: isinstance(value, bool))
+        return value
 
     def wrong(self, key: str, wanted: str, value: object) -> None:
-        """Record that a key's value is not what it should be."""
-        finding = Finding(self.source, 1, f"{key} must be {wanted}, got {brief(value)}: left out", "warning")
-        if finding not in self.findings:  # a parent that is not a mapping would be recorded once for every key below it
+        """Add a finding about a key's value, once: several keys may have the same wrong parent."""
+        finding = Finding(self.source, 1, f"{key} must be {wanted}, got {brief(value)}: ignored", "warning")
+        if finding not in self.findings:
             self.findings.append(finding)
 
 
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
+
+
 def brief(value: object) -> str:
-    """A value as a message shows it: numbers in full, but no text, which may be a path, and no items of a container."""
+    """A value in a message: numbers in full, but no text, which may be a path, and no items of a container."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list | tuple | set):
         return "a list"
     if isinstance(value, str):
-        return "blank text" if not value.strip() else "text"
+        return "text" if value.strip() else "blank text"
     if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
         return "a number beyond 2^53"
     return shown(value)

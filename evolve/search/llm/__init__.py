@@ -1,6 +1,8 @@
-"""Language models as proposers: their prompts, their answers, and what the calls cost.
+"""Language models as proposers: their prompts, their answers, and the cost of the calls.
 
 From the inside out: `client` sends one request and is the only module that knows litellm. `calls` defines the journal's
-lines about calls. `dispatch` carries calls out within the limits. `prompt` and `answer` turn populations into text and
-text into programs. `proposer` asks for a generation of proposals. An offline run imports no litellm.
+lines about calls, `dispatch` carries calls out within the limits, `ledger` lists them. `prompt` turns populations into
+text; `answer` and `reading` turn text into programs. `question` and `conversation` ask for them in rounds, `panel` has
+them judged, and `proposer` makes generations of them. `setup` prepares a run, `preview` shows single questions. An
+offline run imports no litellm.
 """

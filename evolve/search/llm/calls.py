@@ -1,9 +1,7 @@
-"""Calls to language models, and the journal's lines about them (see call_log for what these add up to).
+"""Calls to language models, the journal's lines about them, and the log: what these lines add up to.
 
-A call is one question to one model, named GENERATION/PURPOSE/NUMBER. An attempt is one request that was sent for it.
-The journal holds every prompt once, and every answer in the line about its arrival; both are packed (xz, base64). A
-line is on disk before its request is sent or its answer is used. So a process that dies loses no answer, and the
-requests that were under way are known.
+A call is one question to one model, named GENERATION/PURPOSE/NUMBER. An attempt is one request that was sent for it. A
+line is on disk before its request is sent or its answer is used, so a process that dies loses no answer.
 """
 
 from __future__ import annotations
@@ -12,38 +10,50 @@ import base64
 import hashlib
 import json
 import lzma
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from evolve.search.llm.client import Reply
-from evolve.search.llm.fault import CallFault
-from evolve.search.llm.prices import Price
 from simulator.common.json import JsonObject
 
-Messages = tuple[tuple[str, str], ...]
+Messages = tuple[tuple[str, str], ...]  # (role, text)
 ABSURD = 10**9  # tokens; no call has as many
 BYTES_PER_TOKEN = 2.0  # fewer than in any text that is sent, so that a prompt's cost is never underestimated
 
 
-def proposing(round_number: int) -> str:
-    """The purpose of the calls that ask for programs in this round of a question, 1, 2, ..."""
-    return "propose" if round_number == 1 else f"round-{round_number}"
+@dataclass(frozen=True, slots=True)
+class Price:
+    """USD per million tokens."""
+
+    input_usd: float
+    output_usd: float
+
+    def usd(self, tokens_in: int, tokens_out: int) -> float:
+        """The price of a call in USD."""
+        return (tokens_in * self.input_usd + tokens_out * self.output_usd) / 1e6
 
 
-def proposes(purpose: str) -> bool:
-    """Whether calls with this purpose ask for programs."""
-    return role(purpose) in ("propose", "round")
-
-
-def reviewing(time: int) -> str:
-    """The purpose of the calls that ask judges for reviews: for the first time, or again after an unusable answer."""
-    return "judge" if time == 1 else f"judge-{time}"
+def numbered(purpose: str, time: int) -> str:
+    """The purpose of a call that asks for the `time`-th time: `propose`, `propose-2`, `propose-3`."""
+    return purpose if time == 1 else f"{purpose}-{time}"
 
 
 def role(purpose: str) -> str:
-    """The purpose without the number of its round: propose, round, judge or notes."""
+    """The purpose without its number: propose, round, judge or notes."""
     return purpose.partition("-")[0]
+
+
+def proposes(purpose: str) -> bool:
+    """True if calls with this purpose ask for programs."""
+    return role(purpose) in ("propose", "round")
+
+
+def parts_of(name: str) -> tuple[int, str, int]:
+    """The generation, purpose and number in a call's name, which also order calls."""
+    generation, purpose, number = name.split("/")
+    return int(generation), purpose, int(number)
 
 
 def pack(text: str) -> str:
@@ -58,7 +68,7 @@ def unpack(packed: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LlmCall:
-    """A question: (role, text) messages to `model`. `sample` numbers repetitions of the same question, from 0."""
+    """A question to `model`; `sample` numbers repetitions of the same question, from 0."""
 
     generation: int
     purpose: str
@@ -84,11 +94,7 @@ class LlmCall:
 
 @dataclass(frozen=True, slots=True)
 class CallCost:
-    """What calls cost: requests sent, tokens (in and out) and USD.
-
-    `possibly` are the requests that may have been charged although no answer came (timeouts, lost connections, a
-    process that died). They count with the most that they can have cost.
-    """
+    """The cost of calls: requests, tokens in and out, USD. `possibly`: of requests without an answer, at most."""
 
     requests: int = 0
     tokens: int = 0
@@ -98,6 +104,11 @@ class CallCost:
 
     def __add__(self, more: CallCost) -> CallCost:
         return CallCost(*(getattr(self, f.name) + getattr(more, f.name) for f in fields(self)))
+
+    @property
+    def most(self) -> tuple[float, int]:
+        """USD and tokens, the possible ones included."""
+        return self.usd + self.possibly_usd, self.tokens + self.possibly_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +134,9 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A journal line: the packed answer to a request.
+    """A journal line: the packed answer to a request, or one from a folder of answers (`cached`).
 
-    `cached`: it came from a folder of answers, and nothing was sent. `uncounted`: the vendor's token count was missing
-    or impossible, so the worst case was charged.
+    uncounted: the vendor's count was missing or impossible, so the worst case is charged.
     """
 
     call: str
@@ -169,13 +179,12 @@ class GivenUp:
 
 
 CallLine = Prompt | Sent | Answered | Failed | GivenUp
-_KINDS: dict[str, type[CallLine]] = {
-    "prompt": Prompt, "sent": Sent, "answered": Answered, "failed": Failed, "given up": GivenUp,
-}  # fmt: skip
+_KINDS: dict[str, type[CallLine]] = {"prompt": Prompt, "sent": Sent, "answered": Answered, "failed": Failed}
+_KINDS["given up"] = GivenUp
 
 
 def to_json(line: CallLine) -> JsonObject:
-    """The journal's JSON object for a line, `kind` first. Flags that are not set are left out."""
+    """The journal's JSON object for a line, `kind` first. Most flags that are not set are left out."""
     kind = next(name for name, line_class in _KINDS.items() if isinstance(line, line_class))
     values = {f.name: getattr(line, f.name) for f in fields(line)}
     return {"kind": kind} | {name: v for name, v in values.items() if v is not False or name in ("unpaid", "limit")}
@@ -203,27 +212,111 @@ def read_line(line: Mapping[str, Any]) -> CallLine | None:
     return _KINDS[kind](**values)
 
 
-def prompt_line(call: LlmCall) -> Prompt:
-    """The line for a call's messages."""
-    return Prompt(call.prompt, tuple((role, pack(text)) for role, text in call.messages))
-
-
-def sent_line(call: LlmCall, attempt: int, most: CallCost) -> Sent:
-    """The line for a request about to be sent, with the most that it can take."""
-    return Sent(call.name, attempt, call.model, call.prompt, call.sample, most.possibly_tokens, most.possibly_usd)
-
-
 def answered_line(call: LlmCall, attempt: int, reply: Reply, price: Price, most: tuple[int, int]) -> Answered:
     """The line for an answer. If the reply's token count is missing or impossible, it charges the worst case."""
     counted = 0 < reply.tokens_in < ABSURD and bool(reply.text) <= reply.tokens_out < ABSURD
     tokens_in, tokens_out = (reply.tokens_in, reply.tokens_out) if counted else most
-    return Answered(
-        call.name, attempt, call.model, reply.version, call.prompt, call.sample, tokens_in, tokens_out,
-        price.usd(tokens_in, tokens_out), round(reply.seconds, 3), reply.finish, pack(reply.text),
-        uncounted=not counted,
-    )  # fmt: skip
+    asked = (call.name, attempt, call.model, reply.version, call.prompt, call.sample)
+    cost = (tokens_in, tokens_out, price.usd(tokens_in, tokens_out), round(reply.seconds, 3))
+    return Answered(*asked, *cost, reply.finish, pack(reply.text), uncounted=not counted)
 
 
-def failed_line(call: LlmCall, attempt: int, fault: CallFault, seconds: float) -> Failed:
-    """The line for a failed request."""
-    return Failed(call.name, attempt, call.model, fault.kind, fault.why, fault.unpaid, round(seconds, 3))
+@dataclass
+class CallLog:
+    """The calls in a journal's lines. Of an answer and a give-up of the same call, only the first one counts."""
+
+    prompts: dict[str, Prompt] = field(default_factory=dict)
+    sent: dict[tuple[str, int], Sent] = field(default_factory=dict)  # by call and attempt
+    ended: dict[tuple[str, int], Answered | Failed] = field(default_factory=dict)  # by call and attempt
+    answers: dict[str, Answered] = field(default_factory=dict)  # by call: the first one that arrived
+    given_up: dict[str, GivenUp] = field(default_factory=dict)
+    spent: CallCost = field(default_factory=CallCost)
+
+    def take(self, lines: Iterable[CallLine]) -> None:
+        """Take in further lines, in the journal's order."""
+        for line in lines:
+            match line:
+                case Prompt():
+                    self.prompts[line.prompt] = line
+                case Sent():
+                    self.sent[line.call, line.attempt] = line
+                    self.spent += CallCost(requests=1) + self._reserved(line)
+                case Answered():
+                    if line.call not in self.given_up:
+                        self.answers.setdefault(line.call, line)
+                    if (line.call, line.attempt) in self.sent:
+                        self._end(line)
+                        self.spent += CallCost(tokens=line.tokens_in + line.tokens_out, usd=line.usd)
+                case Failed():
+                    self._end(line)
+                    if not line.unpaid:
+                        self.spent += self._reserved(line)
+                case GivenUp():
+                    if line.call not in self.answers:
+                        self.given_up[line.call] = line
+
+    def _end(self, line: Answered | Failed) -> None:
+        """Record the end of an attempt and free its reservation. A late answer ends it a second time."""
+        key = line.call, line.attempt
+        before = self.ended.get(key)
+        self.ended[key] = line
+        if before is None or (isinstance(before, Failed) and not before.unpaid):
+            self.spent += self._reserved(line, -1)
+
+    def _reserved(self, line: Sent | Answered | Failed, sign: int = 1) -> CallCost:
+        sent = self.sent[line.call, line.attempt]
+        return CallCost(possibly_tokens=sign * sent.tokens_at_most, possibly_usd=sign * sent.usd_at_most)
+
+    def settled(self, name: str) -> bool:
+        """True if a call is answered or given up, so that nothing more is sent for it."""
+        return name in self.answers or name in self.given_up
+
+    def model_of(self, name: str) -> str:
+        """The model that a call asked; "" if the log does not know the call."""
+        of_call = self.answers.get(name) or self.given_up.get(name) or self.sent.get((name, 1))
+        return of_call.model if of_call else ""
+
+    def text(self, name: str) -> str:
+        """The text of a call's answer. Raises KeyError if it has none."""
+        return unpack(self.answers[name].answer)
+
+    def messages(self, prompt: str) -> Messages:
+        """The messages with this name."""
+        return tuple((role, unpack(packed)) for role, packed in self.prompts[prompt].messages)
+
+    def attempts(self, name: str) -> int:
+        """The number of requests sent for a call."""
+        return sum(call == name for call, _ in self.sent)
+
+    def under_way(self) -> list[str]:
+        """Requests that were sent but have neither an answer nor a failure, as `CALL attempt N`."""
+        return [f"{call} attempt {attempt}" for call, attempt in self.sent if (call, attempt) not in self.ended]
+
+    def overcounted(self) -> CallCost:
+        """The answers for which the server counted more than their requests can take, and the excess."""
+        over = CallCost()
+        for key, line in self.ended.items():
+            if isinstance(line, Answered):
+                sent = self.sent[key]
+                tokens = max(line.tokens_in + line.tokens_out - sent.tokens_at_most, 0)
+                usd = max(line.usd - sent.usd_at_most, 0.0)
+                over += CallCost(requests=int(bool(tokens or usd)), tokens=tokens, usd=usd)
+        return over
+
+    def samples(self, generation: int) -> Counter[tuple[str, str]]:
+        """The number of calls that asked each (prompt, model) before a generation."""
+        lines: list[Sent | Answered] = [*self.sent.values(), *self.answers.values()]
+        asked = {(line.call, line.prompt, line.model) for line in lines}
+        return Counter((prompt, model) for call, prompt, model in asked if parts_of(call)[0] < generation)
+
+    def of_generation(self, generation: int) -> list[str]:
+        """The names of a generation's settled calls, sorted."""
+        names = {*self.answers, *self.given_up}
+        return sorted((name for name in names if parts_of(name)[0] == generation), key=parts_of)
+
+
+def call_log(lines: Iterable[Mapping[str, Any]]) -> CallLog:
+    """The log of all calls in a journal's lines."""
+    log = CallLog()
+    log.take(line for raw in lines if (line := read_line(raw)))
+    return log

@@ -1,12 +1,11 @@
 """One request to a language model, and its reply or fault. This is the only module that knows litellm.
 
-It neither retries nor waits. Keys are in the environment and nowhere else: everything that a server says is redacted.
+It neither retries nor waits. Keys are in the environment and nowhere else: every text of a server is redacted.
 """
 
 from __future__ import annotations
 
 import http.client
-import importlib.util
 import json
 import logging
 import math
@@ -15,29 +14,70 @@ import re
 import time
 import urllib.request
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from evolve.processes import LOCAL_PRICES
-from evolve.run.llm_settings import is_private
-from evolve.search.llm import tools
-from evolve.search.llm.fault import CallFault
+from evolve.run.llm_settings import LlmSettings, is_private
 from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
+from simulator.common.text import plain
 
-INSTALL = "litellm is not installed: make llm, or pip install 'evolve-latency[llm]'"
 # Prefixes of models that are served at `api_base`; other providers have fixed addresses.
 SELF_HOSTED = ("openai/", "hosted_vllm/", "ollama/", "ollama_chat/", "lm_studio/", "llamafile/", "litellm_proxy/")
-LONGEST = 300  # characters of an error message that are kept
 PROXY = "litellm_proxy/"  # may call models that others bill
+LONGEST = 300  # characters of an error message that are kept
+LONGEST_WORDS = 80  # characters of a server's words in a message of one line
 LONGEST_LISTING = 10**7  # bytes of a server's list of models that are read
-LISTING_S = 5.0  # a server is waited for this long when it is asked for its models
+LISTING_S = 5.0  # how long a server may take to list its models
 NO_KEY = "none"  # the key that is sent to an OpenAI-compatible server without keys
 KEY_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # of environment variables
 SHORTEST_KEY = 8  # characters; redacting anything shorter would also hide ordinary words
-REDACTED = "[key]"
-UNREADABLE = "Invalid response object Traceback"  # how litellm begins on an answer that it cannot read
+# What litellm puts around a server's words.
+RECEIVED = re.compile(r"Received: '(.*?)(?:'\. Check the|$)")
+EXCEPTION_NAMES = re.compile(r"^(?:[\w.]+: )*\w+Exception - ")
+# Exceptions of litellm whose status can be trusted even without the server's headers.
+TRUSTED = {
+    *("RateLimitError", "AuthenticationError", "PermissionDeniedError", "NotFoundError", "BadRequestError"),
+    *("UnprocessableEntityError", "ServiceUnavailableError"),
+}
+# Each kind of fault with the user's remedy.
+REMEDIES = {
+    "rate limit": "Wait, or ask for a higher limit.",
+    "key refused": "Correct the key.",
+    "no such model": "Correct the model's name or --api-base, or serve that model.",
+    "timeout": "Check the load of the server, then try again.",
+    "server error": "Read the log of the server, or try again later.",
+    "bad request": "Check the limits of the server on the lengths of question and answer.",
+    "no connection": "Start the server, or correct --api-base.",
+    "connection lost": "Read the log of the server, then try again.",
+    "broken answer": "Give --api-base of an OpenAI-compatible server; most end in /v1.",
+}
+SETUP = ("key refused", "no such model")  # every request fails until the user corrects a key, a name or an address
+FINAL = (*SETUP, "bad request")  # another attempt cannot succeed
+MAYBE_PAID = ("timeout", "connection lost", "broken answer")  # the server may have generated an answer
+# The kind of fault of a status; of others from 500 on a server error, from 400 on a bad request.
+STATUSES = {404: "no such model", 429: "rate limit"}
+STATUSES |= dict.fromkeys((401, 402, 403), "key refused") | dict.fromkeys((408, 504, 524), "timeout")
+
+
+class CallFault(Exception):
+    """A request without an answer. `kind`: a key of REMEDIES. `retry_after_s`: the wait that the server asked for."""
+
+    def __init__(self, kind: str, why: str, retry_after_s: float | None = None) -> None:
+        super().__init__(f"{kind}: {why}")
+        self.kind, self.why, self.retry_after_s = kind, why, retry_after_s
+        self.again, self.unpaid, self.setup = kind not in FINAL, kind not in MAYBE_PAID, kind in SETUP
+
+    @property
+    def advice(self) -> str:
+        """The fault with the beginning of the server's text, the cost, and the remedy."""
+        received = RECEIVED.search(self.why)
+        words = plain(received[1] if received else EXCEPTION_NAMES.sub("", self.why), LONGEST_WORDS)
+        cost = "nothing was charged" if self.unpaid else "it may have been charged all the same"
+        return f'{self.kind}, "{words}"; {cost}. {REMEDIES[self.kind]}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +93,21 @@ class Reply:
 
 
 def litellm() -> Any:
-    """The library, silenced, and kept from downloading its price list and from reading keys from a .env file."""
+    """The library, silenced, and kept from downloads and from .env files. Raises InputError if it is not installed."""
     os.environ.update(LOCAL_PRICES)  # again, for programs that use this module without the command line
     os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
     for name in [name for name, value in os.environ.items() if name.endswith("_API_KEY") and not value.strip()]:
         del os.environ[name]  # so that an empty key is reported as missing before anything is sent
-    import litellm as library
-
+    try:
+        import litellm as library
+    except ModuleNotFoundError as e:
+        raise InputError(f"cannot import {e.name}: run make llm, or pip install 'evolve-latency[llm]'") from None
     library.suppress_debug_info = True
     library.telemetry = False
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     # of answers in another form, which are faults
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
     return library
-
-
-def check_installed() -> None:
-    """Raises InputError if the package that language models need is not installed."""
-    if importlib.util.find_spec("litellm") is None:
-        raise InputError(INSTALL)
 
 
 def check_keys(models: Sequence[str], api_base: str) -> None:
@@ -81,19 +117,19 @@ def check_keys(models: Sequence[str], api_base: str) -> None:
         try:
             library.get_llm_provider(model)
         except Exception:
-            raise InputError(f"{model}: litellm knows no such provider: write provider/model, for a server of "
-                             "your own openai/NAME with --api-base") from None  # fmt: skip
-        if _base_of(model, api_base):
-            continue
-        missing = library.validate_environment(model)["missing_keys"]
+            raise InputError(
+                f"cannot ask {model}: litellm knows no such provider. "
+                "Write provider/model; for your own server write openai/NAME and give --api-base."
+            ) from None
+        missing = [] if _base_of(model, api_base) else library.validate_environment(model)["missing_keys"]
         if missing:
             # Google's key has two names, one of which is enough
             needed[model] = (" or " if "GEMINI_API_KEY" in missing else " and ").join(missing)
     if needed:
         variables = ", ".join(f"{names} for {model}" for model, names in needed.items())
-        raise InputError(f"no key for a model: set {variables} in the environment")
+        raise InputError(f"cannot ask a model without its key. Set {variables} in the environment.")
     if api_base and not any(_base_of(model, api_base) for model in models):
-        raise InputError(f"--api-base {api_base}: applies to none of the models: name one as openai/NAME")
+        raise InputError(f"cannot use --api-base {api_base}: no model of this run is served there. Name openai/NAME.")
 
 
 def listed_price(model: str) -> tuple[float, float] | None:
@@ -114,7 +150,7 @@ def own_models(models: Sequence[str], api_base: str) -> list[str]:
 
 @cache
 def calls_tools(model: str) -> bool | None:
-    """Whether litellm lists a model as able to call tools; None if it does not list the model. Nothing is sent."""
+    """True if litellm lists the model as able to call tools, None if it does not list it. Nothing is sent."""
     library = litellm()
     try:
         library.get_model_info(model)
@@ -130,10 +166,9 @@ def count_tokens(messages: Sequence[tuple[str, str]]) -> int:
 
 
 def context_tokens(models: Sequence[str], api_base: str) -> dict[str, int]:
-    """The tokens that fit into one request of each model, prompt and answer, where a server says so as vLLM does.
+    """The tokens that fit into one request of each model, if the server says so as vLLM does; else empty.
 
-    Empty if the server does not answer, or not in that form. It is sent OpenAI's key only if a request to one of
-    `models` would send it too.
+    OpenAI's key is sent only if a request to one of `models` would send it too.
     """
     key = os.environ.get("OPENAI_API_KEY", "").strip() if any(m.startswith("openai/") for m in models) else ""
     headers = {"Authorization": f"Bearer {key or NO_KEY}"}
@@ -153,55 +188,89 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def request(
-    model: str,
-    messages: Sequence[tuple[str, str]],
-    api_base: str,
-    answer_tokens: int,
-    timeout_s: float,
-    with_tool: bool = False,
-) -> Reply:
-    """The reply to one request of (role, text) messages. Raises Fault.
+# The tool by which a model may propose.
+TOOL: JsonObject = json.loads("""
+{"type": "function", "function": {"name": "propose",
+ "description": "Have programs fitted and scored. Each is a whole program, or changes of program A.",
+ "parameters": {"type": "object", "properties": {"proposals": {"type": "array", "items": {
+  "type": "object", "properties": {
+   "title": {"type": "string", "description": "the idea and the mechanism in one sentence"},
+   "motivation": {"type": "string",
+    "description": "why it should help; lines of related work, and of answers to issues"},
+   "program": {"type": "string", "description": "the whole program"},
+   "changes": {"type": "array", "description": "instead of a program: lines of program A, and lines in their place",
+    "items": {"type": "object", "properties": {"search": {"type": "string"}, "replace": {"type": "string"}},
+     "required": ["search", "replace"]}}},
+  "required": ["title"]}}}, "required": ["proposals"]}}}
+""")
+TOOL_BYTES = len(json.dumps(TOOL))  # that it adds to a request
 
-    `with_tool`: the model may propose programs by a call of the tool (see tools).
-    """
-    library = litellm()
-    sent_at = time.monotonic()
+
+def as_text(arguments: Iterable[str]) -> str:
+    """The proposals in the arguments of tool calls, in the form of a plain answer. Other arguments stay as they are."""
+    sections: list[str] = []
+    for raw in arguments:
+        try:
+            proposals = json.loads(raw)["proposals"]
+            sections += [_section(len(sections) + 1 + i, proposal) for i, proposal in enumerate(proposals)]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            sections.append(raw)
+    return "\n".join(sections)
+
+
+def _section(number: int, proposal: JsonObject) -> str:
+    text = {name: str(proposal.get(name) or "").strip("\n") for name in ("motivation", "program")}
+    heading = f"### Proposal {number}: {' '.join(str(proposal.get('title', '')).split())}"
+    if text["motivation"]:
+        heading += f"\n\n{text['motivation']}"
+    if not proposal.get("changes"):
+        return f"{heading}\n\n```python\n{text['program']}\n```\n"
+    pairs = [(change["search"].strip("\n"), change["replace"].strip("\n")) for change in proposal["changes"]]
+    blocks = [f"<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE" for search, replace in pairs]
+    return "\n".join([heading, "", "```", *blocks, "```", ""])
+
+
+def request(model: str, messages: Sequence[tuple[str, str]], settings: LlmSettings, with_tool: bool = False) -> Reply:
+    """The reply to one request of (role, text) messages, `with_tool` perhaps by a call of TOOL. Raises CallFault."""
+    library, sent_at = litellm(), time.monotonic()
+    options = _options(library, model, settings)
+    if with_tool:
+        # Without the switch litellm imports its handler of MCP, which the package alone does not bring along.
+        options |= {"tools": [TOOL], "_skip_mcp_handler": True}
+    contents = [{"role": role, "content": text} for role, text in messages]
     try:
-        response = library.completion(
-            model=model,
-            messages=[{"role": role, "content": text} for role, text in messages],
-            timeout=timeout_s,
-            num_retries=0,
-            max_retries=0,
-            **_options(library, model, api_base, answer_tokens),
-            # Without the switch litellm imports its handler of MCP, which the package alone does not bring along.
-            **({"tools": [tools.TOOL], "_skip_mcp_handler": True} if with_tool else {}),
-        )
+        response = library.completion(model=model, messages=contents, num_retries=0, max_retries=0, **options)
         return _reply(response, model, sent_at)
     except CallFault:
         raise
     except Exception as e:
-        raise _fault(e, library.exceptions) from None
+        raise _fault(e) from None
 
 
-def redact(text: str) -> str:
-    """`text` without bearer tokens, and without the value of any environment variable that is named like a key."""
-    values = {value.strip() for name, value in os.environ.items() if KEY_NAMES.search(name)}
-    # the longest first, since one key may be part of another
-    for value in sorted((v for v in values if len(v) >= SHORTEST_KEY), key=len, reverse=True):
-        text = text.replace(value, REDACTED)
-    return re.sub(r"(?i)\b(bearer\s+)[\w.~+/=-]{8,}", rf"\1{REDACTED}", text)
+def _options(library: Any, model: str, settings: LlmSettings) -> dict[str, Any]:
+    """The options of a request that depend on the model: its address, key and limit of tokens."""
+    options: dict[str, Any] = {"timeout": settings.timeout_s}
+    if base := _base_of(model, settings.api_base):
+        options["api_base"] = base
+        if library.validate_environment(model)["missing_keys"]:
+            options["api_key"] = NO_KEY
+    # litellm's own way to leave out what a model does not support (drop_params) sends a refused request a second time
+    supported = library.get_supported_openai_params(model)
+    return options if supported and "max_tokens" not in supported else options | {"max_tokens": settings.answer_tokens}
+
+
+def _base_of(model: str, api_base: str) -> str:
+    return api_base if model.startswith(SELF_HOSTED) else ""
 
 
 def _reply(response: Any, model: str, sent_at: float) -> Reply:
     if response is None:  # litellm's result if it sent a refused request again in another form, which was refused too
-        raise CallFault("bad request", "refused in every form", again=False, unpaid=True)
+        raise CallFault("bad request", "refused in every form")
     if not response.choices:
-        raise CallFault("broken answer", "the answer has no choices", again=True, unpaid=False)
+        raise CallFault("broken answer", "the answer has no choices")
     choice, usage = response.choices[0], getattr(response, "usage", None)
     text = choice.message.content or ""
-    called = tools.as_text(call.function.arguments or "" for call in choice.message.tool_calls or ())
+    called = as_text(call.function.arguments or "" for call in choice.message.tool_calls or ())
     return Reply(
         text=redact("\n\n".join(part for part in (text, called) if part)),
         version=_one_line(response.model or model),
@@ -212,75 +281,42 @@ def _reply(response: Any, model: str, sent_at: float) -> Reply:
     )
 
 
-def _options(library: Any, model: str, api_base: str, answer_tokens: int) -> dict[str, Any]:
-    """The options of a request that depend on the model: its address, key and limit of tokens.
-
-    An option that a model does not support is left out here, because litellm's own way (drop_params) sends a refused
-    request a second time.
-    """
-    base = _base_of(model, api_base)
-    options: dict[str, Any] = {"api_base": base} if base else {}
-    if base and library.validate_environment(model)["missing_keys"]:
-        options["api_key"] = NO_KEY
-    supported = library.get_supported_openai_params(model)
-    return options if supported and "max_tokens" not in supported else options | {"max_tokens": answer_tokens}
+def redact(text: str) -> str:
+    """`text` without bearer tokens, and without the value of any environment variable that is named like a key."""
+    values = {value.strip() for name, value in os.environ.items() if KEY_NAMES.search(name)}
+    # the longest first, since one key may be part of another
+    for value in sorted((v for v in values if len(v) >= SHORTEST_KEY), key=len, reverse=True):
+        text = text.replace(value, "[key]")
+    return re.sub(r"(?i)\b(bearer\s+)[\w.~+/=-]{8,}", r"\1[key]", text)
 
 
-def _base_of(model: str, api_base: str) -> str:
-    return api_base if model.startswith(SELF_HOSTED) else ""
+def _one_line(value: object) -> str:
+    return plain(redact(str(value)), LONGEST)
 
 
-def _fault(error: Exception, kinds: Any) -> CallFault:
-    """The Fault for an exception of litellm, whose own message may quote the key.
+def _fault(error: Exception) -> CallFault:
+    """The fault for an exception of litellm, whose own message may quote the key.
 
     litellm chooses the class of an exception by the text of the error as much as by its status, and reports a broken
     answer as a 500. Only an exception with the server's headers has a status that the server sent.
     """
-    why = _one_line(_reason(error))
-    headers = getattr(error, "litellm_response_headers", None)
-    status = getattr(error, "status_code", 0) if headers is not None else _status(error, kinds)
-    if status == 429:
-        return CallFault("rate limit", why, again=True, unpaid=True, retry_after_s=_retry_after(headers))
-    if status in (401, 402, 403):
-        return CallFault("key refused", why, again=False, unpaid=True, setup=True)
-    if status == 404:
-        return CallFault("no such model", why, again=False, unpaid=True, setup=True)
-    if status in (408, 504, 524):
-        return CallFault("timeout", why, again=True, unpaid=False)
-    if status >= 500:
-        return CallFault("server error", why, again=True, unpaid=True, retry_after_s=_retry_after(headers))
+    text, headers = str(error), getattr(error, "litellm_response_headers", None)
+    if "Invalid response object Traceback" in text:
+        not_text = "validation error for Message\ncontent\n" in text
+        text = (
+            "the answer's content is not text" if not_text else "the answer does not have the form of a chat completion"
+        )
+    why, classes = _one_line(text), {c.__name__ for c in type(error).__mro__}
+    status = int(getattr(error, "status_code", 0)) if headers is not None or classes & TRUSTED else 0
+    if headers is None and "Timeout" in classes:
+        status = 408
     if status >= 400:
-        return CallFault("bad request", why, again=False, unpaid=True)
-    if any(type(e).__name__ == "ConnectError" for e in _causes(error)):
-        return CallFault("no connection", why, again=True, unpaid=True)
-    if "Connection error" in why:
-        return CallFault("connection lost", why, again=True, unpaid=False)
-    return CallFault("broken answer", why, again=True, unpaid=False)
-
-
-def _reason(error: Exception) -> str:
-    """The error's text; of an answer that litellm cannot read, what is wrong with it instead of a traceback."""
-    text = str(error)
-    if UNREADABLE not in text:
-        return text
-    if "validation error for Message\ncontent\n" in text:
-        return "the answer's content is not text"
-    return "the answer has not the form of a chat completion"
-
-
-def _status(error: Exception, kinds: Any) -> int:
-    """The status of an error without headers, if its class can be trusted; 0 otherwise."""
-    if isinstance(error, kinds.Timeout):
-        return 408
-    trusted = (kinds.RateLimitError, kinds.AuthenticationError, kinds.PermissionDeniedError, kinds.NotFoundError,
-               kinds.BadRequestError, kinds.UnprocessableEntityError, kinds.ServiceUnavailableError)  # fmt: skip
-    return int(getattr(error, "status_code", 0)) if isinstance(error, trusted) else 0
-
-
-def _one_line(value: object) -> str:
-    """A server's text without keys, as one line of at most LONGEST printable characters."""
-    text = redact(str(value))
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:LONGEST]
+        kind = STATUSES.get(status, "server error" if status >= 500 else "bad request")
+    elif any(type(e).__name__ == "ConnectError" for e in _causes(error)):
+        kind = "no connection"
+    else:
+        kind = "connection lost" if "Connection error" in why else "broken answer"
+    return CallFault(kind, why, _retry_after(headers) if kind in ("rate limit", "server error") else None)
 
 
 def _retry_after(headers: Any) -> float | None:

@@ -6,68 +6,90 @@ at its deadline, but an answer that still arrives is journalled, and used if the
 
 from __future__ import annotations
 
+import hashlib
+import json
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from lzma import LZMAError
+from pathlib import Path
 
 from archive.journal import Journal
+from evolve.output.files import write_text
 from evolve.run.llm_settings import LlmSettings
-from evolve.search.llm import cache, tools
-from evolve.search.llm.call_log import CallLog
 from evolve.search.llm.calls import (
     Answered,
     CallCost,
     CallLine,
+    CallLog,
+    Failed,
     GivenUp,
     LlmCall,
+    Price,
     Prompt,
+    Sent,
     answered_line,
-    failed_line,
-    prompt_line,
+    pack,
     proposes,
-    sent_line,
     to_json,
+    unpack,
 )
-from evolve.search.llm.client import Reply, calls_tools, request
-from evolve.search.llm.fault import GOES_ON, CallFault
-from evolve.search.llm.limits import passed
-from evolve.search.llm.prices import Price
-from simulator.common.errors import InputError
+from evolve.search.llm.client import REMEDIES, TOOL_BYTES, CallFault, Reply, calls_tools, request
+from simulator.common.documents import read_json
+from simulator.common.errors import InputError, unwritable
+from simulator.common.text import counted
 
 LONGEST_WAIT_S = 120.0  # before another attempt, even if the server asks for more
 GRACE = 1.25  # times timeout_s is a request's deadline: a server that trickles bytes never times out by itself
 LISTEN_S = 1.0  # the longest wait for an arrival at a time, so that `progress` is called and may end the work
 MOST_DOUBLINGS = 32  # of the first wait, so that the wait cannot overflow
+ROUNDING = 1e-9  # of max_usd, since the USD spent are a sum of many small amounts
+# The fields of an answer that a folder of answers keeps.
+CACHED = ("model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd", "seconds", "finish", "answer")
 
 OnProgress = Callable[[int, int], None]  # called at least every LISTEN_S with how many calls are settled, of how many
+Arrival = tuple[LlmCall, int, float, Reply | CallFault]  # call, attempt, seconds, end
+
+
+def passed(log: CallLog, settings: LlmSettings) -> str:
+    """The limit that is passed, its name first; "" if none is. A server counted too much, or the limit was lowered."""
+    (usd, tokens), requests, over = log.spent.most, log.spent.requests, log.overcounted()
+    why = f"servers counted {over.tokens:,} tokens more than {counted(over.requests, 'request')} can take"
+    most_usd = settings.max_usd * (1.0 + ROUNDING)
+    if usd - over.usd > most_usd:
+        return f"max_usd {settings.max_usd:g} is passed: {usd:.4f} USD are spent already"
+    if usd > most_usd:
+        return f"max_usd {settings.max_usd:g} is passed by {usd - settings.max_usd:.4f} USD: {why}"
+    if settings.max_calls and requests > settings.max_calls:
+        return f"max_calls {settings.max_calls} is passed: {counted(requests, 'request')} were sent already"
+    if settings.max_tokens and tokens - over.tokens > settings.max_tokens:
+        return f"max_tokens {settings.max_tokens} is passed: {tokens:,} tokens are used already"
+    if settings.max_tokens and tokens > settings.max_tokens:
+        return f"max_tokens {settings.max_tokens} is passed by {tokens - settings.max_tokens:,}: {why}"
+    return ""
 
 
 class Dispatch:
-    """Sends calls: the log of all calls, the journal that it is written to, settings, prices, and requests under way.
+    """Sends calls, and keeps their log and the journal that it is written to.
 
-    `recorded`: the run is replayed from its log; nothing is sent, and calls that are not in the log are not granted.
+    recorded: the run is replayed from its log, without prices; nothing is sent, and no other call is granted.
     """
 
     def __init__(
         self, log: CallLog, journal: Journal, settings: LlmSettings, prices: Mapping[str, Price], recorded: bool = False
     ) -> None:
-        self.log, self.settings, self.recorded = log, settings, recorded
-        self._journal, self._prices = journal, prices
-        # Call, attempt, seconds, end.
-        self._arrived: queue.Queue[tuple[LlmCall, int, float, Reply | CallFault]] = queue.Queue()
+        self.log, self.settings, self.prices, self.recorded = log, settings, prices, recorded
+        self._journal = journal
+        self._arrived: queue.Queue[Arrival] = queue.Queue()
         self._under_way: dict[tuple[str, int], tuple[LlmCall, float]] = {}  # by call and attempt; when it was sent
         self._refused: list[GivenUp] = []  # not in the journal until the run goes on without them, see check_refused
         self._not_before: dict[str, float] = {}  # by model, after a rate limit
         self._next = 0.0  # when requests per minute allow the next one
 
-    @property
-    def prices(self) -> Mapping[str, Price]:
-        """The price of every model; none if the run is replayed."""
-        return self._prices
-
     def granted(self, calls: Sequence[LlmCall]) -> list[str]:
-        """Why each call cannot be made within the limits, "" if it can, assuming that all granted calls are made."""
+        """The limit that forbids each call, "" if none does, assuming that all granted calls are made."""
         ahead, reasons = CallCost(), []
         for call in calls:
             free = self.log.settled(call.name) or self._cached(call) is not None
@@ -80,98 +102,91 @@ class Dispatch:
     def carry_out(self, calls: Iterable[LlmCall], progress: OnProgress = lambda done, of: None) -> None:
         """Send requests until every call is answered or given up in the log. Call `check_refused` before others."""
         by_name = {call.name: call for call in calls}
-        waiting: list[tuple[float, LlmCall]] = [(0.0, c) for c in by_name.values() if not self._look_up(c)]
-        failures: dict[str, int] = {}
+        for call in by_name.values():
+            if not self.log.settled(call.name) and (answered := self._cached(call)):
+                self._write([*self._prompt(call), answered])
+        waiting = [(0.0, call) for call in by_name.values()]
+        failures = Counter[str]()
         while open_calls := [name for name in by_name if not self.log.settled(name)]:
             progress(len(by_name) - len(open_calls), len(by_name))
             waiting = self._launch([(ready, c) for ready, c in waiting if not self.log.settled(c.name)])
             arrived = self._next_arrival(waiting) if waiting or self._under_way else None
             if arrived is None:
                 continue
-            call, attempt, seconds, end = arrived
-            if isinstance(end, Reply):
-                self._answer(call, attempt, end)
+            call, _, _, end = arrived
+            self._note(*arrived)
+            if isinstance(end, Reply) or call.name not in by_name or self.log.settled(call.name):
                 continue
-            self._write([failed_line(call, attempt, end, seconds)])
-            if call.name not in by_name or self.log.settled(call.name):
-                continue
-            failures[call.name] = failures.get(call.name, 0) + 1
+            failures[call.name] += 1
+            lost = GivenUp(call.name, call.model, str(end))
             if end.again and failures[call.name] < self.settings.attempts:
                 waiting.append((self._wait_until(call, failures[call.name], end), call))
+            elif end.setup and not self.log.answers:  # journalled once a model has answered
+                self._refused.append(lost)
+                self.log.take([lost])
             else:
-                self._give_up(GivenUp(call.name, call.model, str(end)), end.setup)
-        self._drain()
+                self._write([lost])
+        self.close()
         progress(len(by_name), len(by_name))
 
     def check_refused(self, models: Collection[str]) -> None:
-        """Raises InputError if a server refuses the key or the name of a model, no model has ever answered, and all of
-        `models` were asked in vain.
+        """Raises InputError if a key or the name of a model is refused and all of `models` were asked in vain, ever.
 
         Calls that were refused are not in the journal then, so that a resumed run asks again.
         """
         lost = {line.model for line in self.log.given_up.values() if not line.limit}
         if self._refused and not self.log.answers and lost.issuperset(models):
             refused = {line.model: line.why for line in self._refused}
-            remedies = dict.fromkeys(GOES_ON[why.partition(":")[0]] for why in refused.values())
-            models_and_why = "; ".join(f"--llm {model}: {why}" for model, why in refused.items())
-            raise InputError(f"{models_and_why}: {'; '.join(remedies)}")
+            faults = "; ".join(f"--llm {model}: {why}" for model, why in refused.items())
+            remedies = " ".join(dict.fromkeys(REMEDIES[why.partition(":")[0]] for why in refused.values()))
+            raise InputError(
+                f"cannot ask any model: {faults}. {remedies} "
+                "Then resume the run, or start one with another model or --api-base."
+            )
         self._accept_refusals()
 
     def close(self) -> None:
         """Journal everything that has arrived since."""
-        self._drain()
-
-    def _cached(self, call: LlmCall) -> Answered | None:
-        return cache.find(self.settings.cache, call) if self.settings.cache and not self.recorded else None
-
-    def _look_up(self, call: LlmCall) -> bool:
-        """Whether the log or the cache settles a call. An answer from the cache goes to the log."""
-        if self.log.settled(call.name):
-            return True
-        answered = self._cached(call)
-        if answered is not None:
-            self._write([*self._prompt(call), answered])
-        return answered is not None
+        while not self._arrived.empty():
+            arrived = self._arrived.get()
+            expected = self._under_way.pop((arrived[0].name, arrived[1]), None)
+            if expected or isinstance(arrived[3], Reply):
+                self._note(*arrived)
 
     def _most_tokens(self, call: LlmCall) -> tuple[int, int]:
         """The most tokens, in and out, that a request for a call can take."""
         tokens_in, tokens_out = call.most(self.settings.answer_tokens)
-        return tokens_in + (tools.SIZE if _has_tool(call) else 0), tokens_out
+        return tokens_in + (TOOL_BYTES if _has_tool(call) else 0), tokens_out
 
     def _most(self, call: LlmCall) -> CallCost:
-        """The most that a request for a call can take."""
         tokens_in, tokens_out = self._most_tokens(call)
-        usd = self._prices[call.model].usd(tokens_in, tokens_out)
+        usd = self.prices[call.model].usd(tokens_in, tokens_out)
         return CallCost(possibly_tokens=tokens_in + tokens_out, possibly_usd=usd)
 
     def _limit(self, call: LlmCall, ahead: CallCost) -> str:
-        """The limit that a request would exceed on top of what is spent and `ahead`; "" if none."""
+        """The limit that a request would exceed on top of what is spent and `ahead`, its name first; "" if none."""
         if self.recorded:
             return "the recording ends here"
         if why := passed(self.log, self.settings):
             return why
-        settings, spent = self.settings, self.log.spent + ahead + self._most(call)
-        usd, tokens = spent.usd + spent.possibly_usd, spent.tokens + spent.possibly_tokens
-        if usd > settings.max_usd:
-            left = settings.max_usd - usd + self._most(call).possibly_usd
-            return f"max_usd {settings.max_usd:g} leaves {max(left, 0.0):.4f} USD, and a request may take " + (
-                f"{self._most(call).possibly_usd:.4f}"
-            )
-        if settings.max_calls and spent.requests + 1 > settings.max_calls:
-            return f"max_calls {settings.max_calls} is reached"
-        if settings.max_tokens and tokens > settings.max_tokens:
-            most = self._most(call).possibly_tokens
-            left_tokens = max(settings.max_tokens - tokens + most, 0)
-            return f"max_tokens {settings.max_tokens} leaves {left_tokens}, and a request may take {most}"
+        limits, spent, most = self.settings, self.log.spent + ahead, self._most(call)
+        usd, tokens = (spent + most).most
+        if usd > limits.max_usd:
+            left_usd = max(limits.max_usd - usd + most.possibly_usd, 0.0)
+            return f"max_usd {limits.max_usd:g} leaves {left_usd:.4f} USD; a request may take {most.possibly_usd:.4f}"
+        if limits.max_calls and spent.requests + 1 > limits.max_calls:
+            return f"max_calls {limits.max_calls} is reached"
+        if limits.max_tokens and tokens > limits.max_tokens:
+            left = max(limits.max_tokens - tokens + most.possibly_tokens, 0)
+            return f"max_tokens {limits.max_tokens} leaves {left}; a request may take {most.possibly_tokens}"
         return ""
 
     def _launch(self, waiting: list[tuple[float, LlmCall]]) -> list[tuple[float, LlmCall]]:
-        """Send the calls that may be sent now; the result is those that must wait."""
+        """Send the calls that may be sent now, and return those that must wait."""
         left = []
         for ready, call in waiting:
             now = time.monotonic()
-            early = now < max(ready, self._next, self._not_before.get(call.model, 0.0))
-            if early or len(self._under_way) >= self.settings.concurrency:
+            if now < self._earliest(ready, call) or len(self._under_way) >= self.settings.concurrency:
                 left.append((ready, call))
             elif why := self._limit(call, CallCost()):
                 self._write([GivenUp(call.name, call.model, why, limit=True)])
@@ -179,38 +194,37 @@ class Dispatch:
                 self._send(call, now)
         return left
 
+    def _earliest(self, ready: float, call: LlmCall) -> float:
+        return max(ready, self._next, self._not_before.get(call.model, 0.0))
+
     def _send(self, call: LlmCall, now: float) -> None:
-        attempt = self.log.attempts(call.name) + 1
-        self._write([*self._prompt(call), sent_line(call, attempt, self._most(call))])
+        attempt, most = self.log.attempts(call.name) + 1, self._most(call)
+        asked = (call.name, attempt, call.model, call.prompt, call.sample)
+        self._write([*self._prompt(call), Sent(*asked, most.possibly_tokens, most.possibly_usd)])
         self._under_way[call.name, attempt] = call, now
         if self.settings.rpm:
             self._next = now + 60.0 / self.settings.rpm
         threading.Thread(target=self._request, args=(call, attempt, now), daemon=True).start()
 
     def _request(self, call: LlmCall, attempt: int, sent_at: float) -> None:
-        settings = self.settings
         end: Reply | CallFault
         try:
-            end = request(call.model, call.messages, settings.api_base, settings.answer_tokens, settings.timeout_s,
-                          _has_tool(call))  # fmt: skip
+            end = request(call.model, call.messages, self.settings, _has_tool(call))
         except CallFault as fault:
             end = fault
         self._arrived.put((call, attempt, time.monotonic() - sent_at, end))
 
-    def _next_arrival(
-        self, waiting: Sequence[tuple[float, LlmCall]]
-    ) -> tuple[LlmCall, int, float, Reply | CallFault] | None:
+    def _next_arrival(self, waiting: Sequence[tuple[float, LlmCall]]) -> Arrival | None:
         """The next arrival, or a timeout at a request's deadline; None as soon as another call may be sent."""
         deadline_s = GRACE * self.settings.timeout_s
         now = time.monotonic()
         overdue = [key for key, (_, sent_at) in self._under_way.items() if now >= sent_at + deadline_s]
         if overdue:
             call, sent_at = self._under_way.pop(overdue[0])
-            late = CallFault("timeout", f"no answer after {deadline_s:g} s", again=True, unpaid=False)
-            return call, overdue[0][1], now - sent_at, late
+            return call, overdue[0][1], now - sent_at, CallFault("timeout", f"no answer after {deadline_s:g} s")
         events = [now + LISTEN_S, *(sent_at + deadline_s for _, sent_at in self._under_way.values())]
         if len(self._under_way) < self.settings.concurrency:
-            events += [max(ready, self._next, self._not_before.get(c.model, 0.0)) for ready, c in waiting]
+            events += [self._earliest(ready, call) for ready, call in waiting]
         try:
             arrived = self._arrived.get(timeout=max(min(events) - now, 0.0))
         except queue.Empty:
@@ -228,39 +242,29 @@ class Dispatch:
             return until
         return now + min(self.settings.backoff_s * 2.0 ** min(failures - 1, MOST_DOUBLINGS), LONGEST_WAIT_S)
 
-    def _answer(self, call: LlmCall, attempt: int, reply: Reply) -> None:
-        """Journal an answer, and keep it in the cache if there is one."""
-        line = answered_line(call, attempt, reply, self._prices[call.model], self._most_tokens(call))
+    def _note(self, call: LlmCall, attempt: int, seconds: float, end: Reply | CallFault) -> None:
+        """Journal the end of a request, and keep an answer in the folder of answers if there is one."""
+        if isinstance(end, CallFault):
+            self._write([Failed(call.name, attempt, call.model, end.kind, end.why, end.unpaid, round(seconds, 3))])
+            return
+        line = answered_line(call, attempt, end, self.prices[call.model], self._most_tokens(call))
         self._write([line])
         self._accept_refusals()
         if self.settings.cache:
-            cache.keep(self.settings.cache, call, line)
-
-    def _give_up(self, line: GivenUp, refused: bool) -> None:
-        """Do not try a call again. One that was `refused` is journalled once a model has answered."""
-        if refused and not self.log.answers:
-            self._refused.append(line)
-            self.log.take([line])
-        else:
-            self._write([line])
+            keep(self.settings.cache, call, line)
 
     def _accept_refusals(self) -> None:
-        """Journal the calls that were refused."""
         self._write(self._refused)
         self._refused = []
 
-    def _drain(self) -> None:
-        while not self._arrived.empty():
-            call, attempt, seconds, end = self._arrived.get()
-            expected = self._under_way.pop((call.name, attempt), None)
-            if isinstance(end, Reply):
-                self._answer(call, attempt, end)
-            elif expected:
-                self._write([failed_line(call, attempt, end, seconds)])
+    def _cached(self, call: LlmCall) -> Answered | None:
+        return find(self.settings.cache, call) if self.settings.cache and not self.recorded else None
 
     def _prompt(self, call: LlmCall) -> list[Prompt]:
         """The line for a call's messages, unless the journal has it."""
-        return [] if call.prompt in self.log.prompts else [prompt_line(call)]
+        if call.prompt in self.log.prompts:
+            return []
+        return [Prompt(call.prompt, tuple((role, pack(text)) for role, text in call.messages))]
 
     def _write(self, lines: Sequence[CallLine]) -> None:
         """Write lines to disk, then take them into the log."""
@@ -270,5 +274,34 @@ class Dispatch:
 
 
 def _has_tool(call: LlmCall) -> bool:
-    """Whether the model may answer by a call of the tool: it is asked for programs, and litellm says it can."""
+    """True if the model may answer by a call of the tool: it is asked for programs, and litellm says it can."""
     return proposes(call.purpose) and bool(calls_tools(call.model))
+
+
+# a folder of answers by (prompt, model, sample), so that another run need not pay for the same question again
+
+
+def find(folder: str, call: LlmCall) -> Answered | None:
+    """The journal line for a call's answer in the folder; None if there is no answer or its file is damaged."""
+    try:
+        kept = read_json(_path(folder, call), "remove it")
+        unpack(kept["answer"])
+        line = Answered(call=call.name, attempt=0, cached=True, **{name: kept[name] for name in CACHED})
+    except (OSError, ValueError, KeyError, TypeError, LZMAError):
+        return None
+    return line if (line.prompt, line.model, line.sample) == (call.prompt, call.model, call.sample) else None
+
+
+def keep(folder: str, call: LlmCall, answered: Answered) -> None:
+    """Write an answer to the folder. Raises InputError if the folder cannot be written."""
+    path = _path(folder, call)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps({name: getattr(answered, name) for name in CACHED}))
+    except OSError as e:
+        raise unwritable(f"--cache {folder}", e, "choose another folder") from None
+
+
+def _path(folder: str, call: LlmCall) -> Path:
+    identity = json.dumps([call.prompt, call.model, call.sample])
+    return Path(folder) / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"

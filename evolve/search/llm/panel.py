@@ -1,101 +1,91 @@
-"""The panel: judges are asked about the candidates of a generation, and it is decided which of them go on."""
+"""The panel: judges, models that review the candidates of a generation by a rubric, and the choice of those that go on.
+
+Also the statistics of a run's reviews: how many there are, and the rank correlation of marks with errors.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from archive.proposal import JUDGES, Rejected, Review
-from evaluator.assess import Scored
+import scipy
+
+from archive.proposal import JUDGES, Outcome, Rejected, Review, is_outcome
+from archive.score import Errors
 from evaluator.diagnose.describe import left_out_changes
-from evaluator.score import Errors
-from evolve.search.llm import judges, prompt
-from evolve.search.llm.calls import LlmCall, reviewing
-from evolve.search.llm.conversation import Asker
-from evolve.search.llm.judges import Case
-from evolve.search.llm.question import Candidate, Question, merit_of
-from evolve.search.llm.templates import Templates
+from evolve.search.llm.answer import LONGEST
+from evolve.search.llm.calls import LlmCall, Messages, call_log, numbered, parts_of
+from evolve.search.llm.prompt import Templates, bare, fields_text, figures, fill
+from evolve.search.llm.question import Asker, Candidate, Question
+from simulator.common.json import JsonObject
 from simulator.common.text import plain
 from simulator.language.measure import features
 from simulator.language.parse import parse
 
-NEAR = 0.05  # relative difference of merits up to which the judges decide between two programs
+RUBRIC = ("mechanism", "transfer", "identifiable", "economy")
+BEST = 10  # the highest mark
+TOGETHER = 8  # candidates in one question
+NEAR = 0.05  # relative difference of selection scores up to which the judges decide between two programs
+LONGEST_REMARK = 240  # characters
+LONGEST_DOCUMENT = 6000  # characters of the document about the run so far
+LONGEST_ECHO = 4000  # characters of an unusable answer that are sent back
 LONGEST_DOUBT = 120  # characters of a line of doubts
 MOST_DOUBTS = 2  # lines of doubts of a candidate
+LEAST = 10  # programs for a rank correlation
 
-Place = tuple[Question, tuple[int, int], Candidate]  # a question, (round, position), and the candidate there
-
-
-@dataclass(frozen=True, slots=True)
-class Background:
-    """What judges are told besides the candidates, and go by.
-
-    document: what is written about the run so far. left_out: of every program that is changed, by id, its errors on
-    runs left out of the fit. one_value: the fields with a single value in the data, as `s.name`.
-    """
-
-    document: str
-    left_out: Mapping[int, Sequence[Errors]]
-    one_value: Collection[str]
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedProposal:
-    """A scored candidate with its reviews, and the number of the proposal that it becomes."""
-
-    number: int
-    scored: Scored
-    reviews: Sequence[Review]
-    one_value: frozenset[str]  # the fields it reads of which nothing can be learned
-
-    @property
-    def mark(self) -> float:
-        return judges.average(self.reviews)
+LeftOut = Mapping[int, Sequence[Errors]]  # of programs by id: errors on runs left out of the fit
 
 
 def review(
     questions: Sequence[Question],
     models: Sequence[str],
     asker: Asker,
-    texts: Templates,
-    background: Background,
-    below: float,
+    document: str,
+    left_out: LeftOut,
+    one_value: Collection[str],
 ) -> None:
-    """Have every one of these models review the scored candidates, and refuse those that shall not go on.
+    """Have every model review the scored candidates, once more after an unusable answer, and refuse some of them.
 
-    An answer that cannot be used is asked for once more. `below`: the average mark below which none goes on.
-    """  # fmt: skip
-    candidates = [(q, at, c) for q in questions for at, c in q.candidates if c.scored]
-    if not models or not candidates:
+    document: about the run so far. one_value: the fields with a single value in the data, as `s.name`.
+    """
+    scored = [(question, candidate) for question in questions for candidate in question.scored]
+    if not models or not scored:
         return
-    groups = [candidates[a : a + judges.TOGETHER] for a in range(0, len(candidates), judges.TOGETHER)]
+    groups = [scored[a : a + TOGETHER] for a in range(0, len(scored), TOGETHER)]
     asked = [
-        (asker.call(reviewing(1), 100 * j + g, model, _messages(texts, group, background)), group)
+        (asker.call("judge", 100 * j + g, model, messages(asker.texts, group, document, left_out)), group)
         for j, model in enumerate(models)
         for g, group in enumerate(groups)
     ]
     reasons = asker.ask([call for call, _ in asked], "reviews")
     asked = [pair for pair, reason in zip(asked, reasons, strict=True) if not reason]
-    second = _again(asked, asker)
+    second = _again([(call, len(group)) for call, group in asked], asker)
     for call, group in asked:
         first = _reviews(call, len(group), asker)
         later = _reviews(second[call.name], len(group), asker) if call.name in second else first
-        for (question, at, _), before, after in zip(group, first, later, strict=True):
-            question.judges[at] += 1
+        for (_, candidate), before, after in zip(group, first, later, strict=True):
+            candidate.judges += 1
             if given := after or before:
-                question.reviews.setdefault(at, []).append(given)
-    _decide(candidates, background.one_value, below)
+                candidate.reviews.append(given)
+    for _, candidate in scored:
+        candidate.refused = verdict(candidate.reviews, asker.config.llm.judge_below)
+    judged = [candidate for _, candidate in scored if candidate.reviews and not candidate.refused]
+    refused = choose(judged, one_value)
+    for candidate in judged:
+        candidate.refused = refused.get(candidate.number)
 
 
-def _again(asked: Sequence[tuple[LlmCall, list[Place]]], asker: Asker) -> dict[str, LlmCall]:
-    """The calls that repeat those with an unusable answer, by the name of the first one, if the limits allow them."""
+def _again(asked: Sequence[tuple[LlmCall, int]], asker: Asker) -> dict[str, LlmCall]:
+    """The calls that repeat those with an unusable answer about so many candidates, by the name of the first one."""
     repeated: dict[str, LlmCall] = {}
-    for call, group in asked:
-        if call.name in asker.log.answers:
-            answer = asker.log.text(call.name)
-            if wrong := judges.wrong(answer, len(group)):
-                messages = judges.again(call.messages, answer, wrong, len(group))
-                repeated[call.name] = asker.call(reviewing(2), call.number, call.model, messages)
+    for call, count in asked:
+        answer = asker.log.text(call.name) if call.name in asker.log.answers else ""
+        fault = wrong(answer, count) if call.name in asker.log.answers else ""
+        if fault:
+            request = again(call.messages, answer, fault, count)
+            repeated[call.name] = asker.call(numbered("judge", 2), call.number, call.model, request)
     if repeated:
         asker.ask(list(repeated.values()), "reviews again")
     return repeated
@@ -103,77 +93,184 @@ def _again(asked: Sequence[tuple[LlmCall, list[Place]]], asker: Asker) -> dict[s
 
 def _reviews(call: LlmCall, count: int, asker: Asker) -> list[Review | None]:
     """The reviews of so many candidates in the answer to a call; None for each if there is no answer."""
-    if call.name not in asker.log.answers:
-        return [None] * count
-    return judges.reviews(asker.log.text(call.name), call.model, count)
+    return reviews(asker.log.text(call.name), call.model, count) if call.name in asker.log.answers else [None] * count
 
 
-def _messages(texts: Templates, group: Sequence[Place], background: Background) -> tuple[tuple[str, str], ...]:
-    """The question about a group of candidates. It explains the fields that these read, and no others."""
-    bases = {question.base.id: question.base for question, _, _ in group}
-    parents = [f"Parent, program {id}: {prompt.figures(base)}." for id, base in bases.items()]
-    cases = [_case(question, candidate, background) for question, _, candidate in group]
-    read = {name for case in cases for name in features(parse(case.text))}
-    return judges.question(texts, prompt.fields_text(read), background.document, parents, cases)
+def verdict(given: Sequence[Review], below: float) -> Rejected | None:
+    """The rejection of a candidate whose mean mark over its reviews is less than `below`; None without reviews."""
+    if not given or average(given) >= below:
+        return None
+    lines = [f"{review.judge} {average([review]):.1f}: {review.remark}" for review in given]
+    remarks = "; ".join(line.removesuffix(": ") for line in lines)
+    return Rejected(JUDGES, f"{average(given):.1f} of {BEST} by {len(given)} judges, {below:g} wanted: {remarks}")
 
 
-def _case(question: Question, candidate: Candidate, background: Background) -> Case:
-    """A candidate with what it reached, where that differs from its parent, and its doubts."""
-    trial, scored = candidate.trial, candidate.scored
-    assert trial and scored
-    doubts = [plain(line, LONGEST_DOUBT) for line in trial.doubts.splitlines()][:MOST_DOUBTS]
-    changes = left_out_changes(background.left_out.get(question.base.id, ()), trial.left_out)
-    reached = f"From program {question.base.id}, fitted: {prompt.figures(scored)}."
-    return Case(candidate.idea.title, prompt.bare(scored.text), [reached, *([changes] if changes else []), *doubts])
+def choose(judged: Sequence[Candidate], one_value: Collection[str]) -> dict[int, Rejected]:
+    """The rejections of proposals to which the judges prefer another one, by number.
 
-
-def _decide(candidates: Sequence[Place], one_value: Collection[str], below: float) -> None:
-    """Refuse candidates with low marks, and those to which the judges prefer another one (see `choose`)."""
-    judged: dict[int, tuple[Place, JudgedProposal]] = {}
-    for question, at, candidate in candidates:
-        reviews, scored = question.reviews.get(at, []), candidate.scored
-        if refused := judges.verdict(reviews, below):
-            question.refused[at] = refused
-        elif reviews and scored:
-            number, read = question.place(*at), features(parse(scored.text))
-            of_one = frozenset(read) & frozenset(one_value)
-            judged[number] = (question, at, candidate), JudgedProposal(number, scored, reviews, of_one)
-    for number, refused in choose([of_place for _, of_place in judged.values()]).items():
-        question, at, _ = judged[number][0]
-        question.refused[at] = refused
-
-
-def choose(judged: Sequence[JudgedProposal]) -> dict[int, Rejected]:
-    """Why proposals are refused because the judges prefer another one, by number.
-
-    Two programs are compared that the data cannot tell apart: their merits lie within NEAR, and they differ in a field
-    that has one value only. They must be reviewed by the same judges; with equal marks both go on.
+    Compared are programs that the data cannot tell apart: their selection scores lie within NEAR, and they differ in a
+    field that has one value only. The same judges must have reviewed both; with equal marks both go on.
     """
-    kept: list[JudgedProposal] = []
+    read = {c.number: set(features(c.scored.program)) & set(one_value) for c in judged if c.scored}
+    kept: list[Candidate] = []
     refused: dict[int, Rejected] = {}
-    for one in sorted(judged, key=lambda j: (-j.mark, merit_of(j.scored), j.number)):
-        better = next((other for other in kept if _preferred(other, one)), None)
-        if better is None:
+    for one in sorted(judged, key=lambda c: (-average(c.reviews), c.selection_score, c.number)):
+        near = [other for other in kept if read[other.number] != read[one.number] and _preferred(other, one)]
+        if not near:
             kept.append(one)
-        else:
-            fields = ", ".join(sorted(better.one_value ^ one.one_value))
-            marks = f"{better.mark:.1f} to {one.mark:.1f} of {judges.BEST}"
-            refused[one.number] = Rejected(
-                JUDGES,
-                f"the judges prefer proposal {better.number}, {marks}: "
-                f"its errors are within {100 * NEAR:g} % of these, and they differ in {fields}, "
-                "of which the data have one value only",
-            )
+            continue
+        better = near[0]
+        fields = ", ".join(sorted(read[better.number] ^ read[one.number]))
+        marks = f"{average(better.reviews):.1f} to {average(one.reviews):.1f} of {BEST}"
+        refused[one.number] = Rejected(
+            JUDGES,
+            f"the judges prefer proposal {better.number}, {marks}: its errors are within {100 * NEAR:g} % of these, "
+            f"and they differ in {fields}, of which the data have one value only",
+        )
     return refused
 
 
-def _preferred(better: JudgedProposal, other: JudgedProposal) -> bool:
-    """Whether the judges decide between two programs, and for the first one."""
-    merits = merit_of(better.scored), merit_of(other.scored)
+def _preferred(better: Candidate, other: Candidate) -> bool:
+    assert better.scored and other.scored
+    scores = better.selection_score, other.selection_score
     return (
-        better.mark > other.mark
+        average(better.reviews) > average(other.reviews)
         and {r.judge for r in better.reviews} == {r.judge for r in other.reviews}
-        and better.scored.sound == other.scored.sound  # else datasheets or kernels tell them apart
-        and max(merits) <= (1 + NEAR) * min(merits)
-        and better.one_value != other.one_value
+        and better.scored.consistent == other.scored.consistent  # else datasheets or kernels tell them apart
+        and max(scores) <= (1 + NEAR) * min(scores)
     )
+
+
+# the question to a judge
+
+
+def messages(
+    texts: Templates, group: Sequence[tuple[Question, Candidate]], document: str, left_out: LeftOut
+) -> Messages:
+    """The question about a group of candidates. It explains the fields that these read, and no others."""
+    bases = {question.base.id: question.base for question, _ in group}
+    parents = "\n".join(f"Parent, program {id}: {figures(base)}." for id, base in bases.items())
+    programs = [bare(candidate.scored.text) for _, candidate in group if candidate.scored]
+    cases = [_case(i, *pair, text, left_out) for i, (pair, text) in enumerate(zip(group, programs, strict=True), 1)]
+    text = fill(
+        texts["judge"],
+        fields=fields_text({name for program in programs for name in features(parse(program))}),
+        document=document[:LONGEST_DOCUMENT].strip() or "Nothing yet.",
+        candidates="\n\n".join([parents, *cases]),
+    )
+    return (("user", text),)
+
+
+def _case(number: int, question: Question, candidate: Candidate, text: str, left_out: LeftOut) -> str:
+    """A candidate with its errors, the differences from its parent's on runs left out, its doubts, and its program."""
+    assert candidate.trial and candidate.scored
+    lines = [
+        f"Candidate {number}: {candidate.idea.title or 'no idea given'}",
+        f"From program {question.base.id}, fitted: {figures(candidate.scored)}.",
+    ]
+    if changes := left_out_changes(left_out.get(question.base.id, ()), candidate.trial.left_out):
+        lines.append(changes)
+    lines += [plain(line, LONGEST_DOUBT) for line in candidate.trial.doubts.splitlines()][:MOST_DOUBTS]
+    return "\n".join([*lines, f"\n```python\n{text.strip()}\n```"])
+
+
+def again(asked: Messages, answer: str, fault: str, count: int) -> Messages:
+    """The same question once more, after an answer with this fault."""
+    request = (
+        f"Your answer cannot be used: {fault}. Answer once more, with one JSON array in a ```json block that has every "
+        f"candidate, 1 to {count}, and nothing else."
+    )
+    return (*asked, ("assistant", answer[:LONGEST_ECHO].strip() or "(empty)"), ("user", request))
+
+
+# the answer of a judge
+
+
+def reviews(answer: str, model: str, count: int) -> list[Review | None]:
+    """A judge's review of each of `count` candidates; None for one without a review that follows the rubric."""
+    by_candidate: list[Review | None] = [None] * count
+    for raw in _cases(answer, count):
+        if not _bad_marks(raw):
+            marks = {name: raw[name] for name in RUBRIC}
+            remark = plain(str(raw.get("remark") or ""), LONGEST_REMARK)
+            by_candidate[raw["candidate"] - 1] = Review(model, **marks, remark=remark)
+    return by_candidate
+
+
+def wrong(answer: str, count: int) -> str:
+    """The fault of a judge's answer about so many candidates, in words for the judge; "" if it is complete."""
+    if not _json_array(answer):
+        return "it has no JSON array"
+    of_candidate = {raw["candidate"]: raw for raw in _cases(answer, count)}
+    faults = []
+    for i, given in enumerate(reviews(answer, "", count), 1):
+        if given is None and i not in of_candidate:
+            faults.append(f"candidate {i} is missing")
+        elif given is None:
+            bad = ", ".join(_bad_marks(of_candidate[i]))
+            faults.append(f"{bad} of candidate {i} must be a whole number from 0 to {BEST}")
+    return "; ".join(faults)
+
+
+def average(given: Sequence[Review]) -> float:
+    """The mean mark over one or more reviews, 0 to 10."""
+    return sum(float(sum(getattr(r, name) for name in RUBRIC)) / len(RUBRIC) for r in given) / len(given)
+
+
+def _cases(answer: str, count: int) -> list[JsonObject]:
+    """The JSON objects in an answer that are about one of so many candidates."""
+    return [raw for raw in _json_array(answer) if isinstance(raw, dict) and _is_whole(raw.get("candidate"), 1, count)]
+
+
+def _json_array(answer: str) -> list[Any]:
+    """The JSON array in an answer, fenced or bare; [] if there is none."""
+    answer = answer[:LONGEST]
+    fenced = re.findall(r"```(?:json)?[ \t]*\n(.*?)```", answer, re.DOTALL)
+    start, end = answer.find("["), answer.rfind("]")
+    for text in (*fenced, answer[start : end + 1]):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, list):
+            return value
+    return []
+
+
+def _bad_marks(raw: JsonObject) -> list[str]:
+    """The criteria whose marks do not follow the rubric."""
+    return [name for name in RUBRIC if not _is_whole(raw.get(name), 0, BEST)]
+
+
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    """True if a JSON value is a whole number in this range."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+# statistics of a run's reviews
+
+
+def statistics(lines: Sequence[Mapping[str, Any]]) -> JsonObject:
+    """The reviews in a journal's lines: given, questions asked again after an unusable answer, and reviews missing.
+
+    programs: those reviewed and scored whose parent's group-out error is known too. rank_correlation: Spearman's, of
+    their mean marks with the change of group-out error from parent to program; None below LEAST programs.
+    """
+    outcomes = [Outcome.from_json(line) for line in lines if is_outcome(line)]
+    elites = {outcome.elite.id: outcome.elite for outcome in outcomes if outcome.elite}
+    marks, changes = list[float](), list[float]()
+    for proposal, elite in ((outcome.proposal, outcome.elite) for outcome in outcomes):
+        parent = elites.get(proposal.parents[0]) if proposal.parents else None
+        if proposal.reviews and elite and parent and elite.group_out is not None and parent.group_out is not None:
+            marks.append(average(proposal.reviews))
+            changes.append(elite.group_out - parent.group_out)
+    several = len(marks) >= LEAST and len(set(marks)) > 1 and len(set(changes)) > 1
+    log = call_log(lines)
+    calls = {*(name for name, _ in log.sent), *log.answers}
+    return {
+        "given": sum(len(outcome.proposal.reviews) for outcome in outcomes),
+        "asked_again": sum(parts_of(name)[1] == numbered("judge", 2) for name in calls),
+        "missing": sum(max(o.proposal.judges - len(o.proposal.reviews), 0) for o in outcomes),
+        "programs": len(marks),
+        "rank_correlation": float(scipy.stats.spearmanr(marks, changes).statistic) if several else None,
+    }

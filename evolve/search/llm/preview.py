@@ -1,97 +1,89 @@
-"""Prompts of a run, for a reader: what would be sent, what was sent, and what came back."""
+"""One question outside of a search: what a run would send or has sent for a program, and the check of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from archive.archive import Archive
 from archive.elite import Elite
 from archive.population import Population
-from archive.proposal import Outcome, is_outcome
-from evolve.output.terminal import command, say
+from archive.proposal import SEED, Proposal, is_outcome
+from evaluator.assess import NO_LIMITS
+from evolve import __version__
+from evolve.output.progress import Line
+from evolve.output.terminal import command
 from evolve.run.config import Config
+from evolve.run.data import chosen
 from evolve.run.folder import RunFolder, first_population
-from evolve.search.llm import notes, prompt
-from evolve.search.llm.call_log import CallLog, call_log, order
-from evolve.search.llm.calls import Answered, Messages
-from evolve.search.llm.question import draw_others
-from evolve.search.llm.setup import prompts_of
-from evolve.search.llm.templates import Templates
-from evolve.summary.research import Issue, Research, generation
+from evolve.run.program import seed_texts
+from evolve.search.assessor import Admitted, Live
+from evolve.search.llm import client, prompt
+from evolve.search.llm.answer import ideas
+from evolve.search.llm.calls import (
+    Answered,
+    CallLog,
+    LlmCall,
+    Messages,
+    answered_line,
+    call_log,
+    parts_of,
+    unpack,
+)
+from evolve.search.llm.question import Candidate, checked, draw_others, taken_forms
+from evolve.search.llm.setup import plan, priced, prompts_of
+from evolve.search.pool.local import local
+from evolve.search.proposer import Place
+from evolve.search.workers import Workers, workers_of
+from evolve.summary.research import Research, generation
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.common.streams import stream
+from simulator.serving.digests import data_hash
+from simulator.serving.experiment import Experiment
 
 Preview = tuple[Messages, JsonObject]  # messages, and facts about them for the JSON output
 
 
-def would_send(run: RunFolder, number: int, diagnose: Callable[[str], str]) -> Preview:
-    """The question that asks to improve program `number`, from the run's current archive, rejections and notes.
+# the questions and answers of a run
 
-    `diagnose` describes where a program text is wrong on the fitted experiments. Raises InputError if `number` is not a
-    scored proposal of the run.
-    """
+
+def would_send(run: RunFolder, number: int) -> Preview:
+    """The question that would ask to improve program `number` now. Raises InputError if it is not a scored proposal."""
     config, outcomes = run.config, run.outcomes()
     population = first_population(config)
     for outcome in outcomes:
         population.tell(outcome)
     if number not in population.archive.by_id:
-        raise _no_base(run, number, outcomes)
+        archive, sent = command("archive", run.path), command("llm", "prompt", run.path, number, "--sent")
+        raise InputError(
+            f"cannot improve proposal {number} of {run.path}: it was not scored. `{archive}` lists the scored ones; "
+            f"`{sent}` prints the question for a refused proposal of a model."
+        )
     rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
     research = Research()
     research.tell(outcomes)
     issues = research.issues(1 + max((generation(idea.proposal) for idea in research.ideas), default=0))
-    messages = question_about(prompts_of(run), config, population, number, rng, diagnose, _notes(run), issues)
-    return messages, _about(run)
-
-
-def _no_base(run: RunFolder, number: int, outcomes: Sequence[Outcome]) -> InputError:
-    """The error that proposal `number` is no program that could be improved."""
-    ids = f"`{command('archive', run.path)}` lists the scored ones"
-    outcome = next((outcome for outcome in outcomes if outcome.proposal.id == number), None)
-    if outcome is None or outcome.rejection is None:
-        return InputError(f"{run.path}: has no proposal {number}: {ids}")
-    refused = f"{run.path}: proposal {number} was refused at {outcome.rejection.stage}, so nothing improves it"
-    if not outcome.proposal.call:
-        return InputError(f"{refused}: {ids}")
-    sent, answer = (command("prompt", run.path, number, option) for option in ("--sent", "--answer"))
-    return InputError(f"{refused}: `{sent}` prints what was sent for it, `{answer}` what came back")
-
-
-def question_about(
-    texts: Templates,
-    config: Config,
-    population: Population,
-    number: int,
-    rng: np.random.Generator,
-    diagnose: Callable[[str], str],
-    noted: str = "",
-    issues: Sequence[Issue] = (),
-) -> Messages:
-    """The question that asks to improve program `number` of a population.
-
-    `noted` are the latest notes, `issues` what judges had against the latest ideas.
-    """
-    base = population.archive.by_id[number]
-    others = _others(population, config.llm.parents, base, rng)
-    kinds = prompt.kinds(config.llm.programs, rng)
-    asked = prompt.Asked(base, others, kinds, diagnose(base.text), "", noted, issues)
-    return prompt.messages(texts, config, population, asked)
-
-
-def _others(population: Population, shown: int, base: Elite, rng: np.random.Generator) -> tuple[Elite, ...]:
-    """The other programs that a question of island 0 about `base` would show."""
-    members = population.archive.members()
-    order, entrants = population.order(members, 0), population.entrants(0)[1]
-    return draw_others(members, order, entrants, shown - 1, base, population, rng)
-
-
-def _notes(run: RunFolder) -> str:
-    """The latest notes in the run's journal; "" if there are none."""
+    workers = workers_of(local(1, Line()), run.experiments()[0], config)
+    asked = _asked(config, population, number, rng, workers)
     log = call_log(run.lines())
-    names = [name for name in log.answers if name.split("/")[1] == "notes"]
-    return notes.kept(log.text(max(names, key=order))) if names else ""
+    noted = [name for name in log.answers if parts_of(name)[1] == "notes"]
+    notes = prompt.notes_in(log.text(max(noted, key=parts_of))) if noted else ""
+    asked = replace(asked, notes=notes, issues=issues)
+    return prompt.messages(prompts_of(run), config, population, asked), _about(run)
+
+
+def _asked(
+    config: Config, population: Population, number: int, rng: np.random.Generator, workers: Workers
+) -> prompt.Asked:
+    """The content of a question of island 0 that asks to improve program `number` of a population."""
+    base, members = population.archive.by_id[number], population.archive.members()
+    place = Place(number, 0, members, population.order(members, 0), 0)
+    others = draw_others(place, base, config.llm.parents - 1, population, rng)
+    kinds = prompt.kinds(config.llm.programs, rng)
+    return prompt.Asked(base, others, kinds, workers.diagnose(base.text).result())
 
 
 def was_sent(run: RunFolder, number: int) -> Preview:
@@ -113,22 +105,110 @@ def _answer(run: RunFolder, number: int) -> tuple[CallLog, Answered]:
     lines = run.lines()
     log = call_log(lines)
     outcome = next((entry for entry in lines if is_outcome(entry) and entry["id"] == number), None)
-    if outcome is None:
-        raise InputError(f"{run.path}: has no proposal {number}, and what came when the budget was full is none: "
-                         f"`{command('archive', run.path)}` lists the scored ones")  # fmt: skip
-    if outcome.get("call") in log.answers:
-        return log, log.answers[outcome["call"]]
-    raise InputError(f"{run.path}: {number} is not a proposal of a language model: "
-                     f"`{command('archive', run.path, '--by', 'proposer')}` says who proposed")  # fmt: skip
+    if outcome is None or outcome.get("call") not in log.answers:
+        raise InputError(
+            f"cannot show an answer: {run.path} has no proposal {number} of a language model. "
+            f"`{command('archive', run.path, '--by', 'proposer')}` lists who proposed."
+        )
+    return log, log.answers[outcome["call"]]
 
 
 def _about(run: RunFolder) -> JsonObject:
     return {"engine": run.about.engine, "data": run.about.data, "seeds": run.config.score.arrival_seeds}
 
 
-def print_messages(messages: Messages) -> None:
-    """Print every message in full; if there are several, each after a line with its role."""
-    for role, text in messages:
-        if len(messages) > 1:
-            say(f"---- {role} ----")
-        say(text.rstrip("\n"))
+# the check of a model
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCheck:
+    """The answer to one question: its cost, at most and as it was, and the candidates in it.
+
+    tools: see client.calls_tools. asked: how many proposals were asked for. nothing: why there is no proposal, "" if
+    there is one. about: facts for the JSON output.
+    """
+
+    answered: Answered
+    price: tuple[float, float]
+    usd_at_most: float
+    tools: bool | None
+    asked: int
+    candidates: Sequence[Candidate]
+    nothing: str
+    about: JsonObject
+
+    @property
+    def parsed(self) -> int:
+        """The number of proposals that are programs of the language."""
+        return sum(not candidate.idea.complaint for candidate in self.candidates)
+
+    @property
+    def usable(self) -> int:
+        """The number of proposals that a search would fit."""
+        return sum(not candidate.refused for candidate in self.candidates)
+
+    def to_json(self) -> JsonObject:
+        shown = ("model", "version", "tokens_in", "tokens_out", "uncounted", "usd", "seconds", "finish")
+        return {
+            **self.about,
+            **{name: getattr(self.answered, name) for name in shown},
+            "usd_at_most": self.usd_at_most,
+            "price_usd_per_million_tokens": [*self.price],
+            "tools": self.tools,
+            "asked": self.asked,
+            "read": len(self.candidates),
+            "parsed": self.parsed,
+            "usable": self.usable,
+            "nothing": self.nothing,
+            "proposals": [
+                {
+                    "title": candidate.idea.title,
+                    "text": candidate.idea.text,
+                    "parses": not candidate.idea.complaint,
+                    "complaint": candidate.refused.why if candidate.refused else "",
+                }
+                for candidate in self.candidates
+            ],
+        }
+
+
+def check_model(config: Config) -> ModelCheck:
+    """Send the first question of a run to the configuration's only model, once. Nothing is kept.
+
+    Raises InputError before anything is sent if that may cost more than `max_usd`; CallFault without an answer.
+    """
+    llm, model, texts = config.llm, next(iter(config.llm.ensemble())), prompt.bundled()
+    prices = priced(config)
+    plan(config, prices, texts)
+    fitted, _ = chosen(config.data)
+    messages, base, archive = first_question(config, fitted)
+    call = LlmCall(0, "propose", 0, model, messages)
+    most = call.most(llm.answer_tokens)
+    at_most = prices[model].usd(*most)
+    if at_most > llm.max_usd:
+        raise InputError(
+            f"--max-usd {llm.max_usd:g}: the question may cost {at_most:.4f} USD. Allow more, or name a cheaper model."
+        )
+    reply = client.request(model, messages, llm)
+    answered = answered_line(call, 1, reply, prices[model], most)
+    read = ideas(unpack(answered.answer), prompt.bare(base.text), llm.programs, answered.finish)
+    taken = taken_forms(archive)
+    candidates = [checked(idea, config, taken) for idea in read if idea.title or idea.text]
+    about = {"engine": __version__, "data": data_hash(fitted), "seeds": config.score.arrival_seeds}
+    nothing, tools = "" if candidates else read[0].complaint, client.calls_tools(model)
+    price = (prices[model].input_usd, prices[model].output_usd)
+    return ModelCheck(answered, price, at_most, tools, llm.programs, candidates, nothing, about)
+
+
+def first_question(config: Config, fitted: Sequence[Experiment]) -> tuple[Messages, Elite, Archive]:
+    """The question about the best shipped program, that program, and the archive of all shipped programs."""
+    workers = workers_of(local(1, Line(quiet=True)), fitted, config)
+    population, seeds, assessor = first_population(config), seed_texts(), Live(config, workers)
+    admission = Admitted(population.archive.keys, len(seeds), lambda program: NO_LIMITS)
+    proposals = [Proposal(i, None, text, SEED + name, ()) for i, (name, text) in enumerate(seeds)]
+    for pending in [assessor.begin(proposal, admission) for proposal in proposals]:
+        if pending:
+            population.tell(pending().outcome)
+    base = min(population.archive.members(), key=lambda e: e.mean_error)
+    asked = _asked(config, population, base.id, stream(config.seed, 1), workers)
+    return prompt.messages(prompt.bundled(), config, population, asked), base, population.archive

@@ -1,48 +1,49 @@
-"""What a proposing model is shown: text made from the archive's values. It holds no path, name of a run, or key."""
+"""The texts that models are sent: templates, filled in with the archive's values. They hold no path, run name, or key.
+
+The templates are the files in `prompts/`, or those of a user's folder.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import unified_diff
+from importlib import resources
+from pathlib import Path
+from string import Template
 
 import numpy as np
 
-from archive.champion import Rule
 from archive.elite import Elite
 from archive.population import Population
-from archive.proposal import POLISH, Outcome
+from archive.proposal import POLISH, SEED, Outcome
 from evaluator.assess import Scored
-from evolve.output.table import counted, number
+from evolve.output.table import number
 from evolve.run.config import Config
+from evolve.search.llm.answer import without_fences
 from evolve.search.llm.calls import Messages
-from evolve.search.llm.templates import Templates, fill
 from evolve.search.vocabulary import field_set
 from evolve.summary.research import Issue
-from simulator.common.text import plain
-from simulator.language.measure import Caps
+from simulator.common.errors import InputError
+from simulator.common.text import counted, plain
 from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
 from simulator.schema import FIELDS
 
+Templates = dict[str, str]
+TEMPLATES = ("task", "propose", "round", "notes", "judge")
+FOLDER = "prompts"  # of a run, with its templates
+
 MOST_COMPLAINTS = 8
 LONGEST_COMPLAINT = 300  # characters
 LONGEST_REFUSAL = 60  # characters of why a proposal was refused, in the list of what was tried
 LONGEST_IDEA = 48  # characters of a title in that list
+LONGEST_NOTES = 4000  # characters of the notes that are kept
 SAME = 50  # complaints whose first characters agree, up to their numbers, are of one kind
 MOST_FRONT = 5  # programs of the front that a question lists
-# Fields whose names say it all to a language model.
-PLAIN = frozenset((
-    "prefill_reqs", "decode_reqs", "batch_size", "prefill_tokens", "tokens", "max_prefill_chunk", "kv_mean",
-    "kv_max", "kv_decode_sum", "kv_decode_mean", "kv_decode_max", "kernel_router_us", "kernel_lm_head_us", "layers",
-    "dense_layers", "moe_layers", "hidden", "heads", "kv_heads", "kv_heads_per_gpu", "head_dim", "ffn", "moe_ffn",
-    "vocab", "experts", "active_experts", "tp", "tp_log2", "is_moe", "is_fp8", "repetition_penalty", "kv_blocks",
-    "kv_cpu_offload", "model_params_b", "active_params_b", "max_num_seqs", "max_num_batched_tokens",
-    "max_model_len", "block_size", "bytes_per_us", "kv_bytes_per_token", "kv_us_per_token", "weights_us",
-    "input_len",
-))  # fmt: skip
+MOST_BEST, MOST_LATEST = 3, 24  # of the best and of the latest programs, in a question for notes
 DEAD = 1e-9  # constants up to this size change nothing, and are not shown
 KINDS = {
     "point": "a point change of A: one term added, removed, replaced, or given another scaling",
@@ -52,79 +53,114 @@ KINDS = {
     "would be there for any model",
     "simplify": "a simpler program that should be about as good: terms merged or left out",
 }
+AIMS = {
+    "mean_error": "mean error",
+    "group_out": "average of mean error and group-out error",
+}  # by archive.champion.Rule.by
+ISSUES = (
+    "# Issues that judges raised with the latest ideas\n\n",
+    "\n\nAnswer every issue by its number in a line `Issue N: ` below the heading of your first proposal: what you\n"
+    "change because of it, or why it does not hold.\n\n",
+)
+
+
+# templates
+
+
+def bundled() -> Templates:
+    """The project's templates, by name."""
+    folder = resources.files("evolve.search.llm").joinpath("prompts")
+    return {name: folder.joinpath(f"{name}.md").read_text("utf-8") for name in TEMPLATES}
+
+
+def load(folder: Path) -> Templates:
+    """The project's templates, replaced by those in `folder`, which may use the same placeholders.
+
+    Raises InputError if the folder has none, or one that cannot be filled in.
+    """
+    texts = bundled()
+    paths = {name: folder / f"{name}.md" for name in TEMPLATES if (folder / f"{name}.md").is_file()}
+    if not paths:
+        names = ", ".join(f"{name}.md" for name in TEMPLATES)
+        raise InputError(f"cannot read --prompts {folder}: it has none of {names}. Name a folder with one of them.")
+    for name, path in paths.items():
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise InputError(f"cannot read {path} as UTF-8 text: {e}. Correct or remove it.") from None
+        template, known = Template(text), sorted(Template(texts[name]).get_identifiers())
+        if not template.is_valid():
+            raise InputError(
+                f"cannot read {path}: it has a $ without the name of a placeholder. Write $$ for a dollar."
+            )
+        if unknown := sorted(set(template.get_identifiers()) - set(known)):
+            allowed = ", ".join(f"${name}" for name in known)
+            raise InputError(f"cannot fill in ${unknown[0]} of {path}: unknown placeholder. Use {allowed}.")
+        texts[name] = text
+    return texts
+
+
+def fill(text: str, **values: str) -> str:
+    """The text with its placeholders replaced. A $ inside a value is not a placeholder."""
+    return Template(text).substitute(values)
+
+
+# a question for programs
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a question asks: the program to improve, where it is wrong, other programs, and the kinds of proposals.
+    """The content of a question: the program to improve, other programs, kinds of proposals, and where it is wrong.
 
-    `meanwhile` says what is asked at the same time; `notes` are those of the run so far, `issues` what judges had
-    against the latest ideas.
+    `meanwhile`: what is asked at the same time; `issues`: the judges' objections to the latest ideas.
     """
 
     base: Elite
     others: tuple[Elite, ...]
     kinds: tuple[str, ...]
     diagnosis: str
-    meanwhile: str
-    notes: str
+    meanwhile: str = ""
+    notes: str = ""
     issues: Sequence[Issue] = ()
 
 
-def task(texts: Templates, caps: Caps, allowed: Collection[str] | None, rounds: int) -> str:
-    """The part that all prompts of a run share. `allowed` are the fields that step_time may read, None for all."""
-    limits = ", ".join(f"at most {most} {name}" for name, most in asdict(caps).items())
-    return fill(texts["task"], caps=limits, fields=fields_text(allowed), rounds=str(rounds))
+def task(texts: Templates, config: Config) -> str:
+    """The part that all questions for programs of a run share."""
+    limits = ", ".join(f"at most {most} {name}" for name, most in asdict(config.caps).items())
+    fields = fields_text(field_set(config.search.fields))
+    return fill(texts["task"], caps=limits, fields=fields, rounds=str(config.llm.rounds))
 
 
 def fields_text(allowed: Collection[str] | None) -> str:
-    """The allowed fields with their meanings, a line each, below a heading for every scope and unit."""
+    """The allowed fields (None: all) with their meanings, a line each, below a heading for every scope and unit."""
     groups: dict[tuple[str, str], list[str]] = {}
     for f in FIELDS.values():
-        if f.scope == "r" or allowed is None or f"{f.scope}.{f.name}" in allowed:
-            groups.setdefault((f.scope, f.unit), []).append(f.name if f.name in PLAIN else f"{f.name}: {f.meaning}")
+        if f.scope == "r" or allowed is None or f.key in allowed:
+            groups.setdefault((f.scope, f.unit), []).append(f.name if "plain" in f.marks else f"{f.name}: {f.meaning}")
     return "\n".join("\n".join([f"{scope}. in {unit}", *lines]) for (scope, unit), lines in groups.items())
 
 
 def messages(texts: Templates, config: Config, population: Population, asked: Asked) -> Messages:
     """The messages to a proposing model: the task, and the question to improve a program."""
-    system = task(texts, config.caps, field_set(config.search.fields), config.llm.rounds)
-    return (("system", system), ("user", question(texts, population, asked)))
-
-
-def question(texts: Templates, population: Population, asked: Asked) -> str:
-    """The part that asks for proposals."""
     base, best = asked.base, population.champion()
-    text = bare(base.text)
-    title = f"Program {base.id}" + (", the champion" if best and best.id == base.id else "")
-    shown = [_other(e, text, champion=best is not None and e.id == best.id) for e in asked.others]
-    return fill(
+    text, champion, rule = bare(base.text), best.id if best else None, population.rule
+    issues = "\n".join(f"{i}. {issue.line}" for i, issue in enumerate(asked.issues, 1))
+    question = fill(
         texts["propose"],
         program=text.strip(),
-        errors=f"{title}: {figures(base)}.",
+        errors=f"{_name(base, champion)}: {figures(base)}.",
         diagnosis=asked.diagnosis.strip(),
-        others="\n\n".join(shown) or "There is no other yet.",
+        others="\n\n".join(_other(e, text, champion) for e in asked.others) or "There is no other yet.",
         front=front(population.archive.front_by_size()),
-        aim=aim(population.rule),
+        aim=f"the simplest program within {100 * rule.within:g} % of the lowest {AIMS[rule.by]}",
         tried=tried(population),
         meanwhile=f"{asked.meanwhile} " if asked.meanwhile else "",
         notes=asked.notes or "None yet.",
-        issues=issues_text(asked.issues),
+        issues=f"{ISSUES[0]}{issues}{ISSUES[1]}" if issues else "",
         programs=str(len(asked.kinds)),
         kinds="\n".join(f"- Proposal {i}: {KINDS[kind]}" for i, kind in enumerate(asked.kinds, 1)),
     )
-
-
-def issues_text(issues: Sequence[Issue]) -> str:
-    """The part that asks to answer the latest reviews, issue by issue; "" if there are none."""
-    if not issues:
-        return ""
-    lines = "\n".join(f"{i}. {issue.line}" for i, issue in enumerate(issues, 1))
-    return (
-        f"# Issues that judges raised with the latest ideas\n\n{lines}\n\nAnswer every issue by its number in a line "
-        "`Issue N: ` below the heading of your first proposal: what you\nchange because of it, or why it does not "
-        "hold.\n\n"
-    )
+    return (("system", task(texts, config)), ("user", question))
 
 
 def bare(text: str) -> str:
@@ -137,21 +173,27 @@ def bare(text: str) -> str:
 
 def figures(scored: Elite | Scored) -> str:
     """A program's errors and size, in one line."""
-    score = scored.score if isinstance(scored, Scored) else scored
-    parts = [f"{label} {number(value, 2, signed=False)}" for label, value in (
-        ("worst 3", score.worst3), ("joint", score.joint), ("transfer", scored.transfer), ("E2E", score.e2e),
-        ("TTFT", score.ttft), ("ITL", score.itl))]  # fmt: skip
-    sound = "" if scored.sound else ", contradicts the datasheet"
+    score = scored.score
+    values = (score.worst3, score.mean_error, scored.group_out, score.e2e, score.ttft, score.itl)
+    names = ("worst-3 E2E", "mean error", "group-out", "E2E", "TTFT", "ITL")
+    errors = ", ".join(f"{name} {number(x, 2, signed=False)}" for name, x in zip(names, values, strict=True))
     size = f"{counted(scored.operations, 'operation')}, {counted(scored.constants, 'constant')}"
-    return f"{', '.join(parts)} percent; {size}{sound}"
+    return f"{errors} percent; {size}" + ("" if scored.consistent else ", contradicts the datasheet")
 
 
-def _other(elite: Elite, base: str, champion: bool) -> str:
-    """Another program: what it has in place of lines of `base`, or all of it if that is shorter."""
+def _name(elite: Elite, champion: int | None) -> str:
+    return f"Program {elite.id}" + (", the champion" if elite.id == champion else "")
+
+
+def _other(elite: Elite, base: str, champion: int | None) -> str:
+    """Another program: its lines in place of those of `base`, or all of it if that is shorter."""
     text = bare(elite.text)
-    lines = list(unified_diff(base.splitlines(), _with_values_of(base, text).splitlines(), n=0, lineterm=""))[2:]
+    program, values = parse(text), {(f.name, c.name): c.value for f in parse(base).functions for c in f.constants}
+    theta = (values.get((f.name, c.name), c.value) for f in program.functions for c in f.constants)
+    alike = unparse(program.with_theta(tuple(theta)))  # with the values of A's constants of the same name
+    lines = list(unified_diff(base.splitlines(), alike.splitlines(), n=0, lineterm=""))[2:]
     difference = "\n".join(line for line in lines if not line.startswith("@@"))
-    title = f"Program {elite.id}{', the champion' if champion else ''}: {figures(elite)}."
+    title = f"{_name(elite, champion)}: {figures(elite)}."
     if not difference:
         return f"{title} It is A with other constants."
     if len(difference) < len(text):
@@ -159,55 +201,40 @@ def _other(elite: Elite, base: str, champion: bool) -> str:
     return f"{title}\n\n```python\n{text.strip()}\n```"
 
 
-def _with_values_of(base: str, text: str) -> str:
-    """The program `text` with the values that constants of the same name have in `base`."""
-    values = {(f.name, c.name): c.value for f in parse(base).functions for c in f.constants}
-    program = parse(text)
-    theta = (values.get((f.name, c.name), c.value) for f in program.functions for c in f.constants)
-    return unparse(program.with_theta(tuple(theta)))
-
-
-def aim(rule: Rule) -> str:
-    """What a search looks for, in a few words; see archive.champion.Rule."""
-    least = {"joint": "joint error", "transfer": "mean of joint and transfer error"}[rule.by]
-    return f"the simplest program within {100 * rule.within:g} % of the lowest {least}"
-
-
 def front(elites: Sequence[Elite]) -> str:
-    """A line for each of some programs of the front, from the simplest to the largest."""
-    whole = [e for e in elites if e.sound and e.transfer is not None] or list(elites)
+    """A line for each of some programs of the Pareto front, from the simplest to the largest."""
+    whole = [e for e in elites if e.consistent and e.group_out is not None] or list(elites)
     step = max((len(whole) - 1) / max(MOST_FRONT - 1, 1), 1.0)
     some = [whole[round(i * step)] for i in range(min(MOST_FRONT, len(whole)))]
-    lines = [
-        f"{e.id} | {number(e.worst3, 2, signed=False)} {number(e.joint, 2, signed=False)} "
-        f"{number(e.transfer, 2, signed=False)} | {e.operations}+{e.constants}"
-        for e in some
-    ]
-    return "\n".join(["program | worst 3, joint, transfer | operations+constants", *lines])
+    lines = ["program | worst-3 E2E, mean error, group-out | operations+constants"]
+    for e in some:
+        errors = " ".join(number(value, 2, signed=False) for value in (e.worst3, e.mean_error, e.group_out))
+        lines.append(f"{e.id} | {errors} | {e.operations}+{e.constants}")
+    return "\n".join(lines)
 
 
 def tried(population: Population) -> str:
-    """A line for each of the latest ideas of models: the base, and what became of its errors, or why it was refused."""
-    lines = [_tried(outcome, population) for outcome in population.ideas]
-    return "\n".join(["idea | base | joint, transfer", *lines]) if lines else "Nothing yet."
+    """A line for each of the latest ideas of models: the base, and the changes of its errors, or why it was refused."""
+    lines = [_tried(outcome, population.archive.by_id) for outcome in population.ideas]
+    return "\n".join(["idea | base | mean error, group-out", *lines]) if lines else "Nothing yet."
 
 
-def _tried(outcome: Outcome, population: Population) -> str:
-    proposal, elite, known = outcome.proposal, outcome.elite, population.archive.by_id
+def _tried(outcome: Outcome, known: Mapping[int, Elite]) -> str:
+    proposal, elite = outcome.proposal, outcome.elite
     base = known.get(proposal.parents[0]) if proposal.parents else None
     title = f"{plain(proposal.idea, LONGEST_IDEA) or 'no title'} | {base.id if base else '-'}"
     if outcome.rejection:
         return f"{title} | {plain(f'{outcome.rejection.stage}: {outcome.rejection.why}', LONGEST_REFUSAL)}"
-    assert elite is not None
-    joint = elite.joint - base.joint if base else None
-    known_transfer = base is not None and base.transfer is not None and elite.transfer is not None
-    transfer = elite.charged_transfer - base.charged_transfer if base and known_transfer else None
-    return f"{title} | {number(joint, 2)} {number(transfer, 2)}"
+    mean_error = group_out = None
+    if elite and base:
+        mean_error = elite.mean_error - base.mean_error
+        if base.group_out is not None and elite.group_out is not None:
+            group_out = elite.charged_group_out - base.charged_group_out
+    return f"{title} | {number(mean_error, 2)} {number(group_out, 2)}"
 
 
 def verdicts(texts: Templates, lines: Sequence[str], best: str, rounds: int, programs: int) -> str:
-    """The message that says what became of the programs of a round. `lines` has a line on each, `best` what is known
-    of the best of them; so many `rounds` and at most so many `programs` may follow."""
+    """The message with the verdicts on a round's programs, and the trial of the `best`; what may follow it."""
     known = f"Of the best of these:\n{best}" if best else "None could be scored."
     return fill(texts["round"], verdicts="\n".join(lines), best=known, rounds=str(rounds), programs=str(programs))
 
@@ -229,3 +256,38 @@ def kinds(count: int, rng: np.random.Generator) -> tuple[str, ...]:
     names = list(KINDS)
     first = int(rng.integers(len(names)))
     return tuple(names[(first + i) % len(names)] for i in range(count))
+
+
+# notes: the text that a summarising model writes every few generations, for the questions that follow
+
+
+def notes_question(texts: Templates, population: Population, notes: str, latest: Sequence[Elite]) -> Messages:
+    """The question to the summariser. `latest` are the programs scored since its previous notes."""
+    best = sorted(population.archive.members(), key=lambda e: (population.rule.selection_score(e), e.id))[:MOST_BEST]
+    reached = population.reached
+    counts = [
+        f"- {name}: {', '.join(str(reached[name, what]) for what in ('proposals', 'fitted', 'kept'))}"
+        for name in sorted({name for name, _ in reached})
+        if not name.startswith((SEED, POLISH))
+    ]
+    text = fill(
+        texts["notes"],
+        notes=notes or "None yet.",
+        best="\n\n".join(f"Program {e.id}: {figures(e)}\n{bare(e.text).strip()}" for e in best),
+        proposers="\n".join(counts) or "None yet.",
+        complaints="\n".join(f"- {line}" for line in complaints(population.rejected)) or "None.",
+        latest="\n".join(_note(e, population) for e in latest[-MOST_LATEST:]) or "None.",
+    )
+    return (("user", text),)
+
+
+def _note(elite: Elite, population: Population) -> str:
+    parents = [population.archive.by_id[i] for i in elite.parents if i in population.archive.by_id]
+    before = f", from {parents[0].mean_error:.2f}" if parents else ""
+    errors = f"mean error {elite.mean_error:.2f}{before}, worst-3 E2E {elite.worst3:.2f}"
+    return f"- program {elite.id} by {elite.operator}: {errors}"
+
+
+def notes_in(answer: str) -> str:
+    """The notes in an answer: printable lines without fences, at most LONGEST_NOTES characters."""
+    return without_fences(answer)[:LONGEST_NOTES]

@@ -1,4 +1,4 @@
-"""Language models as a proposer: which model is asked what, and what becomes of the places of a generation.
+"""Language models as a proposer: which model is asked what, and who fills the places of a generation.
 
 Every decision depends on the configuration, the archive at the start of the generation, and the log of calls; never on
 a clock. So a run can be resumed, or replayed from its journal, exactly as it was.
@@ -9,86 +9,76 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 
+from archive.journal import Journal
 from archive.population import Offered, Population
-from archive.proposal import JUDGES, MODEL, Outcome, Proposal
-from evaluator.score import Errors
+from archive.proposal import JUDGES, MODEL, Proposal
+from archive.score import Errors
+from evaluator.diagnose.describe import one_value
 from evolve.output.files import write_text
-from evolve.output.table import counted
-from evolve.run.config import Config
+from evolve.run.folder import RunFolder
 from evolve.run.llm_settings import weighted
-from evolve.search.llm import judges, notes, prompt
-from evolve.search.llm.availability import Availability
-from evolve.search.llm.call_log import CallLog
-from evolve.search.llm.calls import Messages
-from evolve.search.llm.conversation import Asker, TrialWorkers, converse
-from evolve.search.llm.dispatch import Dispatch
-from evolve.search.llm.limits import passed
-from evolve.search.llm.panel import Background, review
-from evolve.search.llm.question import Question, draw_base, draw_others, taken_forms
-from evolve.search.llm.templates import Templates
+from evolve.search.llm import panel, prompt
+from evolve.search.llm.calls import Messages, call_log
+from evolve.search.llm.dispatch import Dispatch, passed
+from evolve.search.llm.question import Asker, Question, converse, draw_base, draw_others, taken_forms
+from evolve.search.llm.setup import priced, prompts_of
 from evolve.search.pool.pool import Promise
 from evolve.search.proposer import Operators, Place, places
+from evolve.search.workers import Workers
 from evolve.summary import research
 from evolve.summary.research import Research
 from simulator.common.streams import stream
+from simulator.common.text import counted
+from simulator.serving.experiment import Experiment
 
-QUESTIONS = 2  # at most, in a generation: the next one sees what became of them
+QUESTIONS = 2  # at most, in a generation: the next one sees the verdicts on their programs
 NOTES = "NOTES.md"  # the file in the run's folder with the latest notes
 
 
 class LanguageModels:
     """The proposer of a run with language models. They propose alone, or share the places with operators (mixed).
 
-    `stopped` is the limit that allows no more calls, which ends the search, and `exhausted` says that the models bring
-    nothing new, which ends it too; both are "" until then. `lost` names the requests that were under way when an
-    earlier process died. `one_value`: the fields with a single value in the data. `folder` is
-    the run's, for its notes and the document about its ideas. `show` displays the progress of a generation's questions.
+    stopped: the limit that allows no more calls; exhausted: that the models bring nothing new. Either ends the search,
+    and both are "" until then. lost: the requests that were under way when an earlier process died. remembered: the
+    numbers of proposals whose outcomes are in the journal. show: displays the progress of a generation's questions.
     """
 
     def __init__(
         self,
-        config: Config,
-        texts: Templates,
-        dispatch: Dispatch,
+        run: RunFolder,
+        journal: Journal,
         operators: Operators,
-        workers: TrialWorkers,
-        one_value: Collection[str],
+        workers: Workers,
+        fitted: Sequence[Experiment],
         remembered: Collection[int],
-        folder: Path,
         show: Callable[[str], None],
     ) -> None:
-        self.stopped, self.exhausted = "", ""
-        self.lost = dispatch.log.under_way()
-        self._config, self._texts, self._dispatch = config, texts, dispatch
+        config, recorded = run.config, bool(run.about.replayed)
+        prices = {} if recorded else priced(config)
+        self._log, self._texts = call_log(run.calls()), prompts_of(run)
+        self._dispatch = Dispatch(self._log, journal, config.llm, prices, recorded)
+        self._asker = Asker(self._dispatch, config, self._texts, lambda text: show(text + self._nothing_new()))
+        self.stopped, self.exhausted, self.lost = "", "", self._log.under_way()
+        self._config, self._folder, self._one_value = config, run.path, one_value(fitted)
         self._operators, self._workers, self._remembered = operators, workers, remembered
-        self._folder, self._show, self._one_value = folder, show, one_value
         self._chances = config.llm.ensemble()
         self._judges = [weighted(name, "llm.judges")[0] for name in config.llm.judges]
         self._summariser = weighted(config.llm.summariser or config.llm.models[0], "llm.summariser")[0]
-        self._availability = Availability()
-        self._diagnoses: dict[int, Promise[str]] = {}
         self._research = Research()
+        self._diagnoses: dict[int, Promise[str]] = {}
         self._left_out: dict[int, Promise[tuple[Errors, ...]]] = {}
         self._notes, self._noted = "", -1  # the latest notes, and the last elite that they cover
         self._fruitless = 0  # generations in a row without a new candidate
-        self._complete = False  # whether the journal has all outcomes of this generation that it will ever have
-        self._asker = self._asker_of(0, over=False)
+        self._complete = False  # True if the journal has all outcomes of this generation that it will ever have
         self._population: Population
-
-    @property
-    def _log(self) -> CallLog:
-        return self._dispatch.log
 
     def ask(self, population: Population, generation: int) -> list[Proposal]:
         first, llm = population.numbered, self._config.llm
         if self._fruitless >= llm.patience:
-            self.exhausted = (
-                f"no new candidate in {llm.patience} generations in a row, all that came was refused or a duplicate"
-            )
+            self.exhausted = f"no new candidate in {llm.patience} generations in a row: all were refused or duplicates"
             return []
         free = list(places(population, self._config.search.batch))
         reserve = first + len(free)  # the places of later rounds follow those of the generation
@@ -103,16 +93,13 @@ class LanguageModels:
         asked = {q.number + k: (q, k) for q in questions for k in range(q.count)}
         weights = self._operators.weights()
         started: list[Callable[[], Proposal | None]] = []
-        mixed = self._config.search.proposer == "mixed" or not self._any_up()
+        mixed = self._config.search.proposer == "mixed" or not any(map(self._asker.up, self._chances))
         for place in free:
             if place.number in asked:
                 started.append(partial(self._of_model, place, weights, *asked[place.number]))
             elif place.number in self._remembered or (mixed and not self._complete):
                 started += self._operators.start([place], population, weights)
-        for question in questions:
-            for r in range(1, llm.rounds):
-                for k in range(question.count):
-                    started.append(partial(question.proposal, r, k))
+        started += [partial(q.proposal, r, k) for q in questions for r in range(1, llm.rounds) for k in range(q.count)]
         if not questions:
             started += [partial(Proposal, n, 0, "", "", ()) for n in remembered if n >= reserve]
         population.numbered = after
@@ -120,7 +107,9 @@ class LanguageModels:
 
     def tell(self, outcomes: Sequence[Offered]) -> None:
         self._operators.tell(outcomes)
-        self._fruitless = 0 if any(_is_new(outcome) for outcome, _ in outcomes) else self._fruitless + 1
+        # a form is new if it was fitted, or if judges refused it
+        new = any(o.key or (o.rejection and o.rejection.stage == JUDGES) for o, _ in outcomes)
+        self._fruitless = 0 if new else self._fruitless + 1
         self._research.tell(outcome for outcome, _ in outcomes)
         research.write(self._folder, self._research.text)
 
@@ -134,13 +123,13 @@ class LanguageModels:
         self._dispatch.close()
 
     def status(self) -> str:
-        """What was spent and which models do not answer, for a progress line."""
-        spent = self._log.spent
+        """The cost so far and the models that do not answer, for a progress line."""
+        spent, down = self._log.spent, [model for model in self._chances if not self._asker.up(model)]
         possibly = f" and possibly {spent.possibly_usd:.2f}" if spent.possibly_usd >= 0.005 else ""
         text = f"{len(self._log.answers)} answers, {spent.usd:.2f}{possibly} of {self._config.llm.max_usd:g} USD"
-        text += f", {beyond}" if (beyond := passed(self._log, self._config.llm)) else ""
+        if beyond := passed(self._log, self._config.llm):
+            text += f", {beyond}"
         text += self._nothing_new()
-        down = [model for model in self._chances if not self._up(model)]
         if len(down) == len(self._chances):
             return f"{text}, all models are down: offline operators propose"
         return f"{text}, down: {', '.join(down)}" if down else text
@@ -148,14 +137,10 @@ class LanguageModels:
     # the steps of a generation, in order
 
     def _open(self, generation: int, population: Population, over: bool) -> None:
-        """Start a generation: learn from the calls of the previous one, then take notes if they are due.
-
-        `over`: the journal has outcomes of this generation already.
-        """
-        self._availability.learn(self._log, generation - 1)
+        """Start a generation, and take notes if they are due. `over`: the journal has outcomes of it already."""
         self._population = population
-        self._asker = self._asker_of(generation, over)
-        self._operators.bandit.costs = self._availability.costs(self._config)
+        self._asker.open(generation, over)
+        self._operators.bandit.costs = self._asker.costs()
         self._take_notes()
 
     def _take_notes(self) -> None:
@@ -164,21 +149,20 @@ class LanguageModels:
         if not every or number == 1 or (number - 1) % every:
             return
         latest = [e for e in population.archive.by_id.values() if e.id > self._noted]
-        question = notes.question(self._texts, population, self._notes, latest)
+        question = prompt.notes_question(self._texts, population, self._notes, latest)
         call = self._asker.call("notes", 0, self._summariser, question)
-        if not self._complete and self._up(self._summariser):
+        if not self._complete and self._asker.up(self._summariser):
             self._asker.ask([call], "notes")
-        if call.name in self._log.answers and (text := notes.kept(self._log.text(call.name))):
+        text = prompt.notes_in(self._log.text(call.name)) if call.name in self._log.answers else ""
+        if text:
             self._notes, self._noted = text, max(population.archive.by_id)
             write_text(self._folder / NOTES, f"After generation {number - 1}:\n\n{text}\n")
 
     def _questions(self, free: Sequence[Place], reserve: int, later: int) -> Iterator[Question]:
-        """The questions of a generation; each takes places of one island, and `later` of those from `reserve` on.
-
-        The islands take turns to be asked about first.
-        """
+        """The questions of a generation; each takes places of one island, and `later` of those from `reserve` on."""
         if self._complete:
             return
+        # the islands take turns to be asked about first
         islands = [list(group) for _, group in groupby(free, key=lambda place: place.island)]
         turn = self._asker.generation * QUESTIONS % max(len(islands), 1)
         count, left = self._config.llm.programs, self._config.budget - self._population.fitted
@@ -200,18 +184,16 @@ class LanguageModels:
         model = self._draw(rng)
         if model is None:
             return None
-        entrants = self._population.entrants(place.island)[1]
-        shown = self._config.llm.parents
-        base = draw_base(place.parents, self._population, rng)
-        others = draw_others(place.parents, place.order, entrants, shown - 1, base, self._population, rng)
+        population, llm = self._population, self._config.llm
+        base = draw_base(place.parents, population, rng)
+        others = draw_others(place, base, llm.parents - 1, population, rng)
         kinds = prompt.kinds(count, rng)
-        stride = self._config.llm.programs
-        return Question(place.number, reserve, stride, count, place.island, model, base, others, kinds)
+        return Question(place.number, reserve, llm.programs, count, place.island, model, base, others, kinds)
 
     def _draw(self, rng: np.random.Generator) -> str | None:
         """The model that makes the next proposals; None if an operator makes the next one."""
         mixed = self._config.search.proposer == "mixed"
-        chances = {model: chance for model, chance in self._chances.items() if self._up(model)}
+        chances = {model: chance for model, chance in self._chances.items() if self._asker.up(model)}
         if mixed:
             bandit = self._operators.bandit
             arms = bandit.chances() if self._config.search.bandit else bandit.prior
@@ -230,24 +212,23 @@ class LanguageModels:
         for question in questions:
             if question.base.id not in self._diagnoses:
                 self._diagnoses[question.base.id] = self._workers.diagnose(question.base.text)
-        first = [self._messages(question, questions) for question in questions]
-        taken = taken_forms(self._population.archive)
-        self.stopped = converse(questions, first, self._asker, self._texts, self._config, taken, self._workers)
-        if self.stopped:
-            return False
-        self._review(questions)
-        return True
+        for question in questions:
+            question.messages = self._messages(question, questions)
+        self.stopped = converse(questions, self._asker, taken_forms(self._population.archive), self._workers)
+        if not self.stopped:
+            self._review(questions)
+        return not self.stopped
 
     def _review(self, questions: Sequence[Question]) -> None:
-        """Have the judges that are up review what the questions brought."""
-        up = [judge for judge in self._judges if self._up(judge)]
-        bases = {q.base.id: q.base.text for q in questions if up and any(c.scored for _, c in q.candidates)}
+        """Have the judges that are up review the questions' candidates."""
+        up = [judge for judge in self._judges if self._asker.up(judge)]
+        bases = {q.base.id: q.base.text for q in questions if up and q.scored}
         for id, text in bases.items():
             if id not in self._left_out:
                 self._left_out[id] = self._workers.left_out(text)
         left_out = {id: self._left_out[id].result() for id in bases}
-        background = Background(self._research.recent(judges.LONGEST_DOCUMENT), left_out, self._one_value)
-        review(questions, up, self._asker, self._texts, background, self._config.llm.judge_below)
+        document = self._research.recent(panel.LONGEST_DOCUMENT)
+        panel.review(questions, up, self._asker, document, left_out, self._one_value)
 
     def _of_model(self, place: Place, weights: Mapping[str, float], question: Question, k: int) -> Proposal | None:
         """A model's proposal for a place; an operator's if no answer came; None if nothing was asked."""
@@ -256,7 +237,7 @@ class LanguageModels:
         return question.proposal(0, k)
 
     def _messages(self, question: Question, questions: Sequence[Question]) -> Messages:
-        """The messages of a question's first round. Of the generation's other question it says what that one asks."""
+        """The messages of a question's first round, which name the programs of the generation's other questions."""
         others = [q for q in questions if q is not question]
         meanwhile = " ".join(f"Program {q.base.id} is being improved at the same time." for q in others)
         diagnosis = self._diagnoses[question.base.id].result()
@@ -264,25 +245,7 @@ class LanguageModels:
         asked = prompt.Asked(question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes, issues)
         return prompt.messages(self._texts, self._config, self._population, asked)
 
-    # which models answer
-
-    def _asker_of(self, generation: int, over: bool) -> Asker:
-        up = partial(self._availability.up, generation=generation)
-        show = self._show
-        return Asker(self._dispatch, generation, over, self._chances, up, lambda text: show(text + self._nothing_new()))
-
     def _nothing_new(self) -> str:
-        """How long nothing new has come, for a progress line; "" if the last generation had a new candidate."""
+        """For how long nothing new has come, for a progress line; "" if the last generation had a new candidate."""
         count = counted(self._fruitless, "generation")
         return f", nothing new in {count}: all refused or duplicates" if self._fruitless else ""
-
-    def _up(self, model: str) -> bool:
-        return self._availability.up(model, self._asker.generation)
-
-    def _any_up(self) -> bool:
-        return any(map(self._up, self._chances))
-
-
-def _is_new(outcome: Outcome) -> bool:
-    """Whether an outcome is that of a form not proposed before: it was fitted, or judges refused it."""
-    return bool(outcome.key) or (outcome.rejection is not None and outcome.rejection.stage == JUDGES)

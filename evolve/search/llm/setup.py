@@ -1,29 +1,30 @@
-"""Language models in a run: what is checked before it, what is kept with it, and a new run from a recording."""
+"""Language models in a run: the checks and prices before it, the prompts kept with it, a new run from a recording."""
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 from archive.journal import Journal
 from archive.proposal import is_outcome
-from evaluator.diagnose.describe import one_value
+from evolve.output.files import write_text
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.folder import RunFolder
 from evolve.run.llm_settings import weighted
-from evolve.search.llm import client, servers, templates
-from evolve.search.llm.call_log import call_log
-from evolve.search.llm.conversation import TrialWorkers
-from evolve.search.llm.dispatch import Dispatch
-from evolve.search.llm.prices import Price, prices_of
-from evolve.search.llm.proposer import LanguageModels
-from evolve.search.proposer import Operators
+from evolve.search.llm import client, prompt
+from evolve.search.llm.calls import LlmCall, Messages, Price
+from evolve.search.llm.prompt import Templates
+from simulator.common.documents import parse_yaml
 from simulator.common.errors import InputError
-from simulator.serving.experiment import Experiment
+
+FREE = (0.0, 0.0)
+MARGIN = 4096  # tokens; programs, their errors and the front take about as many in a question
 
 
 def names(config: Config) -> list[str]:
@@ -31,63 +32,124 @@ def names(config: Config) -> list[str]:
     return list(dict.fromkeys(weighted(name, "llm.models")[0] for name in config.llm.named))
 
 
-def check(config: Config, searches: int = 1) -> list[str]:
-    """The lines that say what a run's models cost and how much they read (see servers.plan), before it is created.
+# prices
 
-    The limits are those of `searches` searches together. Raises InputError if no model is named, for bad prompts, for
-    questions that are too long, if the share of a search allows none, and like `priced`.
-    """
-    if not config.llm.models:
-        remedy = "give --llm provider/model, e.g. openai/gpt-5.4-mini, or llm.models in the configuration"
-        raise InputError(f"--proposer {config.search.proposer} needs a model: {remedy}")
-    texts, prices = _texts(config), priced(config)
-    lines = servers.plan(config, prices, texts)
-    if not config.llm.cache:  # whose answers are free
-        servers.check_affordable(config, prices, texts, searches)
-    return lines
+
+def price_table() -> dict[str, list[float]]:
+    """Our table: provider/model -> [input, output] in USD per million tokens. The file names its sources."""
+    raw = resources.files("configs").joinpath("llm_prices.yaml").read_bytes()
+    prices: dict[str, list[float]] = parse_yaml(raw, "configs/llm_prices.yaml", "list prices")
+    return prices
 
 
 def priced(config: Config) -> dict[str, Price]:
-    """The prices of all models. Raises InputError for a missing library, key or price, or an unknown provider."""
-    client.check_installed()
-    client.check_keys(names(config), config.llm.api_base)
-    own = client.own_models(names(config), config.llm.api_base)
-    return prices_of(names(config), config.llm.prices, client.listed_price, own)
+    """The price of every model: the user's, from our table, or listed by litellm; free on a server of the user's own.
+
+    Raises InputError for a missing library, key or price, or an unknown provider.
+    """
+    models, llm, ours, prices = names(config), config.llm, price_table(), dict[str, Price]()
+    client.check_keys(models, llm.api_base)
+    own = client.own_models(models, llm.api_base)
+    for model in models:
+        price = llm.prices.get(model) or ours.get(model) or client.listed_price(model) or (FREE if model in own else ())
+        if not price:
+            raise InputError(
+                f"cannot ask {model}: its price is unknown. "
+                "Give --price in USD per million tokens in and out (0,0 for a model of your own)."
+            )
+        prices[model] = Price(*price)
+    return prices
+
+
+# before a run
+
+
+def check(config: Config, searches: int = 1) -> list[str]:
+    """A line on each model of a run before it is created (see plan). The limits are those of `searches` together.
+
+    Raises InputError if no model is named, for bad prompts, if the share of a search allows no question, and like
+    `priced` and `plan`.
+    """
+    if not config.llm.models:
+        raise InputError(
+            f"cannot run --proposer {config.search.proposer} without a model. "
+            "Give --llm provider/model, e.g. openai/gpt-5.4-mini, or llm.models in the configuration."
+        )
+    texts, prices = _texts(config), priced(config)
+    lines = plan(config, prices, texts)
+    if not config.llm.cache:  # whose answers are free
+        check_affordable(config, prices, texts, searches)
+    return lines
+
+
+def plan(config: Config, prices: Mapping[str, Price], texts: Templates) -> list[str]:
+    """A line for each model: its price, and the context that a question takes. Raises InputError if none fits."""
+    base, answer = config.llm.api_base, config.llm.answer_tokens
+    own, context = client.own_models(list(prices), base), client.context_tokens(list(prices), base) if base else {}
+    least = client.count_tokens(smallest_question(config, texts))
+    takes = f"a question takes {least} tokens or more, an answer up to {answer}"
+    lines = []
+    for model, price in prices.items():
+        line = f"{model}: {price.input_usd:g} USD per million tokens in, {price.output_usd:g} out"
+        if model in own and price == Price(*FREE) and model not in config.llm.prices:
+            line = f"{model}: free, on a server of your own (--price {model}=IN,OUT if it is not)"
+        if model in config.llm.ensemble():  # judges and the summariser are asked less
+            fits = context.get(model.partition("/")[2])
+            if fits is not None and least + answer > fits:
+                raise InputError(
+                    f"cannot ask {model}: {takes}, but its server takes {fits} in all. Serve it with a longer context "
+                    f"(--max-model-len {least + answer + MARGIN} or more), or lower llm.answer_tokens."
+                )
+            line += f"; {takes}" if fits is None else f"; {takes}, of {fits} that fit"
+        lines.append(line)
+    return lines
+
+
+def check_affordable(config: Config, prices: Mapping[str, Price], texts: Templates, searches: int) -> None:
+    """Raises InputError if an equal share of the limits for each search allows no model one question and its answer."""
+    llm = config.llm
+    tokens_in, tokens_out = LlmCall(1, "propose", 0, "", smallest_question(config, texts)).most(llm.answer_tokens)
+    usd, model = min((prices[name].usd(tokens_in, tokens_out), name) for name in llm.ensemble())
+    each = "leaves" if searches == 1 else f"leaves each of {searches} searches"
+    if usd > llm.max_usd / searches:
+        enough = math.ceil(100 * searches * prices[model].usd(tokens_in + MARGIN, tokens_out)) / 100
+        raise InputError(
+            f"--max-usd {llm.max_usd:g}: {each} {llm.max_usd / searches:.4f} USD, but one question to {model} may take "
+            f"{usd:.4f}. Give {enough:.2f} or more, or name a cheaper model."
+        )
+    tokens = tokens_in + tokens_out
+    if llm.max_tokens and tokens > llm.max_tokens // searches:
+        raise InputError(
+            f"--max-tokens {llm.max_tokens}: {each} {llm.max_tokens // searches} tokens, but one question may take "
+            f"{tokens}. Give {searches * (tokens + MARGIN)} or more."
+        )
+
+
+def smallest_question(config: Config, texts: Templates) -> Messages:
+    """The part that all questions of a run have: the task, and the template that programs and errors are put in."""
+    return (("system", prompt.task(texts, config)), ("user", texts["propose"]))
+
+
+# with a run
 
 
 def keep_prompts(run: RunFolder) -> None:
-    """Write the prompt templates of a run to its folder."""
-    templates.write(run.path / templates.FOLDER, _texts(run.config))
+    """Write the prompt templates of a run to its folder, so that a resumed run uses the words it started with."""
+    folder = run.path / prompt.FOLDER
+    folder.mkdir(exist_ok=True)
+    for name, text in _texts(run.config).items():
+        write_text(folder / f"{name}.md", text)
 
 
-def _texts(config: Config) -> templates.Templates:
+def _texts(config: Config) -> Templates:
     """The prompt templates that a configuration names; the project's if it names none."""
-    return templates.load(Path(config.llm.prompts)) if config.llm.prompts else templates.bundled()
+    return prompt.load(Path(config.llm.prompts)) if config.llm.prompts else prompt.bundled()
 
 
-def prompts_of(run: RunFolder) -> templates.Templates:
+def prompts_of(run: RunFolder) -> Templates:
     """The prompt templates in a run's folder; the project's if it has none."""
-    folder = run.path / templates.FOLDER
-    return templates.load(folder) if folder.is_dir() else templates.bundled()
-
-
-def models_of(
-    run: RunFolder,
-    journal: Journal,
-    operators: Operators,
-    workers: TrialWorkers,
-    fitted: Sequence[Experiment],
-    remembered: Collection[int],
-    show: Callable[[str], None],
-) -> LanguageModels:
-    """The language models of a run on these experiments, whether it is new, resumed or replayed."""
-    config, recorded = run.config, bool(run.about.replayed)
-    prices = {} if recorded else priced(config)
-    dispatch = Dispatch(call_log(run.calls()), journal, config.llm, prices, recorded)
-    texts = prompts_of(run)
-    return LanguageModels(
-        config, texts, dispatch, operators, workers, one_value(fitted), remembered, run.path, show
-    )  # fmt: skip
+    folder = run.path / prompt.FOLDER
+    return prompt.load(folder) if folder.is_dir() else prompt.bundled()
 
 
 def replay(recording: Path, out: Path | None) -> RunFolder:
@@ -101,14 +163,14 @@ def replay(recording: Path, out: Path | None) -> RunFolder:
     calls = [line for line in source.each_line() if not is_outcome(line)]
     if not calls:
         raise InputError(
-            f"--replay {recording}: has no calls to language models: name a run of --proposer llm or mixed"
+            f"cannot replay {recording}: it has no calls to language models. Name a run of --proposer llm or mixed."
         )
     about = replace(source.about, replayed=str(recording))
     run = run_folder.create(out or run_folder.next_path(), source.config, about)
     journal = Journal(run.journal)
     journal.append(calls)
     journal.close()
-    shutil.copytree(recording / templates.FOLDER, run.path / templates.FOLDER)
+    shutil.copytree(recording / prompt.FOLDER, run.path / prompt.FOLDER)
     run_folder.write_start(run, run_folder.read_start(source))
     return run
 
@@ -116,7 +178,8 @@ def replay(recording: Path, out: Path | None) -> RunFolder:
 def with_limits(run: RunFolder, limits: dict[str, float]) -> RunFolder:
     """The run with other limits, written to its config.yaml. Raises InputError if it calls no language models."""
     if run.config.search.proposer == "offline" or run.about.replayed or run.about.forms_of:
-        raise InputError(f"{run.path}: calls no language model: leave out --{next(iter(limits)).replace('_', '-')}")
+        option = f"--{next(iter(limits)).replace('_', '-')}"
+        raise InputError(f"cannot apply {option}: {run.path} calls no language model. Leave out {option}.")
     changed = {name: type(getattr(run.config.llm, name))(limit) for name, limit in limits.items()}
     config = config_from(to_mapping(replace(run.config, llm=replace(run.config.llm, **changed))), "command line")
     return run_folder.rewrite(run, config)

@@ -1,44 +1,52 @@
 """A pool of the workers of dask.distributed. Each of their threads hands its tasks to a worker process of ours.
 
-So a task may take long, hold Python's lock, run out of memory or hang without its worker's losing touch with the
-scheduler, and linear algebra has the digits that it has here, however the worker was started. Dask does the rest: it
-sends tasks, keeps the queue, and repeats what a lost worker was doing.
+So a task may take long, hold Python's lock, run out of memory or hang without its worker's losing the scheduler. Dask
+sends tasks, keeps the queue, and repeats the work of a lost worker.
 """
 
 from __future__ import annotations
 
+import logging
 import pickle
+import re
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import count
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from evolve import processes
 from evolve.output.progress import Line
-from evolve.output.table import counted
 from evolve.processes import WorkStopped
-from evolve.search.pool.connection import CONNECT_S, connected
-from evolve.search.pool.identity import identity
 from evolve.search.pool.pool import Pool, Task
 from evolve.search.pool.process import Died, Parcel, WorkerCall, WorkerProcess
-from evolve.search.pool.remote import carry_out, end_idle, introduce
+from evolve.search.pool.remote import carry_out, end_idle, identity, introduce
+from simulator.common.documents import read_json
 from simulator.common.errors import InputError
+from simulator.common.text import counted
 
 WATCH_S = 1.0  # between two looks at which workers there are
+UNWATCHED = {  # settings of dask: by default its watching itself takes some percent of a core
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.scheduler.active-memory-manager.start": False,  # results arrive as events, so workers hold none
+}
+CONNECT_S = 10.0  # to wait for an answer of a scheduler
 
 
 class Cluster(Pool):
-    """The workers of a scheduler. Those that would compute other digits are refused, each by a line that says why.
+    """The workers of a scheduler, which may come and go. A worker that would compute other digits is refused.
 
     where: the scheduler's address (tcp://HOST:PORT), its scheduler file, or local:N for a cluster of N workers on this
-    machine. Workers may come and go. Raises InputError if dask.distributed is not installed or nothing answers there.
+    machine. Raises InputError if dask.distributed is not installed or nothing answers there.
     """
 
     def __init__(self, where: str, line: Line) -> None:
@@ -58,9 +66,10 @@ class Cluster(Pool):
         self._held: list[Task[Any]] = []  # tasks that wait for the first worker
         self._parcels: dict[str, Any] = {}  # futures, by the parcel's key
         self._threads: dict[str, int] = {}  # of the workers that are accepted, by address
-        self._asked: dict[str, str] = {}  # workers that were asked what they are, and why they are refused, or ""
+        self._asked: dict[str, str] = {}  # workers that were asked for their identity: why they are refused, or ""
         self._listener = ThreadPoolExecutor(1)  # hears of tasks, in the order in which the scheduler did
-        self._client.subscribe_topic(self._name, self._hear)
+        # heard in dask's own thread, which must not wait for files
+        self._client.subscribe_topic(self._name, lambda event: self._later(self._take_in, *event[1]))
         self._wanted: Any = None  # the future of a task that shows the scheduler that work waits
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
@@ -84,17 +93,9 @@ class Cluster(Pool):
             key = f"{kind}-{self._name}-{self._numbers()}"
             self._running[key] = task, None  # before it is sent: the answer may be here before `submit` returns
         try:
-            future = self._client.submit(
-                carry_out,
-                replace(task.call, parcel=None),
-                self._sent(task.call.parcel),
-                self._settings,
-                self._name,
-                key=key,
-                pure=False,
-                priority=-task.number,
-                resources={self._resource: 1},
-            )
+            call, parcel, settings = replace(task.call, parcel=None), self._sent(task.call.parcel), self._settings
+            options = {"key": key, "pure": False, "priority": -task.number, "resources": {self._resource: 1}}
+            future = self._client.submit(carry_out, call, parcel, settings, self._name, **options)
         except Exception:  # whatever dask raises where the scheduler is gone
             self._lost()
             return
@@ -103,47 +104,34 @@ class Cluster(Pool):
                 self._running[key] = task, future
 
     def _sent(self, parcel: Parcel | None) -> Any:
-        """The future of a parcel, which a worker fetches once.
-
-        It is a task, not scattered data: what is scattered is lost with the workers that hold it.
-        """
+        """The future of a parcel. It is a task, because scattered data are lost with the workers that hold them."""
         if parcel is None:
             return None
         with self._lock:
             if parcel.key not in self._parcels:
-                self._parcels[parcel.key] = self._client.submit(
-                    Parcel, parcel.content, parcel.key, key=f"{self._name}-{self._numbers()}-{parcel.key}",
-                    priority=1_000_000_000, resources={self._resource: 1},
-                )  # fmt: skip
+                options = {"priority": 1_000_000_000, "resources": {self._resource: 1}}
+                name = f"{self._name}-{self._numbers()}-{parcel.key}"
+                self._parcels[parcel.key] = self._client.submit(Parcel, parcel.content, parcel.key, key=name, **options)
             return self._parcels[parcel.key]
-
-    def _hear(self, event: tuple[float, Any]) -> None:
-        """Note an event of a task. Called in dask's own thread, which must not wait for files."""
-        self._later(self._take_in, *event[1])
 
     def _later(self, note: Callable[..., None], *args: Any) -> None:
         with suppress(RuntimeError):  # the pool is closed
             self._listener.submit(note, *args)
 
     def _take_in(self, key: str, content: bytes) -> None:
-        """Take what a task reports, returns or has raised."""
+        """Take a report, the result or the exception of a task."""
         kind, value = pickle.loads(content)
         with self._lock:
             task, _ = (self._running.get if kind == "line" else self._running.pop)(key, (None, None))
         if task is None or self._ended:
             return
         try:
-            if kind == "line":
-                self._reported(task, value)
-            elif kind == "result":
-                self._answered(task, value)
-            else:
-                self._raised(task, value)
+            {"line": self._reported, "result": self._answered, "raised": self._raised}[kind](task, value)
         except Exception as e:  # such as a full disk
             self._raised(task, e)
 
     def _finished(self, future: Any) -> None:
-        """Note that dask is done with a task. If it went well, what became of it was told before."""
+        """Note that dask is done with a task. If it went well, its result was told before."""
         with self._lock:
             task, _ = self._running.pop(future.key, (None, None))
         if task is None or self._ended:
@@ -163,7 +151,7 @@ class Cluster(Pool):
         self._end(WorkStopped(f"the scheduler {self._where} is lost, it has ended or does not answer: start it again"))
 
     def _watch(self) -> None:
-        """Look which workers there are, and ask new ones what they are, until the pool is closed."""
+        """Watch the list of workers, and ask new ones for their identity, until the pool is closed."""
         seen = time.monotonic()
         while not self._closing.wait(WATCH_S if self._threads else WATCH_S / 10):
             try:
@@ -203,10 +191,10 @@ class Cluster(Pool):
                 threading.Thread(target=self._ask, args=(address, listed[address]["name"]), daemon=True).start()
 
     def _ask(self, address: str, name: object) -> None:
-        """Ask a worker what it computes with. If that is what this process does, it gets tasks from now on."""
+        """Ask a worker for its identity. With that of this process it gets tasks from now on."""
         try:
-            answer = self._client.run(introduce, self._identity, self._settings, self._resource, workers=[address],
-                                      on_error="return")[address]  # fmt: skip
+            about = (self._identity, self._settings, self._resource)
+            answer = self._client.run(introduce, *about, workers=[address], on_error="return")[address]
         except Exception as e:
             answer = e
         if isinstance(answer, OSError):  # it went while it was asked, or the network did
@@ -221,7 +209,11 @@ class Cluster(Pool):
             self._asked[address] = why
             refused = not self._threads and all(self._asked.values())
         if refused:
-            self._end(InputError(f"--cluster {self._where}: every worker is refused: install there what is here"))
+            self._end(
+                InputError(
+                    f"--cluster {self._where}: every worker is refused. Install the same engine and libraries there."
+                )
+            )
 
     def _why_silent(self) -> str:
         return "" if self._threads else f": no worker at {self._where} yet"
@@ -248,19 +240,64 @@ class Cluster(Pool):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """A context for goodbyes: who is gone already need not hear them."""
+    """A context for goodbyes: a partner that is gone already need not hear them."""
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def _own_identity(settings: Mapping[str, str]) -> dict[str, str]:
-    """What a worker process of this machine computes with."""
+    """The identity of a worker process of this machine."""
     if processes.settled():
         return identity()
-    process = WorkerProcess(settings)
-    try:
+    with closing(WorkerProcess(settings)) as process:
         own: dict[str, str] = process.call(WorkerCall(identity))
-    finally:
-        process.close()
-    return own
+        return own
+
+
+def connected(where: str) -> tuple[Any, Any]:
+    """The local cluster that was started, None for another one, and the client of the scheduler."""
+    try:
+        # An optional library, which takes half a second to load.
+        import dask
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise InputError("--cluster needs the extra: make cluster, or pip install 'evolve-latency[cluster]'") from None
+    for name in [*logging.root.manager.loggerDict, "asyncio", "tornado.application"]:
+        if name.split(".")[0] in ("distributed", "asyncio", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what matters is in a line of ours
+    warnings.filterwarnings("ignore", "Sending large graph")  # a parcel, once
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of ports that are taken, and versions that differ
+        if where.startswith("local:"):
+            number = where.removeprefix("local:")
+            if not number.isdecimal() or not int(number):
+                raise InputError(f"--cluster {where}: {number or 'nothing'} is not a number of workers. Give local:4.")
+            # Workers in this process: they only hand on tasks, and what carries these out are processes anyway. So the
+            # memory of this process is not theirs, and they need no limit at which they would pause.
+            settings = {"n_workers": int(number), "threads_per_worker": 1, "processes": False, "memory_limit": None}
+            with dask.config.set(UNWATCHED):
+                cluster = LocalCluster(**settings, silence_logs=logging.CRITICAL)
+            return cluster, Client(cluster)
+        address = _address(where)
+        try:
+            return None, Client(address, timeout=CONNECT_S)
+        except (OSError, ValueError) as e:
+            raise InputError(
+                f"cannot reach --cluster {where}: no scheduler answers ({type(e).__name__}). "
+                "Start one with `dask scheduler`, or correct the address."
+            ) from None
+
+
+def _address(where: str) -> str:
+    """The address of a scheduler, which may be in its scheduler file. Raises InputError."""
+    if re.search(r"^(?!http)\w+://.*:\d+/?$", where):
+        return where
+    if "://" in where or re.fullmatch(r"[\w.-]+:\d+", where):
+        raise InputError(f"--cluster {where}: is not an address of a scheduler. Write it like tcp://HOST:8786.")
+    if not Path(where).is_file():
+        raise InputError(f"--cluster {where!r}: no such scheduler file. Give one, tcp://HOST:PORT, or local:N.")
+    try:
+        return str(read_json(Path(where), "name the file that `dask scheduler --scheduler-file` wrote")["address"])
+    except (KeyError, TypeError):
+        raise InputError(f"--cluster {where}: names no address. Give a file of `dask scheduler`.") from None

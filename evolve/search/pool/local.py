@@ -11,13 +11,12 @@ from typing import Any
 
 from evolve import processes
 from evolve.output.progress import Line
-from evolve.search.pool.child import Kept
 from evolve.search.pool.pool import Pool, Promise, Task, at_once
-from evolve.search.pool.process import WorkerCall, WorkerProcess
+from evolve.search.pool.process import Kept, WorkerCall, WorkerProcess
 
 
 class Here(Pool):
-    """This process: a call is carried out as soon as it is submitted. No limit stops one."""
+    """This process: it carries out a call as soon as it is submitted. No limit stops one."""
 
     here = True
 
@@ -33,12 +32,6 @@ class Here(Pool):
             return call.carried_out(first, heard)
 
         return at_once(compute)
-
-    def _begin(self, task: Task[Any]) -> None:
-        raise AssertionError("nothing waits in this process")
-
-    def _release(self) -> None:
-        pass
 
 
 class LocalPool(Pool):
@@ -69,7 +62,7 @@ class LocalPool(Pool):
             thread.join()
 
     def _work(self) -> None:
-        """What a thread does until the pool is closed."""
+        """Hand tasks to a process until the pool is closed."""
         process: WorkerProcess | None = None
         while (task := self._next()) is not None:
             try:
@@ -84,7 +77,7 @@ class LocalPool(Pool):
             self._gone(process)
 
     def _next(self) -> Task[Any] | None:
-        """The task that comes first, waited for; None once the pool is closed."""
+        """The first task, waited for; None once the pool is closed."""
         with self._ready:
             self._ready.wait_for(lambda: self._ended or self._waiting)
             return None if self._ended else heapq.heappop(self._waiting)[-1]

@@ -1,14 +1,13 @@
-"""A pool carries out calls in worker processes. What a process did that died or hung is done again in another one."""
+"""A pool carries out calls in worker processes. If a process dies or hangs, another one does its work again."""
 
 from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from evolve.output.progress import Line
 from evolve.processes import WorkStopped
@@ -18,6 +17,7 @@ SILENT_S = 60.0  # without an answer, after which the progress line says so
 DEATHS = 3  # in a row, without an answer in between, after which the work is stopped
 TRIES = 2  # of a call that takes too long
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -42,42 +42,33 @@ class Closed(Exception):
     """The pool was closed before the task had its answer."""
 
 
-class Task(Generic[T_co]):
+class Task(Future[T]):
     """A call that a pool carries out. Of several tasks, that with the lowest `number` comes first."""
 
     def __init__(self, pool: Pool, call: WorkerCall, number: int, heard: Callable[[Any], None]) -> None:
-        self.call, self.number, self.heard = call, number, heard
+        super().__init__()
+        self.call, self.number, self.heard, self._pool = call, number, heard, pool
         self.late = 0  # how often it took too long
-        self._pool = pool
-        self._future: Future[T_co] = Future()
 
-    def result(self) -> T_co:
-        """The answer, waited for; what the call raised is raised here.
+    def result(self, timeout: float | None = None) -> T:
+        """The answer, waited for; exceptions of the call are raised here.
 
         Raises TookTooLong if the call has taken too long TRIES times, WorkStopped if the pool cannot go on, and Closed.
         """
-        while not wait([self._future], 1.0).done:
+        while not wait([self], 1.0).done:
             self._pool.silent()
-        return self._future.result()
-
-    def answer(self, value: Any) -> None:
-        """Set the answer, unless the task has one."""
-        with suppress(InvalidStateError):
-            self._future.set_result(value)
+        return super().result(timeout)
 
     def fail(self, error: BaseException) -> None:
-        """Set what `result` raises, unless the task has an answer."""
+        """Set the exception that `result` raises, unless the task has an answer."""
         with suppress(InvalidStateError):
-            self._future.set_exception(error)
+            self.set_exception(error)
 
 
-class Pool(ABC):
-    """Where calls are carried out. `line` is where deaths and silence are reported.
+class Pool:
+    """Where calls are carried out, for any number of threads. Deaths and silence are reported on the `line`."""
 
-    Tasks may be submitted and waited for in several threads at once.
-    """
-
-    here = False  # whether calls are carried out in this process, as soon as they are submitted
+    here = False  # True if calls are carried out in this process, as soon as they are submitted
 
     def __init__(self, line: Line) -> None:
         self.line = line
@@ -90,14 +81,13 @@ class Pool(ABC):
     def submit(
         self, call: WorkerCall, number: int = 0, heard: Callable[[Any], None] = lambda value: None
     ) -> Promise[Any]:
-        """The task of carrying out a call; `heard` receives what the call reports before its result, in a thread.
+        """The task of carrying out a call; `heard` receives its reports before the result, in a thread.
 
         Raises WorkStopped if the pool cannot go on, and Closed.
         """
         task: Task[Any] = Task(self, call, number, heard)
         with self._lock:
-            if self._ended:
-                raise self._ended
+            self.check()
             if not self._open:
                 self._heard = time.monotonic()
             self._open.add(task)
@@ -106,15 +96,19 @@ class Pool(ABC):
 
     def close(self) -> None:
         """End the work. Waiting for a task that is not answered raises Closed from now on."""
-        closing = threading.Thread(target=self._close)  # a second Ctrl-C interrupts the waiting, and not the closing
+
+        def close() -> None:
+            self._end(Closed())
+            self._release()
+
+        closing = threading.Thread(target=close)  # a second Ctrl-C interrupts the waiting, and not the closing
         closing.start()
         closing.join()
 
     def check(self) -> None:
         """Raises what `submit` would raise: WorkStopped if the pool cannot go on, and Closed."""
-        with self._lock:
-            if self._ended:
-                raise self._ended
+        if self._ended:
+            raise self._ended
 
     def all_of(self, calls: Sequence[WorkerCall], noun: str) -> list[Any]:
         """The values of these calls in order, with a progress line that counts them as `noun`."""
@@ -147,11 +141,10 @@ class Pool(ABC):
         if seconds >= SILENT_S:
             self.line.update(lambda: f"workers: no answer for {seconds:.0f} s{self._why_silent()}")
 
-    @abstractmethod
     def _begin(self, task: Task[Any]) -> None:
         """Start to carry out a task, or start again."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _release(self) -> None:
         """Let go of processes and connections."""
 
@@ -159,24 +152,23 @@ class Pool(ABC):
         return ""
 
     def _reported(self, task: Task[Any], value: Any) -> None:
-        """Pass on what a task reports before its answer."""
         self._heard = time.monotonic()
         task.heard(value)
 
     def _answered(self, task: Task[Any], value: Any) -> None:
-        """Note the answer of a task."""
         self._done(task)
-        task.answer(value)
+        with suppress(InvalidStateError):  # it has an answer
+            task.set_result(value)
 
     def _raised(self, task: Task[Any], error: Exception) -> None:
-        """Note that a task raised an exception: do it again if its process died or hung, or pass the exception on."""
+        """Do a task again if its process died or hung, or pass its exception on."""
         if self._ended:
             task.fail(self._ended)
         elif isinstance(error, Died):
             self._deaths += 1
             if self._deaths > DEATHS:
-                self._end(WorkStopped(f"worker processes died {self._deaths} times in a row (killed, or out of "
-                                      "memory): use fewer --workers, or free memory"))  # fmt: skip
+                cause = f"worker processes died {self._deaths} times in a row (killed, or out of memory)"
+                self._end(WorkStopped(f"{cause}: use fewer --workers, or free memory"))
             else:
                 self.line.note("a worker process died (killed, or out of memory): another one does its work again")
                 self._begin(task)
@@ -187,10 +179,6 @@ class Pool(ABC):
         else:
             self._done(task)
             task.fail(error)
-
-    def _close(self) -> None:
-        self._end(Closed())
-        self._release()
 
     def _end(self, why: Exception) -> None:
         """Carry out no more tasks."""

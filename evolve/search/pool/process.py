@@ -5,19 +5,25 @@ What a process needs for many calls, such as prepared data, comes in a parcel: i
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
 import sys
+import threading
 import time
+import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-CHILD = "evolve.search.pool.child"
+MOST_KEPT = 16  # values of parcels that a process keeps, the latest used; prepared data takes about 20 MB
 
 
 class Died(Exception):
@@ -36,13 +42,28 @@ class Parcel:
     key: str  # hash of the content
 
 
+def parcel(prepare: Callable[..., Any], *args: Any) -> Parcel:
+    """The parcel of calling `prepare(*args)`."""
+    content = pickle.dumps((prepare, args))
+    return Parcel(content, _hash_of(content))
+
+
+def parcel_of(*values: Any) -> Parcel:
+    """The parcel of these values, for calls that need them as they are."""
+    return parcel(tuple, values)
+
+
+def _hash_of(content: bytes) -> str:
+    return blake2b(content, digest_size=16).hexdigest()
+
+
 @dataclass(frozen=True)
 class WorkerCall:
     """A call for a worker process; it must be safe to repeat.
 
     function: importable by its name. It receives the value of `parcel` first, if there is one, and with `streams`
-    another function as the keyword `report`: what it passes to that is sent at once, before the result.
-    limit_s: after which the process is killed; None: never.
+    another function as the keyword `report`, which sends its argument at once, before the result. limit_s: seconds
+    after which the process is killed; None: never.
     """
 
     function: Callable[..., Any]
@@ -51,87 +72,60 @@ class WorkerCall:
     limit_s: float | None = None
     streams: bool = False
 
-    def message(self, with_parcel: bool) -> bytes:
-        """The call as a process is sent it, with or without the content of its parcel."""
-        key, content = (self.parcel.key, self.parcel.content) if self.parcel else (None, None)
-        return pickle.dumps((replace(self, parcel=None), key, content if with_parcel else None))
-
     def carried_out(self, first: Sequence[Any], report: Callable[[Any], None]) -> Any:
-        """What the function returns in this process. `first`: the value of the parcel, if there is one."""
+        """The function's result in this process. `first`: the value of the parcel, if there is one."""
         more = {"report": report} if self.streams else {}
         return self.function(*first, *self.args, **more)
 
 
-def parcel(prepare: Callable[..., Any], *args: Any) -> Parcel:
-    """The parcel of calling `prepare(*args)`."""
-    content = pickle.dumps((prepare, args))
-    return Parcel(content, hash_of(content))
-
-
-def parcel_of(*values: Any) -> Parcel:
-    """The parcel of these values, for calls that need them as they are."""
-    return parcel(_values, *values)
-
-
-def _values(*values: Any) -> tuple[Any, ...]:
-    return values
-
-
-def hash_of(content: bytes) -> str:
-    """The hash by which a process knows a parcel."""
-    return blake2b(content, digest_size=16).hexdigest()
-
-
 class WorkerProcess:
-    """A process that carries out calls, one at a time. It ends when its owner does, or when nothing holds it any more.
+    """A process that carries out calls, one at a time. It ends with its owner, or when nothing holds it any more.
 
-    settings: environment variables in addition to the owner's. idle_s: it also ends after so many seconds without a
-    call.
+    settings: environment variables in addition to the owner's. idle_s: seconds without a call after which it ends too.
     """
 
     def __init__(self, settings: Mapping[str, str], idle_s: float | None = None) -> None:
         self.settings = dict(settings)
         self._connection, theirs = Pipe()
         # Not a process of multiprocessing: a daemon of theirs, such as a worker of dask, may not have children.
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {CHILD} import serve; serve({theirs.fileno()}, {idle_s})"
+        serving = f"from {__name__} import serve; serve({theirs.fileno()}, {idle_s})"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {serving}"],
             env={**os.environ, **settings},
             pass_fds=[theirs.fileno()],
             stdin=subprocess.PIPE,  # closed when the owner dies: the process waits for that
             process_group=0,  # Ctrl-C in a terminal is for the owner alone
         )
         theirs.close()
-        self.idle = True  # whether it waits for a call; if it does not after one, it is of no more use
+        self.idle = True  # it waits for a call; if it does not after one, it is of no more use
         self._holds: set[str] = set()  # keys of the parcels whose values the process keeps
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended yet."""
+        """True if the process has not ended yet."""
         return self._process.poll() is None
 
     @property
     def stopped(self) -> bool:
-        """Whether the process is stopped by a signal. False where there is no /proc."""
+        """True if a signal has stopped the process. False where there is no /proc."""
         try:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         except OSError:
             return False
 
     def call(self, call: WorkerCall, heard: Callable[[Any], None] = lambda value: None) -> Any:
-        """The result of a call; `heard` receives what the function reports before. What it raised is raised here.
-
-        Raises Died, and TookTooLong once the limit is over.
-        """
-        key = call.parcel.key if call.parcel else None
-        message = call.message(with_parcel=key not in self._holds)
+        """The result of a call, whose reports `heard` receives. Raises its exceptions, Died and TookTooLong."""
+        key, content = (call.parcel.key, call.parcel.content) if call.parcel else (None, None)
+        message = pickle.dumps((replace(call, parcel=None), key, None if key in self._holds else content))
         self.idle = False
-        self._send(message)
+        try:
+            self._connection.send_bytes(message)
+        except OSError:
+            raise Died from None
         deadline = None  # what the process prepares before it begins does not count
         while True:
             kind, value = self._receive(deadline)
@@ -146,12 +140,6 @@ class WorkerProcess:
                     raise value
                 return value
 
-    def _send(self, message: bytes) -> None:
-        try:
-            self._connection.send_bytes(message)
-        except OSError:
-            raise Died from None
-
     def _receive(self, deadline: float | None) -> tuple[str, Any]:
         try:
             if deadline is not None and not self._connection.poll(max(deadline - time.monotonic(), 0.0)):
@@ -159,8 +147,8 @@ class WorkerProcess:
             answer = self._connection.recv_bytes()
         except (EOFError, OSError):
             raise Died from None
-        kind, value = pickle.loads(answer)
-        return kind, value
+        received: tuple[str, Any] = pickle.loads(answer)
+        return received
 
     def kill(self) -> None:
         """End the process. A call that waits for it raises Died."""
@@ -173,3 +161,78 @@ class WorkerProcess:
         self._connection.close()
         assert self._process.stdin
         self._process.stdin.close()
+
+
+# in the worker process
+
+
+class Kept:
+    """The values of parcels, each computed once."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[str, Any] = OrderedDict()
+
+    def of(self, key: str, content: bytes | None) -> tuple[Any, str | None]:
+        """The value of a parcel, and the key of the one that made room for it. Raises ValueError for damaged data."""
+        dropped = None
+        if key not in self._values:
+            if content is None or _hash_of(content) != key:
+                raise ValueError("the data of a task arrived damaged")
+            prepare, args = pickle.loads(content)
+            self._values[key] = prepare(*args)
+            if len(self._values) > MOST_KEPT:
+                dropped, _ = self._values.popitem(last=False)
+        self._values.move_to_end(key)
+        return self._values[key], dropped
+
+
+def serve(handle: int, idle_s: float | None) -> None:
+    """Carry out calls that arrive at a file descriptor, until the owner closes it or nothing comes for `idle_s`."""
+    threading.Thread(target=_end_with_owner, daemon=True).start()
+    connection, kept = Connection(handle), Kept()
+    try:
+        while connection.poll(idle_s):
+            _answer(connection, kept, connection.recv_bytes())
+    except (EOFError, OSError):
+        pass  # the owner is gone
+    os._exit(0)  # nothing is to be cleaned up, and threads of libraries are not waited for
+
+
+def _answer(connection: Connection, kept: Kept, message: bytes) -> None:
+    def send(kind: str, value: Any) -> None:
+        connection.send_bytes(pickle.dumps((kind, value)))
+
+    try:
+        call, key, content = pickle.loads(message)
+        first, dropped = [], None
+        if key is not None:
+            value, dropped = kept.of(key, content)
+            first = [value]
+            if content is not None:  # it is new, and garbage collection need not look through it again and again
+                gc.unfreeze()
+                gc.collect()
+                gc.freeze()
+        send("begun", dropped)
+        answer = pickle.dumps(("result", call.carried_out(first, partial(send, "line"))))
+    except MemoryError:
+        os._exit(1)  # as if the system had killed it: the call is carried out elsewhere
+    except Exception as e:
+        e.add_note(f"in a worker process:\n{''.join(traceback.format_tb(e.__traceback__))}")
+        answer = _raised(e)
+    connection.send_bytes(answer)
+
+
+def _raised(error: Exception) -> bytes:
+    try:
+        answer = pickle.dumps(("raised", error))
+        pickle.loads(answer)
+    except Exception:  # an exception that cannot be pickled, or read again
+        answer = pickle.dumps(("raised", RuntimeError(f"{type(error).__name__}: {error}")))
+    return answer
+
+
+def _end_with_owner() -> None:
+    """Wait until the owner has ended or closed its end of standard input, and end at once, even within a call."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)

@@ -17,7 +17,7 @@ from simulator.common.documents import read_json
 from simulator.common.errors import LARGEST_NUMBER, InputError, shown
 from simulator.serving.traces.rows import Rows
 
-NEEDED = "arrival_s, input_len, output_len"  # what a trace of ours has
+NEEDED = "arrival_s, input_len, output_len"  # columns of a trace of ours
 MOST_TIMES = 20  # what JSON files of people may hold: a result has a number for each token
 BRIEF = ("model_id", "num_prompts", "request_throughput")  # what every result of vLLM's benchmark has
 DETAILED = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
@@ -25,7 +25,7 @@ NOT_IN_S = 100.0  # times the file's own mean TTFT, above which ttfts are not in
 DETAILS = "save the benchmark's result with --save-detailed"
 MEANS = (
     "give its means as observed.summary of an experiment: mean_ttft_ms as ttft_ms.mean, mean_tpot_ms as itl_mean_ms "
-    "(docs/experiments.md, Results without requests)"
+    "(docs/ingest.md, Results without requests)"
 )
 SPLITTING = "import pathlib; [pathlib.Path(f'OUT-{i}.json').write_text(s) for i, s in enumerate(open('IN'))]"
 NO_RATE = (math.inf, "inf", "Infinity")  # of request_rate: a request is sent as soon as a user is free
@@ -51,9 +51,12 @@ def read_benchmark(path: Path) -> Rows:
     ttft_s = np.where(answered & timed, numbers["ttfts"], np.nan)
     _check_unit(path, value, ttft_s, ttft_s + sums)
     columns = {
-        "arrival_s": numbers["start_times"], "input_len": numbers["input_lens"], "output_len": numbers["output_lens"],
-        "ttft_ms": 1e3 * ttft_s, "e2e_ms": 1e3 * (ttft_s + sums),
-    }  # fmt: skip
+        "arrival_s": numbers["start_times"],
+        "input_len": numbers["input_lens"],
+        "output_len": numbers["output_lens"],
+        "ttft_ms": 1e3 * ttft_s,
+        "e2e_ms": 1e3 * (ttft_s + sums),
+    }
     about = (*_untimed(path, int((answered & ~timed).sum()), len(answered)), *_closed_loop(path, value))
     model = value.get("model_id")
     named = model if isinstance(model, str) else ""
@@ -105,7 +108,7 @@ def _sum(path: Path, i: int, gaps: Any) -> float:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Whether a value of a JSON file is a number that float64 can hold."""
+    """True for a number of a JSON file that float64 can hold."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
@@ -136,6 +139,6 @@ def _closed_loop(path: Path, value: dict[str, Any]) -> tuple[str, ...]:
     users = value.get("max_concurrency")
     if not _is_number(users) or value.get("request_rate") not in NO_RATE:
         return ()
-    text = "the engine's own speed decided when requests came, and errors of a prediction cancel in part"
-    return (f"{path.name} is of {users:g} users in a closed loop (max_concurrency, no request_rate): {text}: "
-            "measure with `vllm bench serve --request-rate R`",)  # fmt: skip
+    loop = f"{path.name} is of {users:g} users in a closed loop (max_concurrency, no request_rate)"
+    why = "the engine's own speed decided when requests came, and errors of a prediction cancel in part"
+    return (f"{loop}: {why}: measure with `vllm bench serve --request-rate R`",)

@@ -20,6 +20,11 @@ CONVERTING = (
     "d['{name}'] = (t - t.min()).dt.total_seconds(); d.to_csv('OUT.csv', index=False)"
 )
 EMPTY = -np.inf  # an empty cell of a column of floats that may have some
+# A service may be quiet: one of three requests an hour needs two weeks for MANY requests. So arrivals are doubted if
+# their median gap is at least SPARSE_S and they are MANY or span LONG_S. The median, as nights may be silent.
+SPARSE_S, MANY, LONG_S = 100.0, 1_000, 60 * 86_400.0
+# Seconds since 1970 have ten digits until 2286, milliseconds have had twelve since 1973.
+SECONDS_SINCE_1970, NO_DATE = 1e9, 1e11
 
 
 def header(path: Path) -> list[str]:
@@ -41,7 +46,7 @@ def header(path: Path) -> list[str]:
 
 
 def mistyped(names: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """By name of a column that is not known: the known one that is nearly called so, and missing.
+    """The missing known column by each unknown one that is nearly called so.
 
     >>> mistyped(["arrival_s", "e2e_s", "user"], ["arrival_s", "e2e_ms"])
     {'e2e_s': 'e2e_ms'}
@@ -60,9 +65,9 @@ def _letters(name: str) -> str:
 def read_columns(
     path: Path, names: Sequence[str], kinds: Mapping[str, pa.DataType], may_be_empty: Collection[str]
 ) -> dict[str, np.ndarray]:
-    """The columns in `kinds` of a file whose header has `names`. Only floats and texts may be empty: EMPTY, and "".
+    """The columns in `kinds` of a file whose header has `names`; an empty cell is EMPTY in floats, and "" in texts.
 
-    Raises InputError naming the line of a value that is not of its kind.
+    Raises InputError naming the line of a value of another kind.
     """
     parts: dict[str, list[np.ndarray]] = {name: [] for name in kinds}
     rows = 0
@@ -99,7 +104,7 @@ def line_of(path: Path, row: int) -> int:
 def seconds_of(texts: np.ndarray, name: str, place: Callable[[int], str]) -> np.ndarray:
     """float64: seconds from the first of these dates and times, as 2023-11-16 18:17:03.9799600, all in UTC.
 
-    Raises InputError naming column `name` and `place(i)` if text i is none.
+    Raises InputError naming column `name` and `place(i)` if text i is neither.
     """
     if not len(texts):
         return np.zeros(0)
@@ -143,3 +148,24 @@ def _complaint(path: Path, names: Sequence[str], why: str) -> str:
     if expected:
         return f"{where}: has {expected[2]} fields but the header has {expected[1]}: correct the line"
     return f"{where}: {why}: correct the file"
+
+
+def in_milliseconds(arrival_s: np.ndarray, name: str) -> tuple[str, ...]:
+    """A note if the arrivals of the trace `name`, in its unit, can hardly be in seconds.
+
+    >>> in_milliseconds(np.arange(2_000) * 500.0, "ms.csv")[0].partition(": if")[0]
+    'arrival_s of ms.csv spans 999,500 s, 12 days, and its 2,000 requests come 500 s apart (median)'
+    >>> in_milliseconds(np.arange(500) * 1_200.0, "three an hour for a week.csv")
+    ()
+    """
+    arrival_s = np.sort(arrival_s[~np.isnan(arrival_s)])
+    if len(arrival_s) < 2:
+        return ()
+    first, span_s, gap_s = arrival_s[0], arrival_s[-1] - arrival_s[0], float(np.median(np.diff(arrival_s)))
+    remedy = "they are ms, divide the column by 1,000"
+    if first >= NO_DATE:
+        return (f"arrival_s of {name} begins at {first:.0f}, which is no date in seconds since 1970: if {remedy}",)
+    if first >= SECONDS_SINCE_1970 or gap_s < SPARSE_S or not (len(arrival_s) >= MANY or span_s >= LONG_S):
+        return ()
+    spans = f"arrival_s of {name} spans {span_s:,.0f} s, {span_s / 86_400:,.0f} days"
+    return (f"{spans}, and its {len(arrival_s):,} requests come {gap_s:,.0f} s apart (median): if {remedy}",)

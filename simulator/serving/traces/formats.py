@@ -1,4 +1,4 @@
-"""What each format of traces calls its columns, and in which units it has them.
+"""The formats of traces: their columns, and the units of these.
 
 Ours, as CSV or parquet: arrival_s, input_len, output_len, and optionally what COLUMNS lists. The table `requests` that
 `evolve ingest` writes. Mooncake's JSON lines (Qin et al. 2024, arXiv:2407.00079, section 4), whose hash_ids number
@@ -29,9 +29,9 @@ NEEDED = ("arrival_s", "input_len", "output_len")
 SERVED = ("e2e_ms", "ttft_ms", "completed")  # how a request fared
 COLUMNS = (*NEEDED, "prompt", "prefix_group", "prefix_len", "stage", "timeout_s", *SERVED)
 HASHES, HASH_TOKENS = "hash_ids", "hash_tokens"  # numbers of a prompt's pieces, and a piece's tokens; parquet alone
-# What the requests table of `evolve ingest` calls them: by the client, and by the server for rows that it alone saw.
-OURS = {"arrival_s": "start_s", "input_len": "prompt_tokens", "output_len": "output_tokens", "prompt": "prompt",
-        "stage": "stage", "e2e_ms": "e2e_ms", "ttft_ms": "ttft_ms", "completed": "completed"}  # fmt: skip
+# The columns of the table `requests` of `evolve ingest`: of the client, and of the server for rows that it alone saw.
+OURS = {"arrival_s": "start_s", "input_len": "prompt_tokens", "output_len": "output_tokens"}
+OURS |= {name: name for name in ("prompt", "stage", *SERVED)}
 INSTEAD = {"input_len": "client_prompt_tokens", "output_len": "max_tokens"}  # for rows without the server's count
 SERVER = {"arrival_ns": "queued_ns", "e2e_us": "server_e2e_us", "ttft_us": "server_ttft_us"}
 LARGEST_ID = 2**63 - 1  # of a piece
@@ -74,7 +74,7 @@ def read_rows(path: Path) -> Rows:
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a file is of one of the formats, by its ending or, of JSON, by the keys that it begins with.
+    """True for a file in one of the formats, by its ending or, for JSON, by its first keys.
 
     Raises OSError if it cannot be read.
     """
@@ -173,14 +173,13 @@ def _mooncake(path: Path) -> Rows:
     def line(i: int) -> str:
         return f"{path}:{line_of(path, i)}"
 
-    kinds = pa.schema([("timestamp", pa.float64()), ("input_length", pa.float64()), ("output_length", pa.float64()),
-                       (HASHES, pa.list_(pa.int64()))])  # fmt: skip
+    names = {"arrival_s": "timestamp", "input_len": "input_length", "output_len": "output_length"}
+    kinds = pa.schema({**dict.fromkeys(names.values(), pa.float64()), HASHES: pa.list_(pa.int64())})
     try:
         options = pj.ParseOptions(explicit_schema=kinds, unexpected_field_behavior="ignore")
         table = pj.read_json(path, pj.ReadOptions(block_size=1 << 24), options)
     except (pa.ArrowException, OSError) as e:
         raise InputError(_damaged_line(path, " ".join(str(e).split()))) from None
-    names = {"arrival_s": "timestamp", "input_len": "input_length", "output_len": "output_length"}
     columns = {own: _floats(table.column(theirs)) for own, theirs in names.items()}
     for own, theirs in names.items():
         if (lost := np.isnan(columns[own])).any():
@@ -253,7 +252,7 @@ def _not_measured(others: Sequence[str], names: Sequence[str]) -> tuple[str, ...
     absent = [name for name in ("e2e_ms", "ttft_ms") if name not in names]
     columns, are = ("columns", "are") if len(like) > 1 else ("column", "is")
     text = f"the {columns} {listed([*map(shown, like)], MOST_NAMED)} {are} not read"
-    return (f"{text}: rename what is {' or '.join(absent)} of a request (docs/experiments.md)" if absent else text,)
+    return (f"{text}: rename what is {' or '.join(absent)} of a request (docs/ingest.md)" if absent else text,)
 
 
 def _renamed(found: dict[str, np.ndarray], names: dict[str, str]) -> dict[str, np.ndarray]:

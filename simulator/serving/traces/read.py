@@ -15,8 +15,7 @@ import pyarrow as pa
 from simulator.common.errors import InputError, unreadable
 from simulator.serving import limits
 from simulator.serving.trace import NOT_COUNTED, WINDOW_REQUESTS, WINDOW_S, Chains, Recorded, Requests, Trace, windows
-from simulator.serving.traces.arrivals import in_milliseconds
-from simulator.serving.traces.csv import header, read_columns
+from simulator.serving.traces.csv import header, in_milliseconds, read_columns
 from simulator.serving.traces.formats import read_rows
 from simulator.serving.traces.rows import Rows
 from simulator.serving.workload_entry import Files
@@ -28,8 +27,7 @@ MOST_ABOUT = 1e15  # ns or s since any epoch that clocks begin at
 
 
 def files_beside(path: Path) -> Files:
-    """How the files that an experiments file at `path` names are read, once each: relative names are relative to its
-    folder."""
+    """The reader of the files that an experiments file at `path` names, relative to its folder. It reads each once."""
     return Files(cache(partial(_trace, path.parent)), cache(partial(_lengths, path.parent)))
 
 
@@ -76,12 +74,9 @@ def read_trace(path: Path, name: str, window_s: float | None = None, window_requ
     deadline = np.where(np.isnan(timeout_s), 0, arrival + np.rint(np.nan_to_num(timeout_s) * 1e6).astype(np.int64))
     stage = _stages(rows, kept, arrival, window_s, window_requests)
     chains = _chains(rows, kept, inputs, path)
-    requests = Requests(
-        arrival_us=arrival, stage=stage, input_len=inputs, output_len=outputs,
-        prompt=_repeated(_numbers_of(optional("prompt", -1, 2**53, "whole numbers"))),
-        group=np.where(shared > 0, group, -1).astype(np.int32), shared_len=np.where(group >= 0, shared, 0),
-        deadline_us=deadline, chains=chains,
-    )  # fmt: skip
+    prompt = _repeated(_numbers_of(optional("prompt", -1, 2**53, "whole numbers")))
+    group, shared = np.where(shared > 0, group, -1).astype(np.int32), np.where(group >= 0, shared, 0)
+    requests = Requests(arrival, stage, inputs, outputs, prompt, group, shared, deadline, chains)
     with path.open("rb") as file:
         content = file_digest(file, "sha256").hexdigest()
     digest = sha256(f"{content} {window_s} {window_requests}".encode()).hexdigest()[:16]
@@ -122,12 +117,11 @@ def _optional(rows: Rows, kept: np.ndarray, name: str, least: float, most: float
 
 
 def _check_size(path: Path, inputs: np.ndarray, outputs: np.ndarray) -> None:
-    if len(inputs) > limits.MOST_REQUESTS:
-        text = f"at most {limits.MOST_REQUESTS:.0e} are replayed: cut it"
-        raise InputError(f"{path}: has {len(inputs):,} requests, {text}")
+    if (count := len(inputs)) > limits.MOST_REQUESTS:
+        raise InputError(f"{path}: has {count:,} requests, at most {limits.MOST_REQUESTS:.0e} are replayed: cut it")
     if (tokens := inputs.sum() + outputs.sum()) > limits.MOST_LOAD_TOKENS:
-        text = f"at most {limits.MOST_LOAD_TOKENS:.0e} are replayed: cut it"
-        raise InputError(f"{path}: its prompts and answers make {tokens:.3g} tokens, {text}")
+        most = f"at most {limits.MOST_LOAD_TOKENS:.0e} are replayed"
+        raise InputError(f"{path}: its prompts and answers make {tokens:.3g} tokens, {most}: cut it")
 
 
 def _numbers_of(values: np.ndarray) -> np.ndarray:
@@ -195,7 +189,7 @@ def _chains(rows: Rows, kept: np.ndarray, inputs: np.ndarray, path: Path) -> Cha
 
 
 def _recorded(optional: Callable[[str, float, float, str], np.ndarray], place: Callable[[int], str]) -> Recorded | None:
-    """How the requests fared; None if the file says it of none. `place(i)` names request i."""
+    """The latencies of the requests; None if the file has none. `place(i)` names request i."""
     e2e, ttft = (optional(name, 0, limits.MOST_MS, "milliseconds") for name in ("e2e_ms", "ttft_ms"))
     failed = optional("completed", 0, 1, "whole numbers") == 0
     e2e, ttft = np.where(failed, np.nan, e2e), np.where(failed, np.nan, ttft)
@@ -214,7 +208,7 @@ def _notes(rows: Rows, kept: np.ndarray, name: str) -> tuple[str, ...]:
 
 
 def _alone(requests: Requests, recorded: Recorded | None, name: str) -> tuple[str, ...]:
-    """A note if hardly ever two requests are in flight, as where ms were taken for s, or the reverse."""
+    """A note if hardly ever two requests are in flight, perhaps because a unit was mistaken."""
     if recorded is None or np.isnan(recorded.e2e_ms).all():
         return ()
     seconds = float(requests.arrival_us[-1]) / 1e6

@@ -1,4 +1,4 @@
-"""The requests of a trace's file as they are written, in our columns."""
+"""The requests of a trace's file in our columns, unchecked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TraceV2, the host's format of recorded requests: a header (tracev2_header), and a CSV file with a row per request.
+"""TraceV2, the host's format of recorded requests: a header in YAML, and a CSV file with a row per request.
 
 Times are whole microseconds. A request is injected when it was sent, or else when it arrived. Send and chunk times may
 be on another clock than arrivals and deadlines, and are moved onto theirs. The prompt of a request in a prefix group is
@@ -9,46 +9,83 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
-from simulator.common.errors import InputError, shown, unreadable
-from simulator.serving.limits import MOST_TOKENS
+from simulator.common.documents import parse_yaml, read_bytes, yaml_text
+from simulator.common.errors import InputError, Section, shown, unreadable
+from simulator.serving.limits import ENGINE, MOST_TOKENS
 from simulator.serving.trace import Requests, repeated_share
-from simulator.serving.traces.tracev2_header import Header, read_header
 
 COLUMNS = (
-    "request_id", "client_id", "tenant_id", "slo_class", "session_id", "round_index", "prefix_group", "prefix_length",
-    "streaming", "input_tokens", "output_tokens", "text_tokens", "image_tokens", "audio_tokens", "video_tokens",
-    "reason_ratio", "model", "deadline_us", "server_input_tokens", "arrival_time_us", "send_time_us",
-    "first_chunk_time_us", "last_chunk_time_us", "num_chunks", "status", "error_message", "finish_reason",
-)  # fmt: skip
+    *("request_id", "client_id", "tenant_id", "slo_class", "session_id", "round_index", "prefix_group"),
+    *("prefix_length", "streaming", "input_tokens", "output_tokens", "text_tokens", "image_tokens", "audio_tokens"),
+    *("video_tokens", "reason_ratio", "model", "deadline_us", "server_input_tokens", "arrival_time_us", "send_time_us"),
+    *("first_chunk_time_us", "last_chunk_time_us", "num_chunks", "status", "error_message", "finish_reason"),
+)
 WITHIN = ("vllm_priority", "slo_target_us")  # optional columns that may be between those of COLUMNS; others follow them
+LATEST_US = 10**17
 NUMBERS = {
-    "request_id": (0, 2**53), "prefix_length": (0, MOST_TOKENS), "input_tokens": (0, MOST_TOKENS),
-    "output_tokens": (0, MOST_TOKENS), "deadline_us": (0, 10**17), "server_input_tokens": (0, MOST_TOKENS),
-    "arrival_time_us": (0, 10**17), "send_time_us": (-(10**17), 10**17), "first_chunk_time_us": (0, 10**17),
-    "last_chunk_time_us": (0, 10**17),
-}  # fmt: skip
+    "request_id": (0, 2**53),
+    **dict.fromkeys(("prefix_length", "input_tokens", "output_tokens", "server_input_tokens"), (0, MOST_TOKENS)),
+    **dict.fromkeys(("deadline_us", "arrival_time_us", "first_chunk_time_us", "last_chunk_time_us"), (0, LATEST_US)),
+    "send_time_us": (-LATEST_US, LATEST_US),
+}
 TEXTS = ("prefix_group", "streaming", "status")
+# Written, and not read: the other columns are empty.
+ZEROS = (
+    *("round_index", "text_tokens", "image_tokens", "audio_tokens", "video_tokens", "reason_ratio"),
+    *("server_input_tokens", "num_chunks"),
+)
 TRUE, FALSE = ("true", "True", "TRUE", "t", "T", "1"), ("false", "False", "FALSE", "f", "F", "0")
 # The words that the host writes: its client the first three, its simulation all but "error". It reads any other too.
 OK, TIMEOUT, ERROR, INCOMPLETE = STATUSES = ("ok", "timeout", "error", "incomplete")
+WRITTEN, VERSIONS, UNITS, MODES = 2, (2, 3), ("microseconds", "us"), ("real", "generated", "replayed")
+HEADER = ("trace_version", "time_unit", "mode", "warm_up_requests", "server")
+ABOUT = ("created_at", "workload_seed", "workload_spec", "network", "goodput_slo_targets", "observed_kv_metrics")
+DATA, BOM = b"request_id,", b"\xef\xbb\xbf"  # how the other file begins, perhaps after a mark of its encoding
+GROWTH = "session_context_growth"
+MEMORY = "gpu_memory_utilization"
+CASE = "case.json"  # next to an exported header: the engine settings that a header has no place for
 NEVER = -1  # instead of the time of a chunk that did not come, which the file has as 0
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
-class Recording:
-    """A trace: its header, and per request, in order of injection, its number, what it asked for, and how it fared.
+class TraceServer:
+    """The server of the requests; None where the header does not say. Lengths in tokens."""
 
-    first_us, last_us: when the first and the last chunk came, int64 on the clock of arrivals, or NEVER. status:
-    texts, OK for a completed request. streamed: bool, whether the first chunk came with the first token. line: where
-    each is in the data file, empty for a trace that was not read.
+    type: str | None = None
+    model: str | None = None
+    tensor_parallel: int | None = None
+    max_num_seqs: int | None = None
+    block_size: int | None = None
+    gpu_memory_utilization: float | None = None
+    max_model_len: int | None = None
+
+
+@dataclass(frozen=True)
+class Header:
+    """A trace's header. The first `warm_up_requests` ids are in no figure. notes: on keys that are not replayed."""
+
+    mode: str
+    warm_up_requests: int = 0
+    server: TraceServer = TraceServer()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A trace: its header, and for each request, in order of injection, its number, its lengths, and its times.
+
+    first_us, last_us: times of the first and the last chunk, int64 on the clock of arrivals, or NEVER. status: texts,
+    OK for a completed request. streamed: True if the first chunk came with the first token. line: of the data file,
+    empty for a trace that was not read.
     """
 
     header: Header
@@ -92,12 +129,8 @@ def read_recording(header_path: Path, data_path: Path) -> Recording:
     refuse(inputs > MOST_TOKENS, "input_tokens", f"give at most {MOST_TOKENS:g} tokens, with the prefix")
     order = np.argsort(sent, kind="stable")
     none = np.full(len(number), -1, np.int32)
-    requests = Requests(
-        arrival_us=sent - shift, stage=np.zeros(len(number), np.int32), input_len=inputs.astype(np.int32),
-        output_len=columns["output_tokens"].astype(np.int32), prompt=none, group=group, shared_len=shared,
-        deadline_us=columns["deadline_us"],
-    )  # fmt: skip
-    requests = requests.of(order)
+    stage, outputs, deadline = np.zeros_like(none), columns["output_tokens"].astype(np.int32), columns["deadline_us"]
+    requests = Requests(sent - shift, stage, inputs.astype(np.int32), outputs, none, group, shared, deadline).of(order)
     requests = replace(requests, group=_in_order(requests.group))
     first, last = (
         np.where(columns[name] > 0, np.maximum(columns[name] - shift, 0), NEVER)[order]
@@ -208,21 +241,79 @@ def with_one_prefix(requests: Requests) -> tuple[Requests, float]:
 
 def write_data(recording: Recording, file: TextIO) -> None:
     """Write the data as CSV, a row per request in order of injection."""
+    r = recording.requests
+    prefix = np.where(r.group < 0, 0, r.shared_len)
+    columns: dict[str, Iterable[object]] = {
+        "request_id": recording.number.tolist(),
+        "prefix_group": ["" if group < 0 else f"prefix-{group}" for group in r.group.tolist()],
+        "prefix_length": prefix.tolist(),
+        "streaming": np.where(recording.streamed, "true", "false").tolist(),
+        "input_tokens": (r.input_len - prefix).tolist(),
+        "output_tokens": r.output_len.tolist(),
+        "deadline_us": r.deadline_us.tolist(),
+        "arrival_time_us": r.arrival_us.tolist(),
+        "send_time_us": r.arrival_us.tolist(),
+        "first_chunk_time_us": np.maximum(recording.first_us, 0).tolist(),
+        "last_chunk_time_us": np.maximum(recording.last_us, 0).tolist(),
+        "status": recording.status.tolist(),
+        **{name: repeat(0) for name in ZEROS},
+    }
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(_rows(recording))
+    writer.writerows(zip(*(columns.get(name, repeat("")) for name in COLUMNS), strict=False))
 
 
-def _rows(recording: Recording) -> Iterator[tuple[object, ...]]:
-    r = recording.requests
-    columns = (recording.number, r.arrival_us, r.input_len, r.output_len, r.group, r.shared_len, r.deadline_us,
-               recording.status, np.maximum(recording.first_us, 0), np.maximum(recording.last_us, 0),
-               recording.streamed)  # fmt: skip
-    for number, arrival, prompt, answer, group, shared, deadline, status, first, last, streamed in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
-        prefix = ("", 0) if group < 0 else (f"prefix-{group}", shared)
-        yield (
-            number, "", "", "", "", 0, *prefix, "true" if streamed else "false", prompt - prefix[1], answer,
-            0, 0, 0, 0, 0, "", deadline, 0, arrival, arrival, first, last, 0, status, "", "",
-        )  # fmt: skip
+def read_header(path: Path) -> Header:
+    """The header in a YAML file. Raises InputError naming file, key and remedy."""
+    begin = f"begin with trace_version: {WRITTEN}"
+    try:
+        content = read_bytes(path)
+    except OSError as e:
+        raise unreadable(path, e, "name the header, a YAML file") from None
+    if content.removeprefix(BOM).startswith(DATA):
+        raise InputError(f"{path}: is the data of a trace, a CSV file, not its header: swap the two, the header first")
+    raw = parse_yaml(content, str(path), begin)
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: must be a mapping, got {shown(raw)}: {begin}")
+    top = Section(str(path), "", raw)
+    kinds: tuple[tuple[str, tuple[object, ...]], ...]
+    kinds = (("trace_version", VERSIONS), ("time_unit", UNITS), ("mode", MODES))
+    for key, values in kinds:
+        value = top.required(key, f"write {key}: {values[0]}")
+        if value not in values or isinstance(value, bool):
+            expected = " or ".join(map(str, values))
+            raise top.error(key, f"must be {expected}, got {shown(value)}", "write the trace again")
+    if (growth := raw.get(GROWTH)) not in (None, ""):
+        problem = f"is {shown(growth)}: the lengths of a session's later prompts follow only as it is played"
+        raise top.error(GROWTH, problem, "play it with the host, and export what it sent")
+    known = (*HEADER, *ABOUT, GROWTH)
+    notes = tuple(f"{path.name}: {shown(key)} of the header is not replayed" for key in raw if key not in known)
+    server = _server(top.section("server", "give its settings")) if top.has("server") else TraceServer()
+    warm_up = top.whole("warm_up_requests", "give a number of requests") if top.has("warm_up_requests") else 0
+    return Header(raw["mode"], warm_up, server, notes)
+
+
+def _server(s: Section) -> TraceServer:
+    s.only(tuple(TraceServer.__dataclass_fields__))
+
+    def whole(key: str) -> int | None:  # the host takes 0 for "not known"
+        return (s.whole(key, "give a whole number", most=ENGINE[key]) or None) if s.has(key) else None
+
+    memory = s.number(MEMORY, "give a fraction of the GPU's memory, as 0.9", least=0, most=1) if s.has(MEMORY) else 0
+    return TraceServer(
+        type=s.name("type") if s.has("type") else None,
+        model=s.name("model") if s.has("model") else None,
+        tensor_parallel=whole("tensor_parallel"),
+        max_num_seqs=whole("max_num_seqs"),
+        block_size=whole("block_size"),
+        gpu_memory_utilization=memory or None,
+        max_model_len=whole("max_model_len"),
+    )
+
+
+def header_text(header: Header) -> str:
+    """The header as YAML."""
+    server = {key: value for key, value in asdict(header.server).items() if value is not None}
+    values = (WRITTEN, UNITS[0], header.mode, header.warm_up_requests, server)
+    raw = {key: value for key, value in zip(HEADER, values, strict=True) if key != "server" or value}
+    return yaml_text(raw, 80)

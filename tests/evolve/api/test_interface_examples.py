@@ -17,10 +17,10 @@ from paths import ROOT
 import evolve
 
 INTERFACE = [importlib.import_module(f"evolve.api.{name}") for name in ("program", "run", "search", "calls")]
-OTHERS = [importlib.import_module("evolve.plan.plan")]  # of which the interface has a name
+OTHERS = [importlib.import_module("simulator.serving.spec")]  # of which the interface has a name
 FRAMES = [importlib.import_module(f"evolve.output.{name}") for name in ("columns", "writing")]
 # What the annotations or the examples of others show.
-SHOWN_ELSEWHERE = {"Program.of", "Program.description"}
+SHOWN_ELSEWHERE = {"Plan", "Program.of", "Program.description"}
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import pytest
 import tiny_world
 
 import evolve
-from evolve.api.frames.predictions import PREDICTIONS, STAGES
 from evolve.cli import run_command
+from evolve.plan.prediction_rows import PREDICTIONS, STAGES
 
 LATENCIES = ("e2e", "ttft", "itl")
 

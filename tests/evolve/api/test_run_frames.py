@@ -13,17 +13,20 @@ import tiny_world
 from paths import ROOT
 
 from archive.archive import Archive
-from evaluator.committee import final_champion
-from evolve.api.frames import run as frames
+from archive.elite import Elite
+from archive.proposal import OLD_STAGES
+from evaluator.ensemble import final_champion
 from evolve.inspect.lists import archive_json
 from evolve.output.columns import Column
+from evolve.output.frames import frame
 from evolve.run.folder import RunFolder, open_run
 from evolve.summary.result import read_report
+from evolve.summary.rows import ELITES, ERRORS, GRID, PROGRAMS, error_rows, front_rows, grid_rows, program_rows
 from evolve.summary.searched import Searched
 
 SHIPPED = ROOT / "seeds" / "champion"
-FIGURES = {f"{name}_pct": name for name in ("worst3", "joint", "transfer", "e2e", "ttft", "itl")}
-SAME = ("id", "operator", "operations", "constants", "features", "sound", "key", "text")
+FIGURES = {f"{name}_pct": name for name in ("worst3", "mean_error", "group_out", "e2e", "ttft", "itl")}
+SAME = ("id", "operator", "operations", "constants", "features", "consistent", "key", "text")
 
 
 def present(value: Any) -> Any:
@@ -33,9 +36,9 @@ def present(value: Any) -> Any:
     return None if pd.isna(value) else value
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def records(made: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame as JSON has them."""
-    return [{name: present(value) for name, value in row.items()} for row in frame.to_dict("records")]
+    return [{name: present(value) for name, value in row.items()} for row in made.to_dict("records")]
 
 
 def is_elite(row: dict[str, Any], elite: dict[str, Any]) -> bool:
@@ -63,12 +66,12 @@ def world(request: pytest.FixtureRequest, tiny_run: Path) -> World:
     run = open_run(tiny_run if request.param == "tiny" else SHIPPED)
     archive = run.archive()
     champion = final_champion(archive.members(), run.config.score.rule)
-    programs = frames.programs(run.outcomes(), archive, champion)
+    programs = frame(PROGRAMS, program_rows(run.outcomes(), archive, champion))
     return World(run, archive, json.loads(json.dumps(archive_json(Searched(run, run.outcomes())))), programs)
 
 
 def test_front_and_grid_are_those_of_the_json(world: World) -> None:
-    front, grid = records(frames.front(world.archive)), records(frames.grid(world.archive))
+    front, grid = records(frame(ELITES, front_rows(world.archive))), records(frame(GRID, grid_rows(world.archive)))
     assert len(front) == len(world.json["front"]) > 1
     assert all(map(is_elite, front, world.json["front"]))
     assert len(grid) == len(world.json["grid"]) > 1
@@ -83,11 +86,16 @@ def test_programs_have_a_row_for_every_candidate_of_the_journal(world: World) ->
     for row, line in zip(rows, lines, strict=True):
         assert (row["operator"], row["parents"], row["island"]) == (line["operator"], line["parents"], line["island"])
         if line["verdict"] == "scored":
-            assert is_elite(row, line["elite"])
+            elite = Elite.from_json(line["elite"]).to_json()
+            assert is_elite(row, elite | {"parents": list(elite["parents"])})
             assert (row["verdict"], row["why"]) == ("scored", None)
         else:
-            assert (row["verdict"], row["why"], row["text"]) == (line["stage"], line["why"], line["text"])
-            assert row["joint_pct"] is None
+            assert (row["verdict"], row["why"], row["text"]) == (
+                OLD_STAGES.get(line["stage"], line["stage"]),
+                line["why"],
+                line["text"],
+            )
+            assert row["mean_error_pct"] is None
     assert {row["id"] for row in rows if row["in_front"]} == {elite["id"] for elite in world.json["front"]}
     assert {row["id"] for row in rows if row["in_grid"]} == {cell["id"] for cell in world.json["grid"]}
     assert sum(row["champion"] for row in rows) == 1
@@ -99,14 +107,14 @@ def test_the_shipped_run_has_as_many_candidates_as_the_documentation_says(world:
     assert int((world.programs["operator"] != "polish").sum()) == 4157
     found = json.loads((ROOT / "seeds" / "champion.json").read_text())["found"]
     [champion] = records(world.programs[world.programs["champion"]])
-    assert (champion["id"], champion["joint_pct"]) == (found["proposal"], found["joint"])
+    assert (champion["id"], champion["mean_error_pct"]) == (found["proposal"], found["mean_error"])
 
 
 def test_errors_are_those_of_the_report(tiny_run: Path) -> None:
     path = tiny_run / "report.json"
     report = json.loads(path.read_text())
     read = read_report(path)
-    rows = records(frames.errors(read.errors, read.fitted, read.quality, read.observed_ms))
+    rows = records(frame(ERRORS, error_rows(read.errors, read.fitted, read.quality, read.observed_ms)))
     assert [row["experiment"] for row in rows] == [*tiny_world.FITTED, "dense-overloaded"]
     for row, errors in zip(rows, report["errors"], strict=True):
         assert [row[f"{x}_error_pct"] for x in ("e2e", "ttft", "itl")] == [errors[x] for x in ("e2e", "ttft", "itl")]
@@ -116,7 +124,7 @@ def test_errors_are_those_of_the_report(tiny_run: Path) -> None:
         assert (row["quality"], row["fitted"]) == (report["quality"][name], name in report["fitted"])
 
 
-@pytest.mark.parametrize("columns", [frames.PROGRAMS, frames.FRONT, frames.GRID, frames.ERRORS])
+@pytest.mark.parametrize("columns", [PROGRAMS, ELITES, GRID, ERRORS])
 def test_every_column_has_a_meaning_and_a_name_of_its_own(columns: tuple[Column, ...]) -> None:
     assert len({c.name for c in columns}) == len(columns)
     assert all(c.meaning for c in columns)

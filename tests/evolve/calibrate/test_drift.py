@@ -15,19 +15,25 @@ import numpy as np
 import pytest
 import tiny_world
 import yaml
+from commands import Capsys, as_json, evolve, flat, printed, refused
 from scipy import stats
 
 from evaluator.intervals import scales
 from evaluator.score import predictions, score_set
 from evolve.calibrate.drift import ALPHA, BETA, BOTH, FORM, NONE, Refit, drift, verdict
 from evolve.calibrate.drift_tests import LEVEL, ChannelTest, StageResidual, channel_tests, far_off, least_shift
-from evolve.cli import run_command
 from evolve.run.program import load
 from evolve.run.trust import trust_of
 from simulator.serving.bundled import bundled_experiments, load_experiments
-from simulator.serving.experiment import Observation
+from simulator.serving.observations import Observation
 
 MEANS = ("e2e", "ttft", "itl")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "data.yaml").write_text(tiny_world.DATA)
+    return tmp_path / "data.yaml"
 
 
 def residual(model: str, stage: int, ttft: float | None, itl: float | None, e2e: float | None = None) -> StageResidual:
@@ -59,14 +65,14 @@ def test_the_tests_are_students_and_fishers() -> None:
     assert shift.rejects == (shift.p < LEVEL / 2) and not spread.rejects
 
 
-def test_the_pace_is_that_of_the_e2e_only_where_no_itl_was_measured() -> None:
+def test_the_pace_is_of_the_e2e_without_an_itl() -> None:
     (shift,) = channel_tests([residual("a", 0, None, None, e2e=2.5)], 9)
     assert (shift.channel, shift.statistic) == ("pace", 2.5)
     (shift,) = channel_tests([residual("a", 0, None, 1.5, e2e=2.5)], 9)
     assert shift.statistic == 1.5
 
 
-def test_normal_errors_of_a_scale_that_is_estimated_are_called_a_drift_no_more_often_than_stated() -> None:
+def test_false_alarms_are_no_more_often_than_stated() -> None:
     """Errors of models that are shared by their stages, and the scale from fourteen others: 2000 draws of the null."""
     rng, alarms, draws = np.random.default_rng(5), 0, 2000
     for _ in range(draws):
@@ -86,45 +92,46 @@ def test_errors_of_held_out_runs_are_no_drift() -> None:
     assert drift_power.false_alarms(500, 4) <= 2.0 * LEVEL
 
 
-def test_a_run_that_is_far_off_by_itself_is_named_where_all_together_are_no_drift(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of three runs as the champion has them, one with steps an eighth slower, which `--id` then looks at alone."""
+def test_a_run_that_is_far_off_alone_is_named(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three runs are as the champion has them, but for the steps of one, an eighth slower; `--id` looks at it alone."""
     assert far_off([residual("a", 0, 0.0, 2.2), replace(residual("a", 0, 0.0, 0.1), experiment="other")], 15) == {
         "run": {"pace": pytest.approx(220.0)}
     }
     monkeypatch.chdir(tmp_path)
     as_champion(tmp_path / "one.yaml", {"dense-code": 1.11}, 1.0)
-    assert run_command(["drift", "champion", "--experiments", "one.yaml"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "Farther off than 95 % of held-out runs, taken alone: dense-code (pace +10.4 %)." in out
-    again = "evolve drift champion --experiments one.yaml --id dense-code"
-    assert f"Among 3 runs that is not enough for a drift of all: `{again}` tests it without the others." in out
-    run_command([*shlex.split(again)[1:], "--json"])
+    out = flat(capsys, "drift", "champion", "--experiments", "one.yaml")
+    again = "drift champion --experiments one.yaml --id dense-code"
+    assert "dense-code (pace +10.4 %)" in out and f"`evolve {again}`" in out
+    evolve(*again.split(), "--json")
     assert json.loads(capsys.readouterr().out)["alone"] == {}
 
 
-def test_the_verdict_is_the_least_refit_that_is_enough() -> None:
-    off = rejecting("ttft")
-    assert verdict(rejecting(), []) == NONE
-    assert verdict(off, [refit(ALPHA), refit(BETA, "ttft"), refit(BOTH)]) == ALPHA
-    assert verdict(off, [refit(ALPHA, "ttft"), refit(BETA), refit(BOTH)]) == BETA
-    assert verdict(off, [refit(ALPHA, "ttft"), refit(BETA, "ttft"), refit(BOTH)]) == BOTH
-    assert verdict(off, [refit(ALPHA, "ttft"), refit(BETA, "pace"), refit(BOTH, "ttft")]) == FORM
-    assert verdict(off, []) == FORM, "a program without constants"
-    slower = rejecting("pace", "ttft")
-    assert verdict(slower, [refit(ALPHA), refit(BETA), refit(BOTH)]) == BETA, "no delay makes steps slower"
+@pytest.mark.parametrize(
+    ("off", "refits", "expected"),
+    [
+        ("", [], NONE),
+        ("ttft", ["", "ttft", ""], ALPHA),
+        ("ttft", ["ttft", "", ""], BETA),
+        ("ttft", ["ttft", "ttft", ""], BOTH),
+        ("ttft", ["ttft", "pace", "ttft"], FORM),
+        ("ttft", [], FORM),  # a program without constants
+        ("pace ttft", ["", "", ""], BETA),  # no delay makes steps slower
+    ],
+)
+def test_the_verdict_is_the_least_refit_that_is_enough(off: str, refits: list[str], expected: str) -> None:
+    found = [refit(name, *left.split()) for name, left in zip((ALPHA, BETA, BOTH), refits, strict=False)]
+    assert verdict(rejecting(*off.split()), found) == expected
 
 
 @pytest.mark.parametrize(("kind", "size"), [("none", 0.0), ("alpha", 1.5), ("beta", 0.2), ("form", 6.0)])
-def test_a_large_drift_of_each_kind_is_found_and_called_by_its_name(kind: str, size: float) -> None:
+def test_a_large_drift_of_each_kind_is_found(kind: str, size: float) -> None:
     """The first case of each kind of tools/drift_power.py, with a drift larger than those there."""
     case = drift_power.Case(drift_power.KINDS.index(kind), kind, size, 4)
     assert drift_power.carried_out(case) == drift_power.RIGHT[kind]
 
 
 @pytest.mark.slow
-def test_over_many_cases_few_are_false_alarms_and_most_large_drifts_are_found() -> None:
+def test_few_cases_are_false_alarms_and_most_drifts_are_found() -> None:
     """Forty cases: of ten without drift at most one is an alarm; of the others most are found."""
     found = [(case, drift_power.carried_out(case)) for case in drift_power.cases(40, 4)]
     alarms = [v for case, v in found if case.kind == "none" and v != NONE]
@@ -145,55 +152,45 @@ def test_residuals_are_divided_by_held_out_errors_and_noise_of_arrivals() -> Non
         assert row.log_ratio[name] == pytest.approx(math.log(theirs / ours))
         scale = scales(trust.inside)[name]
         least = math.sqrt(np.square(scale.quotients).mean()) * scale.floor
-        assert least < (row.scale[name] or 0.0) < 4.0 * least, "wider by the committee and the arrivals"
+        assert least < (row.scale[name] or 0.0) < 4.0 * least, "wider by the ensemble and the arrivals"
     assert found.freedom == len({r.experiment for r in trust.inside}) - 1
-    assert found.undecided == (
-        "one model: an error of this model alone cannot be told from a drift of its size or less",
-        "no run has several load stages: whether the form still fits all loads is hardly shown",
-    )
+    assert len(found.undecided) == 2 and "one model" in found.undecided[0] and "load stages" in found.undecided[1]
 
 
-def test_without_held_out_errors_those_in_sample_are_taken_and_the_output_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = tmp_path / "data.yaml"
-    data.write_text(tiny_world.DATA)
-    assert run_command(["fit", "floor", "--experiments", str(data), "--out", str(tmp_path / "mine.py")]) == 0
-    capsys.readouterr()
-    assert run_command(["drift", str(tmp_path / "mine.py"), "--experiments", str(data)]) == 1
-    out = " ".join(capsys.readouterr().out.split())
+def test_without_held_out_errors_those_in_sample_are_taken(data: Path, tmp_path: Path, capsys: Capsys) -> None:
+    mine = tmp_path / "mine.py"
+    assert evolve("fit", "floor", "--experiments", data, "--out", mine) == 0
+    out = flat(capsys, "drift", mine, "--experiments", data, status=1)
     assert "errors in sample stand for them" in out
     # Student's t of 2 degrees of freedom at 0.0025: of the TTFT, unlike the pace, nothing below 400 % would be seen
-    assert "TTFT: not even times that double would be seen" in out and "pace and TTFT" not in out
-    source = load(str(tmp_path / "mine.py"))
+    assert "TTFT: not even times that double" in out and "pace and TTFT" not in out
+    assert "cannot tell (3 runs, 5 load stages)" in out and "dense-overloaded" in out
+    source = load(str(mine))
     assert source.record
     for origin, advised in (("floor", True), ("champion", False)):
         found = drift(replace(source, record=replace(source.record, fitted_from=origin)), load_experiments(data))
-        assert any(line.endswith("or from the shipped champion") for line in found.undecided) == advised
-    assert "mine.py: cannot tell (3 runs, 5 load stages)" in out
-    assert "dense-overloaded is left out: overloaded" in out
+        assert any("from the shipped champion" in line for line in found.undecided) == advised
 
 
-def test_the_command_that_follows_a_drift_brings_the_program_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_next_command_brings_the_program_back(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tiny world's runs as the champion has them, and steps a quarter slower: the printed command fits the constants
     that the drift was decided by, and what it writes has no drift."""
     monkeypatch.chdir(tmp_path)
     as_champion(tmp_path / "slow.yaml", {}, 1.25)
-    assert run_command(["drift", "champion", "--experiments", "slow.yaml", "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
+    found = as_json(capsys, "drift", "champion", "--experiments", "slow.yaml", status=1)
     assert found["verdict"] in (BETA, BOTH) and found["used"] == list(tiny_world.FITTED)
-    only = " --only beta" if found["verdict"] == BETA else ""
-    ids = ",".join(tiny_world.FITTED)
-    assert found["next"] == f"evolve fit champion --experiments slow.yaml --id {ids}{only} --out recalibrated.py"
-    assert run_command(shlex.split(found["next"])[1:]) == 0
+    words = shlex.split(found["next"])[1:]
+    expected = ["fit", "champion", "--experiments", "slow.yaml", "--id", ",".join(tiny_world.FITTED)]
+    only = ["--only", "beta"] if found["verdict"] == BETA else []
+    assert words == [*expected, *only, "--out", "recalibrated.py"]
+    assert evolve(*words) == 0
     program = load("recalibrated.py").complete
     values = {f"{f.name}.{c.name}": c.value for f in program.functions for c in f.constants}
     (chosen,) = (r for r in found["refits"] if r["verdict"] == found["verdict"])
     assert chosen["constants"] and all(values[name] == after for name, (_, after) in chosen["constants"].items())
-    assert run_command(["drift", "recalibrated.py", "--experiments", "slow.yaml"]) == 0
-    assert "recalibrated.py: no drift found" in capsys.readouterr().out
+    assert "no drift found" in printed(capsys, "drift", "recalibrated.py", "--experiments", "slow.yaml")
 
 
 def as_champion(data: Path, factors: Mapping[str, float], others: float) -> None:
@@ -210,26 +207,27 @@ def as_champion(data: Path, factors: Mapping[str, float], others: float) -> None
 
 def slow(o: Observation, factor: float) -> dict[str, Any]:
     """The observation with steps slower by this factor, as an experiments file has it."""
-    return {"e2e_ms": {"mean": factor * (o.e2e_ms.mean or 0.0)}, "ttft_ms": {"mean": o.ttft_ms.mean},
-            "itl_mean_ms": factor * (o.itl_ms.mean or 0.0)}  # fmt: skip
+    return {
+        "e2e_ms": {"mean": factor * (o.e2e_ms.mean or 0.0)},
+        "ttft_ms": {"mean": o.ttft_ms.mean},
+        "itl_mean_ms": factor * (o.itl_ms.mean or 0.0),
+    }
 
 
-def test_what_cannot_be_compared_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = tmp_path / "data.yaml"
-    data.write_text(tiny_world.DATA)
-    for args, words in (
-        (("champion", "--id", "dense-overloaded"), "no run can show drift (dense-overloaded: overloaded): give clean"),
-        (("floor",), "has no record of how far off it was"),
-        (("champion", "--id", "dense"), "no such experiment"),
-    ):
-        assert run_command(["drift", args[0], "--experiments", str(data), *args[1:]]) == 2
-        err = capsys.readouterr().err
-        assert words in err and err.count("\n") == 1, err
-    assert run_command(["drift", "champion"]) == 2
-    assert "--experiments" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ("champion --id dense-overloaded", "dense-overloaded: overloaded"),
+        ("floor", "no record"),
+        ("champion --id dense", "no such experiment"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(args: str, words: str, data: Path, capsys: Capsys) -> None:
+    assert words in refused(capsys, "drift", *args.split(), "--experiments", data)
+    assert "--experiments" in refused(capsys, "drift", "champion")
 
 
-def test_a_run_in_which_a_queue_may_grow_is_left_out_with_the_reason() -> None:
+def test_a_run_in_which_a_queue_may_grow_is_left_out() -> None:
     """The overloaded run of Llama-2-7B, called clean, beside one that is."""
     known = {e.id: e for e in bundled_experiments()}
     full = replace(known["llama-2-7b-tp1-reasoning"], quality="clean")
@@ -247,37 +245,32 @@ NEVER = """
 """
 
 
-def test_a_run_of_which_no_request_completes_in_the_replay_is_left_out_with_the_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_a_completed_request_is_left_out(data: Path, capsys: Capsys) -> None:
     """Clients of the second give up after 0.22 s: sooner than by the champion's times, not than by the datasheet's."""
-    data = tmp_path / "data.yaml"
     impatient = NEVER.replace("engine: {max_model_len: 128}", "engine: {}").replace("{name:", "{timeout_s: 0.22, name:")
     data.write_text(tiny_world.DATA.rstrip() + impatient)
-    command = ["drift", "champion", "--experiments", str(data), "--id"]
-    run_command([*command, "dense-code,never", "--json"])
+    args = "drift", "champion", "--experiments", data, "--id"
+    evolve(*args, "dense-code,never", "--json")
     found = json.loads(capsys.readouterr().out)
-    why = "no request of it completes in the replay: every client gives up"
-    assert found["used"] == ["dense-code"] and found["left_out"] == {"never": why}
-    assert run_command([*command, "never"]) == 2
-    assert f"no run can show drift (never: {why})" in capsys.readouterr().err
+    assert found["used"] == ["dense-code"] and list(found["left_out"]) == ["never"]
+    assert "every client gives up" in found["left_out"]["never"]
+    assert f"never: {found['left_out']['never']}" in refused(capsys, *args, "never")
 
 
-def test_without_anything_to_compare_nobody_can_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_anything_to_compare_nobody_can_tell(data: Path, capsys: Capsys) -> None:
     """Only the second stage was observed, and its prompts are longer than the engine takes."""
     load = "{name: chat, prompt_len: 30, output_len: 50, stages: [{rate: 5.0, duration_s: 15}, "
     load += "{rate: 5.0, duration_s: 15, prompt_len: 300}]}"
     text = NEVER.replace("{name: chat, stages: [{rate: 5.0, duration_s: 15}], prompt_len: 300, output_len: 50}", load)
     seen = "{stages: [{}, {e2e_ms: {mean: 330.2}, ttft_ms: {mean: 26.1}}]}"
     text = text.replace("{summary: {e2e_ms: {mean: 330.2}, ttft_ms: {mean: 26.1}}}", seen)
-    (tmp_path / "data.yaml").write_text("version: 1\nexperiments:" + text)
-    assert run_command(["drift", "champion", "--experiments", str(tmp_path / "data.yaml")]) == 1
-    out = " ".join(capsys.readouterr().out.split())
-    assert "champion: cannot tell (1 run, 2 load stages)" in out and "would show a shift" not in out
+    data.write_text("version: 1\nexperiments:" + text)
+    out = flat(capsys, "drift", "champion", "--experiments", data, status=1)
+    assert "cannot tell (1 run, 2 load stages)" in out and "would show a shift" not in out
     assert "no TTFT could be compared" in out and "neither ITL nor E2E could be compared" in out
 
 
-def test_the_smallest_shift_that_is_found_is_found_and_a_smaller_one_is_not() -> None:
+def test_the_smallest_shift_is_found_and_no_smaller_one() -> None:
     def tests_at(shift: float) -> tuple[ChannelTest, ...]:
         residuals = [residual(model, 0, 0.0, shift) for model in ("a", "b", "c")]
         return channel_tests(residuals, 15)

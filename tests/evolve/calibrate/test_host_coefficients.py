@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import evolve, refused
+from commands import Capsys, as_json, evolve, printed, refused
 from host_form import ALPHA, BETA, host_step_us
 
 from evolve.run.program import TRAINED_PHYSICS, load
@@ -16,9 +16,10 @@ from simulator.clock.bind import bind
 from simulator.clock.fields import Active, raw_row
 from simulator.language.opcodes import assemble
 from simulator.language.unparse import unparse
-from simulator.serving.bundled import hardware_table, model_table
-from simulator.serving.experiment import Engine
+from simulator.serving.engine import Engine
+from simulator.serving.gpu import hardware_table
 from simulator.serving.known import facts_of
+from simulator.serving.model import model_table
 
 SEVEN = "llama-2-7b-tp1-codegen"
 BATCH = [(900, 0, 500), (900, 500, 400), (300, 310, 1), (50, 900, 1)]
@@ -27,11 +28,13 @@ PUBLISHED = dict(zip(NAMES, (*BETA[:10], *ALPHA), strict=True))
 OTHER = (0.5, 0.25, 1.5, 2.0, 30.0, 4.0, 120.0, 480.0, 3.0, 1.25, 20000.0, 40.0, 700.0)
 
 
-def test_the_published_coefficients_come_out_as_they_were_published(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_published_coefficients_come_out_as_published(capsys: Capsys) -> None:
+    """No record of a fit says which runs decided them, so there are no doubts. They are the default."""
     assert evolve("emit", "trained_physics", "--coefficients") == 0
-    assert yaml.safe_load(capsys.readouterr().out) == {
-        "trained_physics_coefficients": {"alpha_coeffs": [*ALPHA], "beta_coeffs": [*BETA]}
-    }
+    out, err = capsys.readouterr()
+    expected = {"trained_physics_coefficients": {"alpha_coeffs": [*ALPHA], "beta_coeffs": [*BETA]}}
+    assert yaml.safe_load(out) == expected and "Hardly decided" not in out and not err
+    assert printed(capsys, "emit", "--coefficients") == out
 
 
 @pytest.mark.parametrize(("model", "tp"), [("llama-3.1-70b", 4), ("mixtral-8x7b", 2), ("llama-4-scout", 2)])
@@ -53,106 +56,78 @@ def listed(text: str, head: str) -> list[str]:
     return comment.removesuffix(".").rpartition(": ")[2].split(", ")
 
 
-def test_what_a_run_on_one_gpu_cannot_decide_is_named_with_b_ep(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_coefficients_that_one_gpu_cannot_decide_are_named(tmp_path: Path, capsys: Capsys) -> None:
     """A dense model on one GPU has no all-reduce (b4, and b_EP, which is written as b4) and no interleaved layers (b8):
-    these stay as published. What did move without being decided is named with the command that does not move it."""
+    these stay as published. The others that the run does not decide are named with a command that holds them."""
     mine = tmp_path / "mine.py"
-    assert evolve("fit", "trained_physics", "--id", SEVEN, "--out", mine) == 0
-    assert capsys.readouterr().out.endswith(f"Next:\n  evolve emit {mine} --coefficients\n")
+    out = printed(capsys, "fit", "trained_physics", "--id", SEVEN, "--out", mine)
+    assert out.endswith(f"  evolve emit {mine} --coefficients\n")
     assert evolve("emit", mine, "--coefficients") == 0
     out, err = capsys.readouterr()
     assert "fitted on 1 experiment, " in out
     kept, names = listed(out, "# Kept as published"), listed(out, "# Hardly decided")
     assert {"b4", "b8"} < set(kept) and kept[kept.index("b4") + 1] == "b_EP"
-    assert f"Kept as published: {', '.join(kept)}\n" in err
-    assert names and not set(names) & set(kept)
-    assert f"hardly decide {', '.join(names)}: do not rely" in err
+    assert f": {', '.join(kept)}\n" in err
+    assert names and not set(names) & set(kept) and f" {', '.join(names)}:" in err
     block = yaml.safe_load(out)["trained_physics_coefficients"]["beta_coeffs"]
     rounded = pytest.approx(BETA[7], rel=1e-6)  # a fit writes six digits
     assert (block[3], block[7], block[10]) == (BETA[3], rounded, BETA[3])
-    assert evolve("fit", mine, "--id", SEVEN) == 0  # a file of the form
-    assert capsys.readouterr().out.endswith("Next:\n  evolve emit mine.py --coefficients\n")
+    out = printed(capsys, "fit", mine, "--id", SEVEN)  # a file of the form
+    assert out.endswith("  evolve emit mine.py --coefficients\n")
 
 
 def test_the_command_that_keeps_undecided_coefficients_can_be_pasted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fits the decided ones on the same runs, from the published values, so that no doubt is left."""
     monkeypatch.chdir(tmp_path)
     assert evolve("fit", "trained_physics", "--id", SEVEN, "--out", "mine.py") == 0
-    capsys.readouterr()
     assert evolve("emit", "mine.py", "--coefficients") == 0
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("  "))
     words = shlex.split(line)[1:]
     assert words[:3] == ["fit", "trained_physics", "--only"] and words[4:6] == ["--id", SEVEN]
     assert "b_EP" not in words[3].split(",")
     assert evolve(*words) == 0
-    assert evolve("emit", "held.py", "--coefficients") == 0
-    out = capsys.readouterr().out
+    out = printed(capsys, "emit", "held.py", "--coefficients")
     held = set(listed(out, "# Kept as published")) - {"b_EP"}
     assert held == {*NAMES} - set(words[3].split(","))
-    block = yaml.safe_load(out[out.index("# The host's trained") :])["trained_physics_coefficients"]
+    block = yaml.safe_load(out)["trained_physics_coefficients"]
     numbers = dict(zip(NAMES, (*block["beta_coeffs"][:10], *block["alpha_coeffs"]), strict=True))
     assert all(numbers[name] == pytest.approx(PUBLISHED[name], rel=1e-5) for name in held)
     record = json.loads((tmp_path / "held.json").read_text())["constants"]
     assert {name.split(".")[1] for name, c in record.items() if c["held"]} == held
 
 
-def test_a_fit_that_makes_most_runs_worse_says_so_and_suggests_no_export(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fit_that_makes_most_runs_worse_suggests_no_export(tmp_path: Path, capsys: Capsys) -> None:
     """Only b3 is free, and one overloaded run, predicted 20 times too slow, asks for less of it. So b3 ends at 0, which
     improves the mean E2E error (122 -> 108 %) and spoils all runs but two."""
     mine = tmp_path / "mine.py"
-    assert evolve("fit", "trained_physics", "--only", "b3", "--out", mine, "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    args = "fit", "trained_physics", "--only", "b3", "--out", mine
+    result = as_json(capsys, *args)
     sizes = [[sum(abs(r[x]) for x in ("e2e", "ttft", "itl")) for r in result[when]] for when in ("before", "after")]
     worse = sum(new > old + 3.0 for old, new in zip(*sizes, strict=True))  # a percent in the mean of the three
     assert result["worse"] == worse > 10
-    assert evolve("fit", "trained_physics", "--only", "b3", "--out", mine) == 0
-    out = capsys.readouterr().out
-    assert f"{worse} of 20 runs are predicted worse than before: see the medians." in out
-    assert "free more of the 12 held constants with --only" in out and "evolve emit" not in out
+    out = printed(capsys, *args)
+    assert f"{worse} of 20 runs" in out and "12 held constants" in out and "evolve emit" not in out
     assert evolve("emit", mine, "--coefficients") == 0
     block, err = capsys.readouterr()
     assert listed(block, "# At a bound") == ["b3"] and "Hardly decided" not in block
-    assert "the fit took b3 to a bound" in err and "hardly decide" not in err
+    assert "b3 to a bound" in err and "hardly decide" not in err
 
 
-def test_published_coefficients_have_no_doubts(capsys: pytest.CaptureFixture[str]) -> None:
-    """No record of a fit says which runs decided them."""
-    assert evolve("emit", "trained_physics", "--coefficients") == 0
-    out, err = capsys.readouterr()
-    assert "Hardly decided" not in out and not err
-
-
-def test_a_fit_of_another_form_goes_on_with_go(capsys: pytest.CaptureFixture[str]) -> None:
-    assert evolve("fit", "linear", "--id", SEVEN) == 0
-    assert f"evolve emit mine.py --out go --id {SEVEN}" in capsys.readouterr().out
+def test_a_fit_of_another_form_goes_on_with_go(capsys: Capsys) -> None:
+    assert f"evolve emit mine.py --out go --id {SEVEN}" in printed(capsys, "fit", "linear", "--id", SEVEN)
 
 
 @pytest.mark.parametrize("name", ["champion", "kernels", "linear", "regimes", "floor"])
-def test_programs_of_other_forms_are_refused_in_a_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "is not of the host's trained-physics form" in refused(capsys, "emit", name, "--coefficients")
+def test_programs_of_other_forms_are_refused(name: str, capsys: Capsys) -> None:
+    assert "trained-physics form" in refused(capsys, "emit", name, "--coefficients")
 
 
-def test_the_program_is_the_hosts_own_unless_another_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert evolve("emit", "trained_physics", "--coefficients") == 0
-    named = capsys.readouterr().out
-    assert evolve("emit", "--coefficients") == 0
-    assert capsys.readouterr().out == named
+@pytest.mark.parametrize("words", ["--check", "--name mine", "--target blis-5", "--max-constants 99", "--host-facts"])
+def test_options_without_a_use_for_coefficients_are_refused(words: str, capsys: Capsys) -> None:
+    assert "give only --out" in refused(capsys, "emit", "--coefficients", *words.split())
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("--check",), ("--name", "mine"), ("--target", "blis-5"), ("--max-constants", "99"), ("--host-facts",)],
-    ids=lambda words: words[0],
-)
-def test_options_that_coefficients_have_no_use_for(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert "give only --out with it" in refused(capsys, "emit", "--coefficients", *words)
-
-
-def test_coefficients_are_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_coefficients_are_not_written_to_a_folder(tmp_path: Path, capsys: Capsys) -> None:
     assert "is a folder" in refused(capsys, "emit", "trained_physics", "--coefficients", "--out", tmp_path)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from doc_tables import LEAST
+from reference import LEAST
 
 from archive import journal
 from evolve.cli import entry
@@ -77,10 +77,17 @@ def plan(changes: dict[str, Any]) -> str:
         (f"name: {'x' * (LONGEST_TEXT + 1)}", f"has a text of more than {LONGEST_TEXT:,} characters"),
     ],
 )
-@pytest.mark.parametrize("command", [
-    ("predict", "--experiments"), ("fit", "--experiments"), ("run", "--experiments"), ("run", "--config"),
-    ("simulate", "--id", "x", "--experiments"), ("emit", "--out", "go", "--id", "x", "--experiments"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("predict", "--experiments"),
+        ("fit", "--experiments"),
+        ("run", "--experiments"),
+        ("run", "--config"),
+        ("simulate", "--id", "x", "--experiments"),
+        ("emit", "--out", "go", "--id", "x", "--experiments"),
+    ],
+)
 def test_yaml_that_cannot_be_meant(
     command: tuple[str, ...], text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,9 +108,13 @@ def test_yaml_that_cannot_be_meant(
 )
 @pytest.mark.parametrize("where", ["config", "case", "record", "run.json", "report.json"])
 def test_json_that_cannot_be_meant(
-    where: str, text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    where: str,
+    text: str,
+    problem: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     path = written(tmp_path, "mine.json", text)
     match where:
         case "config":
@@ -130,30 +141,59 @@ def test_json_that_cannot_be_meant(
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"workload.stages": [{"rate": 1, "duration_s": 1}] * 10_001},
-         f"workload.stages has 10,001 entries, at most {limits.MOST_STAGES:,} are read"),
+        (
+            {"workload.stages": [{"rate": 1, "duration_s": 1}] * 10_001},
+            f"workload.stages has 10,001 entries, at most {limits.MOST_STAGES:,} are read",
+        ),
         ({"workload.stages": [{"rate": 1e300, "duration_s": 1e-290}]}, "workload.stages[0].rate must be <= 1e+06"),
         ({"workload.stages": [{"rate": 1e-9, "duration_s": 1e10}]}, "workload.stages[0].duration_s must be <= 1e+09"),
         ({"workload.stages": [{"rate": 1e-8, "duration_s": 9e8}] * 2}, "workload.stages last 1.8e+09 s"),
         ({"workload.stages": [{"rate": 1e6, "duration_s": 21}]}, "workload.stages offer 2.1e+07 requests"),
         ({"workload.prompt_len": 10**12}, f"workload.prompt_len must be <= {limits.MOST_TOKENS}"),
         ({"workload.output_len": 10**12}, f"workload.output_len must be <= {limits.MOST_TOKENS}"),
-        ({"workload.stages": [{"rate": 1e4, "duration_s": 100}], "workload.output_len": 200_000},
-         "workload.output_len of 200000 and the prompts make 2e+11 tokens, at most 1e+11 are replayed"),
+        (
+            {"workload.stages": [{"rate": 1e4, "duration_s": 100}], "workload.output_len": 200_000},
+            "workload.output_len of 200000 and the prompts make 2e+11 tokens, at most 1e+11 are replayed",
+        ),
         ({"workload.timeout_s": 1e18}, "workload.timeout_s must be <= 1e+09"),
         ({"engine.max_num_seqs": 10**9}, f"engine.max_num_seqs must be <= {limits.MOST_SEQS}"),
         ({"engine.max_num_batched_tokens": 10**9}, "engine.max_num_batched_tokens must be <= "),
-        ({"engine.max_num_seqs": 10**6, "engine.max_model_len": 2 * 10**6, "workload.prompt_len": 10**6, "workload.output_len": 1,
-          "workload.stages": [{"rate": 100, "duration_s": 40}]},
-         "engine.max_num_seqs of 4000 requests of 1000001 tokens makes 4e+09 tokens in a batch"),
-        ({"model": "m", "model_config": {"num_hidden_layers": 10**12, "hidden_size": 64, "num_attention_heads": 8,
-                                         "vocab_size": 100, "intermediate_size": 64}},
-         "model_config.num_hidden_layers must be <= 1000"),
-        ({"model": "m", "model_config": {f"num_hidden_layerz{i}": 1 for i in range(10_000)}},
-         "model_config has 10,001 keys, at most 1,000 are read"),
+        (
+            {
+                "engine.max_num_seqs": 10**6,
+                "engine.max_model_len": 2 * 10**6,
+                "workload.prompt_len": 10**6,
+                "workload.output_len": 1,
+                "workload.stages": [{"rate": 100, "duration_s": 40}],
+            },
+            "engine.max_num_seqs of 4000 requests of 1000001 tokens makes 4e+09 tokens in a batch",
+        ),
+        (
+            {
+                "model": "m",
+                "model_config": {
+                    "num_hidden_layers": 10**12,
+                    "hidden_size": 64,
+                    "num_attention_heads": 8,
+                    "vocab_size": 100,
+                    "intermediate_size": 64,
+                },
+            },
+            "model_config.num_hidden_layers must be <= 1000",
+        ),
+        (
+            {"model": "m", "model_config": {f"num_hidden_layerz{i}": 1 for i in range(10_000)}},
+            "model_config has 10,001 keys, at most 1,000 are read",
+        ),
         ({"hardware": {"bf16_tflops": 1e300, "memory_tb_per_s": 1, "memory_gb": 80}}, "bf16_tflops must be <= 100000"),
-        ({"hardware": {"bf16_tflops": 989, "memory_tb_per_s": 3350, "memory_gb": 80}}, "memory_tb_per_s must be <= 100, "),
-        ({"hardware": {"bf16_tflops": 989, "memory_tb_per_s": 3.35, "memory_gb": 80000}}, "usable_gib must be <= 10000, "),
+        (
+            {"hardware": {"bf16_tflops": 989, "memory_tb_per_s": 3350, "memory_gb": 80}},
+            "memory_tb_per_s must be <= 100, ",
+        ),
+        (
+            {"hardware": {"bf16_tflops": 989, "memory_tb_per_s": 3.35, "memory_gb": 80000}},
+            "usable_gib must be <= 10000, ",
+        ),
         ({"hardware": {"bf16_tflops": 1e-300, "memory_tb_per_s": 1, "memory_gb": 80}}, "bf16_tflops must be >= 1"),
         ({"observed.summary": {"e2e_ms": {"mean": 1e299}}}, "observed.summary.e2e_ms.mean must be <= 1e+12"),
         ({"id": "x" * 100_000}, "id has 100,000 characters, at most 4,096 are read"),
@@ -162,7 +202,7 @@ def test_json_that_cannot_be_meant(
         ({"x_note": ["x" * 10_000] * 10}, "x_note has more than 20,000 characters"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)  # fmt: skip
+)
 def test_figures_that_cannot_be_meant(
     changes: dict[str, Any], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,18 +216,18 @@ BODY = "def step_time(b, s):\n    return "
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (BODY + "(" * 20_000 + "1" + ")" * 20_000, "bytes, at most 20000 are read: shorten the program"),
+        (BODY + "(" * 20_000 + "1" + ")" * 20_000, "bytes, at most 20000 are read"),
         (BODY + "(" * 9_000 + "1" + ")" * 9_000, "too many nested parentheses"),
         (BODY + "(" * 150 + "-" * 150 + "1" + ")" * 150, "nested too deeply, at most 100 levels are read"),
         (BODY + "-" * 19_000 + "1", "nested too deeply, at most 100 levels are read"),
         (BODY + "b" + ".a" * 9_000, "nested too deeply, at most 100 levels are read"),
         (BODY + "not " * 4_000 + "b.tokens", "nested too deeply, at most 100 levels are read"),
-        (BODY + "1" + "0" * 18_000, "a number too large for float64: give a finite one"),
-        (BODY + "1" + "0" * 4_000, "a number too large for float64: give a finite one"),
-        (BODY + "1e" + "9" * 18_000, "a number too large for float64: give a finite one"),
+        (BODY + "1" + "0" * 18_000, "a number too large for float64"),
+        (BODY + "1" + "0" * 4_000, "a number too large for float64"),
+        (BODY + "1e" + "9" * 18_000, "a number too large for float64"),
     ],
 )
-@pytest.mark.parametrize("command", [("check",), ("show",), ("predict",), ("emit", "--out", "go")])
+@pytest.mark.parametrize("command", [("show", "--check"), ("show",), ("predict",), ("emit", "--out", "go")])
 def test_program_texts_that_cannot_be_meant(
     command: tuple[str, ...], text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,8 +272,10 @@ def test_a_journal_line_that_is_nested_too_deeply(
 
 def test_what_a_person_writes_is_read() -> None:
     assert parse_yaml(b"a: &a [1, {b: 2.5}]\nc: [*a, *a]\nd: 'text: [['", "f", "") == {
-        "a": [1, {"b": 2.5}], "c": [[1, {"b": 2.5}]] * 2, "d": "text: [["
-    }  # fmt: skip
+        "a": [1, {"b": 2.5}],
+        "c": [[1, {"b": 2.5}]] * 2,
+        "d": "text: [[",
+    }
     text = '{"a": [1, -2.5e3, "b\\"[[[[", true, null], "c": {}}'
     value = {"a": [1, -2500.0, 'b"[[[[', True, None], "c": {}}
     for encoding in ("utf-8", "utf-8-sig", "utf-16"):

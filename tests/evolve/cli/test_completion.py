@@ -18,7 +18,8 @@ from evolve.cli import completion, run_command
 from evolve.cli.words import WORDS
 from evolve.run.config_file import bundled_configs
 from evolve.run.program import seed_names
-from simulator.serving.bundled import hardware_table, model_table
+from simulator.serving.gpu import hardware_table
+from simulator.serving.model import model_table
 
 LINES = {
     "bash": 'eval "$(_EVOLVE_COMPLETE=bash_source evolve)"',
@@ -102,12 +103,18 @@ def test_zsh_completes_files_too(home: Path) -> None:
 
 @pytest.mark.parametrize("name", LINES)
 def test_every_shell_gets_a_script_and_the_page_says_how(name: str) -> None:
-    asked = subprocess.run([sys.executable, "-m", "evolve"], env=os.environ | {"_EVOLVE_COMPLETE": f"{name}_source"},
-                           capture_output=True, text=True, check=True, cwd=ROOT)  # fmt: skip
+    asked = subprocess.run(
+        [sys.executable, "-m", "evolve"],
+        env=os.environ | {"_EVOLVE_COMPLETE": f"{name}_source"},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
     assert f"_EVOLVE_COMPLETE={name}_complete" in asked.stdout and "_evolve_completion" in asked.stdout
     assert not asked.stderr
     line = LINES[name].replace("|", "\\|")
-    assert re.search(rf"\| {name}.*\| `{re.escape(line)}` \|", (ROOT / "docs" / "commands.md").read_text("utf-8"))
+    assert re.search(rf"\| {name}.*\| `{re.escape(line)}` \|", (ROOT / "docs" / "quickstart.md").read_text("utf-8"))
 
 
 def answer(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -125,21 +132,26 @@ def answer(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     return out.split()
 
 
-@pytest.mark.parametrize(("line", "first"), [
-    ("evolve show ", "file,"),  # bash drops the names before an item for files, so it comes first
-    ("evolve predict --experiments pl", "file,pl"),
-    ("evolve archive ", "dir,"),
-    ("evolve run --prompts ", "dir,"),
-    ("evolve ingest a b ", "dir,"),
-])  # fmt: skip
-def test_a_shell_is_told_where_files_fit(line: str, first: str, home: Path, capsys: pytest.CaptureFixture[str],
-                                         monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("evolve show ", "file,"),  # bash drops the names before an item for files, so it comes first
+        ("evolve predict --experiments pl", "file,pl"),
+        ("evolve archive ", "dir,"),
+        ("evolve run --prompts ", "dir,"),
+        ("evolve ingest a b ", "dir,"),
+    ],
+)
+def test_a_shell_is_told_where_files_fit(
+    line: str, first: str, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert answer(line, capsys, monkeypatch)[0] == first
 
 
 @pytest.mark.parametrize("line", ["evolve predict --seeds ", "evolve show 'a", "evolve show a b c "])
-def test_where_nothing_fits_nothing_is_said(line: str, home: Path, capsys: pytest.CaptureFixture[str],
-                                            monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_where_nothing_fits_nothing_is_said(
+    line: str, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not [item for item in answer(line, capsys, monkeypatch) if item.startswith("plain")]
 
 
@@ -159,8 +171,13 @@ def test_a_failure_is_silent(home: Path, capfd: pytest.CaptureFixture[str], monk
 def test_an_answer_imports_no_command(home: Path) -> None:
     code = "import sys; from evolve.cli import run_command; run_command([]); print('LOADED', *sys.modules)"
     asked = {"_EVOLVE_COMPLETE": "bash_complete", "COMP_WORDS": "evolve simulate --model ", "COMP_CWORD": "3"}
-    out = subprocess.run([sys.executable, "-c", code], env=os.environ | asked | {"PYTHONPATH": str(ROOT)},
-                         capture_output=True, text=True, check=True).stdout  # fmt: skip
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | asked | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     loaded = set(out.splitlines()[-1].split())
     assert "plain,llama-2-7b" in out
     assert not loaded & {"numpy", "evolve.cli.host", "evolve.cli.options", "pandas", "rich", "sympy"}
@@ -170,7 +187,7 @@ def test_the_table_is_that_of_the_commands() -> None:
     assert completion_table.FILE.read_text("utf-8") == completion_table.table(), "run `make docs`"
     assert {line.split()[0] for line in WORDS.strip().splitlines() if line[0] != " "} == {
         name for name, _ in completion_table.commands()
-    }  # fmt: skip
+    }
 
 
 def test_the_names_are_those_that_commands_know(home: Path) -> None:

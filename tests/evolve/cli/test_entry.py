@@ -1,4 +1,4 @@
-"""The table of commands: each exists, has help, and is listed by the first sentence of it."""
+"""The table of commands: each exists, has help, and is listed."""
 
 from __future__ import annotations
 
@@ -10,36 +10,24 @@ import pytest
 from console import EVOLVE
 
 from evolve.cli import cli, run_command
-from evolve.cli.entry import COMMANDS
-
-
-def first_sentence(command: click.Command) -> str:
-    text = " ".join((command.help or "").split())
-    match = re.match(r".*?[.?](?= |$)", text)
-    assert match, text
-    return match[0]
+from evolve.cli.entry import COMMANDS, GROUPS
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_listed_command_exists_and_its_short_help_begins_its_help(name: str) -> None:
+def test_every_command_has_help_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None and command.name == name
-    assert COMMANDS[name][2] == first_sentence(command)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_works_for_every_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command([name, "--help"]) == 0
     out, err = capsys.readouterr()
-    assert f"Usage: evolve {name}" in out and f"evolve {name}" in out.split("Options:")[0] and not err
+    assert f"Usage: evolve {name}" in out and f"  evolve {name}" in out.split("Options:")[0] and not err
 
 
-def test_the_group_lists_every_command_in_the_tables_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_lists_every_command_under_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["--help"]) == 0
-    listed = capsys.readouterr().out.split("Commands:\n")[1]
-    assert [m[1] for m in re.finditer(r"^  (\S+)  ", listed, re.MULTILINE)] == list(COMMANDS)
-    assert " ".join(COMMANDS["fit"][2].split()) in " ".join(listed.split())
-    assert cli.get_command(click.Context(cli), "frobnicate") is None
+    out = capsys.readouterr().out
+    listed = re.findall(r"^(?:  ([a-z]+)  |([A-Z][a-z ]+):$)", out[out.index("\nPlan:") :], re.MULTILINE)
+    words = [word for heading, names in GROUPS.items() for word in (("", heading), *((name, "") for name in names))]
+    assert [pair for pair in listed if pair[1] != "Options"] == words
 
 
 def test_a_reader_that_has_seen_enough_is_neither_a_failure_nor_a_no() -> None:

@@ -18,8 +18,8 @@ from llm_server import Server
 
 from archive.archive import Archive
 from archive.elite import Elite
-from evolve.cli import llm_check as command
 from evolve.run.config import Config
+from evolve.search.llm import preview
 from evolve.search.llm.calls import Messages
 from simulator.serving.experiment import Experiment
 
@@ -41,17 +41,17 @@ def one_question() -> Iterator[None]:
         return deepcopy(made[repr(config)])
 
     with pytest.MonkeyPatch.context() as patched:
-        original = command._question
-        patched.setattr(command, "_question", question)
+        original = preview.first_question
+        patched.setattr(preview, "first_question", question)
         yield
 
 
 def check(
     folder: Path, reply: Reply, *more: object, model: str = "openai/mine", key: str | None = KEY
 ) -> tuple[Ran, Server]:
-    """How `evolve llm-check` ends if a server answers so."""
+    """How `evolve llm check` ends if a server answers so."""
     with Server(lambda _: reply) as server:
-        return evolve(folder, "llm-check", model, "--api-base", server.url, *more, key=key), server
+        return evolve(folder, "llm", "check", model, "--api-base", server.url, *more, key=key), server
 
 
 def as_json(folder: Path, reply: Reply, *more: object) -> tuple[int, dict[str, Any]]:
@@ -63,9 +63,7 @@ def test_what_came_back_what_it_cost_and_what_is_wrong(tmp_path: Path, monkeypat
     monkeypatch.setenv("COLUMNS", "200")
     ran, server = check(tmp_path, said(MIXED, usage=(5000, 400)), "--price", "1,10")
     assert ran.status == 0 and not ran.err
-    assert (
-        "openai/mine answered as mine-2026-01-01 in " in ran.out and "whether it can call tools is not known" in ran.out
-    )
+    assert "openai/mine answered as mine-2026-01-01 in " in ran.out and "it may or may not call tools" in ran.out
     # by hand: 5000 x 1 and 400 x 10 millionths
     assert "5000 tokens in, 400 out: 0.0090 USD, at 1 USD per million tokens in and 10 out." in ran.out
     assert "4 of 4 proposals read: 3 parse, and a search would fit 2." in ran.out
@@ -101,7 +99,7 @@ def test_an_answer_without_a_count_is_charged_at_the_most(tmp_path: Path) -> Non
     _, value = as_json(tmp_path, no_usage(MIXED), "--price", "1,10")
     assert value["uncounted"] and value["tokens_out"] == 8192 and value["usd"] == value["usd_at_most"]
     ran, _ = check(tmp_path, said(MIXED, usage=(10**9, 10**9)))
-    assert "8192 out (it gave no credible count: the most that the request can have taken)" in " ".join(ran.out.split())
+    assert "8192 out (no credible count: the most that the request can have taken)" in " ".join(ran.out.split())
 
 
 @pytest.mark.parametrize(
@@ -132,18 +130,18 @@ def test_the_status_says_whether_a_proposal_parses(
         (status(404), 2, "no such model"),
         (hang(0.01), 1, "it may have been charged all the same"),
         # what it sent is quoted, and a remedy named
-        (status(500), 1, '"the server says no", nothing was charged: see what its server logs'),
-        (html(), 1, '"<!doctype html>\\n<html><body><h1>Sign in to continue</h1></body></html>\\n", it may'),
-        (parts(MIXED), 1, 'broken answer, "the answer\'s content is not text", it may have been charged all the same'),
-        (no_choices(), 1, 'broken answer, "the answer has no choices", it may have been charged all the same'),
-        (html(), 1, ": see that --api-base is the address of an OpenAI-compatible server"),
-        (status(400, "x" * 200), 1, f'"{"x" * 77}...", nothing was charged: see what its server takes'),
+        (status(500), 1, '"the server says no"; nothing was charged. Read the log of the server'),
+        (html(), 1, '"<!doctype html>\\n<html><body><h1>Sign in to continue</h1></body></html>\\n"; it may'),
+        (parts(MIXED), 1, 'broken answer, "the answer\'s content is not text"; it may have been charged all the same'),
+        (no_choices(), 1, 'broken answer, "the answer has no choices"; it may have been charged all the same'),
+        (html(), 1, ". Give --api-base of an OpenAI-compatible server"),
+        (status(400, "x" * 200), 1, f'"{"x" * 77}..."; nothing was charged. Check the limits of the server'),
     ],
 )
 def test_without_an_answer(reply: Reply, code: int, why: str, tmp_path: Path) -> None:
     ran, server = check(tmp_path, reply)
     assert ran.status == code and ran.err.count("\n") == 1 and not ran.out
-    assert ran.err.startswith("evolve: openai/mine: ") and why in ran.err and KEY not in ran.err
+    assert ran.err.startswith("evolve: cannot ask openai/mine: ") and why in ran.err and KEY not in ran.err
     assert len(server.seen) == 1  # it is not tried again
 
 
@@ -151,7 +149,7 @@ def test_an_answer_without_a_program_is_quoted(tmp_path: Path) -> None:
     ran, _ = check(tmp_path, said("<p>hello " * 30))
     assert ran.status == 1
     said_of = " ".join(ran.out.split())
-    assert f'no program in the answer, which begins "{("<p>hello " * 30)[:77]}...": name a model that ' in said_of
+    assert f'no program in the answer, which begins "{("<p>hello " * 30)[:77]}...". Name a model that ' in said_of
 
 
 @pytest.mark.parametrize(
@@ -174,7 +172,7 @@ def test_what_may_cost_more_than_allowed_is_not_sent(tmp_path: Path) -> None:
     assert 8192 * 50e-6 < most < 0.6
     ran, server = check(tmp_path, said(MIXED), "--price", "10,50", "--max-usd", most * 0.999)
     assert ran.status == 2 and not server.seen
-    assert f"the question may cost {most:.4f} USD: allow more, or name a cheaper model" in ran.err
+    assert f"the question may cost {most:.4f} USD. Allow more, or name a cheaper model." in ran.err
     ran, server = check(tmp_path, said(MIXED), "--price", "10,50", "--max-usd", most)
     assert ran.status == 0 and len(server.seen) == 1
     ran, server = check(tmp_path, said(MIXED), "--price", "10,500")  # half a dollar by default
@@ -184,12 +182,12 @@ def test_what_may_cost_more_than_allowed_is_not_sent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (["anthropic/claude-haiku-5-5"], "no key for a model: set ANTHROPIC_API_KEY for anthropic/claude-haiku-5-5"),
+        (["anthropic/claude-haiku-5-5"], "without its key. Set ANTHROPIC_API_KEY for anthropic/claude-haiku-5-5"),
         (["mine", "--api-base", NO_ONE], "'mine' is not a model: give provider/model"),
         (["nobody/m"], "nobody/m: litellm knows no such provider"),
         (
             ["openai/mine", "--api-base", "https://gpus.example.com/v1"],
-            "openai/mine: its price is unknown: give --price IN,OUT",
+            "openai/mine: its price is unknown. Give --price",
         ),
         (["openai/mine", "--api-base", "here"], "is not an address"),
         (["openai/mine", "--api-base", NO_ONE, "--price", "1"], "--price 1: give IN,OUT in USD per million tokens"),
@@ -197,10 +195,10 @@ def test_what_may_cost_more_than_allowed_is_not_sent(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_input_is_one_line(args: list[str], why: str, tmp_path: Path) -> None:
-    ran = evolve(tmp_path, "llm-check", *args, key=None)
+    ran = evolve(tmp_path, "llm", "check", *args, key=None)
     assert ran.status == 2 and ran.err.count("\n") == 1 and why in ran.err and not ran.out
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
-    ran = evolve(tmp_path, "llm-check", "openai/mine", "--api-base", NO_ONE, key=None)
+    ran = evolve(tmp_path, "llm", "check", "openai/mine", "--api-base", NO_ONE, key=None)
     assert ran.status == 1 and "no connection" in ran.err and "nothing was charged" in ran.err

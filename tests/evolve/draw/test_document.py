@@ -16,8 +16,9 @@ from seen import by_id, seen
 from archive.elite import Elite
 from archive.journal import Journal
 from archive.proposal import Outcome, Proposal
+from archive.score import Errors
 from evolve.cli import run_command
-from evolve.draw.view.candidates import rounded_merit
+from evolve.draw.view.candidates import rounded_selection_score
 from evolve.inspect.lists import archive_json
 from evolve.run.data import chosen
 from evolve.run.folder import RunFolder, open_run
@@ -31,17 +32,12 @@ SHIPPED = ROOT / "seeds" / "champion"
 
 def agrees(run: RunFolder, shown: dict[str, Any]) -> None:
     """The document of a run has what `evolve archive --json` has, and every outcome of the journal."""
-    kept, rows, outcomes = (
-        json.loads(json.dumps(archive_json(Searched(run, run.outcomes())))),
-        by_id(shown),
-        run.outcomes(),
-    )
+    rows, outcomes = by_id(shown), run.outcomes()
+    kept = json.loads(json.dumps(archive_json(Searched(run, outcomes))))
     assert shown["front"] == [e["id"] for e in kept["front"]]
     for e in kept["front"] + kept["grid"]:
         row = rows[e["id"]]
-        assert {name: row[name] for name in row if name in e and name != "cell"} == {
-            name: e[name] for name in row if name in e and name != "cell"
-        }
+        assert all(row[name] == e[name] for name in row if name in e and name != "cell")
         assert row["errors"] == [x for of_run in e["rows"] for x in of_run[1:]]
     assert all(rows[e["id"]]["cell"] == e["cell"] for e in kept["grid"])
     assert list(rows) == [outcome.proposal.id for outcome in outcomes]
@@ -66,7 +62,7 @@ def test_a_finished_run_is_shown_as_its_files_have_it(tiny_run: Path) -> None:
     assert report.champion and shown["champion"] == report.champion.id
     assert (shown["budget"], shown["seed"], shown["islands"]) == (30, 0, 4)
     assert shown["fitted"] == list(tiny_world.FITTED) == list(report.fitted)
-    assert shown["known"].keys() == {"champion", *report.known} and shown["cpu_s_by_stage"] == report.cpu_s
+    assert shown["baselines"].keys() == {"champion", *report.baselines} and shown["cpu_s_by_stage"] == report.cpu_s
     assert shown["totals"]["proposals"] == report.proposals and shown["totals"]["fitted"] == report.candidates == 30
     assert shown["thinned"] is None and shown["validation"] is None and shown["ledger"] is None
 
@@ -76,8 +72,13 @@ def test_experiments_have_what_was_observed_and_the_numbers_of_load_and_deployme
     assert list(rows) == [*tiny_world.FITTED, "dense-overloaded"]
     chat = rows["dense-chat"]  # see tiny_world.DATA
     assert chat["use"] == "fitted" and rows["dense-overloaded"]["use"] == "predicted"
-    assert chat["observed_ms"] == {"e2e": 330.2, "ttft": 26.1, "itl": pytest.approx((330.2 - 26.1) / 49),
-                                   "e2e_p99": 352.0, "ttft_p99": 33.0}  # fmt: skip
+    assert chat["observed_ms"] == {
+        "e2e": 330.2,
+        "ttft": 26.1,
+        "itl": pytest.approx((330.2 - 26.1) / 49),
+        "e2e_p99": 352.0,
+        "ttft_p99": 33.0,
+    }
     assert chat["fields"]["rate_rps"] == 7.5 and chat["fields"]["duration_s"] == 30
     assert (chat["fields"]["prompt_tokens"], chat["fields"]["output_tokens"]) == (300, 50)
     assert chat["fields"]["layers"] == 32 and chat["tp"] == 1 and not chat["moe"] and rows["sparse-chat"]["moe"]
@@ -94,9 +95,12 @@ def test_the_shipped_run_is_shown_with_its_champion() -> None:
     assert kinds["models"] == pytest.approx(2.68, abs=0.01)  # README.md
 
 
-def test_the_merit_is_unknown_without_a_transfer_error() -> None:
+def test_the_selection_score_needs_a_leave_group_out_error() -> None:
     rule = open_run(SHIPPED).config.score.rule
-    assert rounded_merit(elite(1, joint=2.0, transfer=4.0), rule) == 3.0 and rounded_merit(elite(1), rule) is None
+    assert (
+        rounded_selection_score(elite(1, mean_error=2.0, group_out=4.0), rule) == 3.0
+        and rounded_selection_score(elite(1), rule) is None
+    )
 
 
 def test_a_run_whose_experiments_are_gone_or_changed_is_shown_by_ids(tiny_run: Path, tmp_path: Path) -> None:
@@ -122,8 +126,11 @@ def test_a_damaged_report_is_named_and_the_rest_is_shown(tiny_run: Path, tmp_pat
     (run / "report.json").write_text('{"champion": [}')
     (run / "validate.json").write_text('{"summary": {"models": 3}}')
     shown = seen(run)
-    assert [note.split(":")[0] for note in shown["notes"]] == [str(run / "report.json"), str(run / "validate.json")]
-    assert shown["state"] == "stopped" and shown["champion"] in by_id(shown) and shown["known"] == {}
+    assert [note.split(":")[0].removeprefix("cannot read ") for note in shown["notes"]] == [
+        str(run / "report.json"),
+        str(run / "validate.json"),
+    ]
+    assert shown["state"] == "stopped" and shown["champion"] in by_id(shown) and shown["baselines"] == {}
 
 
 def test_numbers_that_json_has_not_are_left_out(tiny_run: Path, tmp_path: Path) -> None:
@@ -140,11 +147,11 @@ def test_numbers_that_json_has_not_are_left_out(tiny_run: Path, tmp_path: Path) 
 def test_a_report_of_another_length_of_the_journal_does_not_count(tiny_run: Path, tmp_path: Path) -> None:
     run = tiny_world.copy(tiny_run, tmp_path)
     journal = Journal(run / "journal.jsonl")
-    better = elite(900, joint=0.1, worst3=0.1, transfer=0.1, rows=(("dense-chat", 0.1, 0.1, 0.1),))
+    better = elite(900, mean_error=0.1, worst3=0.1, group_out=0.1, rows=(Errors("dense-chat", 0.1, 0.1, 0.1),))
     journal.append([Outcome(Proposal(900, 0, "text", "add", ()), better, "k").to_json()])
     journal.close()
     shown = seen(run)
-    assert shown["state"] == "stopped" and shown["champion"] == 900 and shown["known"] == {}
+    assert shown["state"] == "stopped" and shown["champion"] == 900 and shown["baselines"] == {}
     assert by_id(shown)[900]["errors"] == [0.1, 0.1, 0.1] + [None] * 6  # by the experiments' ids
     with lock(run):
         assert seen(run)["state"] == "running"
@@ -153,9 +160,12 @@ def test_a_report_of_another_length_of_the_journal_does_not_count(tiny_run: Path
 def test_calls_to_language_models_are_shown_without_prompts_and_answers(tiny_run: Path, tmp_path: Path) -> None:
     run = tiny_world.copy(tiny_run, tmp_path)
     journal = Journal(run / "journal.jsonl")
-    lines = [Sent("1/propose/8", 1, "m", "PROMPT", 0, 900, 0.5), Failed("1/propose/8", 1, "m", "timeout", "SECRET", False, 2.0),
-             Sent("1/propose/8", 2, "m", "PROMPT", 0, 900, 0.5),
-             Answered("1/propose/8", 2, "m", "m-1", "PROMPT", 0, 100, 20, 0.25, 1.5, "stop", "ANSWER")]  # fmt: skip
+    lines = [
+        Sent("1/propose/8", 1, "m", "PROMPT", 0, 900, 0.5),
+        Failed("1/propose/8", 1, "m", "timeout", "SECRET", False, 2.0),
+        Sent("1/propose/8", 2, "m", "PROMPT", 0, 900, 0.5),
+        Answered("1/propose/8", 2, "m", "m-1", "PROMPT", 0, 100, 20, 0.25, 1.5, "stop", "ANSWER"),
+    ]
     scored: Elite = elite(901)
     proposal = Proposal(901, 0, "text", "llm:m", (), call="1/propose/8", idea="a launch a layer")
     journal.append([*map(to_json, lines), Outcome(proposal, scored, "k2").to_json()])
@@ -175,15 +185,18 @@ def test_calls_to_language_models_are_shown_without_prompts_and_answers(tiny_run
 def test_held_out_errors_are_shown_by_kind_and_fold(tiny_run: Path, tmp_path: Path) -> None:
     run = tiny_world.copy(tiny_run, tmp_path)
     means, row = {"e2e": 2.0, "ttft": 3.0, "itl": None}, {"e2e": -2.0, "ttft": 3.0, "itl": None, "e2e_p99": 9.0}
-    fold = {"kind": "models", "name": "m", "mean_abs_error_pct": means, "bias_pct": means,
-            "champion": {"id": 7, "text": "t", "candidates": 9, "key": "k"}}  # fmt: skip
+    champion = {"id": 7, "text": "t", "candidates": 9, "key": "k"}
+    fold = {"kind": "models", "name": "m", "mean_abs_error_pct": means, "bias_pct": means, "champion": champion}
     coverage = {"runs": 3, "covered_80": 0.7, "covered_95": 1.0, "width_80_pct": 4.0, "width_95_pct": 8.0}
-    (run / "validate.json").write_text(json.dumps({
-        "call": 2, "summary": {"models": {"mean_abs_error_pct": means, "bias_pct": means}},
+    held = {"kind": "models", "fold": "m", "experiment": "dense-chat", "baselines": {"blackbox": row}} | row
+    written = {
+        "call": 2,
+        "summary": {"models": {"mean_abs_error_pct": means, "bias_pct": means}},
         "folds": [fold, fold | {"name": "n", "champion": None}],
-        "rows": [{"kind": "models", "fold": "m", "experiment": "dense-chat", "known": {"blackbox": row}} | row],
+        "rows": [held],
         "intervals": {"inside": {"e2e": coverage}},
-    }))  # fmt: skip
+    }
+    (run / "validate.json").write_text(json.dumps(written))
     validation = seen(run)["validation"]
     (kind,) = validation["kinds"]
     assert validation["call"] == 2 and kind["kind"] == "models" and kind["mean_abs_error_pct"] == means
@@ -192,7 +205,7 @@ def test_held_out_errors_are_shown_by_kind_and_fold(tiny_run: Path, tmp_path: Pa
         one["champion"] == {"id": 7, "text": "t", "candidates": 9} and other["champion"] is None and not other["rows"]
     )
     errors = {"e2e": -2.0, "ttft": 3.0, "itl": None}
-    assert one["rows"] == [{"experiment": "dense-chat", **errors, "known": {"blackbox": errors}}]
+    assert one["rows"] == [{"experiment": "dense-chat", **errors, "baselines": {"blackbox": errors}}]
     assert validation["coverage"] == [
         {"class": "inside", "figure": "e2e", "runs": 3, "covered_80": 0.7, "covered_95": 1.0}
     ]
@@ -223,5 +236,5 @@ def test_a_real_validation_is_read(tiny_run: Path, tmp_path: Path) -> None:
     (kind,) = shown["validation"]["kinds"]
     assert kind["mean_abs_error_pct"]["e2e"] == written["summary"]["workloads"]["mean_abs_error_pct"]["e2e"]
     assert sorted(row["experiment"] for fold in kind["folds"] for row in fold["rows"]) == sorted(e.id for e in fitted)
-    assert all(set(row["known"]) >= {"blackbox", "roofline"} for fold in kind["folds"] for row in fold["rows"])
+    assert all(set(row["baselines"]) >= {"blackbox", "roofline"} for fold in kind["folds"] for row in fold["rows"])
     assert shown["state"] == "finished"

@@ -135,7 +135,7 @@ def test_a_deleted_finished_run_stays_finished(tiny_run: Path, tmp_path: Path) -
     followed = Followed(run)
     shutil.rmtree(run)
     followed.refresh()
-    assert (followed.state, followed.notes, len(run_json(followed)["known"]) > 0) == ("finished", [GONE], True)
+    assert (followed.state, followed.notes, len(run_json(followed)["baselines"]) > 0) == ("finished", [GONE], True)
 
 
 def test_the_states_of_a_search(growing: tuple[Path, list[bytes]], tiny_run: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_damaged_journal_is_refused_at_first_as_by_other_commands(growing: tup
     ):
         Followed(run)
     (run / "journal.jsonl").write_bytes(b'{"kind": "outcome", "id": 0}\n')  # of an older release, without a check
-    with pytest.raises(InputError, match="holds an outcome that no search writes"):
+    with pytest.raises(InputError, match="cannot read"):
         Followed(run)
     (run / "journal.jsonl").unlink()
     with pytest.raises(InputError, match="is missing"):

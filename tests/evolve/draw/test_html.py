@@ -17,8 +17,12 @@ from evolve.draw.view.html import Page, inert, pack, packed_size, page
 from simulator.common.errors import InputError
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>{{script}}{{data}}\u202e\x1b"
-TEXT = Page("<head>{{policy}}</head><style>{{style}}</style>{{data}}<script>{{plotly}}</script><script>{{script}}</script>",
-            "a{}", "let b = '{{script}}'", "let c = '{{data}}'")  # fmt: skip
+TEXT = Page(
+    "<head>{{policy}}</head><style>{{style}}</style>{{data}}<script>{{plotly}}</script><script>{{script}}</script>",
+    "a{}",
+    "let b = '{{script}}'",
+    "let c = '{{data}}'",
+)
 
 
 def hashed(policy: str) -> set[str]:
@@ -93,7 +97,9 @@ def test_without_plotly_one_line_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_the_command_needs_no_library_of_the_extra_to_be_imported() -> None:
-    code = "import json, sys, evolve.cli.view; print(json.dumps([m for m in ('plotly', 'pandas', 'sympy', 'jinja2', " \
-           "'matplotlib', 'litellm') if m in sys.modules]))"  # fmt: skip
+    code = (
+        "import json, sys, evolve.cli.view; print(json.dumps([m for m in ('plotly', 'pandas', 'sympy', 'jinja2', "
+        "'matplotlib', 'litellm') if m in sys.modules]))"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(out.stdout) == []

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_world
+import yaml
 from browser import WAIT_MS, Tab, started
 from examples import daily
 from paths import ROOT
@@ -27,31 +28,33 @@ from evolve.run.folder import empty_archive, open_run
 
 expect.set_options(timeout=WAIT_MS)
 SHIPPED = ROOT / "seeds" / "champion"
-VIEWS = [
-    "overview", "history", "front", "grid", "lineage", "program", "fit", "residuals", "proposers", "rejects",
-    "validation", "compare",
-]  # fmt: skip
-LEDGER = {
-    "totals": {"requests": 2, "tokens_in": 900, "tokens_out": 300, "usd": 0.01, "possibly_usd": 0.002},
-    "models": {"openai/a": {"requests": 2, "tokens_in": 900, "tokens_out": 300, "usd": 0.01, "possibly_usd": 0.002,
-                            "outcomes": {"answered": 1, "timeout": 1}}},
-    "rows": [{"call": "c1", "attempt": 1, "model": "openai/a", "tokens_in": 900, "tokens_out": 300, "usd": 0.01,
-              "seconds": 2.5, "outcome": "answered", "verdict": "scored"},
-             {"call": "c2", "attempt": 1, "model": None, "tokens_in": None, "tokens_out": None, "usd": None,
-              "seconds": None, "outcome": "timeout", "verdict": None}],
-}  # fmt: skip
-FOLD = {
-    "name": "models-a", "champion": {"id": 3, "text": "def step_time(b, s):\n    return 1.0\n", "candidates": 20},
-    "mean_abs_error_pct": {"e2e": 2.0, "ttft": 8.0, "itl": None},
-    "rows": [{"experiment": "dense-chat", "e2e": -3.0, "ttft": 8.0, "itl": None,
-              "known": {"blackbox": {"e2e": 5.0, "ttft": None, "itl": None}}}],
-}  # fmt: skip
-VALIDATION = {
-    "call": 1,
-    "coverage": [{"class": "inside", "figure": "e2e", "runs": 9, "covered_80": 0.8, "covered_95": None}],
-    "kinds": [{"kind": "models", "mean_abs_error_pct": {"e2e": 2.0, "ttft": 8.0, "itl": None}, "bias_pct": None,
-               "coverage_80": None, "coverage_95": None, "folds": [FOLD, {**FOLD, "champion": None, "rows": []}]}],
-}  # fmt: skip
+VIEWS = yaml.safe_load(
+    "[overview, history, front, grid, lineage, program, fit, residuals, proposers, rejects, validation, compare]"
+)
+LEDGER = yaml.safe_load("""
+totals: {requests: 2, tokens_in: 900, tokens_out: 300, usd: 0.01, possibly_usd: 0.002}
+models:
+  openai/a: {requests: 2, tokens_in: 900, tokens_out: 300, usd: 0.01, possibly_usd: 0.002, outcomes: {answered: 1, timeout: 1}}
+rows:
+- {call: c1, attempt: 1, model: openai/a, tokens_in: 900, tokens_out: 300, usd: 0.01, seconds: 2.5, outcome: answered, verdict: scored}
+- {call: c2, attempt: 1, model: null, tokens_in: null, tokens_out: null, usd: null, seconds: null, outcome: timeout, verdict: null}
+""")
+VALIDATION = yaml.safe_load("""
+call: 1
+coverage: [{class: inside, figure: e2e, runs: 9, covered_80: 0.8, covered_95: null}]
+kinds:
+- kind: models
+  mean_abs_error_pct: &errors {e2e: 2.0, ttft: 8.0, itl: null}
+  bias_pct: null
+  coverage_80: null
+  coverage_95: null
+  folds:
+  - name: models-a
+    champion: {id: 3, text: "def step_time(b, s):\\n    return 1.0\\n", candidates: 20}
+    mean_abs_error_pct: *errors
+    rows: [{experiment: dense-chat, e2e: -3.0, ttft: 8.0, itl: null, baselines: {blackbox: {e2e: 5.0, ttft: null, itl: null}}}]
+  - {name: models-a, champion: null, mean_abs_error_pct: *errors, rows: []}
+""")
 HOSTILE = "<img src=x onerror=\"ran=1\"></script><script>ran=1</script><b>%{y}</b><a href='javascript:ran=1'>%"
 
 
@@ -87,7 +90,11 @@ def tiny_json(tiny_run: Path) -> dict[str, Any]:
     outcome = followed.story.outcome(followed.champion)
     assert outcome is not None
     run["details"] = {str(followed.champion): Details(followed.run, followed.data).of(outcome)}
-    run |= {"ledger": LEDGER, "validation": VALIDATION, "known": {"blackbox": {"e2e": 3.2, "ttft": 4.1, "itl": None}}}
+    run |= {
+        "ledger": LEDGER,
+        "validation": VALIDATION,
+        "baselines": {"blackbox": {"e2e": 3.2, "ttft": 4.1, "itl": None}},
+    }
     return document([run], live=False)
 
 
@@ -322,7 +329,7 @@ def hostile(value: dict[str, Any]) -> dict[str, Any]:
 
     def spoilt(x: Any, key: str = "") -> Any:
         if isinstance(x, dict):
-            rename = key in ("known", "models", "rejected", "fields", "cpu_s_by_stage", "outcomes")
+            rename = key in ("baselines", "models", "rejected", "fields", "cpu_s_by_stage", "outcomes")
             return {k + HOSTILE if rename else k: v if k in keep else spoilt(v, k) for k, v in x.items()}
         if isinstance(x, list):
             return [spoilt(item) for item in x]
@@ -332,10 +339,11 @@ def hostile(value: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-EMPTY: dict[str, Any] = {
-    "champion": None, "front": [], "best": [], "known": {}, "details": {}, "validation": None, "ledger": None,
-    "cpu_s_by_stage": {},
-}  # fmt: skip
+# Columns of candidates that may have no values.
+UNKNOWN = "text idea group_out selection_score e2e ttft itl worst3 cpu_s errors generation kept consistent"
+EMPTY: dict[str, Any] = yaml.safe_load(
+    "{champion: null, front: [], best: [], baselines: {}, details: {}, validation: null, ledger: null, cpu_s_by_stage: {}}"
+)
 
 
 def cut(value: dict[str, Any], count: int) -> dict[str, Any]:
@@ -370,28 +378,11 @@ def test_one_candidate_and_unknown_figures_break_no_view(
     one = cut(tiny_json, 1)
     one["runs"][0] |= {
         "champion": one["runs"][0]["candidates"]["id"][0],
-        "best": [{"after": 1, "joint": 3.0, "transfer": None}],
+        "best": [{"after": 1, "mean_error": 3.0, "group_out": None}],
     }
     unknown = cut(tiny_json, 12)
     (run,) = unknown["runs"]
-    run["candidates"] |= {
-        name: [None] * 12
-        for name in (
-            "text",
-            "idea",
-            "transfer",
-            "merit",
-            "e2e",
-            "ttft",
-            "itl",
-            "worst3",
-            "cpu_s",
-            "errors",
-            "generation",
-            "kept",
-            "sound",
-        )
-    }
+    run["candidates"] |= {name: [None] * 12 for name in UNKNOWN.split()}
     run["experiments"] = [
         dict.fromkeys(e) | {"id": e["id"], "use": e["use"], "fields": {}, "stages": []} for e in run["experiments"]
     ]

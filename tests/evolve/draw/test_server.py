@@ -130,8 +130,16 @@ def test_head_gives_the_headers_alone(server: PageServer) -> None:
     assert int(answer.headers["content-length"]) == len(page().live().encode())
 
 
-@pytest.mark.parametrize("request_", [b"\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
-                                      b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n"])  # fmt: skip
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+    ],
+)
 def test_what_is_no_request_does_no_harm(
     server: PageServer, request_: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,8 +156,18 @@ def test_no_files_are_served(server: PageServer, path: str) -> None:
     assert ask(server, path).status == 404
 
 
-@pytest.mark.parametrize("path", ["/program", "/program?run=0&id=x", "/program?run=-1&id=1", "/data?run=0&after=1e3",
-                                  "/data?after=1", "/program?run=0&id=99999999999999", "/program?run=0&id=%D9%A1"])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/program",
+        "/program?run=0&id=x",
+        "/program?run=-1&id=1",
+        "/data?run=0&after=1e3",
+        "/data?after=1",
+        "/program?run=0&id=99999999999999",
+        "/program?run=0&id=%D9%A1",
+    ],
+)
 def test_wrong_parameters_are_named(server: PageServer, path: str) -> None:
     answer = ask(server, path)
     assert answer.status == 400 and "must be a whole number" in answer.json["problem"]

@@ -39,8 +39,8 @@ def test_front_champion_holders_improvements_and_ancestors_are_marked(tiny_run: 
     assert all(set(rows[id]["parents"]) <= ids for id in ids)
     least = float("inf")
     for id, row in rows.items():
-        if row["joint"] is not None and row["joint"] < least:
-            least = row["joint"]
+        if row["mean_error"] is not None and row["mean_error"] < least:
+            least = row["mean_error"]
             assert id in ids
     assert ids < set(rows)
 

@@ -96,8 +96,10 @@ def test_a_folder_of_runs_is_shown_as_its_runs(
     assert evolve("view", tmp_path / "repeats", tiny_run, tmp_path / "repeats" / "seed-2", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert [run["name"] for run in document["runs"]] == [
-        str(tmp_path / "repeats" / "seed-2"), str(tmp_path / "repeats" / "seed-10"), str(tiny_run)
-    ]  # fmt: skip
+        str(tmp_path / "repeats" / "seed-2"),
+        str(tmp_path / "repeats" / "seed-10"),
+        str(tiny_run),
+    ]
     assert document["live"] is False and by_id(document["runs"][0]) == by_id(document["runs"][2])
 
 
@@ -134,8 +136,13 @@ def test_without_the_extra_one_line_says_what_to_install(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_server_names_its_address_and_ends_quietly(tiny_run: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen([*EVOLVE, "view", str(tiny_run), "--port", "0"], text=True, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": ""})  # fmt: skip
+    process = subprocess.Popen(
+        [*EVOLVE, "view", str(tiny_run), "--port", "0"],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": ""},
+    )
     try:
         assert process.stdout
         line = process.stdout.readline()

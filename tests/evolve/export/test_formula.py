@@ -18,7 +18,8 @@ from paths import ROOT
 from random_programs import OTHERS, random_program
 
 from evolve.export import formula, latex
-from evolve.export.formula import field, to_latex, to_sympy, values
+from evolve.export.formula import field, to_sympy, values
+from evolve.export.latex import to_latex
 from evolve.inspect.readings import readings
 from evolve.run.program import load, seed_names
 from simulator.language import ir
@@ -31,8 +32,10 @@ from simulator.language.unparse import unparse
 def inputs(function: Function, rng: Random) -> dict[tuple[str, str], float]:
     """A value for each field that the function reads: often 0, 1 or a whole number, so that branches meet."""
     read = sorted({(n.scope, n.name) for n in nodes(function) if isinstance(n, Field)})
-    return {name: float(rng.choice([0, 1, rng.randint(0, 4), rng.randint(1, 4000) / 8, rng.uniform(0, 1000)]))
-            for name in read}  # fmt: skip
+    return {
+        name: float(rng.choice([0, 1, rng.randint(0, 4), rng.randint(1, 4000) / 8, rng.uniform(0, 1000)]))
+        for name in read
+    }
 
 
 def number(x: float) -> sympy.Float:
@@ -79,16 +82,19 @@ def test_expressions_of_random_programs_have_the_interpreters_values_branch_for_
     assert compared > 0.9 * 25 * 6 * 3  # few values are too large for float64
 
 
-@pytest.mark.parametrize("text", [
-    "def step_time(b, s): return 1 if b.tokens / b.kv_sum > 2 else b.kv_sum / b.tokens",
-    "def step_time(b, s): return 2 if (1 if b.tokens / b.kv_sum > 1 else 0) == 1 else 1 / (b.tokens - b.kv_sum)",
-    "def step_time(b, s): return 1 if log(b.tokens) < -20 else sqrt(b.tokens - b.kv_sum) + exp(b.kv_sum)",
-    "def step_time(b, s, *, c=-9.0): return min(pow(b.tokens, c), 2) + pow(b.kv_sum - b.tokens, -c)",
-    "def step_time(b, s, *, c=9.0): return pow(b.tokens, 1) if pow(b.tokens, -c) > 0.5 else log1p(-b.tokens)",
-    "def step_time(b, s): return 1 if softplus(b.tokens - b.kv_sum) < 0.5 else softplus(b.kv_sum / b.tokens)",
-    "def step_time(b, s): return softplus(b.tokens - b.kv_sum) / softplus(-b.kv_sum)",
-    "def step_time(b, s):\n    if b.kv_sum == 0: return 0\n    if b.tokens / b.kv_sum > 2: return 0\n    return b.tokens",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def step_time(b, s): return 1 if b.tokens / b.kv_sum > 2 else b.kv_sum / b.tokens",
+        "def step_time(b, s): return 2 if (1 if b.tokens / b.kv_sum > 1 else 0) == 1 else 1 / (b.tokens - b.kv_sum)",
+        "def step_time(b, s): return 1 if log(b.tokens) < -20 else sqrt(b.tokens - b.kv_sum) + exp(b.kv_sum)",
+        "def step_time(b, s, *, c=-9.0): return min(pow(b.tokens, c), 2) + pow(b.kv_sum - b.tokens, -c)",
+        "def step_time(b, s, *, c=9.0): return pow(b.tokens, 1) if pow(b.tokens, -c) > 0.5 else log1p(-b.tokens)",
+        "def step_time(b, s): return 1 if softplus(b.tokens - b.kv_sum) < 0.5 else softplus(b.kv_sum / b.tokens)",
+        "def step_time(b, s): return softplus(b.tokens - b.kv_sum) / softplus(-b.kv_sum)",
+        "def step_time(b, s):\n    if b.kv_sum == 0: return 0\n    if b.tokens / b.kv_sum > 2: return 0\n    return b.tokens",
+    ],
+)
 def test_guards_hold_within_conditions_too(text: str) -> None:
     """A condition that divides by 0 is the hard case: sympy evaluates all parts of a condition."""
     program = parse(text)
@@ -119,11 +125,14 @@ def test_a_plain_program_is_plain_sympy() -> None:
 
 
 def test_constants_that_methods_share_a_name_for_are_told_apart() -> None:
-    program = parse("def step_time(b, s, *, base=1.0, k=2.0): return base + k\n"
-                    "def queueing_time(r, s, *, base=5.0): return base")  # fmt: skip
+    program = parse(
+        "def step_time(b, s, *, base=1.0, k=2.0): return base + k\ndef queueing_time(r, s, *, base=5.0): return base"
+    )
     assert {symbol.name: x for symbol, x in values(program).items()} == {
-        "step_time.base": 1.0, "k": 2.0, "queueing_time.base": 5.0,
-    }  # fmt: skip
+        "step_time.base": 1.0,
+        "k": 2.0,
+        "queueing_time.base": 5.0,
+    }
     assert [float(e.subs(values(program))) for e in to_sympy(program).values()] == [3.0, 5.0]
 
 
@@ -173,7 +182,7 @@ def test_latex_keeps_brackets_where_the_text_needs_them() -> None:
     ]
     assert lines(to_latex(parse("def step_time(b, s): return log1p(b.tokens - 1) * softplus(b.tokens - 1)"))) == [
         rf"\mathrm{{step\_time}} ={{}}& \ln\left(1 + \left({b} - 1\right)\right) \cdot "
-        rf"\ln\left(1 + \exp\left({b} - 1\right)\right)",
+        rf"\ln\left(1 + \exp\left({b} - 1\right)\right)"
     ]
 
 

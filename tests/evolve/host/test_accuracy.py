@@ -10,7 +10,7 @@ import tiny_world
 from commands import evolve, refused
 from paths import ROOT
 
-from evolve.host.accuracy import IN_SAMPLE, NOTHING, TITLE, accuracy
+from evolve.host.emit import IN_SAMPLE, NOTHING, TITLE, accuracy
 from evolve.inspect.explain import explain
 from evolve.run.program import load
 from simulator.serving.bundled import load_experiments
@@ -79,23 +79,8 @@ def test_deployments_that_nobody_named_and_no_run_spans_are_counted(
     count = len(measured_deployments())
     text = f"{count - len(inside)} of the {count} deployments are beyond the fitted runs, by GPU, TP degree, architecture or size"
     assert text in capsys.readouterr().err and text in " ".join(Path("go/INTEGRATION.md").read_text().split())
-    assert (
-        evolve(
-            "emit",
-            "champion",
-            "--target",
-            "blis-4",
-            "--model",
-            "llama-2-7b",
-            "--hardware",
-            "H100",
-            "--tp",
-            1,
-            "--out",
-            "one",
-        )
-        == 0
-    )
+    given = ("emit", "champion", "--target")
+    assert evolve(*given, "blis-4", "--model", "llama-2-7b", "--hardware", "H100", "--tp", 1, "--out", "one") == 0
     assert "beyond the fitted runs" not in capsys.readouterr().err
     given = "--deployment", "mixtral-8x22b,H100,8", "--deployment", "llama-2-7b,H100,1"
     assert evolve("emit", "champion", *given, "--out", "far") == 0

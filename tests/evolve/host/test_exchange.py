@@ -60,6 +60,8 @@ def simulate(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, 
     return status, out, err
 
 
+PLAIN = ("--id", "plain", "--experiments", "data.yaml", "--program", "p.py")
+EXPORT = (*PLAIN, "--export", "tracev2", "--out", "t")
 BACK = ("--tracev2", "t/header.yaml", "t/trace.csv", "--case", "t/case.json", "--program", "p.py")
 
 
@@ -111,25 +113,21 @@ def test_the_hosts_command_is_complete(files: Path, capsys: pytest.CaptureFixtur
         assert [shlex.join(["evolve", *shlex.split(text)[1:]]) for text in first] == before
         words = shlex.split(line)
         assert words[:2] == ["blis", "replay"]
-        assert dict(zip(words[2::2], words[3::2], strict=True)) == {
-            "--trace-header": "t/header.yaml", "--trace-data": "t/trace.csv", "--results-path": "t/host-results.json",
-            "--model": "meta-llama/Llama-2-7b-hf", "--hardware": "H100", "--tp": "1", "--latency-model": backend,
-            "--horizon": "86400000000", "--cache-signal-delay": "0", "--snapshot-refresh-interval": "0",
-            "--total-kv-blocks": "400", "--block-size-in-tokens": "16", "--max-num-seqs": "8",
-            "--max-num-batched-tokens": "512", "--long-prefill-token-threshold": "256", "--max-model-len": "4096",
-        }  # fmt: skip
+        wanted = shlex.split(f"""
+            --trace-header t/header.yaml --trace-data t/trace.csv --results-path t/host-results.json
+            --model meta-llama/Llama-2-7b-hf --hardware H100 --tp 1 --latency-model {backend} --horizon 86400000000
+            --cache-signal-delay 0 --snapshot-refresh-interval 0 --total-kv-blocks 400 --block-size-in-tokens 16
+            --max-num-seqs 8 --max-num-batched-tokens 512 --long-prefill-token-threshold 256 --max-model-len 4096""")
+        assert dict(zip(words[2::2], words[3::2], strict=True)) == dict(zip(wanted[::2], wanted[1::2], strict=True))
 
 
 def test_a_long_replay_has_days_enough(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Some 360 requests of about 55 steps of 1,000 s each, 8 at a time, take some 28 days."""
     (files / "p.py").write_text("def step_time(b, s, *, base: us = 1e9): return base\n")
-    ran = simulate(capsys, "--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2",
-                   "--out", "t", "--json", "--quiet")  # fmt: skip
+    ran = simulate(capsys, *EXPORT, "--json", "--quiet")
     took_us = 1e6 * json.loads(ran[1])["vllm_estimated_duration_s"]
     assert took_us > 10 * 86_400e6
-    ran = simulate(
-        capsys, "--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2", "--out", "t"
-    )
+    ran = simulate(capsys, *EXPORT)
     horizon_us = int(ran[1].partition("--horizon ")[2].split()[0])
     assert horizon_us % 86_400_000_000 == 0 and 2 * took_us <= horizon_us < 2 * took_us + 86_400e6
 
@@ -137,10 +135,7 @@ def test_a_long_replay_has_days_enough(files: Path, capsys: pytest.CaptureFixtur
 def test_the_chunks_of_a_trace_are_the_simulated_times(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The program adds no time after the last token but 50 us, which the host's last chunk leaves out."""
     (files / "p.py").write_text(PROGRAM + "\ndef completion_time(s, *, t: us = 50.0): return t\n")
-    ran = simulate(
-        capsys, "--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2", "--out", "t",
-        "--results", "r.json",
-    )  # fmt: skip
+    ran = simulate(capsys, *EXPORT, "--results", "r.json")
     assert ran[0] == 0
     trace, results = read_recording(Path("t/header.yaml"), Path("t/trace.csv")), json.loads(Path("r.json").read_text())
     arrival = trace.requests.arrival_us
@@ -169,9 +164,8 @@ def test_what_a_trace_cannot_hold_is_said_and_the_results_are_those_of_the_trace
     rates = [f"{100 * each['cache_hit_rate']:.1f} %" for each in (told, whole)]
     ttfts = [f"{each['ttft_mean_ms']:.1f} ms" for each in (told, whole)]
     assert status == 0 and rates[0] != rates[1]
-    assert (
-        f"shared: TraceV2 holds one prefix a request: {rates[0]} of the prompts' KV blocks are cached instead of "
-        f"{rates[1]}, and the mean TTFT is {ttfts[0]} instead of {ttfts[1].removesuffix(' ms')}" in err
+    assert "TraceV2 has one prefix per request" in err and all(
+        figure.removesuffix(" ms") in err for figure in (*rates, *ttfts)
     )
 
 
@@ -180,8 +174,7 @@ def test_an_export_is_ingested_with_all_its_settings_and_a_fit_to_it_keeps_its_c
 ) -> None:
     """Settings are given, so that none is assumed. The times are a simulation's: program, `show` and Go say so."""
     for folder in ("t", "u"):
-        _, out, _ = simulate(capsys, "--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export",
-                             "tracev2", "--out", folder)  # fmt: skip
+        _, out, _ = simulate(capsys, *PLAIN, "--export", "tracev2", "--out", folder)
         args = shlex.split(out.splitlines()[-1])[1:]
         assert run_command(args) == 0
         assert "assumed" not in capsys.readouterr().out
@@ -212,8 +205,11 @@ def test_an_export_is_ingested_with_all_its_settings_and_a_fit_to_it_keeps_its_c
 
 
 def test_without_prefix_caching_nothing_is_shared(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (files / "data.yaml").write_text(DATA.replace("total_kv_blocks: 400}\n  workload:\n", "total_kv_blocks: 400, "
-                                                  "prefix_caching: false}\n  workload:\n"))  # fmt: skip
+    (files / "data.yaml").write_text(
+        DATA.replace(
+            "total_kv_blocks: 400}\n  workload:\n", "total_kv_blocks: 400, prefix_caching: false}\n  workload:\n"
+        )
+    )
     by_id = ("--id", "shared", "--experiments", "data.yaml", "--program", "p.py")
     assert simulate(capsys, *by_id, "--out", "id.csv")[0] == 0
     status, _, err = simulate(capsys, *by_id, "--export", "tracev2", "--out", "t")
@@ -226,8 +222,7 @@ def test_without_prefix_caching_nothing_is_shared(files: Path, capsys: pytest.Ca
 def test_limits_are_the_cases_or_the_headers_or_the_hosts(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A step takes as long as there are seats, 1 us more for each: TTFT shows which limit holds."""
     (files / "p.py").write_text("def step_time(b, s, *, a: us/request = 1.0): return a * s.max_num_seqs\n")
-    by_id = ("--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2", "--out", "t")
-    assert simulate(capsys, *by_id)[0] == 0
+    assert simulate(capsys, *EXPORT)[0] == 0
     bare = BACK[:3]
     (files / "c.json").write_text('{"engine": {"max_num_batched_tokens": 2048, "max_num_seqs": 30}}')
     header = (files / "t" / "header.yaml").read_text()
@@ -243,17 +238,16 @@ def test_limits_are_the_cases_or_the_headers_or_the_hosts(files: Path, capsys: p
 
 def test_without_a_case_the_hosts_defaults_are_said(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The header gives seats and block size; 1,000,000 blocks and 2,048 tokens are the host's."""
-    by_id = ("--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2", "--out", "t")
-    assert simulate(capsys, *by_id)[0] == 0
+    assert simulate(capsys, *EXPORT)[0] == 0
     bare = (*BACK[:3], "--program", "p.py", "--hardware", "H100")
     status, _, err = simulate(capsys, *bare)
     defaults = "total_kv_blocks=1000000, max_num_batched_tokens=2048, long_prefill_token_threshold=0 (0: no limit)"
     assert status == 0 and f"t/header.yaml: lacks engine settings, so these are the host's defaults: {defaults}" in err
-    assert "--case t/case.json gives those" in err
+    assert "Give --case t/case.json" in err
     assert "defaults" not in simulate(capsys, *BACK, "--hardware", "H100")[2]
     (files / "t" / "case.json").rename(files / "mine.json")
     err = simulate(capsys, *bare)[2]
-    body = re.search(r"--case FILE gives others, with (\{.*\}) in the file", err)
+    body = re.search(r"give --case FILE with (\{.*\}) in the file", err)
     assert body is not None
     (files / "own.json").write_text(body[1])
     ran = [simulate(capsys, *bare, *case, "--json")[1] for case in ((), ("--case", "own.json"))]
@@ -265,8 +259,7 @@ def test_the_suggested_ingest_has_the_engine_that_was_simulated(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """400 blocks and 512 tokens a step are in no header: the command that `simulate` suggests gives them."""
-    by_id = ("--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2", "--out", "t")
-    out = simulate(capsys, *by_id)[1]
+    out = simulate(capsys, *EXPORT)[1]
     words = shlex.split(next(line for line in out.splitlines() if " ingest " in line))
     command = words[words.index("ingest") :]
     assert run_command(command) == 0
@@ -295,31 +288,28 @@ def test_a_trace_without_completed_requests_gives_an_empty_list(
         ((*BACK, "--id", "plain"), "--tracev2 is a load of its own"),
         ((*BACK, "--trace", "x.csv"), "--tracev2 is a load of its own"),
         ((*BACK, "--seed", "1"), "--seed goes with --id"),
-        (BACK, "p.py: reads s.layers: give --hardware"),
+        (BACK, "s.layers, which are unknown. Give --hardware"),
         ((*BACK, "--model", "llama-2-7b"), "--model and --tp need --hardware"),
-        (BACK[:3], "--tracev2 names no times: give --program"),
-        (BACK[:5], "case.json: has no step_linear_kv"),
-        ((*BACK, "--hardware", "H100", "--out", "t/trace.csv"), "t/trace.csv: is what is read: choose another --out"),
-        ((*BACK, "--hardware", "H100", "--results", "t/header.yaml"), "choose another --results"),
+        (BACK[:3], "--tracev2 has no step times"),
+        (BACK[:5], "case.json: no step_linear_kv"),
+        ((*BACK, "--hardware", "H100", "--out", "t/trace.csv"), "t/trace.csv: it is an input. Choose another --out"),
+        ((*BACK, "--hardware", "H100", "--results", "t/header.yaml"), "Choose another --results"),
         ((*BACK, "--hardware", "H100", "--results", "t"), "t: is a folder: --results names a file"),
-        (("--export", "tracev2", "--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--out", "p.py"),
-         "p.py: is a file: with --export, --out names a folder"),
+        (("--export", "tracev2", *PLAIN, "--out", "p.py"), "p.py: a file, but with --export, --out names a folder"),
     ],
-)  # fmt: skip
+)
 def test_bad_command_lines_are_one_line(
     args: tuple[str, ...], problem: str, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    by_id = ("--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2", "--out", "t")
-    assert simulate(capsys, *by_id)[0] == 0
+    assert simulate(capsys, *EXPORT)[0] == 0
     status, out, err = simulate(capsys, *args)
     assert (status, out) == (2, "") and problem in err and err.count("\n") == 1
 
 
 def test_a_header_without_a_model_asks_for_one(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    by_id = ("--id", "plain", "--experiments", "data.yaml", "--program", "p.py", "--export", "tracev2", "--out", "t")
-    assert simulate(capsys, *by_id)[0] == 0
+    assert simulate(capsys, *EXPORT)[0] == 0
     header = files / "t" / "header.yaml"
     header.write_text(header.read_text().split("server")[0])
     status, _, err = simulate(capsys, *BACK, "--hardware", "H100")
-    assert status == 2 and "t/header.yaml: names no model: give --model" in err
+    assert status == 2 and "t/header.yaml: no model is named. Give --model" in err
     assert simulate(capsys, *BACK, "--hardware", "H100", "--model", "llama-2-7b")[0] == 0

@@ -25,11 +25,15 @@ CASE = {
     "why": "two requests that share 16 tokens, by hand",
     "alpha": {"base_us": 100, "per_output_token_us": 7.9, "completion_us": 50},
     "step_linear_kv": {
-        "b0_us": 1000, "per_prefill_token_us": 10, "per_decode_request_us": 1, "per_decode_kv_token_us": 0.5, "floor_us": 1,
+        "b0_us": 1000,
+        "per_prefill_token_us": 10,
+        "per_decode_request_us": 1,
+        "per_decode_kv_token_us": 0.5,
+        "floor_us": 1,
     },
     "engine": {"total_kv_blocks": 100, "block_size": 16, "max_num_seqs": 4, "max_num_batched_tokens": 64},
     "horizon_us": None,
-}  # fmt: skip
+}
 TRACE = """row,arrival_s,input_len,output_len,prefix_group,prefix_len
 0,0.0,20,3,5,16
 1,0.0005,24,1,5,16
@@ -123,13 +127,13 @@ def test_a_program_gives_all_times(files: Path, capsys: pytest.CaptureFixture[st
     assert status == 0 and int(rows[0]["ttft_us"]) == 5000 + 500  # the language's queueing_time, not the case's alpha
     assert err.splitlines() == [
         "evolve: warning: no queueing_time: 5000 us from arrival to queue are assumed until `evolve fit` finds them",
-        "evolve: warning: case.json: alpha is that of the case's own backend, not of mine.py, which has no queueing_time, "
+        "evolve: warning: case.json: alpha belongs to the case's own backend; mine.py has no queueing_time, "
         "output_token_time, completion_time",
     ]
     assert simulate(capsys, *BOTH, "--program", "mine.py", "--quiet")[2] == err  # quiet is about progress
     (files / "mine.py").write_text("def step_time(b, s): return b.weight_read_us\n")
     status, _, err = simulate(capsys, *BOTH, "--program", "mine.py")
-    assert status == 2 and "mine.py: reads s." in err and "give --model, --hardware and --tp" in err
+    assert status == 2 and "mine.py: the program reads s." in err and "give --model, --hardware and --tp" in err
     named = ("--program", "mine.py", "--model", "llama-2-7b", "--hardware", "H100-SXM-80GB")
     assert simulate(capsys, *BOTH, *named)[0] == 0
 
@@ -168,19 +172,19 @@ BAD_CASES = {
     with_case(horizon_us=-1): "horizon_us must be >= 0",
     with_case(alpha={"base_us": "much"}): "alpha.base_us must be a number",
     with_case(step_linear_kv={"b0_us": float("nan")}): "step_linear_kv.b0_us must be finite",
-    with_case(step_linear_kv=None): "has no step_linear_kv",
+    with_case(step_linear_kv=None): "no step_linear_kv",
 }
 BAD_TRACES = {
-    "": "trace.csv:1: the column arrival_s is missing",
-    "arrival_s,input_len\n0,1\n": "trace.csv:1: the column output_len is missing",
-    "arrival_s,input_len,output_len\n": "holds no request",
-    "arrival_s,input_len,output_len\n0,0,1\n": "trace.csv:2: input_len is 0: give 1 to",
-    "arrival_s,input_len,output_len\n0,5,1\n-1,5,1\n": "trace.csv:3: arrival_s is -1: give seconds",
+    "": "trace.csv:1: no column arrival_s",
+    "arrival_s,input_len\n0,1\n": "trace.csv:1: no column output_len",
+    "arrival_s,input_len,output_len\n": "no request",
+    "arrival_s,input_len,output_len\n0,0,1\n": "trace.csv:2: input_len is 0. Give 1 to",
+    "arrival_s,input_len,output_len\n0,5,1\n-1,5,1\n": "trace.csv:3: arrival_s is -1. Give seconds",
     "arrival_s,input_len,output_len\n0,5,1\nnan,5,1\n": "trace.csv:3: arrival_s is nan",
     "arrival_s,input_len,output_len\n0,5,1\n1,5,\n": "trace.csv:3: output_len is empty",
     "arrival_s,input_len,output_len\n0,5,1\n0,5,x\n": "trace.csv:3: output_len is 'x': give a number",
     "arrival_s,input_len,output_len\n0,5,99999999999\n": "trace.csv:2: output_len is '99999999999': give a number",
-    "arrival_s,input_len,output_len,prefix_grp\n0,5,1,1\n": "trace.csv:1: the column 'prefix_grp' is not read: did you",
+    "arrival_s,input_len,output_len,prefix_grp\n0,5,1,1\n": "trace.csv:1: unknown column 'prefix_grp'. Did you",
     "arrival_s,input_len,output_len,prefix_group\n0,5,1,1\n": "trace.csv:1: prefix_group and prefix_len go together",
     "arrival_s,input_len,output_len\n0,5,1,7\n": "trace.csv:2: has 4 fields but the header has 3: correct the line",
     "arrival_s,input_len,output_len,prefix_group,prefix_len\n0,5,1,0,6\n": "trace.csv:2: prefix_len is 6",
@@ -224,7 +228,7 @@ def test_a_bad_trace_is_one_line(files: Path, capsys: pytest.CaptureFixture[str]
         ((*BOTH, "--out", "case.json/x"), "case.json/x: cannot be written"),
         ((*BOTH, "--out", "."), ".: is a folder"),
         ((*BOTH, "--out", ""), "--out '': names nothing"),
-        ((*BOTH, "--out", "trace.csv"), "trace.csv: is what is read"),
+        ((*BOTH, "--out", "trace.csv"), "trace.csv: it is an input"),
         ((*BOTH, "--model", "llama-2-7b", "--hardware", "H100-SXM-80GB"), "--model goes with --program"),
         ((*BOTH, "--program", "case.json", "--tp", "2"), "--tp needs --model and --hardware: a case names no model"),
     ],
@@ -281,10 +285,7 @@ def test_ticks_are_truncated_and_defaults_are_the_hosts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "runs", "requests", "steps"),
-    [
-        ("llama-2-70b-tp4-general", 1, 16_800, 50_000),
-        pytest.param("", 12, 132_000, 900_000, marks=pytest.mark.slow),
-    ],
+    [("llama-2-70b-tp4-general", 1, 16_800, 50_000), pytest.param("", 12, 132_000, 900_000, marks=pytest.mark.slow)],
 )
 def test_bench_gives_every_figure(
     model: str,
@@ -297,15 +298,14 @@ def test_bench_gives_every_figure(
 ) -> None:
     """Of the runs of one model and candidates of a tiny run, or of all runs and the shipped one."""
     import evolve.host.bench as bench
-    import evolve.host.candidates as candidates
 
     chosen = [e for e in bundled_experiments() if e.id.startswith(model)]
     monkeypatch.setattr(bench, "bundled_experiments", lambda: chosen)
     monkeypatch.setattr(bench, "REPEATS", 1)
-    monkeypatch.setattr(bench, "CANDIDATES", 50)
-    monkeypatch.setattr(candidates, "COUNT", 3)
+    monkeypatch.setattr(bench, "TEXTS", 50)
+    monkeypatch.setattr(bench, "CANDIDATES", 3)
     if model:
-        monkeypatch.setattr(candidates.folder, "shipped_run", lambda: tiny_run)
+        monkeypatch.setattr(bench.folder, "shipped_run", lambda: tiny_run)
         # the clock of opcodes for that of the compiled formula, which takes longer to compile than all else here
         monkeypatch.setattr(bench, "build", lambda blocks, single, formula: CLOCKS[blocks + single])
     assert run_command(["bench", "--most", "10000", "--json", "--quiet"]) == 0
@@ -333,11 +333,7 @@ def test_the_general_program_has_thirty_operations() -> None:
 # A function is missing, is there with the language's own constants, or has others: (us before the queue, us per token).
 STEP = "def step_time(b, s, *, k: us = 9000.0):\n    return k\n"
 HEAD = "def queueing_time(r, s, *, a: us = {}, e: us/token = {}):\n    return a + e * r.input_len\n"
-QUEUEING = {
-    STEP: (5000, 0),
-    STEP + HEAD.format(5000.0, 0.0): (5000, 0),
-    STEP + HEAD.format(100.0, 2.5): (100, 2.5),
-}
+QUEUEING = {STEP: (5000, 0), STEP + HEAD.format(5000.0, 0.0): (5000, 0), STEP + HEAD.format(100.0, 2.5): (100, 2.5)}
 
 
 @pytest.mark.parametrize("text", QUEUEING, ids=["missing", "default", "own"])
@@ -392,8 +388,10 @@ def test_a_deployment_that_cannot_be_or_is_beyond_the_fit_is_said(
 
 def test_the_only_experiment_of_a_file_needs_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "plan.yaml"
-    file.write_text("version: 1\nexperiments:\n- {id: only-one, model: llama-2-7b, hardware: H100, workload: {name: x, "
-                    "stages: [{rate: 2, duration_s: 5}], prompt_len: 300, output_len: 20}}\n")  # fmt: skip
+    file.write_text(
+        "version: 1\nexperiments:\n- {id: only-one, model: llama-2-7b, hardware: H100, workload: {name: x, "
+        "stages: [{rate: 2, duration_s: 5}], prompt_len: 300, output_len: 20}}\n"
+    )
     status, out, _ = simulate(capsys, "--experiments", str(file), "--json")
     assert status == 0 and json.loads(out)["completed_requests"] > 0
     assert run_command(["emit", "floor", "--experiments", str(file), "--out", str(tmp_path / "go")]) == 0

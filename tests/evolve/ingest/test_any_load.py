@@ -1,4 +1,4 @@
-"""A run whose load no file describes, lognormal lengths in bursts: ingested as a trace, fitted, and told of the rest."""
+"""A run whose load no file describes, lognormal lengths in bursts: it is ingested as a trace, fitted and predicted."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ import pytest
 from commands import evolve, refused
 from trace_engine import HANDLING_NS, KV_US, PREFILL_US, STEP_US, simulate
 from trace_files import write
-from trace_records import RequestTruth, Truth
+from trace_records import MODEL, TINY, RequestTruth, Truth
 
 from simulator.serving.bundled import load_experiments
 from simulator.serving.experiment import Experiment
 from simulator.serving.trace import Trace
 
 RUN = "20260101-000000-tiny-llama-tp1-general"
-TINY = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "intermediate_size": 512, "vocab_size": 32000, "max_position_embeddings": 4096}  # fmt: skip
-LOAD = {"requests": 2400, "rates": (30.0,), "burst": 8, "lognormal": True, "question_len": 200, "question_spread": 200,
-        "output_len": 40, "output_spread": 30, "groups": 1, "per_group": 2400, "system_len": 1}  # fmt: skip
-ENGINE = {"max_num_batched_tokens": 1024, "max_num_seqs": 64, "blocks": 3000, "asynchronous": False, "offload": False,
-          "step_rate": 0.0, "rich_rate": 0.0, "coalesced": 0.0, "journey_rate": 0.0}  # fmt: skip
+LONG = TINY | {"max_position_embeddings": 4096}
+LOAD = {
+    **{"requests": 2400, "rates": (30.0,), "burst": 8, "lognormal": True, "question_len": 200, "question_spread": 200},
+    **{"output_len": 40, "output_spread": 30, "groups": 1, "per_group": 2400, "system_len": 1},
+}
+ENGINE = {
+    **{"max_num_batched_tokens": 1024, "max_num_seqs": 64, "blocks": 3000, "asynchronous": False, "offload": False},
+    **{"step_rate": 0.0, "rich_rate": 0.0, "coalesced": 0.0, "journey_rate": 0.0},
+}
 FORM = """
 def step_time(b, s, *, base: us = 4000.0, each: us/request = 1.0, prefill: us/token = 10.0, kv: us/token = 0.01):
     return base + each * (b.decode_reqs + b.prefill_reqs) + prefill * b.prefill_tokens + kv * b.kv_sum
@@ -34,9 +37,8 @@ def queueing_time(r, s, *, alpha: us = 1000.0):
 # What the engine's rules make of its constants (trace_engine.py, trace_load.py): schedule() takes 140 us, 30 us on
 # average beside, and 2 us for each running request, and handling an output HANDLING_NS. Before a request is queued pass
 # 1.25 and 4 ms on average, and 2.125 ms from a token to its client.
-TRUE = {
-    "base": STEP_US + 170.0 + HANDLING_NS / 1e3, "each": 2.0, "prefill": PREFILL_US, "kv": KV_US, "alpha": 7375.0,
-}  # fmt: skip
+BASE_US = STEP_US + 170.0 + HANDLING_NS / 1e3
+TRUE = {"base": BASE_US, "each": 2.0, "prefill": PREFILL_US, "kv": KV_US, "alpha": 7375.0}
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +50,15 @@ def truth() -> Truth:
 def home(truth: Truth, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("load")
     write(truth, home / RUN)
-    (home / "config.json").write_text(json.dumps(TINY))
     (home / "form.py").write_text(FORM)
-    model = f"example-org/tiny-llama-sim={home / 'config.json'}"
-    assert evolve("ingest", home / RUN, "--out", home / "in", "--hardware", "H100", "--model-config", model) == 0
+    ingest(home)
     return home
+
+
+def ingest(home: Path) -> None:
+    (home / "config.json").write_text(json.dumps(LONG))
+    model = f"{MODEL}={home / 'config.json'}"
+    assert evolve("ingest", home / RUN, "--out", home / "in", "--hardware", "H100", "--model-config", model) == 0
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +68,7 @@ def run(home: Path) -> Experiment:
 
 
 @pytest.mark.slow
-def test_the_trace_is_what_was_sent(truth: Truth, run: Experiment) -> None:
+def test_the_trace_has_the_sent_requests(truth: Truth, run: Experiment) -> None:
     sent = sorted((r for r in truth.records if isinstance(r, RequestTruth)), key=lambda r: r.row.start_time)
     trace = run.workload.source
     assert isinstance(trace, Trace)
@@ -77,9 +83,7 @@ def test_the_trace_is_what_was_sent(truth: Truth, run: Experiment) -> None:
     np.testing.assert_allclose(trace.recorded.e2e_ms, 1e3 * e2e, rtol=1e-9)
 
 
-def test_what_is_fitted_on_the_first_requests_holds_for_the_last(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fit_to_the_first_requests_predicts_the_last(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = home / "in" / "experiments.yaml"
     capsys.readouterr()
     assert evolve("fit", home / "form.py", "--experiments", where, "--split", "--out", home / "m.py", "--json") == 0
@@ -98,9 +102,7 @@ def test_what_is_fitted_on_the_first_requests_holds_for_the_last(
     assert told["requests"]["latencies"]["e2e_ms"]["r"] > 0.98  # lengths decide most of it, and they are the same
 
 
-def test_a_run_of_which_a_part_was_fitted_is_neither_fitted_nor_new(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_partly_fitted_run_is_neither_fitted_nor_new(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`fit --split` fits 60 % of the requests, `fit` all of them, those of the part for tests as well."""
     where = home / "in" / "experiments.yaml"
     uses = {}
@@ -114,12 +116,10 @@ def test_a_run_of_which_a_part_was_fitted_is_neither_fitted_nor_new(
             uses[name, part[1:]] = (e["fitted"], e["fitted_share"])
             means = [told[f"mean_abs_error_pct_{use}"]["e2e"] is not None for use in ("in_sample", "new")]
             assert means == [e["fitted"] is True, e["fitted"] is False]
-    assert uses == {
-        ("part", ()): (None, 0.6), ("part", ("train",)): (True, 1.0),
-        ("part", ("valid",)): (False, 0.0), ("part", ("test",)): (False, 0.0),
-        ("all", ()): (True, 1.0), ("all", ("train",)): (True, 1.0),
-        ("all", ("valid",)): (True, 1.0), ("all", ("test",)): (True, 1.0),
-    }  # fmt: skip
+    assert {share for (name, _), share in uses.items() if name == "all"} == {(True, 1.0)}
+    of_part = {part: share for (name, part), share in uses.items() if name == "part"}
+    tested = {(part,): (False, 0.0) for part in ("valid", "test")}
+    assert of_part == {(): (None, 0.6), ("train",): (True, 1.0), **tested}
     assert evolve("predict", home / "part.py", "--experiments", where) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "60 % fitted" in printed and "Mean absolute error, % fitted, partly in sample (1): E2E" in printed
@@ -145,16 +145,12 @@ def test_a_part_without_latencies_is_one_line(
     assert message in refused(capsys, "fit", "floor", "--experiments", tmp_path / "e.yaml", "--split")
 
 
-def test_a_run_whose_client_rows_are_missing_is_replayed_from_its_journeys(tmp_path: Path) -> None:
+def test_a_run_without_client_rows_is_replayed_from_its_journeys(tmp_path: Path) -> None:
     options = {**ENGINE, "journey_rate": 1.0}
     truth = simulate(seed=3, **{**LOAD, "requests": 120, "per_group": 120}, **options)
     write(truth, tmp_path / RUN)
     (tmp_path / RUN / "results" / "per_request_lifecycle_metrics.json").unlink()
-    (tmp_path / "config.json").write_text(json.dumps(TINY))
-    model = f"example-org/tiny-llama-sim={tmp_path / 'config.json'}"
-    assert (
-        evolve("ingest", tmp_path / RUN, "--out", tmp_path / "in", "--hardware", "H100", "--model-config", model) == 0
-    )
+    ingest(tmp_path)
     (run,) = load_experiments(tmp_path / "in" / "experiments.yaml")
     assert isinstance(run.workload.source, Trace)
     lengths = sorted(r.prompt_tokens for r in truth.records if isinstance(r, RequestTruth))

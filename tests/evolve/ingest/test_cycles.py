@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections import Counter
 
 import numpy as np
 import pytest
 from paths import SHARED
 
-from evolve.ingest.derive.steps import EMPTY, IDLE, LONG, SHORT, STALLED, Cycles, cycles, temporal_split
+from evolve.ingest.derive.steps import EMPTY, IDLE, LONG, SHORT, STALLED, Cycles, cycles, sampled_steps, temporal_split
+from evolve.ingest.read.traces import SUMMARY, read_traces
 
 SAMPLES = SHARED / "samples"
 REAL = SHARED / "data" / "steps" / "vllm_0_15_1_h100_steps.parquet"
@@ -21,7 +22,7 @@ def of(steps: list[tuple[int, float, float, int, int]], asynchronous: bool = Tru
     return cycles(ids, (start * 1000).astype(np.int64), duration, running, tokens, asynchronous)
 
 
-def test_a_cycle_is_of_consecutive_steps_and_measures_the_one_before_under_async_scheduling() -> None:
+def test_a_cycle_measures_the_step_before_under_async_scheduling() -> None:
     steps = [(3, 0.0, 200.0, 4, 4), (4, 10_000.0, 200.0, 4, 4), (6, 31_000.0, 210.0, 4, 4), (7, 42_000.5, 200.0, 4, 4)]
     found = of(steps)
     assert found.step.tolist() == [3, 6] and found.cycle_us.tolist() == [10_000.0, 11_000.5]
@@ -30,7 +31,7 @@ def test_a_cycle_is_of_consecutive_steps_and_measures_the_one_before_under_async
     assert of(steps, asynchronous=False).measures.tolist() == [3, 6]
 
 
-def test_what_is_no_cost_of_a_step_is_left_out_with_a_reason() -> None:
+def test_unusable_cycles_have_a_reason() -> None:
     usual = [(i, i * 10_000.0, 100.0, 4, 4) for i in range(10)]
 
     def why(changed: dict[int, tuple[float, int, int]]) -> list[str]:
@@ -46,7 +47,7 @@ def test_what_is_no_cost_of_a_step_is_left_out_with_a_reason() -> None:
     assert not of(usual[:1]).step.size  # one step makes no pair
 
 
-def test_long_is_held_against_steps_of_as_many_tokens() -> None:
+def test_long_cycles_are_compared_with_steps_of_as_many_tokens() -> None:
     """Steps 10, 11 and 12 compute whole chunks and take more than LONG decode steps each, as they do."""
     long = LONG * 10_000.0 + 10_000.0
     starts = np.concatenate([np.arange(12) * 10_000.0, 110_000.0 + long * np.arange(1, 4)])
@@ -59,7 +60,7 @@ def test_long_is_held_against_steps_of_as_many_tokens() -> None:
     assert found.why[found.measures == 11].tolist() == [STALLED] and found.usable.sum() == 13
 
 
-def test_clocks_that_go_back_and_unknown_figures_make_no_usable_cycle_and_no_warning() -> None:
+def test_backward_clocks_and_unknown_figures_make_no_usable_cycle() -> None:
     nan = float("nan")
     found = of([(1, 5000.0, nan, 1, 1), (2, 4000.0, nan, 1, 1), (3, 9000.0, nan, 1, 1)])
     assert found.why.tolist() == [SHORT, ""]
@@ -75,9 +76,7 @@ def test_the_split_follows_the_step_ids_whatever_their_order(n: int, sizes: tupl
     assert found[::-1].tolist() == sorted(found, key=["train", "valid", "test"].index)
 
 
-def value(attribute: dict[str, Any]) -> float:
-    ((kind, found),) = attribute["value"].items()
-    return int(found) if kind == "intValue" else float(found)
+NAMES = ("step.id", "step.ts_start_ns", "step.duration_us", "queue.running_depth", "batch.scheduled_tokens")
 
 
 @pytest.fixture(scope="module")
@@ -86,24 +85,14 @@ def sampled() -> dict[str, np.ndarray]:
     file = SAMPLES / "20260101-000000-tiny-llama-tp1-general" / "traces.json"
     if not file.exists():
         pytest.skip("../shared absent: no sample of traces")
-    events = [
-        event
-        for line in file.read_text().splitlines() if line.startswith('{"resourceSpans"')
-        for resource in json.loads(line)["resourceSpans"] for scope in resource["scopeSpans"]
-        for span in scope["spans"] for event in span.get("events", []) if event["name"] == "step.BATCH_SUMMARY"
-    ]  # fmt: skip
-    rows = [{a["key"]: value(a) for a in event["attributes"]} for event in events]
-    rows.sort(key=lambda row: row["step.id"])
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    steps = sampled_steps(read_traces(file, lambda _: None).steps, Counter())
+    return {attribute: steps[column] for column, attribute in SUMMARY.items()}
 
 
-def test_the_sample_has_the_cycles_and_the_split_that_it_was_made_with(sampled: dict[str, np.ndarray]) -> None:
+def test_the_sample_has_its_expected_cycles_and_split(sampled: dict[str, np.ndarray]) -> None:
     expected = json.loads((SAMPLES / "expected.json").read_text())
     s = sampled
-    found = cycles(
-        s["step.id"], s["step.ts_start_ns"], s["step.duration_us"], s["queue.running_depth"],
-        s["batch.scheduled_tokens"], True,
-    )  # fmt: skip
+    found = cycles(*(s[name] for name in NAMES), True)
     pairs = expected["cycle_time_pairs"]
     assert found.step.tolist() == [p["step_id"] for p in pairs] and len(pairs) == 14
     np.testing.assert_allclose(found.cycle_us, [p["cycle_us"] for p in pairs], atol=1e-3)
@@ -116,7 +105,7 @@ def test_the_sample_has_the_cycles_and_the_split_that_it_was_made_with(sampled: 
         assert s["step.id"][split == name].tolist() == ids
 
 
-def test_the_real_steps_have_the_cycles_that_were_counted_in_them() -> None:
+def test_the_real_steps_have_the_counted_cycles() -> None:
     """Counts and means found independently when the data were looked at first (design notes, findings 4)."""
     if not REAL.exists():
         pytest.skip("../shared absent: no real steps")
@@ -130,9 +119,6 @@ def test_the_real_steps_have_the_cycles_that_were_counted_in_them() -> None:
         ("20260218-150304-codellama-34b-tp2-general", 716, 15740.9),
     ):
         s = {name: np.array(table[name])[runs == run] for name in table if "." in name}
-        found = cycles(
-            s["step.id"], s["step.ts_start_ns"], s["step.duration_us"], s["queue.running_depth"],
-            s["batch.scheduled_tokens"], True,
-        )  # fmt: skip
+        found = cycles(*(s[name] for name in NAMES), True)
         assert len(found.step) == pairs and found.cycle_us.mean() == pytest.approx(mean, abs=0.05)
         assert found.usable.mean() > 0.99

@@ -1,4 +1,4 @@
-"""`evolve ingest --trace`: what is written is what was read, and nothing is lost or overwritten by mistake."""
+"""`evolve ingest --trace`: the written requests are those that were read; no file of others is overwritten."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_table_gives_the_requests_that_the_trace_gave(tmp_path: Path, capsys: 
     assert told["bench.json"]["measured"] == 2
 
 
-def test_the_stages_of_a_file_stay_what_they_are(tmp_path: Path) -> None:
+def test_the_stages_of_a_file_are_kept(tmp_path: Path) -> None:
     rows = [f"{0.5 * i:g},200,20,{i // 240}" for i in range(720)]  # three stages of 240 requests, 120 s each
     (tmp_path / "staged.csv").write_text("\n".join(["arrival_s,input_len,output_len,stage", *rows]), "utf-8")
     out = tmp_path / "out"
@@ -78,7 +78,7 @@ def test_a_benchmark_names_its_model(tmp_path: Path) -> None:
     assert e.model == "Qwen/Qwen2.5-7B-Instruct" and not any("measured on" in note for note in e.notes)
 
 
-def test_another_model_than_the_benchmarks_is_said_here_and_later(
+def test_another_model_than_the_benchmarks_is_noted_here_and_later(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = written(tmp_path, "bench.json", BENCHMARK | {"model_id": "Qwen/Qwen2.5-7B-Instruct"})
@@ -89,11 +89,9 @@ def test_another_model_than_the_benchmarks_is_said_here_and_later(
     assert f"bench.json {said}" in e.notes
 
 
-def test_the_same_requests_twice_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, other = (
-        written(tmp_path, "bench.json", BENCHMARK),
-        written(tmp_path, "copy.json", BENCHMARK | {"date": "today"}),
-    )
+def test_the_same_requests_twice_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = written(tmp_path, "bench.json", BENCHMARK)
+    other = written(tmp_path, "copy.json", BENCHMARK | {"date": "today"})
     third = written(tmp_path, "third.json", BENCHMARK | {"ttfts": [0.05, 0.038, 0.0]})
     out = tmp_path / "out"
 
@@ -120,7 +118,7 @@ def test_further_traces_join_those_that_are_there(tmp_path: Path) -> None:
     assert entries["azure"]["engine"] == {"tensor_parallel": 2}
 
 
-def test_what_replaces_another_trace_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replaced_trace_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (own, *_), out = files(tmp_path), tmp_path / "out"
 
     def replaced(*options: str) -> bool:
@@ -146,7 +144,7 @@ def test_names_with_a_comma_and_traces_of_one_moment(tmp_path: Path, capsys: pyt
     assert "a,b 2 0 - 64 / 64 3 / 3 0 % 1 0" in out  # two requests in no time have no rate
 
 
-def test_of_a_measured_trace_a_fit_is_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fit_is_suggested_for_a_measured_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own, *_, bench = files(tmp_path)  # a third of the benchmark's requests failed
     calm = written(tmp_path, "calm.csv", "arrival_s,input_len,output_len,e2e_ms\n0,64,3,20\n1,64,3,21\n")
     for path, suggested in ((calm, True), (bench, False), (own, False)):
@@ -154,15 +152,15 @@ def test_of_a_measured_trace_a_fit_is_suggested(tmp_path: Path, capsys: pytest.C
         assert (" --split --out mine.py" in capsys.readouterr().out) == suggested
 
 
-def test_quality_is_judged_as_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quality_is_judged_as_for_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 100 requests 12 failed; or TTFT grows from 0.1 to 20 s."""
     failed = [[i, 100, 0 if i % 8 == 7 else 50, 400, 40] for i in range(100)]
     queued = [[i, 100, 50, 500 + 200 * i, 100 + 200 * i] for i in range(100)]
     calm = [[i, 100, 50, 400, 40] for i in range(100)]
     rows = {"failed": failed, "queued": queued, "calm": calm}
     head = "arrival_s,input_len,output_len,e2e_ms,ttft_ms"
-    paths = [written(tmp_path, f"{name}.csv", "\n".join([head, *(",".join(map(str, r)) for r in each)]) + "\n")
-             for name, each in rows.items()]  # fmt: skip
+    texts = {name: "\n".join([head, *(",".join(map(str, r)) for r in each)]) for name, each in rows.items()}
+    paths = [written(tmp_path, f"{name}.csv", text + "\n") for name, text in texts.items()]
     named = [x for path in paths for x in ("--trace", path)]
     assert evolve("ingest", *named, "--out", tmp_path / "out", *WHERE, "--json") == 0
     told = {row["experiment"]: row["overloaded"] for row in json.loads(capsys.readouterr().out)["traces"]}
@@ -184,36 +182,22 @@ def test_without_a_model_only_tables_are_written(tmp_path: Path, capsys: pytest.
     ("options", "message"),
     [
         (["--trace", "own.csv", "folder"], "folder: there is no such file"),
-        (
-            ["folder", "--tracev2", "a", "b"],
-            "ingest reads folders, or --trace and --tracev2 files: name one or the other",
-        ),
+        (["folder", "--tracev2", "a", "b"], "name one or the other"),
         ([], "ingest reads folders, or --trace and --tracev2 files"),
         (["folder", "--model", "llama-2-7b"], "--model goes with --trace"),
         (["--trace", "own.csv", "--model", "llama-2-7b"], "--model and --hardware together"),
         (["--trace", "own.csv", "--trace", "also/own.csv"], "own: two traces have this name: rename one"),
         (["--trace", "none.csv"], "none.csv: there is no such file"),
         (["--trace", "also"], "also: is a folder: name the files in it, as in --trace also/*.csv"),
-        (
-            ["--trace", "own.csv", "moon.jsonl", "bad.json"],
-            "no request's E2E is known: save the benchmark's result with "
-            "--save-detailed, or leave this file out to read the others",
-        ),
-        (
-            ["--trace", "bad.json", "own.csv", "worse.json", "none.json"],
-            "save the benchmark's result with --save-detailed; nor "
-            "can these be read, worse.json, none.json: leave all 3 out to read the others",
-        ),
+        (["--trace", "own.csv", "moon.jsonl", "bad.json"], "--save-detailed, or leave this file out"),
+        (["--trace", "bad.json", "own.csv", "worse.json", "none.json"], "worse.json, none.json: leave all 3 out"),
         (["--trace", "bench.json", "--hardware", "H100"], "bench.json: names no model: give --model"),
-        (
-            ["--trace", "odd.json", "--hardware", "H100"],
-            "odd.json: was measured on 'me/odd', which is not known: give --model",
-        ),
+        (["--trace", "odd.json", "--hardware", "H100"], "odd.json: was measured on 'me/odd', which is not known"),
         (["--trace", "own.csv", "--hardware", "H1000", "--model", "llama-2-7b"], "--hardware H1000"),
         (["--trace", "own.csv", "--hardware", "H100", "--model", "llama-2-7"], "'llama-2-7' is not in the model table"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line(
+def test_wrong_options_are_refused_in_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -1,10 +1,12 @@
-"""`evolve ingest --tracev2`: a trace as the host observes it becomes an experiment, and a fit finds what made it."""
+"""`evolve ingest --tracev2`: a trace that the host observed becomes an experiment, and a fit finds its constants."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from evolve.cli import run_command
 from simulator.clock.replay import replay
 from simulator.language.parse import parse
 from simulator.serving.bundled import load_experiments
+from simulator.serving.experiment import Experiment
 from simulator.serving.trace import NOT_COUNTED
 from simulator.serving.traces.tracev2 import COLUMNS, read_recording
 
@@ -64,34 +67,56 @@ def _on_wall_clock(names: list[str], row: str) -> list[str]:
     return [str(int(value) + EPOCH_US) if name in moved else value for name, value in values.items()]
 
 
-def ingest(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    status = run_command(["ingest", "--tracev2", *map(str, args)])
-    out, err = capsys.readouterr()
-    return status, out, err
+Ingest = Callable[..., str]
 
 
-def edited(observed: Path, tmp_path: Path, request: int, **changes: str) -> Path:
-    """A copy of the data in which one request is changed."""
+@pytest.fixture
+def ingest(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ingest:
+    """Ingests a header and data, those of `observed` unless given, into tmp_path / "o"; what is printed, on one line."""
+
+    def run(*options: object, header: Path | None = None, data: Path | None = None, status: int = 0) -> str:
+        files = (header or observed / "header.yaml", data or observed / "seen.csv")
+        capsys.readouterr()
+        assert run_command(["ingest", "--tracev2", *map(str, (*files, "--out", tmp_path / "o", *options))]) == status
+        out, err = capsys.readouterr()
+        assert err.count("\n") == (1 if status else 0)
+        return err if status else out if "--json" in options else " ".join(out.split())
+
+    return run
+
+
+GPU = ("--hardware", "H100")
+NO_TIMES = {"first_chunk_time_us": "0", "last_chunk_time_us": "0"}
+
+
+def edited(observed: Path, tmp_path: Path, change: Callable[[int], dict[str, str]]) -> Path:
+    """A copy of the data, the columns of each line changed as its number says."""
     head, *rows = (observed / "seen.csv").read_text().splitlines()
-    values = dict(zip(COLUMNS, rows[request].split(","), strict=True)) | changes
-    rows[request] = ",".join(values.values())
+    for i, row in enumerate(rows):
+        rows[i] = ",".join((dict(zip(COLUMNS, row.split(","), strict=True)) | change(i)).values())
     (tmp_path / "seen.csv").write_text("\n".join([head, *rows]) + "\n")
     return tmp_path / "seen.csv"
 
 
-def test_trace_in_coefficients_and_held_out_error_out(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def header_with(observed: Path, tmp_path: Path, old: str, new: str) -> Path:
+    (tmp_path / "h.yaml").write_text((observed / "header.yaml").read_text().replace(old, new))
+    return tmp_path / "h.yaml"
+
+
+def summary_of(experiment: Experiment) -> Any:
+    assert experiment.observed is not None and experiment.observed.summary is not None
+    return experiment.observed.summary
+
+
+def test_a_fit_to_a_trace_finds_the_constants_that_made_it(
+    observed: Path, tmp_path: Path, ingest: Ingest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The times are those of KNOWN, so a fit of its form finds its constants again, and predicts the last fifth of the
     requests, which it has not seen. Each of the means that it sees is of few requests under random arrivals, and a fit
     approximates batches by their means: hence not exactly (-0.7, -6 and +5 %, and 0.8 % held out, when written)."""
-    out = tmp_path / "out"
-    status, text, err = ingest(
-        capsys, observed / "header.yaml", observed / "seen.csv", "--out", out, "--hardware", "H100"
-    )
-    assert (status, err) == (0, "") and f"{WARM_UP} of 1,440 requests of seen.csv are warm-up" in " ".join(text.split())
-    fit = ("fit", observed / "form.py", "--experiments", out / "traces.yaml", "--split", "--out", tmp_path / "f.py")
-    assert run_command([*map(str, fit), "--json"]) == 0
+    assert f"{WARM_UP} of 1,440 requests of seen.csv are warm-up" in ingest(*GPU)
+    files = ("--experiments", tmp_path / "o" / "traces.yaml", "--split", "--out", tmp_path / "f.py")
+    assert run_command(["fit", *map(str, (observed / "form.py", *files)), "--json"]) == 0
     fitted = json.loads(capsys.readouterr().out)
     theta = {c: float(v) for c, v in re.findall(r"(\w+): us\S* = ([0-9.]+)", (tmp_path / "f.py").read_text())}
     assert theta["base"] == pytest.approx(BASE_US, rel=0.02)
@@ -101,250 +126,183 @@ def test_trace_in_coefficients_and_held_out_error_out(
     assert max(abs(held_out[metric]) for metric in ("e2e", "ttft", "itl")) < 2.0
 
 
-def test_the_experiment_is_what_the_client_saw(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_experiment_has_the_times_of_the_client(observed: Path, tmp_path: Path, ingest: Ingest) -> None:
     """Means leave out warm-up requests, the load does not: KNOWN gives the observed times of every request again."""
-    assert (
-        ingest(capsys, observed / "header.yaml", observed / "seen.csv", "--out", tmp_path, "--hardware", "H100")[0] == 0
-    )
-    (experiment,) = load_experiments(tmp_path / "traces.yaml")
-    engine = experiment.engine
+    ingest(*GPU)
+    (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
+    engine, source, summary = experiment.engine, experiment.workload.source, summary_of(experiment)
     assert (experiment.id, experiment.model, experiment.quality) == ("seen", "meta-llama/Llama-2-7b-hf", "clean")
     assert (engine.tensor_parallel, engine.max_num_seqs, engine.block_size, engine.max_model_len) == (1, 64, 16, 4096)
     trace = read_recording(observed / "header.yaml", observed / "seen.csv")
-    source = experiment.workload.source
-    r = source.requests
-    assert (r.arrival_us == trace.requests.arrival_us - trace.requests.arrival_us[0]).all()
-    assert (r.stage == NOT_COUNTED).nonzero()[0].tolist() == list(range(WARM_UP))
-    assert experiment.observed is not None and experiment.observed.summary is not None
-    summary = experiment.observed.summary
-    ttft_ms = (trace.first_us - trace.requests.arrival_us)[WARM_UP:] / 1e3
-    e2e_ms = (trace.last_us - trace.requests.arrival_us)[WARM_UP:] / 1e3
-    assert summary.ttft_ms.mean == pytest.approx(ttft_ms.mean()) and summary.e2e_ms.mean == pytest.approx(e2e_ms.mean())
+    arrival_us = trace.requests.arrival_us
+    ttft_us, e2e_us = trace.first_us - arrival_us, trace.last_us - arrival_us
+    assert (source.requests.arrival_us == arrival_us - arrival_us[0]).all()
+    assert (source.requests.stage == NOT_COUNTED).nonzero()[0].tolist() == list(range(WARM_UP))
+    assert summary.ttft_ms.mean == pytest.approx((ttft_us[WARM_UP:] / 1e3).mean())
+    assert summary.e2e_ms.mean == pytest.approx((e2e_us[WARM_UP:] / 1e3).mean())
     assert (summary.completed, summary.failed) == (1440 - WARM_UP, 0)
     again = replay(experiment, parse(KNOWN), 1)
-    assert (again.ttft_us == trace.first_us - trace.requests.arrival_us).all()
-    assert (again.e2e_us == trace.last_us - trace.requests.arrival_us).all()
+    assert (again.ttft_us == ttft_us).all() and (again.e2e_us == e2e_us).all()
 
 
 @pytest.mark.parametrize("unanswered", [10, 300])
-def test_failures_count_and_too_many_make_a_run_overloaded(
-    unanswered: int, observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_failures_count_and_too_many_overload_a_run(
+    unanswered: int, observed: Path, tmp_path: Path, ingest: Ingest
 ) -> None:
     """Requests that time out or fail are replayed, and failed; those without an answer are left out, but count."""
-    head, *rows = (observed / "seen.csv").read_text().splitlines()
-    for i in range(100, 400):
-        values = dict(zip(COLUMNS, rows[i].split(","), strict=True))
-        values |= {"status": "timeout" if i % 2 else "error", "first_chunk_time_us": "0", "last_chunk_time_us": "0"}
-        rows[i] = ",".join((values | ({"output_tokens": "0"} if i < 100 + unanswered else {})).values())
-    (tmp_path / "seen.csv").write_text("\n".join([head, *rows]) + "\n")
-    status, text, _ = ingest(
-        capsys, observed / "header.yaml", tmp_path / "seen.csv", "--out", tmp_path / "o", "--hardware", "H100"
-    )
-    assert status == 0 and f"{unanswered} of 1,440 requests of seen.csv have no answer: left out" in " ".join(
-        text.split()
-    )
+
+    def failed(i: int) -> dict[str, str]:
+        if not 100 <= i < 400:
+            return {}
+        status = {"status": "timeout" if i % 2 else "error", **NO_TIMES}
+        return status | {"output_tokens": "0"} if i < 100 + unanswered else status
+
+    text = ingest(*GPU, data=edited(observed, tmp_path, failed))
+    assert f"{unanswered} of 1,440 requests of seen.csv have no answer: left out" in text
     (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
-    assert experiment.observed is not None and experiment.observed.summary is not None
-    summary = experiment.observed.summary
+    summary = summary_of(experiment)
     assert (summary.completed, summary.failed) == (1440 - 300 - WARM_UP, 300 - unanswered)
     assert experiment.quality == "overloaded"
     assert "21.13 % of 1,420 requests failed" in experiment.notes  # 300 / 1420, in the trace or not
 
 
-def with_status(observed: Path, tmp_path: Path, *words: str, **others: str) -> Path:
-    """A copy of the data with these status words in turn, and other changes in every line."""
-    head, *rows = (observed / "seen.csv").read_text().splitlines()
-    for i, row in enumerate(rows):
-        values = dict(zip(COLUMNS, row.split(","), strict=True)) | {"status": words[i % len(words)]} | others
-        rows[i] = ",".join(values.values())
-    (tmp_path / "seen.csv").write_text("\n".join([head, *rows]) + "\n")
-    return tmp_path / "seen.csv"
-
-
 @pytest.mark.parametrize("mode", ["real", "generated"])
-def test_a_trace_of_which_all_requests_failed_is_overloaded(
-    mode: str, observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_trace_of_failed_requests_is_overloaded(
+    mode: str, observed: Path, tmp_path: Path, ingest: Ingest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    header = tmp_path / "h.yaml"
-    header.write_text((observed / "header.yaml").read_text().replace("mode: real", f"mode: {mode}"))
-    data = with_status(observed, tmp_path, "timeout", "error", "incomplete")
-    status, text, _ = ingest(capsys, header, data, "--out", tmp_path / "o", "--hardware", "H100", "--json")
-    (trace,) = json.loads(text)["traces"]
-    assert status == 0 and trace["measured"] == 0
-    assert "100.00 % of 1,420 requests failed" in trace["overloaded"]  # 1,440 less the warm-up
+    words = ("timeout", "error", "incomplete")
+    data = edited(observed, tmp_path, lambda i: {"status": words[i % 3]})
+    header = header_with(observed, tmp_path, "mode: real", f"mode: {mode}")
+    (trace,) = json.loads(ingest(*GPU, "--json", header=header, data=data))["traces"]
+    assert trace["measured"] == 0 and "100.00 % of 1,420 requests failed" in trace["overloaded"]  # 1,440 less warm-up
     (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
     assert experiment.quality == "overloaded" and "100.00 % of 1,420 requests failed" in experiment.notes
     assert run_command(["fit", "floor", "--experiments", str(tmp_path / "o" / "traces.yaml")]) == 2
     assert "nothing to fit" in capsys.readouterr().err
 
 
-def test_a_load_without_times_is_not_overloaded(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Completed requests whose times the file has not: nothing is known of how they fared."""
-    data = with_status(observed, tmp_path, "ok", first_chunk_time_us="0", last_chunk_time_us="0")
-    status, text, _ = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path, "--hardware", "H100", "--json")
-    (trace,) = json.loads(text)["traces"]
-    assert status == 0 and (trace["measured"], trace["overloaded"]) == (0, [])
+def test_a_load_without_times_is_not_overloaded(observed: Path, tmp_path: Path, ingest: Ingest) -> None:
+    """Completed requests without times in the file: their quality is unknown."""
+    data = edited(observed, tmp_path, lambda i: {"status": "ok", **NO_TIMES})
+    (trace,) = json.loads(ingest(*GPU, "--json", data=data))["traces"]
+    assert (trace["measured"], trace["overloaded"]) == (0, [])
     assert any("there is nothing to fit or to compare" in note for note in trace["notes"])
-    assert load_experiments(tmp_path / "traces.yaml")[0].quality == "clean"
-
-
-def test_a_trace_without_any_answer_is_refused(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = with_status(observed, tmp_path, "error", output_tokens="0")
-    status, _, err = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path / "o", "--hardware", "H100")
-    assert status == 2 and "seen.csv: output_tokens is 0 in every line" in err and err.count("\n") == 1
+    assert load_experiments(tmp_path / "o" / "traces.yaml")[0].quality == "clean"
 
 
 def test_unknown_words_of_status_are_named_once_with_their_counts(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    observed: Path, tmp_path: Path, ingest: Ingest
 ) -> None:
     """1,440 lines, of which every fourth says `OK` and every fourth nothing: both count as failed, and are named."""
-    data = with_status(observed, tmp_path, "ok", "OK", "timeout", "")
-    _, text, _ = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path, "--hardware", "H100")
-    said = " ".join(text.split())
-    words = "'' 360, 'OK' 360: counted as failed (known are ok, timeout, error, incomplete)"
-    assert said.count(f"unknown status in seen.csv: {words}") == 1
-    assert "75.00 % of 1,420 requests failed" in said
-    _, text, _ = ingest(capsys, observed / "header.yaml", observed / "seen.csv", "--out", tmp_path / "known")
-    assert "unknown status" not in text
+    words = ("ok", "OK", "timeout", "")
+    text = ingest(*GPU, data=edited(observed, tmp_path, lambda i: {"status": words[i % 4]}))
+    known = "(known are ok, timeout, error, incomplete)"
+    assert text.count(f"unknown status in seen.csv: '' 360, 'OK' 360: counted as failed {known}") == 1
+    assert "75.00 % of 1,420 requests failed" in text
+    assert "unknown status" not in ingest()
 
 
-def test_of_many_unknown_words_a_few_are_named(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_a_few_of_many_unknown_words_are_named(observed: Path, tmp_path: Path, ingest: Ingest) -> None:
     """1,440 words, of which one is known, would make a note that no experiments file may have."""
-    data = with_status(observed, tmp_path, "ok", *(f"failed-{i:04}" for i in range(1, 1440)))
-    ingest(capsys, observed / "header.yaml", data, "--out", tmp_path, "--hardware", "H100")
-    (experiment,) = load_experiments(tmp_path / "traces.yaml")
+    ingest(*GPU, data=edited(observed, tmp_path, lambda i: {"status": f"failed-{i:04}" if i else "ok"}))
+    (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
     (note,) = [n for n in experiment.notes if "unknown status" in n]
-    assert "'failed-0008' 1 and 1,431 more words: counted as failed" in note and "failed-0009" not in note
+    assert "'failed-0008' 1 and 1431 more: counted as failed" in note and "failed-0009" not in note
 
 
-def test_the_experiments_file_says_which_options_wrote_it(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, gpu = tmp_path / "o", ("--hardware", "H100")
-    file = out / "traces.yaml"
-    assert ingest(capsys, observed / "header.yaml", observed / "seen.csv", "--out", out, *gpu)[0] == 0
+def test_the_experiments_file_names_the_options_that_wrote_it(tmp_path: Path, ingest: Ingest) -> None:
+    file = tmp_path / "o" / "traces.yaml"
+    ingest(*GPU)
     assert file.read_text().startswith("# Written by evolve ingest --tracev2: each experiment")
     (tmp_path / "own.csv").write_text("arrival_s,input_len,output_len\n0,100,10\n1,100,10\n")
-    trace = ["ingest", "--trace", str(tmp_path / "own.csv"), "--out", str(out), "--model", "llama-2-7b", *gpu]
+    trace = ["--trace", str(tmp_path / "own.csv"), "--out", str(tmp_path / "o"), "--model", "llama-2-7b", *GPU]
     for _ in range(2):
-        assert run_command(trace) == 0
+        assert run_command(["ingest", *trace]) == 0
         assert file.read_text().startswith("# Written by evolve ingest --trace and --tracev2: each experiment")
     assert [e.id for e in load_experiments(file)] == ["seen", "own"]
 
 
-def test_what_was_not_streamed_has_no_ttft(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = edited(observed, tmp_path, 50, streaming="false")
-    status, text, _ = ingest(capsys, observed / "header.yaml", data, "--out", tmp_path / "o", "--json")
-    assert status == 0
-    assert "1 of 1,440 requests of seen.csv were not streamed: they have no TTFT and no ITL" in json.loads(text)["traces"][
-        0]["notes"]  # fmt: skip
+def test_requests_that_were_not_streamed_have_no_ttft(observed: Path, tmp_path: Path, ingest: Ingest) -> None:
+    data = edited(observed, tmp_path, lambda i: {"streaming": "false"} if i == 50 else {})
+    (trace,) = json.loads(ingest("--json", data=data))["traces"]
+    assert "1 of 1,440 requests of seen.csv were not streamed: they have no TTFT and no ITL" in trace["notes"]
 
 
-def test_options_take_precedence_over_the_header(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    args = (
-        "--model",
-        "mistral-nemo-12b",
-        "--hardware",
-        "H100",
-        "--engine",
-        "max_num_seqs=32",
-        "--engine",
-        "total_kv_blocks=5000",
-    )
-    status, *_ = ingest(capsys, observed / "header.yaml", observed / "seen.csv", "--out", tmp_path, *args)
-    assert status == 0
-    (experiment,) = load_experiments(tmp_path / "traces.yaml")
+def test_options_take_precedence_over_the_header(tmp_path: Path, ingest: Ingest) -> None:
+    settings = ("--engine", "max_num_seqs=32", "--engine", "total_kv_blocks=5000")
+    ingest("--model", "mistral-nemo-12b", *GPU, *settings)
+    (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
     assert "nemo" in experiment.model.lower()
     assert (experiment.engine.max_num_seqs, experiment.engine.total_kv_blocks) == (32, 5000)
 
 
-def test_settings_that_nothing_gives_are_noted_and_can_be_pasted(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_assumed_settings_are_noted_as_options(
+    observed: Path, tmp_path: Path, ingest: Ingest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """7,403 blocks of 16 tokens are what the engine itself counted for this model on an H100 (configs)."""
-    args = (observed / "header.yaml", observed / "seen.csv", "--out", tmp_path, "--hardware", "H100")
-    _, text, _ = ingest(capsys, *args)
-    line = next(line for line in text.splitlines() if line.startswith("  --engine "))
-    assert line.split()[1::2] == [
+    text = ingest(*GPU)
+    options = re.findall(r"--engine (\S+=\S+)", text)
+    assert options == [
         *("max_num_batched_tokens=2048", "chunked_prefill=true", "prefix_caching=true"),
         *("long_prefill_token_threshold=0", "kv_cpu_offload=false", "total_kv_blocks=7403"),
     ]
-    beside = (
-        "give `evolve ingest` those that were different (case.json beside the header has those it was exported with)"
-    )
-    assert beside in " ".join(text.split())
-    (experiment,) = load_experiments(tmp_path / "traces.yaml")
-    assert any(line.strip() in note for note in experiment.notes), "predict and fit repeat it"
-    _, text, _ = ingest(capsys, *args, *line.split(), "--json")
-    assert "assumed" not in text, "all are given"
-    (tmp_path / "h.yaml").write_text((observed / "header.yaml").read_text())
-    _, text, _ = ingest(capsys, tmp_path / "h.yaml", *args[1:])
-    assert "those that were different:" in " ".join(text.split()) and "case.json" not in text
+    assert "(case.json next to the header has the exported ones)" in text
+    pasted = " ".join(f"--engine {option}" for option in options)
+    (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
+    assert any(pasted in note for note in experiment.notes), "predict and fit repeat it"
+    assert "settings without a source" not in ingest(*GPU, *pasted.split(), "--json"), "all are given"
+    text = ingest(*GPU, header=header_with(observed, tmp_path, "", ""))
+    assert "are assumed" in text and "case.json" not in text
 
 
-def test_what_a_trace_leaves_out_and_what_was_simulated_is_repeated_with_predictions(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_predictions_repeat_the_notes_of_a_trace(
+    observed: Path, tmp_path: Path, ingest: Ingest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One of twelve requests fails without tokens: too few to call the run overloaded, but the load is lighter."""
-    head, *rows = (observed / "seen.csv").read_text().splitlines()
-    for i in range(0, len(rows), 12):
-        values = dict(zip(COLUMNS, rows[i].split(","), strict=True))
-        values |= {"status": "error", "output_tokens": "0", "first_chunk_time_us": "0", "last_chunk_time_us": "0"}
-        rows[i] = ",".join(values.values())
-    (tmp_path / "seen.csv").write_text("\n".join([head, *rows]) + "\n")
-    (tmp_path / "h.yaml").write_text((observed / "header.yaml").read_text().replace("real", "generated"))
-    _, text, _ = ingest(capsys, tmp_path / "h.yaml", tmp_path / "seen.csv", "--out", tmp_path, "--hardware", "H100")
+    failed = {"status": "error", "output_tokens": "0", **NO_TIMES}
+    data = edited(observed, tmp_path, lambda i: {} if i % 12 else failed)
+    text = ingest(*GPU, header=header_with(observed, tmp_path, "real", "generated"), data=data)
     assert "evolve fit" not in text, "a simulation is nothing to fit"
-    file = str(tmp_path / "traces.yaml")
-    assert load_experiments(Path(file))[0].quality == "clean"
-    assert run_command(["predict", str(observed / "known.py"), "--experiments", file]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "mode is generated: the times of seen.csv are a simulation's, not measured: errors are against that" in said
-    lighter = "have no answer: left out (120 of them failed), so the replayed load is lighter than what the engine had"
-    assert f"120 of 1,440 requests of seen.csv {lighter}" in said
-    assert run_command(["fit", str(observed / "form.py"), "--experiments", file, "--only", "base"]) == 0
-    out, err = capsys.readouterr()
-    assert "mode is generated" in out + err and "the replayed load is lighter" in " ".join((out + err).split())
+    file = tmp_path / "o" / "traces.yaml"
+    assert load_experiments(file)[0].quality == "clean"
+    left_out = "120 of 1,440 requests of seen.csv have no answer: left out (120 of them failed)"
+    for command in (["predict", str(observed / "known.py")], ["fit", str(observed / "form.py"), "--only", "base"]):
+        assert run_command([*command, "--experiments", str(file)]) == 0
+        printed = " ".join("".join(capsys.readouterr()).split())
+        assert "mode is generated: the times of seen.csv are a simulation's, not measured" in printed
+        assert left_out in printed
 
 
-def test_without_a_gpu_there_is_a_table_alone(
-    observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_without_a_gpu_there_is_only_a_table(tmp_path: Path, ingest: Ingest) -> None:
+    assert "no experiment: --hardware says" in ingest()
+    assert [p.name for p in (tmp_path / "o").iterdir()] == ["seen.parquet"]
+
+
+def test_simulated_times_have_a_note(observed: Path, tmp_path: Path, ingest: Ingest) -> None:
+    text = ingest(header=header_with(observed, tmp_path, "real", "replayed"))
+    assert "mode is replayed: the times of seen.csv are a simulation's, not measured" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes", "message"),
+    [
+        ("", "", {"first_chunk_time_us": str(EPOCH_US - 5)}, "seen.csv:5: first_chunk_time_us is before the request"),
+        ("", "", {"last_chunk_time_us": str(EPOCH_US + 1)}, "seen.csv:5: last_chunk_time_us is before the first chunk"),
+        (f": {WARM_UP}\n", ": 5000\n", {}, "lower warm_up_requests in the header"),
+    ],
+)
+def test_bad_traces_are_refused(
+    observed: Path, tmp_path: Path, ingest: Ingest, old: str, new: str, changes: dict[str, str], message: str
 ) -> None:
-    status, text, _ = ingest(capsys, observed / "header.yaml", observed / "seen.csv", "--out", tmp_path)
-    assert status == 0 and "no experiment: --hardware says" in text
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["seen.parquet"]
+    data = edited(observed, tmp_path, lambda i: changes if i == 3 else {})
+    assert message in ingest(*GPU, header=header_with(observed, tmp_path, old, new), data=data, status=2)
+    assert not (tmp_path / "o").exists()
 
 
-def test_simulated_times_are_called_so(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    header = tmp_path / "h.yaml"
-    header.write_text((observed / "header.yaml").read_text().replace("real", "replayed"))
-    _, text, _ = ingest(capsys, header, observed / "seen.csv", "--out", tmp_path / "o")
-    assert "mode is replayed: the times of seen.csv are a simulation's, not measured" in " ".join(text.split())
-
-
-def test_bad_traces_are_refused_in_one_line(observed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    header, out = observed / "header.yaml", ("--out", tmp_path / "o", "--hardware", "H100")
-    data = edited(observed, tmp_path, 3, first_chunk_time_us=str(EPOCH_US - 5))
-    status, _, err = ingest(capsys, header, data, *out)
-    assert status == 2 and "seen.csv:5: first_chunk_time_us is before the request was sent" in err
-    data = edited(observed, tmp_path, 3, last_chunk_time_us=str(EPOCH_US + 1))
-    status, _, err = ingest(capsys, header, data, *out)
-    assert status == 2 and "seen.csv:5: last_chunk_time_us is before the first chunk" in err
-    (tmp_path / "h.yaml").write_text(header.read_text().replace(f": {WARM_UP}\n", ": 5000\n"))
-    status, _, err = ingest(capsys, tmp_path / "h.yaml", observed / "seen.csv", *out)
-    assert status == 2 and "lower warm_up_requests in the header" in err
-    (tmp_path / "h.yaml").write_text(header.read_text().split("server")[0])
-    status, _, err = ingest(capsys, tmp_path / "h.yaml", observed / "seen.csv", *out)
-    assert status == 2 and "h.yaml: names no model: give --model" in err
-    status, _, err = ingest(capsys, header, observed / "seen.csv", *out, tmp_path)
-    assert status == 2 and "name one or the other" in err and not (tmp_path / "o").exists()
+def test_traces_without_answers_or_a_model_are_refused(observed: Path, tmp_path: Path, ingest: Ingest) -> None:
+    data = edited(observed, tmp_path, lambda i: {"status": "error", "output_tokens": "0"})
+    assert "seen.csv: output_tokens is 0 in every line" in ingest(*GPU, data=data, status=2)
+    (tmp_path / "h.yaml").write_text((observed / "header.yaml").read_text().split("server")[0])
+    assert "h.yaml: names no model: give --model" in ingest(*GPU, header=tmp_path / "h.yaml", status=2)
+    assert "name one or the other" in ingest(*GPU, tmp_path, status=2)
+    assert not (tmp_path / "o").exists()

@@ -1,4 +1,4 @@
-"""`evolve ablate`: each part of a program dropped, the rest fitted again, in sample and held out."""
+"""`evolve show --ablate`: each part of a program dropped, the rest fitted again, in sample and held out."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import tiny_world
 
+from archive.score import Errors
 from evaluator.fit.fit import fit_set
-from evaluator.score import MEANS, Errors, error_rows, predictions, score_set
-from evaluator.transfer import fitted_without
+from evaluator.group_out import fitted_without
+from evaluator.score import MEANS, error_rows, predictions, score_set
 from evolve.cli import run_command
 from evolve.inspect.ablation import (
     DOES_NOT,
@@ -32,7 +33,8 @@ from evolve.run.program import Source
 from evolve.search.pool.local import Here
 from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments, load_experiments
-from simulator.serving.experiment import Experiment, Observed
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import Observed
 
 TRUTH = """
 def step_time(b, s, *, weights: one = 1.3, context: us/token = 0.15):
@@ -134,14 +136,14 @@ def test_workers_change_nothing_and_every_table_agrees(
 ) -> None:
     printed = []
     for workers in ("1", "2"):
-        args = ["ablate", "linear", "--experiments", str(data), "--workers", workers, "--json"]
+        args = ["show", "--ablate", "linear", "--experiments", str(data), "--workers", workers, "--json"]
         assert run_command([*args, "--csv", str(tmp_path / "parts.csv")]) == 0
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
     found = json.loads(printed[0])
     lines = (tmp_path / "parts.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in lines[1:]] == [part["text"] for part in found["parts"]]
-    assert run_command(["ablate", "linear", "--experiments", str(data)]) == 0
+    assert run_command(["show", "linear", "--ablate", "--explain", "--experiments", str(data)]) == 0
     out = capsys.readouterr().out
     assert "Verdict: does not" in out and "only its constants are held out" in " ".join(out.split())
 
@@ -150,7 +152,7 @@ def test_a_runs_program_is_ablated_on_what_its_run_fits(tmp_path: Path, capsys: 
     run = tiny_world.run(tiny_world.write(tmp_path, "models: [llama-2-7b]"), tmp_path / "run", "--budget", 12)
     champion = json.loads((run / "report.json").read_text())["champion"]["id"]
     capsys.readouterr()
-    assert run_command(["ablate", f"{run}:{champion}", "--json"]) == 0
+    assert run_command(["show", "--ablate", f"{run}:{champion}", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == list(open_run(run).about.fitted)
 
 
@@ -162,6 +164,6 @@ def test_a_step_without_any_term_is_no_form_and_says_so(data: Path) -> None:
 
 def test_a_single_run_is_refused_in_a_line(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for ident, words in (("sparse-chat", "sparse-chat is the only run"), ("dense-overloaded", "quality is clean")):
-        assert run_command(["ablate", "floor", "--experiments", str(data), "--id", ident]) == 2
+        assert run_command(["show", "--ablate", "floor", "--experiments", str(data), "--id", ident]) == 2
         err = capsys.readouterr().err
         assert words in err and err.count("\n") == 1

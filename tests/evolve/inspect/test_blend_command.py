@@ -1,4 +1,4 @@
-"""`evolve blend` as a user types it: which programs are averaged, what is printed and written, and what is refused."""
+"""`evolve fit --blend` as a user types it: which programs are averaged, what is printed and written, and what is refused."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from simulator.language.parse import parse
 
 def printed(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
     capsys.readouterr()
-    assert evolve("blend", *args, "--json") == 0
+    assert evolve("fit", "--blend", *args, "--json") == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
     return result
 
 
 def best(run: Path) -> list[Elite]:
-    """The contenders of the run, by merit."""
+    """The contenders of the run, by selection score."""
     opened = open_run(run)
     elites, rule = contenders(opened.archive().members(), opened.config.score.rule)
-    return sorted(elites, key=lambda e: (rule.merit(e), e.id))
+    return sorted(elites, key=lambda e: (rule.selection_score(e), e.id))
 
 
 def test_the_best_are_averaged_and_measured_as_reports_do(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +56,7 @@ def test_the_best_are_averaged_and_measured_as_reports_do(tiny_run: Path, capsys
         ours = evaluate(mixed.function(method), fields)  # type: ignore[arg-type]
         assert ours == pytest.approx(sum(times) / 4, rel=1e-9)
     score = summarise(error_rows(mixed, score_set(fitted, SCORE_SEEDS)))
-    assert result["in_sample"]["joint"] == score.joint and result["seeds"] == list(SCORE_SEEDS)
+    assert result["in_sample"]["mean_error"] == score.mean_error and result["seeds"] == list(SCORE_SEEDS)
     assert [r["experiment"] for r in result["errors"]] == list(FITTED)
     assert result["ok"] and all(g["passes"] for g in result["gates"]) and result["out"] is None
     assert result["champion"]["id"] == json.loads((tiny_run / "report.json").read_text())["champion"]["id"]
@@ -64,7 +64,7 @@ def test_the_best_are_averaged_and_measured_as_reports_do(tiny_run: Path, capsys
 
 def test_the_file_works_in_other_commands(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "mixed.py"
-    assert evolve("blend", tiny_run, "--top", 3, "--out", out) == 0
+    assert evolve("fit", "--blend", tiny_run, "--top", 3, "--out", out) == 0
     text = capsys.readouterr().out
     data = open_run(tiny_run).config.data
     own = f"--experiments {data.files[0]}"
@@ -90,7 +90,7 @@ def test_a_blend_says_that_it_replaces_a_fit_and_leaves_nothing_of_it(
     assert trust_file(out).exists()
     for again in (False, True):
         capsys.readouterr()
-        assert evolve("blend", tiny_run, "--top", 3, "--out", out if again else tmp_path / "new.py") == 0
+        assert evolve("fit", "--blend", tiny_run, "--top", 3, "--out", out if again else tmp_path / "new.py") == 0
         said = f"Replaced: what an earlier fit, or blend, had written as {out}."
         assert (said in capsys.readouterr().out) == again
     assert not trust_file(out).exists()
@@ -112,36 +112,36 @@ def test_the_committee_is_averaged_and_the_caps_that_its_mean_needs_are_named(
     assert evolve("predict", out, "--id", "llama-2-7b-tp1-codegen", *options) == 0
     texts = {e.text for e in open_run(shipped).archive().members() if e.id in {m["id"] for m in result["members"]}}
     assert set(json.loads((shipped / "trust.json").read_text())["committee"]) <= texts
-    joints = [m["in_sample"]["joint"] for m in result["members"]]
-    assert min(joints) < result["in_sample"]["joint"] < sum(joints) / len(joints)
+    mean_errors = [m["in_sample"]["mean_error"] for m in result["members"]]
+    assert min(mean_errors) < result["in_sample"]["mean_error"] < sum(mean_errors) / len(mean_errors)
 
 
 def test_what_cannot_be_averaged_is_said_in_a_line(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     many = f"--top 99: {tiny_run} has {len(best(tiny_run))} programs to choose from: give fewer, or search longer"
-    assert many in refused(capsys, "blend", tiny_run, "--top", 99)
-    caps = refused(capsys, "blend", tiny_run, "--top", 3, "--max-operations", 5, "--max-constants", 2)
+    assert many in refused(capsys, "fit", "--blend", tiny_run, "--top", 99)
+    caps = refused(capsys, "fit", "--blend", tiny_run, "--top", 3, "--max-operations", 5, "--max-constants", 2)
     assert f"{tiny_run}: the mean of 3 programs has " in caps and "operations (at most 5 are allowed), " in caps
     assert ": average fewer with --top, or give --max-operations " in caps and " --max-constants " in caps
-    two = refused(capsys, "blend", tiny_run, "--top", 2, "--max-operations", 5, "--max-constants", 2)
+    two = refused(capsys, "fit", "--blend", tiny_run, "--top", 2, "--max-operations", 5, "--max-constants", 2)
     options = [word for option in re.findall(r"--max-\w+ \d+", two) for word in option.split()]
     assert ": average the best 2 with --top 2, or give --max-" in refused(
-        capsys, "blend", tiny_run, "--top", 3, *options
+        capsys, "fit", "--blend", tiny_run, "--top", 3, *options
     )
-    assert evolve("blend", tiny_run, "--top", 2, *options) == 0
-    assert "is not a run" in refused(capsys, "blend", tmp_path)
+    assert evolve("fit", "--blend", tiny_run, "--top", 2, *options) == 0
+    assert "is not a run" in refused(capsys, "fit", "--blend", tmp_path)
     assert "a program's file ends in .py" in refused(
-        capsys, "blend", tiny_run, "--top", 3, "--out", tmp_path / "mixed.txt"
+        capsys, "fit", "--blend", tiny_run, "--top", 3, "--out", tmp_path / "mixed.txt"
     )
     other = copy(tiny_run, tmp_path)
     about = json.loads((other / "run.json").read_text()) | {"data": "0123"}
     (other / "run.json").write_text(json.dumps(about))
-    assert "made on data 0123, these are " in refused(capsys, "blend", other, "--top", 3)
+    assert "made on data 0123, these are " in refused(capsys, "fit", "--blend", other, "--top", 3)
     (other / "run.json").write_text((tiny_run / "run.json").read_text())
-    assert "its committee is one program, which needs no average: give --top" in refused(capsys, "blend", other)
+    assert "its ensemble is one program, which needs no average: give --top" in refused(capsys, "fit", "--blend", other)
     (other / "journal.jsonl").write_text("")
-    assert "no candidate could be scored: `evolve resume" in refused(capsys, "blend", other)
+    assert "no candidate could be scored: `evolve resume" in refused(capsys, "fit", "--blend", other)
 
 
 def test_nothing_is_written_if_a_gate_refuses(
@@ -149,11 +149,11 @@ def test_nothing_is_written_if_a_gate_refuses(
 ) -> None:
     out = tmp_path / "mixed.py"
     monkeypatch.setattr(checking, "judge", lambda *_: [Gate("finite", False, "", "a step of -1 us: lower a constant")])
-    assert evolve("blend", tiny_run, "--top", 3, "--out", out) == 1
+    assert evolve("fit", "--blend", tiny_run, "--top", 3, "--out", out) == 1
     text = capsys.readouterr().out
     assert (
         "refused: finite" in text and "- finite: a step of -1 us" in text and "Not written: a gate refuses it" in text
     )
-    assert evolve("blend", tiny_run, "--top", 3, "--out", out, "--json") == 1
+    assert evolve("fit", "--blend", tiny_run, "--top", 3, "--out", out, "--json") == 1
     result = json.loads(capsys.readouterr().out)
     assert not result["ok"] and result["out"] is None and list(tmp_path.iterdir()) == []

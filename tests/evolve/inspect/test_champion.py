@@ -13,7 +13,7 @@ import pytest
 from console import EVOLVE
 
 from archive.proposal import SEED
-from evaluator.committee import final_champion
+from evaluator.ensemble import final_champion
 from evaluator.judge.physics import hardware_of, physics
 from evaluator.score import errors, predictions, score_set
 from evolve.inspect.check import check
@@ -32,7 +32,7 @@ from simulator.serving.known import datasheet_deployments
 SHIPPED = Path(str(resources.files("seeds")))
 RECORD = json.loads((SHIPPED / "champion.json").read_text())
 FITTED = [e for e in bundled_experiments() if e.id in RECORD["fitted"]]
-CANDIDATES = 4157  # of at most 5,000: the merit had not improved by 0.5 % in 200 generations
+CANDIDATES = 4157  # of at most 5,000: the selection score had not improved by 0.5 % in 200 generations
 
 
 def test_the_record_names_this_program_and_these_data() -> None:

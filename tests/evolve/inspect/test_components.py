@@ -14,11 +14,16 @@ from evolve.cli import run_command
 from simulator.common.errors import InputError
 from simulator.serving.bundled import load_experiments
 from simulator.serving.digests import data_hash
-from simulator.serving.experiment import Components
+from simulator.serving.observations import Components
 
 PARTS = {
-    "arrival_to_queue": 8.5, "waiting": 0.25, "prefill_steps": 31.0, "decode_steps": 900.5, "after_finish": 2.0, "client": -0.5,
-}  # fmt: skip
+    "arrival_to_queue": 8.5,
+    "waiting": 0.25,
+    "prefill_steps": 31.0,
+    "decode_steps": 900.5,
+    "after_finish": 2.0,
+    "client": -0.5,
+}
 
 
 def of(tmp_path: Path, **more: Any) -> Path:
@@ -64,15 +69,21 @@ def test_predict_shows_them_beside_its_own(tmp_path: Path, capsys: pytest.Captur
     assert run_command([*args, "--json"]) == 0
     plan, bare = json.loads(capsys.readouterr().out)["experiments"]
     assert plan["observed_components"] == {**PARTS, "requests": 120} and bare["observed_components"] is None
-    assert run_command(args) == 0
+    assert run_command([*args, "--explain"]) == 0
     out = capsys.readouterr().out
     assert "Parts of the mean E2E in ms, predicted / observed" in out
     (row,) = (line for line in out.splitlines() if line.lstrip().startswith("plan ") and " / " in line)
     c = plan["components"]
     shown = [c["queueing"], c["waiting"], c["prefill_steps"], c["decode_steps"], c["per_token"] + c["completion"]]
     seen = [f"{PARTS[name]:.1f}" for name in PARTS]
-    assert row.split() == ["plan", *" ".join(f"{a:.1f} / {b}" for a, b in zip(shown, seen, strict=False)).split(),
-                           "-", "/", "-0.5", "120"]  # fmt: skip
-    assert "async scheduling stamps one cycle early" in out
+    assert row.split() == [
+        "plan",
+        *" ".join(f"{a:.1f} / {b}" for a, b in zip(shown, seen, strict=False)).split(),
+        "-",
+        "/",
+        "-0.5",
+        "120",
+    ]
+    assert "async scheduling stamps the start one cycle early" in " ".join(out.split())
     assert run_command([*args, "--id", "bare"]) == 0
     assert "Parts of the mean E2E" not in capsys.readouterr().out

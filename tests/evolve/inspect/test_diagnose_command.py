@@ -1,4 +1,4 @@
-"""`evolve diagnose`: the values that language models are shown, and the terms that planted errors ask for."""
+"""`evolve show --diagnose`: the values that language models are shown, and the terms that planted errors ask for."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_true_law_asks_for_little_and_would_miss_all_of_its_terms(runs: list) 
 
 def test_a_constant_that_these_runs_do_not_read_has_no_cost(capsys: pytest.CaptureFixture[str]) -> None:
     """The champion's factor of quantized experts, on a dense model with weights of 16 bits."""
-    args = ["diagnose", "champion", "--id", "llama-2-7b-tp1-general"]
+    args = ["show", "--diagnose", "champion", "--id", "llama-2-7b-tp1-general"]
     assert run_command([*args, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["without_effect"] and {"step_time.kernel_moe_quantized"} <= {*found["without_effect"]}
@@ -93,9 +93,9 @@ def test_every_term_that_an_operator_may_draw_is_offered(fields: str, method: st
 @pytest.mark.slow
 def test_a_runs_program_gets_what_its_prompt_says(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best = open_run(tiny_run).archive().members()[0].id
-    assert run_command(["prompt", str(tiny_run), str(best), "--json"]) == 0
+    assert run_command(["llm", "prompt", str(tiny_run), str(best), "--json"]) == 0
     asked = json.loads(capsys.readouterr().out)["messages"][1]["content"]
-    assert run_command(["diagnose", f"{tiny_run}:{best}", "--json"]) == 0
+    assert run_command(["show", "--diagnose", f"{tiny_run}:{best}", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["seeds"] == [1] and {e["fitted"] for e in told["experiments"]} == {True}
     for c in told["correlations"][:1]:
@@ -113,7 +113,7 @@ def test_data_that_changed_since_the_run_are_said(tmp_path: Path, capsys: pytest
     best = f"{run}:{open_run(run).archive().members()[0].id}"
     for changed in (False, True):
         capsys.readouterr()
-        assert run_command(["diagnose", best]) == 0
+        assert run_command(["show", "--diagnose", best]) == 0
         assert ("made on data" in capsys.readouterr().err) == changed
         data.write_text(data.read_text().replace("mean: 284.3", "mean: 310.0"))
 
@@ -129,10 +129,17 @@ def test_overloaded_runs_are_diagnosed_if_they_are_named(tiny: Path) -> None:
 def test_diagnose_prints_errors_and_that_no_other_run_tested_its_terms(
     tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command(["diagnose", "champion", "--experiments", str(tiny.parent / "data.yaml")]) == 0
+    args = ["show", "champion", "--diagnose", "--explain", "--experiments", str(tiny.parent / "data.yaml")]
+    assert run_command(args) == 0
     out = capsys.readouterr().out
-    for part in ("Errors of champion by run and load stage", "dense-chat", " new ", "What the errors go along with",
-                 "The steps of the worst stages", "would add, by these runs alone", "would miss least"):  # fmt: skip
+    for part in (
+        "Errors of champion by run and load stage",
+        "dense-chat",
+        " new ",
+        "Correlations of the errors",
+        "The steps of the worst stages",
+        "would add, by these runs alone",
+    ):
         assert part in out
     assert "no other run has tested it" in " ".join(out.split())
     assert "in sample: on the runs that the program was fitted on" not in out  # none of these
@@ -142,5 +149,5 @@ def test_diagnose_needs_measurements(tiny: Path, tmp_path: Path, capsys: pytest.
     lines = (tiny.parent / "data.yaml").read_text().splitlines()
     plan = [line for line in lines[:7] if "observed" not in line]
     (tmp_path / "plan.yaml").write_text("\n".join(plan))
-    assert run_command(["diagnose", "champion", "--experiments", str(tmp_path / "plan.yaml")]) == 2
+    assert run_command(["show", "--diagnose", "champion", "--experiments", str(tmp_path / "plan.yaml")]) == 2
     assert "nothing to fit: no experiment has `observed` figures" in capsys.readouterr().err

@@ -12,29 +12,53 @@ import pytest
 from paths import ROOT
 
 from evolve.cli import run_command
-from simulator.serving import own_models
-from simulator.serving.bundled import load_experiments, model_table
+from simulator.serving import model as models
+from simulator.serving.bundled import load_experiments
 from simulator.serving.digests import data_hash
-from simulator.serving.experiment import Engine
+from simulator.serving.engine import Engine
 from simulator.serving.known import datasheet_deployments, facts_of, measured_deployments
+from simulator.serving.model import model_table
 from translate_go import find_go
 
 # A config.json as published on Hugging Face, with keys that only other programs read.
 RAW: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 128000,
-    "eos_token_id": [128001, 128008, 128009], "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
-    "intermediate_size": 14336, "max_position_embeddings": 131072, "mlp_bias": False, "model_type": "llama",
-    "num_attention_heads": 32, "num_hidden_layers": 28, "num_key_value_heads": 8, "pretraining_tp": 1,
+    "architectures": ["LlamaForCausalLM"],
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": 128000,
+    "eos_token_id": [128001, 128008, 128009],
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "initializer_range": 0.02,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 131072,
+    "mlp_bias": False,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 8,
+    "pretraining_tp": 1,
     "rms_norm_eps": 1e-05,
-    "rope_scaling": {"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
-                     "original_max_position_embeddings": 8192, "rope_type": "llama3"},
-    "rope_theta": 500000.0, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
-    "transformers_version": "4.42.3", "use_cache": True, "vocab_size": 128256,
-}  # fmt: skip
+    "rope_scaling": {
+        "factor": 8.0,
+        "high_freq_factor": 4.0,
+        "low_freq_factor": 1.0,
+        "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.42.3",
+    "use_cache": True,
+    "vocab_size": 128256,
+}
 FP8 = {
     "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float"}}},
-    "format": "float-quantized", "ignore": ["lm_head"], "quant_method": "compressed-tensors",
-}  # fmt: skip
+    "format": "float-quantized",
+    "ignore": ["lm_head"],
+    "quant_method": "compressed-tensors",
+}
 PLAN = """
 version: 1
 experiments:
@@ -100,7 +124,7 @@ def test_the_name_is_that_of_the_option_the_folder_or_the_file(home: Path, capsy
     (Path(folder) / "config.json").rename("alone.json")
     done(capsys, "model", "add", "alone.json")
     done(capsys, "model", "add", "alone.json", "--id", "me/My-Model.v2")
-    assert sorted(own_models.own_models()) == ["alone", "me/My-Model.v2", "some-folder"]
+    assert sorted(models.own_models()) == ["alone", "me/My-Model.v2", "some-folder"]
     assert {path.name for path in home.iterdir()} == {"alone.json", "some-folder.json", "me%2FMy-Model.v2.json"}
 
 
@@ -147,13 +171,13 @@ def test_a_damaged_file_is_named_and_can_be_replaced(home: Path, capsys: pytest.
     done(capsys, "model", "add", write())
     for text in ("{", "[]", "{}", '{"id": "other", "config": {}}', '{"id": "my-model", "config": {}, "x": 1}'):
         (home / "my-model.json").write_text(text)
-        own_models.forget()
+        models.reread()
         err = refusal(capsys, "model", "list")
         assert str(home / "my-model.json") in err
     done(capsys, "model", "add", "my-model", "--replace")
     done(capsys, "model", "list")
     (home / "my-model.json").write_text("{")
-    own_models.forget()
+    models.reread()
     done(capsys, "model", "remove", "my-model")
     assert "is not a model of your own" in refusal(capsys, "model", "remove", "my-model")
     assert "only your own can be removed" in refusal(capsys, "model", "remove", "llama-2-7b")
@@ -198,8 +222,11 @@ def test_an_experiment_may_give_a_known_model_another_sampling(capsys: pytest.Ca
     assert sampled.facts["layers"] == 28 and sampled.notes == ()
 
 
-@pytest.mark.parametrize("change", [{"num_hidden_layers": 29}, {"head_dim": 64},
-                                    {"quantization_config": FP8}, {"tie_word_embeddings": True}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [{"num_hidden_layers": 29}, {"head_dim": 64}, {"quantization_config": FP8}, {"tie_word_embeddings": True}],
+    ids=str,
+)
 def test_the_data_of_a_run_change_with_the_models_config(
     change: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,12 +251,14 @@ def test_a_program_is_checked_on_the_deployments_of_a_file(capsys: pytest.Captur
         "def step_time(b, s, *, k: us = 20.0, c: us = 590.0): return k * s.layers - c + b.kv_sum * 0"
     )
     Path("q.py").write_text("def step_time(b, s, *, k: us = 20.0): return k * s.layers")
-    assert "my-model tp1" in done_or_refused(capsys, "check", "p.py", "--experiments", "mine.yaml")
-    assert "my-model tp2" in done_or_refused(capsys, "check", "p.py", "--experiments", "mine.yaml", "--id", "b")
-    assert "no such experiment: there are a, b" in refusal(
-        capsys, "check", "q.py", "--experiments", "mine.yaml", "--id", "c"
+    assert "my-model tp1" in done_or_refused(capsys, "show", "--check", "p.py", "--experiments", "mine.yaml")
+    assert "my-model tp2" in done_or_refused(
+        capsys, "show", "--check", "p.py", "--experiments", "mine.yaml", "--id", "b"
     )
-    assert "leave out --experiments" in refusal(capsys, "check", "--fields", "--experiments", "mine.yaml")
+    assert "no such experiment: there are a, b" in refusal(
+        capsys, "show", "--check", "q.py", "--experiments", "mine.yaml", "--id", "c"
+    )
+    assert "leave out PROGRAM, --experiments" in refusal(capsys, "show", "--fields", "--experiments", "mine.yaml")
 
 
 def done_or_refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
@@ -259,8 +288,8 @@ def test_emitted_go_knows_a_model_by_its_hugging_face_name(tmp_path: Path, capsy
 
 
 def test_every_command_of_the_recipe_for_a_model_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/experiments.md, to the letter, on a machine without Go less --check."""
-    page = (ROOT / "docs" / "experiments.md").read_text("utf-8")
+    """docs/calibrate.md, to the letter, on a machine without Go less --check."""
+    page = (ROOT / "docs" / "calibrate.md").read_text("utf-8")
     recipe = page[page.index("## A model of your own, from its config.json to Go") :]
     plan, script = (
         re.findall(rf"^```{kind}\n(.*?)^```$", recipe, re.DOTALL | re.MULTILINE)[0] for kind in ("yaml", "sh")

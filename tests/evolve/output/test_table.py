@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from evolve.output.columns import figures, words, wrapped
 from evolve.output.layout import broken, flowed, parts
 from evolve.output.printing import fits, markdown, plain, show
-from evolve.output.table import (
-    Column,
-    Row,
-    Table,
-    arrival_seeds,
-    bias_label,
-    counted,
-    mean_cells,
-    passes,
-    row,
-    section,
-)
+from evolve.output.table import Table, arrival_seeds, bias_label, mean_errors, passes, row, section
+from simulator.common.text import counted
 
 TABLE = Table.of(
     "Errors [percent]",
-    "model|>E2E|~what",
-    [*section([row("ours", "+1.0", "x|y", style="bold"), row("theirs", "-12.5")]), ("[bold]mean", "3.0", "of all")],
+    [words("model"), figures("+.1f", "E2E"), wrapped("what")],
+    [*section([row("ours", 1.0, "x|y", style="bold"), row("theirs", -12.5)]), ("[bold]mean", "3.0", "of all")],
     caption="Lower is better.",
 )
 
@@ -41,7 +32,7 @@ def drawn(table: Table, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 )
 def test_no_text_leaves_its_cell_in_markdown(cell: str, escaped: str) -> None:
     """A bar ends a cell unless an odd number of backslashes precedes it; a line break ends the row."""
-    lines = markdown(Table.of("", "a|b", [[cell, "1"]])).splitlines()
+    lines = markdown(Table.of("", words("a", "b"), [[cell, "1"]])).splitlines()
     assert lines[2:] == [f"| {escaped} | 1 |"]
 
 
@@ -54,14 +45,14 @@ def test_plain_text_is_aligned_and_keeps_least_widths() -> None:
         "[bold]mean   3.0 of all",
         "Lower is better.",
     ]
-    wide = Table("", (Column(""), Column("E2E", right=True, width=7)), (Row(("a", "1")),))
-    assert plain(wide) == "      E2E\na       1"
+    wide = Table.of("", [words(""), figures("", "E2E")], [("a", 1)])
+    assert plain(wide, least=(0, 7)) == "      E2E\na       1"
 
 
 def test_a_row_may_be_shorter_than_the_columns_but_not_longer() -> None:
-    assert Table.of("", "a|b", [["1"]]).filled() == [["1", ""]]
-    with pytest.raises(AssertionError, match=r"table 'Errors': \('1', '2', '3'\) has more cells than .*\['a', 'b'\]"):
-        Table.of("Errors", "a|b", [["1", "2"], ["1", "2", "3"]])
+    assert Table.of("", words("a", "b"), [["1"]]).cells() == [["1", ""]]
+    with pytest.raises(AssertionError, match=r"table 'Errors': \('1', '2', '3'\) has more values than .*\['a', 'b'\]"):
+        Table.of("Errors", words("a", "b"), [["1", "2"], ["1", "2", "3"]])
 
 
 def test_a_terminal_shows_every_character_as_it_is(
@@ -70,9 +61,13 @@ def test_a_terminal_shows_every_character_as_it_is(
     lines = drawn(TABLE, 80, monkeypatch, capsys)
     assert lines[0] == "Errors [percent]" and lines[-2:] == ["Lower is better.", ""]
     assert [line.split() for line in lines[1:-2]] == [
-        ["model", "E2E", "what"], [lines[2]], ["ours", "+1.0", "x|y"], ["theirs", "-12.5"], [],
+        ["model", "E2E", "what"],
+        [lines[2]],
+        ["ours", "+1.0", "x|y"],
+        ["theirs", "-12.5"],
+        [],
         ["[bold]mean", "3.0", "of", "all"],
-    ]  # fmt: skip
+    ]
     assert lines[2].strip("─") == ""
 
 
@@ -80,8 +75,8 @@ NAME = "48-llama-4-scout-17b-16e-tp2-reasoning-lite-2-1"
 HEADS = [f"mean of figure {i}" for i in range(9)]
 WIDE = Table.of(
     "A wide table " * 9,
-    "|".join(["experiment", *(f">{h}" for h in HEADS), "~remark"]),
-    [[NAME, *(f"{i}.{i}{i}" for i in range(9)), "word " * 30 + "w" * 90], ["short", *("-" * 9), "none"]],
+    [words("experiment"), figures("", *HEADS), wrapped("remark")],
+    [[NAME, *(f"{i}.{i}{i}" for i in range(9)), "word " * 30 + "w" * 90], ["short", *[None] * 9, "none"]],
     caption="A caption " * 20,
 )
 
@@ -107,9 +102,9 @@ def test_every_part_of_a_wide_table_names_its_rows(
     laid_out = parts(WIDE, 60)
     assert [part.columns[0].name for part in laid_out] == ["experiment"] * len(laid_out) and len(laid_out) > 1
     for part in laid_out:
-        assert [row.cells[0].replace("\n", "") for row in part.rows] == [NAME, "short"]
+        assert [str(row.values[0]).replace("\n", "") for row in part.rows] == [NAME, "short"]
     assert [bool(part.title) for part in laid_out] == [True] + [False] * (len(laid_out) - 1)
-    heads = [column.name.replace("\n", " ") for part in laid_out for column in part.columns[1:]]
+    heads = [column.title.replace("\n", " ") for part in laid_out for column in part.columns[1:]]
     assert heads == [*HEADS, "remark"]
 
 
@@ -131,17 +126,16 @@ def test_cells_of_errors() -> None:
     rows = [{"e2e": 2.0, "ttft": -16.0, "itl": None}, {"e2e": -4.0, "ttft": None, "itl": None}]
     assert [passes(r) for r in rows] == [">TTFT", "pass"]
     assert passes(dict.fromkeys(("e2e", "ttft", "itl"))) == "-"
-    assert mean_cells(rows) == ["3.00", "16.00", "-", "2"]
+    assert mean_errors(rows) == [3.0, 16.0, None, 2]
     assert counted(1, "constant") == "1 constant" and counted(1200, "constant") == "1,200 constants"
     assert arrival_seeds([1]) == "arrival seed 1" and arrival_seeds([1, 2]) == "arrival seeds 1, 2"
-    assert bias_label(rows) == "Bias of the mean E2E within 5 % holds: -1.00 %"
-    assert bias_label([{"e2e": 6.0}]).endswith("5 % BROKEN: +6.00 %") and bias_label([{"e2e": None}]) == ""
+    assert bias_label(rows) == "Mean E2E bias -1.00 % (limit 5 %): pass"
+    assert bias_label([{"e2e": 6.0}]).endswith("FAIL") and bias_label([{"e2e": None}]) == ""
 
 
 def test_every_part_repeats_all_columns_that_name_the_rows() -> None:
-    table = Table.of(
-        "", "by|=kind|>first figure|>second figure", [["load", "1-8", "1.0", "2.0"], ["load", "9-32", "3.0", "4.0"]]
-    )
+    columns = [words("by"), words("kind", names=True), figures(".1f", "first figure", "second figure")]
+    table = Table.of("", columns, [["load", "1-8", 1.0, 2.0], ["load", "9-32", 3.0, 4.0]])
     first, second = parts(table, 22)
-    assert [c.name for c in first.columns] == ["by", "kind", "first\nfigure"]
-    assert [r.cells for r in second.rows] == [("load", "1-8", "2.0"), ("load", "9-32", "4.0")]
+    assert [c.title for c in first.columns] == ["by", "kind", "first\nfigure"]
+    assert [r.values for r in second.rows] == [("load", "1-8", "2.0"), ("load", "9-32", "4.0")]

@@ -1,4 +1,4 @@
-"""Frames as CSV, Parquet and LaTeX: nothing is lost, and text from files steers no terminal and no spreadsheet."""
+"""Rows as CSV, Parquet and LaTeX: nothing is lost, and text from files steers no terminal and no spreadsheet."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import os
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from evolve.output import writing
-from evolve.output.columns import flag, frame, number, several, text, whole
+from evolve.output.columns import flag, number, several, text, whole
+from evolve.output.frames import frame, write_parquet
 from simulator.common.errors import InputError
 
 COLUMNS = (
     text("name", "", paper=True),
-    number("share", "", paper=True),
+    number("share", "of all", paper=True),
     whole("n", ""),
     flag("ok", ""),
     several("l", ""),
@@ -25,11 +27,10 @@ ROWS = [
     {"name": "-\x1b[31m\u202e", "share": 1e-17, "l": ()},
     {"name": "\ud800"},  # a lone surrogate, as JSON may have it
 ]
-FRAME = frame(COLUMNS, ROWS)
 
 
 def test_csv_keeps_every_figure_and_every_line_of_text(tmp_path: Path) -> None:
-    writing.write_csv(FRAME, COLUMNS, str(tmp_path / "a.csv"))
+    writing.write(writing.csv_text(COLUMNS, ROWS), str(tmp_path / "a.csv"), "--csv")
     with (tmp_path / "a.csv").open(newline="") as file:
         first, second, third = csv.DictReader(file)
     assert first == {"name": 'a,"b"\nc', "share": "-0.1", "n": "3", "ok": "True", "l": "1; 2"}
@@ -38,41 +39,45 @@ def test_csv_keeps_every_figure_and_every_line_of_text(tmp_path: Path) -> None:
 
 
 def test_control_characters_are_visible_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    for write in (writing.write_csv, writing.write_latex):
-        write(FRAME, COLUMNS, "-")
+    for rendered in (writing.csv_text, writing.latex_text):
+        writing.write(rendered(COLUMNS, ROWS), "-", "")
         out = capsys.readouterr().out
         assert "\x1b" not in out and "\u202e" not in out and "x1b" in out and out.endswith("\n")
 
 
 def test_parquet_keeps_types_lists_and_text(tmp_path: Path) -> None:
-    writing.write_parquet(FRAME, COLUMNS, str(tmp_path / "a.parquet"))
+    made = frame(COLUMNS, ROWS)
+    write_parquet(COLUMNS, ROWS, str(tmp_path / "a.parquet"))
     read = pd.read_parquet(tmp_path / "a.parquet")
     assert list(read["name"]) == [ROWS[0]["name"], ROWS[1]["name"], r"\ud800"]
     assert list(read["share"][:2]) == [-0.1, 1e-17] and read["share"].isna()[2]
     assert [str(read[name].dtype) for name in ("n", "ok")] == ["Int64", "boolean"]
     assert [list(ids) for ids in read["l"][:2]] == [[1, 2], []]
-    assert FRAME["name"][2] == "\ud800"  # the frame itself stays as it was
+    assert made["name"][2] == "\ud800"  # a frame keeps text as it is
+    schema = pq.read_schema(tmp_path / "a.parquet")
+    assert schema.field("share").metadata == {b"meaning": b"of all", b"unit": b""}
 
 
 def test_latex_has_the_columns_of_a_paper_and_no_markup_of_others() -> None:
-    made = writing.latex(frame(COLUMNS, [{"name": r"50 % & \input{x} _$", "share": 1234.5678}]), COLUMNS)
+    made = writing.latex_text(COLUMNS, [{"name": r"50 % & \input{x} _$", "share": 1234.5678}])
     rows = [line for line in made.splitlines() if line.endswith(r"\\")]
     assert rows == [r"name & share \\", r"50 \% \& \textbackslash input\{x\} \_\$ & 1235 \\"]
 
 
-@pytest.mark.parametrize("write, option", [("csv", "--csv"), ("latex", "--latex"), ("parquet", "--parquet")])
-def test_a_file_that_cannot_be_written_is_named(write: str, option: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     file = tmp_path / "no" / "a"
-    with pytest.raises(InputError, match=f"{file}: cannot be written .*: choose another {option}"):
-        getattr(writing, f"write_{write}")(FRAME, COLUMNS, str(file))
+    with pytest.raises(InputError, match=f"{file}: cannot be written .*: choose another --latex"):
+        writing.write("", str(file), "--latex")
+    with pytest.raises(InputError, match=f"{file}: cannot be written .*: choose another --parquet"):
+        write_parquet(COLUMNS, ROWS, str(file))
 
 
 def test_a_table_replaces_a_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the new one cannot be finished, the old one stays."""
     file = tmp_path / "a.parquet"
-    writing.write_parquet(FRAME, COLUMNS, str(file))
+    write_parquet(COLUMNS, ROWS, str(file))
     before = file.read_bytes()
     monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(InputError, match="No space left on device"):
-        writing.write_parquet(FRAME, COLUMNS, str(file))
+        write_parquet(COLUMNS, ROWS, str(file))
     assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]

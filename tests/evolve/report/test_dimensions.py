@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from doc_tables import LEAST
+from reference import LEAST
 from trace_tables import HEAD, experiment, lines, written
 
 from archive.journal import read_journal
@@ -20,6 +20,7 @@ from evaluator.intervals import Residual
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS, predictions, score_set
 from evolve.calibrate.learning import CurvePoint, LearningCurve
+from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.progress import Line
 from evolve.report import accuracy, workloads
 from evolve.report.constants import DATASHEET, HOST, KERNEL, OWN_STEP, SHAPE, STEP, bare_terms, bare_times, classified
@@ -43,7 +44,7 @@ from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.digests import measurement_digest
-from simulator.serving.experiment import Statistic
+from simulator.serving.observations import Statistic
 
 PROGRAM = """
 def step_time(b, s, *, gemm: one = 0.9, bytes: one = 1.2, request: us/request = 20.0, few: request = 4.0):
@@ -61,13 +62,15 @@ def champion() -> Subject:
 
 
 def test_an_exhibit_keeps_values_and_shows_them_by_its_columns_formats() -> None:
-    exhibit = Exhibit.of(
-        "T", "~name|error:+.1f|runs:,d|known", [("a", 1.25, 1234, True), ("b", None, 0, False)], "evolve x"
-    )
-    assert exhibit.table.filled() == [["a", "+1.2", "1,234", "yes"], ["b", "-", "0", "no"]]
+    columns = [wrapped("name"), figures("+.1f", "error"), integers("runs"), words("known")]
+    exhibit = Exhibit.of("T", columns, [("a", 1.25, 1234, True), ("b", None, 0, False)], "evolve x")
+    assert exhibit.table.cells() == [["a", "+1.2", "1,234", "yes"], ["b", "-", "0", "no"]]
     assert [(c.name, c.right, c.wraps) for c in exhibit.table.columns] == [
-        ("name", False, True), ("error", True, False), ("runs", True, False), ("known", False, False),
-    ]  # fmt: skip
+        ("name", False, True),
+        ("error", True, False),
+        ("runs", True, False),
+        ("known", False, False),
+    ]
     assert exhibit.to_json()["rows"] == [["a", 1.25, 1234, True], ["b", None, 0, False]]
 
 
@@ -155,10 +158,15 @@ def test_runs_under_a_changed_engine_move_as_the_prediction_does(champion: Subje
 def test_terms_without_a_constant_are_listed_one_by_one_and_only_they_are_scaled(champion: Subject) -> None:
     """Of the champion two fields of kernels of experts and one of elementwise kernels are in terms of both sorts."""
     assert sorted(bare_terms(champion.source.complete)) == [
-        "b.kernel_allreduce_us", "b.kernel_decode_attention_us", "b.kernel_elementwise_us * b.uncaptured",
-        "b.kernel_lm_head_us", "b.kernel_moe_quantized_us * b.uncaptured", "b.kernel_moe_us * b.uncaptured",
-        "b.kernel_prefill_attention_us", "b.kernel_sampler_us",
-    ]  # fmt: skip
+        "b.kernel_allreduce_us",
+        "b.kernel_decode_attention_us",
+        "b.kernel_elementwise_us * b.uncaptured",
+        "b.kernel_lm_head_us",
+        "b.kernel_moe_quantized_us * b.uncaptured",
+        "b.kernel_moe_us * b.uncaptured",
+        "b.kernel_prefill_attention_us",
+        "b.kernel_sampler_us",
+    ]
     head = "def step_time(b, s, *, c: one = 0.5, base: us = 700.0):"
     program = parse(f"{head} x = b.kernel_gemm_us; return c * (x + b.kernel_sampler_us) + x + base")
     by_hand = parse(f"{head} return c * (b.kernel_gemm_us + b.kernel_sampler_us) + 2 * b.kernel_gemm_us + base")
@@ -175,16 +183,21 @@ def test_terms_without_a_constant_are_listed_one_by_one_and_only_they_are_scaled
 def test_the_best_seed_of_the_search_is_a_known_answer_on_the_runs_that_it_was_fitted_on(champion: Subject) -> None:
     assert champion.run
     seeds = [o.elite for o in champion.run.outcomes() if o.elite and o.elite.operator.startswith("seed:")]
-    lowest = min(elite.joint for elite in seeds)
-    (best,) = (elite for elite in seeds if elite.joint == lowest)
+    lowest = min(elite.mean_error for elite in seeds)
+    (best,) = (elite for elite in seeds if elite.mean_error == lowest)
     one = replace(champion, experiments=champion.clean[:1])
     found = Evidence(one, Here(Line(True))).best_seed
     assert found and found[0] == f"best seed ({best.operator.removeprefix('seed:')})"
     searched = next(row for row in best.rows if row[0] == one.clean[0].id)
     # the search has fewer arrival seeds, or the same
     assert found[1][0].e2e == pytest.approx(searched[1], abs=0.5)
-    other = replace(champion.clean[0], id="mine", observed=under(
-        champion.clean[:1], champion.source.complete, kernels_times(champion.source.complete, 2.0))[0].observed)  # fmt: skip
+    other = replace(
+        champion.clean[0],
+        id="mine",
+        observed=under(champion.clean[:1], champion.source.complete, kernels_times(champion.source.complete, 2.0))[
+            0
+        ].observed,
+    )
     assert Evidence(replace(champion, experiments=(other,)), Here(Line(True))).best_seed is None
 
 
@@ -215,8 +228,14 @@ def trusted(**errors_pct: Mapping[str, float]) -> Trust:
         for kind, values in errors_pct.items()
     ]
     full = dict.fromkeys(("e2e_p90", "e2e_p99", "ttft_p90", "ttft_p99"))
-    return Trust("k", (), tuple(replace(r, log_ratio={**full, **r.log_ratio}, spread={**full, "e2e": 0.01, "ttft": 0.01,
-                 "itl": 0.01}) for r in residuals))  # fmt: skip
+    return Trust(
+        "k",
+        (),
+        tuple(
+            replace(r, log_ratio={**full, **r.log_ratio}, spread={**full, "e2e": 0.01, "ttft": 0.01, "itl": 0.01})
+            for r in residuals
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,7 +301,7 @@ def test_a_program_that_was_never_validated_is_untested_and_the_sentence_says_wh
     one = Evidence(replace(champion, experiments=champion.clean[:1], trust=None), Here(Line(True)))
     made = accuracy.accuracy(one)
     assert made.verdict.level == UNTESTED and "evolve validate" in made.verdict.sentence
-    assert not any("eld out" in e.title or "eld-out" in e.title for e in made.exhibits)
+    assert not any("eld out" in e.table.title or "eld-out" in e.table.title for e in made.exhibits if e.table.rows)
     assert workloads.workloads(one).verdict.level == UNTESTED
 
 
@@ -330,12 +349,15 @@ def test_windows_of_a_steady_trace_are_no_rates_that_change(tmp_path: Path) -> N
         assert len(experiment(tmp_path, {"trace": "t.csv"}).workload.stages) > 1
 
 
-@pytest.mark.parametrize(("columns", "ends", "repeats"), [
-    ("", ["", ""], False),
-    (",prompt", [",1", ",2"], False),
-    (",prompt", [",1", ",1"], True),
-    (",prefix_group,prefix_len", [",1,64", ",1,64"], False),  # they only begin alike
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("columns", "ends", "repeats"),
+    [
+        ("", ["", ""], False),
+        (",prompt", [",1", ",2"], False),
+        (",prompt", [",1", ",1"], True),
+        (",prefix_group,prefix_len", [",1,64", ",1,64"], False),  # they only begin alike
+    ],
+)
 def test_prompts_of_a_trace_that_never_repeat(columns: str, ends: list[str], repeats: bool, tmp_path: Path) -> None:
     loads = load_of_trace(tmp_path, columns, [f"{i},100,5{end}" for i, end in enumerate(ends)])
     assert loads["prompts that never repeat"] != repeats

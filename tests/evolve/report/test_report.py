@@ -17,22 +17,28 @@ from browser import Tab, started
 
 from evolve.cli import cli, run_command
 from evolve.cli.entry import COMMANDS
+from evolve.output.columns import figures, wrapped
 from evolve.report.dimension import CARE, GOOD, LEVELS, UNTESTED, Dimension, DimensionVerdict, Exhibit
 from evolve.report.html import html
 from evolve.report.report import DIMENSIONS, Report
 from evolve.report.view import page, print_report
 
 HOSTILE = '<script>alert(1)</script> "x" & \x1b[31m\u202e | [bold]y'
-WIDE = "|".join(f"column {i}:,.1f" for i in range(14))
+WIDE = figures(",.1f", *(f"column {i}" for i in range(14)))
 
 
 def made(text: str = "plain") -> Report:
     """A report whose every text is, or ends in, `text`."""
     exhibits = (
-        Exhibit.of(f"T {text}", f"~{text.replace(':', '').replace('|', '')}|value:.1f", [(text, 1.25)],
-                   f"evolve show {shlex.quote(text)}", note=text),
+        Exhibit.of(
+            f"T {text}",
+            [wrapped(text), figures(".1f", "value")],
+            [(text, 1.25)],
+            f"evolve show {shlex.quote(text)}",
+            note=text,
+        ),
         Exhibit.of("Wide", WIDE, [[1234.5 * i for i in range(14)]], "evolve list"),
-    )  # fmt: skip
+    )
     levels = list(LEVELS)
     dimensions = tuple(
         Dimension(
@@ -207,14 +213,19 @@ def test_a_file_without_a_record_is_reported_on_and_the_report_says_what_is_miss
     (tmp_path / "mine.py").write_text("def step_time(b, s, *, base: us = 5000.0): return base + b.weight_read_us\n")
     result = report(capsys, tmp_path / "mine.py", "--experiments", data)
     check_whole(result)
-    assert [text for text in ("no record of", "never validated", "from no run") for m in result["missing"] if text in m] == [
-        "no record of", "never validated", "from no run",
-    ]  # fmt: skip
+    assert [
+        text for text in ("no record of", "never validated", "from no run") for m in result["missing"] if text in m
+    ] == [
+        "no record of",
+        "never validated",
+        "from no run",
+    ]
     kinds = {row["kind"]: row["constants or terms"] for row in table(result, "Constants by what")}
     assert kinds["in a step"] == 1 and kinds["measured kernel"] == 0
     assert {row["sample"] for row in table(result, "Errors of the program")} == {
-        "on runs of which no record says whether it was fitted on them", "",
-    }  # fmt: skip
+        "on runs of which no record says whether it was fitted on them",
+        "",
+    }
 
 
 def test_single_dimensions_are_computed_alone_and_as_one_page(
@@ -235,8 +246,8 @@ def test_single_dimensions_are_computed_alone_and_as_one_page(
     ("args", "complaint"),
     [
         (("--only", "accuracies"), "--only accuracies: is no dimension: did you mean 'accuracy'?"),
-        (("--md", "--json"), "--md and --json both go to standard output: give one of the two"),
-        (("--json", "--html", "-"), "--json and --html - both go to standard output: give one of the two"),
+        (("--md", "--json"), "--md and --json both go to standard output"),
+        (("--json", "--html", "-"), "--json and --html - both go to standard output"),
         (("--html", "."), ".: is a folder: --html names a file"),
         (("--id", "nothing"), "--id nothing: no such experiment"),
     ],

@@ -16,10 +16,10 @@ from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments
-from simulator.serving.experiment import Experiment, Stage, Workload
+from simulator.serving.experiment import Experiment
 from simulator.serving.observations import measured
 from simulator.serving.trace import Recorded, Trace, windows
-from simulator.serving.workload import stages_of
+from simulator.serving.workload import Stage, Workload, stages_of
 
 TRUTH = complete(
     parse("""

@@ -1,4 +1,4 @@
-"""What lies outside the ranges of fitted runs: a line for each value, none for a range that is unknown, and factors."""
+"""Values outside the ranges of fitted runs: a line for each, none for an unknown range, and factors."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from evaluator.score import Prediction, predictions, score_set
 from evolve.run.beyond import factors, outside
 from evolve.run.program import load
 from evolve.run.ranges import Ranges, in_flight, ranges_of
-from simulator.serving.bundled import bundled_experiments, hardware_table, model_table
-from simulator.serving.experiment import Experiment, Observation, Stage, Statistic
+from simulator.serving.bundled import bundled_experiments, experiments_from_mapping
+from simulator.serving.experiment import Experiment
 from simulator.serving.facts import Facts
-from simulator.serving.file import experiments_from_mapping
+from simulator.serving.observations import Observation, Statistic
+from simulator.serving.workload import Stage
 
 RUNS = {e.id: e for e in bundled_experiments()}
 LLAMA = RUNS["llama-2-7b-tp1-codegen"]
@@ -25,13 +26,11 @@ PROGRAM = load("floor").complete
 
 def plan(model: str = "llama-2-7b", prompt: dict[str, Any] | None = None, **engine: Any) -> Experiment:
     """A light load on one H100; its prompts are its own unless `prompt` says otherwise."""
-    entry = {
-        "id": "plan", "model": model, "hardware": "H100", "engine": engine,
-        "workload": {"name": "x", "stages": [{"rate": 1.0, "duration_s": 60.0}], "output_len": 20,
-                     **(prompt or {"prompt_len": 600})},
-    }  # fmt: skip
+    workload = {"name": "x", "stages": [{"rate": 1.0, "duration_s": 60.0}], "output_len": 20}
+    workload |= prompt or {"prompt_len": 600}
+    entry = {"id": "plan", "model": model, "hardware": "H100", "engine": engine, "workload": workload}
     raw = {"version": 1, "experiments": [entry]}
-    return experiments_from_mapping(raw, "plan.yaml", model_table(), hardware_table())[0]
+    return experiments_from_mapping(raw, "plan.yaml")[0]
 
 
 def predicted(experiment: Experiment) -> Prediction:
@@ -47,40 +46,60 @@ def facts_with(experiment: Experiment, **values: float) -> Experiment:
     return replace(experiment, facts=Facts({**facts, **values}, facts.deployed, where=facts.where))
 
 
-CASES = [  # fitted, planned, every line about it
-    ([LLAMA], LLAMA, []),
-    ([LLAMA], plan("mixtral-8x7b", tensor_parallel=2),
-     ["tp 2 not among the fitted [1]", "a model of 46.7 billion parameters: the fitted runs have at most 6.7",
-      "12.9 billion parameters active per token: the fitted runs have at most 6.7",
-      "a mixture of experts: the fitted models are dense", "KV offload to CPU is off: the fitted runs have it on",
-      "19 of 20 requests bring at most 600 uncached prompt tokens into a step: in the fitted runs 496"]),
-    ([SCOUT], plan("llama-2-7b", {"prompt_len": 16}),
-     ["vocabulary 32000 outside the fitted 202048 to 202048", "tp 1 not among the fitted [2]",
-      "a model of 6.7 billion parameters: the fitted runs have at least 107.8",
-      "6.7 billion parameters active per token: the fitted runs have at least 17.2",
-      "a dense model: the fitted models are mixtures of experts", "16-bit weights not among the fitted fp8",
-      "prompts of 16 tokens: the fitted runs have at least 566"]),
-    ([ROLEPLAY], plan("llama-2-7b", {"prompt_len": 3000}, kv_cpu_offload=True, max_num_batched_tokens=1024),
-     ["prompts of 3000 tokens: the fitted runs have at most 786",
-      "19 of 20 requests bring at most 1024 uncached prompt tokens into a step: in the fitted runs 2",  # a step has room for no more
-      "max_num_batched_tokens 1024: the fitted runs have at least 2048"]),
-    ([SCOUT], replace(SCOUT, engine=replace(SCOUT.engine, kv_cpu_offload=True)),
-     ["KV offload to CPU is on: the fitted runs have it off"]),
-    ([LLAMA], replace(LLAMA, weight_bits=4), ["4-bit weights not among the fitted 16-bit"]),
-    ([SCOUT], replace(SCOUT, hardware="H200-SXM-141GB", engine=replace(SCOUT.engine, max_num_batched_tokens=8192)),
-     ["GPU H200-SXM-141GB not among the fitted H100-SXM-80GB",
-      "max_num_batched_tokens 8192: the fitted runs have at most 2048"]),
-]  # fmt: skip
+# Fitted runs, the planned one, and every line about it.
+CASES = [
+    ([LLAMA], LLAMA, ""),
+    (
+        [LLAMA],
+        plan("mixtral-8x7b", tensor_parallel=2),
+        """tp 2 not among the fitted [1]
+        a model of 46.7 billion parameters: the fitted runs have at most 6.7
+        12.9 billion parameters active per token: the fitted runs have at most 6.7
+        a mixture of experts: the fitted models are dense
+        KV offload to CPU is off: the fitted runs have it on
+        19 of 20 requests bring at most 600 uncached prompt tokens into a step: in the fitted runs 496""",
+    ),
+    (
+        [SCOUT],
+        plan("llama-2-7b", {"prompt_len": 16}),
+        """vocabulary 32000 outside the fitted 202048 to 202048
+        tp 1 not among the fitted [2]
+        a model of 6.7 billion parameters: the fitted runs have at least 107.8
+        6.7 billion parameters active per token: the fitted runs have at least 17.2
+        a dense model: the fitted models are mixtures of experts
+        16-bit weights not among the fitted fp8
+        prompts of 16 tokens: the fitted runs have at least 566""",
+    ),
+    (  # a step has room for no more than 1024 tokens
+        [ROLEPLAY],
+        plan("llama-2-7b", {"prompt_len": 3000}, kv_cpu_offload=True, max_num_batched_tokens=1024),
+        """prompts of 3000 tokens: the fitted runs have at most 786
+        19 of 20 requests bring at most 1024 uncached prompt tokens into a step: in the fitted runs 2
+        max_num_batched_tokens 1024: the fitted runs have at least 2048""",
+    ),
+    (
+        [SCOUT],
+        replace(SCOUT, engine=replace(SCOUT.engine, kv_cpu_offload=True)),
+        "KV offload to CPU is on: the fitted runs have it off",
+    ),
+    ([LLAMA], replace(LLAMA, weight_bits=4), "4-bit weights not among the fitted 16-bit"),
+    (
+        [SCOUT],
+        replace(SCOUT, hardware="H200-SXM-141GB", engine=replace(SCOUT.engine, max_num_batched_tokens=8192)),
+        """GPU H200-SXM-141GB not among the fitted H100-SXM-80GB
+        max_num_batched_tokens 8192: the fitted runs have at most 2048""",
+    ),
+]
 
 
 @pytest.mark.parametrize(("fitted", "planned", "lines"), CASES)
 def test_each_value_outside_the_fitted_runs_is_a_line(
-    fitted: list[Experiment], planned: Experiment, lines: list[str]
+    fitted: list[Experiment], planned: Experiment, lines: str
 ) -> None:
-    assert lines_of(fitted, planned) == lines
+    assert lines_of(fitted, planned) == [line.strip() for line in lines.splitlines()]
 
 
-def test_fp8_weights_of_a_mixture_say_nothing_of_those_of_a_dense_model() -> None:
+def test_fp8_weights_of_a_mixture_do_not_cover_a_dense_model() -> None:
     """Other kernels multiply its experts. Without a dense model the architecture has its line; a mixture has none."""
     of = facts_with(LLAMA, is_fp8=1.0)
     said = "fp8 weights of a dense model not among the fitted 16-bit"
@@ -101,7 +120,7 @@ def test_five_percent_beyond_the_fitted_is_not_outside(tokens: int, line: str) -
     assert outside([Ranges(prompt_tokens=(100.0, 200.0))], near, predicted(near)) == ([said] if line else [])
 
 
-def test_switches_of_the_engine_that_no_fitted_run_has_so_are_a_line_each() -> None:
+def test_engine_switches_unlike_all_fitted_runs_are_a_line_each() -> None:
     known = Ranges(chunked_prefill=(True,), prefix_caching=(True, False))
     whole = replace(LLAMA, engine=replace(LLAMA.engine, chunked_prefill=False, prefix_caching=False))
     assert outside([known], whole, predicted(LLAMA)) == ["chunked prefill is off: the fitted runs have it on"]
@@ -111,7 +130,7 @@ def test_switches_of_the_engine_that_no_fitted_run_has_so_are_a_line_each() -> N
     assert outside([known], LLAMA, predicted(LLAMA)) == []
 
 
-def test_of_a_queue_no_more_than_the_requests_of_the_stage_are_in_flight() -> None:
+def test_a_queue_holds_at_most_the_requests_of_its_stage() -> None:
     """Of 240 requests/s for 30 s, each an hour long, 7,200; of 10 requests/s of 2 s each, 20."""
     hour, short = (Observation(Statistic(mean=ms), Statistic(), Statistic()) for ms in (3.6e6, 2000.0))
     assert in_flight(Stage(240.0, 30.0), hour) == 7200 and in_flight(Stage(10.0, 30.0), short) == 20
@@ -138,7 +157,7 @@ def test_fits_cover_a_load_together_but_a_deployment_alone() -> None:
     assert outside([], between, predicted(between)) == []
 
 
-def test_how_far_beyond_the_fitted_runs_an_experiment_lies_is_a_factor_by_range() -> None:
+def test_factors_beyond_the_fitted_runs_are_by_range() -> None:
     """Prompts of 50 to 600 tokens next to 100 to 200, TP 2 next to 1, half of the default of 2,048 tokens a step."""
     fitted = [ranges_of([plan(prompt={"prompt_len": {"uniform": {"min": 100, "max": 200}}})])]
     wide = {"prompt_len": {"uniform": {"min": 50, "max": 600}}}
@@ -161,7 +180,7 @@ def test_a_lighter_load_than_was_fitted_is_not_beyond() -> None:
     assert factors([Ranges(prompt_tokens=(1200.0, 1800.0))], calm, p) == {"prompt_tokens": 1.0}
 
 
-def test_nothing_is_said_of_a_range_that_is_unknown() -> None:
+def test_unknown_ranges_have_no_line() -> None:
     known = Ranges(
         vocab=(32000.0, 202048.0), tp=(1, 2, 4), hardware=("H100-SXM-80GB",), requests_in_flight=(9.0, 112.0)
     )

@@ -1,4 +1,4 @@
-"""PROGRAM arguments that name no program: one line says what is there instead, and what to give."""
+"""PROGRAM arguments: wrong ones are refused in one line with a remedy, and foreign records are ignored."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tiny_world
+from commands import evolve
 from paths import ROOT
 
+from archive.elite import example
+from archive.proposal import MODEL, SEED
 from evolve.cli import run_command
-from evolve.run.program import load, write_program
+from evolve.run.folder import open_run
+from evolve.run.program import load, with_true_names, write_program
 from evolve.run.trust import TRUST_FILE, trust_file, trust_of
 from simulator.common.errors import InputError
+from simulator.language.complete import complete
+from simulator.language.key import key
 
 SEEDS = ROOT / "seeds"
 
@@ -23,35 +30,31 @@ def refused(spec: object) -> str:
     return str(caught.value)
 
 
-def test_a_folder_without_a_run_is_named_as_such_with_its_programs_if_it_has_any(tmp_path: Path) -> None:
-    bare = f"{tmp_path}: is no run and no program: give a file, or RUN:ID of a run that `evolve list` names"
-    assert refused(tmp_path) == refused(f"{tmp_path}:3") == bare
+def test_a_folder_without_a_run_is_refused_with_its_programs(tmp_path: Path) -> None:
+    assert refused(tmp_path) == refused(f"{tmp_path}:3")
+    assert refused(tmp_path).startswith(f"{tmp_path}: is no run and no program: give a file, or RUN:ID")
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / "jams-ours.py").touch()
-    assert (
-        refused(tmp_path) == f"{tmp_path}: is a folder without a run: name one of the programs in {tmp_path}/programs"
-    )
+    assert f"is a folder without a run: name one of the programs in {tmp_path}/programs" in refused(tmp_path)
 
 
 @pytest.mark.parametrize("end", ["9999", "0009:3", "mine:3"])
-def test_a_run_that_is_missing_is_no_list_of_seeds(end: str, tmp_path: Path) -> None:
+def test_a_missing_run_is_refused(end: str, tmp_path: Path) -> None:
     run = tmp_path / end.split(":")[0]
     assert refused(tmp_path / end) == f"{run}: there is no such run: `evolve list` names the runs"
 
 
-def test_a_file_that_is_missing_is_still_one(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     assert "cannot be read (No such file or directory): give a file, RUN:ID" in refused(tmp_path / "mine.py")
 
 
-def test_a_shipped_run_is_not_validated_again_and_its_errors_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shipped_run_is_not_validated_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["validate", "seeds/champion", "--folds", "hardware"]) == 2
-    assert capsys.readouterr().err == (
-        "evolve: seeds/champion: is a shipped run, which was validated already (docs/validation.md): "
-        "`evolve report champion --only accuracy` shows its held-out errors\n"
-    )
+    err = capsys.readouterr().err
+    assert "seeds/champion: is a shipped run" in err and "`evolve report champion --only accuracy`" in err
 
 
-def test_the_record_of_another_program_is_ignored_and_said(tmp_path: Path) -> None:
+def test_the_record_of_another_program_is_ignored_with_a_caution(tmp_path: Path) -> None:
     shipped = load("champion")
     path = tmp_path / "mine.py"
     assert shipped.record is not None
@@ -60,12 +63,10 @@ def test_the_record_of_another_program_is_ignored_and_said(tmp_path: Path) -> No
     path.write_text("def step_time(b, s, *, each: us/request = 100.0): return each * b.decode_reqs\n", "utf-8")
     edited = load(str(path))
     assert edited.record is None
-    assert edited.cautions[0] == (
-        f"{tmp_path / 'mine.json'} is the record of another program, so nothing in it counts: fit this one"
-    )
+    assert f"{tmp_path / 'mine.json'} is the record of another program" in edited.cautions[0]
 
 
-def test_the_record_of_constants_that_were_changed_by_hand_is_ignored_and_said(
+def test_the_record_of_hand_edited_constants_is_ignored_with_a_caution(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The form is the same, and with it the key; errors and intervals are those of other constants."""
@@ -78,9 +79,8 @@ def test_the_record_of_constants_that_were_changed_by_hand_is_ignored_and_said(
     path.write_text(text.replace("gemm", "matrices").replace("kernel_matrices", "kernel_gemm"))
     assert load(str(path)).record == load("champion").record, "the same constants with other names"
     path.write_text(text.replace("    kernel_moe: one = 1.0083,\n", "").replace("kernel_moe * b.", "1.5 * b."))
-    assert "changed by hand (step_time.kernel_moe, step_time.k1)" in load(str(path)).cautions[0], (
-        "a number in its place"
-    )
+    caution = load(str(path)).cautions[0]
+    assert "changed by hand (step_time.kernel_moe, step_time.k1)" in caution, "a number in its place"
     path.write_text(text.replace("one = 0.962367", "one = 1.9").replace("us = 10993.8", "us = 10993.9"))
     edited = load(str(path))
     assert edited.record is None and trust_of(edited) is None
@@ -90,10 +90,8 @@ def test_the_record_of_constants_that_were_changed_by_hand_is_ignored_and_said(
     )
     assert edited.cautions == (said,)
     seven = ["--id", "llama-2-7b-tp1-general"]
-    for args in (
-        ["show"], ["predict", *seven], ["emit", *seven, "--out", str(tmp_path / "go")],
-        ["fit", *seven, "--only", "gemm", "--out", str(tmp_path / "new.py")],
-    ):  # fmt: skip
+    fit = ["fit", *seven, "--only", "gemm", "--out", str(tmp_path / "new.py")]
+    for args in (["show"], ["predict", *seven], ["emit", *seven, "--out", str(tmp_path / "go")], fit):
         assert run_command([args[0], str(path), *args[1:]]) == 0
         assert said in " ".join("".join(capsys.readouterr()).split()), args
     guide = (tmp_path / "go" / "INTEGRATION.md").read_text()
@@ -101,10 +99,69 @@ def test_the_record_of_constants_that_were_changed_by_hand_is_ignored_and_said(
     assert load(str(tmp_path / "new.py")).record, "a fit of it has a record of its own"
 
 
-def test_an_older_record_that_keeps_no_values_is_believed(tmp_path: Path) -> None:
+def test_an_older_record_without_values_counts(tmp_path: Path) -> None:
     shipped = load("champion")
     assert shipped.record
     path = tmp_path / "mine.py"
     path.write_text(shipped.text.replace("gemm: one = 0.962367", "gemm: one = 0.97"))
     path.with_suffix(".json").write_text(json.dumps(replace(shipped.record, values=None).to_json()))
     assert load(str(path)).record == replace(shipped.record, values=None)
+
+
+# A term changed from kv_decode_sum * moe_layers * is_moe; a local and a condition are no terms.
+LYING = """
+def step_time(b, s, *, kv_decode_sum_moe_layers_is_moe: us/token = 2.0, word: us = 5.0, base: us = 7.0, few: request = 9.0):
+    tokens = base * s.is_fp8
+    if b.batch_size > few: return tokens + word * s.tp
+    return kv_decode_sum_moe_layers_is_moe * b.kv_decode_sum * s.sampling_sort + tokens
+"""
+NAMED = """\
+def step_time(
+    b, s, *,
+    kv_decode_sum_sampling_sort: us/token = 2.0,
+    tp: us = 5.0,
+    is_fp8: us = 7.0,
+    few: request = 9.0,
+):
+    tokens = is_fp8 * s.is_fp8
+    if b.batch_size > few:
+        return tokens + tp * s.tp
+    return kv_decode_sum_sampling_sort * b.kv_decode_sum * s.sampling_sort + tokens
+"""
+
+
+def test_constants_are_shown_under_what_they_multiply() -> None:
+    lying = example(text=LYING)
+    named = with_true_names(lying)
+    assert named.text == NAMED and named.score is lying.score
+    assert named.program.theta == lying.program.theta
+    assert key(complete(named.program)) == key(complete(lying.program))
+    assert with_true_names(named) is named
+
+
+@pytest.mark.parametrize("operator", [f"{SEED}mine", f"{MODEL}a/b"])
+def test_an_authors_words_stay_unless_they_name_other_fields(operator: str) -> None:
+    assert with_true_names(example(text=LYING, operator=operator)).text == NAMED.replace(" tp: ", " word: ").replace(
+        "tp *", "word *"
+    )
+
+
+def test_a_run_is_shown_fitted_and_emitted_under_the_same_names(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = json.loads((tiny_run / "report.json").read_text())
+    lying = [e for e in open_run(tiny_run).archive().members() if with_true_names(e) is not e]
+    assert lying
+    for elite in lying:
+        source = load(f"{tiny_run}:{elite.id}")
+        assert source.text == with_true_names(elite).text == (tiny_run / "programs" / f"{elite.id}.py").read_text()
+    assert load(f"{tiny_run}:{report['champion']['id']}").text == report["champion"]["text"]
+    name, data = source.name, ("--experiments", tiny_run.parent / "data.yaml")
+    data[1].write_text(tiny_world.DATA)
+    capsys.readouterr()
+    assert evolve("show", name) == 0 and source.text in capsys.readouterr().out
+    function = next(f for f in source.program.functions if f.constants)
+    one = f"{function.name}.{function.constants[-1].name}"
+    assert evolve("fit", name, *data, "--only", one, "--out", tmp_path / "fitted.py") == 0
+    fitted = json.loads((tmp_path / "fitted.json").read_text())
+    assert [of for of, constant in fitted["constants"].items() if not constant.get("held")] == [one]

@@ -1,4 +1,4 @@
-"""Records: what is read back is what was written, older ones are understood, and damaged ones are refused in a line."""
+"""Records are read back, older ones too; damaged ones are refused in a line."""
 
 from __future__ import annotations
 
@@ -9,31 +9,35 @@ from typing import Any
 
 import pytest
 
-from evaluator.score import Errors
+from archive.score import Errors
 from evolve.run.program import load
-from evolve.run.record_file import read_record
-from evolve.run.records import ConstantRecord, FoundBy, Record, StepsRecord
+from evolve.run.records import ConstantRecord, FoundBy, Record, StepsRecord, read_record
 from simulator.common.errors import InputError
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.digests import measurement_digest
-from simulator.serving.experiment import Experiment, Observed, Statistic
+from simulator.serving.experiment import Experiment
+from simulator.serving.observations import Observed, Statistic
 
 OLD = {
-    "engine": "0.1.0", "data": "0123456789abcdef", "key": "fedcba9876543210", "date": "2026-01-01", "fitted": ["a"],
+    **{"engine": "0.1.0", "data": "0123456789abcdef", "key": "fedcba9876543210", "date": "2026-01-01", "fitted": ["a"]},
     "errors_pct": {"a": {"e2e": 1.5, "ttft": None, "itl": -2.0}},
-}  # fmt: skip
-FULL = Record(
-    engine="0.3.0", data="d", key="k", date="2026-11-22", fitted=("a",), errors=(Errors("a", 1.5, None, -2.0),),
-    seeds=(1, 2), measured={"a": "0123"}, fitted_from="floor", constants={"step_time.k": ConstantRecord(0.5, "low", False, {"step_time.n": -0.25})},
-    fitted_with=("a", "b"), steps=StepsRecord("train", {"a": "4567"}, "quantile", 0.9, 0.01, 1.02, {"train": 0.9, "test": None}), found=FoundBy(7, 1.25, None),
-)  # fmt: skip
+}
+FULL = replace(
+    Record("0.3.0", "d", "k", "2026-11-22", ("a",), (Errors("a", 1.5, None, -2.0),), {"a": "0123"}),
+    seeds=(1, 2),
+    fitted_from="floor",
+    constants={"step_time.k": ConstantRecord(0.5, "low", False, {"step_time.n": -0.25})},
+    fitted_with=("a", "b"),
+    steps=StepsRecord("train", {"a": "4567"}, "quantile", 0.9, 0.01, 1.02, {"train": 0.9, "test": None}),
+    found=FoundBy(7, 1.25, None),
+)
+KEYS = "engine data key date fitted measured seeds errors_pct fitted_from constants fitted_with steps found scope"
 
 
 def test_a_record_survives_its_json() -> None:
     values = json.loads(json.dumps(FULL.to_json()))
     assert read_record(values, "r.json") == FULL
-    assert list(values) == ["engine", "data", "key", "date", "fitted", "measured", "seeds", "errors_pct", "fitted_from",
-                            "constants", "scope", "fitted_with", "steps", "found"]  # fmt: skip
+    assert list(values) == KEYS.split()
     assert values["scope"] == "per-model" and values["errors_pct"] == OLD["errors_pct"]
 
 
@@ -44,7 +48,7 @@ def test_an_older_record_has_less_and_other_json_is_no_record() -> None:
     assert read_record({"name": "settings"}, "r.json") is None and read_record([1], "r.json") is None
 
 
-def test_what_was_measured_is_known_again_even_where_it_is_itl_alone() -> None:
+def test_measurements_differ_even_if_they_are_itl_alone() -> None:
     shipped = bundled_experiments()
     assert len({measurement_digest(e) for e in shipped}) == len(shipped)
     alone = [with_itl_alone(e) for e in shipped if e.observed and e.observed.summary and e.observed.summary.itl_ms.mean]
@@ -60,17 +64,14 @@ def with_itl_alone(e: Experiment) -> Experiment:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"engine": None}, "engine must be text, got null"),
-        ({"fitted": "a"}, "fitted must be a list of names, got 'a'"),
-        ({"seeds": ["1"]}, "seeds must be a list of whole numbers, got ['1']"),
-        ({"errors_pct": {"a": 3}}, "errors_pct.a must be a mapping, got 3"),
-        ({"errors_pct": {"a": {"e2e": "much"}}}, "errors_pct.a.e2e must be a number, got 'much'"),
-        ({"constants": {"k": {"standard_error": []}}}, "constants.k.standard_error must be a number, got []"),
-        (
-            {"constants": {"k": {"correlated": {"n": -2}}}},
-            "constants.k.correlated.n must be >= -1, got -2",
-        ),
-        ({"steps": {"split": "train"}}, "steps.runs is missing"),
+        ({"engine": None}, "engine: must not be null"),
+        ({"fitted": "a"}, "fitted: must be a list, got 'a'"),
+        ({"seeds": ["1"]}, "seeds[0]: must be a whole number, got '1'"),
+        ({"errors_pct": {"a": 3}}, "errors_pct.a: must be a mapping, got 3"),
+        ({"errors_pct": {"a": {"e2e": "much"}}}, "errors_pct.a.e2e: must be a number, got 'much'"),
+        ({"constants": {"k": {"standard_error": []}}}, "constants.k.standard_error: must be a number, got []"),
+        ({"constants": {"k": {"correlated": {"n": -2}}}}, "constants.k.correlated.n: must be from -1 to 1, got -2"),
+        ({"steps": {"split": "train"}}, "steps.runs: is missing"),
     ],
 )
 def test_a_damaged_record_is_one_line(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
@@ -78,13 +79,11 @@ def test_a_damaged_record_is_one_line(change: dict[str, Any], problem: str, tmp_
     (tmp_path / "p.json").write_text(json.dumps(OLD | change))
     with pytest.raises(InputError) as error:
         load(str(tmp_path / "p.py"))
-    assert str(error.value) == f"{tmp_path / 'p.json'}: {problem}: restore the record, or remove it"
+    assert str(error.value) == f"cannot read {tmp_path / 'p.json'}, {problem}. Restore the record, or remove it."
 
 
 def test_a_record_that_is_not_json_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text("def step_time(b, s, *, k: us = 9.0): return k")
     (tmp_path / "p.json").write_text("{")
-    with pytest.raises(
-        InputError, match=r"p\.json: line 1: not valid JSON, .*: correct or remove the record next to the program"
-    ):
+    with pytest.raises(InputError, match=r"p\.json: line 1: not valid JSON, .*: correct or remove the record"):
         load(str(tmp_path / "p.py"))

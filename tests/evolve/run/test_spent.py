@@ -1,4 +1,4 @@
-"""CPU seconds of assessments: kept as they come, and read whatever a crash left of the file."""
+"""CPU seconds of assessments are read back, also after a crash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from evolve.run.spent import FILE, Spent, read_spent
 
 
-def test_what_was_spent_is_read_back(tmp_path: Path) -> None:
+def test_cpu_seconds_are_read_back(tmp_path: Path) -> None:
     spent = Spent(tmp_path)
     spent.add(3, 0.25)
     assert read_spent(tmp_path) == {3: 0.25}  # while the file is still open
@@ -28,7 +28,7 @@ def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
     assert read_spent(tmp_path) == {1: 0.5, 2: 0.75}
 
 
-def test_a_proposal_assessed_again_counts_as_it_was_assessed_last(tmp_path: Path) -> None:
+def test_the_last_assessment_of_a_proposal_counts(tmp_path: Path) -> None:
     spent = Spent(tmp_path)
     spent.add(1, 0.5)
     spent.add(1, 0.25)
@@ -36,7 +36,7 @@ def test_a_proposal_assessed_again_counts_as_it_was_assessed_last(tmp_path: Path
     assert read_spent(tmp_path) == {1: 0.25}
 
 
-def test_a_full_disk_is_named_with_the_file(tmp_path: Path) -> None:
+def test_the_error_of_a_full_disk_names_the_file(tmp_path: Path) -> None:
     (tmp_path / FILE).symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as caught:
         Spent(tmp_path)

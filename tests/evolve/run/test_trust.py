@@ -1,4 +1,4 @@
-"""What intervals are made of: what a trust.json may hold."""
+"""Trust files: they are read back, and damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from typing import Any
 
 import pytest
 
-from evaluator.committee import MEMBERS
+from evaluator.ensemble import MEMBERS
 from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.program import load
 from evolve.run.trust import CLASSES, Trust, read_trust, trust_of
 from simulator.common.errors import InputError
 
 FIGURES: dict[str, float | None] = dict.fromkeys(STATISTICS, 0.25) | {"ttft": None}
+
+
+def inside(log_ratio: dict[str, Any], spread: dict[str, Any]) -> dict[str, Any]:
+    return {"inside": [{"fold": "f", "experiment": "e", "log_ratio": log_ratio, "spread": spread}]}
+
+
 KEPT = Trust("k", ("def step_time(b, s): return b.tokens",), (Residual("f", "e", FIGURES, FIGURES),), (), ())
 
 
-def test_what_is_kept_is_read_back() -> None:
+def test_a_trust_is_read_back() -> None:
     assert read_trust(json.dumps(KEPT.to_json()).encode(), "trust.json") == KEPT
     doubt = Disagreement(FIGURES, 0.0)
     assert [KEPT.class_of(beyond, doubt) for beyond in (False, True)] == ["inside", "outside"]
@@ -36,22 +42,13 @@ def test_what_is_kept_is_read_back() -> None:
     ("change", "problem"),
     [
         ({"key": None}, "key must be text, got null"),
-        ({"committee": "p"}, "committee must be a list of program texts"),
-        ({"committee": ["hello("]}, "committee[0] is not a program"),
-        (
-            {"inside": [{"fold": "f", "experiment": "e", "log_ratio": {"e2e": 1e300}, "spread": {}}]},
-            "inside[0].log_ratio.e2e must be <= 50, got 1e+300",
-        ),
-        (
-            {"inside": [{"fold": "f", "experiment": "e", "log_ratio": {}, "spread": {"itl": -1.0}}]},
-            "inside[0].spread.itl must be >= 0, got -1.0",
-        ),
+        ({"ensemble": "p"}, "ensemble must be a list of program texts"),
+        ({"ensemble": ["hello("]}, "ensemble[0] is not a program"),
+        (inside({"e2e": 1e300}, {}), "inside[0].log_ratio.e2e must be <= 50, got 1e+300"),
+        (inside({}, {"itl": -1.0}), "inside[0].spread.itl must be >= 0, got -1.0"),
+        (inside({"e2e": "much"}, {}), "inside[0].log_ratio.e2e must be a number, got 'much'"),
         ({"reach": {"vocab": 0.5}}, "reach.vocab must be >= 1, got 0.5"),
         ({"inside": [{"fold": "f"}]}, "inside[0].experiment is missing"),
-        (
-            {"inside": [{"fold": "f", "experiment": "e", "log_ratio": {"e2e": "much"}, "spread": {}}]},
-            "inside[0].log_ratio.e2e must be a number, got 'much'",
-        ),
     ],
 )
 def test_a_damaged_file_is_one_line(change: dict[str, Any], problem: str) -> None:
@@ -60,7 +57,7 @@ def test_a_damaged_file_is_one_line(change: dict[str, Any], problem: str) -> Non
     assert str(error.value) == f"trust.json: {problem}: remove it, and validate the run or fit the program again"
 
 
-def test_the_shipped_champion_has_what_intervals_are_made_of_and_other_programs_have_not(tmp_path: Path) -> None:
+def test_the_shipped_champion_has_trust_and_other_programs_have_not(tmp_path: Path) -> None:
     champion = load("champion")
     trust = trust_of(champion)
     assert trust is not None and champion.record and trust.key == champion.record.key

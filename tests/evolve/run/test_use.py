@@ -1,4 +1,4 @@
-"""How a program knows an experiment: by its record, of itself and of the programs that it was fitted from."""
+"""The use of experiments in the fits of a program, by its record and those of its predecessors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GENERAL, CODEGEN = (
 )
 
 
-def test_of_a_run_without_its_last_stage_the_requests_of_the_others_were_fitted() -> None:
+def test_a_run_without_its_last_stage_is_fitted_in_part() -> None:
     stages = GENERAL.workload.stages
     assert len(stages) == 2
     first, second = (s.rate * s.duration_s for s in stages)
@@ -30,9 +30,7 @@ def test_of_a_run_without_its_last_stage_the_requests_of_the_others_were_fitted(
     assert fitted_share(kept, CODEGEN) == 0.0
 
 
-def test_a_refit_knows_what_the_program_before_it_was_fitted_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refit_knows_the_experiments_of_earlier_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also two fits later, and only while the first is not fitted again."""
     ids = GENERAL.id, CODEGEN.id
     first, second, third = (tmp_path / f"{name}.py" for name in ("first", "second", "third"))
@@ -51,14 +49,14 @@ def test_a_refit_knows_what_the_program_before_it_was_fitted_on(
             assert run_command([command, str(program), "--id", ",".join(ids)]) == 0
             shown = [line.split() for line in capsys.readouterr().out.splitlines()]
             assert [words[0] for words in shown if words[1:2] == ["before"]] == before
-        # What was fitted before is no new run.
+        # An experiment of an earlier fit is no new run.
         assert (forecasts["mean_abs_error_pct_new"]["e2e"] is None) == bool(before)
     assert run_command(["predict", str(third), "--id", ",".join(ids)]) == 0
     out = capsys.readouterr().out
     assert "Mean absolute error, before, not in this fit (1): E2E" in out and "not fitted (1)" not in out
 
 
-def test_a_program_before_without_digests_is_known_by_ids() -> None:
+def test_experiments_of_records_without_digests_are_known_by_ids() -> None:
     old = replace(record("key", [GENERAL], [], [1], "2026-01-01"), measured=None)
     kept = record("key", [CODEGEN], [], [1], "2026-01-02", old)
     assert fitted_by_predecessor(kept, GENERAL) and not fitted_by_predecessor(kept, CODEGEN)

@@ -23,14 +23,15 @@ from pool_tasks import counts, dies, dies_once, hangs, pid, prepare, refuses, ti
 from tiny_world import BRIEF, ONE, written
 from worker_pids import worker_pids
 
+from evolve import __version__
 from evolve.cli import run_command
 from evolve.output.progress import Line
 from evolve.processes import WorkStopped
-from evolve.search.pool import connection
+from evolve.search.pool import cluster
 from evolve.search.pool import pool as pool_module
 from evolve.search.pool.cluster import Cluster
-from evolve.search.pool.identity import identity, linear_algebra
 from evolve.search.pool.process import TookTooLong, WorkerCall, parcel
+from evolve.search.pool.remote import PACKAGES, identity, linear_algebra
 from simulator.common.errors import InputError
 
 SEVEN = parcel(prepare, 7)
@@ -185,8 +186,7 @@ def test_a_search_whose_scheduler_is_lost_is_resumed(
     dask.scheduler.kill()
     _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 1 and err.count("\n") == 1
-    assert err.startswith(f"evolve: the scheduler {dask.file} is lost, it has ended or does not answer: ")
-    assert err.endswith(f"start it again; nothing is lost: `evolve resume {run}` goes on\n")
+    assert f"the scheduler {dask.file} is lost" in err and f"`evolve resume {run}`" in err
     assert run_command(["resume", str(run), "--workers", "1", "--quiet"]) == 0
     assert (run / "journal.jsonl").read_bytes() == (tiny_run / "journal.jsonl").read_bytes()
 
@@ -208,9 +208,9 @@ def test_a_worker_of_another_engine_is_refused_by_name(
     dask: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(ROOT / "simulator", tmp_path / "other" / "simulator", ignore=shutil.ignore_patterns("__pycache__"))
-    for package in ("archive", "configs", "evaluator", "evolve", "seeds", "translate_go"):
+    for package in {*PACKAGES} - {"simulator"}:
         (tmp_path / "other" / package).symlink_to(ROOT / package)
-    with (tmp_path / "other" / "simulator" / "text.py").open("a") as file:
+    with (tmp_path / "other" / "simulator" / "schema.py").open("a") as file:
         file.write("# changed\n")
     dask.join(env={"PYTHONPATH": os.pathsep.join([str(tmp_path / "other"), str(ROOT / "tests" / "support")])})
     pool = Cluster(str(dask.file), Line())
@@ -220,7 +220,7 @@ def test_a_worker_of_another_engine_is_refused_by_name(
     finally:
         pool.close()
     said = capsys.readouterr().err
-    assert "worker worker-0 (tcp://127.0.0.1:" in said and "is refused: engine 0.3.0, sources " in said
+    assert "worker worker-0 (tcp://127.0.0.1:" in said and f"is refused: engine {__version__}, sources " in said
     dask.join()
     pool = Cluster(str(dask.file), Line(quiet=True))
     try:
@@ -231,55 +231,51 @@ def test_a_worker_of_another_engine_is_refused_by_name(
 
 
 def test_linear_algebra_has_a_digest_of_its_kernels() -> None:
-    code = "from evolve.search.pool.identity import linear_algebra; print(linear_algebra())"
+    code = "from evolve.search.pool.remote import linear_algebra; print(linear_algebra())"
 
     def digest(**env: str) -> str:
-        out = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True,
-                             cwd=ROOT, check=True)  # fmt: skip
-        return out.stdout.strip()
+        environment = {**os.environ, **env}
+        return subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, cwd=ROOT).strip()
 
     assert digest() == linear_algebra() == identity()["linear algebra"]
     assert digest(OPENBLAS_CORETYPE="Prescott") != linear_algebra()  # kernels without AVX, which any x86 can run
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("where", "fault"),
     [
-        (["--cluster", "local:none"], "--cluster local:none: none is no number of workers: give local:4, say"),
-        (
-            ["--cluster", "nothing.json"],
-            "--cluster nothing.json: no such scheduler file: name one, tcp://HOST:PORT, or",
-        ),
-        (
-            ["--cluster", "tcp://127.0.0.1:1"],
-            "--cluster tcp://127.0.0.1:1: no scheduler answers (OSError): start one with",
-        ),
-        (["--cluster", "soup://here:1"], "--cluster soup://here:1: no scheduler answers (ValueError)"),
-        (["--cluster", "tcp://here"], "--cluster tcp://here: has no port: write it like tcp://HOST:8786"),
-        (["--cluster", "here:8786"], "--cluster here:8786: is not an address: write tcp://here:8786"),
-        (["--cluster", ""], "--cluster '': names nothing: give ADDRESS, or leave it out"),
-        (["--cluster", str(ROOT / "README.md")], "README.md: line 1: not valid JSON"),
-        (
-            ["--cluster", str(ROOT / "seeds" / "champion" / "run.json")],
-            "run.json: names no address: it is not a file of",
-        ),
-        (["--cluster", "local:2", "--workers", "2"], "--workers is for this machine, --cluster for others: give one"),
+        ("local:none", "is not a number of workers"),
+        ("nothing.json", "no such scheduler file"),
+        ("tcp://127.0.0.1:1", "no scheduler answers (OSError)"),
+        ("soup://here:1", "no scheduler answers (ValueError)"),
+        ("tcp://here", "is not an address"),
+        ("here:8786", "is not an address"),
+        ("", "--cluster ''"),
+        (str(ROOT / "README.md"), "line 1: not valid JSON"),
+        (str(ROOT / "seeds" / "champion" / "run.json"), "names no address"),
+        ("local:2 --workers 2", "--workers is for this machine"),
     ],
 )
 def test_a_cluster_that_is_not_there_is_one_line(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], args: list[str],
-    message: str,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(connection, "CONNECT_S", 0.5)
-    assert run_command(["run", "--config", str(tiny), "--out", str(tmp_path / "run"), *args]) == 2
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    where: str,
+    fault: str,
+) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_S", 0.5)
+    assert (
+        run_command(["run", "--config", str(tiny), "--out", str(tmp_path / "run"), "--cluster", *where.split(" ")]) == 2
+    )
     err = capsys.readouterr().err
-    assert message in err and err.count("\n") == 1
+    assert fault in err and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
 def test_without_the_extra_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"--cluster: needs the extra: `make cluster`"):
+    with pytest.raises(InputError, match="--cluster needs the extra"):
         Cluster("local:1", Line())
 
 

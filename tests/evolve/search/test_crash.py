@@ -66,8 +66,9 @@ def test_what_is_lost_is_counted_and_named(tiny_run: Path, tmp_path: Path) -> No
     assert tally.lost[0].startswith("run/journal.jsonl:4: lost: {")
     assert tally.lost[1] == "run/journal.jsonl: candidate 4 is there 2 times"
     assert [finding.split("/")[1] for finding in tally.findings] == [
-        "journal.jsonl: differs from the undisturbed one", "programs"
-    ]  # fmt: skip
+        "journal.jsonl: differs from the undisturbed one",
+        "programs",
+    ]
     assert row(part, tally).startswith("| damage | a line removed | 0 | 0 | 2 | 2 |")
 
 

@@ -98,12 +98,12 @@ def test_damaged_known_answers_are_refused_and_those_of_another_release_computed
     damage: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tiny_world.copy(finished, tmp_path)
-    whole = (run / "known.json").read_text()
+    whole = (run / "baseline_errors.json").read_text()
     values = json.loads(whole)
     values["answers"]["blackbox"][0].pop()
-    (run / "known.json").write_text({"list": "[1]", "torn": whole[:99], "row": json.dumps(values)}[damage])
+    (run / "baseline_errors.json").write_text({"list": "[1]", "torn": whole[:99], "row": json.dumps(values)}[damage])
     assert resume(run) == 2
-    assert f"{run}/known.json" in (error := capsys.readouterr().err) and "remove it" in error
-    (run / "known.json").write_text(whole.replace('"blackbox"', '"x"', 1))
+    assert f"{run}/baseline_errors.json" in (error := capsys.readouterr().err) and "remove it" in error
+    (run / "baseline_errors.json").write_text(whole.replace('"blackbox"', '"x"', 1))
     assert resume(run) == 0
-    assert (run / "known.json").read_text() == whole
+    assert (run / "baseline_errors.json").read_text() == whole

@@ -21,7 +21,7 @@ GENERATIONS = 4
 CONFIG = f"""
 budget: 100
 score: {{physics: false}}
-search: {{hopeless: 0, generations: {GENERATIONS}, islands: 1, batch: 1, finalists: 1, start: [roofline], only_start: true}}
+search: {{prune_above: 0, generations: {GENERATIONS}, islands: 1, batch: 1, finalists: 1, start: [roofline], only_start: true}}
 llm: {{programs: 1, rounds: 1, notes_every: 1, summariser: openai/notes}}
 """
 JUDGES = ("--judge", "openai/judge", "--judge", "openai/b")
@@ -97,8 +97,8 @@ def test_the_next_creator_is_told_the_issues_and_its_answers_are_kept(story: Sto
             assert "# Issues" not in question
             continue
         # the lower marks first
-        issues = [f'openai/{judge} on idea {ideas[last - 1]["id"]} ("other terms"): {judge} objects to {last}'
-                  for judge in ("b", "judge")]  # fmt: skip
+        about = f'on idea {ideas[last - 1]["id"]} ("other terms")'
+        issues = [f"openai/{judge} {about}: {judge} objects to {last}" for judge in ("b", "judge")]
         assert f"\n\n1. {issues[0]}\n2. {issues[1]}\n\nAnswer every issue" in question
         answered = entry(text(story.run), number + 1)
         assert f"**Answers to the reviews.**\n\n- Issue 1, {issues[0]}\n  - answer {number + 1}\n" in answered
@@ -109,7 +109,7 @@ def test_the_next_creator_is_told_the_issues_and_its_answers_are_kept(story: Sto
 
 
 def test_the_issues_are_in_the_preview_of_the_next_question(story: Story) -> None:
-    ran = evolve(story.run.parent, "prompt", story.run, "0", key=None)
+    ran = evolve(story.run.parent, "llm", "prompt", story.run, "0", key=None)
     assert ran.status == 0 and f": b objects to {GENERATIONS}\n2. openai/judge on idea" in ran.out
 
 

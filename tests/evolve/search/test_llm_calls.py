@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import json
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
@@ -18,37 +17,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llm_replies import Reply, Request, completion, said, status
+from llm_runs import in_older_form
 from llm_scripts import EXAMPLE, whole
 from llm_server import Server
-from paths import ROOT
 
-from archive.elite import Elite
 from archive.journal import Journal, read_journal
-from archive.proposal import Outcome, Proposal, Rejected, Review, is_outcome
+from archive.proposal import Outcome, is_outcome
 from evolve.run.llm_settings import LlmSettings
-from evolve.search.llm import client, ledger
-from evolve.search.llm.call_log import CallLog, call_log, order
+from evolve.search.llm import ledger
 from evolve.search.llm.calls import (
     Answered,
     CallCost,
     CallLine,
+    CallLog,
     Failed,
     GivenUp,
     LlmCall,
+    Price,
+    Prompt,
+    Sent,
     answered_line,
-    failed_line,
+    call_log,
     pack,
-    prompt_line,
+    parts_of,
     read_line,
-    sent_line,
     to_json,
     unpack,
 )
-from evolve.search.llm.client import NO_KEY, check_keys, listed_price, request
+from evolve.search.llm.client import CallFault
 from evolve.search.llm.client import Reply as Answer
 from evolve.search.llm.dispatch import Dispatch
-from evolve.search.llm.fault import CallFault
-from evolve.search.llm.prices import Price, prices_of, table
 from simulator.common.errors import InputError
 
 KEY = "sk-test-0123456789abcdef"
@@ -106,20 +104,28 @@ class Place:
         return call_log(read_journal(self.path))
 
 
+def asked_in(c: LlmCall) -> Prompt:
+    """The line for a call's messages."""
+    return Prompt(c.prompt, tuple((role, pack(text)) for role, text in c.messages))
+
+
+def sent(c: LlmCall, attempt: int, tokens: int, usd: float) -> Sent:
+    return Sent(c.name, attempt, c.model, c.prompt, c.sample, tokens, usd)
+
+
 def lines_of(c: LlmCall, events: Sequence[tuple[int, str]]) -> list[CallLine]:
     """Lines of a call; attempt n costs n USD and 10 n tokens if answered, at most 3 n USD and 30 n tokens."""
     lines: list[CallLine] = []
     for attempt, state in events:
         match state:
             case "sent":
-                lines.append(sent_line(c, attempt, CallCost(possibly_tokens=30 * attempt, possibly_usd=3.0 * attempt)))
+                lines.append(sent(c, attempt, 30 * attempt, 3.0 * attempt))
             case "answered":
                 # 4 n tokens in, 6 n out: (4 n * 1 + 6 n * 166_666) / 1e6 = n USD
                 reply = Answer(f"text {attempt}", "v", 4 * attempt, 6 * attempt, "stop", 0.5)
                 lines.append(answered_line(c, attempt, reply, Price(1.0, 999_996 / 6), (1, 1)))
             case "unpaid" | "paid":
-                fault = CallFault("timeout", "why", again=True, unpaid=state == "unpaid")
-                lines.append(failed_line(c, attempt, fault, 0.5))
+                lines.append(Failed(c.name, attempt, c.model, "timeout", "why", state == "unpaid", 0.5))
             case "given up":
                 lines.append(GivenUp(c.name, c.model, "why"))
     return lines
@@ -131,8 +137,7 @@ def journalled(*lines: CallLine) -> list[dict[str, Any]]:
     return entries
 
 
-LIVES = (["sent"], ["sent", "answered"], ["sent", "unpaid"], ["sent", "paid"], ["sent", "paid", "answered"],
-         ["sent", "unpaid", "answered"])  # fmt: skip
+LIVES = [line.split() for line in ("", "answered", "unpaid", "paid", "paid answered", "unpaid answered")]
 
 
 def merged(first: list[str], second: list[str], more: list[str]) -> Iterator[list[tuple[int, str]]]:
@@ -147,7 +152,7 @@ def merged(first: list[str], second: list[str], more: list[str]) -> Iterator[lis
 @pytest.mark.parametrize("more", [[], pytest.param(["given up"], marks=pytest.mark.slow)])
 def test_what_is_spent_adds_up_in_every_order(more: list[str]) -> None:
     checked = 0
-    for first, second in product(LIVES, LIVES):
+    for first, second in product([["sent", *life] for life in LIVES], repeat=2):
         for events in merged(first, second, more):
             log = CallLog()
             for n, line in enumerate(lines_of(call(0), events), 1):
@@ -188,71 +193,70 @@ def test_samples_attempts_and_order() -> None:
     assert log.samples(3)[first.prompt, "openai/other"] == 1
     assert [log.attempts(c.name) for c in (first, second, call(4))] == [2, 2, 0]
     assert log.of_generation(1) == ["1/propose/3", "1/propose/4"] and log.of_generation(2) == []
-    assert sorted(["10/a/1", "9/b/2", "9/b/10", "9/a/3"], key=order) == ["9/a/3", "9/b/2", "9/b/10", "10/a/1"]
+    assert sorted(["10/a/1", "9/b/2", "9/b/10", "9/a/3"], key=parts_of) == ["9/a/3", "9/b/2", "9/b/10", "10/a/1"]
     assert log.spent.requests == 6 and log.spent.usd == 0.0
-
-
-def test_outcomes_of_proposals_are_no_lines_of_calls() -> None:
-    outcome = {"kind": "outcome", "id": 3, "verdict": "scored", "call": "1/propose/3", "operator": "llm:openai/m"}
-    assert call_log([outcome]) == CallLog()
 
 
 ASKED: dict[str, Any] = {"model": "openai/m", "prompt": "0123456789abcdef", "sample": 0}
 AT_MOST = {"tokens_at_most": 30, "usd_at_most": 3.0}
-PAID = {
-    "version": "v",
-    "tokens_in": 4,
-    "tokens_out": 6,
-    "usd": 1.0,
-    "seconds": 0.5,
-    "finish": "stop",
-    "answer": pack("text"),
-}
+PAID: dict[str, Any] = {"version": "v", "tokens_in": 4, "tokens_out": 6, "usd": 1.0, "seconds": 0.5, "finish": "stop"}
+PAID["answer"] = pack("text")
 LOST = {"model": "openai/m", "why": "no answer after 9 s", "unpaid": False, "seconds": 9.0}
 FREE = {"model": "openai/m", "why": "slow down", "unpaid": True, "seconds": 0.1}
 MESSAGES = [["system", pack("you")], ["user", pack("ask")]]
 BY_MODEL = {"island": 1, "operator": "llm:openai/m", "parents": [0, 1], "call": "1/propose/3", "idea": "a floor"}
-BEST = {"id": 3, "key": "k", "text": "program", "operations": 3, "constants": 2, "features": 1, "worst3": 9.0, "joint": 8.0,
-        "e2e": 7.0, "ttft": None, "itl": 6.0, "rows": [["dense", 1.5, None, -2.0]], "operator": "llm:openai/m",
-        "parents": [0, 1], "transfer": None, "sound": True}  # fmt: skip
+BEST: dict[str, Any] = json.loads("""
+    {"id": 3, "key": "k", "text": "program", "operations": 3, "constants": 2, "features": 1, "worst3": 9.0,
+     "mean_error": 8.0, "e2e": 7.0, "ttft": null, "itl": 6.0, "rows": [["dense", 1.5, null, -2.0]],
+     "operator": "llm:openai/m", "parents": [0, 1], "group_out": null, "consistent": true}
+""")
+POLISHED = BEST | {"id": 9, "operator": "polish", "parents": [3]}
 MARKS = {"judge": "openai/judge", "mechanism": 8, "transfer": 7, "identifiable": 6, "economy": 5, "remark": "mild"}
-# a line of every sort as it is written, and as runs before `kind` wrote it
-FORMS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"kind": "prompt", "prompt": "0123456789abcdef", "messages": MESSAGES},
-     {"prompt_text": "0123456789abcdef", "messages": MESSAGES}),
-    *(({"kind": "sent", "call": f"1/propose/{n}", "attempt": attempt, **ASKED, **AT_MOST},
-       {"call": f"1/propose/{n}", "attempt": attempt, "state": "sent", **ASKED, **AT_MOST})
-      for n, attempt in ((3, 1), (3, 2), (3, 3), (7, 1), (11, 1))),
-    ({"kind": "failed", "call": "1/propose/3", "attempt": 1, "fault": "timeout", **LOST},
-     {"call": "1/propose/3", "attempt": 1, "state": "failed", "kind": "timeout", **LOST}),
-    ({"kind": "failed", "call": "1/propose/3", "attempt": 2, "fault": "rate limit", **FREE},
-     {"call": "1/propose/3", "attempt": 2, "state": "failed", "kind": "rate limit", **FREE}),
-    ({"kind": "answered", "call": "1/propose/3", "attempt": 3, **ASKED, **PAID},
-     {"call": "1/propose/3", "attempt": 3, "state": "answered", **ASKED, **PAID}),
-    ({"kind": "answered", "call": "1/propose/7", "attempt": 1, **ASKED, **PAID, "uncounted": True},
-     {"call": "1/propose/7", "attempt": 1, "state": "answered", **ASKED, **PAID, "uncounted": True}),
-    ({"kind": "answered", "call": "1/judge/0", "attempt": 0, **ASKED, **PAID, "cached": True},
-     {"call": "1/judge/0", "attempt": 0, "state": "answered", "cached": True, **ASKED, **PAID}),
-    *(({"kind": "given up", "call": f"1/repair/{n}", "model": "openai/m", "why": "why", "limit": limit},
-       {"call": f"1/repair/{n}", "state": "given up", "model": "openai/m", "why": "why", "limit": limit})
-      for n, limit in ((3, False), (7, True))),
-    *(({"kind": "outcome", **line}, line) for line in (
-        {"id": 0, "island": None, "operator": "seed:floor", "parents": [], "verdict": "rejected", "stage": "replay",
-         "why": "no run completes", "text": "seed", "key": "k0"},
-        {"id": 2, "island": 0, "operator": "add+drop", "parents": [0, 1], "verdict": "rejected", "stage": "duplicate",
-         "why": "this form was proposed before", "text": "twice"},
-        {"id": 3, **BY_MODEL, "reviews": [MARKS], "verdict": "scored", "key": "k", "elite": BEST},
-        {"id": 4, **BY_MODEL, "reviews": [], "verdict": "rejected", "stage": "answer", "why": "none was given", "text": ""},
-        {"id": 9, "island": None, "operator": "polish", "parents": [3], "verdict": "scored",
-         "elite": BEST | {"id": 9, "operator": "polish", "parents": [3]}},
-    )),
-]  # fmt: skip
+OLD_NAMES = {"mean_error": "joint", "group_out": "transfer", "consistent": "sound"}
+
+
+def as_before(line: dict[str, Any]) -> dict[str, Any]:
+    """The line as older releases wrote it, before lines had a `kind`."""
+    line = in_older_form(line)
+    elite = {OLD_NAMES.get(key, key): value for key, value in line.get("elite", {}).items()}
+    return line | ({"elite": elite} if elite else {})
+
+
+PAID_FOR = {**ASKED, **PAID}
+# a line of every sort
+NEW: list[dict[str, Any]] = [
+    {"kind": "prompt", "prompt": "0123456789abcdef", "messages": MESSAGES},
+    *(
+        {"kind": "sent", "call": f"1/propose/{n}", "attempt": attempt, **ASKED, **AT_MOST}
+        for n, attempt in ((3, 1), (3, 2), (3, 3), (7, 1), (11, 1))
+    ),
+    {"kind": "failed", "call": "1/propose/3", "attempt": 1, "fault": "timeout", **LOST},
+    {"kind": "failed", "call": "1/propose/3", "attempt": 2, "fault": "rate limit", **FREE},
+    {"kind": "answered", "call": "1/propose/3", "attempt": 3, **PAID_FOR},
+    {"kind": "answered", "call": "1/propose/7", "attempt": 1, **PAID_FOR, "uncounted": True},
+    {"kind": "answered", "call": "1/judge/0", "attempt": 0, **PAID_FOR, "cached": True},
+    {"kind": "given up", "call": "1/repair/3", "model": "openai/m", "why": "why", "limit": False},
+    {"kind": "given up", "call": "1/repair/7", "model": "openai/m", "why": "why", "limit": True},
+]
+OUTCOMES: list[dict[str, Any]] = json.loads("""[
+    {"id": 0, "island": null, "operator": "seed:floor", "parents": [], "verdict": "rejected", "stage": "replay",
+     "why": "no run completes", "text": "seed", "key": "k0"},
+    {"id": 2, "island": 0, "operator": "add+drop", "parents": [0, 1], "verdict": "rejected", "stage": "duplicate",
+     "why": "this form was proposed before", "text": "twice"}
+]""")
+OUTCOMES += [
+    {"id": 3, **BY_MODEL, "reviews": [MARKS], "verdict": "scored", "key": "k", "elite": BEST},
+    {"id": 4, **BY_MODEL, "reviews": [], "verdict": "rejected", "stage": "answer", "why": "none was given", "text": ""},
+    {"id": 9, "island": None, "operator": "polish", "parents": [3], "verdict": "scored", "elite": POLISHED},
+]
+NEW += [{"kind": "outcome", **line} for line in OUTCOMES]
+OLD = [as_before(line) for line in NEW]
 
 
 def test_lines_of_the_older_form_are_read_as_those_of_this_form() -> None:
-    new, old = [new for new, _ in FORMS], [old for _, old in FORMS]
+    new, old = NEW, OLD
     log, outcomes = call_log(new), [Outcome.from_json(line) for line in new if is_outcome(line)]
-    for switch in range(len(FORMS) + 1):  # a run that was begun in the older form goes on in this one
+    for switch in range(len(new) + 1):  # a run that was begun in the older form goes on in this one
         lines = old[:switch] + new[switch:]
         assert call_log(lines) == log
         assert [Outcome.from_json(line) for line in lines if is_outcome(line)] == outcomes
@@ -264,38 +268,24 @@ def test_lines_of_the_older_form_are_read_as_those_of_this_form() -> None:
 
 
 def test_lines_by_hand() -> None:
-    log = call_log([new for new, _ in FORMS])
+    log = call_log(NEW)
     assert log.messages("0123456789abcdef") == (("system", "you"), ("user", "ask"))
     assert list(log.answers) == ["1/propose/3", "1/propose/7", "1/judge/0"] and log.text("1/propose/3") == "text"
-    assert [(line.attempt, line.cached, line.uncounted) for line in log.answers.values()] == [
-        (3, False, False), (1, False, True), (0, True, False),
-    ]  # fmt: skip
+    flags = [(line.attempt, line.cached, line.uncounted) for line in log.answers.values()]
+    assert flags == [(3, False, False), (1, False, True), (0, True, False)]
     assert {name: line.limit for name, line in log.given_up.items()} == {"1/repair/3": False, "1/repair/7": True}
     failed = [line for line in log.ended.values() if isinstance(line, Failed)]
-    assert [(line.fault, line.why, line.unpaid) for line in failed] == [
-        ("timeout", "no answer after 9 s", False), ("rate limit", "slow down", True),
-    ]  # fmt: skip
+    assert [(line.fault, line.unpaid) for line in failed] == [("timeout", False), ("rate limit", True)]
     assert log.under_way() == ["1/propose/11 attempt 1"]
     # two answers; the one that timed out and the one under way may have been paid
     assert log.spent == CallCost(requests=5, tokens=20, usd=2.0, possibly_tokens=60, possibly_usd=6.0)
-    best = Elite.from_json(BEST)
-    proposal = Proposal(3, 1, "program", "llm:openai/m", (0, 1), "1/propose/3", "a floor", (Review(**MARKS),))
-    seed = Proposal(0, None, "seed", "seed:floor", ())
-    polished = replace(best, id=9, operator="polish", parents=(3,))
-    assert [Outcome.from_json(new) for new, _ in FORMS if is_outcome(new)] == [
-        Outcome(seed, Rejected("replay", "no run completes"), "k0"),
-        Outcome(Proposal(2, 0, "twice", "add+drop", (0, 1)), Rejected("duplicate", "this form was proposed before")),
-        Outcome(proposal, best, "k"),
-        Outcome(replace(proposal, id=4, text="", reviews=()), Rejected("answer", "none was given")),
-        Outcome(Proposal(9, None, "program", "polish", (3,)), polished),
-    ]
 
 
 def test_a_torn_journal_is_the_log_before_the_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     c = call(0)
     journal = Journal(path)
-    journal.append(journalled(prompt_line(c), *lines_of(c, [(1, "sent")])))
+    journal.append(journalled(asked_in(c), *lines_of(c, [(1, "sent")])))
     before = path.stat().st_size
     journal.append(journalled(*lines_of(c, [(1, "answered")])))
     journal.close()
@@ -325,7 +315,7 @@ def test_odd_and_long_texts_go_through_a_journal(tmp_path: Path) -> None:
     reply = Answer(long, clean, 3, 4, "stop", 1.0)
     journal = journal_at(tmp_path / "journal.jsonl")
     answered = answered_line(c, 1, reply, PRICE, (1, 1))
-    journal.append(journalled(prompt_line(c), *lines_of(c, [(1, "sent")]), answered))
+    journal.append(journalled(asked_in(c), *lines_of(c, [(1, "sent")]), answered))
     log = call_log(read_journal(tmp_path / "journal.jsonl"))
     assert log.messages(c.prompt) == messages
     assert log.text(c.name) == long and log.answers[c.name].version == clean
@@ -427,18 +417,13 @@ def carried(tmp_path: Path, reply: Reply, count: int = 30, **more: Any) -> tuple
 )
 def test_no_limit_is_passed(tmp_path: Path, limit: dict[str, Any], reply: Reply) -> None:
     [(name, most)] = limit.items()
-    assert [not why for why in Place(tmp_path).dispatch(**limit).granted([call(i) for i in range(9)])] == [True] * 7 + [
-        False
-    ] * 2
+    refused = Place(tmp_path).dispatch(**limit).granted([call(i) for i in range(9)])
+    assert [bool(why) for why in refused] == [False] * 7 + [True] * 2
     dispatch, server, spent = carried(tmp_path, reply, attempts=1, **limit)
     assert len(server.seen) == 7  # of requests that may cost their most
     for found in [*spent, dispatch.log.spent]:
-        reached = {
-            "max_usd": found.usd + found.possibly_usd,
-            "max_calls": found.requests,
-            "max_tokens": found.tokens + found.possibly_tokens,
-        }
-        assert reached[name] <= most
+        usd, tokens = found.usd + found.possibly_usd, found.tokens + found.possibly_tokens
+        assert {"max_usd": usd, "max_calls": found.requests, "max_tokens": tokens}[name] <= most
     stopped = [line for line in dispatch.log.given_up.values() if line.limit]
     assert len(stopped) == 23 and all(line.why.startswith(f"{name} ") for line in stopped)
 
@@ -459,7 +444,7 @@ def test_attempts_count_against_a_limit_too(tmp_path: Path) -> None:
 def test_no_dollar_is_no_limit_for_what_is_free(tmp_path: Path) -> None:
     with Server(lambda _: said("x")) as server:
         dispatch = Place(tmp_path, server).dispatch(max_usd=0.0)
-        dispatch._prices = {"openai/m": Price(0.0, 0.0), "openai/dear": PRICE}
+        dispatch.prices = {"openai/m": Price(0.0, 0.0), "openai/dear": PRICE}
         dispatch.carry_out([call(0), call(1, "openai/dear")])
     assert list(dispatch.log.answers) == ["1/propose/0"] and len(server.seen) == 1
 
@@ -477,28 +462,6 @@ def test_retry_after_holds_a_model_back_and_no_other(tmp_path: Path) -> None:
     assert [line.fault for line in dispatch.log.ended.values() if isinstance(line, Failed)] == ["rate limit"]
 
 
-@pytest.mark.parametrize(
-    ("wait", "seconds"),
-    [("2.5", 2.5), ("-3", 0.0), ("nan", None), ("inf", None), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("", None)],
-)
-def test_what_retry_after_asks_for(wait: str, seconds: float | None) -> None:
-    refused = replace(status(429), headers={"Retry-After": wait})
-    with Server(lambda _: refused) as server, pytest.raises(CallFault) as e:
-        request("openai/m", [("user", "x")], server.url, 9, 60.0)
-    assert e.value.retry_after_s == seconds
-
-
-@pytest.mark.parametrize("wait", ["nan", "-3", "Wed, 21 Oct 2026 07:28:00 GMT", "soon", ""])
-def test_retry_after_that_is_no_time(tmp_path: Path, wait: str) -> None:
-    def script(asked: Request) -> Reply:
-        return said("x") if asked.number > 3 else replace(status(429), headers={"Retry-After": wait})
-
-    with Server(script) as server:
-        dispatch = Place(tmp_path, server).dispatch(concurrency=2, attempts=9)
-        dispatch.carry_out([call(i) for i in range(4)])
-    assert len(dispatch.log.answers) == 4 and len(server.seen) == 8
-
-
 def test_a_minute_has_so_many_requests(tmp_path: Path) -> None:
     with Server(lambda _: said("x")) as server:
         dispatch = Place(tmp_path, server).dispatch(rpm=1)
@@ -506,43 +469,52 @@ def test_a_minute_has_so_many_requests(tmp_path: Path) -> None:
         assert [c.number for _, c in left] == [1]  # for a minute
         while not dispatch.log.answers:
             found = dispatch._next_arrival([])
-            if found and isinstance(found[3], Answer):
-                dispatch._answer(found[0], found[1], found[3])
+            if found:
+                dispatch._note(*found)
         assert len(dispatch._launch(left)) == 1 and len(server.seen) == 1
 
 
 def test_thousands_of_failures_end_too(tmp_path: Path) -> None:
-    fault = CallFault("server error", "no", again=True, unpaid=True)
+    fault = CallFault("server error", "no")
     dispatch = Place(tmp_path).dispatch(backoff_s=1e-9)
     assert dispatch._wait_until(call(0), 5000, fault) > 0.0  # 2.0 ** 4999 is more than a float holds
 
 
 ANSWERS = {
-    "said": said(whole(EXAMPLE)), "null": llm_replies.null(),
-    "no_usage": llm_replies.no_usage("x" * 40), "huge": llm_replies.huge(1_000_000),
-    "surrogate": said("a\ud800b\0c"), "negative": said("x" * 40, usage=(-5, -10**12)),
-}  # fmt: skip
-# the kind of fault, the number of requests of two attempts, and whether they may have been paid
-FAULTS: dict[str, tuple[Reply, str, int, bool]] = {
-    **{f"status{code}": (status(code), "bad request", 1, False) for code in (400, 409, 413, 422, 451)},
-    **{f"status{code}": (status(code), "key refused", 1, False) for code in (401, 402, 403)},
-    **{f"status{code}": (status(code), "server error", 2, False) for code in (500, 502, 503, 529)},
-    **{f"status{code}": (status(code), "timeout", 2, True) for code in (408, 504, 524)},
-    "status404": (status(404), "no such model", 1, False),
-    "status429": (status(429, retry_after=0.0), "rate limit", 2, False),
-    "truncated": (llm_replies.truncated(), "broken answer", 2, True),
-    "html": (llm_replies.html(), "broken answer", 2, True),
-    "error200": (Reply(lambda _: llm_replies.error("broken", 200)), "broken answer", 2, True),
-    "list": (Reply(lambda _: "[]"), "broken answer", 2, True),
-    "nothing": (Reply(lambda _: ""), "broken answer", 2, True),
-    "no_choices": (llm_replies.no_choices(), "broken answer", 2, True),
-    "no_message": (llm_replies.no_message(), "broken answer", 2, True),
-    "parts": (llm_replies.parts("x"), "broken answer", 2, True),
-    "die": (llm_replies.die(), "connection lost", 2, True),
-    "closed": (llm_replies.hang(0.0), "connection lost", 2, True),
-    "hang": (llm_replies.hang(FOREVER), "timeout", 2, True),
-    "drip": (llm_replies.drip(FOREVER), "timeout", 2, True),
-}  # fmt: skip
+    "said": said(whole(EXAMPLE)),
+    "null": llm_replies.null(),
+    "no_usage": llm_replies.no_usage("x" * 40),
+    "huge": llm_replies.huge(1_000_000),
+    "surrogate": said("a\ud800b\0c"),
+    "negative": said("x" * 40, usage=(-5, -(10**12))),
+}
+# the kind of fault of each status
+STATUSES = {
+    "bad request": (400, 409, 413, 422, 451),
+    "key refused": (401, 402, 403),
+    "no such model": (404,),
+    "rate limit": (429,),
+    "server error": (500, 502, 503, 529),
+    "timeout": (408, 504, 524),
+}
+BROKEN = [llm_replies.truncated(), llm_replies.html(), Reply(lambda _: llm_replies.error("broken", 200))]
+BROKEN += [Reply(lambda _: "[]"), Reply(lambda _: "")]
+SHAPELESS = {
+    "no_choices": llm_replies.no_choices(),
+    "no_message": llm_replies.no_message(),
+    "parts": llm_replies.parts("x"),
+}
+FAULTS: dict[str, tuple[Reply, str]] = {
+    **{f"status{code}": (status(code, retry_after=0.0), kind) for kind, codes in STATUSES.items() for code in codes},
+    **{f"broken{i}": (reply, "broken answer") for i, reply in enumerate(BROKEN)},
+    **{name: (reply, "broken answer") for name, reply in SHAPELESS.items()},
+    "die": (llm_replies.die(), "connection lost"),
+    "closed": (llm_replies.hang(0.0), "connection lost"),
+    "hang": (llm_replies.hang(FOREVER), "timeout"),
+    "drip": (llm_replies.drip(FOREVER), "timeout"),
+}
+ONCE = ("bad request", "key refused", "no such model")  # another request would end alike
+MAYBE_PAID = ("timeout", "broken answer", "connection lost")
 
 
 def test_every_fault_ends_in_an_answer_or_a_give_up(tmp_path: Path) -> None:
@@ -556,20 +528,18 @@ def test_every_fault_ends_in_an_answer_or_a_give_up(tmp_path: Path) -> None:
     answered = {name for name, c in calls.items() if c.name in log.answers}
     assert answered == set(ANSWERS)
     assert log.text(calls["null"].name) == ""
-    said_of = {name: log.given_up[calls[name].name].why for name in ("no_choices", "no_message", "parts")}
-    assert said_of == {
-        "no_choices": "broken answer: the answer has no choices",
-        "no_message": "broken answer: the answer has not the form of a chat completion",
-        "parts": "broken answer: the answer's content is not text",
-    }
+    for name, part in (("no_choices", "choices"), ("no_message", "chat completion"), ("parts", "not text")):
+        assert part in log.given_up[calls[name].name].why
     assert log.text(calls["surrogate"].name) == "a?b\0c" and len(log.text(calls["huge"].name)) == 1_000_000
-    for name, (_, kind, requests, paid) in FAULTS.items():
+    paid_requests = 0
+    for name, (_, kind) in FAULTS.items():
+        requests, paid = 1 if kind in ONCE else 2, kind in MAYBE_PAID
+        paid_requests += requests * paid
         lost = log.given_up[calls[name].name]
         failed = [line for key, line in log.ended.items() if key[0] == calls[name].name]
         assert lost.why.startswith(f"{kind}: ") and not lost.limit, name
         assert {(line.fault, line.unpaid) for line in failed} == {(kind, not paid)}, name
         assert (seen[name], len(failed)) == (requests, requests), name  # none is sent that has no line
-    paid_requests = sum(requests for _, _, requests, paid in FAULTS.values() if paid)
     assert log.spent.possibly_usd == pytest.approx(paid_requests * USD_AT_MOST)
     assert all(line.usd == pytest.approx(USD_AT_MOST) for line in log.answers.values() if line.uncounted)
     assert {calls[n].name for n in ("no_usage", "negative")} == {n for n, a in log.answers.items() if a.uncounted}
@@ -601,8 +571,8 @@ def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open
     assert log.text("1/propose/0") == "late" and log.answers["1/propose/0"].attempt == 1
     assert list(log.given_up) == ["1/propose/1"] and "1/propose/1" not in log.answers
     assert isinstance(log.ended["1/propose/1", 1], Answered) and not log.under_way()
-    states = [(line["call"][-1], line["attempt"], line["kind"]) for line in read_journal(tmp_path / "journal.jsonl")
-              if line.get("attempt")]  # fmt: skip
+    lines = read_journal(tmp_path / "journal.jsonl")
+    states = [(line["call"][-1], line["attempt"], line["kind"]) for line in lines if line.get("attempt")]
     assert states.index(("1", 1, "failed")) < states.index(("1", 1, "answered"))
     # two late answers of (2 * 1 + 3 * 4) / 1e6 USD, and what `open` asked again and nobody answered
     again = log.attempts("1/propose/0") - 1
@@ -618,12 +588,8 @@ def carried_and_checked(dispatch: Dispatch, calls: Sequence[LlmCall], models: Se
 @pytest.mark.parametrize(
     ("reply", "kind", "remedy"),
     [
-        (llm_replies.echo_key(401), "key refused", "fix the key and resume the run, or start one with another model"),
-        (
-            status(404, f"no model for {KEY}"),
-            "no such model",
-            "start a run with the right name or --api-base, or serve",
-        ),
+        (llm_replies.echo_key(401), "key refused", "Correct the key."),
+        (status(404, f"no model for {KEY}"), "no such model", "Correct the model's name or --api-base"),
     ],
 )
 def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(
@@ -631,9 +597,9 @@ def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(
 ) -> None:
     with Server(lambda _: reply) as server:
         place = Place(tmp_path, server)
-        with pytest.raises(InputError, match=f"--llm openai/m: {kind}: .*: {remedy}") as e:
+        with pytest.raises(InputError) as e:
             carried_and_checked(place.dispatch(), [call(i) for i in range(3)])
-        assert ("the key" in str(e.value)) == (kind == "key refused")
+        assert f"--llm openai/m: {kind}: " in str(e.value) and remedy in str(e.value)
         assert len(server.seen) == 3 and KEY not in str(e.value) and "[key]" in str(e.value)
         assert KEY.encode() not in place.path.read_bytes()
         assert not place.log.given_up  # so that a run that goes on asks again
@@ -644,15 +610,6 @@ def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(
         server.script = lambda _: reply
         carried_and_checked(corrected, [call(7)])  # once a model has answered it is a fault like others
         assert corrected.log.given_up["1/propose/7"].why.startswith(kind)
-
-
-def test_a_refused_model_beside_one_that_answers_is_given_up(tmp_path: Path) -> None:
-    with Server(lambda asked: said("x") if asked.model == "m" else status(401)) as server:
-        dispatch = Place(tmp_path, server).dispatch(concurrency=1)
-        dispatch.carry_out([call(0, "openai/bad"), call(1, "openai/bad"), call(2)])
-    assert set(dispatch.log.given_up) == {"1/propose/0", "1/propose/1"} and list(dispatch.log.answers) == [
-        "1/propose/2"
-    ]
 
 
 def test_a_refused_model_is_given_up_only_if_another_is_left(tmp_path: Path) -> None:
@@ -668,7 +625,7 @@ def test_a_refused_model_is_given_up_only_if_another_is_left(tmp_path: Path) -> 
         dispatch = Place(tmp_path / "both", server).dispatch()
         dispatch.carry_out([call(0, "openai/bad")])
         server.script = lambda asked: status(404)
-        with pytest.raises(InputError, match=r"no such model: .*: fix the key .*; start a run with the right name"):
+        with pytest.raises(InputError, match=r"no such model: .*Correct the key\. Correct the model's name"):
             carried_and_checked(dispatch, [call(1)], ("openai/bad", "openai/m"))
     assert list(place.log.given_up) == ["1/propose/0"]
     assert str(e.value).count("key refused") == 2 and "\n" not in str(e.value)
@@ -685,11 +642,13 @@ def everything_in(path: Path) -> str:
 
 def test_a_key_that_a_server_repeats_is_nowhere(tmp_path: Path) -> None:
     replies = [
-        said(f"your key is {KEY}, {KEY}"), said("x", model=KEY), said("x", finish=f"Bearer {KEY}"),
-        llm_replies.echo_key(400), llm_replies.echo_key(500), llm_replies.echo_key(429), llm_replies.echo_key(504),
+        said(f"your key is {KEY}, {KEY}"),
+        said("x", model=KEY),
+        said("x", finish=f"Bearer {KEY}"),
+        *map(llm_replies.echo_key, (400, 500, 429, 504)),
         Reply(lambda asked: f"<html>{asked.authorization} {KEY}</html>"),
         Reply(lambda asked: f"<html>{'x' * 270}{KEY}</html>"),  # where a message is cut
-    ]  # fmt: skip
+    ]
     with Server(lambda asked: replies[int(asked.model)]) as server:
         place = Place(tmp_path, server)
         dispatch = place.dispatch(attempts=1, cache=str(tmp_path / "cache"))
@@ -708,30 +667,6 @@ def test_a_key_that_a_server_repeats_is_nowhere(tmp_path: Path) -> None:
         assert KEY not in text and KEY[:12] not in text and KEY[-12:] not in text
 
 
-def test_a_key_with_a_line_break_is_not_in_the_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY + "\n")
-    with Server(lambda _: said("x")) as server, pytest.raises(CallFault) as e:
-        request("openai/m", [("user", "x")], server.url, 9, 60.0)
-    assert KEY not in str(e.value) and "\n" not in str(e.value)
-
-
-def test_what_a_server_says_is_one_line_of_printable_characters() -> None:
-    shout = status(400, "no\x1b[31m\n\r\x00\u202e\u2028 " + "long " * 200)
-    with Server(lambda _: shout) as server, pytest.raises(CallFault) as e:
-        request("openai/m", [("user", "x")], server.url, 9, 60.0)
-    assert str(e.value).isprintable() and len(e.value.why) <= 300 and "no [31m long" in e.value.why
-    with Server(lambda _: said("x", model="\x1b[2J" + "v" * 9999)) as server:
-        assert request("openai/m", [("user", "x")], server.url, 9, 60.0).version == "[2J" + "v" * 297
-
-
-def test_a_request_without_a_server() -> None:
-    with Server(lambda _: said("x")) as server:
-        url = server.url
-    with pytest.raises(CallFault) as e:
-        request("openai/m", [("user", "x")], url, 9, 60.0)
-    assert (e.value.kind, e.value.again, e.value.unpaid, e.value.setup) == ("no connection", True, True, False)
-
-
 def test_messages_that_are_sent_in_another_form_end_as_well(tmp_path: Path) -> None:
     # litellm sends a request once more where a server complains of roles
     with Server(lambda _: status(400, "Conversation roles must alternate user/assistant")) as server:
@@ -744,7 +679,7 @@ def test_a_process_that_died_is_followed_by_another_attempt(tmp_path: Path) -> N
     with Server(lambda _: said("x" * 9, usage=(1, 1))) as server:
         place = Place(tmp_path, server)
         dead = place.dispatch()
-        dead._write([prompt_line(call(0)), sent_line(call(0), 1, dead._most(call(0)))])
+        dead._write([asked_in(call(0)), sent(call(0), 1, TOKENS_AT_MOST, USD_AT_MOST)])
         dispatch = place.dispatch()
         assert dispatch.log.under_way() == ["1/propose/0 attempt 1"]
         dispatch.carry_out([call(0)])
@@ -824,84 +759,6 @@ def test_a_recording_is_neither_sent_nor_looked_up(tmp_path: Path) -> None:
     assert {(line.why, line.limit) for line in dispatch.log.given_up.values()} == {("the recording ends here", True)}
 
 
-# names, keys and prices
-
-
-def test_a_server_of_ones_own_needs_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY")
-    check_keys(["openai/mine"], "http://127.0.0.1:8000/v1")
-    with Server(lambda _: said("x")) as server:
-        Place(tmp_path, server).dispatch().carry_out([call(0)])
-        assert server.seen[0].authorization == f"Bearer {NO_KEY}"
-
-
-@pytest.mark.parametrize(
-    ("model", "base", "why"),
-    [
-        ("openai/m", "", "no key for a model: set OPENAI_API_KEY for openai/m in the environment"),
-        ("anthropic/m", "", "no key for a model: set ANTHROPIC_API_KEY for anthropic/m in the environment"),
-        ("nobody/m", "", "nobody/m: litellm knows no such provider"),
-        ("anthropic/m", "http://127.0.0.1:1/v1", "no key for a model"),
-    ],
-)
-def test_keys_and_names_that_are_missing(model: str, base: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(InputError) as e:
-        check_keys([model], base)
-    assert why in str(e.value)
-
-
-def test_an_address_of_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    check_keys(["anthropic/m", "openai/m"], "http://127.0.0.1:1/v1")
-    with pytest.raises(InputError, match=r"--api-base \S+: applies to none of the models"):
-        check_keys(["anthropic/m"], "http://127.0.0.1:1/v1")
-
-
-def test_prices_by_the_users_word_then_ours_then_litellms() -> None:
-    listed = {"openai/gpt-5.4-mini": (9.0, 9.0), "openai/listed": (1.0, 2.0)}
-    models = ["openai/gpt-5.4-mini", "openai/listed", "openai/mine"]
-    assert prices_of(models, {"openai/mine": [0, 0]}, listed.get) == {
-        "openai/gpt-5.4-mini": Price(*table()["openai/gpt-5.4-mini"]),
-        "openai/listed": Price(1.0, 2.0),
-        "openai/mine": Price(0, 0),
-    }
-    assert prices_of(models[:1], {models[0]: [3, 4]}, listed.get) == {models[0]: Price(3, 4)}
-    with pytest.raises(InputError, match="openai/mine: its price is unknown: give it as --price openai/mine=IN,OUT"):
-        prices_of(models, {}, listed.get)
-    assert Price(0.75, 4.5).usd(1_000_000, 100_000) == pytest.approx(0.75 + 0.45)
-    assert all(len(price) == 2 and 0 < price[0] < price[1] for price in table().values())
-
-
-def test_prices_that_litellm_knows() -> None:
-    price = listed_price("openai/gpt-4o-mini")
-    assert price == pytest.approx(table()["openai/gpt-4o-mini"])  # ours is a copy
-    assert listed_price("openai/nobody-has-heard-of-it") is None
-
-
-def test_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_API_KEY", "abcdefgh")
-    monkeypatch.setenv("OTHER_SECRET", "abcdefghij")
-    monkeypatch.setenv("MY_PASSWORD", " spaced-out\n")
-    monkeypatch.setenv("SHORT_TOKEN", "word")
-    monkeypatch.setenv("HARMLESS", "a longer value")
-    text = "abcdefghijk abcdefgh, word, a longer value, (spaced-out)"
-    assert client.redact(text) == "[key]k [key], word, a longer value, ([key])"  # the longest first
-    assert client.redact("Bearer eyJhbGciOi.J9-_~+/= and bearer short") == "Bearer [key] and bearer short"
-
-
-def test_only_the_client_knows_litellm() -> None:
-    root = ROOT
-    knows = set()
-    for path in (root / "evolve").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            knows |= {path.name for name in names if name.split(".")[0] == "litellm"}
-    assert knows == {"client.py"}
-
-
 # the ledger
 
 
@@ -933,24 +790,13 @@ def test_the_ledger_by_hand(tmp_path: Path) -> None:
     ledger.write(tmp_path / "ledger.csv", lines)
     with (tmp_path / "ledger.csv").open(newline="") as file:
         written = list(csv.DictReader(file))
-    assert list(written[0]) == ["call", "attempt", "model", "version", "prompt", "sample", "tokens_in", "tokens_out", "usd",
-                                "possibly_usd", "seconds", "outcome", "why", "verdict", "uncounted"]  # fmt: skip
+    columns = (
+        "call attempt model version prompt sample tokens_in tokens_out usd possibly_usd seconds outcome why verdict"
+    )
+    assert list(written[0]) == [*columns.split(), "uncounted"]
     assert [row["verdict"] for row in written] == [row.verdict for row in rows]
 
 
 def test_a_journal_without_calls_has_no_ledger() -> None:
     outcome = {"kind": "outcome", "id": 0, "verdict": "scored"}
     assert ledger.summary([outcome]) == {} and ledger.rows([]) == []
-
-
-@pytest.mark.parametrize("reply", [said("x" * 8), status(500), llm_replies.die(), llm_replies.no_usage("x")])
-def test_the_ledger_and_the_log_agree(tmp_path: Path, reply: Reply) -> None:
-    replies: list[Callable[[], Reply]] = [lambda: reply, lambda: said("y" * 8)]
-    with Server(lambda asked: replies[asked.number % 2]()) as server:
-        place = Place(tmp_path, server)
-        dispatch = place.dispatch(attempts=2)
-        dispatch.carry_out([call(i) for i in range(5)])
-    total, spent = ledger.summary(read_journal(place.path)), dispatch.log.spent
-    assert total["requests"] == spent.requests == len(server.seen)
-    assert total["usd"] == pytest.approx(spent.usd) and total["possibly_usd"] == pytest.approx(spent.possibly_usd)
-    assert total["tokens_in"] + total["tokens_out"] == spent.tokens

@@ -14,7 +14,7 @@ from llm_runs import by_content, entries, evolve, ledger, of_kind, search
 from llm_scripts import program, whole
 from llm_server import Server
 
-from evolve import load_run
+from evolve.api.run import load_run
 
 BUDGET = ("--budget", 60)
 
@@ -24,14 +24,10 @@ def counting(tokens_in: int, tokens_out: int) -> Any:
 
     def script(request: Request) -> Reply:
         def content(asked: Request) -> Any:
-            usage = {
-                "prompt_tokens": tokens_in,
-                "completion_tokens": tokens_out,
-                "total_tokens": tokens_in + tokens_out,
-            }
             body = by_content(asked).content(asked)
             assert isinstance(body, dict)
-            return body | {"usage": usage}
+            counts = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
+            return body | {"usage": {**counts, "total_tokens": tokens_in + tokens_out}}
 
         return Reply(content)
 
@@ -41,7 +37,7 @@ def counting(tokens_in: int, tokens_out: int) -> Any:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = set_up(tmp_path_factory.mktemp("counts"))
-    search = "{hopeless: 0, islands: 1, batch: 4, generations: 1, finalists: 0}"
+    search = "{prune_above: 0, islands: 1, batch: 4, generations: 1, finalists: 0}"
     (folder / "once.yaml").write_text(f"{{search: {search}, llm: {{rounds: 1}}}}")  # one question
     return folder
 
@@ -65,18 +61,15 @@ def test_a_limit_that_was_passed_is_reported_with_the_reason(folder: Path) -> No
     spent = len(rows) * (20_000 + 2 * 20_000) / 1e6
     assert spent > 0.1 and calls["usd"] == pytest.approx(spent)
     more = 40_000 * len(rows) - sum(line["tokens_at_most"] for line in of_kind(story.run, "sent"))
-    why = (
-        f"max_usd 0.1 is passed by {spent - 0.1:.4f} USD, since servers counted {more:,} tokens more than {len(rows)} "
-        "requests can take"
-    )
+    over = f"servers counted {more:,} tokens more than {len(rows)} requests can take"
+    why = f"max_usd 0.1 is passed by {spent - 0.1:.4f} USD: {over}"
     assert calls["stopped"] == calls["passed"] == why
     out = one_line(story.ran.out)
     assert out.count(why) == 1 and "--max-usd MORE` goes on" in out and "leaves 0.0000" not in out
 
 
 def test_a_limit_that_was_passed_by_the_last_answer_is_reported(folder: Path) -> None:
-    story = whole_run(folder, "once", "over-at-its-end", "--max-tokens", 50_000,
-                      script=counting(30_000, 30_000))  # fmt: skip
+    story = whole_run(folder, "once", "over-at-end", "--max-tokens", 50_000, script=counting(30_000, 30_000))
     calls = calls_of(story)
     assert not calls["stopped"] and calls["passed"].startswith("max_tokens 50000 is passed by ")
     assert f"A limit did not hold: {calls['passed']}." in one_line(story.ran.out)
@@ -127,23 +120,20 @@ def test_programs_beyond_the_budget_are_reported_with_their_cost(folder: Path) -
         return said(whole(*(program(Random(10 * request.number + i)) for i in range(4))), usage=(1000, 1000))
 
     seeds = sum("key" in e for e in entries(whole_run(folder, "once", "seeds", script=script).run) if "call" not in e)
+    prices = ("--price", "openai/a=1,2", "--price", "openai/b=1,2")
     for name, config, rounds in (("last", "once", 1), ("rounds", "narrow", 3)):
-        story = whole_run(folder, config, name, "--budget", seeds + 1, "--price", "openai/a=1,2", "--price",
-                          "openai/b=1,2", script=script)  # fmt: skip
+        story = whole_run(folder, config, name, "--budget", seeds + 1, *prices, script=script)
         used, rows, calls = [e for e in entries(story.run) if "call" in e], ledger(story.run), calls_of(story)
         assert len(rows) == rounds and len(used) == 1
-        assert [row["verdict"] for row in rows] == ["3 beyond the budget, 1 scored"] + ["4 beyond the budget"] * (
-            rounds - 1
-        )
+        later = ["4 beyond the budget"] * (rounds - 1)
+        assert [row["verdict"] for row in rows] == ["3 beyond the budget, 1 scored", *later]
         left = 4 * rounds - 1
         assert calls["beyond_budget"] == left and calls["beyond_budget_usd"] == pytest.approx(0.003 * left / 4)
-        said_of = (
-            f"{left} programs came when the budget of candidates was full and were not considered; their share of "
-        )
-        assert f"{said_of}the cost is {0.003 * left / 4:.4f} USD." in one_line(story.ran.out)
+        shown = one_line(story.ran.out)
+        assert f"{left} programs came when" in shown and f"the cost is {0.003 * left / 4:.4f} USD." in shown
         assert load_run(story.run).ledger["verdict"].tolist() == [row["verdict"] for row in rows]
-        ran = evolve(folder, "prompt", story.run, used[0]["id"] + 1, "--answer", key=None)
-        assert ran.status == 2 and f"has no proposal {used[0]['id'] + 1}, " in ran.err
+        ran = evolve(folder, "llm", "prompt", story.run, used[0]["id"] + 1, "--answer", key=None)
+        assert ran.status == 2 and f"has no proposal {used[0]['id'] + 1} of a language model" in ran.err
 
 
 def test_what_is_not_read_yet_is_not_beyond_the_budget(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which model is asked what another one did not answer: by price alone, and again as it was where the log knows."""
+"""Which model is asked instead of another: by price alone, and the same again if the log knows it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Collection
 
 import pytest
 
-from evolve.search.llm.availability import asked_again, fallback, next_model
-from evolve.search.llm.call_log import CallLog
-from evolve.search.llm.calls import Answered, GivenUp, LlmCall, Sent, pack, proposes
-from evolve.search.llm.prices import Price
+from evolve.search.llm.calls import Answered, CallLog, GivenUp, LlmCall, Price, Sent, numbered, pack, proposes
+from evolve.search.llm.question import fallback, next_model
 
 USD = {"p/dearer": 31, "p/dear": 30, "p/mid": 10, "p/near": 9, "p/low": 4, "p/mini": 1, "p/own": 0}
 PRICES = {name: Price(float(usd), float(usd)) for name, usd in USD.items()}
+QUESTION = (("user", "better, please"),)
 
 
 def everyone(_: str) -> bool:
@@ -40,27 +39,18 @@ def order(first: str, down: Collection[str] = ()) -> list[str]:
 )
 def test_the_order_by_price(first: str, asked: list[str]) -> None:
     assert order(first) == asked
+    assert order(first, down=("p/near", "p/mini")) == [name for name in asked if name not in ("p/near", "p/mini")]
 
 
-def test_what_rests_is_not_asked() -> None:
-    assert order("p/mid", down=("p/near", "p/dear", "p/mini")) == ["p/low", "p/own"]
-
-
-def test_equal_prices_are_taken_by_name() -> None:
+def test_equal_prices_are_taken_by_name_and_none_without_prices() -> None:
     same = dict.fromkeys(["p/c", "p/b", "p/a"], Price(0.0, 0.0))
     assert fallback("p/c", ["p/c"], same, everyone) == "p/a"
     assert fallback("p/c", ["p/c", "p/a"], same, everyone) == "p/b"
-
-
-def test_without_prices_as_in_a_replay_nobody_is_chosen() -> None:
-    assert fallback("p/mid", ["p/mid"], {}, everyone) is None
-
-
-QUESTION = (("user", "better, please"),)
+    assert fallback("p/mid", ["p/mid"], {}, everyone) is None  # as in a replay
 
 
 def call(model: str, rank: int = 1) -> LlmCall:
-    return LlmCall(3, "propose" if rank == 1 else asked_again(rank), 24, model, QUESTION)
+    return LlmCall(3, numbered("propose", rank), 24, model, QUESTION)
 
 
 def logged(*lines: GivenUp | Sent | Answered) -> CallLog:
@@ -83,20 +73,13 @@ def test_a_question_goes_from_model_to_model() -> None:
 
 def test_only_a_fault_of_the_model_moves_a_question() -> None:
     answer = Answered("3/propose/24", 1, "p/mid", "v", "", 0, 1, 1, 0.0, 0.1, "stop", pack("x"))
-    for log in (
-        logged(),
-        logged(answer),
-        logged(answer, given_up(1, "p/mid")),
-        logged(given_up(1, "p/mid", limit=True)),
-    ):
-        assert next_model(log, call("p/mid"), 2, PRICES, everyone) is None
+    for lines in ([], [answer], [answer, given_up(1, "p/mid")], [given_up(1, "p/mid", limit=True)]):
+        assert next_model(logged(*lines), call("p/mid"), 2, PRICES, everyone) is None
 
 
-@pytest.mark.parametrize("end", ["sent", "given up"])
-def test_a_choice_in_the_log_is_repeated_whatever_the_prices_are(end: str) -> None:
-    log = logged(given_up(1, "p/mid"))
-    again = call("p/mini", 2)
-    log.take([Sent(again.name, 1, "p/mini", "", 0, 9, 0.0) if end == "sent" else given_up(2, "p/mini")])
+@pytest.mark.parametrize("end", [Sent("3/propose-2/24", 1, "p/mini", "", 0, 9, 0.0), given_up(2, "p/mini")])
+def test_a_choice_in_the_log_is_repeated_whatever_the_prices_are(end: Sent | GivenUp) -> None:
+    log = logged(given_up(1, "p/mid"), end)
     for prices in (PRICES, {}):
         assert next_model(log, call("p/mid"), 2, prices, everyone) == "p/mini"
 

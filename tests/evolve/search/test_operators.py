@@ -12,7 +12,6 @@ from grown import RUNS, SEEDS, WORDS
 from evolve.run.config import FIELD_SETS, OPERATORS
 from evolve.search.offline import BENDING, CHANGES, PROBING, propose
 from evolve.search.restrictions import context_degree
-from evolve.search.terms import coefficient_unit, draft, function_of, get, join, sites, split, summands
 from evolve.search.vocabulary import Vocabulary, field_set, vocabulary
 from simulator.clock.fields import Active, BatchFields
 from simulator.language import units
@@ -23,6 +22,7 @@ from simulator.language.measure import Caps, complaints, features, operations
 from simulator.language.normal import Normal
 from simulator.language.opcodes import formula
 from simulator.language.parse import parse
+from simulator.language.terms import coefficient_unit, draft, function_of, get, join, sites, split, summands
 from simulator.language.unparse import spell, unparse
 from simulator.serving.bundled import bundled_experiments
 
@@ -45,7 +45,7 @@ class Any:
 
 
 @pytest.mark.parametrize(("words", "never"), [(WORDS, BENDING), (vocabulary(RUNS, "datasheet"), ())])
-def test_five_hundred_proposals_are_programs_with_sound_units(words: Vocabulary, never: Sequence[str]) -> None:
+def test_five_hundred_proposals_are_programs_with_right_units(words: Vocabulary, never: Sequence[str]) -> None:
     known = {f"{f.scope}.{f.name}" for f in words.step} | {"s.reference_step_us"}
     pool = [p for p in SEEDS if words.measured or set(features(p)) <= known]
     used, probe = Counter[str](), Any()

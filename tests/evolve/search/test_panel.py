@@ -1,79 +1,97 @@
-"""What judges are told about candidates, and which of these go on, by hand and on shipped runs."""
+"""Judges: the question to them, the candidates that go on by their marks, and the statistics of a run's reviews."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import llm_scripts
 import pytest
 
 from archive.elite import example
-from archive.proposal import Rejected, Review
+from archive.proposal import Outcome, Proposal, Rejected, Review
+from archive.score import Errors, Score
 from evaluator.assess import Scored
 from evaluator.diagnose.describe import left_out_changes
 from evaluator.diagnose.trial import Trial
-from evaluator.score import Errors, Score
 from evolve.run.program import load
-from evolve.search.llm import panel, prompt, templates
-from evolve.search.llm.answer import Idea
+from evolve.search.llm import panel, prompt
 from evolve.search.llm.client import count_tokens
-from evolve.search.llm.judges import RUBRIC, TOGETHER
-from evolve.search.llm.panel import Background, JudgedProposal, choose
+from evolve.search.llm.panel import RUBRIC, TOGETHER, statistics
 from evolve.search.llm.question import Candidate, Question
+from evolve.search.llm.reading import Idea
+from evolve.summary.llm import lines
 
 PLAIN = "def step_time(b, s, *, w: one = 1.0):\n    return w * b.weight_read_us\n"
+FP8 = PLAIN.replace("b.weight_read_us", "b.weight_read_us * (1 + s.is_fp8)")
 
 
-def scored(text: str = PLAIN, joint: float = 4.0, transfer: float | None = 6.0, sound: bool = True) -> Scored:
-    score = Score(worst3=9.0, joint=joint, e2e=4.0, ttft=5.0, itl=3.0, rows=())
-    return Scored(text, score, transfer, sound, operations=1, constants=1, features=1)
+def scored(
+    text: str = PLAIN, mean_error: float = 4.0, group_out: float | None = 6.0, consistent: bool = True
+) -> Scored:
+    score = Score(worst3=9.0, mean_error=mean_error, e2e=4.0, ttft=5.0, itl=3.0, rows=())
+    return Scored(text, score, group_out, consistent, operations=1, constants=1, features=1)
 
 
-def judged(number: int, mark: int, *fields: str, judge: str = "a/b", **errors: float | bool) -> JudgedProposal:
-    review = Review(judge, **dict.fromkeys(RUBRIC, mark), remark="")
-    return JudgedProposal(number, scored(**errors), [review], frozenset(fields))
+def marks(judge: str, mark: int, remark: str = "") -> Review:
+    return Review(judge, **dict.fromkeys(RUBRIC, mark), remark=remark)
+
+
+def judged(number: int, mark: int, text: str = PLAIN, judge: str = "a/b", **errors: Any) -> Candidate:
+    trial = Trial(scored(text, **errors))
+    return Candidate(Idea("t", text), "key", number=number, trial=trial, reviews=[marks(judge, mark)])
+
+
+def chosen(*candidates: Candidate) -> dict[int, Rejected]:
+    return panel.choose(candidates, {"s.is_fp8"})
 
 
 # which go on
 
 
 def test_of_two_that_the_data_cannot_tell_apart_the_judges_choose() -> None:
-    first, second = judged(1, 6, "s.is_fp8"), judged(2, 8)  # merits (4 + 6) / 2 = 5
-    assert choose([first, second]) == {1: Rejected("judges",
-        "the judges prefer proposal 2, 8.0 to 6.0 of 10: its errors are within 5 % of these, and they differ in s.is_fp8, "
-        "of which the data have one value only")}  # fmt: skip
-    assert choose([second, first]) == choose([first, second])
+    first, second = judged(1, 6, FP8), judged(2, 8)  # scores (4 + 6) / 2 = 5
+    refused = chosen(first, second)
+    assert refused == chosen(second, first) and list(refused) == [1] and refused[1].stage == "judges"
+    assert "prefer proposal 2, 8.0 to 6.0 of 10" in refused[1].why and "differ in s.is_fp8" in refused[1].why
 
 
-@pytest.mark.parametrize(
-    ("other", "why"),
-    [
-        (judged(2, 6, "s.is_fp8"), "the judges have no preference"),
-        (judged(2, 8, joint=4.6), "merits 5.0 and 5.3 are 6 % apart"),
-        (judged(2, 8, joint=3.4), "and so are 5.0 and 4.7"),
-        (judged(2, 8, "s.is_fp8"), "they read the same fields of one value"),
-        (judged(2, 8, sound=False), "the datasheets tell them apart"),
-        (judged(2, 8, judge="c/d"), "marks of different judges are not compared"),
-    ],
-    ids=lambda x: x if isinstance(x, str) else "",
-)
-def test_of_others_both_go_on(other: JudgedProposal, why: str) -> None:
-    assert choose([judged(1, 6, "s.is_fp8"), other]) == {}
+def test_of_others_both_go_on() -> None:
+    others = {
+        "the judges have no preference": judged(2, 6),
+        "scores 5.0 and 5.3 are 6 % apart": judged(2, 8, mean_error=4.6),
+        "and so are 5.0 and 4.7": judged(2, 8, mean_error=3.4),
+        "they read the same fields of one value": judged(2, 8, FP8),
+        "the datasheets tell them apart": judged(2, 8, consistent=False),
+        "marks of different judges are not compared": judged(2, 8, judge="c/d"),
+    }
+    for why, other in others.items():
+        assert chosen(judged(1, 6, FP8), other) == {}, why
 
 
 def test_an_error_within_five_percent_is_as_good() -> None:
-    assert list(choose([judged(1, 6, "s.is_fp8"), judged(2, 8, joint=4.4)])) == [1]  # merits 5.0 and 5.2
-    assert list(choose([judged(1, 6, "s.is_fp8", transfer=None), judged(2, 8, transfer=None)])) == [1]
+    assert list(chosen(judged(1, 6, FP8), judged(2, 8, mean_error=4.4))) == [1]  # scores 5.0 and 5.2
+    assert list(chosen(judged(1, 6, FP8, group_out=None), judged(2, 8, group_out=None))) == [1]
 
 
-def test_who_is_refused_refuses_no_other() -> None:
-    """Merits 5.0, 5.2, 5.4: the first is compared with the second, and the third with the second only."""
-    best, middle, last = judged(1, 9, "s.a"), judged(2, 8, joint=4.4), judged(3, 7, "s.a", joint=4.8)
-    assert list(choose([best, middle, last])) == [2]
+def test_a_refused_candidate_refuses_no_other() -> None:
+    """Scores 5.0, 5.2, 5.4: the first is compared with the second, and the third with the second only."""
+    best, middle, last = judged(1, 9, FP8), judged(2, 8, mean_error=4.4), judged(3, 7, FP8, mean_error=4.8)
+    assert list(chosen(best, middle, last)) == [2]
 
 
-# what judges are told
+def test_verdicts_by_hand() -> None:
+    mild, hard = marks("mild", 7, "fine"), marks("hard", 2, "no mechanism")
+    assert panel.verdict([], 4.0) is None and panel.verdict([mild, hard], 4.5) is None  # (7 + 2) / 2
+    why = "4.5 of 10 by 2 judges, 4.6 wanted: mild 7.0: fine; hard 2.0: no mechanism"
+    assert panel.verdict([mild, hard], 4.6) == Rejected("judges", why)
+    assert panel.verdict([marks("j", 0)], 1.0) == Rejected("judges", "0.0 of 10 by 1 judges, 1 wanted: j 0.0")
+
+
+# the question to a judge
 
 
 def test_left_out_rows_that_differ_from_the_parents() -> None:
@@ -85,41 +103,157 @@ def test_left_out_rows_that_differ_from_the_parents() -> None:
     assert left_out_changes(before, before) == ("Left out: within 0.5 points of its parent's on every run.")
     assert left_out_changes([], after) == left_out_changes(before, []) == ""
     many = [Errors(f"D{i} chat", float(i), 0.0, float(i)) for i in range(20)]
-    text = left_out_changes(many, [replace(row, e2e=0.0, itl=0.0) for row in many])
+    text = left_out_changes(many, [row._replace(e2e=0.0, itl=0.0) for row in many])
     assert "on 19 of 20 runs" in text and text.endswith("; 16 more.")
     assert [f"D{i} chat" in text for i in (16, 17, 19)] == [False, True, True]  # the three that differ most
 
 
+def asked(base: str, trials: Sequence[Trial], document: str = "", rows: Sequence[Errors] = (), title: str = "t") -> str:
+    """The question about candidates with these trials, which change program 7."""
+    question = Question(1, 9, 4, 4, 0, "a/b", example(id=7, text=base), (), ())
+    group = [(question, Candidate(Idea(title, PLAIN), "key", trial=trial)) for trial in trials]
+    [(role, text)] = panel.messages(prompt.bundled(), group, document, {7: rows})
+    assert role == "user" and "$fields" not in text and "$candidates" not in text and "$document" not in text
+    return text
+
+
 def test_a_question_to_a_judge_of_eight_long_candidates_is_short() -> None:
-    """8 programs of the champion's length on 40 runs, a long document: below 6,000 tokens."""
+    """8 programs of the champion's length on 40 runs, a long document: below 7,000 tokens."""
     champion = load("champion").text
-    base = example(id=7, text=champion)
     rows = tuple(Errors(f"D{i}* codegen-{i}", 10.0 + i, -20.0 - i, 10.0 + i) for i in range(40))
-    moved = tuple(replace(row, e2e=-1.0, ttft=2.0, itl=-1.0) for row in rows)
-    doubts = "\n".join(
-        f"At a bound: constant_{i} = 1 (at its lower bound, which the runs would exceed)." for i in range(9)
-    )
-    question = Question(1, 9, 4, 4, 0, "a/b", base, (), ())
-    trial = Trial(scored(champion), "a table that judges are not shown", moved, doubts)
-    group = [(question, (0, i), Candidate(Idea("another scaling", PLAIN), "c", "k", trial)) for i in range(TOGETHER)]
-    background = Background(
-        "Measured kernels of attention explain what is left of the decode error. " * 100, {7: rows}, ()
-    )
-    [(_, text)] = panel._messages(templates.bundled(), group, background)
-    assert (
-        text.count("Parent, program 7: ") == 1
-        and text.count("\nFrom program 7, fitted: worst 3 9.00, joint 4.00,") == 8
-    )
+    moved = tuple(row._replace(e2e=-1.0, ttft=2.0, itl=-1.0) for row in rows)
+    doubt = "At a bound: constant_{} = 1 (at its lower bound, which the runs would exceed).".format
+    trial = Trial(scored(champion), "a table that judges are not shown", moved, "\n".join(map(doubt, range(9))))
+    document = "Measured kernels of attention explain what is left of the decode error. " * 100
+    text = asked(champion, [trial] * TOGETHER, document, rows)
+    assert text.count("Parent, program 7: ") == 1
+    assert text.count("\nFrom program 7, fitted: worst-3 E2E 9.00, mean error 4.00,") == 8
     assert "a table that" not in text and text.count("At a bound: constant_1") == 8 and "constant_2" not in text
     assert prompt.bare(champion).strip() in text
     assert count_tokens([("user", text)]) < 7000  # a quarter of them the document
     assert "sampling_sort" not in text  # only fields that they read are explained
 
 
-def test_programs_are_shown_as_fitted() -> None:
+def test_programs_are_shown_as_fitted_with_their_ideas() -> None:
     text = prompt.bare(llm_scripts.program(Random(3)))
-    question = Question(1, 9, 4, 4, 0, "a/b", example(id=7, text=PLAIN), (), ())
-    candidate = Candidate(Idea("t", PLAIN), "c", "k", Trial(scored(text)))
-    [(_, asked)] = panel._messages(templates.bundled(), [(question, (0, 0), candidate)], Background("", {}, ()))
-    assert text.strip() in asked and "w * b.weight_read_us" not in asked
-    assert "Nothing yet." in asked and "Left out," not in asked
+    shown = asked(PLAIN, [Trial(scored(text))], title="costs $money")
+    assert text.strip() in shown and "w * b.weight_read_us" not in shown and "Candidate 1: costs $money\n" in shown
+    assert "Nothing yet." in shown and "Left out," not in shown
+    assert all(f'"{name}": ' in shown and f"- {name}: " in shown for name in RUBRIC)
+    assert "Candidate 1: no idea given\n" in asked(PLAIN, [Trial(scored(text))], "$x", title="")
+
+
+# the answer of a judge
+
+GOOD = {"candidate": 1, "mechanism": 7, "transfer": 6, "identifiable": 8, "economy": 10, "remark": "fine"}
+
+
+def marked(*rows: Any) -> list[Review | None]:
+    return panel.reviews(json.dumps(rows), "m", 2)
+
+
+def test_reviews_by_the_rubric() -> None:
+    review = Review("m", mechanism=7, transfer=6, identifiable=8, economy=10, remark="fine")
+    assert marked(GOOD) == [review, None]
+    assert marked({**GOOD, "candidate": 2}, GOOD) == [review, review]
+    assert marked({**GOOD, "more": "x"}, "junk", None, 7, [GOOD]) == [review, None]
+    assert marked(GOOD, {**GOOD, "economy": 0}) == [replace(review, economy=0), None]  # the last word counts
+    assert panel.average([review]) == (7 + 6 + 8 + 10) / 4
+
+
+@pytest.mark.parametrize("name", ["candidate", *RUBRIC])
+@pytest.mark.parametrize(
+    "value", ["7", 7.0, 7.5, True, None, -1, 11, 10**30, -(10**30), [7], {}, float("nan"), float("inf")]
+)
+def test_marks_that_are_none(name: str, value: Any) -> None:
+    assert marked({**GOOD, name: value}) == [None, None]
+    assert marked({k: v for k, v in GOOD.items() if k != name}) == [None, None]
+
+
+def test_reviews_among_other_text() -> None:
+    around = ("{}", "Here: {} Done.", "```json\n{}\n```", "```\n{}\n```", "I see [2].\n```json\n{}\n```\nBye [x].")
+    more = ('```json\n{{"a": 1}}\n```\n```json\n{}\n```', '{{"reviews": {}}}', "```python\nx\n```\n{}")
+    for answer in (*around, *more):
+        [review] = panel.reviews(answer.format(json.dumps([GOOD])), "m", 1)
+        assert review is not None and review.remark == "fine", answer
+
+
+def test_answers_without_reviews() -> None:
+    short = ("", "no", "[", "]", "][", "[1", "```json\n[\n```", f"[{'9' * 9999}]", "null")
+    for answer in (*short, "[" * 200_000, "[" * 100_000 + "]" * 100_000):
+        assert panel.reviews(answer, "m", 2) == [None, None], answer[:9]
+
+
+def test_a_remark_is_one_short_line() -> None:
+    long = ("x" * 999, "x" * (panel.LONGEST_REMARK - 3) + "...")
+    remarks: list[tuple[Any, str]] = [("a\nb\x1b[31m\r\u2028c\0", "a b [31m c"), (None, ""), ("", ""), (7, "7"), long]
+    for remark, kept in [*remarks, (["x"], "['x']")]:
+        [review, _] = marked({**GOOD, "remark": remark})
+        assert review is not None and review.remark == kept
+
+
+def test_what_is_wrong_with_reviews() -> None:
+    both = [GOOD, {**GOOD, "candidate": 2}]
+    assert panel.wrong(json.dumps(both), 2) == ""
+    assert panel.wrong("I like all of them.", 2) == panel.wrong("[]", 2) == "it has no JSON array"
+    assert panel.wrong(json.dumps(both), 3) == "candidate 3 is missing"
+    bad = panel.wrong(json.dumps([{**GOOD, "transfer": 11, "economy": "9"}, "x"]), 2)
+    assert "transfer, economy of candidate 1" in bad and "candidate 2 is missing" in bad
+    # a later bad word does not take back an earlier good one
+    assert panel.wrong(json.dumps([GOOD, {**GOOD, "economy": -1}]), 1) == ""
+    first, empty, request = panel.again((("user", "Q"),), "", "it has no JSON array", 2)
+    assert (first, empty) == (("user", "Q"), ("assistant", "(empty)"))
+    assert "cannot be used: it has no JSON array. " in request[1]
+
+
+# statistics of reviews
+
+PARENT = Outcome(Proposal(1, 0, "x", "seed:floor", ()), example(id=1, group_out=10.0), "k1")
+
+
+def child(id: int, mark: int, group_out: float | None, judges: int = 1) -> dict[str, Any]:
+    reviews = (marks("a/b", mark),)
+    proposal = Proposal(id, 0, "x", "llm:a/b", (1,), "1/propose/2", "idea", reviews, judges=judges)
+    return Outcome(proposal, example(id=id, group_out=group_out), f"k{id}").to_json()
+
+
+def counts(journal: Sequence[dict[str, Any]], *names: str) -> list[Any]:
+    found = statistics(journal)
+    return [found[name] for name in names]
+
+
+def test_high_marks_and_errors_that_fell_by_hand() -> None:
+    """Marks 0 to 9; the errors fall with the marks but for one pair of neighbours: 1 - 6 * 2 / (10 * 99)."""
+    errors = [12.0, 11.5, 11.0, 10.5, 10.0, 9.5, 9.0, 8.5, 7.5, 8.0]
+    journal = [PARENT.to_json(), *(child(i + 2, i, error) for i, error in enumerate(errors))]
+    assert counts(journal, "given", "asked_again", "missing", "programs") == [10, 0, 0, 10]
+    assert counts(journal, "rank_correlation") == [pytest.approx(-(1 - 6 * 2 / 990))]
+    assert counts(journal[:-1], "rank_correlation") == [None]  # nine
+    assert counts([*journal, child(99, 5, None)], "given", "programs") == [11, 10]
+    assert counts([line for line in journal if line["id"] != 1], "programs") == [0]  # the parent is unknown
+    same = [PARENT.to_json(), *(child(i + 2, 5, float(i)) for i in range(12))]
+    assert counts(same, "programs", "rank_correlation") == [12, None]  # equal marks
+
+
+def test_missing_reviews_and_repeated_questions() -> None:
+    unheard = Outcome(Proposal(9, 0, "x", "llm:a/b", (1,), "1/propose/2", judges=3), Rejected("fit", "why"))
+    of_all = {"model": "a/b", "prompt": "p", "sample": 0, "tokens_at_most": 1, "usd_at_most": 0.0}
+    sent = [
+        {"kind": "sent", "call": f"1/{name}/0", "attempt": i, **of_all}
+        for name, i in (("judge", 0), ("judge-2", 0), ("judge-2", 1))
+    ]
+    journal = [PARENT.to_json(), *sent, unheard.to_json(), child(3, 5, 1.0, judges=2)]
+    assert counts(journal, "given", "asked_again", "missing") == [1, 1, 4]
+    # journals of older runs do not say who was asked
+    assert counts([child(3, 5, 1.0) | {"judges": 0}], "missing") == [0]
+
+
+def test_the_report_says_what_may_be_chance() -> None:
+    counts = {"given": 30, "asked_again": 2, "missing": 3, "programs": 24, "rank_correlation": -0.3}
+    calls = {"replayed": "", "substitutes": 0, "stopped": "", "reviews": counts}
+    text = "\n".join(lines(calls, "runs/1"))
+    assert "Reviews: 30 given, 2 questions asked again, 3 missing." in text
+    # 1.96 / sqrt(23)
+    assert "rank correlation -0.30 over 24 programs" in text and "|r| < 0.41 may be chance" in text
+    without = lines({**calls, "reviews": {**counts, "rank_correlation": None}}, "runs/1")
+    assert not [line for line in without if "correlation" in line]

@@ -44,10 +44,9 @@ from evolve.run.data import chosen
 from evolve.search import run as run_module
 from evolve.search.assessor import Admitted, Live
 from evolve.search.pool import pool as pool_module
-from evolve.search.pool.child import MOST_KEPT
 from evolve.search.pool.local import Here, LocalPool, local
 from evolve.search.pool.pool import Closed, Pool
-from evolve.search.pool.process import TookTooLong, WorkerCall, parcel
+from evolve.search.pool.process import MOST_KEPT, TookTooLong, WorkerCall, parcel
 from evolve.search.workers import workers_of
 
 SEVEN = parcel(prepare, 7)
@@ -102,11 +101,8 @@ def test_the_lowest_number_comes_first(tmp_path: Path) -> None:
     pool, path = LocalPool(1, Line()), str(tmp_path / "order")
     try:
         first = pool.submit(WorkerCall(time.sleep, (0.3,)))
-        rest = [
-            pool.submit(WorkerCall(writes, (path, text)), number)
-            for number, text in ((3, "c"), (1, "a"), (2, "b"), (3, "d"))
-        ]
-        for task in (first, *rest):
+        order = ((3, "c"), (1, "a"), (2, "b"), (3, "d"))
+        for task in [first, *(pool.submit(WorkerCall(writes, (path, text)), number) for number, text in order)]:
             task.result()
     finally:
         pool.close()
@@ -228,15 +224,18 @@ def test_a_single_worker_is_this_process() -> None:
 @pytest.mark.slow
 def test_processes_end_with_their_owner(tmp_path: Path) -> None:
     """Even within a call, and where the owner is killed."""
-    code = (
-        "from evolve.search.pool.local import Local; from evolve.search.pool.process import Call; from evolve.output.progress import Line;"
-        "import pool_tasks; pool = Local(2, Line()); a = pool.submit(Call(pool_tasks.hangs)); "
-        "print(pool.submit(Call(pool_tasks.pid)).result(), flush=True); pool.submit(Call(pool_tasks.hangs)).result()"
-    )
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
-    owner = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
-    )
+    code = """
+from pool_tasks import hangs, pid
+from evolve.output.progress import Line
+from evolve.search.pool.local import LocalPool
+from evolve.search.pool.process import WorkerCall
+pool = LocalPool(2, Line())
+first = pool.submit(WorkerCall(hangs))
+print(pool.submit(WorkerCall(pid)).result(), flush=True)
+pool.submit(WorkerCall(hangs)).result()
+"""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])}
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=env)
     assert owner.stdout and owner.stdout.readline()
     workers = worker_pids(owner.pid)
     assert len(workers) == 2

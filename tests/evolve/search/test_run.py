@@ -10,18 +10,17 @@ import subprocess
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from commands import evolve
 from console import EVOLVE, kill, wait_for
 from paths import ROOT
-from tiny_world import BRIEF, FITTED, ONE, copy, lines, run, write, written
+from tiny_world import BRIEF, ONE, copy, lines, run, write, written
 
 from archive.proposal import SEED
 from evaluator import assess
-from evaluator.fit.polish import polish
+from evaluator.fit.fit import polish
 from evolve.cli import run_command
 from evolve.inspect.lists import archive_json
 from evolve.run.config import Config
@@ -221,7 +220,7 @@ def test_a_run_on_real_measurements_polishes_its_finalists_and_shows_everything(
 ) -> None:
     path = tmp_path / "real"
     args = ["run", "--models", "llama-2-7b", "--budget", "12", "--workers", "1", "--quiet", "--out", str(path)]
-    assert run_command(args) == 0
+    assert run_command([*args, "--explain"]) == 0
     out = capsys.readouterr().out
     outcomes = lines(path)
     keys = [line["key"] for line in outcomes if "key" in line]
@@ -233,27 +232,10 @@ def test_a_run_on_real_measurements_polishes_its_finalists_and_shows_everything(
     scored = report["cascade"]["verdicts"]["scored"]
     assert f"{scored} scored (2 polished finalists among them, not fitted again)" in " ".join(out.split())
     assert len(report["fitted"]) == 4 and len(report["errors"]) == 24  # Llama-2-7B's clean runs of both files, all runs
-    check_shown(report, out)
-    for words in ("blackbox per model", "published"):
-        assert words in out
-
-
-def test_the_report_says_what_was_fitted_and_shows_everything(
-    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = copy(tiny_run, tmp_path)
-    assert run_command(["resume", str(path), "--workers", "1", "--quiet"]) == 0
-    report = json.loads((path / "report.json").read_text())
-    assert report["fitted"] == list(FITTED) and len(report["errors"]) == len(FITTED) + 1  # and the overloaded one
-    check_shown(report, capsys.readouterr().out)
-
-
-def check_shown(report: dict[str, Any], out: str) -> None:
-    """Every experiment has its line, which says whether it was fitted."""
     for row in report["errors"]:
         line = next(line for line in out.splitlines() if row["experiment"] in line)
         assert ("fitted" in line) == (row["experiment"] in report["fitted"])
-    for words in ("Champion", "Best seed", "The champion compared with it", "Pareto front", f"Run: {report['run']}"):
+    for words in ("Champion", "Best seed", "Pareto front", "blackbox per model", "published", f"Run: {path}"):
         assert words in out
     assert report["champion"]["text"].strip() in out
 
@@ -262,19 +244,18 @@ def test_archive_show_and_list_read_the_run(tiny_run: Path, capsys: pytest.Captu
     report = json.loads((tiny_run / "report.json").read_text())
     best = report["champion"]["id"]
     assert run_command(["archive", str(tiny_run), "--json"]) == 0
-    # the lowest joint error holds a cell; the champion, the simplest that is nearly as good, need not
-    holder = min(json.loads(capsys.readouterr().out)["grid"], key=lambda e: e["joint"])
+    # the lowest mean error holds a cell; the champion, the simplest that is nearly as good, need not
+    holder = min(json.loads(capsys.readouterr().out)["grid"], key=lambda e: e["mean_error"])
     assert run_command(["archive", str(tiny_run), "--grid", "--pareto"]) == 0
     assert f"({holder['id']})" in capsys.readouterr().out
     assert run_command(["show", f"{tiny_run}:{best}"]) == 0
     assert "def step_time(" in capsys.readouterr().out
     assert run_command(["list", "--runs", str(tiny_run.parent), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    of_report = {name: report["champion"][name] for name in ("joint", "e2e", "ttft", "itl", "transfer")}
+    of_report = {name: report["champion"][name] for name in ("mean_error", "e2e", "ttft", "itl", "group_out")}
     of_report |= {name: report[name] for name in ("data", "seed", "candidates")}
-    assert listed["runs"][0] == {
-        "run": str(tiny_run), "done": True, "champion": best, "fitted": len(report["fitted"]), "usd": None, **of_report
-    }  # fmt: skip
+    of_run = {"run": str(tiny_run), "done": True, "champion": best, "fitted": len(report["fitted"]), "usd": None}
+    assert listed["runs"][0] == of_run | of_report
     assert "default" in listed["configs"]
     assert run_command(["list", "--runs", str(tiny_run.parent)]) == 0
     assert f"  {report['champion']['e2e']:.2f}  {report['champion']['ttft']:.2f}  " in capsys.readouterr().out
@@ -293,7 +274,7 @@ def test_judges_are_of_several_vendors_and_their_keys_are_asked_for(
     assert panel.search.generations == 10 and panel.llm.notes_every == 1
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert run_command(["run", "--config", name, "--out", str(tmp_path / "run")]) == 2
-    assert "set OPENAI_API_KEY for openai/gpt-5.4-mini" in capsys.readouterr().err
+    assert "Set OPENAI_API_KEY for openai/gpt-5.4-mini" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -326,43 +307,28 @@ def test_config_round_trips() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "message"),
+    ("raw", "words"),
     [
-        ({"bugdet": 5}, "c.yaml: unknown key bugdet: did you mean 'budget'?"),
-        ({"patience": 5}, "c.yaml: unknown key patience: write `search: {patience: ...}`"),
-        ({"search.patience": 5}, "c.yaml: unknown key search.patience: write `search: {patience: ...}`"),
-        (
-            {"search": {"budget": 5}},
-            "c.yaml: unknown key search.budget: write `budget: ...` at the top of the file",
-        ),
-        ({"data": {"patience": 5}}, "c.yaml: unknown key data.patience: write `search: {patience: ...}`"),
-        ({"data": {"search": {}}}, "c.yaml: unknown key data.search: write `search: ...` at the top of the file"),
-        (
-            {"data": {"files": "mine.yaml"}},
-            "c.yaml: data.files must be a list of names, got 'mine.yaml': write `files: [mine.yaml]`",
-        ),
-        (
-            {"search": {"selection": "best"}},
-            "c.yaml: search.selection must be one of nsga2, lexicographic, got 'best': choose one",
-        ),
-        (
-            {"search": {"fit": "newton"}},
-            "c.yaml: search.fit must be one of auto, linear, lbfgsb, neldermead, cma, got 'newton': choose one",
-        ),
-        ({"budget": "many"}, "c.yaml: budget must be a whole number, got 'many': correct the value"),
-        ({"budget": 0}, "c.yaml: budget must be > 0, got 0: give a positive number"),
-        (
-            {"search": {"hopeless": 0.9}},
-            "c.yaml: search.hopeless must be 0 or at least 1, got 0.9: give 0 for no limit",
-        ),
-        ({"score": {"moe_weight": True}}, "c.yaml: score.moe_weight must be a number, got true: correct the value"),
-        ([], "c.yaml: the file must be a mapping of settings, got list"),
+        ({"bugdet": 5}, "unknown key bugdet: did you mean 'budget'?"),
+        ({"patience": 5}, "unknown key patience: write `search: {patience: ...}`"),
+        ({"search.patience": 5}, "unknown key search.patience: write `search: {patience: ...}`"),
+        ({"search": {"budget": 5}}, "unknown key search.budget: write `budget: ...` at the top"),
+        ({"data": {"patience": 5}}, "unknown key data.patience: write `search: {patience: ...}`"),
+        ({"data": {"search": {}}}, "unknown key data.search: write `search: ...` at the top"),
+        ({"data": {"files": "mine.yaml"}}, "data.files must be a list of names, got 'mine.yaml'"),
+        ({"search": {"selection": "best"}}, "search.selection must be one of nsga2, lexicographic"),
+        ({"search": {"fit": "newton"}}, "search.fit must be one of auto, linear, lbfgsb, neldermead, cma"),
+        ({"budget": "many"}, "budget must be a whole number, got 'many'"),
+        ({"budget": 0}, "budget must be > 0, got 0"),
+        ({"search": {"prune_above": 0.9}}, "search.prune_above must be 0 or at least 1, got 0.9"),
+        ({"score": {"moe_weight": True}}, "score.moe_weight must be a number, got true"),
+        ([], "the file must be a mapping of settings, got list"),
     ],
 )
-def test_bad_configurations_are_one_line(raw: object, message: str) -> None:
+def test_bad_configurations_are_one_line(raw: object, words: str) -> None:
     with pytest.raises(InputError) as e:
         config_from(raw, "c.yaml")
-    assert str(e.value) == message
+    assert str(e.value).startswith(f"c.yaml: {words}") and "\n" not in str(e.value)
 
 
 def test_stops_early_when_nothing_improves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from hashlib import sha256
@@ -24,7 +24,7 @@ from evolve.run.config import Config, SearchSettings
 from evolve.run.folder import first_population
 from evolve.search.assessor import Admitted, Pending, Remembering, Settled
 from evolve.search.proposer import Changed, Chosen, Operators
-from evolve.search.search import JOINT_WITHIN, Search, limits_of
+from evolve.search.search import MEAN_ERROR_WITHIN, Search, limits_of
 from simulator.language.complete import complete
 from simulator.language.key import key
 from simulator.language.parse import parse
@@ -62,7 +62,7 @@ class Script:
 
 
 class Judge:
-    """An assessor whose verdict is in the text: "add 2.5" is scored, with that joint error and as many operations as its
+    """An assessor whose verdict is in the text: "add 2.5" is scored, with that mean error and as many operations as its
     word has letters; "add ?" is rejected when it is read, "add !" after it was counted. A text is its own form."""
 
     def __init__(self) -> None:
@@ -87,12 +87,13 @@ class Judge:
         return self.after(text, Outcome(proposal, self.scored(proposal, float(text.split()[1])), text))
 
     def begin_polish(self, proposal: Proposal, elite: Elite) -> Pending:
-        better = self.scored(proposal, round(0.9 * elite.joint, 6))
+        better = self.scored(proposal, round(0.9 * elite.mean_error, 6))
         return self.after(f"polish {elite.id}", Outcome(proposal, replace(better, key=elite.key)))
 
-    def scored(self, proposal: Proposal, joint: float) -> Elite:
-        return elite(proposal.id, joint, joint, len(proposal.text.split()[0]), key=proposal.text, text=proposal.text,
-                     transfer=joint, operator=proposal.operator, parents=proposal.parents)  # fmt: skip
+    def scored(self, proposal: Proposal, mean_error: float) -> Elite:
+        made = {"operator": proposal.operator, "parents": proposal.parents, "text": proposal.text, "key": proposal.text}
+        size = len(proposal.text.split()[0])
+        return elite(proposal.id, mean_error, mean_error, size, group_out=mean_error, **made)
 
     def after(self, what: str, outcome: Outcome) -> Pending:
         self.events.append(f"begin {what}")
@@ -118,7 +119,7 @@ def searched(folder: Path, script: Script, config: Config, judge: Judge | None =
     return search
 
 
-def test_it_asks_for_generation_after_generation_and_tells_what_became_of_each(tmp_path: Path) -> None:
+def test_it_tells_the_proposer_every_outcome(tmp_path: Path) -> None:
     script = Script(["add 5", "add ?", "add 5"], ["add 7", "add !", "add 4"])
     judge = Judge()
     search = searched(tmp_path, script, configured(), judge)
@@ -139,8 +140,8 @@ def test_it_journals_the_outcomes_in_the_order_of_the_proposals(tmp_path: Path) 
     """All of a generation is under way before the first of it is waited for."""
     judge = Judge()
     searched(tmp_path, Script(["add 5", "add ?"]), configured(), judge)
-    assert judge.events == ["begin seed 8", "begin seed 9", "finish seed 8", "finish seed 9",
-                            "begin add 5", "begin add ?", "finish add 5", "finish add ?"]  # fmt: skip
+    pairs = [("seed 8", "seed 9"), ("add 5", "add ?")]
+    assert judge.events == [f"{what} {text}" for texts in pairs for what in ("begin", "finish") for text in texts]
     written = lines(tmp_path / "journal.jsonl")
     assert written == [json.loads(json.dumps(outcome.to_json())) for outcome in judge.outcomes]
     assert [line["id"] for line in written] == [0, 1, 2, 3] and {line["kind"] for line in written} == {"outcome"}
@@ -152,9 +153,10 @@ def test_it_journals_the_outcomes_in_the_order_of_the_proposals(tmp_path: Path) 
 def test_it_is_watched_after_every_outcome(tmp_path: Path) -> None:
     config, seen = configured(), list[tuple[int, int]]()
     journal = Journal(tmp_path / "journal.jsonl")
-    watch: Callable[[Population], None] = lambda population: seen.append(  # noqa: E731
-        (population.proposals, len(lines(tmp_path / "journal.jsonl")))
-    )
+
+    def watch(population: Population) -> None:
+        seen.append((population.proposals, len(lines(tmp_path / "journal.jsonl"))))
+
     Search(config, first_population(config), Script(["add 5", "add ?"]), Judge(), journal, watch).run(SEEDS)
     journal.close()
     assert seen == [(n, n) for n in (1, 2, 3, 4)]  # and what is on disk is what was taken in
@@ -170,8 +172,8 @@ def test_it_stops_at_the_budget_within_a_generation(tmp_path: Path) -> None:
     assert searched(tmp_path, nothing, configured(budget=1)).population.fitted == 1 and not nothing.asked
 
 
-def test_it_stops_when_the_merit_hardly_improves_for_as_long_as_its_patience(tmp_path: Path) -> None:
-    """Merits: 8 of the seeds, then 7.0, 6.9, 6.8, 6.7. Within two generations at least 10 percent are wanted."""
+def test_it_stops_when_the_selection_score_hardly_improves(tmp_path: Path) -> None:
+    """Selection scores: 8 of the seeds, then 7.0, 6.9, 6.8, 6.7. Within two generations at least 10 percent are wanted."""
     config = configured(patience=2, patience_gain=0.1)
     script = Script(["add 7.0"], ["add 6.9"], ["add 6.8"], ["add 6.7"])
     search = searched(tmp_path, script, config)
@@ -201,37 +203,39 @@ def test_a_proposer_is_asked_even_where_no_seed_was_scored(tmp_path: Path) -> No
     assert search.population.best == [(float("inf"), None), (5.0, 5.0)]
 
 
-def test_what_is_taken_and_how_much_room_is_left_is_of_the_generations_beginning(tmp_path: Path) -> None:
+def test_room_and_limits_are_those_at_the_beginning_of_a_generation(tmp_path: Path) -> None:
     judge = Judge()
     searched(tmp_path, Script(["add 5", "add !"], ["add 4"]), configured(budget=9), judge)
     seeds, first, second = judge.admissions[0], judge.admissions[2], judge.admissions[4]
     assert judge.admissions == [seeds, seeds, first, first, second]
     assert seeds.limits(SMALL) == AssessLimits()  # nothing is known to be better
-    assert first.limits(SMALL).to_transfer == JOINT_WITHIN * 8.0
-    assert second.limits(SMALL).to_transfer == JOINT_WITHIN * 5.0
+    assert first.limits(SMALL).to_group_out == MEAN_ERROR_WITHIN * 8.0
+    assert second.limits(SMALL).to_group_out == MEAN_ERROR_WITHIN * 5.0
     assert second.taken == {"seed 8", "seed 9", "add 5", "add !", "add 4"}  # the last by its own generation
     assert (seeds.room, first.room, second.room) == (7, 5, 4)
 
 
-def test_a_candidate_is_hopeless_by_the_best_of_its_cell_and_only_if_that_one_is_sound() -> None:
-    settings = SearchSettings(hopeless=1.25, transfer_within=1.5)
+def test_a_consistent_holder_of_a_cell_prunes_candidates() -> None:
+    settings = SearchSettings(prune_above=1.25, group_out_within=1.5)
     archive = Archive(Grid())
     assert limits_of(archive, settings)(SMALL) == AssessLimits()
-    archive.add(example(id=1, operations=1, features=2, joint=4.0, transfer=6.0))
-    archive.add(example(id=2, key="b", operations=39, features=9, joint=2.0, transfer=None))
-    archive.add(example(id=3, key="c", operations=20, features=5, joint=0.5, transfer=0.6, sound=False))
-    limits = limits_of(archive, settings)  # the errors of what is not sound are no measure
-    assert limits(SMALL) == AssessLimits(joint=5.0, to_transfer=4.0, transfer=9.0)
+    archive.add(example(id=1, operations=1, features=2, mean_error=4.0, group_out=6.0))
+    archive.add(example(id=2, key="b", operations=39, features=9, mean_error=2.0, group_out=None))
+    archive.add(example(id=3, key="c", operations=20, features=5, mean_error=0.5, group_out=0.6, consistent=False))
+    limits = limits_of(archive, settings)  # errors of inconsistent programs are no measure
+    assert limits(SMALL) == AssessLimits(mean_error=5.0, to_group_out=4.0, group_out=9.0)
     larger = form_of(
         parse("def step_time(b, s, *, c=1.0): return c * b.tokens * s.layers + b.prefill_reqs * b.tokens * s.tp")
     )
-    assert limits(larger) == AssessLimits(joint=float("inf"), to_transfer=4.0, transfer=9.0)  # the first in its cell
-    assert limits_of(archive, replace(settings, hopeless=0.0, transfer_within=0.0))(SMALL) == AssessLimits(
-        to_transfer=4.0
+    assert limits(larger) == AssessLimits(
+        mean_error=float("inf"), to_group_out=4.0, group_out=9.0
+    )  # the first in its cell
+    assert limits_of(archive, replace(settings, prune_above=0.0, group_out_within=0.0))(SMALL) == AssessLimits(
+        to_group_out=4.0
     )
     doubtful = Archive(Grid())
-    doubtful.add(example(id=1, operations=1, features=2, joint=4.0, transfer=6.0, sound=False))
-    assert limits_of(doubtful, settings)(SMALL).joint == float("inf")  # any sound one is better
+    doubtful.add(example(id=1, operations=1, features=2, mean_error=4.0, group_out=6.0, consistent=False))
+    assert limits_of(doubtful, settings)(SMALL).mean_error == float("inf")  # any consistent one is better
 
 
 def test_islands_exchange_their_fittest_every_so_many_generations(tmp_path: Path) -> None:
@@ -267,9 +271,8 @@ def test_finalists_are_polished_after_the_search_and_count_for_nothing(tmp_path:
     assert judge.events[-4:] == ["begin polish 2", "begin polish 3", "finish polish 2", "finish polish 3"]
     last = judge.outcomes[-2:]
     assert search.polished == 2 and search.refusals == {}
-    assert [(o.proposal.id, o.proposal.operator, o.proposal.parents, o.key) for o in last] == [
-        (4, POLISH, (2,), ""), (5, POLISH, (3,), ""),
-    ]  # fmt: skip
+    made = [(o.proposal.id, o.proposal.operator, o.proposal.parents, o.key) for o in last]
+    assert made == [(4, POLISH, (2,), ""), (5, POLISH, (3,), "")]
     assert search.population.fitted == 4 and search.population.champion() is last[0].elite
     assert len(lines(tmp_path / "journal.jsonl")) == 6
 
@@ -283,8 +286,8 @@ def remembered(*outcomes: Outcome) -> dict[int, Outcome]:
 
 def test_remembering_answers_from_the_outcomes_and_asks_only_for_the_rest() -> None:
     known, late, refused = (Proposal(n, 0, f"known {n}", "add", ()) for n in (3, 4, 5))
-    outcomes = remembered(Outcome(known, elite(3), "known 3"), Outcome(late, Rejected("replay", "no"), "known 4"),
-                          Outcome(refused, Rejected("units", "no")))  # fmt: skip
+    scored, replayed = Outcome(known, elite(3), "known 3"), Outcome(late, Rejected("replay", "no"), "known 4")
+    outcomes = remembered(scored, replayed, Outcome(refused, Rejected("units", "no")))
     judge, admission = Judge(), Admitted({"old"}, 9, unlimited)
     assessor = Remembering(outcomes, judge)
     asked = [Proposal(n, 0, "add 7", "add", ()) for n in (3, 4, 5, 6)]
@@ -325,7 +328,7 @@ class Names:
         digest = int(sha256(f"{first}|{second}|{operator}|{rng.integers(6)}".encode()).hexdigest(), 16)
         verdict = {0: "?", 1: "!"}.get(digest % 8, f"{1 + digest % 997 / 100}")
         text = f"{operator} {verdict}"
-        return Changed(text, operator, Form(text, text, operations=0, features=0))
+        return Changed(text, operator, Form(text, operations=0, features=0))
 
 
 def goes_on(path: Path, config: Config, outcomes: Mapping[int, Outcome], interrupt_after: int | None = None) -> Judge:

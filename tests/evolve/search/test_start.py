@@ -32,8 +32,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def search(out: str, budget: int, *more: str) -> int:
-    return run_command(["run", "--config", "tiny.yaml", "--budget", str(budget), "--workers", "1", "--quiet", "--out", out,
-                        *more])  # fmt: skip
+    words = ["run", "--config", "tiny.yaml", "--budget", str(budget), "--workers", "1", "--quiet", "--out", out]
+    return run_command([*words, *more])
 
 
 def seeds_of(run: RunFolder) -> list[str]:

@@ -54,16 +54,21 @@ def idea(id: int, call: str, verdict: Elite | Rejected, *reviews: Review, motiva
 
 SEEDED = Outcome(
     Proposal(0, None, "text", SEED + "roofline", ()),
-    elite(0, joint=3.0, transfer=5.0, operator=SEED + "roofline", parents=()),
+    elite(0, mean_error=3.0, group_out=5.0, operator=SEED + "roofline", parents=()),
     "form 0",
 )
 WHY = (
     "Launches cost a layer.\n\nRelated work: CUDA graphs\nin vLLM\n\nIssue 2: it scales with layers now.\nIssue 7: no."
 )
-FIRST = idea(8, "1/propose/8", elite(8, joint=2.5, transfer=5.25), review("x/one", 6, "too many terms"),
-             review("y/two", 3, "b.tokens hides <two> effects"))  # fmt: skip
+FIRST = idea(
+    8,
+    "1/propose/8",
+    elite(8, mean_error=2.5, group_out=5.25),
+    review("x/one", 6, "too many terms"),
+    review("y/two", 3, "b.tokens hides <two> effects"),
+)
 SECOND = idea(9, "2/propose/9", Rejected("growth", "3 times [at most]"), motivation=WHY)
-THIRD = idea(12, "2/round-2/9", elite(12, joint=3.5, transfer=None, sound=False), review("x/one", 8, ""))
+THIRD = idea(12, "2/round-2/9", elite(12, mean_error=3.5, group_out=None, consistent=False), review("x/one", 8, ""))
 ALL = [SEEDED, FIRST, SECOND, THIRD]
 
 ENTRIES = r"""
@@ -73,7 +78,7 @@ Generation 1, by openai/a, a change of program 0.
 
 **Features.** `b.tokens` (token), `s.layers` (one).
 
-**Result.** Joint 2.50 (-0.50), transfer 5.25 (+0.25); worst 3 5.00, E2E 2.50, TTFT 2.50, ITL 2.50; 10 operations, 5 constants.
+**Result.** Mean error 2.50 (-0.50), group-out 5.25 (+0.25); worst-3 E2E 5.00, E2E 2.50, TTFT 2.50, ITL 2.50; 10 operations, 5 constants.
 
 **Reviews.**
 
@@ -103,7 +108,7 @@ Generation 2, round 2, by openai/a, a change of program 0.
 
 **Features.** `b.tokens` (token), `s.layers` (one).
 
-**Result.** Joint 3.50 (+0.50), transfer not measured; worst 3 5.00, E2E 3.50, TTFT 3.50, ITL 3.50; 10 operations, 5 constants. It contradicts the datasheet. Same form as idea 8.
+**Result.** Mean error 3.50 (+0.50), group-out not measured; worst-3 E2E 5.00, E2E 3.50, TTFT 3.50, ITL 3.50; 10 operations, 5 constants. It contradicts the datasheet. Same form as idea 8.
 
 **Reviews.**
 
@@ -243,7 +248,7 @@ def test_the_latest_ideas_are_shown_in_full_and_earlier_ones_by_a_line() -> None
     entries = ["\n## " + entry for entry in ENTRIES.split("\n## ")[1:]]
     whole = len(HEAD) + 1 + len(ENTRIES)
     assert research.recent(whole) == HEAD + "\n" + ENTRIES
-    line = "- Idea 8: idea number 8: joint 2.50 (-0.50), transfer 5.25 (+0.25), mean mark 5.0\n"
+    line = "- Idea 8: idea number 8: mean error 2.50 (-0.50), group-out 5.25 (+0.25), mean mark 5.0\n"
     assert research.recent(whole - 1) == HEAD + "\n" + line + entries[1] + entries[2]
     refused = "- Idea 9: idea number 9: refused at growth\n"
     assert research.recent(len(HEAD) + 800) == HEAD + "\n" + line + refused + entries[2]
@@ -275,14 +280,29 @@ def test_a_document_that_says_more_is_kept_while_a_run_catches_up(tmp_path: Path
 # the end
 
 REPORT = RunReport(
-    engine="1", data="d", run="runs/0007", seed=0, seeds=(1,), search_seeds=(1,), rule=Rule(), fitted=("a",),
-    candidates=4, proposals=4, accepted=2, champion=None, best=(), rejected=(), verdicts={}, cpu_s={},
-    best_seed=SEEDED.elite, calls={"usd": 0.126, "stopped": ""},
-)  # fmt: skip
+    engine="1",
+    data="d",
+    run="runs/0007",
+    seed=0,
+    seeds=(1,),
+    search_seeds=(1,),
+    rule=Rule(),
+    fitted=("a",),
+    candidates=4,
+    proposals=4,
+    accepted=2,
+    champion=None,
+    best=(),
+    rejected=(),
+    verdicts={},
+    cpu_s={},
+    best_seed=SEEDED.elite,
+    calls={"usd": 0.126, "stopped": ""},
+)
 
 
 def ending(outcomes: list[Outcome], champion: Elite | None) -> str:
-    members = [o.elite for o in outcomes if o.elite and o.elite.sound]
+    members = [o.elite for o in outcomes if o.elite and o.elite.consistent]
     return conclusions(replace(REPORT, champion=champion, front=members), outcomes, members)
 
 
@@ -300,18 +320,18 @@ def test_the_end_summarises() -> None:
     _, _, text = ending(ALL, FIRST.elite).partition("## Executive summary\n\n")
     assert text.split("\n\n")[0].split("\n") == [
         "- 3 ideas by openai/a in 2 generations: 2 scored, 1 refused (1 at growth).",
-        # (3.00 + 5.00) / 2 before, (2.50 + 5.25) / 2 after; the third has no transfer error
-        "- Ideas with a lower mean of joint and transfer error than the program that they started from: 1.",
+        # (3.00 + 5.00) / 2 before, (2.50 + 5.25) / 2 after; the third has no leave-group-out error
+        "- Ideas with a lower average of mean error and group-out than the program that they started from: 1.",
         "- The largest gain, 0.12, is that of idea 8: idea number 8.",
         "- 3 reviews by 2 judges, with a mean mark of 6.2.",  # (6.5 + 3.5 + 8.5) / 3
-        "- The champion is idea 8 (idea number 8): joint error 2.50, transfer error 5.25.",
-        "- The best starting program is roofline: joint error 3.00, transfer error 5.00.",
+        "- The champion is idea 8 (idea number 8): mean error 2.50, leave-group-out error 5.25.",
+        "- The best starting program is roofline: mean error 3.00, leave-group-out error 5.00.",
         "- The answers of the models cost 0.13 USD.",
     ]
 
 
 def test_the_end_recommends_the_champion_and_says_what_that_costs() -> None:
-    smaller = idea(13, "3/propose/13", elite(13, joint=2.55, transfer=5.25, operations=4))
+    smaller = idea(13, "3/propose/13", elite(13, mean_error=2.55, group_out=5.25, operations=4))
     text = ending([*ALL, smaller], smaller.elite).partition("## Recommendation\n\n")[2]
     assert text.startswith(
         "**Program 13**: idea 13 (idea number 13), with 4 operations and 5 constants. It goes back to program 0 (the "
@@ -319,12 +339,12 @@ def test_the_end_recommends_the_champion_and_says_what_that_costs() -> None:
     )
     # 3.875, 3.90 and the seed's 4.00 are within 5 %
     assert "Of 3 programs in the archive 3 are that near the lowest, 3 of them compete, and none of these" in text
-    assert "its mean of joint and transfer error is 3.90; the lowest, 3.88, is that of program 8, with 10 op" in text
+    assert "its average of mean error and group-out is 3.90; the lowest, 3.88, is that of program 8, with 10 op" in text
     assert "evolve emit runs/0007:13 --target blis-4 --out go/ --check\n```\n" in text
 
 
 def test_a_polished_champion_is_traced_to_its_idea() -> None:
-    polished = elite(14, joint=2.4, transfer=5.0, operator=POLISH, parents=(8,))
+    polished = elite(14, mean_error=2.4, group_out=5.0, operator=POLISH, parents=(8,))
     outcomes = [*ALL, Outcome(Proposal(14, None, TEXT, POLISH, (8,)), polished)]
     text = ending(outcomes, polished)
     assert "**Program 14**: idea 8 (idea number 8), its constants polished, with" in text

@@ -10,22 +10,43 @@ import pytest
 from elites import elite
 
 from archive.champion import Rule
-from evaluator.score import Errors
+from archive.score import Errors
 from evolve.summary.result import Refusals, RunReport, errors_of, read_report
-from evolve.summary.run import means_table, median_text, print_run, unsound
+from evolve.summary.run import inconsistent, means_table, median_text, print_run
 from evolve.summary.sentences import cascade_text
 from simulator.common import documents
 from simulator.common.errors import InputError
 
 ROWS = (Errors("a", 1.5, -2.0, None), Errors("b", -0.5, 3.0, 0.25))
 FULL = RunReport(
-    engine="0.0", data="d", run="runs/0001", seed=3, seeds=[1, 2, 3], search_seeds=[1], rule=Rule("joint"), fitted=["a"],
-    candidates=5, proposals=9, accepted=2, champion=elite(4, transfer=2.5), best=[(float("inf"), None), (2.0, 2.5)],
-    rejected=[Refusals("units", 3, "us + token")], verdicts={"scored": 5}, cpu_s={"fit": 1.25}, errors=ROWS,
-    fitted_mean={"e2e": 1.5, "worst3": None}, predicted_mean={"e2e": 0.5}, best_seed=elite(0), front=[elite(4)],
-    known={"floor": ROWS}, published={"theirs": ROWS[:1]}, quality={"a": "clean", "b": "overloaded"},
-    observed_ms={"a": [1.0, 2.0, None]}, calls={"usd": 0.5}, ended="the budget of 5 candidates is used up",
-)  # fmt: skip
+    engine="0.0",
+    data="d",
+    run="runs/0001",
+    seed=3,
+    seeds=[1, 2, 3],
+    search_seeds=[1],
+    rule=Rule("mean_error"),
+    fitted=["a"],
+    candidates=5,
+    proposals=9,
+    accepted=2,
+    champion=elite(4, group_out=2.5),
+    best=[(float("inf"), None), (2.0, 2.5)],
+    rejected=[Refusals("units", 3, "us + token")],
+    verdicts={"scored": 5},
+    cpu_s={"fit": 1.25},
+    errors=ROWS,
+    fitted_mean={"e2e": 1.5, "worst3": None},
+    predicted_mean={"e2e": 0.5},
+    best_seed=elite(0),
+    front=[elite(4)],
+    baselines={"floor": ROWS},
+    published={"theirs": ROWS[:1]},
+    quality={"a": "clean", "b": "overloaded"},
+    observed_ms={"a": [1.0, 2.0, None]},
+    calls={"usd": 0.5},
+    ended="the budget of 5 candidates is used up",
+)
 
 
 def test_a_report_is_read_back_as_it_was_written() -> None:
@@ -46,7 +67,7 @@ def test_a_report_may_have_more_values_than_other_files(tmp_path: Path, monkeypa
 
 
 def test_without_a_champion_there_are_no_errors_to_write() -> None:
-    bare = replace(FULL, champion=None, errors=(), known={}, calls={})
+    bare = replace(FULL, champion=None, errors=(), baselines={}, calls={})
     raw = bare.to_json()
     assert raw["champion"] is None and "errors" not in raw and "llm" not in raw
     assert not RunReport.from_json(json.loads(json.dumps(raw))).front
@@ -60,15 +81,15 @@ def test_the_time_of_verdicts_from_the_journal_is_not_said_to_be_0() -> None:
     assert ".\nEnded: the budget of 5 candidates is used up.\nCPU time" in cascade_text(FULL)
     assert "Ended" not in cascade_text(replace(FULL, ended=""))
     text = cascade_text(replace(FULL, cpu_s={}))
-    assert text.endswith("\nCPU time of assessments: not known, every verdict was in the journal already.")
+    assert text.endswith("\nCPU time of assessments: unknown, because every verdict was in the journal.")
 
 
 def test_the_best_seed_is_said_not_to_be_sound(capsys: pytest.CaptureFixture[str]) -> None:
     report = replace(FULL, champion=elite(4, text="def step_time(b, s): return 5.0"), calls={})
     print_run(report)
-    assert "fitted), by the arrival seeds" in capsys.readouterr().out
-    print_run(replace(report, best_seed=elite(0, sound=False)))
-    assert "fitted, not sound), by the arrival seeds" in capsys.readouterr().out
+    assert "fitted): mean error" in capsys.readouterr().out
+    print_run(replace(report, best_seed=elite(0, consistent=False)))
+    assert "fitted, not physically consistent): mean error" in capsys.readouterr().out
 
 
 def test_the_errors_of_fitted_experiments_are_told_apart() -> None:
@@ -76,16 +97,18 @@ def test_the_errors_of_fitted_experiments_are_told_apart() -> None:
 
 
 def test_the_report_says_why_an_unsound_program_is_not_the_champion(capsys: pytest.CaptureFixture[str]) -> None:
-    start = replace(elite(2, joint=1.0), sound=False)
-    best = replace(elite(4, joint=2.0), text="def step_time(b, s, *, base: us = 5000.0):\n    return base\n")
+    start = replace(elite(2, mean_error=1.0), consistent=False)
+    best = replace(elite(4, mean_error=2.0), text="def step_time(b, s, *, base: us = 5000.0):\n    return base\n")
     report = replace(FULL, calls={}, run="my runs/[x]", champion=best, best_seed=start, front=[best])
     print_run(report)
     text = capsys.readouterr().out
-    sentence = f"Proposal 2 ({start.operator}) has a joint error of 1.00 %, but is not sound, so it cannot be "
+    sentence = (
+        f"Proposal 2 ({start.operator}) has a mean error of 1.00 %, but is not physically consistent, so it cannot be "
+    )
     assert sentence in text.replace("\n", " ")
-    assert "\n  evolve check 'my runs/[x]:2' --physics\n" in text
-    assert not unsound(replace(report, best_seed=replace(start, sound=True)), best)
-    assert not unsound(replace(report, best_seed=replace(start, joint=3.0)), best)
+    assert "\n  evolve show 'my runs/[x]:2' --check --physics\n" in text
+    assert not inconsistent(replace(report, best_seed=replace(start, consistent=True)), best)
+    assert not inconsistent(replace(report, best_seed=elite(2, mean_error=3.0, consistent=False)), best)
 
 
 def test_where_a_few_runs_make_a_mean_the_median_is_said() -> None:
@@ -94,6 +117,8 @@ def test_where_a_few_runs_make_a_mean_the_median_is_said() -> None:
     assert median_text([2.0, -4.0, 6.0]) == median_text([]) == median_text([0.0]) == ""
     host = [Errors(f"e{i}", e2e, 1.0, 1.0) for i, e2e in enumerate((2.0, -4.0, 90.0))]
     names = [r.experiment for r in host]
-    report = replace(FULL, known={"trained physics published": host}, fitted=names)
-    (cells,) = [r.cells for r in means_table(report).rows if r.cells[0] == "trained physics published"]
-    assert cells[-1].startswith("none: published by the host, whose default backend it is; a few runs make the mean")
+    report = replace(FULL, baselines={"trained physics published": host}, fitted=names)
+    (cells,) = [r.values for r in means_table(report).rows if r.values[0] == "trained physics published"]
+    assert str(cells[-1]).startswith(
+        "none: published by the host, whose default backend it is; a few runs make the mean"
+    )

@@ -10,7 +10,8 @@ import pytest
 import tiny_world
 from commands import evolve
 
-from evaluator.committee import final_champion
+from evaluator.ensemble import final_champion
+from evolve.run.program import with_true_names
 from evolve.summary.searched import searched
 
 
@@ -32,9 +33,12 @@ def test_what_a_run_has_before_its_search_has_ended_is_shown_with_a_warning(
 ) -> None:
     run = tiny_world.copy(tiny_run, tmp_path)
     commands = (
-        ("archive", run), ("archive", run, "--json"), ("blend", run, "--top", 2), ("export", run, "--to", "json"),
+        ("archive", run),
+        ("archive", run, "--json"),
+        ("blend", run, "--top", 2),
+        ("export", run, "--to", "json"),
         ("plot", run, "--kind", "front", "--out", tmp_path / "front.svg"),
-    )  # fmt: skip
+    )
     for words in commands:
         evolve(*words)
     assert "has not ended" not in capsys.readouterr().err
@@ -51,4 +55,5 @@ def test_the_shipped_runs_champion_is_the_one_that_the_rule_chooses() -> None:
     """Its trust file names the champion's form, which spares the comparison that is made here."""
     shipped = searched(Path(str(resources.files("seeds"))) / "champion")
     assert shipped.report is None and shipped.run.shipped
-    assert shipped.champion == final_champion(shipped.archive.members(), shipped.run.config.score.rule)
+    best = final_champion(shipped.archive.members(), shipped.run.config.score.rule)
+    assert best and shipped.champion == with_true_names(best)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,7 @@ def test_the_champion_of_every_generation_is_the_one_that_the_report_has(migrati
     run, _ = migrating
     story, best = told(run), read_report(run / "report.json").best
     last = {row.generation: i + 1 for i, row in enumerate(story.rows) if row.generation is not None}
-    points = {point.after: (point.champion.joint, point.champion.transfer) for point in story.points()}
+    points = {point.after: (point.champion.mean_error, point.champion.group_out) for point in story.points()}
     assert [points[last[generation]] for generation in range(len(best))] == list(best)
 
 
@@ -73,7 +72,7 @@ def test_generations_are_numbered_from_the_seeds_on(migrating: tuple[Path, list[
 
 
 def outcome(number: int, island: int | None = 0, operator: str = "add") -> Outcome:
-    return Outcome(Proposal(number, island, "x", operator, ()), replace(elite(number), joint=50.0 - number / 10), "k")
+    return Outcome(Proposal(number, island, "x", operator, ()), elite(number, mean_error=50.0 - number / 10), "k")
 
 
 def test_long_generations_have_points_in_between() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from archive.champion import Rule
 from archive.elite import Elite, example
+from archive.score import Errors
 from evaluator.intervals import STATISTICS
-from evaluator.score import Errors
 from evolve.validate import ranks
 from evolve.validate.held_out import Compared
 from evolve.validate.ranks import BEST, Ranking, Selection, best_of, rankings, selection, selects
@@ -38,7 +38,7 @@ def test_pairs_in_the_other_order_are_inversions() -> None:
 def searched(monkeypatch: pytest.MonkeyPatch, elites: list[Elite]) -> float | None:
     """`selects` of a search with these elites, whose texts give their held-out errors in percent."""
     outcomes = [SimpleNamespace(elite=e) for e in elites]
-    config = SimpleNamespace(score=SimpleNamespace(rule=Rule("joint")))
+    config = SimpleNamespace(score=SimpleNamespace(rule=Rule("mean_error")))
     run = SimpleNamespace(config=config, outcomes=lambda: outcomes)
     monkeypatch.setattr(ranks, "open_run", lambda _: run)
     monkeypatch.setattr(ranks, "score_set", lambda held, seeds: held)
@@ -47,17 +47,19 @@ def searched(monkeypatch: pytest.MonkeyPatch, elites: list[Elite]) -> float | No
     return selects(*best_of(Path("run")), ())
 
 
-def test_a_criterion_selects_if_it_orders_programs_by_their_held_out_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_criterion_selects_if_it_orders_held_out_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     def elites(errors: list[float], **more: Any) -> list[Elite]:
-        return [example(id=i, key=str(i), joint=1.0 + i / 1000, text=str(x), **more) for i, x in enumerate(errors)]
+        return [example(id=i, key=str(i), mean_error=1.0 + i / 1000, text=str(x), **more) for i, x in enumerate(errors)]
 
     assert searched(monkeypatch, elites([1.0, 2.0, 3.0, 4.0, 5.0])) == pytest.approx(1.0)
     assert searched(monkeypatch, elites([-5.0, -4.0, 3.0, 2.0, -1.0])) == pytest.approx(-1.0)  # absolute errors
     assert searched(monkeypatch, elites([1.0, 2.0, 3.0, 4.0])) is None  # too few
     assert searched(monkeypatch, elites([2.0] * 5)) is None  # all alike
     assert searched(monkeypatch, elites([1.0, 2.0, 3.0, 30.0, 25.0])) == pytest.approx(0.975, abs=0.01)  # a tie at 20 %
-    assert searched(monkeypatch, elites([1.0, 2.0, 3.0, 4.0, 5.0], sound=False)) is None
-    polished = [example(id=9, key="0", joint=2.0, text="9.0")]  # a form that came twice counts by its better programs
+    assert searched(monkeypatch, elites([1.0, 2.0, 3.0, 4.0, 5.0], consistent=False)) is None
+    polished = [
+        example(id=9, key="0", mean_error=2.0, text="9.0")
+    ]  # a form that came twice counts by its better programs
     assert searched(monkeypatch, elites([1.0, 2.0, 3.0, 4.0, 5.0]) + polished) == pytest.approx(1.0)
     worse = [(BEST - i) / 10 for i in range(BEST)]  # beyond the best hundred nothing counts
     assert searched(monkeypatch, elites([*worse, *range(10)])) == pytest.approx(-1.0)

@@ -26,7 +26,7 @@ from simulator.common.errors import InputError
 CONFIG = """
 budget: 1000
 score: {physics: false}
-search: {hopeless: 0, generations: 2, islands: 1, finalists: 0}
+search: {prune_above: 0, generations: 2, islands: 1, finalists: 0}
 llm: {rounds: 2, backoff_s: 0.01, attempts: 2, notes_every: 0, max_usd: 100}
 """
 SEEDS = ("seed-0", "seed-1")
@@ -40,6 +40,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+class Holding:
+    """Answers of a server that hang from one request on, until they are let go."""
+
+    def __init__(self, first: int) -> None:
+        self.first, self.hung, self.holding = first, 0, True
+
+    def __call__(self, request: Request) -> Reply:
+        if self.holding and request.number >= self.first:
+            self.hung += 1
+            return hang(FOREVER_S)
+        return by_content(request)
+
+
 def repeats(server: Server, folder: Path, *more: object) -> list[object]:
     return search(server, folder / "tiny.yaml", "--quiet", "--repeats", 2, *more)
 
@@ -50,16 +63,16 @@ def report(path: Path) -> dict[str, Any]:
 
 
 def test_repeats_share_one_budget_and_go_on_with_a_higher_one(folder: Path) -> None:
+    path = folder / "r"
     with Server(Recorder()) as server:
         ran = evolve(folder, *repeats(server, folder, "--out", "r", "--max-calls", 5))
         assert ran.status == 0, ran.err
-        path = folder / "r"
         # 5 requests for two: 2 each
         assert [len(of_kind(path / seed, "sent")) for seed in SEEDS] == [2, 2] and len(server.seen) == 4
         calls = report(path)["llm"]
         assert calls["limits"] == {"max_usd": 100.0, "max_calls": 5, "max_tokens": 0}
         assert [row["stopped"] for row in calls["searches"]] == ["max_calls 2 is reached"] * 2
-        assert "Stopped by their share of a limit before the budget of candidates: seed-0, seed-1; " in ran.out
+        assert "before the budget of candidates: seed-0, seed-1; " in ran.out
         before = [verdicts(path / seed) for seed in SEEDS]
         more = evolve(folder, "resume", path, "--max-calls", 1000, "--workers", 1, "--quiet")
         assert more.status == 0, more.err
@@ -68,44 +81,25 @@ def test_repeats_share_one_budget_and_go_on_with_a_higher_one(folder: Path) -> N
     assert [row["stopped"] for row in report(path)["llm"]["searches"]] == ["", ""]
 
 
-@pytest.mark.slow
-def test_every_repeat_says_what_it_may_take_and_why_it_ended(folder: Path) -> None:
-    """7 requests for two: 3 each. A mixed search may end at its budget of candidates before it has asked so often."""
-    with Server(Recorder()) as server:
-        args = search(server, folder / "tiny.yaml", "--repeats", 2, "--out", "r", "--max-calls", 7)
-        ran = evolve(folder, *args)
-        more = ("--proposer", "mixed", "--budget", 8)
-        small = evolve(folder, *repeats(server, folder, "--out", "small", "--max-calls", 7, *more))
-    assert ran.status == small.status == 0
-    assert "each of 2 repeats has an equal share: 50 of 100 USD, 3 of 7 requests\n" in ran.err
-    ended = [[row["ended"] for row in report(folder / name)["llm"]["searches"]] for name in ("r", "small")]
-    assert ended == [["max_calls 3 is reached"] * 2, ["the budget of 8 candidates is used up"] * 2]
-    assert all(row["stopped"] == "" for row in report(folder / "small")["llm"]["searches"])
-    assert f"`evolve resume {Path('r')} --max-calls MORE`" in " ".join(ran.out.split())
-    assert small.out.count("the budget of 8 candidates is used up") == 2
-    assert "Stopped by" not in small.out
-
-
-@pytest.mark.parametrize("limit", ["--max-usd", "--max-tokens"])
-def test_a_share_too_small_for_one_question_is_refused_before_anything_is_asked(folder: Path, limit: str) -> None:
+@pytest.mark.parametrize(("limit", "value"), [("--max-usd", 0.04), ("--max-tokens", 20_000)])
+def test_a_share_too_small_for_one_question_is_refused(folder: Path, limit: str, value: float) -> None:
     """The remedy that the refusal names is enough."""
     with Server(Recorder()) as server:
-        value = 0.04 if limit == "--max-usd" else 20_000
         ran = evolve(folder, *repeats(server, folder, "--out", "r", limit, value))
         assert ran.status == 2 and not server.seen and not (folder / "r").exists()
-        assert ran.err.startswith(f"evolve: {limit} {value}: leaves each of 2 searches ") and ran.err.count("\n") == 1
-        enough = re.search(r"give ([\d.]+) or more", ran.err)
+        assert ran.err.startswith(f"evolve: {limit} {value}: ") and ran.err.count("\n") == 1
+        enough = re.search(r"Give ([\d.]+) or more", ran.err)
         assert enough
         more = evolve(folder, *repeats(server, folder, "--out", "r", limit, enough[1]))
         assert more.status == 0, more.err
         assert all(of_kind(folder / "r" / seed, "answered") for seed in SEEDS)
 
 
-def test_repeats_that_no_model_answers_fail_and_keep_what_operators_found(folder: Path) -> None:
+def test_repeats_without_an_answer_fail_and_keep_what_operators_found(folder: Path) -> None:
     with Server(lambda _: status(500)) as server:
         ran = evolve(folder, *repeats(server, folder, "--out", "r", "--budget", 20))
     assert ran.status == 1 and "Champions of the repeats" in ran.out
-    assert re.match(r"evolve: r: none of \d+ requests was answered, so operators alone proposed: ", ran.err)
+    assert re.match(r"evolve: r: none of \d+ requests was answered", ran.err)
 
 
 @pytest.mark.slow
@@ -140,20 +134,11 @@ def test_repeats_go_on_exactly(folder: Path, how: signal.Signals) -> None:
     with Server(Recorder()) as server:
         assert evolve(folder, *repeats(server, folder, "--out", "whole", "--concurrency", 1)).status == 0
     answered = {json.dumps(q.messages) for q in server.seen}
-    stuck = list[Request]()
-    holding = [True]
-
-    def script(request: Request) -> Reply:
-        if holding and request.number >= 3:
-            stuck.append(request)
-            return hang(FOREVER_S)
-        return by_content(request)
-
-    path = folder / "r"
+    path, script = folder / "r", Holding(3)
     with Server(script) as server:
         args = [x if x != 1 else 2 for x in repeats(server, folder, "--out", path, "--timeout", 3000)]
         process = started(folder, *args)
-        wait_for(lambda: len(stuck) >= 2 and all((path / s / "journal.jsonl").exists() for s in SEEDS), process)
+        wait_for(lambda: script.hung >= 2 and all((path / s / "journal.jsonl").exists() for s in SEEDS), process)
         at = time.monotonic()
         if how is signal.SIGINT:
             process.send_signal(how)
@@ -163,9 +148,9 @@ def test_repeats_go_on_exactly(folder: Path, how: signal.Signals) -> None:
             kill(process)
         before = {seed: of_kind(path / seed, "answered") for seed in SEEDS}
         held = sum(len(of_kind(path / seed, "sent")) for seed in SEEDS) - sum(map(len, before.values()))
-        hung = len(stuck)
+        hung = script.hung
         assert held >= hung  # a request may be written down and not sent yet, or its answer not written down yet
-        holding.clear()
+        script.holding = False
         ran = evolve(folder, "resume", path, "--workers", 1, "--quiet")
         assert ran.status == 0, ran.err
     for seed in SEEDS:
@@ -180,22 +165,20 @@ def test_repeats_go_on_exactly(folder: Path, how: signal.Signals) -> None:
 
 
 @pytest.mark.slow
-def test_limits_of_a_study_are_not_lowered_below_what_is_spent(folder: Path) -> None:
+def test_limits_of_a_study_are_not_lowered_below_the_spent(folder: Path) -> None:
     with Server(Recorder()) as server:
         assert evolve(folder, *repeats(server, folder, "--out", "r")).status == 0
         requests = len(server.seen)
         ran = evolve(folder, "resume", "r", "--max-calls", 2, "--quiet")
         assert len(server.seen) == requests
-    assert ran.status == 2 and ran.err.count("\n") == 1
-    assert "has spent more (max_calls " in ran.err and "give --max-calls " in ran.err
+    assert ran.status == 2 and ran.err.count("\n") == 1 and "give --max-calls " in ran.err
     assert "limits" in json.loads((folder / "r" / "repeats.json").read_text())
 
 
-def test_a_limit_that_leaves_a_search_nothing_is_one_line() -> None:
-    assert share(LlmSettings(max_calls=7, max_tokens=0, max_usd=1.0, rpm=60, concurrency=8), 3) == LlmSettings(
-        max_calls=2, max_tokens=0, max_usd=1.0 / 3, rpm=20, concurrency=2
-    )
-    with pytest.raises(InputError, match=r"--max-calls 2: leaves none of 3 searches anything: give 3 or more"):
+def test_a_limit_that_leaves_a_search_nothing_is_refused() -> None:
+    shared = share(LlmSettings(max_calls=7, max_tokens=0, max_usd=1.0, rpm=60, concurrency=8), 3)
+    assert shared == LlmSettings(max_calls=2, max_tokens=0, max_usd=1.0 / 3, rpm=20, concurrency=2)
+    with pytest.raises(InputError, match=r"--max-calls 2: .* give 3 or more"):
         share(LlmSettings(max_calls=2), 3)
 
 
@@ -209,12 +192,11 @@ def test_the_suggested_limit_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     check_spent([run], 3, LlmSettings(max_usd=0.05))
 
 
-def test_limits_for_a_study_without_models_are_one_line(folder: Path) -> None:
+def test_limits_for_a_study_without_models_are_refused(folder: Path) -> None:
     args = ["run", "--config", folder / "tiny.yaml", "--experiments", folder / "data.yaml", "--workers", 1, "--quiet"]
     assert evolve(folder, *args, "--budget", 12, "--repeats", 2, "--out", "off", key=None).status == 0
     ran: Ran = evolve(folder, "resume", "off", "--max-usd", 3, key=None)
-    assert (ran.status, ran.err) == (2, "evolve: off: calls no language model: leave out --max-usd\n")
-    assert "llm" not in report(folder / "off")
+    assert ran.status == 2 and "leave out --max-usd" in ran.err and "llm" not in report(folder / "off")
 
 
 def test_a_pilot_of_models_ends_with_a_verdict_and_its_cost(folder: Path) -> None:
@@ -264,8 +246,8 @@ def test_engines_that_ask_models_are_compared_under_one_budget(folder: Path) -> 
         assert done["proposals"] == len(lines) and done["candidates"] == sum(bool(line.get("key")) for line in lines)
         curve = [json.loads(line) for line in (path / name / "curve.jsonl").read_text().splitlines()]
         assert [row["candidate"] for row in curve] == list(range(1, done["candidates"] + 1))
-        joints = [line["elite"]["joint"] for line in lines if "elite" in line]
-        assert curve[-1]["joint"] == min(joints)
+        mean_errors = [line["elite"]["mean_error"] for line in lines if "elite" in line]
+        assert curve[-1]["mean_error"] == min(mean_errors)
         assert [row["cpu_s"] for row in curve] == sorted(row["cpu_s"] for row in curve) and curve[-1]["cpu_s"] > 0
     for name in ("random-0", "no-models-1"):
         assert not any(line["operator"].startswith("llm:") for line in entries(path / name))
@@ -273,7 +255,7 @@ def test_engines_that_ask_models_are_compared_under_one_budget(folder: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_comparison_stopped_by_its_limit_goes_on_and_new_seeds_need_more(folder: Path) -> None:
+def test_a_comparison_stopped_by_its_limit_goes_on(folder: Path) -> None:
     with Server(Recorder()) as server:
         args = comparison(server, folder, "--max-calls", 3, "--out", "b")
         assert evolve(folder, *args).status == 0
@@ -301,27 +283,20 @@ def test_an_interrupted_comparison_of_models_goes_on_exactly(folder: Path) -> No
     with Server(Recorder()) as server:
         assert evolve(folder, *comparison(server, folder, "--out", "whole")).status == 0
         whole = len(server.seen)
-    stuck, holding = list[Request](), [True]
-
-    def script(request: Request) -> Reply:
-        if holding and request.number >= 2:
-            stuck.append(request)
-            return hang(FOREVER_S)
-        return by_content(request)
-
+    script = Holding(2)
     with Server(script) as server:
         process = started(folder, *comparison(server, folder, "--out", "b", "--timeout", 3000))
-        wait_for(lambda: bool(stuck), process)
+        wait_for(lambda: script.hung > 0, process)
         kill(process)
-        hung, asked = len(stuck), [folder / "b" / name for name in ("evolution-0", "evolution-1")]
+        hung, asked = script.hung, [folder / "b" / name for name in ("evolution-0", "evolution-1")]
         held = sum(len(of_kind(run, "sent")) - len(of_kind(run, "answered")) for run in asked if run.exists())
-        holding.clear()
+        script.holding = False
         assert evolve(folder, "resume", "b", "--workers", 1, "--quiet").status == 0
         assert whole + hung <= len(server.seen) <= whole + held
     for name in ("evolution-0", "evolution-1", "random-0", "no-models-1"):
         assert verdicts(folder / "b" / name) == verdicts(folder / "whole" / name)
 
 
-def test_no_models_without_models_is_one_line(folder: Path) -> None:
+def test_no_models_without_models_is_refused(folder: Path) -> None:
     ran = evolve(folder, "baselines", "--only", "no-models", key=None)
-    assert ran.status == 2 and ran.err.startswith("evolve: --only no-models: is evolution where no language models")
+    assert ran.status == 2 and ran.err.startswith("evolve: --only no-models: ")

@@ -10,28 +10,27 @@ import pytest
 import tiny_world
 from paths import ROOT
 
-from evaluator import known
+from evaluator import baselines
 from evolve.calibrate.steps.figures import StepFigures
 from evolve.cli import run_command
 from evolve.run.data import fittable
 from evolve.run.program import load, method_text
 from research.methods.bench import Bench
-from research.methods.board import BoardRow, Loads, board, loads_of, worth
+from research.methods.board import BoardRow, Loads, Portability, board, loads_of, portability, worth
 from research.methods.entries import (
     ELSEWHERE,
     HINDSIGHT,
     REFIT,
     SEARCH,
     added,
+    baseline_entries,
     champion,
-    known_answers,
     nested,
     origin,
     published,
     shipped_methods,
 )
 from research.methods.hypotheses import h1, h3
-from research.methods.portability import portability
 from research.methods.protocol import protocol
 from research.methods.result import IN_SAMPLE, Result, Task
 from research.methods.view import h1_text, h3_text
@@ -41,7 +40,7 @@ from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 from simulator.schema import RECORDED
-from simulator.serving.bundled import BUNDLED, bundled_experiments, written_experiments
+from simulator.serving.bundled import bundled_experiments
 
 RUNS = fittable(bundled_experiments())
 IDS = tuple(e.id for e in RUNS)
@@ -89,11 +88,8 @@ def test_the_champion_of_a_run_on_other_runs_was_chosen_elsewhere(tmp_path: Path
     run = tiny_world.run(tiny_world.write(tmp_path, tiny_world.ONE), tmp_path / "run", "--budget", 9)
     entry = added(str(run), Caps(), RUNS)
     assert entry.source and entry.source.name.startswith(f"{run}:")
-    assert (
-        entry.name == f"run-{entry.source.name.rpartition(':')[2]}"
-        and entry.note == ELSEWHERE
-        and entry.protocols == ("ours",)
-    )
+    assert entry.name == f"run-{entry.source.name.rpartition(':')[2]}"
+    assert (entry.note, entry.protocols) == (ELSEWHERE, ("ours",))
 
 
 def test_published_rows_have_their_source_and_the_errors_of_these_runs_only() -> None:
@@ -137,16 +133,16 @@ def test_the_best_held_out_error_comes_first_and_what_is_skipped_last(tmp_path: 
         *(result(name, "models", "one", IDS, e2e) for name, e2e in held.items()),
     ]
     results[2] = replace(results[2], errors={}, cycles=mape, skipped=True)
-    entries = tuple(e for e in known_answers() if e.name in (*held, "naive mean"))
+    entries = tuple(e for e in baseline_entries() if e.name in (*held, "naive mean"))
     bench = Bench(tmp_path, entries, (), ())
     made = board(_with_runs(bench), results, with_published=True)
     names = [row.name for row in made.rows]
     assert names[:2] == ["overhead floor", "blackbox"] and names[-1] == "naive mean" and len(names) == 3 + 4
-    assert made.limit_pct == 30.0 and made.rows[-1].skipped == "test MAPE above 30.0 %"
+    assert made.limit_pct == 30.0 and made.rows[-1].skipped.endswith("above 30.0 %")
     assert made.best and made.best.file == "overhead_floor-ours.py"  # overhead-floor-ours.py is of a method
     # The same without a short circuit: nothing is skipped.
-    long = board(_with_runs(replace(bench, short_circuit=False)), [r for r in results if not r.skipped]
-                 + [result("naive mean", IN_SAMPLE, "all", IDS, 1.0, cycles=mape)], with_published=False)  # fmt: skip
+    results[2] = result("naive mean", IN_SAMPLE, "all", IDS, 1.0, cycles=mape)
+    long = board(_with_runs(replace(bench, short_circuit=False)), results, with_published=False)
     assert long.limit_pct is None and not any(row.skipped for row in long.rows)
 
 
@@ -155,9 +151,10 @@ def test_the_best_program_of_the_user_is_named_unless_the_best_comes_before_it(t
         """What is named when the held-out errors are these and those of `overhead floor` are 4 %."""
         errors = {"mine": mine, "other": other, "overhead floor": 4.0}
         yours = [
-            replace(e, name=n, group="yours", protocols=(REFIT,)) for n, e in zip(errors, known_answers(), strict=False)
+            replace(e, name=n, group="yours", protocols=(REFIT,))
+            for n, e in zip(errors, baseline_entries(), strict=False)
         ]
-        entries = (*yours[:2], *(e for e in known_answers() if e.name == "overhead floor"))
+        entries = (*yours[:2], *(e for e in baseline_entries() if e.name == "overhead floor"))
         results = [
             replace(r, task=replace(r.task, protocol=e.protocols[0]))
             for e in entries
@@ -172,24 +169,19 @@ def test_the_best_program_of_the_user_is_named_unless_the_best_comes_before_it(t
 
 def _with_runs(bench: Bench) -> Bench:
     """The bench with the shipped runs."""
-    return replace(bench, written=tuple(w for name in BUNDLED for w in written_experiments(name)))
+    return replace(bench, data=tuple(bundled_experiments()))
 
 
-@pytest.mark.parametrize(("text", "covered"), [
-    (unparse(complete(parse(method_text("jams")))), 4),
-    (method_text("regimes_2_us_alone"), 1),
-    (method_text("regimes_2_us_alone") + "\ndef preemption_time(s, *, each: us = 3.0):\n    return each\n", 2),
-])  # fmt: skip
-def test_delays_that_are_always_0_are_not_covered(text: str, covered: int) -> None:
-    found = portability([text])
-    assert found and (found.covered, found.host, found.go, found.programs) == (covered, "datasheet", "generic", 1)
+def test_delays_that_are_always_0_are_not_covered() -> None:
+    alone = method_text("regimes_2_us_alone")
+    two = alone + "\ndef preemption_time(s, *, each: us = 3.0):\n    return each\n"
+    for text, covered in ((unparse(complete(parse(method_text("jams")))), 4), (alone, 1), (two, 2)):
+        assert portability([text]) == Portability(covered, "datasheet", "generic", 1)
 
 
 def test_the_way_to_the_host_is_that_of_what_a_program_reads() -> None:
-    kernels, trees = (
-        portability([load("champion").text]),
-        portability(["def step_time(b, s, *, c=2.0): return c * b.trees"] * 2),
-    )
+    kernels = portability([load("champion").text])
+    trees = portability(["def step_time(b, s, *, c=2.0): return c * b.trees"] * 2)
     assert kernels and kernels.host == "kernels"
     assert trees and (trees.go, trees.programs) == ("trees", 2)
     assert portability([]) is None
@@ -199,22 +191,20 @@ def test_verdicts_in_words() -> None:
     few = h1(protocol().h1, {"a": (5.0, 30.0)})
     many = h1(protocol().h1, {str(i): (5.0, 30.0 + i) for i in range(9)})
     assert (h1_text(few), h1_text(many), h1_text(None)) == ("too few +25.0", "yes +29.0, p 0.004", "-")
-    held = h3(
-        protocol().h3, {"models": {"a": errors(1.0)}, "workloads": {"a": errors(11.0)}}, ["models", "workloads"], 1
-    )
-    assert h3_text(held) == "no, 1 of 2"
+    of_kinds = {"models": {"a": errors(1.0)}, "workloads": {"a": errors(11.0)}}
+    assert h3_text(h3(protocol().h3, of_kinds, [*of_kinds], 1)) == "no, 1 of 2"
 
 
 def test_entries_share_a_training_where_they_differ_in_their_own_only() -> None:
     by_name = {e.name: e for e in shipped_methods()}
     assert by_name["srfa"].protocols == ("own", "ours") and by_name["srfa-log"].protocols == ("own",)
-    assert {e.name: e.protocols for e in known_answers()}["roofline"] == ("none",)
+    assert {e.name: e.protocols for e in baseline_entries()}["roofline"] == ("none",)
 
 
-def test_every_known_answer_is_on_the_board_but_those_that_recorded_steps_cannot_judge() -> None:
-    unrecorded = {name for name in known.NAMES if assemble(known.form(name)).uses - {*RECORDED}}
+def test_every_baseline_that_recorded_steps_can_judge_is_on_the_board() -> None:
+    unrecorded = {name for name in baselines.NAMES if assemble(baselines.form(name)).uses - {*RECORDED}}
     assert unrecorded == {"trained physics", "trained physics published"}
-    assert {e.name for e in known_answers()} == set(known.NAMES) - unrecorded
+    assert {e.name for e in baseline_entries()} == set(baselines.NAMES) - unrecorded
 
 
 @pytest.mark.parametrize(("own_e2e", "justified"), [(7.9, True), (8.1, False)])

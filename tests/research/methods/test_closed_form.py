@@ -7,7 +7,7 @@ import pytest
 from evolve.run.program import method_text
 from research.methods.closed_form import Means, direct, published_means, true_means
 from simulator.language.parse import parse
-from simulator.serving.bundled import BUNDLED, bundled_experiments, written_experiments
+from simulator.serving.bundled import BUNDLED, bundled_experiments, bundled_file
 
 FORM = parse(method_text("direct"))
 ALPHA0, ALPHA1, BETA0, BETA1 = 9000.0, 2.0, 6000.0, 50.0  # us, us/token, us, us/request
@@ -41,8 +41,8 @@ def test_true_means_have_the_lengths_that_were_generated() -> None:
 
 def test_published_means_are_what_the_load_generator_reported() -> None:
     """The same stage: 193.715 re-tokenised tokens, an ITL of 3.6027 ms; the second file has no such figures."""
-    means = published_means([w for name in BUNDLED for w in written_experiments(name)])
+    means = published_means(bundled_experiments())
     first = next(m for m in means if m.experiment == "llama-2-7b-tp1-codegen")
     assert (first.decodes, first.itl_ms) == (192.715, 3.6027)
-    further = {w.experiment.id for w in written_experiments(BUNDLED[1])}
+    further = {e.id for e in bundled_file(BUNDLED[1])}
     assert not further & {m.experiment for m in means}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evaluator.fit.tree_features import FEATURES
+from evaluator.fit.trees import FEATURES
 from research.methods.features import mape_by_run, of_trees, raw_counts, slopes
 from research.methods.samples import Sample
 from simulator.language.parse import parse
@@ -37,8 +37,8 @@ def sample(name: str, timed: bool, n: int = 20, base: float = 5000.0, slope: flo
         split = np.repeat([TRAIN, VALID, TEST], [n * 6 // 10, n * 2 // 10, n - n * 8 // 10])
     else:
         split = np.where(np.arange(n) % 5 == 4, VALID, TRAIN)
-    return Sample(name, E[name].facts, raw, np.arange(n), np.ones(n), base + slope * raw[:, DECODES], np.ones(n), split,
-                  np.arange(n) if timed else np.full(n, -1))  # fmt: skip
+    us, step = base + slope * raw[:, DECODES], np.arange(n) if timed else np.full(n, -1)
+    return Sample(name, E[name].facts, raw, np.arange(n), np.ones(n), us, np.ones(n), split, step)
 
 
 def test_the_features_of_a_linear_form_are_what_its_constants_multiply() -> None:
@@ -67,6 +67,7 @@ def test_features_of_a_load_stage_are_means_over_its_batches() -> None:
 def test_a_law_that_the_features_span_is_found() -> None:
     errors = mape_by_run(raw_counts, [sample(CYCLES, True), sample(STAGES, False), sample(OTHER, False)], STRENGTHS)
     assert list(errors) == [CYCLES, STAGES, OTHER] and max(errors.values()) < 0.01
+    assert mape_by_run(raw_counts, [sample(STAGES, False)], STRENGTHS) == {}  # no other run to train on
 
 
 def test_test_cycles_and_a_run_without_cycles_are_not_trained_on() -> None:
@@ -78,10 +79,6 @@ def test_test_cycles_and_a_run_without_cycles_are_not_trained_on() -> None:
     # the stages of a run are seen by the ridges of the others only
     slow = [runs[0], replace(runs[1], observed_us=runs[1].observed_us * 2.0), runs[2]]
     assert mape_by_run(raw_counts, slow, STRENGTHS)[STAGES] == pytest.approx(50.0, abs=0.1)
-
-
-def test_a_single_run_without_cycles_has_nothing_to_train_on() -> None:
-    assert mape_by_run(raw_counts, [sample(STAGES, False)], STRENGTHS) == {}
 
 
 def test_a_ridge_is_that_of_scikit_learn() -> None:

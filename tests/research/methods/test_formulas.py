@@ -106,11 +106,10 @@ def phases(x: Sums, s: Facts, c: Constants) -> float:
 
 def nrrl(x: Sums, s: Facts, c: Constants) -> float:
     w = s["weights_us"]
-    ratios = [
-        x.p_tokens / s["max_num_batched_tokens"], x.d / s["max_num_seqs"], x.kv / (s["kv_blocks"] * s["block_size"]),
-        x.gp / w, x.gd / w, x.ap / w, x.kv_d_read / w, x.experts / w, x.flops_us / x.bytes_us,
-        x.attention_flops / x.flops, x.chunk / s["max_num_batched_tokens"], x.spread,
-    ]  # fmt: skip
+    tokens, attention_share = s["max_num_batched_tokens"], x.attention_flops / x.flops
+    ratios = [x.p_tokens / tokens, x.d / s["max_num_seqs"], x.kv / (s["kv_blocks"] * s["block_size"])]
+    ratios += [part / w for part in (x.gp, x.gd, x.ap, x.kv_d_read, x.experts)]
+    ratios += [x.flops_us / x.bytes_us, attention_share, x.chunk / tokens, x.spread]
     return w * (c["base"] + sum(c[f"w{i}"] * ratio for i, ratio in enumerate(ratios, 1)))
 
 
@@ -234,14 +233,13 @@ def direct(x: Sums, s: Facts, c: Constants) -> float:
     return c["beta0"] + c["beta1"] * x.d
 
 
-TRANSCRIBED: dict[str, Callable[[Sums, Facts, Constants], float]] = {
-    f.__name__: f
-    for f in (
-        components_9, components_12, components_18, components_24, phases, nrrl, lacm, lacm_additive, hamm, jams, srfa,
-        srfa_additive, srfa_experts, regimes_2, regimes_2_log, regimes_3, regimes_2_us, regimes_3_us, overhead_floor,
-        overhead_capped, overhead_additive, direct,
-    )
-} | {"regimes_2_us_alone": regimes_2_us}  # fmt: skip
+NAMES = """
+components_9 components_12 components_18 components_24 phases nrrl lacm lacm_additive hamm jams srfa srfa_additive
+srfa_experts regimes_2 regimes_2_log regimes_3 regimes_2_us regimes_3_us overhead_floor overhead_capped overhead_additive
+direct
+"""
+TRANSCRIBED: dict[str, Callable[[Sums, Facts, Constants], float]] = {name: globals()[name] for name in NAMES.split()}
+TRANSCRIBED["regimes_2_us_alone"] = regimes_2_us
 
 
 def random_batch(rng: np.random.Generator) -> list[Active]:

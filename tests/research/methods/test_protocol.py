@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaluator import known
+from evaluator import baselines
 from evolve.output.table import PASS_PCT
 from research.methods.protocol import HELD_OUT, ShortCircuit, protocol, read_protocol
 from simulator.common.documents import parse_yaml
@@ -26,14 +26,14 @@ def read(text: bytes) -> Any:
     return read_protocol(parse_yaml(text, "own.yaml", ""), "own.yaml")
 
 
-def test_the_shipped_protocol_is_that_of_the_issue() -> None:
+def test_the_numbers_of_the_shipped_protocol() -> None:
     p = protocol()
     assert p.splits == {"train": 0.6, "valid": 0.2, "test": 0.2}
     assert (p.h1.alpha, p.h1.points) == (0.05, 2.0)
     assert (p.h2.e2e, p.h2.ttft, p.h2.itl) == (10.0, 15.0, 15.0) == tuple(PASS_PCT.values())
     assert p.h3.kinds == HELD_OUT
     assert (p.short_circuit.mape, p.short_circuit.points) == (30.0, 10.0)
-    assert p.short_circuit.reference in known.NAMES
+    assert p.short_circuit.reference in baselines.NAMES
 
 
 def test_the_digest_changes_with_a_value_and_not_with_a_comment() -> None:
@@ -43,19 +43,25 @@ def test_the_digest_changes_with_a_value_and_not_with_a_comment() -> None:
     assert read(TEXT.replace(b"points: 2.0", b"points: 2.5")).digest != digest
 
 
-@pytest.mark.parametrize(("old", "new", "message"), [
-    (b"train: 0.6", b"train: 0.5", "own.yaml: splits.train must be 0.6, as steps are split"),
-    (b"kinds: [models]", b"kinds: [gpus]", "own.yaml: h3.kinds must be of models, workloads, architectures, hardware, got 'gpus'"),
-    (b"[0.1, 1.0]", b"[0.1, 0]", "own.yaml: h1.strengths must be numbers above 0, got 0"),
-    (b"[0.1, 1.0]", b"0.1", "own.yaml: h1.strengths must be a list, got 0.1"),
-    (b"alpha: 0.05", b"alpha: 5", "own.yaml: h1.alpha must be <= 1, got 5"),
-    (b"bootstrap:", b"boots:", "own.yaml: boots is not a known key"),
-    (TEXT, b"- 1\n", "own.yaml: must hold a mapping"),
-])  # fmt: skip
-def test_a_damaged_file_is_one_line(old: bytes, new: bytes, message: str) -> None:
+# part of the file, what is in its place, and the key that the error names
+DAMAGES = """
+train: 0.6 ~ train: 0.5 ~ splits.train must be 0.6
+kinds: [models] ~ kinds: [gpus] ~ h3.kinds must be of models, workloads, architectures, hardware
+[0.1, 1.0] ~ [0.1, 0] ~ h1.strengths must be numbers above 0, got 0
+[0.1, 1.0] ~ 0.1 ~ h1.strengths must be a list
+alpha: 0.05 ~ alpha: 5 ~ h1.alpha must be <= 1
+bootstrap: ~ boots: ~ boots is not a known key
+"""
+
+
+@pytest.mark.parametrize("damage", DAMAGES.strip().split("\n"))
+def test_a_damaged_file_is_one_line(damage: str) -> None:
+    old, new, message = damage.split(" ~ ")
     with pytest.raises(InputError) as caught:
-        read(TEXT.replace(old, new))
-    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+        read(TEXT.replace(old.encode(), new.encode()))
+    assert str(caught.value).startswith(f"own.yaml: {message}") and "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=r"own\.yaml: must hold a mapping"):
+        read(b"- 1\n")
 
 
 @pytest.mark.parametrize(("reference", "limit"), [(None, 30.0), (15.0, 30.0), (25.0, 35.0)])

@@ -13,7 +13,7 @@ import pytest
 from tiny_world import DATA, FITTED
 
 from evaluator.fit.loss import FitSet
-from evaluator.judge.kernel_sums import KERNEL_STEP
+from evaluator.judge.physics import KERNEL_STEP
 from evaluator.score import predictions, score_set
 from evolve.output.progress import Line
 from evolve.search.pool.local import local
@@ -39,7 +39,7 @@ from simulator.schema import (
     PREFILL_TOKENS,
     RAW_FIELDS,
 )
-from simulator.serving.bundled import bundled_experiments, written_experiments
+from simulator.serving.bundled import bundled_experiments, load_experiments
 from simulator.serving.experiment import Experiment
 from simulator.serving.splits import TEST, TRAIN, VALID
 
@@ -72,8 +72,8 @@ def samples(law: Law, prompts: float = 0.1, longest: int = 30, noise: float = 0.
         raw = batches(i, prompts, longest)
         us = law(raw, known[run]) * (1.0 + noise * stream(i, 6).standard_normal(COUNT))
         split = np.where(np.arange(COUNT) < 180, TRAIN, np.where(np.arange(COUNT) < 240, VALID, TEST))
-        made.append(Sample(run, known[run].facts, raw, np.arange(COUNT), np.ones(COUNT), us, np.ones(COUNT), split,
-                           np.arange(COUNT)))  # fmt: skip
+        each, ones = np.arange(COUNT), np.ones(COUNT)
+        made.append(Sample(run, known[run].facts, raw, each, ones, us, ones.copy(), split, each.copy()))
     return made
 
 
@@ -179,8 +179,8 @@ def test_a_world_of_exponential_steps_favours_logarithms_and_a_linear_one_does_n
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("rejudged")
     (folder / "data.yaml").write_text(DATA)
-    written = tuple(written_experiments(str(folder / "data.yaml")))
-    return World(Bench(folder / "out", (), written, ()), (), local(1, Line(quiet=True)))
+    data = tuple(load_experiments(folder / "data.yaml"))
+    return World(Bench(folder / "out", (), data, ()), (), local(1, Line(quiet=True)))
 
 
 def test_a_run_is_predicted_by_constants_that_never_saw_its_group(tiny: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,11 +213,8 @@ def test_delays_matter_where_they_were_measured(tiny: World, wait_us: float, mat
     nothing = "".join(text for part, text in loads._NO.items() if part != loads._QUEUEING)
     truth = world.program(f"{KERNEL_STEP}\ndef queueing_time(r, s, *, wait: us = {wait_us}): return wait{nothing}")
     seen = {p.experiment: p.predicted for p in predictions(truth, score_set(tiny.experiments))}
-    written = [
-        replace(w, experiment=replace(w.experiment, observed=seen[w.experiment.id]))
-        for w in tiny.bench.written if w.experiment.id in seen
-    ]  # fmt: skip
-    made = replace(tiny, bench=replace(tiny.bench, written=tuple(written)))
+    data = [replace(e, observed=seen[e.id]) for e in tiny.bench.data if e.id in seen]
+    made = replace(tiny, bench=replace(tiny.bench, data=tuple(data)))
     finding = loads.delays(made, "ttft")
     assert (verdict("delays-ttft", finding) == OVERTURNED) is matters
     assert (finding.estimate.value > 10.0) is matters

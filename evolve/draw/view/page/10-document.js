@@ -30,8 +30,8 @@ async function readDocument() {
 
 const LATENCIES = { e2e: "E2E", ttft: "TTFT", itl: "ITL" };
 const MEASURES = {
-  joint: "joint error (%)", transfer: "transfer error (%)", merit: "merit (%)", e2e: "E2E error (%)", ttft: "TTFT error (%)", itl: "ITL error (%)",
-  worst3: "worst 3 runs (%)", complexity: "complexity (operations + constants)", operations: "operations", constants: "constants", features: "fields read",
+  mean_error: "mean error (%)", group_out: "leave-group-out error (%)", selection_score: "selection score (%)", e2e: "E2E error (%)", ttft: "TTFT error (%)", itl: "ITL error (%)",
+  worst3: "worst-3 E2E (%)", complexity: "complexity (operations + constants)", operations: "operations", constants: "constants", features: "fields read",
 };
 
 /** Whether a value is a number that can be drawn. */
@@ -99,7 +99,7 @@ class Run {
 
   /** Positions of all scored candidates. */
   get scored() {
-    return this.once("scored", () => range(this.size).filter((i) => this.isScored(i) && isNumber(this.candidates.joint[i])));
+    return this.once("scored", () => range(this.size).filter((i) => this.isScored(i) && isNumber(this.candidates.mean_error[i])));
   }
 
   /** Ids of the programs that were made from this one. */
@@ -158,13 +158,13 @@ function renumber(column, theirs, ours) {
   });
 }
 
-/** The lowest value so far after each position, over sound programs; null before the first. */
+/** The lowest value so far after each position, over consistent programs; null before the first. */
 function lowestSoFar(run, name) {
   return run.once(`lowest ${name}`, () => {
     const values = run.candidates[name];
     let lowest = null;
     return values.map((x, i) => {
-      if (isNumber(x) && run.candidates.sound[i] !== false && (lowest === null || x < lowest)) lowest = x;
+      if (isNumber(x) && run.candidates.consistent[i] !== false && (lowest === null || x < lowest)) lowest = x;
       return lowest;
     });
   });

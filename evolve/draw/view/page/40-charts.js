@@ -169,8 +169,8 @@ function thinned(positions, most) {
 
 /** What a point of a program says when the mouse is on it. */
 function hover(run, i) {
-  const text = [`program ${run.candidates.id[i]} · ${run.operator(i)}`, `joint ${percent(run.value("joint", i))} · transfer ${percent(run.value("transfer", i))}`];
-  const more = run.candidates.sound[i] === false ? " · not sound" : "";
+  const text = [`program ${run.candidates.id[i]} · ${run.operator(i)}`, `mean error ${percent(run.value("mean_error", i))} · group-out ${percent(run.value("group_out", i))}`];
+  const more = run.candidates.consistent[i] === false ? " · inconsistent" : "";
   return [...text, `complexity ${count(run.value("complexity", i))}${more}`].map(plain).join("<br>");
 }
 

@@ -1,6 +1,6 @@
 "use strict";
 
-// Overview: how the run stands, its champion, and how much better that is than the known answers.
+// Overview: how the run stands, its champion, and how much better that is than the baselines.
 
 VIEWS.push({ key: "overview", title: "Overview", make: makeOverview });
 
@@ -8,16 +8,16 @@ function makeOverview() {
   const tiles = make("dl", { class: "tiles" });
   const progress = new Chart("Champion so far", { height: 260, file: "champion" });
   const champion = make("div", { class: "stack" });
-  const known = make("section", { class: "card" });
+  const baselines = make("section", { class: "card" });
   const times = make("section", { class: "card" });
-  const node = make("div", { class: "view" }, tiles, progress.node, card("Champion", champion), make("div", { class: "pair" }, known, times));
+  const node = make("div", { class: "view" }, tiles, progress.node, card("Champion", champion), make("div", { class: "pair" }, baselines, times));
   return {
     node,
     update(run) {
       fill(tiles, overviewTiles(run));
       fill(champion, championText(run));
       drawProgress(progress, run);
-      fill(known, make("h3", {}, "Beside the known answers"), knownTable(run));
+      fill(baselines, make("h3", {}, "Beside the baselines"), baselinesTable(run));
       fill(times, make("h3", {}, "CPU time by stage"), stageTimes(run));
     },
   };
@@ -35,7 +35,7 @@ function overviewTiles(run) {
     make("div", { class: "tile" }, make("dt", {}, "fitted candidates"), make("dd", {}, count(totals.fitted), " ", make("small", {}, `of ${count(run.budget)}`), bar)),
     tile("proposals", count(totals.proposals)), tile("scored", count(totals.scored)), tile("rejected", count(rejected)),
     tile("CPU time", duration(cpuTotal(run))), tile("islands", count(run.islands), `seed ${run.seed}`),
-    tile("joint error", measure("joint"), "champion"), tile("transfer error", measure("transfer"), "champion"), tile("merit", measure("merit"), "champion"),
+    tile("mean error", measure("mean_error"), "champion"), tile("leave-group-out error", measure("group_out"), "champion"), tile("selection_score", measure("selection_score"), "champion"),
     ...Object.entries(LATENCIES).map(([name, text]) => tile(`${text} error`, measure(name), "champion")),
   ];
 }
@@ -53,38 +53,38 @@ function championText(run) {
   return [
     make("p", {}, "Program ", idButton(run.champion), ` · ${sizeText(run, i)} read · proposed by ${run.operator(i)}`),
     make("p", { class: "note" }, `Rule: ${run.rule}.`.replace("..", ".")),
-    make("p", { class: "note" }, `Errors of candidates, here and in the tiles, are those that the search saw: arrival seed${run.arrival_seeds.length === 1 ? "" : "s"} ${run.arrival_seeds.join(", ")}. Predictions, as in Fit, and the known answers are means over arrival seeds 1 to 3.`),
+    make("p", { class: "note" }, `Errors of candidates, here and in the tiles, are those that the search saw: arrival seed${run.arrival_seeds.length === 1 ? "" : "s"} ${run.arrival_seeds.join(", ")}. Predictions, as in Fit, and the baselines are means over arrival seeds 1 to 3.`),
     run.thinned ? make("p", { class: "note" }, `Of ${count(run.thinned.of)} candidates, ${count(run.thinned.kept)} are in this page: ${run.thinned.rule}. Totals count all.`) : null,
-    programText(run.candidates.text[i] ?? "", `Text of the champion, program ${run.champion}`),
+    programText(run.details[run.champion]?.text ?? run.candidates.text[i] ?? "", `Text of the champion, program ${run.champion}`),
   ];
 }
 
 function drawProgress(chart, run) {
-  const best = run.best.filter((b) => isNumber(b.joint));
+  const best = run.best.filter((b) => isNumber(b.mean_error));
   if (!best.length) return chart.draw({ empty: nothingScored(run) });
   const line = (name, value, k) => stepTrace(name, best.map((b) => b.after), best.map(value), k, `%{y:.2f} % ${name} after %{x:,} proposals<extra></extra>`);
-  const merit = (b) => (isNumber(b.transfer) ? (b.joint + b.transfer) / 2 : b.joint);
+  const score = (b) => (isNumber(b.group_out) ? (b.mean_error + b.group_out) / 2 : b.mean_error);
   const last = best.at(-1);
   const i = run.at(run.champion);
-  // A committee of near-optimal programs decides at the end of a search alone; it may choose another program.
-  const other = i !== undefined && run.value("joint", i) !== last.joint ? ` Program ${run.champion} was chosen when the search was over, as the rule below says: its errors are those above.` : "";
+  // An ensemble of near-optimal programs decides at the end of a search alone; it may choose another program.
+  const other = i !== undefined && run.value("mean_error", i) !== last.mean_error ? ` Program ${run.champion} was chosen when the search was over, as the rule below says: its errors are those above.` : "";
   chart.draw({
-    traces: [line("joint", (b) => b.joint, 0), line("transfer", (b) => b.transfer, 1), line("merit", merit, 2)],
+    traces: [line("mean error", (b) => b.mean_error, 0), line("group-out error", (b) => b.group_out, 1), line("selection score", score, 2)],
     layout: { xaxis: axis("proposals"), yaxis: logAxis("error of the champion (%)"), showlegend: true },
-    summary: `After ${count(last.after)} proposals the champion so far has a joint error of ${percent(last.joint)} and a transfer error of ${percent(last.transfer)}.${other}`,
+    summary: `After ${count(last.after)} proposals the champion so far has a mean error of ${percent(last.mean_error)} and a leave-group-out error of ${percent(last.group_out)}.${other}`,
     table: () => table("The champion so far", [
-      { head: "proposals", number: true, cell: (b) => count(b.after) }, { head: "joint error (%)", number: true, cell: (b) => plainPercent(b.joint) },
-      { head: "transfer error (%)", number: true, cell: (b) => plainPercent(b.transfer) }, { head: "merit (%)", number: true, cell: (b) => plainPercent(merit(b)) },
+      { head: "proposals", number: true, cell: (b) => count(b.after) }, { head: "mean error (%)", number: true, cell: (b) => plainPercent(b.mean_error) },
+      { head: "leave-group-out error (%)", number: true, cell: (b) => plainPercent(b.group_out) }, { head: "selection score (%)", number: true, cell: (b) => plainPercent(score(b)) },
     ], changesOnly(best)),
   });
 }
 
 /** The points of the champion's history where its errors changed. */
-const changesOnly = (best) => best.filter((b, k) => k === 0 || k === best.length - 1 || b.joint !== best[k - 1].joint || b.transfer !== best[k - 1].transfer);
+const changesOnly = (best) => best.filter((b, k) => k === 0 || k === best.length - 1 || b.mean_error !== best[k - 1].mean_error || b.group_out !== best[k - 1].group_out);
 
-function knownTable(run) {
-  const rows = Object.entries(run.known).map(([name, errors]) => ({ name, ...errors }));
-  if (!Object.keys(run.known).length) return missing("The known answers of this run are not kept. Printing its report makes them.", `evolve resume ${run.name} --all`);
+function baselinesTable(run) {
+  const rows = Object.entries(run.baselines).map(([name, errors]) => ({ name, ...errors }));
+  if (!Object.keys(run.baselines).length) return missing("The baselines of this run are not kept. Printing its report makes them.", `evolve resume ${run.name} --all`);
   return table("Mean absolute errors on the fitted runs, in percent, over arrival seeds 1 to 3", [{ head: "answer", cell: (r) => r.name }, ...latencyColumns((r) => r)], rows);
 }
 

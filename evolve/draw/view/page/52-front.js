@@ -1,10 +1,10 @@
 "use strict";
 
-// Pareto front: what accuracy costs in size and in transfer.
+// Pareto front: what accuracy costs in size and in generality.
 
 VIEWS.push({ key: "front", title: "Pareto front", make: makeFront });
 
-const AXES = Object.fromEntries(["complexity", "operations", "constants", "features", "joint", "transfer", "merit", "e2e", "ttft", "itl", "worst3"].map((name) => [name, MEASURES[name]]));
+const AXES = Object.fromEntries(["complexity", "operations", "constants", "features", "mean_error", "group_out", "selection_score", "e2e", "ttft", "itl", "worst3"].map((name) => [name, MEASURES[name]]));
 
 const SHARES = { near: 0.9, all: 1 }; // of the programs that are within the axes
 
@@ -15,12 +15,12 @@ function makeFront() {
   const up = choice("up", AXES, redraw);
   const hue = choice("colour", AXES, redraw);
   const show = choice("show", { near: "near the best", all: "all" }, redraw);
-  [across.value, up.value, hue.value] = ["complexity", "joint", "transfer"];
+  [across.value, up.value, hue.value] = ["complexity", "mean_error", "group_out"];
   const mark = () => {
     const i = selectedAt();
     chart.mark(i === undefined ? null : [shownRun().value(across.value, i), shownRun().value(up.value, i)]);
   };
-  const rule = make("p", { class: "note" }, "A program is on the front if none is at least as good in all of these and better in one: soundness, worst 3 runs, joint error, complexity, transfer error. So points of the front may look dominated in a picture of two measures; the step line joins those that are not.");
+  const rule = make("p", { class: "note" }, "A program is on the front if none is at least as good in all of these and better in one: consistency, worst-3 E2E, mean error, complexity, leave-group-out error. So points of the front may look dominated in a picture of two measures; the step line joins those that are not.");
   return { node: make("div", { class: "view" }, make("div", { class: "controls" }, across.node, up.node, hue.node, show.node), chart.node, rule), update: redraw, select: mark };
 }
 
@@ -32,7 +32,7 @@ function drawFront(chart, run, { across, up, hue, share }) {
   const dominated = run.scored.filter((i) => !run.onFront.has(run.candidates.id[i]) && has(i));
   const shown = thinned(dominated, MOST_FAINT);
   const champion = [run.at(run.champion)].filter((i) => i !== undefined && has(i));
-  const steps = staircase(front.filter((i) => run.candidates.sound[i] !== false), x, y);
+  const steps = staircase(front.filter((i) => run.candidates.consistent[i] !== false), x, y);
   const text = shown.length < dominated.length ? ` ${count(shown.length)} of the dominated are drawn.` : "";
   chart.draw({
     traces: [
@@ -43,7 +43,7 @@ function drawFront(chart, run, { across, up, hue, share }) {
     ],
     layout: { xaxis: measureAxis(run, across, share), yaxis: measureAxis(run, up, share), margin: roomyMargin(NARROW.matches ? 16 : 96), showlegend: true, uirevision: across + up + share },
     summary: `${counted(front.length, "program")} on the front, ${count(dominated.length)} dominated.${text}`,
-    table: () => programTable("Programs on the front, the simplest first", run, [...front].sort((a, b) => run.value("complexity", a) - run.value("complexity", b)), ["worst3", "joint", "transfer", "complexity"]),
+    table: () => programTable("Programs on the front, the simplest first", run, [...front].sort((a, b) => run.value("complexity", a) - run.value("complexity", b)), ["worst3", "mean_error", "group_out", "complexity"]),
   });
 }
 

@@ -7,7 +7,7 @@ VIEWS.push({ key: "grid", title: "Grid", make: makeGrid });
 const PLAY_STEPS = 60;
 
 function makeGrid() {
-  const chart = new Chart("Lowest joint error by operations and fields read", { height: 440, file: "grid", cells: true });
+  const chart = new Chart("Lowest mean error by operations and fields read", { height: 440, file: "grid", cells: true });
   const redraw = () => { drawGrid(chart, shownRun(), island.value, Number(slider.value)); write(); chart.mark(cellOfProgram()); };
   const island = choice("island", { all: "all" }, redraw);
   const slider = make("input", { type: "range", id: "grid-time", min: "0", max: "0", step: "1", on: { input: redraw } });
@@ -19,7 +19,7 @@ function makeGrid() {
     const i = selectedAt();
     return i === undefined ? null : shownRun().candidates.cell[i];
   };
-  const note = make("p", { class: "note" }, "A cell keeps the program with the lowest joint error; a sound program replaces an unsound one, and the earlier one wins ties. Programs that migrated to an island from another one are counted on the island that they were proposed for.");
+  const note = make("p", { class: "note" }, "A cell keeps the program with the lowest mean error; a consistent program replaces an inconsistent one, and the earlier one wins ties. Programs that migrated to an island from another one are counted on the island that they were proposed for.");
   return {
     node: make("div", { class: "view" }, controls, chart.node, note),
     update(run) {
@@ -53,15 +53,15 @@ function playButton(slider, moved) {
 
 /** Positions by cell, "column,row", after the first outcomes, by the rule of archive.grid. */
 function cellsAfter(run, island, outcomes) {
-  const { cell, sound, joint } = run.candidates;
+  const { cell, consistent, mean_error: error } = run.candidates;
   const homes = run.candidates.island;
   const holders = new Map();
   for (let i = 0; i < Math.min(outcomes, run.size); i++) {
-    if (!cell[i] || !isNumber(joint[i])) continue;
+    if (!cell[i] || !isNumber(error[i])) continue;
     if (island !== "all" && homes[i] !== null && homes[i] !== Number(island)) continue;
     const place = cell[i].join();
     const holder = holders.get(place);
-    const wins = holder === undefined || (sound[i] !== false && sound[holder] === false) || ((sound[i] !== false) === (sound[holder] !== false) && joint[i] < joint[holder]);
+    const wins = holder === undefined || (consistent[i] !== false && consistent[holder] === false) || ((consistent[i] !== false) === (consistent[holder] !== false) && error[i] < error[holder]);
     if (wins) holders.set(place, i);
   }
   return holders;
@@ -74,29 +74,29 @@ function drawGrid(chart, run, island, outcomes) {
   const holders = cellsAfter(run, island, outcomes);
   const at = (column, row) => holders.get(`${column},${row}`);
   const cells = (value) => range(rows).map((row) => range(columns).map((column) => (at(column, row) === undefined ? null : value(at(column, row)))));
-  const final = [...cellsAfter(run, island, run.size).values()].map((i) => run.value("joint", i));
+  const final = [...cellsAfter(run, island, run.size).values()].map((i) => run.value("mean_error", i));
   const [low, high] = [Math.min(...final), Math.max(...final)];
-  const best = [...holders.values()].sort((a, b) => run.value("joint", a) - run.value("joint", b))[0];
+  const best = [...holders.values()].sort((a, b) => run.value("mean_error", a) - run.value("mean_error", b))[0];
   chart.draw({
     traces: [{
-      type: "heatmap", x: range(columns), y: range(rows), z: cells((i) => Math.log10(run.value("joint", i))), zmin: Math.log10(low), zmax: Math.log10(Math.max(high, low * 1.01)),
-      customdata: cells((i) => run.candidates.id[i]), hovertext: cells((i) => `${hover(run, i)}${run.candidates.sound[i] === false ? "" : "<br>sound"}`), hoverinfo: "text", hoverongaps: false,
-      ...shades(), xgap: 2, ygap: 2, showscale: !NARROW.matches, colorbar: { ...colourBar("joint error (%)"), ...decades(low, high) },
+      type: "heatmap", x: range(columns), y: range(rows), z: cells((i) => Math.log10(run.value("mean_error", i))), zmin: Math.log10(low), zmax: Math.log10(Math.max(high, low * 1.01)),
+      customdata: cells((i) => run.candidates.id[i]), hovertext: cells((i) => `${hover(run, i)}${run.candidates.consistent[i] === false ? "" : "<br>consistent"}`), hoverinfo: "text", hoverongaps: false,
+      ...shades(), xgap: 2, ygap: 2, showscale: !NARROW.matches, colorbar: { ...colourBar("mean error (%)"), ...decades(low, high) },
     }, cellTexts(run, [...holders.values()], low, high)],
     layout: {
       xaxis: axis("operations", { tickvals: range(columns), ticktext: columnTexts.map((text) => shortName(text, 12)), showgrid: false, zeroline: false, range: [-0.5, columns - 0.5] }),
       yaxis: axis("distinct fields read", { tickvals: range(rows), ticktext: rowTexts.map((text) => shortName(text, 12)), showgrid: false, zeroline: false, range: [-0.5, rows - 0.5] }), uirevision: outcomes === 0 ? "0" : "grid",
     },
-    summary: best === undefined ? "All cells are empty." : `${count(holders.size)} of ${count(rows * columns)} cells are filled; the lowest joint error, ${percent(run.value("joint", best))}, is in the cell of ${columnTexts[run.candidates.cell[best][0]]} operations and ${rowTexts[run.candidates.cell[best][1]]} fields. A star marks programs that are not sound. Framed: the cell of the selected program.`,
+    summary: best === undefined ? "All cells are empty." : `${count(holders.size)} of ${count(rows * columns)} cells are filled; the lowest mean error, ${percent(run.value("mean_error", best))}, is in the cell of ${columnTexts[run.candidates.cell[best][0]]} operations and ${rowTexts[run.candidates.cell[best][1]]} fields. A star marks programs that are not consistent. Framed: the cell of the selected program.`,
     table: () => gridTable(run, [...holders.values()], columnTexts, rowTexts),
   });
 }
 
 /** The figures in the cells: dark on the bright half of the scale, white on the dark one. */
 function cellTexts(run, positions, low, high) {
-  const share = (i) => Math.log(run.value("joint", i) / low) / Math.log(Math.max(high, low * 1.01) / low);
+  const share = (i) => Math.log(run.value("mean_error", i) / low) / Math.log(Math.max(high, low * 1.01) / low);
   const isDark = (i) => (inDark() ? share(i) > 0.6 : share(i) < 0.4);
-  const text = (i) => `${NARROW.matches ? run.value("joint", i).toPrecision(2) : run.value("joint", i).toFixed(2)}${run.candidates.sound[i] === false ? "*" : ""}`;
+  const text = (i) => `${NARROW.matches ? run.value("mean_error", i).toPrecision(2) : run.value("mean_error", i).toFixed(2)}${run.candidates.consistent[i] === false ? "*" : ""}`;
   const { cell } = run.candidates;
   return {
     type: "scatter", mode: "text", hoverinfo: "skip", showlegend: false, x: positions.map((i) => cell[i][0]), y: positions.map((i) => cell[i][1]), text: positions.map(text),
@@ -111,10 +111,10 @@ function decades(low, high) {
 }
 
 function gridTable(run, positions, columnTexts, rowTexts) {
-  const [first, ...more] = programColumns(run, ["joint", "transfer"]);
+  const [first, ...more] = programColumns(run, ["mean_error", "group_out"]);
   const places = [
     { head: "operations", cell: (i) => columnTexts[run.candidates.cell[i][0]] }, { head: "fields read", cell: (i) => rowTexts[run.candidates.cell[i][1]] },
-    { head: "sound", cell: (i) => (run.candidates.sound[i] === false ? "no" : "yes") },
+    { head: "consistent", cell: (i) => (run.candidates.consistent[i] === false ? "no" : "yes") },
   ];
-  return table("Programs of the cells, the lowest joint error first", [first, ...places, ...more], positions.sort((a, b) => run.value("joint", a) - run.value("joint", b)), { id: (i) => run.candidates.id[i] });
+  return table("Programs of the cells, the lowest mean error first", [first, ...places, ...more], positions.sort((a, b) => run.value("mean_error", a) - run.value("mean_error", b)), { id: (i) => run.candidates.id[i] });
 }

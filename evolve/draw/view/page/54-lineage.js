@@ -104,7 +104,7 @@ function treeTable(run, layers, own) {
     { head: "generation", cell: (r) => (r.level < 0 ? `${-r.level} above` : r.level ? "child" : "this program") },
     { head: "proposed by", cell: (r) => run.operator(run.at(r.id)) },
     { head: "parents", cell: (r) => (run.candidates.parents[run.at(r.id)] ?? []).join(", ") || UNKNOWN },
-    { head: MEASURES.joint, number: true, cell: (r) => plainPercent(run.value("joint", run.at(r.id))) },
+    { head: MEASURES.mean_error, number: true, cell: (r) => plainPercent(run.value("mean_error", run.at(r.id))) },
   ], rows, { id: (r) => r.id });
 }
 
@@ -117,12 +117,12 @@ function firstLine(run, id) {
 
 function lineTable(run, id) {
   const rows = firstLine(run, id).map((program, k, line) => {
-    const [own, parents] = [program, line[k + 1]].map((x) => (x === undefined ? null : run.value("joint", run.at(x))));
+    const [own, parents] = [program, line[k + 1]].map((x) => (x === undefined ? null : run.value("mean_error", run.at(x))));
     return { program, change: isNumber(own) && isNumber(parents) ? own - parents : null };
   });
   return table("From this program back to a seed", [
     { head: "program", cell: (r) => idButton(r.program) }, { head: "proposed by", cell: (r) => run.operator(run.at(r.program)) },
-    { head: MEASURES.joint, number: true, cell: (r) => plainPercent(run.value("joint", run.at(r.program))) },
+    { head: MEASURES.mean_error, number: true, cell: (r) => plainPercent(run.value("mean_error", run.at(r.program))) },
     { head: "change of it (points)", number: true, cell: (r) => signed(r.change, 2) },
     { head: "complexity", number: true, cell: (r) => count(run.value("complexity", run.at(r.program))) },
     { head: "idea", long: true, cell: (r) => run.candidates.idea[run.at(r.program)] ?? UNKNOWN },
@@ -132,6 +132,6 @@ function lineTable(run, id) {
 function childrenTable(run, id) {
   const children = run.childrenOf(id);
   if (!children.length) return missing("Nothing was made from this program.");
-  const by = (i) => run.value("joint", i) ?? Infinity;
-  return programTable("Programs made from this one, the lowest joint error first", run, children.map((c) => run.at(c)).sort((a, b) => by(a) - by(b)), ["joint", "transfer", "complexity"]);
+  const by = (i) => run.value("mean_error", i) ?? Infinity;
+  return programTable("Programs made from this one, the lowest mean error first", run, children.map((c) => run.at(c)).sort((a, b) => by(a) - by(b)), ["mean_error", "group_out", "complexity"]);
 }

@@ -45,8 +45,8 @@ function proposerTotals(run) {
         t.fitted += run.candidates.key[i] ? 1 : 0;
         t.kept += run.candidates.kept[i] ? 1 : 0;
         if (isNumber(run.candidates.cpu_s[i])) t.cpu = (t.cpu ?? 0) + run.candidates.cpu_s[i] / new Set(names).size;
-        const joint = run.value("joint", i);
-        if (isNumber(joint) && run.candidates.sound[i] !== false && (t.best === null || joint < t.best)) t.best = joint;
+        const error = run.value("mean_error", i);
+        if (isNumber(error) && run.candidates.consistent[i] !== false && (t.best === null || error < t.best)) t.best = error;
       }
     }
     return [...totals.values()].sort((a, b) => b.proposals - a.proposals);
@@ -116,6 +116,6 @@ function proposerTable(run) {
     { head: "proposer", cell: (t) => t.name }, { head: "proposals", number: true, cell: (t) => count(t.proposals) }, { head: "fitted", number: true, cell: (t) => count(t.fitted) },
     { head: "kept", number: true, cell: (t) => count(t.kept) }, { head: "kept of fitted (%)", number: true, cell: (t) => (t.fitted ? number((100 * t.kept) / t.fitted, 2) : UNKNOWN) },
     { head: "CPU time (s)", number: true, cell: (t) => number(t.cpu) }, { head: "CPU time per kept (s)", number: true, cell: (t) => (t.kept && t.cpu !== null ? number(t.cpu / t.kept) : UNKNOWN) },
-    { head: "lowest joint (%)", number: true, cell: (t) => plainPercent(t.best) },
+    { head: "lowest mean error (%)", number: true, cell: (t) => plainPercent(t.best) },
   ], proposerTotals(run));
 }

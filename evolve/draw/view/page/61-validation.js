@@ -1,6 +1,6 @@
 "use strict";
 
-// Validation: held-out errors by kind of fold, by fold and by run, beside the known answers.
+// Validation: held-out errors by kind of fold, by fold and by run, beside the baselines.
 
 VIEWS.push({ key: "validation", title: "Validation", make: makeValidation });
 
@@ -78,7 +78,7 @@ const heldOutRows = (kind) => kind.folds.flatMap((fold) => fold.rows.map((row) =
 function drawHeldOut(chart, kind, latency) {
   const rows = heldOutRows(kind);
   if (!rows.length) return chart.draw({ empty: missing("The errors of each run of these folds are not kept here; the table above has their means.") });
-  const answers = [...new Set(rows.flatMap((r) => Object.keys(r.known ?? {})))];
+  const answers = [...new Set(rows.flatMap((r) => Object.keys(r.baselines ?? {})))];
   const wide = NARROW.matches ? 22 : 44;
   const trace = (name, value, k, symbol) => ({
     type: "scatter", mode: "markers", name: plain(name), y: range(rows.length), x: rows.map((r) => value(r) ?? null), marker: { symbol, size: k ? 8 : 11, color: palette()[k % palette().length], line: { width: 1.5, color: k ? palette()[k % palette().length] : colour("card") } },
@@ -87,25 +87,25 @@ function drawHeldOut(chart, kind, latency) {
   const symbols = ["x-thin", "diamond-open", "square-open", "triangle-up-open", "cross-thin", "circle-open", "star-open"];
   const ours = rows.map((r) => Math.abs(r[latency])).filter(isNumber);
   chart.draw({
-    traces: [...answers.map((name, k) => trace(name, (r) => r.known?.[name]?.[latency], k + 1, symbols[k % symbols.length])), trace("held out", (r) => r[latency], 0, "circle")],
+    traces: [...answers.map((name, k) => trace(name, (r) => r.baselines?.[name]?.[latency], k + 1, symbols[k % symbols.length])), trace("held out", (r) => r[latency], 0, "circle")],
     layout: {
       xaxis: axis(`${LATENCIES[latency]} error (%)`, { zerolinecolor: colour("strong-line"), zerolinewidth: 1.5, range: heldOutRange(rows, latency) }),
       yaxis: axis("", { tickvals: range(rows.length), ticktext: rows.map((r) => shortName(r.experiment, wide)), autorange: "reversed" }), showlegend: true, uirevision: `${kind.kind} ${latency}`,
     },
     height: 120 + 24 * rows.length,
-    summary: ours.length ? `Mean absolute ${LATENCIES[latency]} error of runs held out: ${percent(ours.reduce((a, b) => a + b, 0) / ours.length)}; the largest is ${percent(Math.max(...ours))}. Known answers beyond the axis are in the table.` : "",
+    summary: ours.length ? `Mean absolute ${LATENCIES[latency]} error of runs held out: ${percent(ours.reduce((a, b) => a + b, 0) / ours.length)}; the largest is ${percent(Math.max(...ours))}. Baselines beyond the axis are in the table.` : "",
     table: () => table(`Held-out ${LATENCIES[latency]} errors in percent`, [
       { head: "run", long: true, cell: (r) => r.experiment }, { head: "fold", long: true, cell: (r) => r.fold }, { head: "held out (%)", number: true, cell: (r) => signed(r[latency]) },
-      ...answers.map((name) => ({ head: `${name} (%)`, number: true, cell: (r) => signed(r.known?.[name]?.[latency]) })),
+      ...answers.map((name) => ({ head: `${name} (%)`, number: true, cell: (r) => signed(r.baselines?.[name]?.[latency]) })),
     ], rows),
   });
 }
 
-/** A range that shows our errors and most of the known answers': some are off by a hundred percent. */
+/** A range that shows our errors and most of the baselines': some are off by a hundred percent. */
 function heldOutRange(rows, latency) {
   const size = (x) => (isNumber(x) ? Math.abs(x) : 0);
   const ours = Math.max(1, ...rows.map((r) => size(r[latency])));
-  const theirs = Math.max(0, ...rows.flatMap((r) => Object.values(r.known ?? {}).map((k) => size(k?.[latency]))));
+  const theirs = Math.max(0, ...rows.flatMap((r) => Object.values(r.baselines ?? {}).map((k) => size(k?.[latency]))));
   const end = 1.1 * Math.max(ours, Math.min(theirs, 3 * ours));
   return [-end, end];
 }

@@ -7,7 +7,7 @@ function badges(run, i) {
   const id = run.candidates.id[i];
   return [
     id === run.champion ? make("span", { class: "badge" }, "champion") : null, run.onFront.has(id) ? make("span", { class: "badge" }, "front") : null,
-    run.candidates.kept[i] ? make("span", { class: "badge" }, "kept") : null, run.candidates.sound[i] === false ? make("span", { class: "badge bad" }, "not sound") : null,
+    run.candidates.kept[i] ? make("span", { class: "badge" }, "kept") : null, run.candidates.consistent[i] === false ? make("span", { class: "badge bad" }, "inconsistent") : null,
     run.isScored(i) ? null : make("span", { class: "badge bad" }, "rejected"),
   ];
 }
@@ -18,14 +18,14 @@ function drawPanel(panel, bar, run) {
   const title = i === undefined ? make("h2", {}, "No program selected") : make("h2", {}, `Program ${state.id}`);
   fill(panel, title, gotoForm(run), i === undefined ? make("p", { class: "note" }, "Click a point in a chart, press Enter on a number in a table, or type one here.") : panelOf(run, i));
   fill(bar, i === undefined ? null : [
-    make("span", {}, `Program ${state.id} · joint ${percent(run.value("joint", i))}`), button("Its program", () => { panel.scrollIntoView(); panel.focus(); }),
+    make("span", {}, `Program ${state.id} · mean error ${percent(run.value("mean_error", i))}`), button("Its program", () => { panel.scrollIntoView(); panel.focus(); }),
   ]);
 }
 
 function panelOf(run, i) {
   const c = run.candidates;
   const parents = parentsHere(run, state.id);
-  const measures = ["joint", "transfer", "merit", "worst3"].filter((name) => isNumber(run.value(name, i)));
+  const measures = ["mean_error", "group_out", "selection_score", "worst3"].filter((name) => isNumber(run.value(name, i)));
   const latencies = Object.entries(LATENCIES).filter(([name]) => isNumber(run.value(name, i)));
   return [
     make("p", {}, badges(run, i)),

@@ -72,7 +72,7 @@ function moved() {
   if (before.run !== state.run || before.id !== state.id) {
     drawProgram();
     const i = selectedAt();
-    if (i !== undefined) announce(`Program ${state.id} selected, joint error ${percent(shownRun().value("joint", i))}`);
+    if (i !== undefined) announce(`Program ${state.id} selected, mean error ${percent(shownRun().value("mean_error", i))}`);
   }
   if (before.view !== state.view) scrollTo({ top: 0 });
   showAll();

@@ -1,0 +1,67 @@
+"""The errors of a program on the experiments that it was scored on, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+DIGITS = 6  # significant digits of errors in a journal
+
+
+class Errors(NamedTuple):
+    """Signed errors of an experiment's mean E2E, TTFT and ITL in percent; None where not observed."""
+
+    experiment: str
+    e2e: float | None
+    ttft: float | None
+    itl: float | None
+
+    @property
+    def figures(self) -> tuple[float | None, float | None, float | None]:
+        """(E2E, TTFT, ITL)."""
+        return self[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Mean absolute errors over experiments in percent, None for a latency that was never observed.
+
+    - rows: the signed errors of every experiment.
+    - mean_error: the mean of `e2e`, `ttft` and `itl`, of those that were observed (NaN if none).
+    - worst3: the mean of the three largest E2E errors (the mean error without any E2E).
+    - worst_e2e: the largest absolute E2E error of any experiment, NaN if E2E was never observed. It follows from
+      `rows` and is kept because every choice of a champion asks for it.
+    """
+
+    rows: tuple[Errors, ...]
+    e2e: float | None
+    ttft: float | None
+    itl: float | None
+    mean_error: float
+    worst3: float
+    worst_e2e: float = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        worst = max([abs(row.e2e) for row in self.rows if row.e2e is not None], default=float("nan"))
+        object.__setattr__(self, "worst_e2e", worst)
+
+    def rounded(self) -> Score:
+        """The score with its errors rounded to DIGITS significant digits, because the last bits are only noise.
+
+        >>> Score((Errors("chat", 1.23456789, None, 2.0),), 1.23456789, None, 2.0, 1.61728394, 1.23456789).rounded()
+        Score(rows=(Errors(experiment='chat', e2e=1.23457, ttft=None, itl=2.0),), \
+e2e=1.23457, ttft=None, itl=2.0, mean_error=1.61728, worst3=1.23457)
+        """
+        return Score(
+            tuple(Errors(row.experiment, *map(rounded, row.figures)) for row in self.rows),
+            rounded(self.e2e),
+            rounded(self.ttft),
+            rounded(self.itl),
+            float(f"{self.mean_error:.{DIGITS}g}"),
+            float(f"{self.worst3:.{DIGITS}g}"),
+        )
+
+
+def rounded(error: float | None) -> float | None:
+    """The error with DIGITS significant digits."""
+    return None if error is None else float(f"{error:.{DIGITS}g}")

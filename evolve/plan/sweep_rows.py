@@ -1,0 +1,128 @@
+"""Rows of sweeps: one for each combination of rate, GPU and engine settings, and for each stage of a shared load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evaluator.metrics import LATENCIES
+from evolve.output.columns import flag, number, several, text, whole
+from evolve.plan.by_stage import StageNeed
+from evolve.plan.prediction_rows import SETTING, figures_of
+from evolve.plan.sweep_result import COUNTS, LOST, NOTHING, QUEUE, RATES, Block, Sweep, SweepRow
+from simulator.serving.observations import QUANTITIES
+
+SWEEP = (
+    text("experiment", "its id", paper=True),
+    text("model", "the model that is served"),
+    number("rate_rps", "requests per second; missing: the experiment's own load", paper=True),
+    whole("replicas", "how many of this rate share the load of `--load`; missing: no load"),
+    whole(
+        "stage",
+        "number of a load stage, whose row has the fewest replicas with which everything holds in it, and what "
+        "is predicted of it then; missing: the whole run",
+    ),
+    number("begins_s", "seconds after which the stage begins; missing: the whole run"),
+    number("duration_s", "seconds that the stage lasts; missing: the whole run"),
+    number("stage_rps", "requests per second of the whole service in the stage; missing: the whole run"),
+    *SETTING,
+    text("impossible", "why the combination cannot exist; missing: it can"),
+    *(
+        number(
+            f"{latency.removesuffix('_ms')}_{q}_ms",
+            f"predicted {q} {latency.removesuffix('_ms').upper()}",
+            paper=q in ("mean", "p99"),
+        )
+        for latency in LATENCIES
+        for q in QUANTITIES
+    ),
+    whole("completed", "predicted number of requests that complete"),
+    whole("failed", "predicted number of requests that fail or are given up"),
+    number("offered_rps", "requests per second that arrive, while they arrive"),
+    number("completed_rps", "requests per second that complete, until the last one has ended", paper=True),
+    number("output_tokens_per_s", "tokens per second of the answers of these", paper=True),
+    number("goodput_rps", "requests per second that complete within every limit of `--slo`; missing: no limits"),
+    number("waiting_share", "share of the mean E2E spent in the queue"),
+    flag("queue_grows", "whether requests wait longer and longer"),
+    whole("most_running", "the most requests in a batch at once"),
+    whole("seeds_holding", "number of arrival seeds under which, alone, everything holds"),
+    whole("preemptions", "number of preemptions"),
+    whole("refused", "number of requests that are refused because they are too long"),
+    whole("gave_up", "number of requests that their client gives up"),
+    flag("holds", "whether all limits hold, the queue does not grow and 99 % of the requests complete"),
+    several("fails", f"the limits that do not hold, `{QUEUE}`, `{LOST}` or `{NOTHING}`"),
+    flag("likely", "whether all holds at the upper ends of the 80 % intervals, too; missing: not looked at, or none"),
+    number("holds_up_to_rps", "the last rate of its engine settings at which everything holds; missing: none"),
+    number("likely_holds_up_to_rps", "the highest rate up to that one that is `likely`; missing: none"),
+    flag("narrow", "whether the intervals at that one may be too narrow, as `warnings` say; missing: no rates"),
+    whole("needed_gpus", "GPUs that the load of `--load` needs of its engine settings; missing: no load, or none do"),
+    whole(
+        "needed_gpus_likely", "the same at the highest rate that is `likely`, over the whole run, not in every stage"
+    ),
+    whole(
+        "needed_gpus_every_stage",
+        "GPUs with which everything holds in every stage, too; missing: one stage, no load, or none do",
+    ),
+    flag("knee", "whether it is the first rate of its engine settings that does not hold", paper=True),
+    several("warnings", "what to know before using the figures"),
+)
+
+
+def sweep_rows(result: Sweep) -> Iterator[dict[str, object]]:
+    """The rows of SWEEP: one for each combination with its settings, predictions and broken limits; then one for each
+    stage of a load that replicas share, if it has several."""
+    for block in result.blocks:
+        for row in block.rows:
+            yield _row(result, block, row)
+        for need in block.by_stage.needs if block.by_stage else ():
+            yield _stage_row(result, block, need)
+
+
+def _row(result: Sweep, block: Block, row: SweepRow) -> dict[str, object]:
+    setting, f = row.setting, row.figures
+    combination: dict[str, object] = {
+        "experiment": block.experiment,
+        "model": block.model,
+        "rate_rps": setting.rate,
+        "replicas": result.replicas(setting.rate),
+        **setting.deployed,
+        "impossible": row.impossible,
+    }
+    if f is None:
+        return combination
+    knee = block.knee
+    return {
+        **combination,
+        **figures_of(f.run),
+        **{name: getattr(f, name) for name in RATES},
+        **{name: getattr(f.prediction, name) for name in COUNTS},
+        "holds": not f.fails,
+        "fails": f.fails,
+        "likely": f.likely,
+        "holds_up_to_rps": knee.holds_up_to if knee else None,
+        "likely_holds_up_to_rps": knee.likely if knee else None,
+        "narrow": knee.narrow if knee else None,
+        "needed_gpus": result.gpus(block, knee.holds_up_to) if knee else None,
+        "needed_gpus_likely": result.gpus(block, knee.likely) if knee else None,
+        "needed_gpus_every_stage": block.gpus_every_stage,
+        "knee": setting.rate == knee.rate if knee else None,
+        "warnings": (*f.warnings, *f.narrow),
+    }
+
+
+def _stage_row(result: Sweep, block: Block, need: StageNeed) -> dict[str, object]:
+    count = need.replicas
+    return {
+        "experiment": block.experiment,
+        "model": block.model,
+        "rate_rps": result.load_rps / count if result.load_rps and count else None,
+        "replicas": count,
+        "stage": need.number,
+        "begins_s": need.begins_s,
+        "duration_s": need.duration_s,
+        "stage_rps": need.rate_rps,
+        **block.setting.deployed,
+        **figures_of(need.run),
+        "holds": count is not None,
+        "needed_gpus": count * block.setting.tp if count else None,
+        "needed_gpus_every_stage": block.gpus_every_stage,
+    }

@@ -1,0 +1,297 @@
+"""The request of a user: a model on GPUs, the engine's settings, a load, and the measurements of a run.
+
+A `Spec` is made from an entry of an experiments file (`read_spec`), from the few words of a command line (`Spec.of`),
+or from another one (`Spec.vary`). Nonsense is an error there; a deployment that no engine can run is an error in
+`simulator.serving.experiment.deploy`. Every InputError is one line with file, experiment, key and remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from simulator.common.errors import InputError, Section, shown
+from simulator.common.json import JsonObject
+from simulator.model.config_keys import FREE
+from simulator.serving import limits
+from simulator.serving.engine import SETTINGS, Engine, Setting
+from simulator.serving.gpu import Gpu, known_gpu, read_hardware
+from simulator.serving.keys import EXPERIMENT, ITL, PROMPT_LEN_MEAN, only
+from simulator.serving.model import Model, ModelTable, known_model, read_model
+from simulator.serving.observations import (
+    CLEAN,
+    COMPONENT_REQUESTS,
+    COMPONENTS,
+    Components,
+    Observed,
+    components_entry,
+    observed_entry,
+    read_components,
+    read_observed,
+)
+from simulator.serving.workload import Workload, at_rate
+from simulator.serving.workload_entry import NO_FILES, Files, check_size, read_workload, workload_entry
+
+DURATION_S = 600.0  # of the steady load of `Spec.of`
+_NULLABLE = ("version", "max_model_len", "total_kv_blocks")  # settings of the engine that null leaves out
+LONGEST_NOTES = 20_000  # characters of x_note: they are printed with results
+NOTE = "x_note"
+REPLICAS = "one replica is replayed: give it its share of the rate (docs/ingest.md), and leave this out"
+UNMODELLED = "it is not modelled, and docs/concepts.md says which figures are off without it: leave it out"
+OTHER_SETTINGS = {
+    **dict.fromkeys(("data_parallel", "data_parallel_size", "replicas"), REPLICAS),
+    **dict.fromkeys(("pipeline_parallel", "pipeline_parallel_size", "enable_expert_parallel"), UNMODELLED),
+    **dict.fromkeys(("enforce_eager", "kv_cache_dtype", "enable_lora"), UNMODELLED),
+    **dict.fromkeys(("speculative_config", "num_speculative_tokens"), UNMODELLED),
+    **dict.fromkeys(("tensor_parallel_size", "tp"), "it is called tensor_parallel here"),
+}
+"""vLLM's settings that an engine has no key for, and what to do instead."""
+
+Place = tuple[str | int, ...]  # of a key in an entry: ("observed", "stages", 0, "harness_itl_mean_ms")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A deployment, its load, and what was measured, as the user gives them.
+
+    quality: CLEAN, OVERLOADED, or what else a user calls a run that is not to be fitted. notes: for the reader of
+    results. free: keys that are carried along, by their place in the entry. where: how messages name it.
+
+    >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=5, prompt_len=1000, output_len=300)
+    >>> evolve.predict("champion", chat)[
+    ...     ["experiment", "ttft_mean_ms", "ttft_mean_80_low_ms", "ttft_mean_80_high_ms"]].round(1)
+         experiment  ttft_mean_ms  ttft_mean_80_low_ms  ttft_mean_80_high_ms
+    0  llama-3.1-8b          44.4                 42.2                  46.8
+    """
+
+    id: str
+    model: Model
+    gpu: Gpu
+    engine: Engine
+    workload: Workload
+    observed: Observed | None = None
+    quality: str = CLEAN
+    components: Components | None = None
+    notes: tuple[str, ...] = ()
+    free: Mapping[Place, Any] = field(default_factory=dict)
+    where: str = field(default="", compare=False)
+
+    def __hash__(self) -> int:
+        """The hash of the id: models are mappings, which have none."""
+        return hash(self.id)
+
+    @classmethod
+    def of(
+        cls, model: str, hardware: str, rate: float, prompt_len: int, output_len: int, tp: int = 1, id: str = ""
+    ) -> Spec:
+        """A known model on `tp` known GPUs under one steady load: Poisson arrivals at `rate` requests/s, ten minutes.
+
+        prompt_len, output_len: tokens of every prompt, without shared prefixes, and of every answer. id: by default the
+        name of the model. Raises InputError for an unknown name or a value out of range.
+        """
+        known_model(str(model), f"model {model}")
+        known_gpu(str(hardware), f"hardware {hardware}")
+        where = f"{model} on {hardware}, TP {tp}"
+        for name, value in (("prompt_len", prompt_len), ("output_len", output_len)):
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                problem = f"{name} must be a whole number of tokens, got {shown(value)}"
+                raise InputError(f"{where}: {problem}: give one, or write an experiments file for a distribution")
+        stage = {"rate": _plain(rate), "duration_s": DURATION_S}
+        lengths = {"prompt_len": _plain(prompt_len), "output_len": _plain(output_len)}
+        entry = {
+            "id": id or model,
+            "model": model,
+            "hardware": hardware,
+            "engine": {"tensor_parallel": _plain(tp)},
+            "workload": {"name": "plan", "stages": [stage], **lengths},
+        }
+        spec = read_spec(entry, where)
+        tokens, most = prompt_len + output_len, spec.model.architecture.longest
+        if tokens > most > 0:
+            problem = f"prompt and answer have {tokens:,} tokens, at most {most:,} fit"
+            raise InputError(f"{where}: {problem}: give shorter ones")
+        return spec
+
+    def vary(
+        self,
+        *,
+        model: str | None = None,
+        hardware: str | None = None,
+        tp: int | None = None,
+        rate: float | None = None,
+        workload: Workload | None = None,
+        **engine: Setting | None,
+    ) -> Spec:
+        """Change model, GPU, TP degree, rate in requests/s, load or settings of the engine, and drop the measurements.
+
+        A setting of None is the default. `total_kv_blocks` is dropped, with a note, where the model, the GPU or the TP
+        degree changes. Raises InputError for an unknown name or a value out of range.
+
+        >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=5, prompt_len=1000, output_len=300)
+        >>> chat.vary(tp=2, max_num_seqs=64).to_entry()["engine"]
+        {'tensor_parallel': 2, 'max_num_seqs': 64}
+        """
+        where = self.where
+        settings = {**self.engine.to_entry(), **({} if tp is None else {"tensor_parallel": tp}), **engine}
+        names = Section(where, "", {key: name for key, name in (("model", model), ("hardware", hardware)) if name})
+        to_model = read_model(names) if model else self.model
+        to_gpu = read_hardware(names) if hardware else self.gpu
+        notes = self.notes
+        here = self.model.name, self.gpu.name, self.engine.tensor_parallel
+        there = to_model.name, to_gpu.name, settings.get("tensor_parallel", 1)
+        if self.engine.total_kv_blocks is not None and "total_kv_blocks" not in engine and here != there:
+            settings["total_kv_blocks"] = None
+            on = f" on {self.gpu.name}" if to_gpu.name != self.gpu.name else ""
+            text = f"total_kv_blocks was measured with tp {self.engine.tensor_parallel}{on}"
+            notes = (*notes, f"{text}: here it is computed from memory")
+        given = {key: _plain(value) for key, value in settings.items() if value is not None}
+        load = workload or self.workload
+        if rate is not None:
+            rates = Section(where, "", {"rate": _plain(rate)})
+            load = at_rate(load, rates.number("rate", "give requests/s", above=0, most=limits.MOST_RATE))
+            check_size(Section(where, "workload", {}), load)
+        return replace(
+            self,
+            model=to_model,
+            gpu=to_gpu,
+            engine=engine_of(Section(where, "engine", given)),
+            workload=load,
+            observed=None,
+            quality=CLEAN,
+            components=None,
+            notes=notes,
+            free={place: value for place, value in self.free.items() if place[0] != "observed"},
+        )
+
+    def to_entry(self) -> JsonObject:
+        """The entry of an experiments file, in the order of those that ship: `read_spec` reads this spec from it.
+
+        Raises InputError for a part of a trace, and for a trace at another rate.
+        """
+        sources = {str(place[0]): value for place, value in self.free.items() if str(place[0]).startswith("source")}
+        entry: JsonObject = {"id": self.id, **sources, "model": self.model.called}
+        if self.model.given is not None:
+            entry["model_config"] = dict(self.model.given)
+        entry |= {"hardware": self.gpu.to_entry(), "engine": self.engine.to_entry()}
+        entry["workload"] = workload_entry(self.workload)
+        if self.observed:
+            entry |= {"observed": observed_entry(self.observed), "quality": self.quality}
+        elif self.quality != CLEAN:
+            entry["quality"] = self.quality
+        if self.notes:
+            entry[NOTE] = list(self.notes)
+        if self.components:
+            entry |= components_entry(self.components)
+        for place, value in self.free.items():
+            _put(entry, place, value)
+        return entry
+
+
+def read_spec(raw: Mapping[str, Any], where: str, files: Files = NO_FILES, models: ModelTable | None = None) -> Spec:
+    """The spec of an entry of an experiments file. Every message begins with `where`, as `my.yaml: experiment 'x'`.
+
+    `files` reads the files that it names; `models` are known by name, by default `known_models`.
+    """
+    top = Section(where, "", raw)
+    only(top, EXPERIMENT)
+    ident, model, gpu = _id(top), read_model(top, models), read_hardware(top)
+    engine = Engine()
+    if top.has("engine"):
+        engine = engine_of(top.section("engine", "give a mapping of engine settings"))
+    workload = read_workload(top, files)
+    named = isinstance(gpu.to_entry(), str)
+    return Spec(
+        id=ident,
+        model=model,
+        gpu=gpu,
+        engine=engine,
+        workload=workload,
+        observed=read_observed(top, workload) if top.has("observed") else None,
+        quality=_quality(top) if "quality" in raw else CLEAN,
+        components=read_components(top),
+        notes=_notes(top),
+        free={place: value for place, value in _free(raw) if not (named and place[0] == "hardware")},
+        where=where,
+    )
+
+
+def _id(top: Section) -> str:
+    """The id. It has no comma, because the command line separates ids by commas."""
+    ident = top.name("id")
+    if "," in ident:
+        raise top.error("id", f"must not contain a comma, got {shown(ident)}", "rename it: `--id A,B` names two ids")
+    return ident
+
+
+def _quality(top: Section) -> str:
+    """A word for how the run went. Raises InputError for one that is nearly `clean`, which would not be fitted."""
+    quality = top.name("quality")
+    if quality != CLEAN and get_close_matches(quality.lower(), [CLEAN], 1, 0.7):
+        raise top.error("quality", f"is {shown(quality)}, which is not fitted", f"did you mean {CLEAN!r}?")
+    return quality
+
+
+def _notes(top: Section) -> tuple[str, ...]:
+    given = top.raw.get(NOTE, [])
+    notes = given if isinstance(given, list) else [given]
+    if not all(isinstance(note, str) for note in notes):
+        raise top.error(NOTE, f"must be text or a list of texts, got {shown(given)}", "write it as text")
+    if sum(map(len, notes)) > LONGEST_NOTES:
+        raise top.error(NOTE, f"has more than {LONGEST_NOTES:,} characters", "shorten it")
+    return tuple(" ".join(note.split()) for note in notes)
+
+
+def engine_of(e: Section) -> Engine:
+    """The engine with the settings in a mapping. Raises InputError for an unknown key or a value of the wrong type."""
+    only(e, SETTINGS, OTHER_SETTINGS)
+    given = {key: _setting(e, key) for key in SETTINGS if (e.has(key) if key in _NULLABLE else key in e.raw)}
+    return Engine(**given, given=frozenset(given))  # type: ignore[arg-type]
+
+
+def _setting(e: Section, key: str) -> Setting:
+    if key in ("chunked_prefill", "prefix_caching", "kv_cpu_offload"):
+        return e.flag(key, False)
+    if key in ("name", "version"):
+        return e.name(key)
+    if key == "gpu_memory_utilization":
+        return e.number(key, "give a fraction of the GPU's memory, as 0.9", above=0, most=1)
+    least = 0 if key == "long_prefill_token_threshold" else 1
+    return e.whole(key, "give a whole number", least=least, most=limits.ENGINE[key])
+
+
+def _free(value: object, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """The free keys of an entry that nothing else reads, with their places; those of model_config belong to it."""
+    items: Mapping[Any, Any] = dict(enumerate(value)) if isinstance(value, list) else {}
+    for key, item in (value if isinstance(value, Mapping) else items).items():
+        if _is_free(key, place):
+            yield (*place, key), item
+        elif (*place, key) != ("model_config",):
+            yield from _free(item, (*place, key))
+
+
+def _is_free(key: object, place: Place) -> bool:
+    observation = place[:1] == ("observed",) and len(place) > 1
+    if observation and key == PROMPT_LEN_MEAN:
+        return True
+    read = ("completed", "failed") if observation else (NOTE, COMPONENTS, COMPONENT_REQUESTS)
+    return isinstance(key, str) and key.startswith(FREE) and key not in read
+
+
+def _put(entry: JsonObject, place: Place, value: object) -> None:
+    """Put the value of a free key into an entry; the mean ITL stays the last of an observation."""
+    node: Any = entry
+    for step in place[:-1]:
+        node = node.setdefault(step, {}) if isinstance(node, dict) else node[step]
+    node[place[-1]] = value
+    if ITL in node:
+        node[ITL] = node.pop(ITL)
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy's as one of Python's, which files have."""
+    return value.item() if isinstance(value, np.generic) else value

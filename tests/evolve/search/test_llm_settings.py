@@ -1,0 +1,172 @@
+"""Settings and options of language models, and how often each is asked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+from archive.proposal import MODEL
+from evolve.cli.llm_options import OPTIONS, llm_config
+from evolve.inspect.attribution import Contribution, ProposerCost, costs_of
+from evolve.run.config import Config
+from evolve.run.config_file import config_from, to_mapping
+from evolve.run.llm_settings import LlmSettings, weighted
+from evolve.search.bandit import DOUBT, FLOOR, Bandit
+from evolve.search.llm.ledger import LedgerRow
+from evolve.search.llm.setup import names
+from evolve.search.proposer import arms
+from simulator.common.errors import InputError
+
+
+def with_llm(**llm: Any) -> Config:
+    return config_from({"search": {"proposer": "llm"}, "llm": {"models": ["openai/m"], **llm}}, "f")
+
+
+def test_settings_go_to_yaml_and_back() -> None:
+    config = with_llm(prices={"openai/m": [0, 1.5]}, judges=["a/b=2"], max_usd=7.5, api_base="http://127.0.0.1:80/v1")
+    assert config_from(to_mapping(config), "f") == config
+
+
+# the key that the error names, and values that it cannot have
+WRONG = """
+key: [sk]
+repair: [1]
+max_usd: [-1, .inf]
+judge_below: [40]
+max_calls: [1.5]
+programs: [0]
+rounds: [0]
+share: [1.0]
+timeout_s: [.inf, .nan]
+prices: [{openai/m: [1]}, {openai/m: [1, 2, 3]}, {openai/m: ["1", 2]}, {openai/m: [-1, 2]}, {openai/m: [.nan, 2]},
+  {openai/m: [1, .inf]}, {openai/m: 3}, {openai/m: null}]
+api_base: ["http://u:sk-secret@h/v1", "u:sk-secret@h", "http://h/v1?key=sk-secret", "http://h/v1#sk-secret", "h:80",
+  "ftp://h", "http://", "http://[::1", "http://h:x", "http://h:99999", "http://:80", "//h"]
+models: [openai/m, [gpt]]
+judges: [["a/b=0"]]
+summariser: [x]
+"""
+
+
+@pytest.mark.parametrize(("key", "values"), yaml.safe_load(WRONG).items())
+def test_settings_that_cannot_be(key: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(InputError) as e:
+            with_llm(**{key: value})
+        named = f"llm.{key}" in str(e.value) or "is not a model" in str(e.value)
+        assert named and "sk-secret" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "/x", "openai/", "openai/a b", "a/b=0", "a/b=-1", "a/b=nan", "a/b=inf", "a/b=x", "a/b=1=2"]
+)
+def test_what_is_not_a_model(text: str) -> None:
+    with pytest.raises(InputError, match="is not a model: give provider/model or provider/model=WEIGHT"):
+        weighted(text, "here")
+
+
+def test_models_with_weights() -> None:
+    assert weighted("openai/ft:gpt-4o:me::x/y", "here") == ("openai/ft:gpt-4o:me::x/y", 1.0)
+    assert weighted("a/b=2.5", "here") == ("a/b", 2.5)
+    config = with_llm(models=["a/b=3", "c/d"], judges=["a/b", "e/f=2"], summariser="g/h=9")
+    assert config.llm.ensemble() == {"a/b": 0.75, "c/d": 0.25}
+    assert names(config) == ["a/b", "c/d", "e/f", "g/h"]
+
+
+def test_options_become_settings() -> None:
+    prices, models = ("a/b=0.5,1e1", "c/d=0,0"), ("a/b=2", "c/d")
+    options = {"models": models, "prices": prices, "max_usd": 0.0, "judges": ("e/f",), "max_calls": 3}
+    config = llm_config(Config(), {"proposer": "mixed", **options})
+    assert config.search.proposer == "mixed" and config.llm.models == models and config.llm.judges == ("e/f",)
+    assert config.llm.prices == {"a/b": [0.5, 10.0], "c/d": [0.0, 0.0]} and config.llm.max_usd == 0.0
+    assert llm_config(config, {"prices": ("a/b=1,1",)}).llm.prices == {"a/b": [1.0, 1.0], "c/d": [0.0, 0.0]}
+    assert llm_config(config, {}) is config
+    assert set(OPTIONS) - {"proposer"} <= set(asdict(LlmSettings()))
+
+
+WITHOUT_PROPOSER = [{"models": ("a/b",)}, {"max_usd": 1.0}, {"proposer": "offline", "cache": "x"}]
+PRICES = ("a/b", "a/b=1", "a/b=1,2,3", "a/b=x,1", "=1,2", "a/b=", "1,2", "a/b=-1,2", "a/b=nan,1", "a/b=1,inf")
+
+
+@pytest.mark.parametrize(
+    "options", [*WITHOUT_PROPOSER, *({"proposer": "llm", "models": ("a/b",), "prices": (price,)} for price in PRICES)]
+)
+def test_options_that_cannot_be(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as e:
+        llm_config(Config(), options)
+    [price] = options.get("prices", ("",))
+    expected = (f"--price {price}: give MODEL=IN,OUT", "llm.prices.a/b must be") if price else ("is for --proposer",)
+    assert any(text in str(e.value) for text in (*expected, "is for"))
+
+
+# who is asked how often
+
+
+def played(seed: int, prior: dict[str, float], plays: int) -> Bandit:
+    bandit, rng = Bandit(prior), Random(seed)
+    for _ in range(plays):
+        bandit.learn(rng.choice(list(prior)), rng.random() < 0.2)
+    return bandit
+
+
+def worth(bandit: Bandit, name: str) -> float:
+    """Prior times the rate of gains, held to everybody's rate by DOUBT trials: the formula as it was without costs."""
+    rate = (sum(bandit.gains.values()) + 1.0) / (sum(bandit.trials.values()) + 2.0)
+    gains, trials = bandit.gains.get(name, 0.0), bandit.trials.get(name, 0.0)
+    return bandit.prior[name] * (gains + DOUBT * rate) / (trials + DOUBT)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_without_costs_chances_are_what_they_were(seed: int) -> None:
+    bandit = played(seed, {"add": 0.5, "drop": 0.3, "llm:a/b": 0.1, "never": 0.0, "swap": 0.1}, 40 * seed)
+    names = ["add", "drop", "llm:a/b", "swap"]
+    total = sum(worth(bandit, name) for name in names)
+    before = {name: FLOOR + (1.0 - FLOOR * 4) * worth(bandit, name) / total for name in names}
+    assert bandit.chances() == before  # to the last bit
+    bandit.costs = {"never": 9.0, "unknown": 2.0}
+    assert bandit.chances() == before
+    bandit.costs = dict.fromkeys(names, 3.0)  # what costs the same is the same
+    assert bandit.chances() == pytest.approx(before)
+
+
+@pytest.mark.parametrize("cost", [2.0, 10.0, 1e6])
+def test_what_costs_more_is_chosen_less_in_proportion(cost: float) -> None:
+    bandit = played(1, {"add": 0.5, "llm:a/b": 0.3, "llm:c/d": 0.2}, 100)
+    before = bandit.chances()
+    bandit.costs = {"llm:a/b": cost}
+    after = bandit.chances()
+    for name, times in (("llm:a/b", cost), ("llm:c/d", 1.0)):
+        odds = (after[name] - FLOOR) / (after["add"] - FLOOR)
+        assert odds == pytest.approx((before[name] - FLOOR) / (before["add"] - FLOOR) / times, abs=1e-12)
+    assert sum(after.values()) == pytest.approx(1.0) and min(after.values()) >= FLOOR
+
+
+def test_models_start_with_their_share() -> None:
+    mixed = replace(with_llm(models=["a/b=3", "c/d"]), search=replace(Config().search, proposer="mixed"))
+    mixed = replace(mixed, llm=replace(mixed.llm, share=0.4))
+    weights = arms(mixed)
+    assert weights[MODEL + "a/b"] == pytest.approx(3 * weights[MODEL + "c/d"])
+    models = sum(weight for name, weight in weights.items() if name.startswith(MODEL))
+    assert models / sum(weights.values()) == pytest.approx(0.4)
+    assert not any(name.startswith(MODEL) for name in arms(with_llm()))  # asked by their weights, not by the bandit
+
+
+def test_costs_by_proposer() -> None:
+    answered = LedgerRow("1/propose/4", 1, "a/b", tokens_in=3, tokens_out=4, usd=0.5, outcome="answered")
+    timeout = LedgerRow("2/notes/0", 1, "a/b", outcome="timeout", possibly_usd=0.25)
+    others = [replace(answered, call=call) for call in ("1/round-3/4", "9/judge/101")]
+    cached = replace(answered, call="3/propose/9", usd=0.0, outcome="cached")
+    costs = costs_of([answered, *others, timeout, cached])
+    assert costs == {
+        "llm:a/b": ProposerCost(14, 1.0),
+        "judge:a/b": ProposerCost(7, 0.5),
+        "notes:a/b": ProposerCost(0, 0.0, 0.25),
+    }
+    assert Contribution(fitted=4, cost=costs["llm:a/b"]).usd_per_fitted == 0.25
+    assert Contribution(cost=costs["judge:a/b"]).usd_per_fitted is None
+    operator = Contribution(fitted=4).to_json()
+    assert {operator[name] for name in ("tokens", "usd", "possibly_usd", "usd_per_fitted")} == {None}
