@@ -2,7 +2,8 @@
 
     python tools/same_journal.py OLD NEW
 
-OLD and NEW are journals or run folders. Keys and stages of older releases count as today's; digests of lines do not count.
+OLD and NEW are journals or run folders. Keys, stages and words of older releases count as today's; digests of lines do
+not count.
 Prints what was mapped. Exit status 1 at the first line that differs.
 """
 
@@ -29,6 +30,9 @@ def today(line: JsonObject, mapped: Counter[str]) -> JsonObject:
     if (stage := line.get("stage")) in OLD_STAGES:
         mapped[f"stage {stage} -> {OLD_STAGES[stage]}"] += 1
         line["stage"] = OLD_STAGES[stage]
+    if "joint error" in (why := line.get("why") or ""):
+        mapped["joint error -> mean error"] += 1
+        line["why"] = why.replace("joint error", "mean error")
     return line
 
 

@@ -15,7 +15,7 @@ from archive.score import Errors
 from evaluator.baselines import BASELINES, ONE_SET
 from evolve.output.columns import figures, words, wrapped
 from evolve.output.printing import prose, show
-from evolve.output.table import Row, Table, arrival_seeds, bias_label, mean_errors, number, passes, row
+from evolve.output.table import PASS_PCT, Row, Table, arrival_seeds, bias_label, mean_errors, number, passes, row
 from evolve.output.terminal import GO_FOLDER, command, say, suggest
 from evolve.output.terms import legend
 from evolve.run.folder import is_run, open_run
@@ -54,10 +54,10 @@ FEW_RUNS = 3.0  # times the median from which on a mean shows a few runs only
 
 
 def print_run(report: RunReport, baselines: bool = False, explain: bool = False) -> None:
-    """Print the report of a run: the champion, its errors next to those of baselines, and the next commands.
+    """Print the report of a run: its errors next to those of baselines, the champion, and the next commands.
 
-    baselines: with the baselines' errors on each experiment. explain: with the Pareto front, the rule, the history of
-    the search, and the meanings of the words.
+    baselines: with a table of errors by experiment, those of baselines included. explain: with that table, the Pareto
+    front, the rule, the history of the search, and the meanings of the words.
     """
     best = report.champion
     if best is None:
@@ -66,17 +66,19 @@ def print_run(report: RunReport, baselines: bool = False, explain: bool = False)
         return
     counts = f"{counted(best.operations, 'operation')}, {counted(best.constants, 'constant')}, key {best.key}"
     say("\nChampion", "bold", end="")
-    say(f" (proposal {best.id}, {counts})\n")
-    say(best.text)
+    say(f" (proposal {best.id}, {counts})")
     if text := inconsistent_text(report):
         prose(text, "bold")
-    for text in bounds_texts(best):
-        prose(f"- {text}")
-    show(errors_table(report, baselines))
+    _print_gain(report, best)
     show(means_table(report))
     bias = fitted_bias(report)
     prose(f"{bias}, over the fitted experiments." if bias else "")
-    _print_gain(report, best)
+    prose(within_limits(report))
+    say(f"\n{best.text}")
+    for text in bounds_texts(best):
+        prose(f"- {text}")
+    if baselines or explain:
+        show(errors_table(report, baselines))
     if explain:
         _print_search(report, best)
         _print_legend(report, baselines)
@@ -173,6 +175,16 @@ def means_table(report: RunReport) -> Table:
     title = f"Mean absolute error in percent over the {len(report.fitted)} fitted experiments"
     columns = [words("model"), figures(".2f", "E2E", "TTFT", "ITL"), figures("d", "runs"), wrapped("constants")]
     return Table.of(title, columns, rows)
+
+
+def within_limits(report: RunReport) -> str:
+    """The number of fitted experiments within the limits on errors, and the others by name."""
+    fitted = errors_of(report.errors, report.fitted)
+    found = {row.experiment: passes(row._asdict()) for row in fitted}
+    beyond = [f"{name} ({text[1:]})" for name, text in found.items() if text.startswith(">")]
+    limits = ", ".join(f"{name.upper()} {most:g} %" for name, most in PASS_PCT.items())
+    within = f"{len(fitted) - len(beyond)} of {counted(len(fitted), 'fitted experiment')} are within {limits}"
+    return f"{within}; outside: {', '.join(beyond)}." if beyond else f"{within}."
 
 
 def median_text(e2e_pct: Iterable[float | None]) -> str:

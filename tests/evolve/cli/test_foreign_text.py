@@ -88,7 +88,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Words: `~x` is the file x of the world, RUN its run, EXP `--experiments [e].yaml`, NEW=x a short search into x, ALL the
 # four ids, FIT the three that are fitted.
 CASES = r"""
-0 run NEW=[run] => ALL ;; ~[run]
+0 run NEW=[run] --explain => ALL ;; ~[run]
 0 run NEW=[two] --repeats 2 => ~[two]
 2 run NEW=[no] --exclude [x] => ALL
 2 run NEW=[no] --workloads [x] => [red]chat
