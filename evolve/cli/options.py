@@ -40,41 +40,46 @@ _WRITTEN = {
 quiet_flag = click.option("--quiet", is_flag=True, help="No progress line.")
 
 
+def _has_flag(name: str) -> bool:
+    """Return True if the running command was given this flag."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.params.get(name))
+
+
+def _without_flag(command: Callable[..., Any], flag: Decorator, name: str) -> Callable[..., Any]:
+    """The command with a flag that it does not take itself: `_has_flag` returns it while the command runs."""
+
+    @flag
+    @wraps(command)
+    def without(**options: Any) -> Any:
+        del options[name]
+        return command(**options)
+
+    return without
+
+
 def quiet() -> bool:
     """Return True if the running command has --quiet."""
-    context = click.get_current_context(silent=True)
-    return bool(context and context.params.get("quiet"))
+    return _has_flag("quiet")
 
 
 tell_compilation(quiet)  # all commands that replay import this module
 
 
 def quiet_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --quiet, which the command need not take: `quiet` returns it while the command runs."""
-
-    @quiet_flag
-    @wraps(command)
-    def with_quiet(quiet: bool, **options: Any) -> Any:
-        return command(**options)
-
-    return with_quiet
+    """Add --quiet, which the command need not take: see `quiet`."""
+    return _without_flag(command, quiet_flag, "quiet")
 
 
 def explaining() -> bool:
-    """True if the command that is running was asked to explain its tables."""
-    context = click.get_current_context(silent=True)
-    return bool(context and context.params.get("explain"))
+    """Return True if the running command has --explain."""
+    return _has_flag("explain")
 
 
 def explain_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --explain, which the command need not take: `explaining` returns it while the command runs."""
-
-    @click.option("--explain", is_flag=True, help="Explain the terms of the tables, too.")
-    @wraps(command)
-    def with_explain(explain: bool, **options: Any) -> Any:
-        return command(**options)
-
-    return with_explain
+    """Add --explain, which the command need not take: see `explaining`."""
+    flag = click.option("--explain", is_flag=True, help="Explain the terms of the tables, too.")
+    return _without_flag(command, flag, "explain")
 
 
 def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -46,7 +46,7 @@ def print_by_stage(result: Sweep, explain: bool = False) -> None:
     for block, stages in blocks:
         if hours := stages.gpu_hours(block.setting.tp):
             peak = f"{stages.hours:.3g} h with {counted(stages.every or 0, 'replica')}: {hours[0]:.4g} GPU hours"
-            prose(f"{_label(result, block)}: {peak}; following the stages: {hours[1]:.4g}.", "bold")
+            prose(f"{result.label(block)}: {peak}; following the stages: {hours[1]:.4g}.", "bold")
 
 
 def _whole_run_only(result: Sweep, block: Block, stages: ByStage, count: int) -> str:
@@ -56,7 +56,7 @@ def _whole_run_only(result: Sweep, block: Block, stages: ByStage, count: int) ->
     else:
         never = ", ".join(str(need.number) for need in stages.needs if not need.replicas)
         more = f"but no number is in every stage{f' (none in {never})' if never else ''}"
-    return f"*: {_label(result, block)}: {enough}, {more}."
+    return f"*: {result.label(block)}: {enough}, {more}."
 
 
 def _table(result: Sweep, block: Block, stages: ByStage) -> Table:
@@ -68,7 +68,7 @@ def _table(result: Sweep, block: Block, stages: ByStage) -> Table:
         figures(".4g", *(f"{limit.latency.upper()} {limit.quantity}" for limit in result.limits)),
     ]
     rows = [_cells(need, block.setting.tp, result.limits) for need in stages.needs]
-    return Table.of(f"Needs of the stages of {_label(result, block)}", columns, rows)
+    return Table.of(f"Needs of the stages of {result.label(block)}", columns, rows)
 
 
 def _cells(need: StageNeed, tp: int, limits: Sequence[SloLimit]) -> list[object]:
@@ -86,7 +86,3 @@ def _few(limits: Sequence[SloLimit], stages: ByStage) -> str:
         for name, count in counts.items()
         if count
     )
-
-
-def _label(result: Sweep, block: Block) -> str:
-    return block.setting.label(block.experiment, result.axes.others)

@@ -202,6 +202,10 @@ class Sweep:
         kept = {block.experiment for block in self.blocks for _, figures in block.predicted if not figures.fails}
         return any(block.experiment not in kept for block in self.blocks)
 
+    def label(self, block: Block) -> str:
+        """The name of a deployment in tables: the experiment, and the settings that vary besides the rate."""
+        return block.setting.label(block.experiment, self.axes.others)
+
     def replicas(self, rate_rps: float | None) -> int | None:
         """The number of replicas that share the load if each serves this rate; None without a load or a rate."""
         return replicas(self.load_rps, rate_rps) if self.load_rps and rate_rps else None

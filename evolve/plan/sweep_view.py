@@ -81,7 +81,7 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
     elif compared:
         prose("`--explain` adds a table of every rate and the meanings of the columns.")
     blocks = [block for block in result.blocks if block.predicted]
-    say_once({_label(result, block).replace(", ", " "): [*_said(block), *result.warnings] for block in blocks}, NAMED)
+    say_once({result.label(block).replace(", ", " "): [*_said(block), *result.warnings] for block in blocks}, NAMED)
 
 
 def _fewest(result: Sweep) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _fewest(result: Sweep) -> Iterator[str]:
             rate = block.knee.holds_up_to if block.knee else None
             gpus, replicas = result.gpus(block, rate), result.replicas(rate)
             if block.experiment == ident and gpus and replicas:
-                needs.append((gpus, replicas, _label(result, block)))
+                needs.append((gpus, replicas, result.label(block)))
         if needs:
             gpus, replicas, label = min(needs)
             yield f"{load} need {counted(gpus, 'GPU')}: {counted(replicas, 'replica')} of {label}."
@@ -148,7 +148,7 @@ def _capacity(result: Sweep) -> Table:
 def _served(result: Sweep, block: Block) -> list[str]:
     """The cells of a deployment about the rates that it serves."""
     tp, knee = block.setting.tp, block.knee
-    cells = [_label(result, block), str(tp)]
+    cells = [result.label(block), str(tp)]
     if knee is None:
         return [*cells, "impossible"]
     shown = _short if result.load_rps else rate_figure  # given rates are shown as they were given
@@ -211,7 +211,7 @@ def _without_replicas(result: Sweep) -> list[str]:
         knee = block.knee
         if not (result.load_rps and knee and not knee.holds_up_to and knee.rate):
             continue
-        where, alone = f"{_label(result, block)}: no number of replicas is enough", _alone(block, knee)
+        where, alone = f"{result.label(block)}: no number of replicas is enough", _alone(block, knee)
         if alone:
             lines.append(f"{where}: an idle engine takes {alone}. Another GPU, TP degree or limit may help.")
         else:
@@ -245,14 +245,10 @@ def _words(limit: str) -> str:
 def _tables(result: Sweep) -> Iterator[tuple[str, tuple[str, ...], list[Block]]]:
     """Title, varied keys and blocks of every table: one for each block along the rate, else one for an experiment."""
     if result.rated:
-        yield from ((_label(result, block), ("rate",), [block]) for block in result.blocks)
+        yield from ((result.label(block), ("rate",), [block]) for block in result.blocks)
         return
     for ident in dict.fromkeys(block.experiment for block in result.blocks):
         yield ident, result.axes.others, [block for block in result.blocks if block.experiment == ident]
-
-
-def _label(result: Sweep, block: Block) -> str:
-    return block.setting.label(block.experiment, result.axes.others)
 
 
 def _table(

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from simulator.common.text import hidden
 
@@ -31,6 +31,11 @@ class InputError(ValueError):
         if len(message) > LONGEST_MESSAGE:
             message = f"{message[: LONGEST_MESSAGE // 2]} ... {message[-LONGEST_MESSAGE // 2 :]}"
         super().__init__(message)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return True for a number of a file that float64 can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
 def reason(error: OSError) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import orjson
 
 from simulator.common.documents import parse_json, parse_yaml, read_bytes
-from simulator.common.errors import LARGEST_NUMBER, LARGEST_WHOLE, InputError, reason, shown, unreadable
+from simulator.common.errors import LARGEST_WHOLE, InputError, is_number, reason, shown, unreadable
 
 MOST_YAML_BYTES = 256 * 1024  # the largest published one has 1.3 kB
 MOST_JSON_BYTES = 16 * 1024 * 1024  # reports have 5 kB; a manifest grows with its experiments
@@ -190,7 +190,7 @@ class Values:
         self, key: str, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf
     ) -> float | None:
         """A finite number >= `least`, > `above` and <= `most`."""
-        value = self.checked(key, "a finite number", _finite)
+        value = self.checked(key, "a finite number", is_number)
         if value is None:
             return None
         bounds = {f">= {least:g}": value >= least, f"> {above:g}": value > above, f"<= {most:g}": value <= most}
@@ -236,10 +236,6 @@ class Values:
         finding = Finding(self.source, 1, f"{key} must be {wanted}, got {brief(value)}: ignored", "warning")
         if finding not in self.findings:
             self.findings.append(finding)
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
 def brief(value: object) -> str:

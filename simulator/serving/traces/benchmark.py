@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from simulator.common.documents import read_json
-from simulator.common.errors import LARGEST_NUMBER, InputError, shown
+from simulator.common.errors import InputError, is_number, shown
 from simulator.serving.traces.rows import Rows
 
 NEEDED = "arrival_s, input_len, output_len"  # columns of a trace of ours
@@ -91,7 +91,7 @@ def _check_details(path: Path, value: dict[str, Any]) -> None:
 def _numbers(path: Path, name: str, items: Sequence[Any]) -> np.ndarray:
     """float64 per request, NaN for null."""
     for i, item in enumerate(items):
-        if item is not None and not _is_number(item):
+        if item is not None and not is_number(item):
             remedy = "correct it, or write null if the request failed"
             raise InputError(f"{path}: {name}[{i}] must be a finite number, got {shown(item)}: {remedy}")
     return np.array(items, dtype=float)
@@ -101,15 +101,10 @@ def _sum(path: Path, i: int, gaps: Any) -> float:
     """The seconds from the first token of request i to its last one, NaN for null or where a gap is null."""
     if gaps is None:
         return math.nan
-    if not isinstance(gaps, list) or not all(gap is None or _is_number(gap) for gap in gaps):
+    if not isinstance(gaps, list) or not all(gap is None or is_number(gap) for gap in gaps):
         remedy = "correct it, or write null if the request failed"
         raise InputError(f"{path}: itls[{i}] must be a list of seconds, got {shown(gaps)}: {remedy}")
     return math.nan if None in gaps else float(sum(gaps))
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    """True for a number of a JSON file that float64 can hold."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
 def _check_unit(path: Path, value: dict[str, Any], ttft_s: np.ndarray, e2e_s: np.ndarray) -> None:
@@ -117,9 +112,9 @@ def _check_unit(path: Path, value: dict[str, Any], ttft_s: np.ndarray, e2e_s: np
     if np.isnan(ttft_s).all():
         return
     mean_s, lasted_s, mean_ttft_ms = float(np.nanmean(e2e_s)), value.get("duration"), value.get("mean_ttft_ms")
-    if _is_number(lasted_s) and 0 < lasted_s < mean_s:
+    if is_number(lasted_s) and 0 < lasted_s < mean_s:
         problem = f"a request takes {mean_s:,.4g} s in the mean, but the benchmark {lasted_s:,.4g} s in all (duration)"
-    elif _is_number(mean_ttft_ms) and 0 < NOT_IN_S * mean_ttft_ms < 1e3 * np.nanmean(ttft_s):
+    elif is_number(mean_ttft_ms) and 0 < NOT_IN_S * mean_ttft_ms < 1e3 * np.nanmean(ttft_s):
         problem = f"the mean of ttfts is {np.nanmean(ttft_s):,.4g} s, but mean_ttft_ms is {mean_ttft_ms:,.4g}"
     else:
         return
@@ -137,7 +132,7 @@ def _untimed(path: Path, count: int, requests: int) -> tuple[str, ...]:
 def _closed_loop(path: Path, value: dict[str, Any]) -> tuple[str, ...]:
     """A note on a load of a fixed number of users, each of whom sends a request when the last one is answered."""
     users = value.get("max_concurrency")
-    if not _is_number(users) or value.get("request_rate") not in NO_RATE:
+    if not is_number(users) or value.get("request_rate") not in NO_RATE:
         return ()
     loop = f"{path.name} is of {users:g} users in a closed loop (max_concurrency, no request_rate)"
     why = "the engine's own speed decided when requests came, and errors of a prediction cancel in part"
