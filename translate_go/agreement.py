@@ -50,7 +50,6 @@ class Agreement:
 
     @property
     def times(self) -> int:
-        """The number of times compared."""
         return self.equal + self.off_by_one + self.further
 
     def within(self, tolerance_us: int) -> bool:
@@ -122,7 +121,6 @@ def _backend(program: Program, target: HostTarget, package: str, facts: Mapping[
 
 
 def _together(agreements: Sequence[Agreement]) -> Agreement:
-    """The sums, and the time that differs most on any deployment."""
     furthest = max(agreements, key=lambda a: a.most_us)
     counts = ("equal", "off_by_one", "further", "steps", "same_bits", "inside", "distinct")
     totals = {name: sum(getattr(a, name) for a in agreements) for name in counts}
@@ -198,7 +196,6 @@ def _agreement(
 
 
 def _names(cases: Sequence[Batch], target: HostTarget) -> list[str]:
-    """Each compared time in words."""
     steps = [f"StepTime of (count, prompt, progress, new) {list(batch)}" for batch in cases]
     return [*steps, *(f"QueueingTime of {n} tokens" for n in PROMPTS), *(method for method, _ in target.overheads)]
 

@@ -103,11 +103,8 @@ def _entry(program: Program, deployment: Deployment) -> str:
     beta = [(c.value, f"{name or 'intercept'}, {c.unit}") for name, c in step.items()]
     fill = "" if facts else "  # fill in"
     version, unknown = "", "  # none is known: fill in"
-    if deployment.engine_version:
-        version, unknown = (
-            f"vllm/vllm-openai:v{clean(deployment.engine_version)}",
-            "",
-        )  # as the branch's own file has it
+    if deployment.engine_version:  # spelled as in the branch's own file
+        version, unknown = f"vllm/vllm-openai:v{clean(deployment.engine_version)}", ""
     lines = [
         f"- GPU: {json.dumps(_GPU.get(deployment.hardware, clean(deployment.hardware)) or 'GPU')}{fill}",
         *_numbers("alpha_coeffs", alpha),
@@ -121,7 +118,6 @@ def _entry(program: Program, deployment: Deployment) -> str:
 
 
 def _numbers(key: str, numbers: Sequence[tuple[float, str]]) -> list[str]:
-    """The lines of a list of coefficients, each with what it is."""
     return [f"  {key}:", *(f"  - {_number(number)}  # {what}" for number, what in numbers)]
 
 
@@ -176,6 +172,5 @@ def _raised(value: float, power: int) -> float:
 
 
 def _unit(method: str, feature: Expr) -> str:
-    """The unit of the feature's coefficient, as text."""
     term = Function(method, (Constant("c", 1.0),), (), Op("*", Const("c"), feature))
     return infer(term).units["c"] or "us per unit of it"

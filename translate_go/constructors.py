@@ -81,7 +81,6 @@ def _arguments(plan: EmitPlan, *before: str, options: str = "options") -> str:
 
 
 def _baked(plan: EmitPlan, deployment: Deployment) -> str:
-    """The constructor of a named deployment."""
     name = f"New{plan.name.exported}For{deployment.go_name}"
     if plan.curves:
         given, literal = "facts and curves", deployment_variable(plan, deployment)

@@ -23,33 +23,17 @@ FEW = 8  # deployments that get a constructor each
 FACTS = tuple(name for scope, name in READABLE if scope == "s" and name != "reference_step_us")
 
 # Mixtral 8x7B on two H100: the deployment of recorded vectors if none is given
-_EXAMPLE_KERNELS = Deployed(
-    Architecture(
-        layers=32,
-        moe_layers=32,
-        hidden=4096,
-        heads=32,
-        kv_heads=8,
-        head_dim=128,
-        ffn=14336,
-        moe_ffn=14336,
-        shared_ffn=0,
-        vocab=32000,
-        experts=8,
-        active=2,
-        mla_width=0,
-        longest=32768,
-        tied=False,
-        weight_bits=16,
-        attention_bits=16,
-        is_fp8=False,
-        kv_bytes=2,
-    ),
-    KernelGpu("h100_sxm", bf16_flops=989.5e6, fp8_flops=1979e6, bytes=3.35e6, link_bytes=450e3),
-    tp=2,
-    sampling=Sampling(),
+_FACTS = {name: READABLE["s", name].example for name in FACTS}
+_SIZES = ("layers", "moe_layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "moe_ffn", "vocab", "experts")
+_MODEL = Architecture(
+    **{name: int(_FACTS[name]) for name in _SIZES},
+    **{"shared_ffn": 0, "active": 2, "mla_width": 0, "longest": 32768, "kv_bytes": 2},
+    **{"weight_bits": 16, "attention_bits": 16},
+    tied=False,
+    is_fp8=False,
 )
-EXAMPLE = Facts({name: READABLE["s", name].example for name in FACTS}, _EXAMPLE_KERNELS)
+_GPU = KernelGpu("h100_sxm", bf16_flops=989.5e6, fp8_flops=1979e6, bytes=3.35e6, link_bytes=450e3)
+EXAMPLE = Facts(_FACTS, Deployed(_MODEL, _GPU, tp=2, sampling=Sampling()))
 
 
 @dataclass(frozen=True)
@@ -83,7 +67,6 @@ class Deployment:
 
     @property
     def host_gpu(self) -> str:
-        """The GPU's name on the host's command line."""
         return host_name((self.hardware, *self.gpu_names))
 
     @property

@@ -82,7 +82,6 @@ def _record(plan: EmitPlan, deployment: Deployment, cases: Sequence[Batch], prom
 
 
 def _times(numbers: Sequence[int]) -> str:
-    """The Go list of times, on a line of its own if it is short."""
     texts = [str(x) for x in numbers]
     if len(texts) <= WIDTH:
         return f"\t\t[]int64{{{', '.join(texts)}}},"
@@ -91,7 +90,6 @@ def _times(numbers: Sequence[int]) -> str:
 
 
 def _example(plan: EmitPlan) -> str:
-    """The Go variable of the example deployment."""
     variable = plan.name.of("example")
     notice = f"{curve_notice([EXAMPLE])}\n//\n" if plan.curves else ""
     doc = f"{notice}// {variable} is Mixtral 8x7B on two H100."
@@ -99,7 +97,6 @@ def _example(plan: EmitPlan) -> str:
 
 
 def _rows(batch: Batch) -> str:
-    """The rows of a batch in Go."""
     return f"{{{', '.join('{' + ', '.join(map(str, row)) + '}' for row in batch)}}}"
 
 
@@ -160,7 +157,6 @@ def _has_experts(deployment: Deployment) -> bool:
 
 
 def _chosen(recorded: Sequence[Deployment]) -> list[int]:
-    """The indices of the deployments whose steps are compared."""
     experts = [i for i, deployment in enumerate(recorded) if _has_experts(deployment)]
     return sorted({*range(min(MOST, len(recorded))), *experts[:1]})
 
@@ -176,5 +172,4 @@ def _falls(plan: EmitPlan, deployments: Sequence[Deployment], what: str) -> str:
 
 
 def _batch(what: str, n: int) -> Batch:
-    """A batch with so many of these tokens."""
     return ((1, PREFILLS[-1], 0, n),) if what == "prefill" else ((n, PROMPT, PROGRESS, 1),)

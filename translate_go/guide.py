@@ -50,7 +50,6 @@ def integration(plan: EmitPlan, again: str, cautions: Sequence[str], accuracy: S
 
 
 def _files(plan: EmitPlan) -> list[str]:
-    """The Go files, without the test."""
     parts = [""]
     if plan.host:
         parts += ["facts", "kernels", "tables"] if plan.curves else ["facts"]
@@ -62,7 +61,6 @@ def _files(plan: EmitPlan) -> list[str]:
 
 
 def _choice(plan: EmitPlan) -> list[str]:
-    """The paragraphs on how the deployment is chosen."""
     fill = plan.name.fill
     if not plan.reads_deployment:
         return [fill(_TEXT["no_facts"])]
@@ -109,7 +107,6 @@ def _settings(plan: EmitPlan) -> list[str]:
 
 
 def _trees(plan: EmitPlan) -> list[str]:
-    """The paragraph on the ensemble, if the program has one."""
     forest = plan.batch.forest
     if forest is None:
         return []
@@ -149,7 +146,6 @@ def _library(plan: EmitPlan) -> list[str]:
 
 
 def _model(plan: EmitPlan) -> str:
-    """The Go call that makes the model."""
     if plan.first:
         return constructor(plan, plan.first, package="latency")
     new = f"latency.New{plan.name.exported}"
@@ -227,7 +223,6 @@ def _others(plan: EmitPlan, names: Sequence[str]) -> list[str]:
 
 
 def _case(plan: EmitPlan, name: str, call: str) -> str:
-    """The case of the main branch's switch that makes the backend."""
     options = [f"options := o.{plan.name.private}", "options.AdapterCost = o.adapterCost"] if plan.settings else []
     return "\n    ".join([f'case "{name}":', *options, f"return {call}"])
 
@@ -336,7 +331,6 @@ def _command(*lines: str, indent: int = 6) -> str:
 
 
 def _bounds(plan: EmitPlan, limits: HostLimits) -> list[str]:
-    """The flags of the KV cache and of a batch, a line each."""
     pairs = ("kv_blocks", "block_size"), ("max_num_seqs", "max_num_batched_tokens")
     return [" ".join(f"{plan.target.flags[name]} {getattr(limits, name)}" for name in pair) for pair in pairs]
 

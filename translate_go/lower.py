@@ -113,7 +113,6 @@ def _less(depth: int) -> int:
 
 
 def _cutoff(expr: Binary, depth: int) -> int:
-    """The precedence below which operators get blanks."""
     has4, has5, problem = _survey(expr)
     if problem:
         return problem + 1
@@ -236,7 +235,6 @@ class Lowering:
         self.add(f"{show(variable)} = ", rounded(self.lower(node)))
 
     def condition(self, node: Compare) -> GoExpr:
-        """The Go expression of a condition."""
         return Binary(node.op, self.lower(node.left), self.lower(node.right))
 
     def number(self, node: Expr) -> GoExpr | None:
@@ -300,12 +298,10 @@ class Lowering:
         return self.helper("safeDiv", rounded(above), rounded(below))
 
     def helper(self, name: str, *args: GoExpr) -> GoExpr:
-        """A call of a helper, one of HELPERS."""
         assert name in HELPERS, f"{name}: add its text to translate_go/templates/helpers.txtar"
         self.helpers.add(name)
         return CallOf(self.names.name.of(name), args)
 
 
 def _steps(inside: list[Node], constants: Mapping[str, float]) -> list[float]:
-    """The values of all sub-expressions."""
     return [value(n, constants, {}) for n in inside if not isinstance(n, Compare)]

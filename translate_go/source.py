@@ -71,7 +71,6 @@ def source(plan: EmitPlan, provenance: Sequence[str]) -> str:
 
 
 def _header(plan: EmitPlan, provenance: Sequence[str]) -> str:
-    """The comment at the top, with the program's text."""
     notes = [clean(line) for text in provenance for line in text.splitlines()]
     if plan.host:
         notes.append("Deployments: any, by the host's configuration of model and GPU")
@@ -98,7 +97,6 @@ def deployment_type(plan: EmitPlan) -> str:
 
 
 def _meaning(name: str) -> str:
-    """The meaning of a fact, without its reason, and its unit."""
     spec = READABLE["s", name]
     unit = "" if spec.unit == "one" else f", {spec.unit.replace('**', '^')}"
     return f"{spec.meaning.split(': ')[0]}{unit}"
@@ -168,7 +166,6 @@ def model_type(plan: EmitPlan) -> str:
 
 
 def _methods(plan: EmitPlan) -> list[str]:
-    """The methods of the host's interface."""
     ticks = plan.name.of("ticks")
     sums = f"{plan.name.of('sumBatch')}(batch)" if plan.batch.sums else ""
     step = f"{ticks}(m.stepMicros({sums}), 1)"

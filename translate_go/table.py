@@ -40,7 +40,6 @@ def deployment_literal(plan: EmitPlan, facts: Mapping[str, float], indent: str =
 
 
 def _octaves(knots: np.ndarray, indent: str) -> str:
-    """The values at the knots, a line per octave."""
     return number_rows([digits(x) for x in knots.tolist()], PER_OCTAVE, indent)
 
 
@@ -88,7 +87,6 @@ def deployments_file(plan: EmitPlan) -> str:
 
 
 def _variable(plan: EmitPlan, deployment: Deployment) -> str:
-    """The Go variable of a deployment."""
     variable = deployment_variable(plan, deployment)
     doc = comment(f"{variable} is {clean(deployment.name)}.")
     return f"{doc}\nvar {variable} = {deployment_literal(plan, deployment.facts)}"
@@ -138,7 +136,6 @@ def alike(plan: EmitPlan, deployments: Sequence[Deployment]) -> tuple[Deployment
 
 
 def _read(plan: EmitPlan, facts: Mapping[str, float]) -> tuple[list[float], list[list[float]]]:
-    """The facts and curves of a deployment that the program reads."""
     return [facts[name] for name in plan.facts], [curve_of(facts, name).tolist() for name in plan.curves]
 
 

@@ -71,7 +71,6 @@ class HostTarget:
 
     @property
     def selector(self) -> str:
-        """The flag that selects a backend."""
         return "--latency-model" if self.main else "--latency-backend"
 
     @property

@@ -29,8 +29,7 @@ from simulator.schema import FIELDS
 from translate_go import TARGETS, Deployment, build_and_test, emit, find_go
 from translate_go.agreement import Agreement, _together, compare_all
 from translate_go.deployment import EXAMPLE
-from translate_go.lower import Binary, CallOf, GoAtom, Minus, show
-from translate_go.naming import DEFAULT, HELPERS, KEYWORDS, MARK, GoNames, digits
+from translate_go.naming import DEFAULT, KEYWORDS, MARK, GoNames, digits
 from translate_go.target import BLIS_5_DIFFERS
 from translate_go.toolchain import Checked, GoTiming, go, gofmt, write_module
 from translate_go.vectors import EDGES, LIBRARY, PROMPTS, last_bit_decides, tolerance
@@ -158,7 +157,7 @@ EACH_FIELD = {
 FACTS = EXAMPLE
 
 
-RANDOM = {f"random{seed}": random_program(Random(seed)) for seed in range(20)}  # `make parity` has 500
+RANDOM = {f"random{seed}": random_program(Random(seed)) for seed in range(12)}  # `make parity` has 500
 
 
 def packages(programs: dict[str, Program], target: str) -> dict[str, str]:
@@ -190,8 +189,8 @@ def test_emitted_go_passes_its_own_tests(target: str, each: int, tmp_path: Path)
 
 @needs_go
 @pytest.mark.parametrize("target", last_daily(TARGETS))
-def test_two_thousand_batches_agree_to_the_bit(target: str) -> None:
-    for name, found in compare_all(PROGRAMS, FACTS, 2000, seed=7, target=target).items():
+def test_a_thousand_batches_agree_to_the_bit(target: str) -> None:
+    for name, found in compare_all(PROGRAMS, FACTS, 1000, seed=7, target=target).items():
         if tolerance(PROGRAMS[name]):
             assert found.further == 0 and found.equal > 0.99 * found.times, (name, found)
         else:
@@ -279,7 +278,7 @@ def divides_by_a_constant(program: Program) -> bool:
 @needs_go
 def test_no_product_is_fused_with_a_sum(tmp_path: Path) -> None:
     """arm64 has fused instructions and Go uses them: where a conversion is taken away, and nowhere else."""
-    many = {f"random{seed}": random_program(Random(seed)) for seed in range(400)}
+    many = {f"random{seed}": random_program(Random(seed)) for seed in range(200)}
     random = {name: program for name, program in many.items() if not divides_by_a_constant(program)}
     assert len(random) > 10
     files = {n: text for n, text in packages(PROGRAMS | random, "blis-4").items() if not n.endswith("_test.go")}
@@ -334,9 +333,8 @@ def test_check_says_what_it_found(target: str, tmp_path: Path, capsys: pytest.Ca
         assert f"{times:,} of {times:,}\n" in out and f"to the last bit: {steps:,} of {steps:,}\n" in out
     else:
         assert re.search(rf"^check: off by one: \d+ of {times:,} times \(0\.\d\d %\)$", out, re.MULTILINE)
-    assert status == 0 and re.search(
-        r"^check: StepTime of a batch of 128: [\d,]+ ns/op, 0 allocs/op$", out, re.MULTILINE
-    )
+    timed = r"^check: StepTime of a batch of 128: [\d,]+ ns/op, 0 allocs/op$"
+    assert status == 0 and re.search(timed, out, re.MULTILINE)
 
 
 def test_check_fails_without_a_toolchain(
@@ -348,49 +346,27 @@ def test_check_fails_without_a_toolchain(
     assert "check: failed: no Go toolchain" in last and "install 'evolve-latency[go]'" in last
 
 
-@pytest.mark.parametrize(
-    ("program", "off_by_one", "further", "status"),
-    [("floor", 1, 0, 1), ("floor", 0, 1, 1), ("curve.py", 1, 0, 0), ("curve.py", 0, 1, 1)],
-)
-def test_check_fails_where_the_times_differ(
-    program: str,
-    off_by_one: int,
-    further: int,
-    status: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+# program, times off by one and further, steps with the same bits of 10, exit status: only curve.py calls the library
+CHECKED = "floor 1 0 10 1; floor 0 1 10 1; curve.py 1 0 10 0; curve.py 0 1 10 1; floor 0 0 7 1; curve.py 0 0 7 0"
+
+
+@pytest.mark.parametrize("row", CHECKED.split("; "))
+def test_check_fails_where_times_or_bits_differ(
+    row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = Agreement(9, off_by_one, further, "StepTime of []: Go 1 us, Python 2 us", 1, 10, 10, 10, 10)
+    program, off_by_one, further, bits, status = row.split()
+    worst = "StepTime of []: Go 1 us, Python 2 us" if bits == "10" else ""
+    found = Agreement(9, int(off_by_one), int(further), worst, 1, 10, int(bits), 10, 10)
     monkeypatch.setattr(going, "find_go", lambda: "go")
     monkeypatch.setattr(going, "build_and_test", lambda *_, **__: Checked(True, ""))
     monkeypatch.setattr(going, "benchmark", lambda *_: GoTiming(100.0, 0))
     monkeypatch.setattr(going, "compare_deployments", lambda *_, **__: found)
     monkeypatch.chdir(tmp_path)
     Path("curve.py").write_text(CURVE)
-    assert run_command(["emit", program, "--out", "go", "--check"]) == status
-    assert ("check: failed" in capsys.readouterr().out) == (status == 1)
-
-
-def test_of_several_deployments_the_time_that_differs_most_is_named() -> None:
-    near, far = (Agreement(9, 0, 1, f"Go 10 us, Python {us} us", us - 10, 10, 10, 10, 10) for us in (12, 9_999_999))
-    for both in ([near, far], [far, near]):
-        assert _together(both) == Agreement(18, 0, 2, far.worst, far.most_us, 20, 20, 20, 20)
-
-
-@pytest.mark.parametrize(("program", "status"), [("floor", 1), ("curve.py", 0)])
-def test_check_fails_where_only_bits_differ_of_functions_that_are_exact(
-    program: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(going, "find_go", lambda: "go")
-    monkeypatch.setattr(going, "build_and_test", lambda *_, **__: Checked(True, ""))
-    monkeypatch.setattr(going, "benchmark", lambda *_: GoTiming(100.0, 0))
-    monkeypatch.setattr(going, "compare_deployments", lambda *_, **__: Agreement(10, 0, 0, "", 0, 10, 7, 10, 10))
-    monkeypatch.chdir(tmp_path)
-    Path("curve.py").write_text(CURVE)
-    assert run_command(["emit", program, "--out", "go", "--check"]) == status
-    failed = "check: failed: 3 of 10 step times differ by less than 1 us"
-    assert (failed in capsys.readouterr().out) == (status == 1)
+    assert run_command(["emit", program, "--out", "go", "--check"]) == int(status)
+    out = capsys.readouterr().out
+    assert ("check: failed" in out) == (status == "1")
+    assert ("check: failed: 3 of 10 step times differ by less than 1 us" in out) == (row == "floor 0 0 7 1")
 
 
 def test_every_function_is_exact_or_named_as_one_of_the_maths_library() -> None:
@@ -398,7 +374,12 @@ def test_every_function_is_exact_or_named_as_one_of_the_maths_library() -> None:
     is made of such operations, in the same order in Go."""
     exact = {"max", "min", "sqrt"}
     assert set(CALLS) == {*LIBRARY, *exact} and not exact.intersection(LIBRARY)
-    assert {f"safe{name.capitalize()}" for name in CALLS if name not in ("max", "min")} <= set(HELPERS)
+
+
+def test_of_several_deployments_the_time_that_differs_most_is_named() -> None:
+    near, far = (Agreement(9, 0, 1, f"Go 10 us, Python {us} us", us - 10, 10, 10, 10, 10) for us in (12, 9_999_999))
+    for both in ([near, far], [far, near]):
+        assert _together(both) == Agreement(18, 0, 2, far.worst, far.most_us, 20, 20, 20, 20)
 
 
 EMITTED = ("INTEGRATION.md", "defaults.yaml", "fitted.go", "fitted_test.go")
@@ -448,19 +429,9 @@ def test_what_was_changed_by_hand_is_neither_replaced_nor_removed(
         assert run_command(again) == 0 and (out / name).read_bytes() == written
 
 
-def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "mine").write_text("mine")
-    assert run_command(["emit", "floor", "--out", str(tmp_path / "mine")]) == 2
-    assert f"{tmp_path}/mine: a file, not a folder" in capsys.readouterr().err
-    assert (tmp_path / "mine").read_text() == "mine"
-
-
 def test_the_factory_is_there_unless_facts_are_open() -> None:
-    for name, deployments, made in (
-        ("floor", [], False),
-        ("floor", [Deployment("m", FACTS)], True),
-        ("linear", [], True),
-    ):
+    cases = (("floor", [], False), ("floor", [Deployment("m", FACTS)], True), ("linear", [], True))
+    for name, deployments, made in cases:
         files = emit(SEEDS[name], target="blis-4", deployments=deployments)
         assert ("func NewFittedBackend(" in files["fitted.go"]) == made
         assert ("Write a factory" in files["INTEGRATION.md"]) == (not made)
@@ -488,9 +459,8 @@ GOLDEN_FILES["floor.blis-5.go"] = (SEEDS["floor"], "blis-5", [])
 @pytest.mark.parametrize("name", GOLDEN_FILES)
 def test_golden(name: str) -> None:
     program, target, deployments = GOLDEN_FILES[name]
-    text = emit(program, target=target, deployments=deployments, provenance=(f"Program {name.split('.')[0]}.",))[
-        "fitted.go"
-    ]
+    about = (f"Program {name.split('.')[0]}.",)
+    text = emit(program, target=target, deployments=deployments, provenance=about)["fitted.go"]
     path = GOLDEN / name
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(text, encoding="utf-8", newline="\n")
@@ -508,20 +478,6 @@ def test_only_the_methods_of_the_target() -> None:
         assert methods == ["StepTime", "QueueingTime", *(method for method, _ in spec.overheads)]
 
 
-def test_only_what_the_program_uses() -> None:
-    source = emit(PROGRAMS["chunk"], target="blis-4", deployments=[Deployment("any", {})])["fitted.go"]
-    assert "FittedDeployment" not in source.split("package latency")[1]
-    assert "prefillPairs" not in source and '"math"' not in source
-    assert not any(f"func {DEFAULT.of(helper)}" in source for helper in HELPERS)
-
-
-def test_emission_is_deterministic() -> None:
-    once, again = (
-        emit(PROGRAMS["everything"], target="blis-5", deployments=[Deployment("x", FACTS)]) for _ in range(2)
-    )
-    assert once == again
-
-
 @pytest.mark.parametrize(
     ("facts", "complaint"),
     [
@@ -533,11 +489,6 @@ def test_emission_is_deterministic() -> None:
 def test_facts_that_cannot_be(facts: dict[str, float], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         emit(PROGRAMS["roofline"], target="blis-4", deployments=[Deployment("bad", facts)])
-
-
-def test_unknown_target() -> None:
-    with pytest.raises(InputError, match="unknown target"):
-        emit(PROGRAMS["chunk"], target="blis-6")
 
 
 def test_header_survives_hostile_text() -> None:
@@ -570,13 +521,3 @@ def test_names_never_collide() -> None:
     names = GoNames(DEFAULT, {"tokens"})
     made = [names.fresh(n) for n in ("tokens", "a_b", "aB", "func", "Len", "__", "_1x") for _ in range(2)]
     assert len(set(made)) == len(made) and not KEYWORDS & set(made) and "tokens" not in made
-
-
-def test_expressions_are_spaced_like_gofmt() -> None:
-    a, b, c = GoAtom("a"), GoAtom("b"), GoAtom("c")
-    product, total = Binary("*", a, b), Binary("+", a, b)
-    assert show(product) == "a * b"
-    assert show(Binary("+", product, c)) == "a*b + c"
-    assert show(Binary("*", total, c)) == "(a + b) * c"
-    assert show(CallOf("f", (Binary("+", product, c), a))) == "f(a*b+c, a)"
-    assert show(Binary("-", a, Minus(Minus(b)))) == "a - -(-b)"

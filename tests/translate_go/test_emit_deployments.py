@@ -57,9 +57,9 @@ def go_of(program: str, *deployments: Deployment, target: str = "blis-4") -> Map
 @needs_go
 @pytest.mark.parametrize("target", TARGETS)
 def test_kernels_agree_to_the_bit_on_all_kinds_of_deployments(target: str) -> None:
-    found = compare_deployments(KERNELS, list(DEPLOYED.values()), 3000, 3, target=target)
-    assert found.equal == found.times and found.same_bits == found.steps > 3000
-    assert found.inside > 0.9 * found.steps and found.distinct > 1000
+    found = compare_deployments(KERNELS, list(DEPLOYED.values()), 1200, 3, target=target)
+    assert found.equal == found.times and found.same_bits == found.steps > 1200
+    assert found.inside > 0.9 * found.steps and found.distinct > 400
 
 
 @needs_go
@@ -84,12 +84,8 @@ def test_go_with_deployments_is_clean_and_passes_its_own_tests(tmp_path: Path) -
         "table": emit(load("floor").complete, target="blis-4", deployments=many),
         "curve": emit(EACH["field6"], target="blis-4", deployments=few[:1]),
     }
-    assert {name for name, files in emitted.items() if DEFAULT.file("deployments") in files} == {
-        "one",
-        "few",
-        "table",
-        "curve",
-    }
+    tables = [name for name, files in emitted.items() if DEFAULT.file("deployments") in files]
+    assert tables == ["one", "few", "table", "curve"]
     files = {f"{name}/{file}": text for name, go in emitted.items() for file, text in go.items()}
     checked = build_and_test(files, tmp_path, target="blis-4")
     assert checked.ok, checked.log
@@ -123,16 +119,6 @@ def test_curves_in_go_are_the_deployments_own() -> None:
         assert re.search(rf"\t{name}Curve: +\[\]float64\{{112: 0\}},\n", text), name
 
 
-def test_only_the_curves_that_are_read() -> None:
-    program = complete(parse("def step_time(b, s): return b.kernel_lm_head_us + b.graph_tokens"))
-    files = emit(program, target="blis-4", deployments=[DEPLOYED["dense"]])
-    assert (
-        files[DEFAULT.file("deployments")].count("Curve: ") == 1
-        and "LmHeadCurve: " in files[DEFAULT.file("deployments")]
-    )
-    assert "GemmCurve" not in "".join(files.values()) and "fittedCapturedTokens" in files["fitted.go"]
-
-
 @needs_go
 def test_padding_stops_at_the_largest_captured_size_of_any_request_limit() -> None:
     """Twice the limit is rarely a captured size: with 65 requests tokens are padded to 128, and 129 are not."""
@@ -142,8 +128,8 @@ def test_padding_stops_at_the_largest_captured_size_of_any_request_limit() -> No
         Deployment(f"limit {limit}", Facts(facts | {"max_num_seqs": limit}, facts.deployed))
         for limit in (1.0, 5.0, 33.0, 65.0, 130.0)
     ]
-    found = compare_deployments(program, several, 5000, 4)
-    assert found.equal == found.times and found.same_bits == found.steps > 5000
+    found = compare_deployments(program, several, 1500, 4)
+    assert found.equal == found.times and found.same_bits == found.steps > 1500
 
 
 def test_how_the_deployment_is_chosen() -> None:
@@ -159,10 +145,8 @@ def test_how_the_deployment_is_chosen() -> None:
     assert text.count("    return NewFittedFor") == 2 and "fitted_deployments.go" not in text
     many = [of_names("llama-2-7b", gpu, tp) for gpu in ("H100", "H200", "B200") for tp in (1, 2, 4)]
     table = go_of("floor", *many)
-    assert (
-        "NewFittedFor(name string, options FittedOptions)" in table["fitted.go"]
-        and "hw.Model, hw.GPU, hw.TP" in table["fitted.go"]
-    )
+    assert "NewFittedFor(name string, options FittedOptions)" in table["fitted.go"]
+    assert "hw.Model, hw.GPU, hw.TP" in table["fitted.go"]
     assert "Each deployment has limits of its own" in table["INTEGRATION.md"]
     assert "9 deployments by name" in table["INTEGRATION.md"] and "Deployments: 9, by name" in table["fitted.go"]
 
@@ -183,13 +167,6 @@ def test_deployments_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
             emit(KERNELS, target="blis-4", deployments=[DEPLOYED["dense"]])
 
 
-def test_kernels_have_no_coefficients() -> None:
-    for deployments in ([], [DEPLOYED["dense"]], list(DEPLOYED.values())):
-        text = defaults_yaml(KERNELS, deployments)
-        assert "reads curves of measured kernels" in text and "constants are in fitted.go" in text
-        assert yaml.safe_load(text) is None
-
-
 def test_coefficients_of_several_deployments() -> None:
     program = complete(parse("def step_time(b, s, *, k: us/token = 2.0): return s.weights_us + k * b.tokens"))
     entries = yaml.safe_load(defaults_yaml(program, [DEPLOYED["dense"], DEPLOYED["split"]]))["models"]
@@ -204,30 +181,17 @@ def test_deployments_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
         return (tmp_path / "go" / "fitted.go").read_text()
 
     several = emitted(
-        "--id",
-        "llama-2-7b-tp1-general",
-        "--id",
-        "mixtral-8x7b-tp2-general",
-        "--deployment",
-        "llama-3.1-70b,H200,4",
-        "--deployment",
-        "llama-2-7b,A100",
+        *["--id", "llama-2-7b-tp1-general", "--id", "mixtral-8x7b-tp2-general"],
+        *["--deployment", "llama-3.1-70b,H200,4", "--deployment", "llama-2-7b,A100"],
     )
-    for name in (
-        "Llama_2_7bTp1General",
-        "Mixtral_8x7bTp2General",
-        "Llama_3_1_70bH200SXM_141GBTp4",
-        "Llama_2_7bA100SXM_80GBTp1",
-    ):
-        assert f"func NewFittedFor{name}(options FittedOptions) (*Fitted, error)" in several
+    names = "Llama_2_7bTp1General Mixtral_8x7bTp2General Llama_3_1_70bH200SXM_141GBTp4 Llama_2_7bA100SXM_80GBTp1"
+    assert re.findall(r"func NewFittedFor(\w+)\(options FittedOptions\) \(\*Fitted, error\)", several) == names.split()
     same = emitted("--model", "llama-2-7b", "--hardware", "H100")
     assert same == emitted("--deployment", "llama-2-7b,H100") == emitted("--deployment", "llama-2-7b, H100, 1")
     assert emitted("--id", "llama-2-7b-tp1-general", "--id", "llama-2-7b-tp1-general").count("func NewFittedFor") == 1
     out, err = capsys.readouterr()
-    assert (
-        f"{tmp_path}/go: INTEGRATION.md, fitted.go, {DEFAULT.file('deployments')}" in out
-        and "same deployment" not in err
-    )
+    assert f"{tmp_path}/go: INTEGRATION.md, fitted.go, {DEFAULT.file('deployments')}" in out
+    assert "same deployment" not in err
 
 
 def test_one_deployment_under_two_names_has_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,39 +202,24 @@ def test_one_deployment_under_two_names_has_a_note(tmp_path: Path, capsys: pytes
     assert note in err and err.count("is the same deployment as") == 1
 
 
-@pytest.mark.parametrize(
-    ("args", "complaint"),
-    [
-        (
-            ["--deployment", "llama-2-7b"],
-            "--deployment llama-2-7b: is not MODEL,HARDWARE[,TP]: for example llama-2-7b,",
-        ),
-        (["--deployment", "llama-2-7b,H100,0"], "--deployment llama-2-7b,H100,0: is not MODEL,HARDWARE[,TP]"),
-        (["--deployment", "llama-2-7b,H100,1,2"], "--deployment llama-2-7b,H100,1,2: is not MODEL,HARDWARE[,TP]"),
-        (
-            ["--deployment", "llama-9,H100"],
-            "--deployment llama-9,H100: llama-9: is not a known model: the closest are ",
-        ),
-        (
-            ["--deployment", "llama-2-7b,H101,1"],
-            "--deployment llama-2-7b,H101,1: H101: is not a known GPU: the closest are H100, ",
-        ),
-        (
-            ["--deployment", "llama-2-7b,H100", "--model", "llama-2-7b", "--hardware", "H100"],
-            "--deployment and --model exclude each other",
-        ),
-        (["--id", "llama-2-7b-tp1-general", "--model", "llama-2-7b"], "--id or --experiments and --model exclude"),
-        (["--id", "nowhere"], "--id nowhere: no such experiment"),
-        (
-            ["--model", "llama-2-7b", "--hardware", "H100-NVL"],
-            "--model llama-2-7b --hardware H100-NVL --tp 1: kernels: ",
-        ),
-    ],
-)
-def test_bad_deployments_are_one_line(
-    args: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_command(["emit", "kernels", "--out", str(tmp_path / "go"), *args]) == 2
+# options => what the complaint begins with
+REFUSED = """
+--deployment llama-2-7b => --deployment llama-2-7b: is not MODEL,HARDWARE[,TP]: for example llama-2-7b,
+--deployment llama-2-7b,H100,0 => --deployment llama-2-7b,H100,0: is not MODEL,HARDWARE[,TP]
+--deployment llama-2-7b,H100,1,2 => --deployment llama-2-7b,H100,1,2: is not MODEL,HARDWARE[,TP]
+--deployment llama-9,H100 => --deployment llama-9,H100: llama-9: is not a known model: the closest are
+--deployment llama-2-7b,H101,1 => --deployment llama-2-7b,H101,1: H101: is not a known GPU: the closest are H100,
+--deployment llama-2-7b,H100 --model llama-2-7b --hardware H100 => --deployment and --model exclude each other
+--id llama-2-7b-tp1-general --model llama-2-7b => --id or --experiments and --model exclude
+--id nowhere => --id nowhere: no such experiment
+--model llama-2-7b --hardware H100-NVL => --model llama-2-7b --hardware H100-NVL --tp 1: kernels:
+"""
+
+
+@pytest.mark.parametrize("row", REFUSED.strip().splitlines())
+def test_bad_deployments_are_one_line(row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args, _, complaint = row.partition(" => ")
+    assert run_command(["emit", "kernels", "--out", str(tmp_path / "go"), *args.split()]) == 2
     told = capsys.readouterr().err
     assert told.startswith(f"evolve: {complaint}") and told.count("\n") == 1 and not (tmp_path / "go").exists()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from simulator.language.complete import complete
 from simulator.language.forest import Forest
 from simulator.language.ir import Program
 from simulator.language.parse import parse
-from translate_go import Deployment, benchmark, build_and_test, compare_deployments, emit, find_go
+from translate_go import benchmark, build_and_test, compare_deployments, emit, find_go
 from translate_go.agreement import compare_all
 from translate_go.deployment import EXAMPLE
 from translate_go.emit import write
@@ -36,7 +35,7 @@ def program(forest: Forest, text: str = TREES_TEXT) -> Program:
 
 @needs_go
 @pytest.mark.parametrize(
-    ("target", "batches"), [pytest.param("blis-4", 10_000, marks=pytest.mark.slow), ("blis-5", 2000)]
+    ("target", "batches"), [pytest.param("blis-4", 10_000, marks=pytest.mark.slow), ("blis-5", 800)]
 )
 def test_thousands_of_batches_take_the_same_microseconds_in_go(target: str, batches: int) -> None:
     """exp is the maths library's, so the last bit may differ; the leaf of every tree may not.
@@ -79,25 +78,6 @@ def test_ensembles_of_all_kinds_of_features_agree() -> None:
     }
     for name, found in compare_all(cases, EXAMPLE, 500, seed=2).items():
         assert found.within(1) and found.inside == found.steps > 500, (name, found)
-
-
-@needs_go
-def test_a_program_without_any_deployment_builds(tmp_path: Path) -> None:
-    files = emit(program(random_forest(7, FEATURES)), target="blis-4")
-    assert build_and_test(files, tmp_path, target="blis-4").ok
-
-
-def test_what_the_files_say() -> None:
-    files = emit(program(random_forest(8, FEATURES)), target="blis-4", deployments=DEPLOYED[:1])
-    assert sorted(files) == ["INTEGRATION.md", "fitted.go", "fitted_test.go", DEFAULT.file("trees")]
-    assert "`fitted.go` and `fitted_trees.go` are files of package" in files["INTEGRATION.md"]
-    assert "`fitted_trees.go` has the ensemble of 12 trees" in files["INTEGRATION.md"]
-    coefficients = emit(program(random_forest(8, FEATURES)), target="blis-5")["defaults.yaml"]
-    assert "this program reads an ensemble of trees, for which the host has no feature" in coefficients
-    assert re.search(r"//\t16: b\.total_flops\n", files[DEFAULT.file("trees")])
-    many = [Deployment(f"d{i}", EXAMPLE) for i in range(9)]
-    text = emit(program(LARGEST), target="blis-4", deployments=many)["INTEGRATION.md"]
-    assert "`fitted.go`, `fitted_deployments.go` and `fitted_trees.go` are files" in " ".join(text.split())
 
 
 def test_kernels_that_features_read_need_curves() -> None:

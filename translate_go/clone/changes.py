@@ -187,7 +187,6 @@ def _parameter(go: GoFile, path: str, kind: str) -> str:
 
 
 def _collected(go: GoFile, path: str, body: Span) -> str:
-    """The variable of the factory that collects the options."""
     for i in go.find(("latencyOptions",), body):
         before = [t.text for t in go.tokens[i - 2 : i]]
         if before[0] == "var":

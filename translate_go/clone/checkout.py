@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from subprocess import PIPE, STDOUT
 
 from simulator.common.errors import InputError
 from simulator.common.text import listed
@@ -84,7 +85,6 @@ def check_untracked(clone: Checkout, touched: Iterable[str]) -> None:
 
 
 def _missing(root: Path) -> str | None:
-    """The first file of the host that the folder has not."""
     return next((path for path in MARKS if not (root / path).is_file()), None)
 
 
@@ -131,7 +131,6 @@ def write_changes(tree: Path, changed: Mapping[str, str]) -> None:
 
 
 def stage(tree: Path, paths: Iterable[str]) -> None:
-    """Stage these files of the tree."""
     _out(tree, "add", "--", *paths)
 
 
@@ -192,14 +191,7 @@ def _gofmt(tree: Path, action: str, paths: Iterable[str]) -> str:
 
 def _run(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command,
-        cwd=tree,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        timeout=LIMIT_S,
-        check=False,
+        command, cwd=tree, stdout=PIPE, stderr=STDOUT, encoding="utf-8", errors="replace", timeout=LIMIT_S, check=False
     )
 
 

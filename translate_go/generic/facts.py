@@ -13,25 +13,26 @@ from dataclasses import dataclass
 
 from translate_go.generic.kernels import curve_method, variable
 from translate_go.generic.known import Host, host_name
-from translate_go.naming import MARK, BackendName, columns, curve_name, digits, fact, import_block, indented, quoted
+from translate_go.naming import (
+    MARK,
+    BackendName,
+    camel,
+    columns,
+    curve_name,
+    digits,
+    fact,
+    import_block,
+    indented,
+    quoted,
+)
 from translate_go.target import MODULE
 from translate_go.templates import sections
 
 _TEXT = sections("facts")
 
+_SIZES = "layers moeLayers hidden heads kvHeads headDim ffn moeFfn sharedFfn vocab experts"
 # Local variables in Go, operands first. `m` is the model.
-_LOCALS = {
-    "layers": "float64(m.layers)",
-    "moeLayers": "float64(m.moeLayers)",
-    "hidden": "float64(m.hidden)",
-    "heads": "float64(m.heads)",
-    "kvHeads": "float64(m.kvHeads)",
-    "headDim": "float64(m.headDim)",
-    "ffn": "float64(m.ffn)",
-    "moeFfn": "float64(m.moeFfn)",
-    "sharedFfn": "float64(m.sharedFfn)",
-    "vocab": "float64(m.vocab)",
-    "experts": "float64(m.experts)",
+_LOCALS = {size: f"float64(m.{size})" for size in _SIZES.split()} | {
     "activeExperts": "float64(m.active)",
     "matrices": "float64(m.mlpMatrices)",
     "tp": "float64(m.tp)",
@@ -48,22 +49,13 @@ _LOCALS = {
     "embeddings": "2 - <name>Flag(m.tied) // tables of embeddings",
     "expertsUs": "routed * weightBytes / tp / m.bytesPerUs",
 }
-# fact -> its expression
-FACTS = {
-    "layers": "layers",
+_SAME = """
+layers moe_layers hidden heads kv_heads kv_heads_per_gpu head_dim ffn moe_ffn vocab experts active_experts tp
+kv_bytes_per_token shared_weights_us experts_us allreduce_us_per_token
+"""
+# fact -> its expression; a fact of _SAME is a local variable
+FACTS = {name: camel(name) for name in _SAME.split()} | {
     "dense_layers": "layers - moeLayers",
-    "moe_layers": "moeLayers",
-    "hidden": "hidden",
-    "heads": "heads",
-    "kv_heads": "kvHeads",
-    "kv_heads_per_gpu": "kvHeadsPerGpu",
-    "head_dim": "headDim",
-    "ffn": "ffn",
-    "moe_ffn": "moeFfn",
-    "vocab": "vocab",
-    "experts": "experts",
-    "active_experts": "activeExperts",
-    "tp": "tp",
     "tp_log2": "<name>Log2(m.tp)",
     "is_moe": "<name>Flag(m.moeLayers > 0)",
     "is_fp8": "<name>Flag(m.isFp8)",
@@ -74,15 +66,11 @@ FACTS = {
     "flops_per_us": "m.flopsPerUs",
     "bytes_per_us": "m.bytesPerUs",
     "link_bytes_per_us": "m.linkBytesPerUs",
-    "kv_bytes_per_token": "kvBytesPerToken",
-    "shared_weights_us": "sharedWeightsUs",
-    "experts_us": "expertsUs",
     "weights_us": "sharedWeightsUs + expertsUs",
     "kv_us_per_token": "kvBytesPerToken / m.bytesPerUs",
     "gemm_us_per_token": "2 * active / tp / m.flopsPerUs",
     "attention_us_per_pair": "4 * heads / tp * headDim * layers / m.flopsPerUs",
     "logits_us_per_row": "2*hidden*vocab/tp/m.flopsPerUs + vocab*4*2/m.bytesPerUs",
-    "allreduce_us_per_token": "allreduceUsPerToken",
     "kv_cpu_offload": "<name>Flag(m.kvCpuOffload)",
 }
 
@@ -134,7 +122,6 @@ def host_options(use: HostUse, name: BackendName) -> list[tuple[str, str, str]]:
 
 
 def _locals_of(facts: Sequence[str]) -> dict[str, str]:
-    """The local variables that the facts need, operands first."""
     texts = [FACTS[name] for name in facts]
     if "allreduce_us_per_token" in facts:
         texts.append(_TEXT["allreduce"])
@@ -164,7 +151,6 @@ def facts_file(name: BackendName, facts: Sequence[str], use: HostUse, host: Host
 
 
 def _deployment(facts: Sequence[str], use: HostUse) -> str:
-    """The method that fills the deployment."""
     rows = [(f"{fact(name)}:", f"{FACTS[name]},") for name in facts]
     rows += [(f"{curve_name(name)}:", f"m.{curve_method(name)}(),") for name in use.curves]
     before = [f"\t{local} := {text}\n" for local, text in _locals_of(facts).items()]
@@ -174,7 +160,6 @@ def _deployment(facts: Sequence[str], use: HostUse) -> str:
 
 
 def _model(use: HostUse, host: Host) -> str:
-    """The type of the model and the function that reads it."""
     rows = [
         (use.peaks, "bf16FlopsPerUs, fp8FlopsPerUs float64 // fp8: 0 where the GPU has none"),
         (use.peaks, "flopsPerUs, bytesPerUs float64"),
@@ -203,7 +188,6 @@ def _model(use: HostUse, host: Host) -> str:
 
 
 def _known_gpus(use: HostUse, host: Host) -> str:
-    """The table of GPUs by name, and the function that looks one up."""
     rows = []
     for gpu in host.gpus if use.link else host.measured:
         cells = [f"[]string{{{', '.join(map(quoted, gpu.names))}}}"]
@@ -217,7 +201,6 @@ def _known_gpus(use: HostUse, host: Host) -> str:
 
 
 def _known_models(host: Host) -> str:
-    """The table of models with a sampling of their own."""
     known = [(alias, model.sampling) for model in host.models for alias in model.names]
     rows = [
         f"{{{quoted(alias)}, <Name>Sampling{{{str(s.sorts).lower()}, {str(s.penalises).lower()}}}}},"

@@ -186,7 +186,6 @@ def _shapes(shapes: Iterable[Shape]) -> list[str]:
 
 
 def _list(field: str, kind: str, elements: Sequence[str]) -> list[str]:
-    """The lines of a field with a list of these elements."""
     return [f"\t\t{field}: []{kind}{{", *(f"\t\t\t{element}," for element in elements), "\t\t},"]
 
 

@@ -46,7 +46,6 @@ class Host:
 
     @property
     def measured(self) -> tuple[KnownGpu, ...]:
-        """The GPUs with tables of measured kernels."""
         return tuple(gpu for gpu in self.gpus if gpu.kernels)
 
 

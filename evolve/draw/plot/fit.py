@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -17,8 +18,8 @@ from evolve.draw.plot.style import BLUE, GREY, PAGE, PALE, SMALL, VERMILION, exp
 from evolve.plan.forecast import Forecast, Forecasts
 from simulator.common.errors import InputError
 
-SECONDS_FROM_MS = 500.0  # of the smallest latency: from there on, a panel is in seconds
-NEAR = 0.1  # relative distance from the diagonal that is shaded
+SECONDS_FROM_MS = 500.0  # smallest latency of a panel that is drawn in seconds
+NEAR = 0.1  # relative distance from the diagonal within which the panel is shaded
 # Looks of experiments by their use: True for fitted ones, None if the use is unknown.
 USES = {  # name, symbol, colour, colour of its inside
     True: ("fitted", "o", BLUE, BLUE),
@@ -74,7 +75,6 @@ def points(experiments: Sequence[Forecast], latency: str) -> list[tuple[Forecast
 
 
 def _panel(axes: Axes, experiments: Sequence[Forecast], latency: str) -> dict[str, Artist]:
-    """Draw a panel, and return its parts by name."""
     compared = points(experiments, latency)
     if not compared:
         axes.set_axis_off()
@@ -97,17 +97,8 @@ def _panel(axes: Axes, experiments: Sequence[Forecast], latency: str) -> dict[st
             axes.vlines(*zip(*bars, strict=True), color=colour, linewidth=0.7)
             entries["80 % interval"] = Line2D([], [], color=GREY, linewidth=0.8, marker="|", linestyle="none")
         x, y = [p.observed_ms / ms for p in of_use], [p.predicted_ms / ms for p in of_use]
-        [entries[name]] = axes.plot(
-            x,
-            y,
-            linestyle="none",
-            marker=symbol,
-            color=colour,
-            markerfacecolor=inside,
-            markersize=3.5,
-            markeredgewidth=0.8,
-            zorder=3,
-        )
+        look: dict[str, Any] = {"linestyle": "none", "markersize": 3.5, "markeredgewidth": 0.8, "zorder": 3}
+        [entries[name]] = axes.plot(x, y, marker=symbol, color=colour, markerfacecolor=inside, **look)
         mean = sum(abs(p.error_pct) for p in of_use) / len(of_use)
         means.append(f"{name} {mean:.1f} %")
     [diagonal] = axes.plot(ends, ends, color=GREY, linewidth=0.6, zorder=1)

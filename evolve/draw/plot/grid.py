@@ -16,7 +16,7 @@ DARK = 0.55  # of the scale of colours: below it, numbers are white
 
 @styled()
 def draw(searched: Searched) -> Figure:
-    """The cells of a run's grid, coloured by, and labelled with, the mean error of the program in each."""
+    """Draw the cells of a run's grid, each with the mean error of its program as colour and number."""
     grid, best = searched.archive.grid, searched.champion
     errors = np.full((grid.feature_bins, grid.operation_bins), np.nan)
     for (column, row), elite in grid.cells.items():
@@ -30,15 +30,9 @@ def draw(searched: Searched) -> Figure:
     mesh = axes.pcolormesh(np.ma.masked_invalid(errors), cmap=SHADES, norm=norm, edgecolors="white", linewidth=1.5)
     for (column, row), elite in grid.cells.items():
         shade = float(norm(elite.mean_error)) if low < high else 1.0
-        axes.text(
-            column + 0.5,
-            row + 0.5,
-            f"{elite.mean_error:.2f}" + ("" if elite.consistent else "*"),
-            ha="center",
-            va="center",
-            color="white" if shade < DARK else "black",
-            fontsize=SMALL,
-        )
+        error, colour = f"{elite.mean_error:.2f}", "white" if shade < DARK else "black"
+        shown = error if elite.consistent else f"{error}*"
+        axes.text(column + 0.5, row + 0.5, shown, ha="center", va="center", color=colour, fontsize=SMALL)
     column, row = grid.cell(best)
     axes.add_patch(Rectangle((column + 0.03, row + 0.05), 0.94, 0.9, fill=False, edgecolor=VERMILION, linewidth=1.6))
     columns, rows = grid.spans("–")
@@ -50,7 +44,5 @@ def draw(searched: Searched) -> Figure:
     axes.set_ylabel("features")
     scale_of(figure, axes, mesh, (low, high), "mean error, percent", more=False)
     inconsistent = "; *: inconsistent" if any(not elite.consistent for elite in grid.cells.values()) else ""
-    heading(
-        figure, f"{label(searched.name)}; framed: the cell of champion {best.id}, {best.mean_error:.2f} %{inconsistent}"
-    )
+    heading(figure, f"{label(searched.name)}; frame: champion {best.id}, {best.mean_error:.2f} %{inconsistent}")
     return figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,33 +15,17 @@ from matplotlib.patches import Patch
 from archive.champion import selection_score
 from archive.elite import Elite
 from archive.proposal import POLISH
-from evolve.draw.plot.style import (
-    BLUE,
-    COLUMN,
-    GREEN,
-    GREY,
-    HUES,
-    PAGE,
-    PALE,
-    VERMILION,
-    beside,
-    explain,
-    heading,
-    label,
-    log_axis,
-    one_in,
-    styled,
-)
+from evolve.draw.plot import style
 from evolve.summary.searched import Searched
 from evolve.summary.story import Story
 
 MEASURES = {
-    "mean_error": ("mean error", BLUE),
-    "group_out": ("group-out error", VERMILION),
-    "selection_score": ("selection score", GREEN),
+    "mean_error": ("mean error", style.BLUE),
+    "group_out": ("group-out error", style.VERMILION),
+    "selection_score": ("selection score", style.GREEN),
 }
-MOST_POINTS = 400  # candidates that are drawn, evenly spaced: more are one blot, and a large file
-BAND_FROM = 3  # runs: the quartiles of fewer say nothing
+MOST_POINTS = 400  # candidates drawn, evenly spaced: more would merge, and make a large file
+BAND_FROM = 3  # runs from which quartiles are drawn
 Curve = tuple[np.ndarray, np.ndarray]  # fitted candidates, percent
 
 
@@ -72,7 +57,6 @@ class Course:
 
 
 def course_of(searched: Searched) -> Course:
-    """The course of a run's search, by its journal."""
     story, fitted, ends, scored = Story(searched.run.config), [0], dict[int, int](), list[tuple[int, Elite]]()
     for outcome in searched.outcomes:
         story.add(outcome)
@@ -88,15 +72,15 @@ def course_of(searched: Searched) -> Course:
     return Course(tuple(scored), tuple(best), tuple(ends.values()))
 
 
-@styled()
+@style.styled()
 def draw(runs: Sequence[Searched]) -> Figure:
-    """The champion's errors over the fitted candidates. Of several runs, a panel for each measure."""
+    """Draw the champion's errors over the fitted candidates; for several runs, in a panel for each measure."""
     courses = [course_of(run) for run in runs]
     return _one(runs[0].name, courses[0]) if len(runs) == 1 else _several([run.name for run in runs], courses)
 
 
 def _one(name: str, course: Course) -> Figure:
-    figure = Figure(figsize=(COLUMN, 2.6))
+    figure = Figure(figsize=(style.COLUMN, 2.6))
     axes = figure.subplots()
     curves = {measure: _curve(course, measure) for measure in MEASURES}
     if not len(curves["group_out"][0]):
@@ -105,31 +89,32 @@ def _one(name: str, course: Course) -> Figure:
     every = -(-len(course.scored) // MOST_POINTS)
     points = course.scored[::every]
     x, mean_error = [candidates for candidates, _ in points], [elite.mean_error for _, elite in points]
-    cloud = axes.scatter(x, mean_error, s=3, color=PALE, linewidths=0, zorder=1)
+    cloud = axes.scatter(x, mean_error, s=3, color=style.PALE, linewidths=0, zorder=1)
     ends = []
     for measure, (title, colour) in MEASURES.items():
         if measure in curves:
             axes.step(*curves[measure], where="post", color=colour)
             ends.append((float(curves[measure][1][-1]), title, colour))
-    beside(figure, axes, ends)
+    style.beside(figure, axes, ends)
     axes.set_xlabel("fitted candidates")
     axes.set_ylabel("percent")
     axes.set_xlim(0, max(course.best[-1].candidates, 1))
     _generations(axes, course)
-    explain(figure, [cloud], [f"mean error of a candidate{one_in(every)}"], "left", 1)
-    heading(figure, label(name))
+    style.explain(figure, [cloud], [f"mean error of a candidate{style.one_in(every)}"], "left", 1)
+    style.heading(figure, style.label(name))
     return figure
 
 
 def _several(names: Sequence[str], courses: Sequence[Course]) -> Figure:
-    figure = Figure(figsize=(PAGE, 2.6))
+    figure = Figure(figsize=(style.PAGE, 2.6))
     band, lines = len(courses) >= BAND_FROM, list[Line2D]()
     for axes, (measure, (title, colour)) in zip(figure.subplots(1, 3, sharex=True), MEASURES.items(), strict=True):
         curves = [_curve(course, measure) for course in courses]
         _percent_axis(axes, [values for _, values in curves])
+        looks = [(style.PALE, 0.6) if band else (hue, 1.2) for hue, _ in zip(cycle(style.HUES), curves)]
         lines = [
-            axes.step(*curve, where="post", color=PALE if band else HUES[i], linewidth=0.6 if band else 1.2)[0]
-            for i, curve in enumerate(curves)
+            axes.step(*curve, where="post", color=hue, linewidth=width)[0]
+            for curve, (hue, width) in zip(curves, looks, strict=True)
         ]
         if band and all(len(x) for x, _ in curves):
             x, (low, median, high) = quartiles(curves)
@@ -140,11 +125,11 @@ def _several(names: Sequence[str], courses: Sequence[Course]) -> Figure:
         axes.set_xlim(0, max(course.best[-1].candidates for course in courses))
     figure.axes[0].set_ylabel("percent")
     if band:
-        parts = [lines[0], Line2D([], [], color=GREY), Patch(color=GREY, alpha=0.25, linewidth=0)]
-        explain(figure, parts, ["a run", "median", "quartiles"], "center", 3)
-        heading(figure, f"{len(names)} runs")
+        parts = [lines[0], Line2D([], [], color=style.GREY), Patch(color=style.GREY, alpha=0.25, linewidth=0)]
+        style.explain(figure, parts, ["a run", "median", "quartiles"], "center", 3)
+        style.heading(figure, f"{len(names)} runs")
     else:
-        explain(figure, lines, list(map(label, names)), "center", 1)
+        style.explain(figure, lines, list(map(style.label, names)), "center", 1)
     return figure
 
 
@@ -167,13 +152,11 @@ def quartiles(curves: Sequence[Curve]) -> Curve:
 
 
 def _percent_axis(axes: Axes, curves: Sequence[np.ndarray]) -> None:
-    """A logarithmic axis that all of these curves fit on."""
     values = np.concatenate([values for values in curves if len(values)] or [np.array([1.0])])
-    log_axis(axes.yaxis, 0.93 * float(values.min()), 1.15 * float(values.max()))
+    style.log_axis(axes.yaxis, 0.93 * float(values.min()), 1.15 * float(values.max()))
 
 
 def _generations(axes: Axes, course: Course) -> None:
-    """An upper axis with the generations."""
     last = len(course.generations) - 1
     if last < 1:
         return
@@ -182,5 +165,5 @@ def _generations(axes: Axes, course: Course) -> None:
     top = axes.secondary_xaxis("top")
     top.set_xticks([course.generations[n] for n in numbers], labels=[str(n) for n in numbers])
     top.set_xlabel("generation")
-    top.tick_params(colors=GREY)
-    top.xaxis.label.set_color(GREY)
+    top.tick_params(colors=style.GREY)
+    top.xaxis.label.set_color(style.GREY)

@@ -34,7 +34,7 @@ def of_program(kind: str, source: Source, experiments: Sequence[Experiment]) -> 
 def title(kind: str, names: Sequence[str]) -> str:
     """The content of a picture, in one line."""
     seen = {
-        "front": "mean error against complexity, the front and the champion",
+        "front": "mean error against complexity, with the Pareto front and the champion",
         "history": "the champion's errors over the fitted candidates",
         "grid": "the lowest mean error by operations and features",
         "fit": "predicted against observed E2E, TTFT and ITL",

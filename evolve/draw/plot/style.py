@@ -30,16 +30,8 @@ from simulator.common.errors import unwritable
 from simulator.common.text import visible
 
 COLUMN, PAGE = 3.5, 7.0  # widths in inches
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
-    "#000000",
-    "#e69f00",
-    "#56b4e9",
-    "#009e73",
-    "#f0e442",
-    "#0072b2",
-    "#d55e00",
-    "#cc79a7",
-)
+BLACK, ORANGE, SKY, GREEN = "#000000", "#e69f00", "#56b4e9", "#009e73"
+YELLOW, BLUE, VERMILION, PURPLE = "#f0e442", "#0072b2", "#d55e00", "#cc79a7"
 HUES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW)  # in the order in which lines take them
 GREY, PALE = "#767676", "#b8b8b8"  # for what is not the point of a picture
 SMALL = 7  # points; the smallest text
@@ -131,7 +123,6 @@ def _cut(text: str, most: int) -> str:
 
 
 def _width(text: str) -> float:
-    """The width of a line of the smallest text, in points."""
     font = FontProperties(family=FONT, size=SMALL)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", NO_GLYPH, UserWarning)

@@ -59,7 +59,7 @@ class Details:
             "problem": None,
         }
         if not self._data.all:
-            return detail | {"problem": f"{self._data.note}: there are no predictions"}
+            return detail | {"problem": f"no predictions: {self._data.note}"}
         try:
             rows = self._intervals(source) if best or _trusted(source) else self._plain(source)
         except InputError as e:
@@ -122,19 +122,9 @@ def _constants(description: Description) -> list[JsonObject]:
     for c in description.constants:
         known = certainty.get(f"{c.method}.{c.name}")
         at_bound = known.bound if known else "low" if c.value == c.low else "high" if c.value == c.high else None
-        rows.append(
-            {
-                "method": c.method,
-                "name": c.name,
-                "value": c.value,
-                "unit": c.unit,
-                "low": c.low,
-                "high": c.high,
-                "standard_error": known.standard_error if known else None,
-                "at_bound": at_bound,
-                "identified": known.identified if known else None,
-            }
-        )
+        row = {name: getattr(c, name) for name in ("method", "name", "value", "unit", "low", "high")}
+        row |= {"standard_error": known.standard_error if known else None, "at_bound": at_bound}
+        rows.append(row | {"identified": known.identified if known else None})
     return rows
 
 

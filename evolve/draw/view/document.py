@@ -12,19 +12,20 @@ from archive.champion import contenders
 from archive.proposal import SCORED
 from evaluator.score import MEANS, summarise
 from evolve import __version__
-from evolve.draw.view.calls import ledger_json
 from evolve.draw.view.candidates import columns, names_of, rejections
 from evolve.draw.view.experiments import experiments_json
 from evolve.draw.view.followed import Followed
+from evolve.search.llm.ledger import rows, summary
 from evolve.summary.result import RunReport, errors_of
 from evolve.summary.sentences import rule_text
 from simulator.common.json import JsonObject
 
 FORMAT = 1
+_TOTALS = ("requests", "tokens_in", "tokens_out", "usd", "possibly_usd")
+_CALL = ("call", "attempt", "model", *_TOTALS[1:], "seconds", "outcome", "verdict")
 
 
 def document(runs: Sequence[JsonObject], live: bool) -> JsonObject:
-    """The document of these runs."""
     made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"format": FORMAT, "engine": __version__, "live": live, "made": made, "runs": list(runs)}
 
@@ -88,3 +89,18 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def ledger_json(lines: Sequence[JsonObject]) -> JsonObject | None:
+    """The ledger of a run's calls to language models, without prompts and answers; None if no model was called."""
+    totals = summary(lines)
+    if not totals:
+        return None
+    models = {
+        name: {key: of_model[key] for key in (*_TOTALS, "outcomes")} for name, of_model in totals["models"].items()
+    }
+    return {
+        "totals": {key: totals[key] for key in _TOTALS},
+        "models": models,
+        "rows": [{key: getattr(row, key) for key in _CALL} for row in rows(lines)],
+    }

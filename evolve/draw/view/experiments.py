@@ -29,7 +29,6 @@ class PageData:
 
     @property
     def all(self) -> tuple[Experiment, ...]:
-        """All of them, fitted first."""
         return (*self.fitted, *self.predicted)
 
 
@@ -38,11 +37,10 @@ def data_of(run: RunFolder) -> PageData:
     try:
         fitted, predicted = run.experiments()
     except (InputError, OSError) as e:
-        return PageData((), (), f"the run's experiments cannot be read: {e}")
+        return PageData((), (), f"cannot read the run's experiments: {e}")
     if data_hash(fitted) != run.about.data:
-        return PageData(
-            (), (), f"the run was made on data {run.about.data}, its experiments are {data_hash(fitted)} today"
-        )
+        note = f"the run was made on data {run.about.data}; the experiments are now {data_hash(fitted)}"
+        return PageData((), (), note)
     return PageData(tuple(fitted), tuple(predicted))
 
 

@@ -16,8 +16,8 @@ from simulator.common.errors import InputError, unwritable
 from simulator.common.json import JsonObject
 
 MOST_BYTES = 8_000_000  # of an export
-MOST_DETAILS = 40  # programs of a run's front whose details are in an export; each takes half a second to make
-HEAD = 4096  # bytes within which an export says that it is one
+MOST_DETAILS = 40  # details in an export, of programs on the fronts; each takes half a second
+HEAD = 4096  # bytes of an export that contain its mark
 
 
 def export(folders: Sequence[Path], page: Page, path: Path, show: Callable[[str], None]) -> int:
@@ -40,15 +40,13 @@ def export(folders: Sequence[Path], page: Page, path: Path, show: Callable[[str]
 
 
 def _check(path: Path) -> None:
-    """Raises InputError if the file cannot be written, or holds something other than an earlier export."""
     check_writable(path, "--export")
-    if path.is_file() and GENERATOR.encode() not in _head(path):
-        raise InputError(f"{path}: exists, and is not an export of evolve view: choose another --export, or remove it")
-
-
-def _head(path: Path) -> bytes:
+    if not path.is_file():
+        return
     with path.open("rb") as file:
-        return file.read(HEAD)
+        head = file.read(HEAD)
+    if GENERATOR.encode() not in head:
+        raise InputError(f"cannot write {path}: it is no export of evolve view. Choose another --export, or remove it.")
 
 
 def fitting(runs: Sequence[Followed], details: Sequence[JsonObject], most: int) -> bytes:

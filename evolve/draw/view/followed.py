@@ -9,7 +9,6 @@ from typing import Generic, TypeVar
 
 from archive.journal import Damaged, Tail
 from archive.proposal import Outcome, is_outcome
-from evolve.draw.view.calls import slim
 from evolve.draw.view.experiments import PageData, data_of
 from evolve.draw.view.validation import recorded_of, validation_of
 from evolve.run.folder import REPORT, RunFolder, open_run
@@ -25,9 +24,10 @@ from simulator.common.json import JsonObject
 from simulator.common.records import from_json
 
 T = TypeVar("T")
+_OF_CALL = ("kind", "call", "verdict", "stage")  # the keys of a proposal's line that the ledger needs
 RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
-BEFORE = "this is what was read before"
-GONE = f"the folder is gone: {BEFORE}"
+BEFORE = "the page shows what it read before"
+GONE = f"the folder is gone; {BEFORE}"
 
 
 class JournalReading(Generic[T]):
@@ -89,7 +89,7 @@ class Telling:
                 outcome = from_json(Outcome, line, self._path)
                 self.story.add(outcome)
                 if line.get("call"):
-                    self.calls.append(slim(line))
+                    self.calls.append({key: line[key] for key in _OF_CALL if key in line})
             else:
                 self.calls.append(line)
 
@@ -138,7 +138,7 @@ class Followed:
         try:
             self._begin(self.run.path)
         except (InputError, OSError):
-            self.problem = f"{problem}: {BEFORE}"
+            self.problem = f"{problem}; {BEFORE}"
 
     def _settle(self) -> None:
         """Read the other files if they have changed. If the folder is gone, keep their last content."""
@@ -175,7 +175,6 @@ class Followed:
 
     @property
     def cpu_s(self) -> Mapping[int, float]:
-        """CPU seconds by proposal."""
         return self._cpu.value
 
     @property

@@ -17,7 +17,7 @@ from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 
 GENERATOR = '<meta name="generator" content="evolve view'  # begins the mark of an export
-MISSING = "evolve view: needs the extra: pip install 'evolve-latency[view]'"
+MISSING = "cannot show the page: plotly is missing. Install the extra: pip install 'evolve-latency[view]'."
 _PLACE = re.compile(r"\{\{(policy|style|plotly|script|data)\}\}")
 
 
@@ -98,7 +98,6 @@ def _plotly() -> str:
 
 
 def _joined(folder: Traversable, suffix: str) -> str:
-    """The folder's files of this kind, in the order of their names."""
     files = sorted((file for file in folder.iterdir() if file.name.endswith(suffix)), key=lambda file: file.name)
     return "\n".join(file.read_text("utf-8") for file in files)
 

@@ -30,6 +30,8 @@ TRIED = 20  # ports from the wanted one on
 KEPT = 64  # details that are kept
 LEVEL = 5  # of compression: an answer takes no longer to pack than to send
 HTML, JSON = "text/html; charset=utf-8", "application/json"
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+HEADERS |= {"Cross-Origin-Resource-Policy": "same-origin"}
 
 
 class Worker:
@@ -71,7 +73,6 @@ class Shown:
             return {"runs": [{"outcomes": len(run.story.rows), "state": run.state} for run in self._runs]}
 
     def document(self) -> bytes:
-        """The document as compressed JSON."""
         with self._lock:
             self._refresh()
             versions = [run.version for run in self._runs]
@@ -104,7 +105,7 @@ class Shown:
                 return self._details[key]
             outcome = followed.story.outcome(number)
             if outcome is None:
-                raise InputError(f"{followed.name}:{number}: no such proposal: reload the page")
+                raise InputError(f"cannot show {followed.name}:{number}: no such proposal. Reload the page.")
             maker = self._makers[run][1]
             self._details[key] = future = self._worker.submit(lambda: maker.of(outcome, best))
             while len(self._details) > KEPT:
@@ -123,7 +124,7 @@ class Shown:
 
     def _run(self, number: int) -> Followed:
         if not 0 <= number < len(self._runs):
-            raise InputError(f"run={number}: there are {len(self._runs)} runs: reload the page")
+            raise InputError(f"cannot show run={number}: there are {len(self._runs)} runs. Reload the page.")
         return self._runs[number]
 
 
@@ -143,12 +144,10 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
         return int(self.server_address[1])
 
     @property
     def address(self) -> str:
-        """The page's address."""
         return f"http://{HOST}:{self.port}/"
 
     def server_bind(self) -> None:
@@ -171,7 +170,7 @@ def serve(port: int | None, page: Page, shown: Shown) -> PageServer:
         except OSError as e:
             problem = e.strerror or str(e)
     which = f"--port {port}" if port is not None else f"ports {PORT} to {PORT + TRIED - 1}"
-    raise InputError(f"{which}: cannot be used ({problem}): choose another --port, or 0 for any")
+    raise InputError(f"cannot listen on {which}: {problem}. Choose another --port, or 0 for any.")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -183,8 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
         hosts = self.headers.get_all("Host", [])
         if hosts not in ([f"{HOST}:{self.server.port}"], [f"localhost:{self.server.port}"]):
             # another name that leads here is how a foreign page would read this one (DNS rebinding)
-            self._send(HTTPStatus.FORBIDDEN, JSON, _problem("the Host header names another address"))
-            return
+            return self._send(HTTPStatus.FORBIDDEN, JSON, _problem("the Host header names another address"))
         url = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
         try:
@@ -224,17 +222,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, *more: tuple[str, str]) -> None:
         self.send_response(status)
-        headers = (
-            ("Content-Type", kind),
-            ("Content-Length", str(len(body))),
-            ("Cache-Control", "no-store"),
-            ("Content-Security-Policy", self.server.policy + "; frame-ancestors 'none'"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Referrer-Policy", "no-referrer"),
-            ("Cross-Origin-Resource-Policy", "same-origin"),
-            *more,
-        )
-        for name, value in headers:
+        policy = f"{self.server.policy}; frame-ancestors 'none'"
+        own = ("Content-Type", kind), ("Content-Length", str(len(body))), ("Content-Security-Policy", policy)
+        for name, value in (*own, *HEADERS.items(), *more):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Set
 from simulator.common.json import JsonObject
 
 _BARE = ("text", "errors")  # the columns that take most room
-NAMED = "the Pareto front, the champion, the holders of cells, every improvement, and all ancestors of these"
+NAMED = "the Pareto front, the champion, the programs of cells, every improvement, and all their ancestors"
 HALVINGS = 12
 LIVE = 20_000  # outcomes up to which a page that follows a search has all of them
 
 
 def thinned(run: JsonObject, marked: Set[int]) -> Iterator[JsonObject]:
-    """The run, then smaller and smaller versions of it that keep every `marked` candidate whole.
+    """The run, then ever smaller versions of it that keep every `marked` candidate whole.
 
-    First the others lose texts and errors (at once, if the run has more than LIVE outcomes), then an evenly spaced half
-    of them is left out, and so on; at last all details but the champion's.
+    First the others lose texts and errors (at once, if the run has more than LIVE outcomes). Then each version drops an
+    evenly spaced half of them. The last one drops all details but the champion's.
     """
     yield run if len(run["candidates"]["id"]) <= LIVE else thin(run, marked, 1)
     for halving in range(HALVINGS + 1):
@@ -48,6 +48,6 @@ def thin(run: JsonObject, marked: Set[int], every: int) -> JsonObject:
 
 
 def _about(of: int, kept: int, every: int) -> JsonObject:
-    sample = {0: "the others are left out", 1: "of the others texts and errors are left out"}
+    sample = {0: "no others", 1: "the others without texts and errors"}
     others = sample.get(every, f"one in {every} of the others, without texts and errors")
     return {"of": of, "kept": kept, "rule": f"{NAMED}; {others}"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import os
 import subprocess
@@ -35,6 +34,7 @@ from simulator.common.errors import InputError
 from simulator.common.text import visible
 
 MAGIC = {"svg": b"<?xml", "png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-"}
+KINDS = ("front", "history", "grid", "fit", "terms")
 HOSTILE = "$x^2$ <b>&amp; \\frac \x1b[31m\u202eb"
 # A step of n decodes takes 5 ms, 0.1 ms for each, and 1 us for each token in the KV cache.
 BY_HAND = """
@@ -73,11 +73,6 @@ def line_of(axes: Axes, colour: str) -> np.ndarray:
     """The corners of the widest line of this colour."""
     lines = [line for line in axes.lines if to_hex(line.get_color()) == colour]
     return max(lines, key=lambda line: line.get_linewidth()).get_xydata()
-
-
-def test_the_examples_are_right() -> None:
-    results = doctest.testmod(style)
-    assert results.attempted and not results.failed
 
 
 def test_a_history_is_that_of_the_report_at_the_end_of_every_generation(found: Searched) -> None:
@@ -152,18 +147,6 @@ def test_two_runs_are_two_named_lines_and_three_have_a_median_and_quartiles(foun
         assert len(axes.lines) == 4 and len(axes.collections) == 1
         # of three equal runs, the median is each of them
         assert line_of(axes, colour).tolist() == axes.lines[0].get_xydata().tolist()
-
-
-def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
-    figure = Figure(figsize=(3, 3))
-    axes = figure.subplots()
-    axes.set_yscale("log")
-    axes.set_ylim(1, 10)
-    style.beside(figure, axes, [(2.01, "a", "red"), (2.0, "b", "red"), (5.0, "c", "red")])
-    b, a, c = sorted(axes.texts, key=lambda text: text.xy[1])
-    assert (b.get_text(), a.get_text(), c.get_text()) == ("b", "a", "c")
-    assert b.xy[1] == pytest.approx(np.log10(2)) and c.xy[1] == pytest.approx(np.log10(5))
-    assert (a.xy[1] - b.xy[1]) * 3 * 72 >= style.LINE_POINTS
 
 
 def test_a_front_is_that_of_the_archive(found: Searched, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,24 +235,13 @@ def test_small_terms_are_one_where_there_are_more_than_colours() -> None:
 
 def test_a_term_that_takes_time_off_is_below_zero() -> None:
     shares = StepShares("m on H100, TP 1", (1, 2), ("more", "less"), ((3000.0, 4000.0), (-1000.0, -500.0)))
-    axes = terms.draw("p", [shares]).axes[0]
-    assert axes.get_ylim() == (pytest.approx(-1.05), pytest.approx(4.2))
-
-
-def test_more_than_six_deployments_are_said_to_be_left_out() -> None:
-    shares = [StepShares(f"m{i} on H100, TP 1", (1, 2), ("a",), ((1.0, 2.0),)) for i in range(8)]
-    figure = terms.draw("p", shares)
-    assert len(figure.axes) == 6 and figure.get_suptitle().endswith("; 6 of 8 deployments")
-
-
-def test_a_program_without_terms_is_refused() -> None:
+    assert terms.draw("p", [shares]).axes[0].get_ylim() == (pytest.approx(-1.05), pytest.approx(4.2))
     with pytest.raises(InputError, match="no term adds time"):
         terms.draw("p", [StepShares("m on H100, TP 1", (1,), (), ())])
 
 
-@pytest.mark.parametrize("suffix", MAGIC)
-@pytest.mark.parametrize("kind", ["front", "history", "grid", "fit", "terms"])
-def test_every_kind_in_every_format(kind: str, suffix: str, tiny_run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "suffix"), [*((kind, "svg") for kind in KINDS), ("grid", "png"), ("grid", "pdf")])
+def test_every_kind_and_every_format(kind: str, suffix: str, tiny_run: Path, tmp_path: Path) -> None:
     out = tmp_path / f"x.{suffix.upper()}"
     out.write_text("replaced")
     assert evolve("plot", tiny_run, "--kind", kind, "--out", out) == 0
@@ -277,18 +249,13 @@ def test_every_kind_in_every_format(kind: str, suffix: str, tiny_run: Path, tmp_
     assert os.listdir(tmp_path) == [out.name]
 
 
-def test_what_was_drawn_is_said_with_the_meaning_of_its_words(
-    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_picture_says_what_it_shows(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert evolve("plot", tiny_run, "--kind", "front", "--out", tmp_path / "x.svg") == 0
     out, err = capsys.readouterr()
-    assert not err and "complexity: the operations" in out
-    assert out.splitlines()[-1].startswith(f"{tmp_path}/x.svg: ") and "mean error against complexity" in out
-    root = ElementTree.parse(tmp_path / "x.svg").getroot()
-    assert root.findtext("{http://www.w3.org/2000/svg}title") == (
-        f"{tiny_run}: mean error against complexity, the front and the champion"
-    )
+    assert not err and "complexity: the operations" in out and out.splitlines()[-1].startswith(f"{tmp_path}/x.svg: ")
+    title = ElementTree.parse(tmp_path / "x.svg").getroot().findtext("{http://www.w3.org/2000/svg}title")
+    assert title and title.startswith(f"{tiny_run}: mean error against complexity")
 
 
 @pytest.mark.parametrize("suffix", ["svg", *(pytest.param(name, marks=pytest.mark.slow) for name in ("png", "pdf"))])
@@ -322,7 +289,7 @@ def test_names_are_drawn_as_they_are(tiny_run: Path, tmp_path: Path) -> None:
     named = run.rename(tmp_path / HOSTILE)
     shown = visible(HOSTILE)
     assert r"\x1b[31m\u202eb" in shown
-    for kind in ("front", "history", "grid", "fit", "terms"):
+    for kind in KINDS:
         out, figure = tmp_path / f"{kind}.svg", drawn(kind, named)
         style.write(figure, out, "svg", pictures.title(kind, [str(named)]))
         assert any(shown[-20:] in text for text in texts(out)), kind
@@ -388,38 +355,25 @@ def test_what_cannot_be_drawn_is_one_line(
     assert os.listdir(tmp_path) == ["d.svg"]
 
 
-def test_a_program_that_is_no_run_has_no_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = refused(capsys, "champion", "--kind", "history", "--out", tmp_path / "x.svg")
-    assert line.startswith("champion: is not a run")
-
-
 def test_a_run_without_a_champion_is_refused(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tiny_world.copy(tiny_run, tmp_path)
     (run / "journal.jsonl").write_text("")
     (run / "report.json").unlink()
-    for kind in ("front", "history", "grid", "fit", "terms"):
+    for kind in KINDS:
         line = refused(capsys, run, "--kind", kind, "--out", tmp_path / "x.svg")
         assert line.startswith(f"{run}: no candidate was scored, so it has no champion: `evolve resume ")
 
 
-def test_experiments_without_observations_have_no_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    observed = ("observed", "summary", "stages:", "- {e2e")
+def test_a_fit_needs_something_observed_and_predicted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, observed = tmp_path / "data.yaml", ("observed", "summary", "stages:", "- {e2e")
+    given = "floor", "--kind", "fit", "--experiments", file, "--out", tmp_path / "x.svg"
     lines = [line for line in tiny_world.DATA.splitlines() if not line.lstrip().startswith(observed)]
-    (tmp_path / "plan.yaml").write_text("\n".join(lines).replace("quality: overloaded", "quality: clean"))
-    given = "--experiments", tmp_path / "plan.yaml", "--out", tmp_path / "x.svg"
-    line = refused(capsys, "floor", "--kind", "fit", *given)
-    assert line.startswith("nothing to compare: no experiment has observed means")
-
-
-def test_observations_of_which_nothing_is_predicted_have_no_fit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "data.yaml").write_text(tiny_world.DATA.replace("{name: code,", "{name: code, timeout_s: 0.001,"))
-    files = "--experiments", tmp_path / "data.yaml", "--out", tmp_path / "x.svg"
-    line = refused(capsys, "floor", "--kind", "fit", "--id", "dense-code", *files)
-    assert line.startswith("nothing to compare: no request of dense-code completes in the replay")
+    file.write_text("\n".join(lines).replace("quality: overloaded", "quality: clean"))
+    assert refused(capsys, *given).startswith("nothing to compare: no experiment has observed means")
+    file.write_text(tiny_world.DATA.replace("{name: code,", "{name: code, timeout_s: 0.001,"))
+    assert "no request of dense-code completes" in refused(capsys, *given, "--id", "dense-code")
 
 
 def test_without_the_extra_it_says_what_to_install(

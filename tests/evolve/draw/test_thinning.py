@@ -83,13 +83,6 @@ def test_a_document_is_thinned_until_it_fits(tiny_run: Path, ids: set[int]) -> N
     assert packed_size(whole) == len(base64.b64encode(whole))
 
 
-def test_runs_of_different_lengths_are_thinned_together(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thinning, "LIVE", 5)
-    long, short = Followed(tiny_run), Followed(tiny_run)
-    runs = json.loads(gzip.decompress(fitting([long, short], [{}, {}], 0)))["runs"]
-    assert len(runs) == 2 and all(run["thinned"] for run in runs)
-
-
 def test_a_page_that_follows_a_huge_run_gets_it_thinned(
     run: dict[str, Any], ids: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,19 +52,10 @@ def test_an_earlier_export_is_replaced_and_nothing_else_is(
     assert evolve("view", tiny_run, "--export", file, "--quiet") == 0
     assert "an earlier one" not in file.read_text()
     file.write_text("my notes")
-    assert f"{file}: exists, and is not an export of evolve view" in refused(capsys, "view", tiny_run, "--export", file)
+    assert f"cannot write {file}: it is no export of evolve view" in refused(capsys, "view", tiny_run, "--export", file)
     assert file.read_text() == "my notes"
     assert "is a folder" in refused(capsys, "view", tiny_run, "--export", tmp_path)
     assert "cannot be written" in refused(capsys, "view", tiny_run, "--export", tmp_path / "no" / "run.html")
-
-
-def test_a_failed_export_leaves_no_file(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*args: object) -> dict[str, object]:
-        raise InputError("no")
-
-    monkeypatch.setattr(exporting, "details_of", failing)
-    assert evolve("view", tiny_run, "--export", tmp_path / "run.html", "--quiet") == 2
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_without_a_champion_is_exported(tiny_run: Path, tmp_path: Path) -> None:
@@ -76,17 +67,6 @@ def test_a_run_without_a_champion_is_exported(tiny_run: Path, tmp_path: Path) ->
     assert shown["champion"] is None and shown["details"] == {} and shown["best"] == [] and not by_id(shown)
 
 
-def test_texts_of_a_run_are_inert_in_an_export(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "details_of", lambda followed, most, show: {})
-    hostile = "<script>alert(1)<"
-    folder = tmp_path / hostile
-    folder.mkdir()
-    run = tiny_world.copy(tiny_run, folder)
-    assert evolve("view", run, "--export", tmp_path / "run.html", "--quiet") == 0
-    assert hostile not in (tmp_path / "run.html").read_text()
-    assert hostile in exported(tmp_path / "run.html")["runs"][0]["name"]
-
-
 def test_a_folder_of_runs_is_shown_as_its_runs(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,21 +74,15 @@ def test_a_folder_of_runs_is_shown_as_its_runs(
         shutil.copytree(tiny_run, tmp_path / "repeats" / name)
     (tmp_path / "repeats" / "repeats.json").write_text("{}")
     assert evolve("view", tmp_path / "repeats", tiny_run, tmp_path / "repeats" / "seed-2", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
-    assert [run["name"] for run in document["runs"]] == [
-        str(tmp_path / "repeats" / "seed-2"),
-        str(tmp_path / "repeats" / "seed-10"),
-        str(tiny_run),
-    ]
+    document, repeats = json.loads(capsys.readouterr().out), tmp_path / "repeats"
+    assert [run["name"] for run in document["runs"]] == [f"{repeats}/seed-2", f"{repeats}/seed-10", str(tiny_run)]
     assert document["live"] is False and by_id(document["runs"][0]) == by_id(document["runs"][2])
 
 
 def test_what_is_no_run_is_refused(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path, tmp_path / "file", tmp_path / "no"):
-        assert refused(capsys, "view", path).startswith(
-            f"evolve: {path}: is not a run, nor a folder of runs: `evolve list` "
-        )
+        assert refused(capsys, "view", path).startswith(f"evolve: {path}: is not a run, nor a folder of runs")
     for i in range(17):
         (tmp_path / f"{i}").mkdir()
         (tmp_path / f"{i}" / "run.json").write_text("{}")
@@ -127,22 +101,15 @@ def test_without_the_extra_one_line_says_what_to_install(
     page.cache_clear()
     monkeypatch.setattr(html, "_plotly", missing)
     for args in ((), ("--export", tmp_path / "run.html")):
-        assert refused(capsys, "view", tiny_run, *args) == (
-            "evolve: evolve view: needs the extra: pip install 'evolve-latency[view]'\n"
-        )
+        assert "pip install 'evolve-latency[view]'" in refused(capsys, "view", tiny_run, *args)
     assert evolve("view", tiny_run, "--json") == 0  # needs no page
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_server_names_its_address_and_ends_quietly(tiny_run: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen(
-        [*EVOLVE, "view", str(tiny_run), "--port", "0"],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONUNBUFFERED": ""},
-    )
+    command, env = [*EVOLVE, "view", str(tiny_run), "--port", "0"], os.environ | {"PYTHONUNBUFFERED": ""}
+    process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
     try:
         assert process.stdout
         line = process.stdout.readline()

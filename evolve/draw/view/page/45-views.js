@@ -36,4 +36,4 @@ class LazyView {
 }
 
 /** What a view shows as long as nothing was scored. */
-const nothingScored = (run) => missing("No candidate has been scored yet. They appear here as soon as the search has fitted some.", `evolve resume ${run.name}`);
+const nothingScored = (run) => missing("No candidate has been scored yet. Candidates appear here as soon as the search scores them.", `evolve resume ${run.name}`);

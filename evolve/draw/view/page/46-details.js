@@ -10,7 +10,7 @@ function detailOf(run, id) {
   const embedded = run.details[id];
   if (embedded) return usable(embedded);
   if (!state.document.live) {
-    return { detail: null, problem: "This page has details of the champion and of programs on the front only.", command: `evolve view ${run.name}` };
+    return { detail: null, problem: "This page has details only of the champion and of programs on the front.", command: `evolve view ${run.name}` };
   }
   const key = `${state.run}:${id}`;
   if (!details.has(key)) request(key, state.run, id);

@@ -53,8 +53,8 @@ function championText(run) {
   return [
     make("p", {}, "Program ", idButton(run.champion), ` · ${sizeText(run, i)} read · proposed by ${run.operator(i)}`),
     make("p", { class: "note" }, `Rule: ${run.rule}.`.replace("..", ".")),
-    make("p", { class: "note" }, `Errors of candidates, here and in the tiles, are those that the search saw: arrival seed${run.arrival_seeds.length === 1 ? "" : "s"} ${run.arrival_seeds.join(", ")}. Predictions, as in Fit, and the baselines are means over arrival seeds 1 to 3.`),
-    run.thinned ? make("p", { class: "note" }, `Of ${count(run.thinned.of)} candidates, ${count(run.thinned.kept)} are in this page: ${run.thinned.rule}. Totals count all.`) : null,
+    make("p", { class: "note" }, `Errors of candidates, here and in the tiles, are as the search measured them: arrival seed${run.arrival_seeds.length === 1 ? "" : "s"} ${run.arrival_seeds.join(", ")}. Predictions, as in Fit, and the baselines are means over arrival seeds 1 to 3.`),
+    run.thinned ? make("p", { class: "note" }, `This page has ${count(run.thinned.kept)} of ${count(run.thinned.of)} candidates: ${run.thinned.rule}. Totals count all.`) : null,
     programText(run.details[run.champion]?.text ?? run.candidates.text[i] ?? "", `Text of the champion, program ${run.champion}`),
   ];
 }
@@ -84,7 +84,7 @@ const changesOnly = (best) => best.filter((b, k) => k === 0 || k === best.length
 
 function baselinesTable(run) {
   const rows = Object.entries(run.baselines).map(([name, errors]) => ({ name, ...errors }));
-  if (!Object.keys(run.baselines).length) return missing("The baselines of this run are not kept. Printing its report makes them.", `evolve resume ${run.name} --all`);
+  if (!Object.keys(run.baselines).length) return missing("This run has no baselines yet. Print its report to compute them.", `evolve resume ${run.name} --all`);
   return table("Mean absolute errors on the fitted runs, in percent, over arrival seeds 1 to 3", [{ head: "answer", cell: (r) => r.name }, ...latencyColumns((r) => r)], rows);
 }
 
@@ -93,7 +93,7 @@ const latencyColumns = (of) => Object.entries(LATENCIES).map(([name, text]) => (
 
 function stageTimes(run) {
   const rows = Object.entries(run.cpu_s_by_stage ?? {}).filter(([, s]) => isNumber(s)).sort((a, b) => b[1] - a[1]);
-  if (!rows.length) return missing("CPU times were not kept in this run: an older release made it, or it was copied without its times.");
+  if (!rows.length) return missing("This run has no CPU times: an older release made it, or someone copied it without them.");
   const total = rows.reduce((sum, [, s]) => sum + s, 0);
   return table("CPU time of all assessments", [
     { head: "stage", cell: (r) => r[0] }, { head: "CPU time (s)", number: true, cell: (r) => number(r[1]) }, { head: "share (%)", number: true, cell: (r) => number((100 * r[1]) / total, 2) },

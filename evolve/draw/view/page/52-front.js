@@ -20,7 +20,7 @@ function makeFront() {
     const i = selectedAt();
     chart.mark(i === undefined ? null : [shownRun().value(across.value, i), shownRun().value(up.value, i)]);
   };
-  const rule = make("p", { class: "note" }, "A program is on the front if none is at least as good in all of these and better in one: consistency, worst-3 E2E, mean error, complexity, leave-group-out error. So points of the front may look dominated in a picture of two measures; the step line joins those that are not.");
+  const rule = make("p", { class: "note" }, "The Pareto front compares consistency, worst-3 E2E, mean error, complexity and leave-group-out error. No other program is at least as good in all of them and better in one. In a chart of two measures a point of the front may look dominated. The step line joins the best points of these two.");
   return { node: make("div", { class: "view" }, make("div", { class: "controls" }, across.node, up.node, hue.node, show.node), chart.node, rule), update: redraw, select: mark };
 }
 

@@ -19,7 +19,7 @@ function makeGrid() {
     const i = selectedAt();
     return i === undefined ? null : shownRun().candidates.cell[i];
   };
-  const note = make("p", { class: "note" }, "A cell keeps the program with the lowest mean error; a consistent program replaces an inconsistent one, and the earlier one wins ties. Programs that migrated to an island from another one are counted on the island that they were proposed for.");
+  const note = make("p", { class: "note" }, "A cell keeps the program with the lowest mean error; a consistent program replaces an inconsistent one, and the earlier one wins ties. A program that migrated counts on the island that proposed it.");
   return {
     node: make("div", { class: "view" }, controls, chart.node, note),
     update(run) {

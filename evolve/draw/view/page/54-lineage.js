@@ -90,7 +90,7 @@ function drawTree(chart, run, id, depth) {
     traces: [{ type: "scatter", mode: "lines", x: lines.map((p) => p[0]), y: lines.map((p) => p[1]), hoverinfo: "skip", showlegend: false, line: { color: colour("faint"), width: 1.2 } }, ...nodes.filter((n) => n.x.length)],
     layout: { xaxis: { ...hidden, range: [0, 1] }, yaxis: { ...hidden, range: [-layers.length + 0.6, 0.6] }, showlegend: true, uirevision: `${id} ${depth}` },
     height: Math.max(260, 110 + 80 * layers.length),
-    summary: `Program ${id} was proposed by ${run.operator(run.at(id))}${ancestorsText(layers, own, kinds)} It has ${counted(run.childrenOf(id).length, "child").replace("childs", "children")}. A cross marks what was rejected, a star the champion.`,
+    summary: `Program ${id} was proposed by ${run.operator(run.at(id))}${ancestorsText(layers, own, kinds)} It has ${counted(run.childrenOf(id).length, "child").replace("childs", "children")}. A cross marks a rejected proposal, a star the champion.`,
     table: () => treeTable(run, layers, own),
   });
 }
@@ -131,7 +131,7 @@ function lineTable(run, id) {
 
 function childrenTable(run, id) {
   const children = run.childrenOf(id);
-  if (!children.length) return missing("Nothing was made from this program.");
+  if (!children.length) return missing("No program was made from this one.");
   const by = (i) => run.value("mean_error", i) ?? Infinity;
   return programTable("Programs made from this one, the lowest mean error first", run, children.map((c) => run.at(c)).sort((a, b) => by(a) - by(b)), ["mean_error", "group_out", "complexity"]);
 }

@@ -27,10 +27,10 @@ const MOST_LINES = 1500; // of a text: the table of a diff has the square of it
 /** The difference between two programs as an element. */
 function diffOf(run, before, after) {
   const [a, b] = [run.at(before), run.at(after)];
-  if (a === undefined) return missing("It has no parents here: it is a seed, or its parents were left out of this page.");
+  if (a === undefined) return missing("This page has no parents of it: it is a seed, or its parents were left out.");
   const texts = [run.candidates.text[a], run.candidates.text[b]];
-  if (texts.includes(null) || texts.includes(undefined)) return missing("The text of one of the two is not in this page.", `evolve show ${programName(before)}`);
-  if (texts.some((text) => text.split("\n").length > MOST_LINES)) return missing("One of the texts is too long to be compared here.");
+  if (texts.includes(null) || texts.includes(undefined)) return missing("This page lacks the text of one of the two.", `evolve show ${programName(before)}`);
+  if (texts.some((text) => text.split("\n").length > MOST_LINES)) return missing("One of the texts is too long to compare here.");
   const lines = lineDiff(...texts);
   const linesWith = (mark) => lines.filter(([m]) => m === mark).length;
   const kinds = { "+": "added", "-": "removed" };

@@ -5,7 +5,7 @@
 VIEWS.push({ key: "program", title: "Program", make: makeProgram });
 
 function makeProgram() {
-  const shares = new Chart("What the terms contribute to a decode step", { height: 420, file: "shares" });
+  const shares = new Chart("Time of a decode step by term", { height: 420, file: "shares" });
   const deployment = choice("deployment", {}, () => draw());
   const unit = choice("as", { us: "microseconds", share: "percent of the step" }, () => draw());
   const text = make("section", { class: "card" });
@@ -69,7 +69,7 @@ function declared(text) {
 function drawShares(chart, run, k, unit) {
   const { detail, problem, command } = detailOf(run, state.id);
   const shares = detail?.shares?.[k];
-  if (!shares) return chart.draw({ empty: missing(problem ?? "There are no shares of a step of this program.", command) });
+  if (!shares) return chart.draw({ empty: missing(problem ?? "This program has no shares of a step.", command) });
   const totals = shares.batch.map((_, j) => shares.us.reduce((sum, row) => sum + (row[j] ?? 0), 0));
   const order = range(shares.terms.length).sort((a, b) => shares.us[b].at(-1) - shares.us[a].at(-1));
   const scaled = (row) => (unit === "share" ? row.map((x, j) => (totals[j] ? (100 * x) / totals[j] : 0)) : row);

@@ -10,7 +10,7 @@ function makeFit() {
   const chart = new Chart("Predicted against observed", { height: 560, file: "fit" });
   const draw = (run) => drawFit(chart, run, figure.value);
   const figure = choice("latency", FIGURES, () => draw(shownRun()));
-  const note = make("p", { class: "note" }, "A point on the diagonal is predicted exactly. Thick bars: intervals of 80 %, thin ones: of 95 %, where there are any.");
+  const note = make("p", { class: "note" }, "The diagonal marks exact predictions. Thick bars are 80 % intervals, thin bars 95 % intervals.");
   return { node: make("div", { class: "view" }, make("div", { class: "controls" }, figure.node), chart.node, note), update: () => {}, select: draw };
 }
 

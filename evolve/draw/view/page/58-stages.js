@@ -74,7 +74,7 @@ function drawStages(chart, run, latency, runs) {
 function drawResiduals(chart, run, latency, field, runs) {
   const nothing = noProgram(run);
   if (nothing) return chart.draw({ empty: nothing });
-  if (!field) return chart.draw({ empty: missing("The experiments of this run are not in this page, so there is nothing to draw residuals against.") });
+  if (!field) return chart.draw({ empty: missing("This page lacks the run's experiments, so it cannot draw residuals.") });
   const rows = predictionsOn(run, runs).map((p) => ({ ...p, x: run.experiment(p.experiment)?.fields?.[field], y: p.figures[latency]?.error_pct }));
   const points = rows.filter((r) => isNumber(r.x) && isNumber(r.y));
   if (!points.length) return chart.draw({ empty: missing(run.isScored(selectedAt()) ? `No run has both ${fieldTitle(field)} and an error of ${LATENCIES[latency]}.` : "This program was rejected, so it has no errors.") });

@@ -12,14 +12,14 @@ function makeProposers() {
   const kept = new Chart("Programs kept over time", { height: 340, file: "kept" });
   const totals = make("section", { class: "card" });
   const partly = make("p", { class: "note" });
-  const note = make("p", { class: "note" }, "The bandit prefers operators whose programs are kept more often. Kept: a program took a place on an island when it was assessed, also if better ones have displaced it since. A proposal of two operators counts half for each in the charts, and once for each in the table.");
+  const note = make("p", { class: "note" }, "The bandit prefers operators whose programs are kept more often. A kept program took a place on an island when it was assessed; better ones may have displaced it since. A proposal of two operators counts half for each in the charts, and once for each in the table.");
   return {
     node: make("div", { class: "view" }, proposed.node, note, partly, kept.node, totals),
     update(run) {
       const windows = proposalWindows(run);
       drawShare(proposed, run, windows);
       drawKept(kept, run, windows);
-      partly.textContent = run.thinned ? `These figures count the ${count(run.thinned.kept)} of ${count(run.thinned.of)} candidates that are in this page: ${run.thinned.rule}.` : "";
+      partly.textContent = run.thinned ? `These figures count ${count(run.thinned.kept)} of ${count(run.thinned.of)} candidates: ${run.thinned.rule}.` : "";
       partly.hidden = !run.thinned;
       fill(totals, make("h3", {}, "Totals"), run.size ? proposerTable(run) : nothingScored(run));
     },

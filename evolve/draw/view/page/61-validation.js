@@ -17,11 +17,11 @@ function makeValidation() {
     update(run) {
       const none = !run.validation?.kinds?.length;
       body.hidden = none;
-      fill(empty, none ? missing("This run has no held-out figures yet: the search has to be repeated without what a fold holds out.", `evolve validate ${run.name}`) : null);
+      fill(empty, none ? missing("This run has no held-out errors yet. Repeat the search without the runs of each fold.", `evolve validate ${run.name}`) : null);
       if (none) return;
       kind.offer(Object.fromEntries(run.validation.kinds.map((k, n) => [n, `without each of: ${kindTitle(k)}`])));
       coverage.hidden = !run.validation.coverage?.length;
-      fill(coverage, make("h3", {}, "Do the intervals cover what was held out?"), coverageTable(run.validation.coverage ?? []));
+      fill(coverage, make("h3", {}, "Coverage of the intervals on held-out runs"), coverageTable(run.validation.coverage ?? []));
       draw();
     },
   };
@@ -66,7 +66,7 @@ const coverageColumn = (level, of) => ({ head: `inside their ${level} % interval
 const CLASSES = { inside: "inside what was fitted", outside: "outside of what was fitted", saturated: "overloaded: a queue grew" };
 
 function coverageTable(rows) {
-  return table("Shares of the held-out figures that are inside their intervals", [
+  return table("Share of held-out figures inside their intervals", [
     { head: "deployment and load", cell: (r) => CLASSES[r.class] ?? r.class }, { head: "figure", cell: (r) => FIGURES[r.figure] ?? r.figure }, { head: "runs", number: true, cell: (r) => count(r.runs) },
     coverageColumn(80, (r) => r.covered_80), coverageColumn(95, (r) => r.covered_95),
   ], rows);
@@ -77,7 +77,7 @@ const heldOutRows = (kind) => kind.folds.flatMap((fold) => fold.rows.map((row) =
 
 function drawHeldOut(chart, kind, latency) {
   const rows = heldOutRows(kind);
-  if (!rows.length) return chart.draw({ empty: missing("The errors of each run of these folds are not kept here; the table above has their means.") });
+  if (!rows.length) return chart.draw({ empty: missing("This page has no errors by run of these folds. The table above has their means.") });
   const answers = [...new Set(rows.flatMap((r) => Object.keys(r.baselines ?? {})))];
   const wide = NARROW.matches ? 22 : 44;
   const trace = (name, value, k, symbol) => ({
@@ -111,7 +111,7 @@ function heldOutRange(rows, latency) {
 }
 
 function foldsTable(run, kind) {
-  return table(run.validation.forms ? "Folds, and the recorded form that fits best without it" : "Folds, and the champion that the search without it chose", [
+  return table(run.validation.forms ? "Folds, and the recorded form that fits best without each" : "Folds, and the champion of the search without each", [
     { head: "fold", long: true, cell: (f) => f.name }, { head: "runs", number: true, cell: (f) => count(f.rows.length) }, ...latencyColumns((f) => f.mean_abs_error_pct),
     { head: "candidates", number: true, cell: (f) => count(f.champion?.candidates) }, { head: "its champion", cell: (f) => (f.champion ? foldChampion(f) : UNKNOWN) },
   ], kind.folds);

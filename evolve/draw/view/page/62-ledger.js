@@ -11,7 +11,7 @@ function makeLedger() {
     node: make("div", { class: "view" }, body, chart.node),
     update(run) {
       chart.node.hidden = !run.ledger?.rows?.length;
-      fill(body, run.ledger ? ledgerParts(run.ledger) : missing("No language model proposed in this run. Give it one and the ledger of its calls is here.", "evolve run --proposer mixed --llm PROVIDER/MODEL"));
+      fill(body, run.ledger ? ledgerParts(run.ledger) : missing("No language model proposed in this run. Give it one to see the ledger of its calls.", "evolve run --proposer mixed --llm PROVIDER/MODEL"));
       if (!chart.node.hidden) drawCost(chart, run.ledger.rows);
     },
   };

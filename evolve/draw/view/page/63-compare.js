@@ -24,7 +24,7 @@ function stepsOf(run, measure) {
 
 function drawCompare(chart, runs, measure) {
   const lines = runs.map((run) => ({ run, steps: stepsOf(run, measure) })).filter((line) => line.steps.length);
-  if (!lines.length) return chart.draw({ empty: missing(`No run of this page has a program whose ${LINES[measure]} is known.`) });
+  if (!lines.length) return chart.draw({ empty: missing(`No run of this page has a program with a known ${LINES[measure]}.`) });
   const traces = lines.map(({ run, steps }, k) => ({
     type: "scatter", mode: steps.length > 1 ? "lines" : "markers", name: shortName(run.name, 40), x: steps.map((s) => s[0]), y: steps.map((s) => s[1]),
     line: { shape: "hv", width: lines.length >= ENOUGH_FOR_MEDIAN ? 1.4 : 2.5, color: palette()[k % palette().length], dash: ["solid", "dash", "dot", "dashdot"][Math.floor(k / palette().length) % 4] },
