@@ -125,16 +125,9 @@ def prepare(
     the measured `kernels`.
     """
     fitted, scored = fit_set(experiments), score_set(experiments, seeds)
-    return AssessData(
-        fit=fitted,
-        score=scored,
-        deployments=gates.deployments_of(experiments),
-        moe_weight=moe_weight,
-        folds=folds_of(fitted, left_out, tail),
-        hardware=hardware_of(hardware) if hardware else None,
-        kernels=kernels,
-        method=method,
-    )
+    deployments, folds = gates.deployments_of(experiments), folds_of(fitted, left_out, tail)
+    datasheets = hardware_of(hardware) if hardware else None
+    return AssessData(fitted, scored, deployments, moe_weight, folds, datasheets, kernels, method)
 
 
 def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program | Rejected:
@@ -151,7 +144,6 @@ def read(text: str, caps: Caps, fields: frozenset[str] | None = None) -> Program
 
 
 def form_of(program: Program) -> Form:
-    """The form of a complete program."""
     return Form(key(program), operations(program), len(features(program)))
 
 
@@ -183,9 +175,7 @@ def foreknown(program: Program) -> Rejected | None:
 
     Its author may have seen the runs that a fold leaves out.
     """
-    for fault in _foreknown(program):
-        return Rejected(fault.stage, fault.why)
-    return None
+    return next((Rejected(fault.stage, fault.why) for fault in _foreknown(program)), None)
 
 
 def _foreknown(program: Program) -> Iterator[TextFault]:

@@ -34,24 +34,18 @@ def output_token_time(s):
 def completion_time(s):
     return 0
 """
-_ROOFLINE = (
-    """
+_ROOFLINE = f"""
 def step_time(b, s):
     return max(b.total_flops / s.flops_per_us, b.total_bytes / s.bytes_per_us)
-"""
-    + _NO_OVERHEADS
-)
-_HOST_ROOFLINE = (
-    """
-def step_time(b, s, *, mfu_prefill: one = {prefill!r}, mfu_decode: one = {decode!r}, wide: byte = 2.0):
+{_NO_OVERHEADS}"""
+_HOST_ROOFLINE = f"""
+def step_time(b, s, *, mfu_prefill: one = {{prefill!r}}, mfu_decode: one = {{decode!r}}, wide: byte = 2.0):
     prefill = (b.prefill_gemm_us + b.prefill_attention_us) / mfu_prefill
     decode = (b.decode_gemm_us + b.decode_attention_us) / mfu_decode
     output_projection = wide * s.vocab * s.hidden / s.tp / s.bytes_per_us
     memory = b.weight_read_us - output_projection + b.kv_read_us + b.kv_write_us
     return max(prefill + decode, memory)
-"""
-    + _NO_OVERHEADS
-)
+{_NO_OVERHEADS}"""
 _FLOOR = """
 def step_time(b, s, *, floor: us = 4000.0, compute: one[0, 100] = 1.0):
     return max(floor, compute * (b.weight_read_us + b.kv_read_us))
@@ -84,12 +78,7 @@ def host_roofline(mfu: Mfu) -> str:
     return _HOST_ROOFLINE.format(prefill=mfu.prefill, decode=mfu.decode)
 
 
-def _every(facts: Mapping[str, float]) -> bool:
-    """True: most baselines can predict any deployment."""
-    return True
-
-
-def _in_host_form(facts: Mapping[str, float]) -> bool:
+def _in_form(facts: Mapping[str, float]) -> bool:
     """True if the host's trained-physics form counts the deployment's work.
 
     It has no term for the projections of latent attention. It has none for data parallelism either, which no experiment
@@ -117,64 +106,36 @@ class Baseline:
     constants: str = ONE_SET
     citations: tuple[str, ...] = ()
     fitted_before: bool = False
-    serves: Callable[[Mapping[str, float]], bool] = _every
+    serves: Callable[[Mapping[str, float]], bool] = lambda facts: True
 
 
 _HOST = ("github.com/inference-sim/inference-sim",)
 ROOFLINE_PAPER = "Williams, Waterman and Patterson 2009, CACM 52(4)"
+_PAPER, _KERNELS = (ROOFLINE_PAPER,), ("AIConfigurator (configs/kernels)",)
+_PER_MODEL, _PER_RUN = "fitted here, one set per model", "fitted here, one set per experiment"
+_BY_MFU, _MEASURED = "none: datasheet, MFU of the hardware table", "none: measured kernels"
+_REFITTED = "fitted here from the published constants, one set for all"
+_PUBLISHED = "none: published by the host, whose default backend it is"
 BASELINES = {
     "naive mean": Baseline("one step time for everything", "naive", _NAIVE, "all"),
     "blackbox": Baseline("the host's linear form", "bbox", BLACKBOX, "all", citations=_HOST),
     "blackbox per model": Baseline(
-        "the host's linear form for each model alone",
-        "bbox-m",
-        BLACKBOX,
-        "model",
-        "fitted here, one set per model",
-        _HOST,
+        "the host's linear form for each model alone", "bbox-m", BLACKBOX, "model", _PER_MODEL, _HOST
     ),
     "blackbox per experiment": Baseline(
-        "the host's linear form for each run alone",
-        "bbox-e",
-        BLACKBOX,
-        "id",
-        "fitted here, one set per experiment",
-        _HOST,
+        "the host's linear form for each run alone", "bbox-e", BLACKBOX, "id", _PER_RUN, _HOST
     ),
-    "roofline": Baseline("the datasheet alone", "roof", _ROOFLINE, None, "none: datasheet", (ROOFLINE_PAPER,)),
-    HOST_ROOFLINE: Baseline(
-        "the host's analytical model", "host", _HOST_ROOFLINE, None, "none: datasheet, MFU of the hardware table", _HOST
-    ),
+    "roofline": Baseline("the datasheet alone", "roof", _ROOFLINE, None, "none: datasheet", _PAPER),
+    HOST_ROOFLINE: Baseline("the host's analytical model", "host", _HOST_ROOFLINE, None, _BY_MFU, _HOST),
     "kernel sum": Baseline(
-        "the measured kernels, nothing around them",
-        "kern",
-        _KERNEL_SUM,
-        None,
-        "none: measured kernels",
-        ("AIConfigurator (configs/kernels)",),
-        serves=has_curves,
+        "the measured kernels, nothing around them", "kern", _KERNEL_SUM, None, _MEASURED, _KERNELS, serves=has_curves
     ),
-    "overhead floor": Baseline(
-        "the larger of a floor and the memory time", "floor", _FLOOR, "all", citations=(ROOFLINE_PAPER,)
-    ),
+    "overhead floor": Baseline("the larger of a floor and the memory time", "floor", _FLOOR, "all", citations=_PAPER),
     TRAINED_PHYSICS: Baseline(
-        "the host's default form",
-        "phys",
-        _TRAINED_PHYSICS,
-        "all",
-        "fitted here from the published constants, one set for all",
-        _HOST,
-        fitted_before=True,
-        serves=_in_host_form,
+        "the host's default form", "phys", _TRAINED_PHYSICS, "all", _REFITTED, _HOST, True, _in_form
     ),
     TRAINED_PHYSICS_PUBLISHED: Baseline(
-        "the host's default form as published",
-        "phys-p",
-        _TRAINED_PHYSICS,
-        None,
-        "none: published by the host, whose default backend it is",
-        _HOST,
-        serves=_in_host_form,
+        "the host's default form as published", "phys-p", _TRAINED_PHYSICS, None, _PUBLISHED, _HOST, serves=_in_form
     ),
 }
 NAMES = tuple(BASELINES)

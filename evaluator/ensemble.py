@@ -62,7 +62,6 @@ def apart_pct(elites: Iterable[Elite], rule: Rule) -> dict[int, float]:
 
 
 def _log_times(program: Program) -> np.ndarray:
-    """The logarithms of the program's times on the grid."""
     program = complete(program)
     times_us = kernel_times_us(assemble(program), program.theta, known_kernel_sums().deployments)
     logs: np.ndarray = np.log(np.maximum(np.concatenate([part.ravel() for part in times_us]), LEAST_US))

@@ -132,7 +132,6 @@ def tail_error(errors_pct: np.ndarray, share: float) -> float:
 
 
 def fold_problem(program: Program, fit: FitSet) -> Problem:
-    """The problem that each fold fits."""
     return with_prior_reset(problem_of(without_bounds(program), fit))
 
 

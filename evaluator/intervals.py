@@ -26,15 +26,8 @@ from simulator.serving.observations import Observation
 from simulator.serving.trace import rows_by_stage
 
 # Figure -> (latency, statistic). No run has observed percentiles of ITL, so these have no residuals.
-STATISTICS = {
-    "e2e": ("e2e_ms", "mean"),
-    "ttft": ("ttft_ms", "mean"),
-    "itl": ("itl_ms", "mean"),
-    "e2e_p90": ("e2e_ms", "p90"),
-    "e2e_p99": ("e2e_ms", "p99"),
-    "ttft_p90": ("ttft_ms", "p90"),
-    "ttft_p99": ("ttft_ms", "p99"),
-}
+STATISTICS = {name: (f"{name}_ms", "mean") for name in ("e2e", "ttft", "itl")}
+STATISTICS |= {f"{name}_{p}": (f"{name}_ms", p) for name in ("e2e", "ttft") for p in ("p90", "p99")}
 FIGURES = ("e2e", "ttft", "itl", "e2e_p99")  # of STATISTICS: three means, and the p99 of the E2E
 LEVELS = (0.8, 0.95)
 BETWEEN = " without "  # separates the kind of a fold from the group that it held out, in the name of the fold
@@ -75,12 +68,10 @@ class Residual:
 
     @property
     def kind(self) -> str:
-        """The kind of the fold."""
         return self.fold.partition(BETWEEN)[0]
 
     @property
     def held_out(self) -> str:
-        """The group that the fold held out."""
         return self.fold.partition(BETWEEN)[2]
 
     def error_pct(self, figure: str) -> float | None:
@@ -194,13 +185,11 @@ def _logs(ours: float | None, theirs: Sequence[float | None]) -> list[float | No
 
 
 def _spread(logs: Sequence[float | None]) -> float | None:
-    """The root mean square of the known values."""
     known = [x for x in logs if x is not None]
     return math.sqrt(sum(x * x for x in known) / len(known)) if known else None
 
 
 def scales(residuals: Sequence[Residual]) -> dict[str, Scale]:
-    """The scale of each figure that has residuals."""
     found = {}
     for figure in STATISTICS:
         every = ((r.log_ratio[figure], r.spread[figure]) for r in residuals)
@@ -214,7 +203,6 @@ def scales(residuals: Sequence[Residual]) -> dict[str, Scale]:
 
 
 def interval(predicted: float, spread: float, scale: Scale, level: float) -> Interval:
-    """The interval of a figure, in its own unit."""
     width = math.exp(scale.half_width(spread, level))
     return predicted / width, predicted * width
 

@@ -53,19 +53,8 @@ def _sums(replay: Replay, stages: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     r, run = replay.requests, replay.run
     sums, counts, itl_us = np.zeros((stages, 3)), np.zeros((stages, 3)), np.empty(len(r))
     first, decode = replay.spread(run.first_us), replay.spread(run.decode_us)
-    several = _stage_sums(
-        r.stage,
-        replay.completed,
-        r.arrival_us,
-        first,
-        decode,
-        r.output_len,
-        replay.token_us,
-        replay.completion_us,
-        sums,
-        counts,
-        itl_us,
-    )
+    times = r.arrival_us, first, decode, r.output_len, replay.token_us, replay.completion_us
+    several = _stage_sums(r.stage, replay.completed, *times, sums, counts, itl_us)
     return sums, counts, itl_us[:several]
 
 

@@ -191,13 +191,11 @@ def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None
 
 
 def _replays(every: BoundAll, data: ScoreSet, stop_when_hostile: bool = False) -> Iterator[list[Replay]]:
-    """The replays of every experiment, one per arrival seed."""
     for i, loads in enumerate(data.loads):
         yield replay_all(loads, every.at(i), stop_when_hostile=stop_when_hostile)
 
 
 def _mean_count(counts: Iterable[int]) -> int:
-    """The mean, rounded up."""
     counts = list(counts)
     return math.ceil(sum(counts) / len(counts))
 

@@ -42,11 +42,8 @@ def constructors(plan: EmitPlan) -> list[str]:
     call = f"{new}For{plan.deployments[0].go_name}({_arguments(plan)})"
     if not plan.checks_names:
         return [*parts, _factory(plan, call, _TEXT["about_baked"], "_")]
-    return [
-        *parts,
-        _factory(plan, call, _TEXT["about_checked"], check=f"{plan.name.fill(_TEXT['refuse'])}\n"),
-        *name_check(plan),
-    ]
+    check = f"{plan.name.fill(_TEXT['refuse'])}\n"
+    return [*parts, _factory(plan, call, _TEXT["about_checked"], check=check), *name_check(plan)]
 
 
 def constructor(plan: EmitPlan, deployment: Deployment, package: str = "", options: str | None = None) -> str:
@@ -105,11 +102,8 @@ def _constructor(plan: EmitPlan) -> str:
     if plan.reads_deployment:
         doc = f"New{name} returns the model for a deployment"
         before = [f"d {name}Deployment"]
-    doc += (
-        f", or an error naming the first {' or '.join(kinds)} that is invalid."
-        if kinds
-        else ": its error is always nil."
-    )
+    invalid = f", or an error naming the first {' or '.join(kinds)} that is invalid."
+    doc += invalid if kinds else ": its error is always nil."
     values = ["d: d"] if plan.reads_deployment else []
     values += ["options: options"] if plan.options else []
     built = f"&{name}{{{', '.join(values)}}}"

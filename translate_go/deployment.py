@@ -102,7 +102,7 @@ def check_deployments(
 
 
 def _check(deployment: Deployment, facts: Sequence[str], curves: Sequence[str]) -> None:
-    where = f"deployment {deployment.name}"
+    where = f"cannot emit deployment {deployment.name}"
     for name in facts:
         value = deployment.facts.get(name)
         if value is None:

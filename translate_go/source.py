@@ -157,11 +157,9 @@ def model_type(plan: EmitPlan) -> str:
         f"{name} is a latency model found by program search: its formulas are fixed, and its results depend on nothing "
         f"but {joined(depends)}."
     )
-    struct = (
-        plan.name.fill(_TEXT["struct"], doc=doc, kind=name, fields=columns(rows))
-        if rows
-        else f"{doc}\ntype {name} struct{{}}"
-    )
+    struct = f"{doc}\ntype {name} struct{{}}"
+    if rows:
+        struct = plan.name.fill(_TEXT["struct"], doc=doc, kind=name, fields=columns(rows))
     return f"{struct}\n\nvar _ sim.LatencyModel = (*{name})(nil)"
 
 
@@ -227,7 +225,5 @@ def _formula(function: Function, plan: EmitPlan, helpers: set[str]) -> str:
     argument = "inputLen float64" if "inputLen" in read else ""
     if use.sums:
         argument = f"b {plan.name.of('batchSums')}"
-    doc = comment(f"{name} is {meaning}, in microseconds before truncation.")
-    return plan.name.fill(
-        _TEXT["formula"], doc=doc, function=name, argument=argument, body="\n".join([*body, *lowering.lines])
-    )
+    doc, text = comment(f"{name} is {meaning}, in microseconds before truncation."), "\n".join([*body, *lowering.lines])
+    return plan.name.fill(_TEXT["formula"], doc=doc, function=name, argument=argument, body=text)

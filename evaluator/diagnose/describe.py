@@ -60,10 +60,9 @@ def describe(diagnosis: Diagnosis, examination: Examination, experiments: Sequen
 def run_names(experiments: Sequence[Experiment]) -> dict[str, str]:
     """The short name of each experiment, such as `D2 chat`, by id; MoE models have a star, `D2* chat`."""
     numbers: dict[tuple[str, ...], int] = {}
-    names = [
-        f"D{numbers.setdefault(_deployment(e), len(numbers) + 1)}{'*' * bool(e.facts['is_moe'])} {e.workload.name}"
-        for e in experiments
-    ]
+    for e in experiments:
+        numbers.setdefault(_deployment(e), len(numbers) + 1)
+    names = [f"{_label(numbers[_deployment(e)], e)} {e.workload.name}" for e in experiments]
     count = Counter(names)
     seen: Counter[str] = Counter()
     short = {}
@@ -71,6 +70,10 @@ def run_names(experiments: Sequence[Experiment]) -> dict[str, str]:
         seen[name] += 1
         short[e.id] = f"{name} {seen[name]}" if count[name] > 1 else name
     return short
+
+
+def _label(number: int, e: Experiment) -> str:
+    return f"D{number}*" if e.facts["is_moe"] else f"D{number}"
 
 
 def one_value(experiments: Sequence[Experiment]) -> tuple[str, ...]:
@@ -112,10 +115,8 @@ def left_out_changes(before: Sequence[Errors], after: Sequence[Errors]) -> str:
 def _change(a: Errors, b: Errors) -> float:
     """The largest difference of two rows of errors, in points; one that only one of them has counts as any."""
     both = ((a.e2e, b.e2e), (a.ttft, b.ttft), (a.itl, b.itl))
-    return max(
-        (math.inf if x is None or y is None else abs(x - y) for x, y in both if not (x is None and y is None)),
-        default=0.0,
-    )
+    known = [(x, y) for x, y in both if not (x is None and y is None)]
+    return max((math.inf if x is None or y is None else abs(x - y) for x, y in known), default=0.0)
 
 
 def left_out_table(examination: Examination, experiments: Sequence[Experiment]) -> str:
@@ -154,16 +155,11 @@ def _deployments(diagnosis: Diagnosis, experiments: Sequence[Experiment]) -> str
         shown = max(measured, key=lambda s: s.kernels_us, default=None)
         shares = ""
         if shown:
-            parts = sorted(shown.shares.items(), key=lambda part: -part[1])
-            named = (
-                f"{name.removeprefix('kernel_').removesuffix('_us')} {100 * x:.0f}"
-                for name, x in parts
-                if x >= LEAST_SHARE
-            )
+            parts = sorted(((x, n) for n, x in shown.shares.items() if x >= LEAST_SHARE), key=lambda part: -part[0])
+            named = (f"{n.removeprefix('kernel_').removesuffix('_us')} {100 * x:.0f}" for x, n in parts)
             shares = f" | {', '.join(named)} % of {shown.kernels_us:.0f}, {_number(shown.observed_us)} observed"
-        star = "*" * bool(e.facts["is_moe"])
-        values = " ".join(COLUMNS[name](e) for name in several)
-        lines.append(f"D{number}{star} {e.model.rpartition('/')[2]} tp{e.engine.tensor_parallel} | {values}{shares}")
+        values, model = " ".join(COLUMNS[name](e) for name in several), e.model.rpartition("/")[2]
+        lines.append(f"{_label(number, e)} {model} tp{e.engine.tensor_parallel} | {values}{shares}")
     more = [f"and {len(lines) - MOST_DEPLOYMENTS} more"] if len(lines) > MOST_DEPLOYMENTS else []
     one = one_value(experiments)
     title = f"Deployments (* MoE). The same in all: {', '.join(same)}." if same else "Deployments (* MoE)."
@@ -253,11 +249,9 @@ def few(names: Sequence[str]) -> str:
 
 
 def _errors(row: Errors | None, with_itl: bool) -> str:
-    return (
-        "-"
-        if row is None
-        else " ".join(map(_signed, (row.e2e, row.ttft, row.itl) if with_itl else (row.e2e, row.ttft)))
-    )
+    if row is None:
+        return "-"
+    return " ".join(map(_signed, (row.e2e, row.ttft, row.itl) if with_itl else (row.e2e, row.ttft)))
 
 
 def _signed(x: float | None) -> str:

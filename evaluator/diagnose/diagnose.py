@@ -250,14 +250,12 @@ def _batch(p: _Point) -> Batch | None:
 
 
 def _step_residual_us(batch: Batch | None) -> float | None:
-    """The predicted minus the observed step time."""
     if batch is None or batch.step_us is None or batch.observed_us is None:
         return None
     return batch.step_us - batch.observed_us
 
 
 def _ttft_residual_us(stage: StageErrors) -> float | None:
-    """The predicted minus the observed TTFT."""
     return None if stage.ttft_pct is None or stage.ttft_ms is None else stage.ttft_pct / 100.0 * stage.ttft_ms * 1e3
 
 

@@ -26,11 +26,9 @@ class StageSteps:
     steps: tuple[BatchFields, ...]
 
     def mean(self, name: str) -> float:
-        """The batch field's mean over the tokens."""
         return sum(float(share) * step["b", name] for share, step in zip(self.shares, self.steps, strict=True))
 
     def step_us(self, bound: Bound) -> float:
-        """The program's mean step time over the tokens."""
         return float(self.shares @ bound.steps_us(np.array([list(step.raw.values()) for step in self.steps])))
 
 
@@ -78,7 +76,6 @@ def _whole(x: float) -> list[tuple[int, float]]:
 
 
 def _decodes(n: int, row: np.ndarray) -> list[Active]:
-    """n decodes, spread evenly over the answer."""
     prompt, span = round(row[INPUT]), max(row[OUTPUT] - 2.0, 0.0)
     return [Active(prompt, prompt + round(span * i / (n + 1)), 1) for i in range(1, n + 1)]
 

@@ -85,7 +85,6 @@ class FitSet:
         return np.where(np.isnan(observed), 0.0, weighted)
 
     def loss(self, predicted_ms: np.ndarray) -> float:
-        """Mean Huber loss of the residuals."""
         return float(huber(self.residuals(predicted_ms)).mean())
 
     def errors_pct(self, predicted_ms: np.ndarray) -> np.ndarray:

@@ -239,7 +239,6 @@ def _in_box(
 
 
 def cma(problem: Problem, phi: np.ndarray, ratio: np.ndarray, scales: Scales, first: bool) -> np.ndarray:
-    """CMA-ES over all constants."""
     box, value = _in_box(problem, phi, ratio, scales)
     step = _FIRST if first else _AGAIN
     return box.phi(minimise(value, box.start, step, CMA_EVALUATIONS * len(box.which), SEED)[0])

@@ -243,9 +243,7 @@ def problem_of(
     overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants], dtype=bool)
     measured = np.array(kernel_factors(program), dtype=bool)
     origin = value
-    if (
-        not fitted_before
-    ):  # overheads are not known yet, and a factor of a measured kernel is known from its measurement
+    if not fitted_before:  # nothing is known of overheads; the measurement knows the factor of its kernel
         origin = np.clip(np.where(overhead, 0.0, np.where(measured, 1.0, value)), low, high)
     pull = PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
     trusted = np.isin(np.arange(theta.size), believed) | fitted_before
@@ -284,9 +282,8 @@ def unshown(problem: Problem) -> np.ndarray:
 
 def _named(problem: Problem, names: Callable[[Function], Collection[str]]) -> np.ndarray:
     """bool[phi]: True where a constant is among these `names` of its function."""
-    named = [
-        c.name in of_function for f in problem.program.functions for of_function in [names(f)] for c in f.constants
-    ]
+    of_functions = [(f, names(f)) for f in problem.program.functions]
+    named = [c.name in of_function for f, of_function in of_functions for c in f.constants]
     of_phi: np.ndarray = np.array(named, dtype=bool)[problem.position]
     return of_phi
 

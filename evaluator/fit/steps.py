@@ -93,8 +93,8 @@ def check_recorded(code: Code, raw: np.ndarray) -> None:
     """Raise InputError if `code` reads whole prompt lengths and these batches (float64[rows, RAW]) lack them."""
     if "prompt_pairs" in code.uses and np.isnan(raw[:, PROMPT_PAIRS]).any():
         raise InputError(
-            "b.prompt_pairs: step tables do not record the whole lengths of prompts in prefill: fit the program to "
-            "load stages, without --steps, or use one that does not read it"
+            "cannot predict steps: b.prompt_pairs needs the whole lengths of prompts, which step tables lack. Use load "
+            "stages, without --steps, or a program that does not read it."
         )
 
 

@@ -261,7 +261,6 @@ def _tuned(train: _Split, valid: _Split, features: Sequence[TreeFeature], trials
 
 
 def _model(settings: TreeSettings, features: Sequence[TreeFeature], seed: int) -> Any:
-    """The model of scikit-learn with these settings, not yet fitted."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     rises = [int(f.rises) for f in features]
@@ -283,7 +282,6 @@ def _error_pct(predicted_log: np.ndarray, rows: _Split, corrections: np.ndarray)
 
 
 def _forest(model: Any, features: Sequence[TreeFeature], corrections: np.ndarray) -> Forest:
-    """The fitted model as an ensemble."""
     trees = []
     for (predictor,) in model._predictors:  # scikit-learn does not publish the nodes; tests compare the walks
         nodes = predictor.nodes

@@ -36,20 +36,18 @@ def test_the_ensemble_is_the_best_of_different_fields() -> None:
         for i, j, f in ((1, 2.0, "tokens"), (2, 3.0, "batch_size"))
     ]
     assert [e.id for e in ensemble(alone, Rule("group_out"))] == [1]  # near by the mean error, as nothing else is known
-    many = [
-        example(id=i, key=str(i), text=text(*(f for j, f in enumerate(FIELDS) if i >> j & 1))) for i in range(1, 16)
-    ]
+    read = {i: [f for j, f in enumerate(FIELDS) if i >> j & 1] for i in range(1, 16)}
+    many = [example(id=i, key=str(i), text=text(*fields)) for i, fields in read.items()]
     assert [e.id for e in ensemble(many, rule)] == list(range(1, MEMBERS + 1))
 
 
 def test_a_program_alone_with_its_predictions_is_not_the_champion() -> None:
     rule = Rule("mean_error", within=0.05, nearer=0.5)
     steps = {1: "1000 * b.tokens", 2: "1100 * b.tokens", 3: "1000 * b.tokens + 0 * b.batch_size", 4: "9 * b.tokens"}
+    texts = {id: f"def step_time(b, s): return {step}" for id, step in steps.items()}
     elites = [
-        example(
-            id=id, key=str(id), mean_error=2.0 + id / 100, operations=9 - id, text=f"def step_time(b, s): return {step}"
-        )
-        for id, step in steps.items()
+        example(id=id, key=str(id), mean_error=2.0 + id / 100, operations=9 - id, text=text)
+        for id, text in texts.items()
     ]
     elites[3] = example(id=4, key="4", mean_error=3.0, operations=0, text=elites[3].text)  # beyond 5 % of the lowest
     assert champion(elites, rule).id == 3  # type: ignore[union-attr]

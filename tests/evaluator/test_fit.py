@@ -31,7 +31,7 @@ from evaluator.fit.fit import (
 from evaluator.fit.gauss_newton import HUBER
 from evaluator.fit.loss import MODEL_ERROR, WEIGHTS, FitSet
 from evaluator.fit.methods import METHODS, not_smooth
-from evaluator.fit.problem import problem_of, rounded
+from evaluator.fit.problem import problem_of
 from evaluator.fit.uncertainty import IDENTIFIED, _inverse, certainties, effective, uncertainty
 from evaluator.metrics import stage_means
 from evaluator.score import error_rows, score_set, summarise
@@ -42,7 +42,7 @@ from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.measure import Caps
 from simulator.language.parse import parse
-from simulator.language.simplify import brief, lean
+from simulator.language.simplify import lean
 from simulator.language.unparse import unparse
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.experiment import Experiment
@@ -51,19 +51,15 @@ from simulator.serving.workload import Stage
 
 MEANS = ("e2e_ms", "ttft_ms", "itl_ms")
 RUNS = {e.id: e for e in bundled_experiments()}
-SOME = [
-    RUNS[f"{m}-{w}"] for m in ("llama-2-7b-tp1", "llama-2-70b-tp4", "mixtral-8x7b-tp2") for w in ("codegen", "roleplay")
-]
+MODELS = ("llama-2-7b-tp1", "llama-2-70b-tp4", "mixtral-8x7b-tp2")
+SOME = [RUNS[f"{m}-{w}"] for m in MODELS for w in ("codegen", "roleplay")]
 
-TRUTH = law(
-    """
+STEP = """
 def step_time(b, s, *, weights: one = 1.15, kv: one = 1.4, layer: us = 40.0):
     return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers
-""",
-    """
-def queueing_time(r, s, *, base: us = 8000.0, cycles: one = 1.5):
-    return base + cycles * s.weights_us
-""",
+"""
+TRUTH = law(
+    STEP, "def queueing_time(r, s, *, base: us = 8000.0, cycles: one = 1.5): return base + cycles * s.weights_us"
 )
 
 
@@ -83,13 +79,9 @@ def test_a_fit_finds_the_constants_behind_simulated_data() -> None:
 
 def test_runs_in_which_requests_hardly_meet_are_fitted() -> None:
     """At 0.05 requests/s of 3 s the mean field has 0.15 decodes at once; a step has one. A fit once kept its start."""
-    truth = law(
-        """
-def step_time(b, s, *, b0: us = 30000.0, b1: us/token = 20.0, b2: us/request = 30.0):
-    return b0 + b1 * b.prefill_tokens + b2 * b.decode_reqs
-""",
-        "def queueing_time(r, s, *, alpha: us = 6000.0): return alpha",
-    )
+    text = "def step_time(b, s, *, b0: us = 30000.0, b1: us/token = 20.0, b2: us/request = 30.0):"
+    text += " return b0 + b1 * b.prefill_tokens + b2 * b.decode_reqs\n"
+    truth = law(text, "def queueing_time(r, s, *, alpha: us = 6000.0): return alpha")
     start = truth.with_theta((8000.0, 10.0, 30.0, 5000.0))
     alone = [workload(question_len=n, output_len=100, stages=(Stage(0.05, 300.0),)) for n in (500, 1000, 2000)]
     quiet = [replace(SOME[0], id=f"quiet-{i}", workload=w, observed=None) for i, w in enumerate(alone)]
@@ -154,26 +146,6 @@ def test_kernel_factors_stay_between_a_half_and_two() -> None:
     assert constants(fit(bare, data, allow_hostile=True).program)["factor"] == 0.5
     problem = problem_of(bare.with_theta((3.0,)), data)
     assert (problem.low[0], problem.high[0], problem.start[0], problem.origin[0]) == (0.5, 2.0, 2.0, 1.0)
-
-
-def test_fitted_constants_have_six_significant_digits() -> None:
-    low, high = np.zeros(3), np.full(3, np.inf)
-    assert list(rounded(np.array([1234567.8, 0.00123456789, 5.0]), low, high)) == [1234570.0, 0.00123457, 5.0]
-    fitted = fit(TRUTH, fit_set(SOME[:2])).program
-    assert all(float(f"{x:.6g}") == x for x in fitted.theta)
-
-
-def test_blackbox_per_experiment_is_nearly_exact() -> None:
-    """Four free constants and two stages: what a converged fit must reach (known from the data: well under 1 %)."""
-    blackbox = (
-        "def step_time(b, s, *, b0=8000.0, b1=10.0, b2=30.0): return b0 + b1 * b.prefill_tokens + b2 * b.decode_reqs"
-    )
-    for e in SOME[:4]:
-        fitted = fit(complete(parse(blackbox)), fit_set([e]), allow_hostile=True).program
-        (wrong,) = error_rows(fitted, score_set([e], [1]))
-        assert abs(wrong.e2e or 99) < 1.0 and abs(wrong.itl or 99) < 1.0
-    constant = fit(complete(parse("def step_time(b, s, *, c=10000.0): return c")), fit_set(SOME), allow_hostile=True)
-    assert fit(complete(parse(blackbox)), fit_set(SOME), allow_hostile=True).loss <= constant.loss * 1.05
 
 
 def test_mean_field_agrees_with_the_replay_on_calm_stages() -> None:
@@ -314,10 +286,11 @@ def test_a_program_without_constants_is_scored_by_every_method() -> None:
     assert len(losses) == 1 and losses.pop() > 0
 
 
-ONE = law("""
-def step_time(b, s, *, weights: one[1.15, 1.15] = 1.15, kv: one[1.4, 1.4] = 1.4, layer: us[40, 40] = 40.0):
-    return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers
-""")
+ONE = law(
+    STEP.replace("one = 1.15", "one[1.15, 1.15] = 1.15")
+    .replace("one = 1.4", "one[1.4, 1.4] = 1.4")
+    .replace("us = 40.0", "us[40, 40] = 40.0")
+)
 
 
 def test_the_standard_error_of_a_single_constant_by_hand() -> None:
@@ -350,21 +323,6 @@ def test_standard_errors_are_how_far_constants_move_without_each_run() -> None:
     found = np.array([c.standard_error for c in uncertainty(whole.program, data)])
     np.testing.assert_allclose(found[:3], jackknife[:3], rtol=0.05)  # the constants of the steps
     assert (found > 0.95 * jackknife).all()  # those of the queue are too uncertain already by what is off in each stage
-
-
-def test_standard_errors_cover_the_truth_about_as_often_as_they_say() -> None:
-    """Two percent of noise on every observed mean: of 40 errors of two constants two thirds lie within one standard
-    error (binomial: 0.68 +- 0.07; the larger of two estimates is a little wide)."""
-    clean, start = fit_set(simulated()), TRUTH.with_theta((1.15, 1.4, 40.0, 6000.0, 1.0))
-    rng, off = np.random.default_rng(5), []
-    for _ in range(20):
-        noisy = clean.stages.observed_ms * (1 + 0.02 * rng.standard_normal(clean.stages.observed_ms.shape))
-        data = replace(clean, stages=replace(clean.stages, observed_ms=noisy))
-        found = fit(start, data)
-        rows = zip(uncertainty(found.program, data), TRUTH.theta, strict=True)
-        off += [(c.value - t) / c.standard_error for c, t in rows][1:3]
-    within = np.mean(np.abs(off) < 1.0)
-    assert 0.5 < within < 0.95, sorted(off)
 
 
 def test_a_constant_within_its_error_is_not_identified() -> None:
@@ -484,20 +442,20 @@ GATES = "finite", "monotone", "growth"
 K = "def step_time(b, s, *, k: us[9000, 9000] = 9000"  # whatever the measurements say
 
 
-@pytest.mark.parametrize(
-    ("stage", "text"),
-    [
-        ("parse", "import os"),
-        ("caps", "def step_time(b, s): return b.tokens + 1"),
-        ("units", "def step_time(b, s): return b.tokens + s.weights_us"),
-        ("bounds", "def step_time(b, s, *, k: us[8500, 8700] = 8600): return k"),
-        ("numbers", "def step_time(b, s): return 2 * 2 * b.weight_read_us"),
-        ("fields", "def step_time(b, s, *, k=1.0): return k * b.tokens + 1"),
-        ("finite", "def step_time(b, s): return b.kv_sum"),
-        ("monotone", f"{K}): return k / max(b.tokens, 1) + k"),
-        ("growth", f"{K}, w: token[200, 200] = 200): return k + k * exp(b.prefill_tokens / w)"),
-    ],
-)
+BAD = f"""
+parse | import os
+caps | def step_time(b, s): return b.tokens + 1
+units | def step_time(b, s): return b.tokens + s.weights_us
+bounds | def step_time(b, s, *, k: us[8500, 8700] = 8600): return k
+numbers | def step_time(b, s): return 2 * 2 * b.weight_read_us
+fields | def step_time(b, s, *, k=1.0): return k * b.tokens + 1
+finite | def step_time(b, s): return b.kv_sum
+monotone | {K}): return k / max(b.tokens, 1) + k
+growth | {K}, w: token[200, 200] = 200): return k + k * exp(b.prefill_tokens / w)
+"""
+
+
+@pytest.mark.parametrize(("stage", "text"), [row.split(" | ") for row in BAD.strip().splitlines()])
 def test_a_bad_candidate_is_a_rejection_with_stage_and_reason(stage: str, text: str) -> None:
     if stage in GATES:
         verdict = assess(complete(parse(text)), prepare(SOME[:1], [1]))
@@ -510,19 +468,6 @@ def test_a_bad_candidate_is_a_rejection_with_stage_and_reason(stage: str, text: 
 def test_the_methods_of_a_search_are_those_of_fits() -> None:
     assert tuple(METHODS) == FITS
     assert SearchSettings().fit == prepare(SOME[:1], [1]).method == "auto"
-
-
-def test_a_candidate_is_fitted_by_the_method_of_its_data() -> None:
-    """CMA-ES and Gauss-Newton end within the noise of each other, but not on the same digits."""
-    texts = {}
-    for method in ("auto", "linear", "cma"):
-        data = prepare(SOME[:1], [1], method=method)
-        verdict = assess(TRUTH, data)
-        assert isinstance(verdict, Scored)
-        texts[method] = verdict.text
-        fitted = fit(TRUTH, data.fit, method=method, reset_to_prior=True).program
-        assert verdict.text == unparse(brief(lean(fitted)))
-    assert texts["auto"] == texts["linear"] != texts["cma"]
 
 
 def test_assess_scores_the_very_text_it_returns() -> None:

@@ -95,11 +95,6 @@ def test_every_gpu_has_the_program_of_its_mfu() -> None:
     assert baselines.HOST_ROOFLINE in baselines.NAMES
 
 
-def test_the_datasheet_bound_knows_no_mfu() -> None:
-    assert baselines.datasheet() == baselines.program_of(baselines.BaselineTask("roofline", (), (LLAMA,)))
-    assert not baselines.datasheet().theta
-
-
 def task_of(name: str, fitted: Sequence[Experiment], predicted: Sequence[Experiment]) -> baselines.BaselineTask:
     (task,) = (t for t in baselines.tasks(fitted, predicted) if t.name == name)
     return task

@@ -47,16 +47,6 @@ def by_physics(program: Program) -> dict[str, gates.Gate]:
     return {g.name: g for g in physics(assemble(program), program.theta, HARDWARE)}
 
 
-def refused(program: Program) -> dict[str, str]:
-    return {g.name: g.complaint for g in judged(program, ONE) if not g.passes}
-
-
-def test_deployments_are_the_distinct_ones() -> None:
-    runs = bundled_experiments()
-    assert len(DEPLOYMENTS.names) == len({tuple(sorted(e.facts.items())) for e in runs}) < len(runs)
-    assert all(e.facts in DEPLOYMENTS.facts.values() for e in runs)
-
-
 RANGE = "it must be finite and within 1 and 1e10"  # the whole sentence once, its figures in each case
 
 
@@ -82,31 +72,22 @@ RANGE = "it must be finite and within 1 and 1e10"  # the whole sentence once, it
     ],
 )
 def test_a_gate_refuses_and_shows_the_batch(program: Program, gate: str, complaint: str) -> None:
-    found = refused(program)
+    found = {g.name: g.complaint for g in judged(program, ONE) if not g.passes}
     assert gate in found and re.search(complaint, found[gate]), found
     assert "\n" not in found[gate]
 
 
-@pytest.mark.parametrize("name", ["floor", "linear", "linear_kv", "regimes", "roofline", "champion"])
-def test_shipped_programs_pass(name: str) -> None:
-    assert all(g.passes for g in judged(load(name).complete, DEPLOYMENTS))
-
-
-def test_every_gate_is_described() -> None:
-    assert [g.name for g in judged(step("10"), ONE)] == list(gates.GATES)
-
-
-def test_few_pairs_may_break_monotony() -> None:
-    # one switch among many terms: some pairs straddle it, fewer than 5 % (the 50th decode saves 1 us)
-    found = {g.name: g for g in judged(step("1000 + b.tokens / 1e6 + (1 if b.decode_reqs < 50 else 0)"), ONE)}
-    assert found["monotone"].passes and 0.0 < float(found["monotone"].measured.split(" %")[0]) < 5.0
+def test_shipped_programs_pass() -> None:
+    for name in ("floor", "linear", "linear_kv", "regimes", "roofline", "champion"):
+        assert all(g.passes for g in judged(load(name).complete, DEPLOYMENTS)), name
 
 
 def test_every_move_and_doubling_is_more_work() -> None:
     swept = sweep.sweep()
     column = {name: i for i, name in enumerate(RAW)}
     tokens, context = (
-        swept.raw[:, [column[a], column[b]]].sum(1) for a, b in (("prefill_tokens", "decode_reqs"), ("kv_sum",) * 2)
+        swept.raw[:, [column["prefill_tokens"], column["decode_reqs"]]].sum(1),
+        swept.raw[:, column["kv_sum"]],
     )
     more = (tokens[swept.more] > tokens[swept.base]) | (context[swept.more] > context[swept.base])
     assert more.all() and len(swept.more) == len(swept.base) and len(swept.names) == len(swept.raw)
@@ -118,23 +99,11 @@ def test_every_move_and_doubling_is_more_work() -> None:
     assert {re.sub(r"\d+", "{}", swept.names[i].rsplit(", ", 1)[1]) for i in swept.more} == set(sweep._MOVES)
 
 
-def test_a_table_of_steps_is_its_rows() -> None:
-    bound = bind(assemble(load("champion").complete), load("champion").complete.theta, ONE.facts[ONE.names[0]])
-    table = sweep.sweep().raw[:20]
-    assert bound.steps_us(table).tolist() == [bound.step_us(row) for row in table]
-
-
 # consistency with hardware
 
 KNOWN = datasheet_deployments()
 HARDWARE = hardware_of(KNOWN)
 BOUND = "max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us)"
-
-
-def test_known_deployments_fit_their_gpus() -> None:
-    assert "meta-llama/Llama-2-7b-hf tp1" in KNOWN and "meta-llama/Llama-2-7b-hf tp4" in KNOWN
-    assert "meta-llama/Llama-2-70b-hf tp1" not in KNOWN and "meta-llama/Llama-2-70b-hf tp4" in KNOWN
-    assert all(facts["kv_blocks"] >= 1 for facts in KNOWN.values())
 
 
 @pytest.mark.parametrize(
@@ -178,10 +147,6 @@ def test_the_roofline_by_hand() -> None:
     batch = (Active(16, 511, 1),)
     assert roofline_us(batch, facts) == pytest.approx(least, rel=1e-12)
     assert alone(step("1 + b.total_bytes / s.bytes_per_us"), facts)(batch) == pytest.approx(least + 1)
-
-
-def test_a_step_of_no_time_contradicts_datasheets_and_breaks_nothing() -> None:
-    assert not by_physics(step("0 * b.tokens"))["roofline"].passes
 
 
 def test_a_step_that_is_hardly_shorter_is_shown_with_different_figures() -> None:
@@ -257,10 +222,3 @@ def test_the_first_time_out_of_range_is_shown() -> None:
     assert judged(late, DEPLOYMENTS)[0].complaint.startswith(f"{names[0]}, a completion: would take -")
     both = step(negative, f"def completion_time(s): return {negative}")
     assert judged(both, DEPLOYMENTS)[0].complaint.startswith(f"{names[second]}, empty batch: the step would last -1 us")
-
-
-def test_the_text_decides_between_equal_ratios() -> None:
-    ratios, text = np.array([[3.0, 1.0, 2.0], [2.0, 1.0, 3.0]]), "fedcba".__getitem__
-    assert gates.extreme(min, ratios, text) == (1.0, "b")  # of e and b
-    assert gates.extreme(max, ratios, text) == (3.0, "f")  # of f and a
-    assert gates.extreme(max, np.full(2, np.nan), str)[1] == "0"

@@ -36,10 +36,10 @@ def solved(a: np.ndarray, b: np.ndarray, low: np.ndarray, high: np.ndarray) -> n
     return y
 
 
-def test_bounded_least_squares_equal_scipys_on_thousands_of_random_problems() -> None:
+def test_bounded_least_squares_equal_scipys_on_hundreds_of_random_problems() -> None:
     """Columns nearly parallel, bounds on one side or both, some at the solution, some without room."""
     rng = np.random.default_rng(0)
-    for case in range(2000):
+    for case in range(600):
         n = int(rng.integers(1, 12))
         a = rng.standard_normal((n + int(rng.integers(0, 20)), n))
         if case % 3 == 0 and n > 1:

@@ -80,18 +80,16 @@ def test_no_residual_is_judged_by_its_own_fold_or_run() -> None:
 
 
 def test_a_slowed_program_is_slower_in_every_branch() -> None:
-    text = "def step_time(b, s, *, base: us = 15000.0):\n    if b.prefill_reqs > 0:\n        return {} * base\n    return {} * base"
-    ours, theirs = (
-        predictions(p, score_set([CALM], [1])) for p in (slowed(law(text.format(4, 3)), 2.0), law(text.format(8, 6)))
-    )
+    text = "def step_time(b, s, *, base: us = 15000.0):\n if b.prefill_reqs > 0: return {} * base\n return {} * base"
+    programs = slowed(law(text.format(4, 3)), 2.0), law(text.format(8, 6))
+    ours, theirs = (predictions(p, score_set([CALM], [1])) for p in programs)
     assert ours == theirs
 
 
 @pytest.mark.parametrize("last_stage", [False, True])
 def test_disagreements_are_those_of_predictions(last_stage: bool) -> None:
-    program, member = (
-        law(f"def step_time(b, s, *, base: us = {us}): return base + b.weight_read_us\n") for us in (2e3, 3e3)
-    )
+    text = "def step_time(b, s, *, base: us = {}): return base + b.weight_read_us"
+    program, member = law(text.format(2e3)), law(text.format(3e3))
     experiments = [CALM, RUNS["llama-2-7b-tp1-roleplay"]]
     assert {len(e.workload.stages) for e in experiments} == {1, 2}
     every = (program, member, *(slowed(program, factor) for factor in PACES))

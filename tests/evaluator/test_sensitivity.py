@@ -203,13 +203,3 @@ def test_errors_of_constants_by_hand_and_what_correlation_makes_of_them() -> Non
     alone_known = {"step_time.base": (200.0, {}), "queueing_time.base": (1.0, {})}
     assert constant_errors(TWO_TERMS, alone_known, traffic)[0].most == "step_time.base"
     assert constant_errors(TWO_TERMS, {}, traffic) == [NO_ERROR]
-
-
-def test_means_of_runs_weigh_stages_by_their_requests() -> None:
-    e = RUNS["llama-2-7b-tp1-codegen"]
-    traffic = traffic_of([e, CALM], 1)
-    requests = np.array([stage.rate * stage.duration_s for run in (e, CALM) for stage in run.workload.stages])
-    values, count = np.arange(float(len(requests))), len(e.workload.stages)
-    parts = slice(count), slice(count, None)
-    expected = [np.average(values[part], weights=requests[part]) for part in parts]
-    assert traffic.run_means(values) == pytest.approx(expected)

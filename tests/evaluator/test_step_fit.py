@@ -28,10 +28,7 @@ TRUTH = law(
 def step_time(b, s, *, weights: one = 1.2, kv: one = 1.5, layer: us = 40.0, sort: us = 3.0, most: one[0.0, 2.0] = 1.0):
     return weights * b.weight_read_us + kv * b.kv_read_us + layer * s.layers + sort * s.experts + most * b.logits_us
 """,
-    """
-def queueing_time(r, s, *, base: us = 8000.0):
-    return base
-""",
+    "def queueing_time(r, s, *, base: us = 8000.0): return base",
 )
 
 
@@ -162,22 +159,20 @@ def test_a_quantile_of_steps_stays_in_the_fit_on_stages(tmp_path: Path, capsys: 
     printed(capsys, "show", out)
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        ("--steps OF_RUN --scope per-model", "one value for all models"),
-        ("--steps OF_RUN --per-model weights", "one value for all models"),
-        ("--sync", "--steps"),
-        ("--loss log", "--steps"),
-        ("--steps OF_RUN --quantile 0.9", "--loss quantile"),
-        ("--steps OF_RUN --loss log --quantile 0.9", "--loss quantile"),
-        ("--steps OF_RUN --only alpha", "--only"),
-        ("--steps OF_PLAN --experiments PLAN", "observed"),
-        ("--steps OF_PLAN --experiments BOTH", "no usable cycle"),
-        ("--steps OF_PLAN", "9 steps of no experiment"),
-    ],
-)
-def test_steps_that_cannot_be_fitted_are_refused(args: str, words: str, tmp_path: Path, capsys: Capsys) -> None:
+REFUSED = """
+--steps OF_RUN --scope per-model => one value for all models
+--steps OF_RUN --per-model weights => one value for all models
+--sync => --steps
+--loss log => --steps
+--steps OF_RUN --quantile 0.9 => --loss quantile
+--steps OF_RUN --only alpha => --only
+--steps OF_PLAN --experiments PLAN => observed
+--steps OF_PLAN --experiments BOTH => no usable cycle
+--steps OF_PLAN => 9 steps of no experiment
+"""
+
+
+def test_steps_that_cannot_be_fitted_are_refused(tmp_path: Path, capsys: Capsys) -> None:
     observed = {"summary": {"e2e_ms": {"mean": 900.0}, "ttft_ms": {"mean": 20.0}}}
     files = {
         "OF_RUN": table(tmp_path / "s.parquet", 1.0),
@@ -185,4 +180,6 @@ def test_steps_that_cannot_be_fitted_are_refused(args: str, words: str, tmp_path
         "PLAN": experiments_file(tmp_path / "plan.yaml", experiment()),
         "BOTH": experiments_file(tmp_path / "both.yaml", experiment(), experiment("seen", observed=observed)),
     }
-    assert words in refused(capsys, "fit", "floor", *(files.get(word, word) for word in args.split()))
+    for row in REFUSED.strip().splitlines():
+        args, _, words = row.partition(" => ")
+        assert words in refused(capsys, "fit", "floor", *(files.get(word, word) for word in args.split())), row

@@ -24,7 +24,7 @@ from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments, load_experiments
 from simulator.serving.experiment import Experiment
 from simulator.serving.load import load_of
-from simulator.serving.trace import NOT_COUNTED, Trace, cut, slowed, windows
+from simulator.serving.trace import Trace, slowed, windows
 from simulator.serving.workload import Stage, at_rate, first_stages, is_recorded, seeds_of
 
 CHAMPION = parse((ROOT / "seeds" / "champion.py").read_text())
@@ -92,12 +92,6 @@ def test_random_chains_are_replayed_as_by_the_plain_clock(tmp_path: Path) -> Non
         assert sum(r.cached for r in plain.requests) > 0
 
 
-def test_without_prefix_caching_chains_are_not_found(tmp_path: Path) -> None:
-    written(tmp_path, "m.jsonl", lines(MOONCAKE))
-    seen = replay(experiment(tmp_path, {"trace": "m.jsonl"}, engine={"prefix_caching": False}), PROGRAM, 1)
-    assert not seen.spread(seen.run.cached).any()
-
-
 def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
     rows = [*MOONCAKE, {"timestamp": 4000, "input_length": 90, "output_length": 2, "hash_ids": [9]}]
     r = trace_of(tmp_path, "a.jsonl", lines(rows)).requests
@@ -143,15 +137,6 @@ def test_windows_are_the_stages(tmp_path: Path) -> None:
     assert isinstance(short.source, Trace) and len(short.source.requests) == 160 and len(short.stages) == 2
 
 
-def test_a_cut_trace_keeps_what_its_requests_say(tmp_path: Path) -> None:
-    trace = trace_of(tmp_path, "m.jsonl", lines(MOONCAKE))
-    part = cut(trace, np.array([True, False, True]), "ends", np.array([False, True, True]))
-    r = part.requests
-    assert r.input_len.tolist() == [1300, 600] and r.stage.tolist() == [NOT_COUNTED, 0] and part != trace
-    assert r.chains is not None and trace.requests.chains is not None
-    assert r.chains.number.tolist() == trace.requests.chains.number[[0, 1, 2, 6, 7]].tolist()
-
-
 def test_another_rate_moves_the_same_requests(tmp_path: Path) -> None:
     written(tmp_path, "t.csv", HEAD + ",timeout_s,e2e_ms\n0,100,3,5,9\n2,200,3,,9\n4,300,3,5,9\n")
     w = experiment(tmp_path, {"trace": "t.csv"}).workload
@@ -162,13 +147,6 @@ def test_another_rate_moves_the_same_requests(tmp_path: Path) -> None:
     assert twice.stages == (Stage(1.0, 3.0),) and twice.source.recorded is None and twice.source != w.source
     assert slowed(twice.source, 2.0).requests.arrival_us.tolist() == w.source.requests.arrival_us.tolist()
     assert r.input_len is w.source.requests.input_len
-
-
-def test_requests_all_at_once(tmp_path: Path) -> None:
-    """As a benchmark sends them at an infinite rate."""
-    written(tmp_path, "t.csv", HEAD + "\n" + "5,100,3\n" * 50)
-    e = experiment(tmp_path, {"trace": "t.csv"})
-    assert e.workload.stages == (Stage(5e7, 1e-6),) and replay(e, PROGRAM, 1).completed.all()
 
 
 def test_a_damaged_trace_ends_a_command_with_one_line(tmp_path: Path, capsys: Capsys) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
@@ -12,15 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Capsys, as_json, printed, refused
-from paths import ROOT
 
 from archive.proposal import Rejected
 from evaluator.assess import read
 from evaluator.fit import trees
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.steps import StepRun, fit_steps
-from evolve.calibrate.steps.sources import sources
-from evolve.calibrate.steps.targets import cycle_targets
 from evolve.run.program import load
 from evolve.search.llm.prompt import fields_text
 from evolve.search.vocabulary import field_set, vocabulary
@@ -34,7 +30,7 @@ from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
 from simulator.schema import PREFILL_TOKENS
-from simulator.serving.bundled import STEPS, bundled_experiments
+from simulator.serving.bundled import bundled_experiments
 
 RUNS = {e.id: e for e in bundled_experiments()}
 TWO = ("llama-2-7b-tp1-codegen", "llama-2-70b-tp4-general")
@@ -68,15 +64,6 @@ def rows(noise: float = 0.0) -> tuple[trees.SplitRun, ...]:
 @cache
 def trained() -> trees.Trained:
     return trees.train(rows(), "with components", trials=3)
-
-
-def test_the_features_are_28_and_six_components() -> None:
-    assert len(trees.OWN) == 28 and len(trees.COMPONENTS) == 6 and len(trees.FEATURES["with components"]) == 34
-    every = trees.FEATURES["with components"]
-    assert len({f.formula for f in every}) == len({f.name for f in every}) == 34
-    facts = [RUNS[name].facts for name in (*TWO, "mixtral-8x7b-tp2-codegen")]
-    values = np.concatenate([trees.feature_values(trees.OWN, StepRun(f, drawn(50, 1), np.ones(50))) for f in facts])
-    assert len(np.unique(values, axis=1).T) == 28  # no two are the same number on all batches
 
 
 def test_features_are_those_of_the_brute_force() -> None:
@@ -127,10 +114,8 @@ def test_a_program_with_the_ensemble_predicts_what_was_trained() -> None:
     assert unparse(found.program) == unparse(parse(trees.PROGRAM))
     best = list(found.importances)[:6]
     assert {"prefill tokens", "tokens", "FLOPs of prefill products", "FLOPs", "largest chunk"} & set(best)
-    assert (
-        found.forest.features == tuple(f.formula for f in (*trees.OWN, *trees.COMPONENTS))
-        and len(found.importances) == 34
-    )
+    assert found.forest.features == tuple(f.formula for f in trees.FEATURES["with components"])
+    assert len(found.importances) == 34
 
 
 @pytest.mark.slow
@@ -206,16 +191,6 @@ def test_training_needs_the_extra(library: str, monkeypatch: pytest.MonkeyPatch)
         trees.train([])
 
 
-def test_replays_and_fits_load_no_library_of_training(tmp_path: Path) -> None:
-    code = (
-        "import sys; from evolve.cli import run_command as run; assert run(['show', '--check', sys.argv[1]]) in (0, 1)"
-    )
-    code += "; print(bool(sys.modules.keys() & {'sklearn', 'optuna'}))"
-    args = [sys.executable, "-c", code, saved(tmp_path)]
-    ran = subprocess.run(args, capture_output=True, text=True, cwd=ROOT, check=True)
-    assert ran.stdout.splitlines()[-1] == "False"
-
-
 def saved(folder: Path) -> Path:
     """The file of the trained program, with its ensemble next to it."""
     path = folder / "mine.py"
@@ -231,9 +206,8 @@ def test_a_scale_is_fitted_on_steps_and_on_stages() -> None:
     assert scale == pytest.approx(1.7, rel=0.03)  # the ensemble is about 5 % off on single steps
     fitted = fit(complete(program), fit_set([RUNS[name] for name in TWO])).program
     assert fitted.forest is program.forest
-    scaled, bare = (
-        bind(assemble(p), p.theta, RUNS[TWO[1]].facts).step_us(last.raw[0]) for p in (fitted, complete(program))
-    )
+    programs = (fitted, complete(program))
+    scaled, bare = (bind(assemble(p), p.theta, RUNS[TWO[1]].facts).step_us(last.raw[0]) for p in programs)
     assert scaled == pytest.approx(fitted.theta[0] * bare)
 
 
@@ -263,15 +237,3 @@ def test_a_search_neither_offers_the_field_nor_takes_it() -> None:
         assert "b.trees" not in (field_set(name) or ())
         words = vocabulary([RUNS[name] for name in TWO], name)
         assert all(f.name != "trees" for f in (*words.step, *words.queueing)) and ("b", "trees") not in words.typical
-
-
-def test_measured_steps_are_learned_better_than_their_mean() -> None:
-    """Three runs of one version of the engine: the temporal split tells nothing of other models."""
-    targets = [cycle_targets(run) for run in sources([Path(STEPS)], None, (), False).runs]
-    found = trees.train(
-        [trees.SplitRun(StepRun(t.run.experiment.facts, t.raw, t.observed_us), t.split) for t in targets], trials=2
-    )
-    assert sum(found.rows.values()) == 1967  # usable cycles, as `evolve fit --score-steps` counts them
-    observed = np.concatenate([t.observed_us for t in targets])
-    constant = 100 * np.mean(np.abs(np.median(observed) / observed - 1))
-    assert found.error_pct["test"] is not None and found.error_pct["test"] < constant / 2

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from paths import ROOT
 
 from evolve.host.deployments import of_names
-from simulator.language.complete import complete
 from simulator.language.parse import parse
 from translate_go import TARGETS, build_and_test, emit, find_go
 from translate_go.gotest import falling
@@ -60,9 +58,3 @@ def test_experts_are_tested_where_a_deployment_has_them() -> None:
     assert "func TestFittedMoE(" in text and "fittedRecords[1].name, fittedRecords[1].model" in text
     assert "MoE" not in emit(parse(FACT), target="blis-4", deployments=[dense])["fitted_test.go"]
     assert "MoE" not in emit(parse(LINEAR), target="blis-4")["fitted_test.go"]  # reads no deployment
-
-
-@pytest.mark.parametrize("seed", ["floor", "linear", "regimes", "roofline", "champion"])
-def test_the_shipped_programs_grow(seed: str) -> None:
-    program = complete(parse((ROOT / "seeds" / f"{seed}.py").read_text(), seed))
-    assert falling(plan(program, TARGETS["blis-4"], deployments=[of_names("llama-2-7b", "H100", 1)])) == ()

@@ -58,13 +58,12 @@ def test_the_dot_product_is_the_program() -> None:
 
 
 def test_alpha_is_the_delay_before_the_queue_on_this_deployment() -> None:
-    program = complete(
-        parse(
-            "def step_time(b, s, *, a: us = 900.5, c: us/token = 2.0): return a + c * b.tokens\n"
-            "def queueing_time(r, s, *, n: one = 1.5, k: us/token = 0.25): return n * s.reference_step_us + k * r.input_len\n"
-            "def output_token_time(s, *, t: us = 3.0): return t * s.tp_log2\n"
-        )
-    )
+    text = """
+def step_time(b, s, *, a: us = 900.5, c: us/token = 2.0): return a + c * b.tokens
+def queueing_time(r, s, *, n: one = 1.5, k: us/token = 0.25): return n * s.reference_step_us + k * r.input_len
+def output_token_time(s, *, t: us = 3.0): return t * s.tp_log2
+"""
+    program = complete(parse(text))
     (entry,) = yaml.safe_load(defaults_yaml(program, [HERE]))["models"]
     base, each, token = entry["alpha_coeffs"]
     assert base + 1000 * each == pytest.approx(overhead_us(program, "queueing_time", FACTS, 1000))
@@ -119,25 +118,18 @@ def test_an_entry_to_fill_in_is_refused_until_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "deployment", "why"),
+    ("step_time", "queueing", "deployment", "why"),
     [
-        (step("max(a, b.tokens)", "a=1.0"), HERE, "not one dot product"),
-        (step("log1p(b.tokens / a)", "a=1.0"), HERE, "not one dot product"),
-        (step("1 if b.tokens > 2 else 2"), None, "not one dot product"),
-        (
-            complete(parse("def step_time(b, s): return 1\ndef queueing_time(r, s): return sqrt(r.input_len)")),
-            HERE,
-            "alpha[1] * input length",
-        ),
-        (
-            complete(parse("def step_time(b, s): return 1\ndef queueing_time(r, s): return s.weights_us")),
-            None,
-            "depend on the deployment",
-        ),
+        ("max(a, b.tokens)", "0", HERE, "not one dot product"),
+        ("log1p(b.tokens / a)", "0", HERE, "not one dot product"),
+        ("1 if b.tokens > 2 else 2 * a", "0", None, "not one dot product"),
+        ("a", "sqrt(r.input_len)", HERE, "alpha[1] * input length"),
+        ("a", "s.weights_us", None, "depend on the deployment"),
     ],
 )
-def test_other_programs_get_a_remark(program: Program, deployment: Deployment | None, why: str) -> None:
-    text = defaults_yaml(program, [deployment] if deployment else [])
+def test_other_programs_get_a_remark(step_time: str, queueing: str, deployment: Deployment | None, why: str) -> None:
+    text = f"def step_time(b, s, *, a=1.0): return {step_time}\ndef queueing_time(r, s): return {queueing}"
+    text = defaults_yaml(complete(parse(text)), [deployment] if deployment else [])
     assert why in text and "constants are in fitted.go" in text and yaml.safe_load(text) is None
 
 

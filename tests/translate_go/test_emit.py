@@ -30,7 +30,6 @@ from translate_go import TARGETS, Deployment, build_and_test, emit, find_go
 from translate_go.agreement import Agreement, _together, compare_all
 from translate_go.deployment import EXAMPLE
 from translate_go.naming import DEFAULT, KEYWORDS, MARK, GoNames, digits
-from translate_go.target import BLIS_5_DIFFERS
 from translate_go.toolchain import Checked, GoTiming, go, gofmt, write_module
 from translate_go.vectors import EDGES, LIBRARY, PROMPTS, last_bit_decides, tolerance
 
@@ -437,14 +436,6 @@ def test_the_factory_is_there_unless_facts_are_open() -> None:
         assert ("Write a factory" in files["INTEGRATION.md"]) == (not made)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_how_stepml_differs_is_told_there(target: str) -> None:
-    files = emit(SEEDS["floor"], target=target)
-    for difference in BLIS_5_DIFFERS:
-        for name in ("INTEGRATION.md", "fitted.go"):
-            assert (difference in files[name]) == (target == "blis-5")
-
-
 # Every shipped seed with a deployment baked in; what no seed has: conditional expressions, guarded functions; and for
 # the other host one with facts to be given. Not the champion: its constants change with every new search.
 GOLDEN_FILES = {
@@ -469,13 +460,6 @@ def test_golden(name: str) -> None:
 
 def test_no_golden_file_is_left_over() -> None:
     assert {path.name for path in GOLDEN.glob("*.go")} == set(GOLDEN_FILES)
-
-
-def test_only_the_methods_of_the_target() -> None:
-    for target, spec in TARGETS.items():
-        source = emit(PROGRAMS["roofline"], target=target)["fitted.go"]
-        methods = re.findall(r"^func \(m \*Fitted\) ([A-Z]\w*)", source, re.MULTILINE)
-        assert methods == ["StepTime", "QueueingTime", *(method for method, _ in spec.overheads)]
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,8 @@ needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go
 TREES = complete(parse(TREES_TEXT)).with_forest(random_forest(8, ("b.tokens", "b.kv_sum", "s.tp * b.kv_mean")))
 KERNELS = load("kernels").complete
 DEPLOYED = of_names("llama-2-7b", "H100-SXM-80GB", 1)
-LIMITED = complete(
-    parse(
-        "def step_time(b, s, *, c: us = 30.0): return c * b.tokens / "
-        + " / s.".join(["s.max_num_seqs", "kv_blocks", "max_num_batched_tokens", "block_size", "max_model_len"])
-    )
-)
+READ = "s.max_num_seqs / s.kv_blocks / s.max_num_batched_tokens / s.block_size / s.max_model_len"
+LIMITED = complete(parse(f"def step_time(b, s, *, c: us = 30.0): return c * b.tokens / {READ}"))
 FLAGS = ("--max-num-seqs", "--total-kv-blocks", "--max-num-batched-tokens", "--block-size-in-tokens", "--max-model-len")
 
 
@@ -129,16 +125,11 @@ def test_the_error_names_field_and_flag(tmp_path: Path) -> None:
     want = (
         "fitted: the program reads max_num_seqs: set FittedOptions.MaxNumSeqs to the engine's --max-num-seqs (it is 0)"
     )
-    files["message_test.go"] = f"""package latency
-
-import "testing"
-
-func TestMessage(t *testing.T) {{
-	if _, err := NewFitted(FittedOptions{{}}); err == nil || err.Error() != "{want}" {{
-		t.Error(err)
-	}}
-}}
-"""
+    check = (
+        f'if _, err := NewFitted(FittedOptions{{}}); err == nil || err.Error() != "{want}" {{\n\t\tt.Error(err)\n\t}}'
+    )
+    test = f"func TestMessage(t *testing.T) {{\n\t{check}\n}}\n"
+    files["message_test.go"] = f'package latency\n\nimport "testing"\n\n{test}'
     checked = build_and_test(files, tmp_path, target="blis-4")
     assert checked.ok, checked.log
 

@@ -11,15 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from simulator.common.errors import InputError
-from translate_go.clone.names import (
-    has_flag,
-    known_names,
-    with_counted_name,
-    with_help,
-    with_name,
-    with_parsing,
-    with_resolution,
-)
+from translate_go.clone import names as name_edits
 from translate_go.clone.registered import Backend, already
 from translate_go.clone.scan import GoFile, Span, edited, moved, read
 from translate_go.naming import fact
@@ -53,21 +45,20 @@ def changes(root: Path, backend: Backend, emitted: Mapping[str, str]) -> dict[st
         raise InputError(f"cannot edit {root}: its go.mod is not that of module {MODULE}. Give a clone of the host.")
     host.edit(FACTORY, lambda path, text: with_case(path, text, backend))
     check_functions(PACKAGE, host.below(PACKAGE))
-    known = known_names(NAMES, host.text(NAMES))
-    host.edit(NAMES, lambda path, text: with_name(path, text, backend))
-    host.edit(NAMES_TEST, lambda path, text: with_counted_name(path, text, backend, known))
+    known = name_edits.known_names(NAMES, host.text(NAMES))
+    host.edit(NAMES, lambda path, text: name_edits.with_name(path, text, backend))
+    host.edit(NAMES_TEST, lambda path, text: name_edits.with_counted_name(path, text, backend, known))
     if backend.settings:
         _pass_settings(host, backend)
     command = host.below("cmd")
-    if not any(has_flag(path, text) for path, text in command.items()):
+    if not any(name_edits.has_flag(path, text) for path, text in command.items()):
         raise moved(COMMAND, "definition of the flag --latency-model")
     for path in command:
-        host.edit(path, lambda path, text: with_help(path, text, backend))
+        host.edit(path, lambda path, text: name_edits.with_help(path, text, backend))
     if backend.facts == "host":
         _wire(host, backend, command)
-    [file] = [
-        name for name in emitted if name.endswith(".go") and f"type {backend.name.exported} struct" in emitted[name]
-    ]
+    kind = f"type {backend.name.exported} struct"
+    [file] = [name for name, text in emitted.items() if name.endswith(".go") and kind in text]
     host.edit(GUIDE, lambda path, text: with_section(path, text, backend, file))
     host.edit(REFERENCE, lambda path, text: with_row(path, text, backend))
     for name, text in emitted.items():
@@ -118,10 +109,14 @@ def _pass_settings(host: _Host, backend: Backend) -> None:
 
 
 def _wire(host: _Host, backend: Backend, command: Mapping[str, str]) -> None:
-    resolved = [path for path in command if host.edit(path, lambda path, text: with_resolution(path, text, backend))]
+    resolved = [
+        path for path in command if host.edit(path, lambda path, text: name_edits.with_resolution(path, text, backend))
+    ]
     if not resolved:
         raise moved(COMMAND, 'block `if backend == "roofline"` that calls resolveModelConfig')
-    parsed = [path for path in command if host.edit(path, lambda path, text: with_parsing(path, text, backend))]
+    parsed = [
+        path for path in command if host.edit(path, lambda path, text: name_edits.with_parsing(path, text, backend))
+    ]
     if not parsed:
         raise moved(COMMAND, 'condition `backend == "roofline" || backend == "trained-physics"`')
 
@@ -156,15 +151,11 @@ def with_case(path: str, text: str, backend: Backend) -> str:
     last = _last_case(go, path, body, hardware)
     tabs, name = go.indent(last[0]), backend.name.exported
     lines = [f"case {backend.quoted}:"]
+    given, cost = f"{name}Options{{AdapterCost: {collected}.{costs[0]}}}", f"{collected}.{costs[0]}"
     if backend.settings:
-        lines += [
-            f"\toptions := {collected}.{backend.name.private}",
-            f"\toptions.AdapterCost = {collected}.{costs[0]}",
-            f"\treturn New{name}Backend({coeffs}, {hardware}, options)",
-        ]
-    else:
-        given = f"{name}Options{{AdapterCost: {collected}.{costs[0]}}}"
-        lines.append(f"\treturn New{name}Backend({coeffs}, {hardware}, {given})")
+        given = "options"
+        lines += [f"\toptions := {collected}.{backend.name.private}", f"\toptions.AdapterCost = {cost}"]
+    lines.append(f"\treturn New{name}Backend({coeffs}, {hardware}, {given})")
     at = go.line_end(last[1])
     edits = [(at, at, "".join(f"\n{tabs}{line}" for line in lines))]
     if backend.settings:
@@ -202,11 +193,8 @@ def _last_case(go: GoFile, path: str, body: Span, hardware: str) -> tuple[int, i
     if len(found) != 1:
         raise moved(path, f"single `switch {hardware}.Backend` in NewLatencyModel")
     opening = found[0] + 4
-    clauses = [
-        i
-        for i in range(opening + 1, go.closing[opening])
-        if go.depth[i] == go.depth[opening] + 1 and go.tokens[i].text in ("case", "default")
-    ]
+    inside = [i for i in range(opening + 1, go.closing[opening]) if go.depth[i] == go.depth[opening] + 1]
+    clauses = [i for i in inside if go.tokens[i].text in ("case", "default")]
     texts = [go.tokens[i].text for i in clauses]
     if "case" not in texts or "default" in texts[:-1]:
         raise moved(path, f"`switch {hardware}.Backend` with cases, and nothing after its default, in NewLatencyModel")

@@ -319,19 +319,6 @@ def test_names_of_lines_deployments_and_terms_are_drawn_as_they_are(
     assert {r"$m_1$ <b>\x1b", "_H100$, TP 1", "_$t$ & <i>"} <= set(texts(tmp_path / "t.svg"))
 
 
-@pytest.mark.slow
-def test_a_long_name_is_cut_in_the_middle_and_stays_in_the_picture() -> None:
-    shares = [StepShares("m" * 400 + " on " + "g" * 400, (1, 2), ("t" * 400, "u" * 400), ((1.0, 2.0),) * 2)] * 6
-    figure = terms.draw("n" * 4000, shares)
-    with style.styled():
-        figure.draw_without_rendering()
-    [legend] = figure.legends
-    whole = figure.bbox
-    for text in [*legend.get_texts(), figure._suptitle, *(axes._left_title for axes in figure.axes)]:
-        box = text.get_window_extent()
-        assert whole.x0 <= box.x0 and box.x1 <= whole.x1, text
-
-
 REFUSALS = """
 --kind front --out x.gif => --out x.gif: is not a picture
 --kind front --out svg => --out svg: is not a picture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ from evolve.inspect.step_shares import step_shares
 from evolve.plan.predict import predict
 from evolve.run.data import chosen
 from evolve.run.folder import open_run
-from evolve.run.lock import lock
 from evolve.run.program import load
 from simulator.common.errors import InputError
 
@@ -233,22 +231,6 @@ def test_intervals_are_shown_where_the_run_was_validated() -> None:
     detail = Details(followed.run, followed.data).of(outcome, True)
     bands = [row["figures"]["e2e"] for row in detail["predictions"]]
     assert all(b["low95"] <= b["low80"] < b["predicted_ms"] < b["high80"] <= b["high95"] for b in bands)
-
-
-def test_a_page_sees_what_a_search_appends(copied: tuple[Path, PageServer], tiny_run: Path) -> None:
-    run, server = copied
-    lines = (run / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    (run / "report.json").unlink()
-    (run / "journal.jsonl").write_bytes(b"".join(lines[:10]))
-    with lock(run):
-        assert ask(server, "/version").json == {"runs": [{"outcomes": 10, "state": "running"}]}
-        with (run / "journal.jsonl").open("ab") as file:
-            file.write(b"".join(lines[10:20]) + lines[20][:50])  # killed while it wrote a line
-    assert ask(server, "/version").json == {"runs": [{"outcomes": 20, "state": "stopped"}]}
-    assert list(by_id(ask(server, "/data?run=0&after=10").json["run"])) == list(range(10, 20))
-    (run / "journal.jsonl").write_bytes(b"".join(lines))
-    shutil.copy(tiny_run / "report.json", run)
-    assert ask(server, "/version").json == {"runs": [{"outcomes": len(lines), "state": "finished"}]}
 
 
 def test_details_of_a_run_that_was_replaced_are_not_shown(copied: tuple[Path, PageServer]) -> None:
