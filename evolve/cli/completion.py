@@ -5,8 +5,9 @@ The user waits for every answer, so no command is imported: click completes comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import yaml
@@ -77,40 +78,11 @@ class _Kind(click.ParamType):
         self.name = kind
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Item]:
+        path, *lists = KINDS[self.name]
+        names = (name for names in lists for name in names() if name.startswith(incomplete))
         # bash forgets the names before an item for files, so that one comes first
-        return sorted(KINDS[self.name](incomplete), key=lambda item: item.type == "plain")
-
-
-def _named(names: Iterable[str], incomplete: str) -> Iterator[Item]:
-    return (CompletionItem(name) for name in names if name.startswith(incomplete))
-
-
-def _files(incomplete: str) -> Iterator[Item]:
-    yield CompletionItem(incomplete, type="file")
-
-
-def _folders(incomplete: str) -> Iterator[Item]:
-    yield CompletionItem(incomplete, type="dir")
-
-
-def _programs(incomplete: str) -> Iterator[Item]:
-    yield from _files(incomplete)
-    yield from _named(program_names(), incomplete)
-
-
-def _runs(incomplete: str) -> Iterator[Item]:
-    yield from _folders(incomplete)
-    yield from _named(run_paths(), incomplete)
-
-
-def _runs_or_programs(incomplete: str) -> Iterator[Item]:
-    yield from _programs(incomplete)
-    yield from _named(run_paths(), incomplete)
-
-
-def _configs(incomplete: str) -> Iterator[Item]:
-    yield from _files(incomplete)
-    yield from _named(config_names(), incomplete)
+        paths = [CompletionItem(incomplete, type=path)] if path else []
+        return [*paths, *map(CompletionItem, names)]
 
 
 def program_names() -> list[str]:
@@ -148,15 +120,15 @@ def _names(table: str, key: str) -> list[str]:
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# Kinds of values, with the completions of a prefix.
-KINDS: dict[str, Callable[[str], Iterable[Item]]] = {
-    "ANY": lambda incomplete: [],
-    "FILE": _files,
-    "FOLDER": _folders,
-    "PROGRAM": _programs,
-    "RUN": _runs,
-    "RUN|PROGRAM": _runs_or_programs,
-    "CONFIG": _configs,
-    "MODEL": lambda incomplete: _named(model_names(), incomplete),
-    "GPU": lambda incomplete: _named(gpu_names(), incomplete),
+# Kinds of values: "file" or "dir" if they are paths, and the functions that list names.
+KINDS: dict[str, tuple[Any, ...]] = {
+    "ANY": ("",),
+    "FILE": ("file",),
+    "FOLDER": ("dir",),
+    "PROGRAM": ("file", program_names),
+    "RUN": ("dir", run_paths),
+    "RUN|PROGRAM": ("file", program_names, run_paths),
+    "CONFIG": ("file", config_names),
+    "MODEL": ("", model_names),
+    "GPU": ("", gpu_names),
 }

@@ -28,7 +28,6 @@ def drift(program: str, experiments: str, ids: tuple[str, ...], as_json: bool, c
 
     \b
     evolve drift champion --experiments tonight.yaml
-    evolve drift mine.py --experiments tonight.yaml --json
     """
     result = drift_of(load(program, caps), named_experiments(experiments, ids))
     following = result.next_command(experiments)

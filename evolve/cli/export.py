@@ -7,18 +7,18 @@ from pathlib import Path
 
 import click
 
-from evolve.cli.endings import print_json
+from evolve.cli.endings import finish
 from evolve.cli.options import caps_options
 from evolve.export.openevolve import Checkpoint, write_checkpoint
 from evolve.export.script import script
 from evolve.export.source import entries, program_entry
 from evolve.export.texts import program_json, program_snippet, run_json, run_snippet
-from evolve.output.files import check_writable, write_text
+from evolve.output.files import check_writable
 from evolve.output.printing import prose
-from evolve.output.terminal import say
+from evolve.output.writing import STDOUT, write
 from evolve.run.folder import is_run
 from evolve.summary.searched import searched
-from simulator.common.errors import InputError, unwritable
+from simulator.common.errors import InputError
 from simulator.language.measure import Caps
 
 KINDS = ("openevolve", "sympy", "latex", "json")
@@ -59,14 +59,9 @@ def export(spec: str, kind: str, out: Path | None, as_json: bool, caps: dict[str
         if out.is_file() and (other := _what_is_there(out, kind)):
             raise InputError(f"{out}: exists, and is {other}: choose another --out")
     text = _text(spec, kind, Caps(**caps))
-    if out is None:
-        say(text, end="")
-        return 0
-    try:
-        write_text(out, text)
-    except OSError as e:
-        raise unwritable(out, e, "choose another --out") from None
-    prose(f"{out}: {len(text.encode()) / 1e3:.1f} kB")
+    write(text, str(out or STDOUT), "--out")
+    if out:
+        prose(f"{out}: {len(text.encode()) / 1e3:.1f} kB")
     return 0
 
 
@@ -75,8 +70,7 @@ def _checkpoint(spec: str, out: Path | None, as_json: bool) -> int:
         raise InputError("--to openevolve: writes a folder: name it with --out")
     if not is_run(Path(spec)):
         raise InputError(f"--to openevolve: {spec} is not a run: name the folder of one, as `evolve list` shows them")
-    written = write_checkpoint(searched(Path(spec)), out)
-    print_json(written.to_json()) if as_json else _print(written)
+    finish(write_checkpoint(searched(Path(spec)), out), as_json, _print)
     return 0
 
 

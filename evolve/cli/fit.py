@@ -130,9 +130,7 @@ def fit(
     \b
     evolve fit champion --experiments mine.yaml --out mine.py
     evolve fit champion --experiments mine.yaml --only alpha
-    evolve fit floor --scope per-model --out floors.py
     evolve fit floor --per-model weights,queueing_time.alpha0
-    evolve fit my_model.py --method all --workers 4
     evolve fit floor --steps ingested/ --loss quantile --quantile 0.9 --out mine.py
     evolve fit champion --experiments traces.yaml --split
     evolve fit champion --experiments mine.yaml --learning-curve --workers 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from evolve.calibrate.coefficients import emit_coefficients
-from evolve.cli.endings import print_json
+from evolve.cli.endings import finish
 from evolve.cli.options import caps_options, ids_option, load, named_experiment, only_id, whole_names
 from evolve.host import emit as emitting
 from evolve.host.bench import bench as measure
@@ -110,13 +110,9 @@ def emit(
     evolve emit runs/0001:137 --target blis-5 --out go/ --check
     evolve emit champion --out go/ --model llama-3.1-70b --hardware H100-SXM-80GB --tp 4
     evolve emit kernels --out go/ --deployment llama-2-7b,H100-SXM-80GB --deployment llama-3.1-70b,H200-SXM-141GB,4
-    evolve emit kernels --out go/ --check
-    evolve emit champion --out go/ --name my-fit
     evolve emit champion --out go/ --host-facts --check
     evolve emit champion --into ../inference-sim --name my-fit --id llama-2-7b-tp1-general --dry-run
-    evolve emit champion --into ../inference-sim --name my-fit --host-facts
     evolve emit --coefficients
-    evolve emit mine.py --coefficients --out coefficients.yaml
     """
     backend = BackendName(name)
     if coefficients:
@@ -193,11 +189,6 @@ def bench(most: int, as_json: bool, quiet: bool) -> int:
 
     \b
     evolve bench
-    evolve bench --most 1000000 --json
     """
-    result = measure(most, lambda text: None if quiet else say(f"{text} ...", err=True))
-    if as_json:
-        print_json(result.to_json())
-    else:
-        print_bench(result)
+    finish(measure(most, lambda text: None if quiet else say(f"{text} ...", err=True)), as_json, print_bench)
     return 0

@@ -100,13 +100,11 @@ def ingest(
     overloaded.
 
     \b
-    evolve ingest 20260217-155451-llama-2-7b-tp1-codegen --out ingested --hardware H100-SXM-80GB
     evolve ingest runs/* --out ingested --hardware H100-SXM-80GB --engine version=0.15.1
     evolve ingest mine --out ingested --hardware H100-SXM-80GB --model-config my-org/my-model=config.json
     evolve ingest --trace mooncake.jsonl --out traces --model llama-2-7b --hardware H100 --engine max_num_seqs=64
     evolve ingest --trace bench/*.json --out traces --model qwen2.5-7b --hardware H100
     evolve ingest --tracev2 header.yaml observed.csv --out traces --hardware H100 --engine total_kv_blocks=7403
-    evolve fit champion --score-steps --steps ingested
     evolve fit champion --experiments ingested/experiments.yaml --out mine.py
     """
     if traces:  # a shell expands --trace *.json to one option and many arguments

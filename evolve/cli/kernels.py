@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
-from evolve.cli.endings import print_json
+from evolve.cli.endings import finish
 from evolve.cli.options import explain_option, explaining
 from evolve.plan.kernels import breakdown, print_kernels
 
@@ -34,9 +36,5 @@ def kernels(model: str, hardware: str, tp: int, context: int, as_json: bool) -> 
     evolve kernels mixtral-8x7b --hardware H200 --tp 2 --context 4096
     evolve kernels my-model/config.json --hardware B200 --tp 4 --json
     """
-    times = breakdown(model, hardware, tp, context)
-    if as_json:
-        print_json(times.to_json())
-    else:
-        print_kernels(times, explaining())
+    finish(breakdown(model, hardware, tp, context), as_json, partial(print_kernels, explain=explaining()))
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from evolve.cli.endings import Ended, print_json
+from evolve.cli.endings import Ended, finish, print_json
 from evolve.cli.llm_options import two_prices
 from evolve.cli.values import StrictGroup
 from evolve.output.columns import figures, words, wrapped
@@ -117,10 +117,7 @@ def check(model: str, api_base: str, price: str | None, max_usd: float, as_json:
     except CallFault as fault:
         line = f"cannot ask {model}: {fault.advice}"
         raise InputError(line) if fault.setup else Ended(line, 1) from None
-    if as_json:
-        print_json(checked.to_json())
-    else:
-        _print(checked)
+    finish(checked, as_json, _print)
     return 0 if checked.parsed else 1
 
 

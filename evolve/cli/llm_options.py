@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
 from typing import Any
 
 import click
 
+from evolve.cli.options import Decorator, gathered
 from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.llm_settings import weighted
@@ -57,44 +57,29 @@ REPEATABLE = ("models", "prices", "judges")
 
 def llm_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add these options; the command receives the given ones as a mapping `llm` by setting."""
-
-    @wraps(command)
-    def with_llm(**options: Any) -> Any:
-        values = {name: options.pop(f"llm_{name}") for name in OPTIONS}
-        return command(llm={name: value for name, value in values.items() if value not in (None, ())}, **options)
-
-    for name, (option, kind, placeholder, text) in reversed(OPTIONS.items()):
-        with_llm = click.option(
+    options = {
+        name: click.option(
             option, f"llm_{name}", type=kind, metavar=placeholder, help=text, multiple=name in REPEATABLE
-        )(with_llm)
-    return with_llm
+        )
+        for name, (option, kind, placeholder, text) in OPTIONS.items()
+    }
+    return gathered("llm", "llm_", options)(command)
 
 
-LIMITS = ("max_usd", "max_calls", "max_tokens")
-
-
-def limit_options(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def limit_options(what: str) -> Decorator:
     """Add the options that limit language models; the command receives the given ones as a mapping `limits`.
 
     `what` begins the help of --max-usd.
     """
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def with_limits(**options: Any) -> Any:
-            values = {name: options.pop(name) for name in LIMITS}
-            return command(limits={name: value for name, value in values.items() if value is not None}, **options)
-
-        helps = (
-            f"{what} [default: the run's].",
-            "The same for requests; 0: no limit.",
-            "The same for tokens; 0: no limit.",
-        )
-        for name, text in reversed(list(zip(LIMITS, helps, strict=True))):
-            with_limits = click.option(option_of(name), name, type=OPTIONS[name][1], help=text)(with_limits)
-        return with_limits
-
-    return decorate
+    helps = {
+        "max_usd": f"{what} [default: the run's].",
+        "max_calls": "The same for requests; 0: no limit.",
+        "max_tokens": "The same for tokens; 0: no limit.",
+    }
+    options = {
+        name: click.option(option_of(name), name, type=OPTIONS[name][1], help=text) for name, text in helps.items()
+    }
+    return gathered("limits", "", options)
 
 
 def option_of(setting: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
-from evolve.cli.endings import print_json
+from evolve.cli.endings import finish, print_json
 from evolve.cli.options import TableFiles, explain_option, explaining, tables_options
 from evolve.inspect.attribution import attribution, print_attribution
 from evolve.inspect.lists import archive_json, inventory, print_archive, print_inventory
@@ -31,7 +32,6 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Ta
     evolve archive runs/0001
     evolve archive runs/0001 --grid
     evolve archive runs/0001 --by proposer
-    evolve archive runs/0001 --json > archive.json
     evolve archive runs/0001 --csv front.csv --latex front.tex
     """
     if tables.files and (by or (grid and pareto)):
@@ -39,8 +39,7 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Ta
         raise InputError(f"--{option} writes the front or the grid. Leave out --by, and give --pareto or --grid.")
     run = open_run(run_path)
     if by:
-        result = attribution(run)
-        print_json(result.to_json()) if as_json else print_attribution(result, explaining())
+        finish(attribution(run), as_json, partial(print_attribution, explain=explaining()))
     else:
         found = Searched(run, run.outcomes())
         if tables.files and grid:
@@ -70,8 +69,5 @@ def list_(folder: Path, as_json: bool) -> int:
     """
     if not folder.is_dir() and folder != RUNS:
         raise InputError(f"--runs {folder}: no such folder. Name a folder of runs.")
-    if as_json:
-        print_json(inventory(folder).to_json())
-    else:
-        print_inventory(inventory(folder), explaining())
+    finish(inventory(folder), as_json, partial(print_inventory, explain=explaining()))
     return 0

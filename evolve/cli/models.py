@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from evolve.cli.endings import print_json
+from evolve.cli.endings import finish, print_json
 from evolve.cli.values import StrictGroup
 from evolve.inspect import models
 from evolve.output.terminal import say
@@ -79,11 +79,7 @@ def show(ident: str, as_json: bool) -> int:
     evolve model show my-model
     evolve model show llama-3.1-8b
     """
-    known = models.show(ident)
-    if as_json:
-        print_json(known.to_json())
-    else:
-        models.print_model(known)
+    finish(models.show(ident), as_json, models.print_model)
     return 0
 
 

@@ -58,6 +58,28 @@ def _without_flag(command: Callable[..., Any], flag: Decorator, name: str) -> Ca
     return without
 
 
+def gathered(
+    name: str, prefix: str, options: Mapping[str, Decorator], made: Callable[[dict[str, Any]], Any] = dict
+) -> Decorator:
+    """Add these options; the command receives `made` of the given values as one parameter.
+
+    options: by their key in that value. Their parameters have these names after `prefix`.
+    """
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_one(**given: Any) -> Any:
+            values = {key: given.pop(f"{prefix}{key}") for key in options}
+            values = {key: value for key, value in values.items() if value not in (None, ())}
+            return command(**{name: made(values)}, **given)
+
+        for option in reversed([*options.values()]):
+            with_one = option(with_one)
+        return with_one
+
+    return decorated
+
+
 def quiet() -> bool:
     """Return True if the running command has --quiet."""
     return _has_flag("quiet")
@@ -89,20 +111,12 @@ def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def caps_options_from(caps: Caps, or_else: str = "") -> Decorator:
     """`caps_options` whose help names these defaults, and what else may replace them."""
-    defaults = asdict(caps)
-
-    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def with_caps(**options: Any) -> Any:
-            given = {name: options.pop(f"max_{name}") for name in defaults}
-            return command(caps={name: most for name, most in given.items() if most is not None}, **options)
-
-        for name, most in reversed(defaults.items()):
-            text = f"Most {name} a program may have [default: {most}{or_else}]."
-            with_caps = click.option(f"--max-{name}", type=click.IntRange(min=0), help=text)(with_caps)
-        return with_caps
-
-    return decorated
+    kind, text = click.IntRange(min=0), "Most {} a program may have [default: {}{}]."
+    options = {
+        name: click.option(f"--max-{name}", f"max_{name}", type=kind, help=text.format(name, most, or_else))
+        for name, most in asdict(caps).items()
+    }
+    return gathered("caps", "max_", options)
 
 
 # Suffixes of the files that a table may replace.
@@ -150,21 +164,17 @@ class TableFiles:
 
 def tables_options(what: str) -> Decorator:
     """Add --csv, --parquet and --latex; the command receives them as `tables`. `what`: the rows of the table."""
+    options = {
+        name: click.option(f"--{name}", metavar="FILE" if name == "parquet" else "FILE|-", help=text.format(what=what))
+        for name, text in _WRITTEN.items()
+    }
+    return gathered("tables", "", options, _tables)
 
-    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def with_tables(**options: Any) -> Any:
-            named = {name: options.pop(name) for name in _WRITTEN}
-            tables = TableFiles({name: file for name, file in named.items() if file is not None})
-            tables.check(options["as_json"])
-            return command(tables=tables, **options)
 
-        for name, text in reversed(_WRITTEN.items()):
-            metavar = "FILE" if name == "parquet" else "FILE|-"
-            with_tables = click.option(f"--{name}", metavar=metavar, help=text.format(what=what))(with_tables)
-        return with_tables
-
-    return decorated
+def _tables(files: Mapping[str, str]) -> TableFiles:
+    tables = TableFiles(files)
+    tables.check(_has_flag("as_json"))
+    return tables
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from evolve.cli.endings import print_json, resumable
+from evolve.cli.endings import Result, finish, resumable
 from evolve.output.progress import Line
 from evolve.output.terminal import command
 from evolve.processes import available_cores
@@ -19,7 +19,6 @@ from evolve.search.pool.cluster import Cluster
 from evolve.search.pool.local import local
 from evolve.search.pool.pool import Pool
 from simulator.common.errors import InputError
-from simulator.common.json import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +67,8 @@ class _Folder(Protocol):
     def path(self) -> Path: ...
 
 
-class _Report(Protocol):
-    def to_json(self) -> JsonObject: ...
-
-
 T = TypeVar("T", bound=_Folder)
-R = TypeVar("R", bound=_Report)
-
-
-def _again(path: Path) -> str:
-    return command("resume", path)
+R = TypeVar("R", bound=Result)
 
 
 def carry_out(
@@ -88,17 +79,15 @@ def carry_out(
     show: Callable[[R], None],
     good: Callable[[R], bool],
     paid: Callable[[Path], str],
-    again: Callable[[Path], str] = _again,
+    again: Callable[[Path], str] | None = None,
 ) -> int:
     """Do long work on an existing folder, print its report, and return 0 if the report is `good`, else 1.
 
     `paid`: costs that an early end may waste, see validate.costs.without_answers.
     `again`: the command line that continues the work.
     """
-    with resumable(again(folder.path), lambda: paid(folder.path)):
+    continues = again(folder.path) if again else command("resume", folder.path)
+    with resumable(continues, lambda: paid(folder.path)):
         report = work(folder, pool)
-    if as_json:
-        print_json(report.to_json())
-    else:
-        show(report)
+    finish(report, as_json, show)
     return 0 if good(report) else 1

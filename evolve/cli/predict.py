@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -41,38 +43,22 @@ from simulator.serving.splits import SPLITS
 LEAST_RPS, MOST_RPS = round(1.0 / DURATION_S, 4), MOST_REQUESTS // DURATION_S  # of a plan: one request, and the most
 
 
-def _planned(
-    model: str | None,
-    hardware: str | None,
-    tp: int | None,
-    rate_rps: float | None,
-    prompt_len: int | None,
-    output_len: int | None,
-    axes: Axes,
-    shared: bool,
-) -> Spec | None:
-    """The spec that these options describe; None without any.
+def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
+    """The spec that these options describe, by option; None without any.
 
     Values that a sweep or a `shared` load replaces may be missing. Raises InputError if another one is.
     """
-    if all(value is None for value in (model, hardware, tp, rate_rps, prompt_len, output_len)):
+    if all(value is None for value in given.values()):
         return None
-    if rate_rps is None and (axes.rate or shared):
-        rate_rps = 1.0  # whichever it is
-    hardware = hardware or next(iter(axes.hardware), None)
-    tp = tp or max(axes.tp, default=1)  # the largest is the most likely to have room
-    if model and hardware and rate_rps and prompt_len and output_len:
-        return Spec.of(model, hardware, rate_rps, prompt_len, output_len, tp)
-    given = {
-        "--model": model,
-        "--hardware": hardware,
-        "--rate": rate_rps,
-        "--prompt-len": prompt_len,
-        "--output-len": output_len,
-    }
-    missing = ", ".join(name for name, value in given.items() if not value)
-    rates = " (or --sweep rate=FIRST:LAST:STEP, or --load)" if rate_rps is None else ""
-    raise InputError(f"a plan without a file lacks {missing}: give {missing}{rates}, or --experiments FILE instead")
+    tp = given["--tp"] or max(axes.tp, default=1)  # the largest is the most likely to have room
+    needed = {name: given[name] for name in ("--model", "--hardware", "--rate", "--prompt-len", "--output-len")}
+    needed["--hardware"] = needed["--hardware"] or next(iter(axes.hardware), None)
+    if axes.rate or shared:
+        needed["--rate"] = needed["--rate"] or 1.0  # whichever it is
+    if missing := ", ".join(name for name, value in needed.items() if not value):
+        rates = "" if needed["--rate"] else " (or --sweep rate=FIRST:LAST:STEP, or --load)"
+        raise InputError(f"a plan without a file lacks {missing}: give {missing}{rates}, or --experiments FILE instead")
+    return Spec.of(*needed.values(), tp)
 
 
 @click.command()
@@ -174,7 +160,6 @@ def predict(
     \b
     evolve predict champion --model llama-3.1-8b --hardware H100 --rate 5 --prompt-len 1000 --output-len 300
     evolve predict champion --experiments plan.yaml
-    evolve predict runs/0001:137 --experiments plan.yaml --json
     evolve predict champion --experiments plan.yaml --csv predictions.csv
     evolve predict mine.py --experiments traces.yaml --part test
     evolve predict mine.py --experiments mine.yaml --against champion
@@ -195,13 +180,14 @@ def predict(
             "give one of the two"
         )
     axes, limits = parse_axes(sweeps), parse_slo(slo)
-    described = (model, hardware, tp, rate_rps, prompt_len, output_len)
-    if (experiments or ids) and any(value is not None for value in described):
+    described: dict[str, Any] = {"--model": model, "--hardware": hardware, "--tp": tp, "--rate": rate_rps}
+    described |= {"--prompt-len": prompt_len, "--output-len": output_len}
+    if (experiments or ids) and any(value is not None for value in described.values()):
         raise InputError(
             "--experiments and --id name what is described already: leave out --model, --hardware, --tp, "
             "--rate, --prompt-len and --output-len, or vary them with --sweep"
         )
-    planned = _planned(*described, axes, load_rps is not None)
+    planned = _planned(described, axes, load_rps is not None)
     if plans:
         if axes.rate and load_rps is not None:
             raise InputError("--load tries the rates of one, two, three ... replicas: leave --sweep rate=... out")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
 from evolve.calibrate.probe import print_probe, trusted
 from evolve.calibrate.probe import probe as probe_runs
-from evolve.cli.endings import print_json
+from evolve.cli.endings import finish
 from evolve.cli.options import (
     caps_options,
     explain_option,
@@ -21,10 +22,11 @@ from evolve.cli.options import (
     quiet_option,
     whole_names,
 )
-from evolve.output.files import check_writable, write_text
+from evolve.output.files import check_writable
+from evolve.output.writing import write
 from evolve.plan.loads import CANDIDATES, TARGETS, deployments, grid, new_deployment, prefixes
 from simulator.common.documents import yaml_text
-from simulator.common.errors import InputError, unwritable
+from simulator.common.errors import InputError
 from simulator.serving.experiment import Experiment
 from simulator.serving.gpu import known_gpu
 from simulator.serving.model import known_model
@@ -104,15 +106,9 @@ def probe(
         targets = [run.experiment for run in panel]
     result = probe_runs(source, trust, targets, offered, budget_runs)
     if out:
-        text = yaml_text({"version": 1, "experiments": [r.spec.to_entry() for r in result.runs]})
-        try:
-            write_text(out, HEADER + text)
-        except OSError as e:
-            raise unwritable(out, e, "choose another --out") from None
-    if as_json:
-        print_json(result.to_json())
-    else:
-        print_probe(result, out, explaining())
+        entries = yaml_text({"version": 1, "experiments": [r.spec.to_entry() for r in result.runs]})
+        write(HEADER + entries, str(out), "--out")
+    finish(result, as_json, partial(print_probe, out=out, explain=explaining()))
     return 0
 
 

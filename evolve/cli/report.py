@@ -18,15 +18,15 @@ from evolve.cli.options import (
     quiet_flag,
 )
 from evolve.cli.pools import Where, pool_options
-from evolve.output.files import check_writable, write_text
+from evolve.output.files import check_writable
 from evolve.output.terminal import say
-from evolve.output.writing import STDOUT
+from evolve.output.writing import STDOUT, write
 from evolve.report.html import html
-from evolve.report.report import DIMENSIONS, Report
+from evolve.report.report import DIMENSIONS
 from evolve.report.report import report as make
 from evolve.report.subject import subject_of
 from evolve.report.view import page, print_report
-from simulator.common.errors import InputError, nearest, unwritable
+from simulator.common.errors import InputError, nearest
 from simulator.common.text import counted
 from simulator.language.measure import Caps
 
@@ -77,14 +77,19 @@ def report(
     printed = [option for option, chosen in outputs.items() if chosen]
     if len(printed) > 1:
         raise InputError(f"{' and '.join(printed)} both go to standard output. Give one of them.")
-    _check_dimensions(only)
+    for dimension in only:
+        if dimension not in DIMENSIONS:
+            raise InputError(f"--only {dimension}: is no dimension: {nearest(dimension, list(DIMENSIONS))}")
     if to_html and to_html != STDOUT:
         check_writable(Path(to_html), "--html", ".html", ".htm")
     given = named_experiments(experiments, ids) if experiments or ids else None
     subject = subject_of(name, Caps(**caps), experiments, given, ids)
     with where.pool(quiet) as pool:
         made = make(subject, only, pool)
-    _write(made, to_html)
+    if to_html:
+        write(html(made), to_html, "--html")
+        if to_html != STDOUT:
+            say(f"{to_html}: {counted(len(made.dimensions), 'dimension')}", err=True)
     if as_json:
         print_json(made.to_json())
     elif as_md:
@@ -92,22 +97,3 @@ def report(
     elif to_html is None:
         print_report(made, explaining())
     return 0
-
-
-def _check_dimensions(names: tuple[str, ...]) -> None:
-    """Raises InputError for a name of no dimension."""
-    for name in names:
-        if name not in DIMENSIONS:
-            raise InputError(f"--only {name}: is no dimension: {nearest(name, list(DIMENSIONS))}")
-
-
-def _write(made: Report, to_html: str | None) -> None:
-    """Write the HTML page, if one is wanted."""
-    if to_html == STDOUT:
-        say(html(made), end="")
-    elif to_html:
-        try:
-            write_text(Path(to_html), html(made))
-        except OSError as e:
-            raise unwritable(Path(to_html), e, "choose another --html") from None
-        say(f"{to_html}: {counted(len(made.dimensions), 'dimension')}", err=True)

@@ -84,15 +84,12 @@ def run(
     \b
     evolve run --budget 1000                      the bundled measurements
     evolve run --config smoke                    20 to 30 seconds
-    evolve run --models llama-2-7b,llama-2-70b   two of the models
     evolve run --experiments mine.yaml --out runs/mine
     evolve run --start mine.py --start runs/0001:137
     evolve run --start evolved/checkpoint_500    the best programs of OpenEvolve
     evolve run --repeats 5                       seeds 0 to 4, with the spread of the results
     evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
-    evolve run --repeats 3 --proposer mixed --llm openai/gpt-5.4-mini --max-usd 6     2 USD for each
     evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1
-    evolve run --config panel --max-usd 3        a creator, three judges, a summariser
     evolve run --config ideas --max-usd 3        the same, idea by idea, as a document: RUN/RESEARCH.md
     evolve run --replay runs/0007                the same archive again, from its journal
     """
@@ -136,7 +133,6 @@ def pilot(model: str, generations: int, repeats: int, llm: dict[str, Any], **opt
 
     \b
     evolve pilot --model llama-2-7b
-    evolve pilot --model mixtral-8x7b --generations 50 --repeats 5
     evolve pilot --model llama-2-7b --generations 10 --proposer mixed --llm openai/gpt-5.4-mini --max-usd 3
     """
     if "," in model:

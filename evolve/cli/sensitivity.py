@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
-from evolve.cli.endings import print_json
+from evolve.cli.endings import finish
 from evolve.cli.options import (
     TableFiles,
     caps_options,
@@ -58,8 +60,6 @@ def sensitivity(
     """
     result = measure(load(program, caps), named_specs(experiments, ids), range(1, seeds + 1), Line(quiet()))
     tables.write(SENSITIVITY, sensitivity_rows(result))
-    if as_json and not tables.on_stdout:
-        print_json(result.to_json())
-    elif not tables.on_stdout:
-        print_sensitivities(result, explaining())
+    if not tables.on_stdout:
+        finish(result, as_json, partial(print_sensitivities, explain=explaining()))
     return 0 if any(e.figures_ms["e2e"] is not None for e in result.experiments) else 1

@@ -102,12 +102,10 @@ def simulate(
 
     \b
     evolve simulate --case case.json --trace trace.csv --out results.csv
-    evolve simulate --case case.json --trace trace.csv --program my_model.py --json
     evolve simulate --case case.json --trace trace.csv --program champion --model llama-2-7b --hardware H100-SXM-80GB
     evolve simulate --id llama-2-7b-tp1-general --out requests.csv
     evolve simulate --id llama-2-7b-tp1-general --export tracev2 --out t/
     evolve simulate --tracev2 t/header.yaml t/trace.csv --case t/case.json --program champion --hardware H100
-    evolve simulate --tracev2 header.yaml trace.csv --program my_model.py --results results.json
     """
     by_id = experiment is not None or experiments is not None
     if tracev2 and (trace is not None or by_id):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
-from evolve.cli.endings import print_json, resumable
+from evolve.cli.endings import finish, resumable
 from evolve.cli.llm_options import limit_options, option_of
 from evolve.cli.options import (
     TableFiles,
@@ -92,7 +93,6 @@ def validate(
     evolve validate runs/0001
     evolve validate runs/0001 --folds models,workloads --budget 300 --csv held_out.csv
     evolve validate runs/0001 --against champion --json
-    evolve validate runs/0001 --hindsight
     evolve validate runs/0007                     forms that language models proposed, without a call
     evolve validate runs/0007 --ask-models --max-usd 20
     """
@@ -113,10 +113,6 @@ def validate(
     with resumable(command("validate", run_path, *words, *flags)), where.pool(quiet) as pool:
         result = make(run, options, pool)
     tables.write(VALIDATION, validation_rows(result.to_json()))
-    if tables.on_stdout:
-        return 0
-    if as_json:
-        print_json(result.to_json())
-    else:
-        print_validation(result, explaining())
+    if not tables.on_stdout:
+        finish(result, as_json, partial(print_validation, explain=explaining()))
     return 0

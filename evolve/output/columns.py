@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from simulator.common.records import stored
@@ -120,34 +120,12 @@ def unit_of(name: str) -> str:
 # Columns with a meaning
 
 
-def text(name: str, meaning: str, **options: Any) -> Column:
-    """A column of texts."""
-    return Column(name, TEXT, meaning, **options)
+def _declared(kind: str, name: str, meaning: str, **options: Any) -> Column:
+    return Column(name, kind, meaning, **options)
 
 
-def number(name: str, meaning: str, **options: Any) -> Column:
-    """A column of numbers."""
-    return Column(name, NUMBER, meaning, **options)
-
-
-def whole(name: str, meaning: str, **options: Any) -> Column:
-    """A column of whole numbers."""
-    return Column(name, WHOLE, meaning, **options)
-
-
-def flag(name: str, meaning: str, **options: Any) -> Column:
-    """A column of true and false."""
-    return Column(name, FLAG, meaning, **options)
-
-
-def several(name: str, meaning: str, **options: Any) -> Column:
-    """A column of tuples."""
-    return Column(name, LIST, meaning, **options)
-
-
-def mapping(name: str, meaning: str, **options: Any) -> Column:
-    """A column of mappings."""
-    return Column(name, MAPPING, meaning, **options)
+text, number, whole = (partial(_declared, kind) for kind in (TEXT, NUMBER, WHOLE))
+flag, several = (partial(_declared, kind) for kind in (FLAG, LIST))
 
 
 # Columns of tables that are only printed: their heads say what they are

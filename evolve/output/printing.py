@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -15,13 +15,27 @@ from rich.text import Text
 from evolve.output.layout import GAP, broken, flowed, parts, width_of
 from evolve.output.table import Table
 from evolve.output.terminal import LAYOUT, say, width
-from simulator.common.text import visible
+from simulator.common.text import counted, visible
+
+ROWS, LINES = 27, 5  # lines of rows of a table, and of warnings, with which a command opens
+HEAD = 4  # lines of a table besides its rows, about
+NAMED = 3  # experiments, at most, that such a warning names one by one
 
 
-def show(table: Table) -> None:
-    """Print a table in full; where it is wider than the terminal, in lines and parts that have room."""
+def show(table: Table, most: int | None = None) -> list[str]:
+    """Print a table, in lines and parts if it is wider than the terminal.
+
+    most: if it has more lines of rows, print only so many, and only the first part. Return what that leaves out.
+    """
     table, room = _visible(table), width()
-    for part in parts(table, room):
+    shown, left = parts(table, room), []
+    first = shown[0]
+    lines = [max(cell.count("\n") + 1 for cell in cells) for cells in first.cells()]
+    if most is not None and len(shown) * (sum(lines) + HEAD) > most + HEAD:
+        shown = [replace(first, rows=first.rows[: sum(end <= most for end in accumulate(lines))])]
+        columns, rows = len(table.columns) - len(first.columns), len(first.rows) - len(shown[0].rows)
+        left = [counted(n, word) for n, word in ((rows, "row"), (columns, "column")) if n]
+    for part in shown:
         if part.title:
             say(broken(part.title, room), "bold")
         out = Console(width=width_of(part), markup=False, emoji=False, highlight=False)
@@ -29,6 +43,7 @@ def show(table: Table) -> None:
         if part.caption:
             say(broken(part.caption, room))
         say()
+    return left
 
 
 def fits(table: Table) -> bool:
@@ -94,14 +109,31 @@ def _drawn(table: Table) -> RichTable:
     return drawn
 
 
-def say_once(texts_by_id: Mapping[str, Sequence[str]], most: int | None = None) -> None:
-    """Print each text once, with the ids of the experiments that it is about; of more than `most`, one and how many."""
+def say_once(texts_by_id: Mapping[str, Sequence[str]], most: int | None = None, lines: int | None = None) -> list[str]:
+    """Print each text once, with the ids of the experiments that it is about; of more than `most`, one and how many.
+
+    lines: print no more than so many, those about the most experiments first. Return the number of texts left out.
+    """
     ids_by_text: dict[str, list[str]] = {}
     for ident, texts in texts_by_id.items():
         for text in texts:
             ids_by_text.setdefault(text, []).append(ident)
-    for text, ids in ids_by_text.items():
+    pairs = list(ids_by_text.items())
+    if lines is not None:
+        most, pairs = most or NAMED, sorted(pairs, key=lambda pair: -len(pair[1]))
+    used = 0
+    for i, (text, ids) in enumerate(pairs):
         names = "all" if len(ids) == len(texts_by_id) > 1 else ", ".join(ids)
         if most is not None and most < len(ids) < len(texts_by_id):
             names = f"{ids[0]} and {len(ids) - 1} more of {len(texts_by_id)}"
-        prose(f"- {text} ({names})", "dim")
+        said = flowed(visible(f"- {text} ({names})", LAYOUT), width())
+        used += said.count("\n") + 1
+        if lines is not None and i and used > lines:
+            return [counted(len(pairs) - i, "warning")]
+        say(said, "dim")
+    return []
+
+
+def more(left: Sequence[str]) -> None:
+    """Print one line that says how to see the rest, and what it is."""
+    prose(f"More: --explain ({', '.join([*left, 'definitions'])})", "dim")

@@ -9,7 +9,7 @@ from evaluator.metrics import error_pct
 from evaluator.score import MEANS
 from evaluator.statistics import mean_interval
 from evolve.output.columns import figures, words
-from evolve.output.printing import note, prose, say_once, show
+from evolve.output.printing import LINES, more, note, prose, say_once, show
 from evolve.output.table import Table
 from evolve.output.terminal import say
 from evolve.plan.forecast import Forecast, Forecasts
@@ -17,6 +17,7 @@ from simulator.common.json import JsonObject
 from simulator.common.records import to_json
 
 SEED = 0  # of the bootstrap
+MOST_ROWS = 20  # lines of rows without --explain
 LEGEND = """\
 change: of the other program's mean, in percent of the first one's. use: fitted, in sample; new, not fitted; before,
 only a program that it was fitted from was; % fitted, on so much of it"""
@@ -85,14 +86,10 @@ def _difference(latency: str, uses: tuple[str, str], pairs: Sequence[tuple[Forec
 
 
 def print_against(result: Rivalry, explain: bool = False) -> None:
-    """Print the predicted means side by side, the errors where anything was observed, and which program is closer."""
+    """Print which program is closer, the errors where anything was observed, and the predicted means."""
     first, other = result.first.name, result.other.name
-    if explain:
-        note(f"{LEGEND}.")
-    show(_means_table(result))
     differences = result.differences
-    if differences:
-        show(_errors_table(result))
+    left: list[str] = []
     for uses in dict.fromkeys(d.uses for d in differences):
         unfair = "" if uses[0] == uses[1] else ", so that the comparison is not fair"
         prose(f"Of use {uses[0]} by {first} and {uses[1]} by {other}{unfair}:")
@@ -100,9 +97,20 @@ def print_against(result: Rivalry, explain: bool = False) -> None:
             interval = f", 95 % interval {d.interval[0]:+.2f} to {d.interval[1]:+.2f}" if d.interval else ""
             errors = f"mean absolute error {d.first:.2f} % against {d.other:.2f} % ({d.points:+.2f} points{interval})"
             prose(f"- {d.latency.upper()}: {first} is closer in {d.closer} of {d.pairs}; {errors}")
+    most = None if explain else MOST_ROWS
+    if differences:
+        left += show(_errors_table(result), most)
+    if explain or not differences:
+        left += show(_means_table(result), most)
+    else:
+        left.append("predicted means")
+    if explain:
+        note(f"{LEGEND}.")
     for forecasts in (result.first, result.other):
-        say(f"\n{forecasts.name}:", "bold")
-        say_once({f.id: f.warnings for f in forecasts.experiments})
+        say(f"{forecasts.name}:", "bold")
+        left += say_once(forecasts.warnings_by_id, lines=None if explain else LINES // 2)
+    if not explain:
+        more(left)
 
 
 def _means_table(result: Rivalry) -> Table:

@@ -17,11 +17,7 @@ from simulator.serving.gpu import hardware_table
 from simulator.serving.workload import mean_rate
 
 # A swept setting of the engine: its key here, and its name in an experiments file.
-ENGINE = {
-    "tp": "tensor_parallel",
-    "max_num_seqs": "max_num_seqs",
-    "max_num_batched_tokens": "max_num_batched_tokens",
-}
+ENGINE = {"tp": "tensor_parallel", "max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "max_num_batched_tokens"}
 KEYS = ("rate", "hardware", *ENGINE)
 MOST = {"rate": limits.MOST_RATE, **{key: limits.ENGINE[name] for key, name in ENGINE.items()}}
 MOST_VALUES = 1000  # of a key

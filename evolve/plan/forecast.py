@@ -156,6 +156,14 @@ class Forecasts:
     warnings: tuple[str, ...]
     drawn: bool
 
+    @property
+    def warnings_by_id(self) -> dict[str, list[str]]:
+        """The warnings of each experiment, those about the program first."""
+        return {
+            e.id: [*self.warnings, *(text for text in e.warnings if text not in self.warnings)]
+            for e in self.experiments
+        }
+
     def mean_abs_error_pct_by_use(self, uses: Container[str]) -> dict[str, float | None]:
         """As `mean_abs_error_pct`, over the experiments of which the program makes one of these uses."""
         errors = [e.summary.error_pct or {} for e in self.experiments if e.use in uses]

@@ -8,15 +8,7 @@ from dataclasses import replace
 from evaluator.baselines import datasheet
 from evaluator.intervals import Disagreement, able, disagreements, scales
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
-from evaluator.sensitivity import (
-    ConstantError,
-    Dispute,
-    TermShare,
-    disputes,
-    origins,
-    term_shares,
-    traffic_of,
-)
+from evaluator.sensitivity import ConstantError, Dispute, TermShare, disputes, origins, term_shares, traffic_of
 from evolve.plan.axes import setting_of
 from evolve.plan.forecast import Forecast, Forecasts, ObservedErrors
 from evolve.plan.prediction_intervals import class_of, errors_of_constants, exceeded, prediction_intervals, too_narrow

@@ -10,7 +10,7 @@ from evaluator.intervals import LEVELS
 from evaluator.metrics import LATENCIES
 from evaluator.sensitivity import CONSTANT, DISAGREEMENT, HELD_OUT, PACE, Origin, TermShare
 from evolve.output.columns import Column, figures, integers, words, wrapped
-from evolve.output.printing import note, prose, say_once, show
+from evolve.output.printing import LINES, NAMED, ROWS, more, note, prose, say_once, show
 from evolve.output.table import Row, Table, number, passes, section
 from evolve.output.terminal import command
 from evolve.output.terms import legend
@@ -59,8 +59,8 @@ completion and the times per token. client: its E2E less the server's, of which 
 SINGLES_LEGEND = """\
 Requests of traces, one by one: mean and median absolute error in percent, Pearson's r of predicted and observed, and
 the errors of the p50, p90 and p99 over requests. By length: errors of the means, lengths in tokens."""
-FEW = 6  # experiments that have up to LINES lines each; where there are more, each has one
-LINES = 3
+FEW = 6  # experiments that have up to TERMS main terms each; where there are more, each has one
+TERMS = 3
 TERMS_LEGEND = """\
 mostly: the terms of the program with the largest effect on the mean E2E. At 50 % it grows by 0.5 % if the term grows by
 1 %. Longer steps mean more requests at once, so shares add up to more than 100 %, near capacity to much more."""
@@ -74,33 +74,46 @@ ORIGINS = {
 
 
 def print_prediction(forecasts: Forecasts, explain: bool = False) -> None:
-    """Print a row per experiment, with errors if anything was observed, intervals, parts, means, and every warning.
+    """Print the mean errors, a row per experiment, the intervals of a few, and the warnings, in about 40 lines.
 
-    explain: print the meanings of terms, too, below their table.
+    explain: print everything: also the main terms, the parts of the E2E, single requests, and the meanings of terms.
     """
     experiments = forecasts.experiments
-    show(_table(forecasts))
+    doubted = any(e.summary.intervals for e in experiments)
+    most = None if explain else ROWS // 2 if doubted and len(experiments) <= FEW else ROWS
+    for line in mean_lines(forecasts):
+        prose(line, "bold")
+    left = show(_table(forecasts), most)
     if explain:
         _print_uses(experiments)
-    for line in mean_lines(forecasts):
-        prose(line)
-    for e in experiments:
-        if e.empty:
-            prose(f"{e.id}: no request completes, for the reasons below", "bold")
-    if any(e.summary.intervals for e in experiments):
-        show(_intervals_table(experiments))
+    if empty := [e.id for e in experiments if e.empty]:
+        others = f" and {len(empty) - NAMED} more" if len(empty) > NAMED else ""
+        prose(f"No request completes, for the reasons below: {', '.join(empty[:NAMED])}{others}", "bold")
+    if doubted:
+        if explain or len(experiments) <= FEW:
+            left += show(_intervals_table(experiments), most)
+        else:
+            left.append("intervals")
         if explain:
             note(_intervals_legend(experiments))
     elif not all(e.empty for e in experiments):
         prose(NO_INTERVALS.format(command=command("validate", "RUN")))
-    _print_depends(experiments, explain)
-    if any(e.observed_components for e in experiments):
-        show(_parts_table(experiments))
+    if any(e.depends_on for e in experiments):
+        left.append("main terms")
         if explain:
+            _print_depends(experiments)
+    if any(e.observed_components for e in experiments):
+        left.append("parts of the E2E")
+        if explain:
+            show(_parts_table(experiments))
             note(PARTS_LEGEND)
-    if any(e.singles for e in experiments):
-        _print_singles([e for e in experiments if e.singles], explain)
-    say_once({e.id: e.warnings for e in experiments})
+    if singles := [e for e in experiments if e.singles]:
+        left.append("single requests")
+        if explain:
+            _print_singles(singles)
+    left += say_once(forecasts.warnings_by_id, lines=None if explain else LINES)
+    if not explain:
+        more(left)
 
 
 def _print_uses(experiments: Sequence[Forecast]) -> None:
@@ -210,10 +223,8 @@ def _parts_table(experiments: Sequence[Forecast]) -> Table:
     return Table.of("Parts of the mean E2E in ms, predicted / observed", columns, rows)
 
 
-def _print_depends(experiments: Sequence[Forecast], explain: bool) -> None:
-    """Print the largest shares: up to LINES for each of FEW experiments, one for each of more."""
-    if not any(e.depends_on for e in experiments):
-        return
+def _print_depends(experiments: Sequence[Forecast]) -> None:
+    """Print the largest shares: up to TERMS for each of FEW experiments, one for each of more."""
     doubted = any(e.origins for e in experiments)
     few = len(experiments) <= FEW
     title = "Main terms of the mean E2E" if few else "Main term of the mean E2E (--json has more)"
@@ -221,15 +232,14 @@ def _print_depends(experiments: Sequence[Forecast], explain: bool) -> None:
     if doubted:
         columns.append(wrapped("main sources of the interval" if few else "main source of the interval"))
     for e in experiments:
-        shares = [cells[: len(columns)] for cells in _largest_shares(e, LINES if few else 1)]
+        shares = [cells[: len(columns)] for cells in _largest_shares(e, TERMS if few else 1)]
         rows += section(shares) if few else [Row(shares[0])]
     show(Table.of(title, columns, rows))
-    if explain:
-        note(f"{TERMS_LEGEND} {_origins_legend(experiments, few)}" if doubted else TERMS_LEGEND)
+    note(f"{TERMS_LEGEND} {_origins_legend(experiments, few)}" if doubted else TERMS_LEGEND)
 
 
 def _origins_legend(experiments: Sequence[Forecast], few: bool) -> str:
-    shown = {o.kind for e in experiments for o in _adding(e)[: LINES if few else 1]}
+    shown = {o.kind for e in experiments for o in _adding(e)[: TERMS if few else 1]}
     return f"{ORIGINS_LEGEND}. {'; '.join(words for kind, words in ORIGINS.items() if kind in shown)}."
 
 
@@ -252,7 +262,7 @@ def _origin(origin: Origin) -> str:
     return f"{100.0 * origin.share:3.0f} % {what(origin)}"
 
 
-def _print_singles(forecasts: Sequence[Forecast], explain: bool) -> None:
+def _print_singles(forecasts: Sequence[Forecast]) -> None:
     """Print two tables of the experiments that have latencies of single requests."""
     columns = [
         words("experiment"),
@@ -273,8 +283,7 @@ def _print_singles(forecasts: Sequence[Forecast], explain: bool) -> None:
     ]
     by_length = [r for f in forecasts for r in section(_by_length(f))]
     show(Table.of("By length: errors of the means in percent", columns, by_length))
-    if explain:
-        note(SINGLES_LEGEND)
+    note(SINGLES_LEGEND)
 
 
 def _by_latency(f: Forecast) -> list[list[object]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from evaluator.intervals import FIGURES
 from evolve.output.columns import figures, words, wrapped
-from evolve.output.printing import note, prose, say_once, show
+from evolve.output.printing import LINES, more, note, prose, say_once, show
 from evolve.output.table import Row, Table, number, row
 from evolve.plan.sensitivity_result import Change, Effect, Sensitivities, Sensitivity, SensitivityPoint, value_text
 
@@ -27,19 +27,22 @@ def print_sensitivities(result: Sensitivities, explain: bool = False) -> None:
     """Print the tables and every warning; of a few experiments, impossible values and those outside the fit, too."""
     averaged = f", means over arrival seeds {list(result.seeds)}" if result.drawn else ""
     prose(f"Sensitivity of {result.name} to the engine's settings{averaged}", "bold")
-    several = len(result.experiments) > 1
+    several, left = len(result.experiments) > 1, list[str]()
     if several:
         show(_summary(result.experiments))
     if len(result.experiments) <= DETAILED:
         for of_one in result.experiments:
             show(_table(of_one))
-        say_once({of_one.experiment: _said(of_one) for of_one in result.experiments})
+        said = {of_one.experiment: _said(of_one) for of_one in result.experiments}
+        left = say_once(said, lines=None if explain else 2 * LINES)
     else:  # the notes on every experiment would bury the table
         prose("`--id ID` shows an experiment's own table and its impossible values; --json and --csv have all.")
     for warning in result.warnings:
         prose(f"- {warning}", "dim")
     if explain:
         note(f"{LEGEND} {SPREAD_LEGEND}" if several else LEGEND)
+    else:
+        more(left)
 
 
 def _table(of_one: Sensitivity) -> Table:

@@ -50,11 +50,7 @@ def figures_of(
         seeds=len(replays),
         seeds_holding=sum(not _fails(prediction_of(e, [r]), limits) for r in replays),
         stages=_stage_runs(prediction, replays, limits),
-        warnings=(
-            *warnings(record, e, prediction),
-            *full,
-            *_in_stages(prediction, limits),
-        ),
+        warnings=(*warnings(record, e, prediction), *full, *_in_stages(prediction, limits)),
     )
 
 

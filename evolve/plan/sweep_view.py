@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 from evaluator.intervals import LONGER, STATISTICS, WAITING
 from evolve.output.columns import figures, words, wrapped
-from evolve.output.printing import note, prose, say_once, show
+from evolve.output.printing import LINES, NAMED, ROWS, more, note, prose, say_once, show
 from evolve.output.table import Row, Table, number, row
 from evolve.output.terms import legend
 from evolve.plan.axes import Setting, figure, rate_figure
-from evolve.plan.by_stage_view import MARK, marked, print_by_stage
-from evolve.plan.slo import SloLimit
+from evolve.plan.by_stage import ByStage, StageNeed
+from evolve.plan.slo import SloLimit, on_few
 from evolve.plan.sweep_result import COUNTS, IDLE, LOST, MOST_LOST, NOTHING, QUEUE, Block, Knee, Sweep, SweepFigures
 from simulator.common.text import counted
 from simulator.serving.observations import QUANTITIES
@@ -40,52 +41,88 @@ NARROW = "; ?: these may be too narrow, for the reasons below"
 NO_LIKELY = "Latencies have intervals in `evolve predict` without --sweep"
 NO_LIMITS = "Without --slo only a queue that grows is too much, however long requests take"
 LATENCIES = (("ttft", ("mean", "p50", "p90", "p99")), ("e2e", ("mean", "p99")), ("itl", ("mean", "p99")))
+RATES = 24  # of a deployment, that need no --explain
 LOST_LEGEND = f"requests fail: more than {100 * MOST_LOST:.0f} % are refused or given up, and have no latencies"
-NAMED = 3  # deployments, at most, that a warning names one by one
+MARK = " *"
+FEW_STAGED, MOST_STAGES = 4, 8  # deployments, and stages of each, that need no --explain
+STAGES_LEGEND = (
+    "The fewest replicas with which everything holds for the requests that arrive in a stage, in a replay of the whole "
+    "load with so many. A queue from the stage before counts, so after a peak the number is on the safe side. "
+)
+OTHERS = "Other deployments: --json or --csv. "
 SHORT = {QUEUE: "queue", LOST: LOST, NOTHING: NOTHING}
 
-Predicted = tuple[Setting, SweepFigures]
+Predicted = tuple[str, Setting, SweepFigures]  # the first is the experiment
 
 
 def print_sweep(result: Sweep, explain: bool = False) -> None:
-    """Print the answer, the capacity of each deployment, the knees, impossible combinations, and every warning once.
+    """Print the answer, the capacity of each deployment, the knees, impossible combinations, and warnings.
 
-    A sweep of one deployment shows all its rates. With several, their tables wait for `explain`, as definitions do.
+    A sweep of one deployment shows its rates. With several, their tables wait for `explain`, as definitions do.
     """
+    most, rates = (None, None) if explain else (ROWS, RATES)
+    left: list[str] = []
+
+    def say_lines(lines: Sequence[str], name: str, least: int = 0) -> None:
+        """Print the lines, or `least` of them if they are more than that, and than a few if it is 0."""
+        shown = len(lines) if explain or len(lines) <= (least or NAMED) else least
+        for line in lines[:shown]:
+            prose(line, "bold")
+        if shown < len(lines):
+            left.append(f"{len(lines) - shown} {name}")
+
     every = [figures for block in result.blocks for _, figures in block.predicted]
     averaged = f", means over arrival seeds {list(result.seeds)}" if result.drawn else ""
     compared = bool(result.load_rps) or (result.rated and len(result.blocks) > 1)
     if result.load_rps:
-        for line in _fewest(result):
-            prose(line, "bold")
+        say_lines(_fewest(result), "services")
     prose(f"Predictions of {result.name}{averaged}{_slo(result.limits)}", "" if result.load_rps else "bold")
     if compared:
-        show(_capacity(result))
+        left += show(_capacity(result), most)
         if explain:
             note(_capacity_legend(result))
-        for line in _without_replicas(result):
-            prose(line, "bold")
-        print_by_stage(result, explain)
+        say_lines(_without_replicas(result), "deployments that are too slow", NAMED)
+        left += _print_by_stage(result, explain)
     counts = [name for name in COUNTS if any(getattr(figures.prediction, name) for figures in every)]
+    knees = []
     for title, keys, blocks in _tables(result):
-        predicted = [pair for block in blocks for pair in block.predicted]
+        predicted = [(block.experiment, *pair) for block in blocks for pair in block.predicted]
         knee = blocks[0].knee
         if predicted and (explain or not compared):
-            show(_table(result, title, keys, predicted, knee, counts))
+            left += show(_table(result, title, keys, _near(predicted, knee, rates), knee, counts), most)
+            if rates and len(predicted) > rates and knee:
+                left.append(f"{len(predicted) - rates} rates")
         if knee:
-            prose(f"Knee of {title}: {knee_text(knee)}", "bold")
-        for why in dict.fromkeys(r.impossible for block in blocks for r in block.rows if r.impossible):
-            prose(f"Impossible: {why}", "bold")
+            knees.append(f"Knee of {title}: {knee_text(knee)}")
+    say_lines(knees, "knees")
+    impossible = [f"Impossible: {row.impossible}" for block in result.blocks for row in block.rows if row.impossible]
+    say_lines([*dict.fromkeys(impossible)], "impossible combinations", 1)
     if every and explain:
         _print_legend(result, every)
     elif compared:
-        prose("`--explain` adds a table of every rate and the meanings of the columns.")
-    blocks = [block for block in result.blocks if block.predicted]
-    say_once({result.label(block).replace(", ", " "): [*_said(block), *result.warnings] for block in blocks}, NAMED)
+        left.append("every rate")
+    said = {
+        result.label(block).replace(", ", " "): [*result.warnings, *_said(block)]
+        for block in result.blocks
+        if block.predicted
+    }
+    left += say_once(said, NAMED, None if explain else LINES)
+    if not explain:
+        more(left)
 
 
-def _fewest(result: Sweep) -> Iterator[str]:
+def _near(predicted: list[Predicted], knee: Knee | None, most: int | None) -> list[Predicted]:
+    """So many of the rates, with the knee in their middle."""
+    if most is None or knee is None or len(predicted) <= most:
+        return predicted
+    at = next((i for i, (_, setting, _) in enumerate(predicted) if setting.rate == knee.rate), len(predicted))
+    first = min(max(0, at - most // 2), len(predicted) - most)
+    return predicted[first : first + most]
+
+
+def _fewest(result: Sweep) -> list[str]:
     """For each experiment, the deployment that needs the fewest GPUs for the load."""
+    lines = []
     load = f"{rate_figure(result.load_rps or 0.0)} requests/s"
     for ident in dict.fromkeys(block.experiment for block in result.blocks):
         needs = []
@@ -96,9 +133,10 @@ def _fewest(result: Sweep) -> Iterator[str]:
                 needs.append((gpus, replicas, result.label(block)))
         if needs:
             gpus, replicas, label = min(needs)
-            yield f"{load} need {counted(gpus, 'GPU')}: {counted(replicas, 'replica')} of {label}."
+            lines.append(f"{load} need {counted(gpus, 'GPU')}: {counted(replicas, 'replica')} of {label}.")
         else:
-            yield f"{load}: no number of replicas of {ident} is enough."
+            lines.append(f"{load}: no number of replicas of {ident} is enough.")
+    return lines
 
 
 def _print_legend(result: Sweep, every: Sequence[SweepFigures]) -> None:
@@ -176,7 +214,7 @@ def _needed(result: Sweep, block: Block) -> list[str]:
     if knee is None:
         return []
     count, gpus = result.replicas(knee.holds_up_to), result.gpus(block, knee.holds_up_to)
-    replicas = f"{count or '-'}{MARK}" if marked(block, count) else str(count or "-")
+    replicas = f"{count or '-'}{MARK}" if _marked(block, count) else str(count or "-")
     stages = [block.by_stage.every, block.gpus_every_stage] if block.by_stage else []
     likely = [_doubted(str(result.gpus(block, knee.likely) or "-"), knee)] if result.intervals else []
     return [replicas, str(gpus or "-"), *(str(n or "-") for n in stages), *likely]
@@ -243,18 +281,21 @@ def _words(limit: str) -> str:
 
 
 def _tables(result: Sweep) -> Iterator[tuple[str, tuple[str, ...], list[Block]]]:
-    """Title, varied keys and blocks of every table: one for each block along the rate, else one for an experiment."""
+    """Title, varied keys and blocks of every table: one for each block along the rate, else one of all."""
     if result.rated:
         yield from ((result.label(block), ("rate",), [block]) for block in result.blocks)
         return
-    for ident in dict.fromkeys(block.experiment for block in result.blocks):
-        yield ident, result.axes.others, [block for block in result.blocks if block.experiment == ident]
+    idents = dict.fromkeys(block.experiment for block in result.blocks)
+    if len(idents) > 1:
+        yield counted(len(idents), "experiment"), ("experiment", *result.axes.others), list(result.blocks)
+    else:
+        yield from ((ident, result.axes.others, list(result.blocks)) for ident in idents)
 
 
 def _table(
     result: Sweep, title: str, keys: Sequence[str], rows: Sequence[Predicted], knee: Knee | None, counts: Sequence[str]
 ) -> Table:
-    columns = [words(name) if name == "hardware" else figures("", name) for name in keys]
+    columns = [words(name) if name in ("experiment", "hardware") else figures("", name) for name in keys]
     if result.load_rps:
         columns.append(figures("d", "replicas"))
     columns.append(wrapped("fails"))
@@ -272,13 +313,19 @@ def _table(
 
 
 def _row(
-    result: Sweep, keys: Sequence[str], setting: Setting, f: SweepFigures, knee: Knee | None, counts: Sequence[str]
+    result: Sweep,
+    keys: Sequence[str],
+    ident: str,
+    setting: Setting,
+    f: SweepFigures,
+    knee: Knee | None,
+    counts: Sequence[str],
 ) -> Row:
     times = (getattr(getattr(f.run, f"{name}_ms", None), q, None) for name, q in _quantities(result.limits))
     rates = [*([f.offered_rps] if "rate" not in keys else []), f.completed_rps, f.output_tokens_per_s]
     likely = None if f.likely is None else "holds" if f.likely else "may fail"
     return row(
-        *(setting.shown(name) for name in keys),
+        *(ident if name == "experiment" else setting.shown(name) for name in keys),
         *([result.replicas(setting.rate)] if result.load_rps else []),
         ", ".join(SHORT.get(name) or _words(name) for name in f.fails),
         *([likely] if result.intervals and not result.rated else []),
@@ -319,3 +366,74 @@ def _said(block: Block) -> list[str]:
         for rate, text in begun.values()
     ]
     return [*said, *narrow]  # intervals are looked at for some rows only
+
+
+def _marked(block: Block, count: int | None) -> bool:
+    """Whether so many replicas are enough over the whole run, but not in every stage."""
+    return bool(count and block.by_stage and block.by_stage.every != count)
+
+
+def _print_by_stage(result: Sweep, explain: bool = False) -> list[str]:
+    """Print the deployments that need more in a stage, the stages of each experiment, and GPU hours.
+
+    The stages are those of the deployment that needs the fewest GPU hours. Return what waits for `explain`.
+    """
+    blocks = [(block, block.by_stage) for block in result.blocks if block.by_stage]
+    if not explain and (len(blocks) > FEW_STAGED or any(len(stages.needs) > MOST_STAGES for _, stages in blocks)):
+        return ["needs of the stages"]
+    for block, stages in blocks:
+        count = result.replicas(block.knee.holds_up_to if block.knee else None)
+        if count and _marked(block, count):
+            prose(_whole_run_only(result, block, stages, count), "bold")
+    for ident in dict.fromkeys(block.experiment for block, _ in blocks):
+        of_one = [(block, stages) for block, stages in blocks if block.experiment == ident]
+        least, stages = min(of_one, key=lambda pair: (pair[1].gpu_hours(pair[0].setting.tp) or (0.0, math.inf))[1])
+        show(_stage_table(result, least, stages))
+        if few := _few(result.limits, stages):
+            note(few)
+        if explain:
+            note(STAGES_LEGEND if len(of_one) == 1 else STAGES_LEGEND + OTHERS)
+    for block, stages in blocks:
+        if hours := stages.gpu_hours(block.setting.tp):
+            peak = f"{stages.hours:.3g} h with {counted(stages.every or 0, 'replica')}: {hours[0]:.4g} GPU hours"
+            prose(f"{result.label(block)}: {peak}; following the stages: {hours[1]:.4g}.", "bold")
+    return []
+
+
+def _whole_run_only(result: Sweep, block: Block, stages: ByStage, count: int) -> str:
+    enough = f"{counted(count, 'replica')} {'is' if count == 1 else 'are'} enough over the whole run"
+    if stages.every:
+        more = f"but not in every stage: that takes {stages.every}, {counted(block.gpus_every_stage or 0, 'GPU')}"
+    else:
+        never = ", ".join(str(need.number) for need in stages.needs if not need.replicas)
+        more = f"but no number is in every stage{f' (none in {never})' if never else ''}"
+    return f"*: {result.label(block)}: {enough}, {more}."
+
+
+def _stage_table(result: Sweep, block: Block, stages: ByStage) -> Table:
+    columns = [
+        figures("d", "stage"),
+        figures("", "begins, h:min:s"),
+        figures(".2f", "requests/s"),
+        figures("d", "replicas", "GPUs"),
+        figures(".4g", *(f"{limit.latency.upper()} {limit.quantity}" for limit in result.limits)),
+    ]
+    rows = [_stage_cells(need, block.setting.tp, result.limits) for need in stages.needs]
+    return Table.of(f"Needs of the stages of {result.label(block)}", columns, rows)
+
+
+def _stage_cells(need: StageNeed, tp: int, limits: Sequence[SloLimit]) -> list[object]:
+    begins = str(timedelta(seconds=round(need.begins_s)))
+    counts = [need.replicas, need.replicas * tp] if need.replicas else ["none", None]
+    return [need.number, begins, need.rate_rps, *counts, *(limit.of(need.run) for limit in limits)]
+
+
+def _few(limits: Sequence[SloLimit], stages: ByStage) -> str:
+    """A sentence for each limit on a percentile that depends on the slowest few requests of some stages."""
+    runs = [need.run for need in stages.needs if need.run]
+    counts = {limit.name: sum(on_few(limit, run.completed or 0) for run in runs) for limit in limits}
+    return "".join(
+        f"{name} depends on the slowest few requests in {count} of {len(stages.needs)} stages. "
+        for name, count in counts.items()
+        if count
+    )

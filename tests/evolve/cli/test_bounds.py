@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from commands import Capsys
 from reference import LEAST
 
 from archive import journal
@@ -43,7 +44,7 @@ def written(folder: Path, name: str, text: str) -> str:
     return str(folder / name)
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+def refusal(capsys: Capsys, *args: str) -> str:
     """The one line on stderr of a command that the user's input makes end with status 2."""
     capsys.readouterr()
     status = run_command(list(args))
@@ -89,7 +90,7 @@ def plan(changes: dict[str, Any]) -> str:
     ],
 )
 def test_yaml_that_cannot_be_meant(
-    command: tuple[str, ...], text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: tuple[str, ...], text: str, problem: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     path = written(tmp_path, "mine.yaml", text)
     assert problem in refusal(capsys, *command, path)
@@ -108,104 +109,74 @@ def test_yaml_that_cannot_be_meant(
 )
 @pytest.mark.parametrize("where", ["config", "case", "record", "run.json", "report.json"])
 def test_json_that_cannot_be_meant(
-    where: str,
-    text: str,
-    problem: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    where: str, text: str, problem: str, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path, "mine.json", text)
-    match where:
-        case "config":
-            args = ["kernels", path, "--hardware", "H100"]
-        case "case":
-            args = ["simulate", "--trace", path, "--case", path]
-        case "record":
-            args = ["show", written(tmp_path, "mine.py", "def step_time(b, s, *, k: us = 9.0): return k")]
-        case "run.json":
-            run = tmp_path / "run"
-            run.mkdir()
-            written(run, "run.json", text)
-            args = ["archive", str(run)]
-        case _:
-            run = tmp_path / "run"
-            run.mkdir()
-            written(run, "run.json", "{}")
-            written(run, "report.json", text)
-            monkeypatch.setattr(documents, "MOST_VALUES", documents.MOST_VALUES // LONGER)
-            args = ["list", "--runs", str(tmp_path)]
+    run = tmp_path / "run"
+    run.mkdir()
+    args = {
+        "config": ["kernels", path, "--hardware", "H100"],
+        "case": ["simulate", "--trace", path, "--case", path],
+        "record": ["show", written(tmp_path, "mine.py", "def step_time(b, s, *, k: us = 9.0): return k")],
+        "run.json": ["archive", str(run)],
+        "report.json": ["list", "--runs", str(tmp_path)],
+    }[where]
+    written(run, "run.json", text if where == "run.json" else "{}")
+    if where == "report.json":
+        written(run, where, text)
+        monkeypatch.setattr(documents, "MOST_VALUES", documents.MOST_VALUES // LONGER)
     assert problem in refusal(capsys, *args)
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        (
-            {"workload.stages": [{"rate": 1, "duration_s": 1}] * 10_001},
-            f"workload.stages has 10,001 entries, at most {limits.MOST_STAGES:,} are read",
-        ),
-        ({"workload.stages": [{"rate": 1e300, "duration_s": 1e-290}]}, "workload.stages[0].rate must be <= 1e+06"),
-        ({"workload.stages": [{"rate": 1e-9, "duration_s": 1e10}]}, "workload.stages[0].duration_s must be <= 1e+09"),
-        ({"workload.stages": [{"rate": 1e-8, "duration_s": 9e8}] * 2}, "workload.stages last 1.8e+09 s"),
-        ({"workload.stages": [{"rate": 1e6, "duration_s": 21}]}, "workload.stages offer 2.1e+07 requests"),
-        ({"workload.prompt_len": 10**12}, f"workload.prompt_len must be <= {limits.MOST_TOKENS}"),
-        ({"workload.output_len": 10**12}, f"workload.output_len must be <= {limits.MOST_TOKENS}"),
-        (
-            {"workload.stages": [{"rate": 1e4, "duration_s": 100}], "workload.output_len": 200_000},
-            "workload.output_len of 200000 and the prompts make 2e+11 tokens, at most 1e+11 are replayed",
-        ),
-        ({"workload.timeout_s": 1e18}, "workload.timeout_s must be <= 1e+09"),
-        ({"engine.max_num_seqs": 10**9}, f"engine.max_num_seqs must be <= {limits.MOST_SEQS}"),
-        ({"engine.max_num_batched_tokens": 10**9}, "engine.max_num_batched_tokens must be <= "),
-        (
-            {
-                "engine.max_num_seqs": 10**6,
-                "engine.max_model_len": 2 * 10**6,
-                "workload.prompt_len": 10**6,
-                "workload.output_len": 1,
-                "workload.stages": [{"rate": 100, "duration_s": 40}],
-            },
-            "engine.max_num_seqs of 4000 requests of 1000001 tokens makes 4e+09 tokens in a batch",
-        ),
-        (
-            {
-                "model": "m",
-                "model_config": {
-                    "num_hidden_layers": 10**12,
-                    "hidden_size": 64,
-                    "num_attention_heads": 8,
-                    "vocab_size": 100,
-                    "intermediate_size": 64,
-                },
-            },
-            "model_config.num_hidden_layers must be <= 1000",
-        ),
-        (
-            {"model": "m", "model_config": {f"num_hidden_layerz{i}": 1 for i in range(10_000)}},
-            "model_config has 10,001 keys, at most 1,000 are read",
-        ),
-        ({"hardware": {"bf16_tflops": 1e300, "memory_tb_per_s": 1, "memory_gb": 80}}, "bf16_tflops must be <= 100000"),
-        (
-            {"hardware": {"bf16_tflops": 989, "memory_tb_per_s": 3350, "memory_gb": 80}},
-            "memory_tb_per_s must be <= 100, ",
-        ),
-        (
-            {"hardware": {"bf16_tflops": 989, "memory_tb_per_s": 3.35, "memory_gb": 80000}},
-            "usable_gib must be <= 10000, ",
-        ),
-        ({"hardware": {"bf16_tflops": 1e-300, "memory_tb_per_s": 1, "memory_gb": 80}}, "bf16_tflops must be >= 1"),
-        ({"observed.summary": {"e2e_ms": {"mean": 1e299}}}, "observed.summary.e2e_ms.mean must be <= 1e+12"),
-        ({"id": "x" * 100_000}, "id has 100,000 characters, at most 4,096 are read"),
-        ({"id": [["x" * 10_000] * 100] * 10}, "id must be text, got [['xxx"),
-        ({"model": ["x"] * 50_000}, "model must be text, got ['x', 'x',"),
-        ({"x_note": ["x" * 10_000] * 10}, "x_note has more than 20,000 characters"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_figures_that_cannot_be_meant(
-    changes: dict[str, Any], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+# CHANGES => PROBLEM: dotted keys of an experiment, as YAML, and what is said of them.
+WRONG_FIGURES = r"""
+workload.stages: [{rate: 1e+300, duration_s: 1e-290}] => workload.stages[0].rate must be <= 1e+06
+workload.stages: [{rate: 1e-9, duration_s: 1e+10}] => workload.stages[0].duration_s must be <= 1e+09
+workload.stages: [{rate: 1e-8, duration_s: 9e+8}, {rate: 1e-8, duration_s: 9e+8}] => workload.stages last 1.8e+09 s
+workload.stages: [{rate: 1e+6, duration_s: 21}] => workload.stages offer 2.1e+07 requests
+workload.prompt_len: 1000000000000 => workload.prompt_len must be <= MOST_TOKENS
+workload.output_len: 1000000000000 => workload.output_len must be <= MOST_TOKENS
+workload.stages: [{rate: 1e+4, duration_s: 100}], workload.output_len: 200000 => workload.output_len of 200000 and the \
+prompts make 2e+11 tokens, at most 1e+11 are replayed
+workload.timeout_s: 1e+18 => workload.timeout_s must be <= 1e+09
+engine.max_num_seqs: 1000000000 => engine.max_num_seqs must be <= MOST_SEQS
+engine.max_num_batched_tokens: 1000000000 => engine.max_num_batched_tokens must be <=
+engine.max_num_seqs: 1000000, engine.max_model_len: 2000000, workload.prompt_len: 1000000, workload.output_len: 1, \
+workload.stages: [{rate: 100, duration_s: 40}] => engine.max_num_seqs of 4000 requests of 1000001 tokens makes 4e+09 \
+tokens in a batch
+model: m, model_config: {num_hidden_layers: 1000000000000, hidden_size: 64, num_attention_heads: 8, vocab_size: 100, \
+intermediate_size: 64} => model_config.num_hidden_layers must be <= 1000
+hardware: {bf16_tflops: 1e+300, memory_tb_per_s: 1, memory_gb: 80} => bf16_tflops must be <= 100000
+hardware: {bf16_tflops: 989, memory_tb_per_s: 3350, memory_gb: 80} => memory_tb_per_s must be <= 100,
+hardware: {bf16_tflops: 989, memory_tb_per_s: 3.35, memory_gb: 80000} => usable_gib must be <= 10000,
+hardware: {bf16_tflops: 1e-300, memory_tb_per_s: 1, memory_gb: 80} => bf16_tflops must be >= 1
+observed.summary: {e2e_ms: {mean: 1e+299}} => observed.summary.e2e_ms.mean must be <= 1e+12
+"""
+WRONG_FIGURES = WRONG_FIGURES.replace("\\\n", "").replace("MOST_TOKENS", str(limits.MOST_TOKENS))
+FIGURES = [
+    (yaml.safe_load(f"{{{changes}}}"), problem.strip())
+    for changes, problem in (
+        line.split("=>") for line in WRONG_FIGURES.replace("MOST_SEQS", str(limits.MOST_SEQS)).strip().splitlines()
+    )
+]
+LONG_VALUES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"workload.stages": [{"rate": 1, "duration_s": 1}] * 10_001},
+        f"workload.stages has 10,001 entries, at most {limits.MOST_STAGES:,} are read",
+    ),
+    (
+        {"model": "m", "model_config": {f"num_hidden_layerz{i}": 1 for i in range(10_000)}},
+        "model_config has 10,001 keys, at most 1,000 are read",
+    ),
+    ({"id": "x" * 100_000}, "id has 100,000 characters, at most 4,096 are read"),
+    ({"id": [["x" * 10_000] * 100] * 10}, "id must be text, got [['xxx"),
+    ({"model": ["x"] * 50_000}, "model must be text, got ['x', 'x',"),
+    ({"x_note": ["x" * 10_000] * 10}, "x_note has more than 20,000 characters"),
+]
+
+
+@pytest.mark.parametrize(("changes", "problem"), [*FIGURES, *LONG_VALUES], ids=lambda value: str(value)[:40])
+def test_figures_that_cannot_be_meant(changes: dict[str, Any], problem: str, tmp_path: Path, capsys: Capsys) -> None:
     err = refusal(capsys, "predict", "--experiments", written(tmp_path, "mine.yaml", plan(changes)))
     assert problem in err and len(err) < 1000
 
@@ -229,45 +200,47 @@ BODY = "def step_time(b, s):\n    return "
 )
 @pytest.mark.parametrize("command", [("show", "--check"), ("show",), ("predict",), ("emit", "--out", "go")])
 def test_program_texts_that_cannot_be_meant(
-    command: tuple[str, ...], text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: tuple[str, ...], text: str, problem: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     err = refusal(capsys, *command, written(tmp_path, "mine.py", text))
     assert problem in err and len(err) < 500
 
 
-def test_a_key_of_a_megabyte_is_named_by_its_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_of_a_megabyte_is_named_by_its_beginning(tmp_path: Path, capsys: Capsys) -> None:
     path = written(tmp_path, "mine.yaml", f"version: 1\n? {'x' * 900_000}\n: 1\n")
     assert len(refusal(capsys, "predict", "--experiments", path)) < 500
 
 
-def test_a_file_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_does_not_end(capsys: Capsys) -> None:
     for args in (["predict", "--experiments"], ["run", "--config"], ["simulate", "--trace", "t.csv", "--case"]):
         assert f"is larger than {documents.MOST_BYTES:,} bytes" in refusal(capsys, *args, "/dev/zero")
 
 
-def test_a_journal_that_unpacks_to_more_than_it_should(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tiny_run: Path
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("journal.jsonl.xz", lzma.compress(b" " * 100_000), "journal.jsonl.xz: more than"),
+        (
+            "journal.jsonl",
+            f"{DEEP}\n".encode(),
+            "journal.jsonl:1: not a JSON object: the journal is damaged before its",
+        ),
+    ],
+)
+def test_a_journal_that_cannot_be_meant(
+    name: str,
+    content: bytes,
+    problem: str,
+    tiny_run: Path,
+    tmp_path: Path,
+    capsys: Capsys,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = tmp_path / "run"
-    path.mkdir()
-    for name in ("run.json", "config.yaml"):
-        (path / name).write_bytes((tiny_run / name).read_bytes())
-    (path / "journal.jsonl.xz").write_bytes(lzma.compress(b" " * 100_000))
+    for kept in ("run.json", "config.yaml"):
+        (tmp_path / kept).write_bytes((tiny_run / kept).read_bytes())
+    (tmp_path / name).write_bytes(content)
     monkeypatch.setattr(journal, "MOST_BYTES", 99_999)
-    assert "journal.jsonl.xz: more than" in refusal(capsys, "archive", str(path))
-
-
-def test_a_journal_line_that_is_nested_too_deeply(
-    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "run"
-    path.mkdir()
-    for name in ("run.json", "config.yaml"):
-        (path / name).write_bytes((tiny_run / name).read_bytes())
-    (path / "journal.jsonl").write_text(f"{DEEP}\n")
-    assert "journal.jsonl:1: not a JSON object: the journal is damaged before its end" in refusal(
-        capsys, "archive", str(path)
-    )
+    assert problem in refusal(capsys, "archive", str(tmp_path))
 
 
 def test_what_a_person_writes_is_read() -> None:
@@ -303,7 +276,7 @@ def test_only_the_beginning_of_a_value_is_looked_at() -> None:
     ],
 )
 def test_what_no_limit_foresaw_is_one_line(
-    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     def fails(*args: object, **kwargs: object) -> None:
         raise error

@@ -7,6 +7,7 @@ import subprocess
 
 import click
 import pytest
+from commands import Capsys
 from console import EVOLVE
 
 from evolve.cli import cli, run_command
@@ -14,7 +15,7 @@ from evolve.cli.entry import COMMANDS, GROUPS
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_with_an_example(name: str, capsys: Capsys) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None and command.name == name
     assert run_command([name, "--help"]) == 0
@@ -22,7 +23,7 @@ def test_every_command_has_help_with_an_example(name: str, capsys: pytest.Captur
     assert f"Usage: evolve {name}" in out and f"  evolve {name}" in out.split("Options:")[0] and not err
 
 
-def test_the_help_lists_every_command_under_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_lists_every_command_under_its_heading(capsys: Capsys) -> None:
     assert run_command(["--help"]) == 0
     out = capsys.readouterr().out
     listed = re.findall(r"^(?:  ([a-z]+)  |([A-Z][a-z ]+):$)", out[out.index("\nPlan:") :], re.MULTILINE)

@@ -17,7 +17,7 @@ import step_tables
 import tiny_world
 import trace_files
 import yaml
-from commands import evolve, research_command
+from commands import Capsys, evolve, research_command
 from rich.cells import cell_len
 from trace_engine import simulate
 
@@ -201,7 +201,7 @@ WHOLE = re.compile(
 
 @pytest.mark.parametrize("case", CASES)
 def test_foreign_text_is_printed_as_it_is_and_fits(
-    case: str, world: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    case: str, world: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     given, _, expected = case.partition(" =>")
@@ -260,7 +260,7 @@ def mapping(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_names_that_cannot_be_printed_in_a_line_are_refused(
-    key: str, value: object, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    key: str, value: object, line: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     (tmp_path / "e.yaml").write_text(yaml.safe_dump(mapping(**{key: value})))
     assert evolve("predict", "floor", "--experiments", tmp_path / "e.yaml") == 2
@@ -268,7 +268,7 @@ def test_names_that_cannot_be_printed_in_a_line_are_refused(
     assert err.startswith(f"evolve: {tmp_path}/e.yaml: experiment ") and line in err and err.count("\n") == 1
 
 
-def test_a_folder_whose_name_cannot_be_an_id_is_refused(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_whose_name_cannot_be_an_id_is_refused(world: Path, capsys: Capsys) -> None:
     (world / "1-a-tp1-b,c").mkdir()
     (world / "1-a-tp1-b,c" / "traces.json").write_text("")
     assert evolve("ingest", world / "1-a-tp1-b,c", "--out", world / "[j]", "--hardware", "H100", "--quiet") == 2

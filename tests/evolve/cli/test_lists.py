@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 import tiny_world
-from commands import commands, evolve, refused
+from commands import Capsys, commands, evolve, refused
 
 from evolve.run.config_file import load_config
 from evolve.run.data import known_experiment
@@ -56,9 +56,7 @@ def test_a_list_may_be_repeated_and_takes_commas(command: click.Command, option:
 
 
 @pytest.mark.parametrize("name", OF_EXPERIMENTS)
-def test_no_id_is_dropped(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_id_is_dropped(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     """An unknown one is refused, wherever it is."""
     monkeypatch.chdir(tmp_path)
     Path("data.yaml").write_text(tiny_world.DATA)
@@ -95,9 +93,7 @@ def test_of_many_experiments_the_commands_that_list_their_files_are_named(
     known_experiment("--id", "chat-7", offered, files)
 
 
-def test_ids_that_are_repeated_are_all_used_in_the_order_of_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ids_that_are_repeated_are_all_used_in_the_order_of_the_file(tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "data.yaml").write_text(tiny_world.DATA)
     given = ("--id", "sparse-chat", "--id", "dense-code,dense-chat", "--json")
     assert evolve("predict", "floor", "--experiments", tmp_path / "data.yaml", *given) == 0
@@ -105,9 +101,7 @@ def test_ids_that_are_repeated_are_all_used_in_the_order_of_the_file(
     assert [e["id"] for e in found] == ["dense-chat", "dense-code", "sparse-chat"]
 
 
-def test_filters_of_a_run_that_are_repeated_are_all_in_its_configuration(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_filters_of_a_run_that_are_repeated_are_all_in_its_configuration(tmp_path: Path, capsys: Capsys) -> None:
     config = tiny_world.write(tmp_path)
     out = tmp_path / "run"
     args = ("run", "--config", config, "--budget", 3, "--workers", 1, "--out", out, "--quiet")
@@ -118,7 +112,7 @@ def test_filters_of_a_run_that_are_repeated_are_all_in_its_configuration(
     assert data.exclude == ("dense-chat", "dense-overloaded")
 
 
-def test_the_commands_in_a_report_name_every_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_in_a_report_name_every_id(tmp_path: Path, capsys: Capsys) -> None:
     file = tmp_path / "data.yaml"
     file.write_text(tiny_world.DATA)
     given = ("--experiments", file, "--id", "dense-code", "--id", "dense-chat", "--only", "accuracy")
@@ -127,9 +121,3 @@ def test_the_commands_in_a_report_name_every_id(tmp_path: Path, capsys: pytest.C
     assert lines and all("--id dense-code,dense-chat" in line for line in lines)
     capsys.readouterr()
     assert evolve(*lines[0].split()[1:]) == 0
-
-
-def test_of_many_experiments_the_closest_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (("predict", "floor", "--id"), ("run", "--exclude"), ("fit", "floor", "--id")):
-        line = refused(capsys, *command, "llama-2-7b-tp1-chat")
-        assert "llama-2-7b-tp1-chat: no such experiment: the closest of" in line and len(line) < 250

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from commands import refused
+from commands import Capsys, refused
 from trace_tables import BENCHMARK, HEAD, written
 
 from evolve.run.config import Config
@@ -19,7 +19,7 @@ BRIEF = {"date": "20261128", "model_id": "m", "num_prompts": 9, "mean_ttft_ms": 
 
 @pytest.mark.parametrize("name", ["b.json", "brief.json", "t.csv", "huge.csv", "p.parquet", "m.jsonl"])
 def test_a_trace_in_place_of_experiments_is_said_to_be_one(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     content = {
@@ -41,7 +41,7 @@ def test_experiments_may_be_json(tmp_path: Path) -> None:
 
 
 def test_a_configuration_and_experiments_are_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "conf.yaml", "name: mine\nsearch: {patience: 5}\n")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from commands import Capsys
 
 from evolve.output.columns import figures, words, wrapped
 from evolve.output.layout import broken, flowed, parts
-from evolve.output.printing import fits, markdown, plain, show
+from evolve.output.printing import fits, markdown, plain, say_once, show
 from evolve.output.table import Table, arrival_seeds, bias_label, mean_errors, passes, row, section
 from simulator.common.text import counted
 
@@ -18,7 +19,7 @@ TABLE = Table.of(
 )
 
 
-def drawn(table: Table, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def drawn(table: Table, width: int, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> list[str]:
     """The lines of the table as they are printed at this width."""
     monkeypatch.setenv("COLUMNS", str(width))
     capsys.readouterr()
@@ -55,9 +56,7 @@ def test_a_row_may_be_shorter_than_the_columns_but_not_longer() -> None:
         Table.of("Errors", words("a", "b"), [["1", "2"], ["1", "2", "3"]])
 
 
-def test_a_terminal_shows_every_character_as_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_terminal_shows_every_character_as_it_is(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     lines = drawn(TABLE, 80, monkeypatch, capsys)
     assert lines[0] == "Errors [percent]" and lines[-2:] == ["Lower is better.", ""]
     assert [line.split() for line in lines[1:-2]] == [
@@ -82,9 +81,7 @@ WIDE = Table.of(
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-def test_a_table_fits_and_loses_nothing(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_fits_and_loses_nothing(width: int, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     lines = drawn(WIDE, width, monkeypatch, capsys)
     text = "".join(lines).replace(" ", "")
     assert max(map(len, lines)) <= width and "…" not in text
@@ -96,9 +93,7 @@ def test_a_table_fits_and_loses_nothing(
     assert fits(TABLE) and not fits(WIDE)
 
 
-def test_every_part_of_a_wide_table_names_its_rows(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_part_of_a_wide_table_names_its_rows(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     laid_out = parts(WIDE, 60)
     assert [part.columns[0].name for part in laid_out] == ["experiment"] * len(laid_out) and len(laid_out) > 1
     for part in laid_out:
@@ -139,3 +134,18 @@ def test_every_part_repeats_all_columns_that_name_the_rows() -> None:
     first, second = parts(table, 22)
     assert [c.title for c in first.columns] == ["by", "kind", "first\nfigure"]
     assert [r.values for r in second.rows] == [("load", "1-8", "2.0"), ("load", "9-32", "4.0")]
+
+
+def test_a_command_opens_with_few_lines_and_says_what_it_leaves_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    many = Table.of("", [words("id"), figures("d", "n")], [(f"run-{i}", i) for i in range(30)])
+    assert show(many, 30) == [] and len(capsys.readouterr().out.splitlines()) == 33
+    assert show(many, 27) == ["3 rows"] and "run-27" not in capsys.readouterr().out
+    assert show(WIDE, 9) == [f"{11 - len(parts(WIDE, 60)[0].columns)} columns"]
+    said = {"a": ["one", "both"], "b": ["both", "last " * 30], "c": [], "d": ["both"]}
+    capsys.readouterr()
+    assert say_once(said, lines=2) == ["1 warning"]
+    assert capsys.readouterr().out == "- both (a, b, d)\n- one (a)\n"
+    assert say_once(said) == [] and capsys.readouterr().out.startswith("- one (a)\n- both (a, b, d)\n- last ")

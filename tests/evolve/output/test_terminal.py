@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from commands import Capsys
 from paths import ROOT
 
 from evolve.output.terminal import command, rewrite, say, suggest, warn
@@ -32,7 +33,7 @@ def test_hidden_characters_become_visible_and_all_others_stay() -> None:
     assert visible(plain) == plain
 
 
-def test_lines_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_printed_as_they_are(capsys: Capsys) -> None:
     say(f"[bold]{HOSTILE}[/bold]\n:smile: [/x]", "bold")
     say("", err=True)
     warn(f"two\nlines {HOSTILE}")
@@ -51,7 +52,7 @@ def test_suggested_commands_can_be_copied_into_a_shell(path: str) -> None:
 
 
 def test_suggested_commands_begin_as_they_are_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     evolve = tmp_path / "evolve"
     evolve.write_text("#!/bin/sh\n")

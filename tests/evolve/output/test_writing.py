@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from commands import Capsys
 
 from evolve.output import writing
 from evolve.output.columns import flag, number, several, text, whole
@@ -38,7 +39,7 @@ def test_csv_keeps_every_figure_and_every_line_of_text(tmp_path: Path) -> None:
     assert third["name"] == r"\ud800"
 
 
-def test_control_characters_are_visible_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_are_visible_on_standard_output(capsys: Capsys) -> None:
     for rendered in (writing.csv_text, writing.latex_text):
         writing.write(rendered(COLUMNS, ROWS), "-", "")
         out = capsys.readouterr().out
