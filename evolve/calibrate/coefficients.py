@@ -56,7 +56,6 @@ def coefficients_of(program: Program, name: str) -> HostCoefficients:
 
 
 def _beta(weights: Mapping[str, float], name: str) -> list[float]:
-    """The ten constants of the form with which it has these weights."""
     form = load(TRAINED_PHYSICS).complete.function("step_time")
     assert form is not None
     units = {c.name: _weights(_with_one(form, c.name), TRAINED_PHYSICS) for c in form.constants}
@@ -70,13 +69,11 @@ def _beta(weights: Mapping[str, float], name: str) -> list[float]:
 
 
 def _with_one(form: Function, name: str) -> Function:
-    """The form with this constant 1 and the others 0."""
     theta = tuple(float(c.name == name) for c in form.constants)
     return Program((form,)).with_theta(theta).functions[0]
 
 
 def _alpha(function: Function | None, name: str) -> float:
-    """The one constant that a method comes to."""
     weights = _weights(function, name) if function else {}
     if other := next((feature for feature, weight in weights.items() if feature and weight), None):
         raise _unlike(name, f"{function.name if function else ''} depends on {other}")
@@ -92,10 +89,8 @@ def _weights(function: Function, name: str) -> dict[str, float]:
 
 
 def _unlike(name: str, why: str) -> InputError:
-    return InputError(
-        f"{name}: is not of the host's trained-physics form ({why}): use `trained_physics` or a fitted copy of it, or "
-        "emit Go"
-    )
+    problem = f"{name}: is not of the host's trained-physics form ({why})"
+    return InputError(f"{problem}: use `trained_physics` or a fitted copy of it, or emit Go")
 
 
 def has_coefficients(program: Program) -> bool:
@@ -108,23 +103,22 @@ def has_coefficients(program: Program) -> bool:
 
 
 def block(coefficients: HostCoefficients, source: Source) -> str:
-    """The block of YAML, with a header that says where the numbers are from, which are as published, and which the runs
-    hardly decide."""
+    """The block of YAML. Its header names the source of the numbers: published, or decided by the runs, or hardly."""
     fitted = source.record.fitted if source.record else ()
     origin = f"fitted on {counted(len(fitted), 'experiment')}" if fitted else "no record of a fit"
     origins = origins_of(source)
-    kept = f"# {KEPT}: {', '.join(_with_eleventh(origins.kept))}.\n"
-    names = ", ".join(_with_eleventh(origins.undecided))
-    doubts = f"# Hardly decided by the fitted runs: {names}.\n"
-    ends = f"# At a bound, where the fit had to stop: {', '.join(_with_eleventh(origins.bounded))}.\n"
+    notes = {
+        KEPT: origins.kept,
+        "Hardly decided by the fitted runs": origins.undecided,
+        "At a bound, where the fit had to stop": origins.bounded,
+    }
+    lines = "".join(f"# {what}: {', '.join(_with_eleventh(names))}.\n" for what, names in notes.items() if names)
     cautions = "".join(f"# Before you use it: {clean(text)}.\n" for text in source.cautions)
     return (
         f"{HEAD}: {clean(source.name)}, {origin}, evolve-latency {__version__}.\n"
         "# alpha in us: before the queue, at completion, per output token.\n"
         f"# beta: {', '.join(BETA)}, {ELEVENTH} (as {EXCHANGE}, the host's own default).\n"
-        f"{kept if origins.kept else ''}"
-        f"{doubts if origins.undecided else ''}"
-        f"{ends if origins.bounded else ''}"
+        f"{lines}"
         f"{cautions}"
         "trained_physics_coefficients:\n"
         f"  alpha_coeffs: [{', '.join(map(repr, coefficients.alpha))}]\n"
@@ -164,7 +158,6 @@ def origins_of(source: Source) -> Origins:
 
 
 def _values(program: Program) -> dict[str, float]:
-    """The value of every constant by `method.name`."""
     return {f"{f.name}.{c.name}": c.value for f in program.functions for c in f.constants}
 
 
@@ -186,8 +179,8 @@ def _keeping(source: Source, origins: Origins) -> str:
 def emit_coefficients(source: Source, out: Path | None) -> None:
     """Print the block of YAML, or write it to the file `out`. Raises InputError if it cannot be made or written.
 
-    Coefficients that were kept as published are named on stderr, and those that the runs of the fit do not decide, with
-    the command that keeps them.
+    Coefficients that were kept as published are named on stderr. So are those that the runs of the fit do not decide,
+    with the command that keeps them.
     """
     if out:
         check_writable(out, "--out")

@@ -1,9 +1,9 @@
 """`evolve drift`: whether new runs still are as a program predicts, and if not, what brings them back.
 
-Residuals are log(observed / predicted) of the mean TTFT and ITL of each load stage (E2E where no ITL was measured: it
-is made of the two). They are divided by how far the program was off on held-out runs (evaluator.intervals) and by what
-one draw of arrivals changes. New runs drift if that is more than held-out runs were off: a predictive failure test
-(Chow 1960, Econometrica 28:591), whose denominator here is the held-out error instead of the residuals of a fit.
+Residuals are log(observed / predicted) of the mean TTFT and ITL of each load stage; without an ITL, of TTFT and E2E.
+They are divided by the program's errors on held-out runs (evaluator.intervals) and the noise of one draw of arrivals.
+New runs drift if that is more than held-out runs were off. This is a predictive failure test (Chow 1960, Econometrica
+28:591): its denominator is the held-out error instead of the residuals of a fit.
 
 Runs of a model share their error, so models are the independent observations: the shift is the mean over models, by
 Student's t with the degrees of freedom of the held-out runs; the spread is what models and load stages differ from it,
@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -50,6 +50,7 @@ from evolve.run.trust import trust_of
 from simulator.clock.run import HostileStep
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
+from simulator.common.records import derived, fields_to_json
 from simulator.common.text import listed
 from simulator.language.ir import Program
 from simulator.language.key import key
@@ -57,29 +58,23 @@ from simulator.language.unparse import unparse
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
 
-NONE, ALPHA, BETA, BOTH, FORM, CANNOT_TELL = VERDICTS = (
-    "no drift found",
-    "recalibrate alpha",
-    "recalibrate beta",
-    "recalibrate alpha and beta",
-    "form no longer fits",
-    "cannot tell",
-)
+NONE, FORM, CANNOT_TELL = "no drift found", "form no longer fits", "cannot tell"
+ALPHA, BETA, BOTH = "recalibrate alpha", "recalibrate beta", "recalibrate alpha and beta"
 REFITS: dict[str, tuple[str, ...]] = {ALPHA: ("alpha",), BETA: ("beta",), BOTH: ("alpha", "beta")}  # words of --only
 FEW = 3  # ids that a message lists
 
 
 @dataclass(frozen=True, slots=True)
 class Refit:
-    """The errors after a refit to the new runs. verdict: of VERDICTS, if it is the least that is enough; constants: by
-    `method.name`, before and after; enough: whether no test rejects."""
+    """The errors after a refit to the new runs. verdict: that of this refit, if it is the least that is enough;
+    constants: by `method.name`, before and after; enough: no test rejects."""
 
     verdict: str
     constants: Mapping[str, tuple[float, float]]
     tests: tuple[ChannelTest, ...]
     program: str
 
-    @property
+    @derived
     def enough(self) -> bool:
         return not any(t.rejects for t in self.tests)
 
@@ -107,11 +102,11 @@ class Drift:
     undecided: tuple[str, ...]
     alone: Mapping[str, Mapping[str, float]]
 
-    @property
+    @derived
     def drifted(self) -> bool:
         return self.verdict not in (NONE, CANNOT_TELL)
 
-    @property
+    @derived
     def least_shift_pct(self) -> dict[str, float | None]:
         """By channel, the smallest shift that these runs would show, percent of what is predicted."""
         return least_shifts_pct(self.residuals, self.tests)
@@ -127,33 +122,14 @@ class Drift:
         return command("fit", self.name, "--experiments", file, *ids, *only, "--out", "recalibrated.py")
 
     def to_json(self) -> JsonObject:
-        return {
-            "engine": __version__,
-            "data": self.data,
-            "seeds": list(SCORE_SEEDS),
-            "name": self.name,
-            "key": self.key,
-            "verdict": self.verdict,
-            "drifted": self.drifted,
-            "level": LEVEL,
-            "scale": self.scale,
-            "freedom": self.freedom,
-            "used": list(self.used),
-            "left_out": dict(self.left_out),
-            "least_shift_pct": self.least_shift_pct,
-            "undecided": list(self.undecided),
-            "alone": {ident: dict(pct) for ident, pct in self.alone.items()},
-            "tests": [asdict(t) for t in self.tests],
-            "refits": [asdict(r) | {"enough": r.enough} for r in self.refits],
-            "residuals": [asdict(r) for r in self.residuals],
-        }
+        return {"engine": __version__, "seeds": list(SCORE_SEEDS), "level": LEVEL, **fields_to_json(self)}
 
 
 def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     """Test whether the program predicts these runs as well as others, and find the smallest refit that helps.
 
-    Overloaded runs, those in which a queue may grow, and those of which no request completes in the replay are left
-    out. Raises InputError if no run is left, or if nothing says how far off the program may be.
+    Left out are overloaded runs, runs in which a queue may grow, and runs of which no request completes. Raises
+    InputError if no run is left, or if nothing says how far off the program may be.
     """
     offered = fittable(experiments)
     left_out = {e.id: why_not_fitted(e) for e in experiments if e not in offered}
@@ -219,8 +195,6 @@ def _none_left(left_out: Mapping[str, str]) -> InputError:
 
 @dataclass(frozen=True)
 class _Check:
-    """The new runs, prepared, and how far off their predictions may be."""
-
     fit: FitSet
     score: ScoreSet
     measure: Yardstick

@@ -29,7 +29,6 @@ class StageResidual:
     scale: Mapping[str, float | None]
 
     def z(self, name: str) -> float | None:
-        """The residual of a latency of MEANS in standard deviations."""
         ratio, scale = self.log_ratio[name], self.scale[name]
         return None if ratio is None or scale is None else ratio / scale
 
@@ -38,11 +37,9 @@ class StageResidual:
         return "ttft" if channel == FIRST else "e2e" if self.z("itl") is None else "itl"
 
     def of_channel(self, channel: str) -> float | None:
-        """The standardised residual of a channel."""
         return self.z(self.latency_of(channel))
 
     def pct_of_channel(self, channel: str) -> float | None:
-        """The residual of a channel in percent, not standardised."""
         ratio = self.log_ratio[self.latency_of(channel)]
         return None if ratio is None else 100.0 * ratio
 

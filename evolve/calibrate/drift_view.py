@@ -16,11 +16,11 @@ from simulator.common.text import counted
 
 MOST_PCT = 1000  # a larger shift is only called so
 LEGEND = f"""\
-Residuals of load stages: log(observed / predicted) in percent, above 0 where the engine took longer than predicted (the
-errors of `evolve predict` have the other sign), and in brackets divided by how far off they may be: the program's
-{{scale}}, and what one draw of arrivals changes. The tests share a level of {100 * LEVEL:g} %, so that of a
-hundred checks without drift about one is a false alarm. shift: the mean over models (Student's t). spread: how models
-and load stages differ from it (Fisher's F). pace: ITL, or E2E where none was measured."""
+Residuals of load stages: log(observed / predicted) in percent, above 0 where the engine took longer than predicted. The
+errors of `evolve predict` have the other sign. In brackets they are divided by their usual size: the program's
+{{scale}}, and the noise of one draw of arrivals. The tests share a level of {100 * LEVEL:g} %: of a hundred checks
+without drift, about one is a false alarm. shift: the mean over models (Student's t). spread: the differences of models
+and load stages from it (Fisher's F). pace: ITL, or E2E where none was measured."""
 
 
 def print_drift(result: Drift, file: str) -> None:
@@ -37,9 +37,8 @@ def print_drift(result: Drift, file: str) -> None:
         prose(f"- {ident} is left out: {why}")
     for line in result.undecided:
         prose(f"- {line}")
-    found = [
-        f"{_percent(pct)} in {NAMES[channel]}" for channel, pct in result.least_shift_pct.items() if pct is not None
-    ]
+    shifts = result.least_shift_pct.items()
+    found = [f"{_percent(pct)} in {NAMES[channel]}" for channel, pct in shifts if pct is not None]
     if found:
         prose(f"- These runs would show a shift of the mean from {' or '.join(found)} on, no smaller one.")
     if result.verdict == BOTH:
@@ -56,7 +55,6 @@ def print_drift(result: Drift, file: str) -> None:
 
 
 def _alone(result: Drift, file: str) -> str:
-    """That these runs are far off by themselves while the others are not, and how to look at them alone."""
     runs = [
         f"{ident} ({', '.join(f'{NAMES[channel]} {number(pct, 1)} %' for channel, pct in of_run.items())})"
         for ident, of_run in result.alone.items()
@@ -81,22 +79,16 @@ def _residuals_table(result: Drift) -> Table:
             ratio, z = r.log_ratio[name], r.z(name)
             cells.append("-" if ratio is None else f"{100.0 * ratio:+.1f} ({number(z)})")
         rows.append(row(r.experiment, r.stage + 1, r.rate, *cells))
-    columns = [
-        words("experiment"),
-        figures("d", "stage"),
-        figures("g", "requests/s"),
-        figures("", "E2E", "TTFT", "ITL"),
-    ]
+    columns = [words("experiment"), figures("d", "stage"), figures("g", "requests/s")]
+    columns.append(figures("", "E2E", "TTFT", "ITL"))
     return Table.of(f"Measurements against {result.name}", columns, rows)
 
 
 def _tests_table(result: Drift) -> Table:
-    """A row for the program as it is and for each refit: the p of every test."""
     columns = [(t.channel, t.kind) for t in result.tests]
     rows = [row("as it is", *_cells(result.tests, columns))]
-    rows += [
-        row(r.verdict.replace("recalibrate ", "") + " fitted again", *_cells(r.tests, columns)) for r in result.refits
-    ]
+    for r in result.refits:
+        rows.append(row(r.verdict.replace("recalibrate ", "") + " fitted again", *_cells(r.tests, columns)))
     heads = [words("constants"), figures("", *(f"{channel} {kind}" for channel, kind in columns)), words("verdict")]
     title = f"Tests: p, each rejects below {LEVEL / max(len(columns), 1):.2g}"
     return Table.of(title, heads, rows)

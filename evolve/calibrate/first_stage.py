@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from evolve.calibrate.steps.sources import TableRun
 from evolve.calibrate.steps.targets import OWN, Targets, cycle_targets, together
 from evolve.run.records import StepsRecord
 from simulator.common.errors import InputError
-from simulator.common.json import JsonObject
 from simulator.language.ir import Program
 from simulator.serving.experiment import Experiment
 from simulator.serving.splits import TEST, TRAIN
@@ -55,26 +54,18 @@ class FirstStage:
 
     @property
     def program(self) -> Program:
-        """The program with the constants of the first stage."""
         return self.fit.program
 
     def record(self) -> StepsRecord:
-        """Its part of a program's record."""
-        return StepsRecord(
-            FITTED,
-            {t.run.experiment.id: t.run.steps.digest() for t in self.targets},
-            self.loss.name,
-            self.loss.quantile,
-            self.fit.strength,
-            self.fit.smearing,
-            self.coverage,
-        )
+        runs = {t.run.experiment.id: t.run.steps.digest() for t in self.targets}
+        loss, fit = self.loss, self.fit
+        return StepsRecord(FITTED, runs, loss.name, loss.quantile, fit.strength, fit.smearing, self.coverage)
 
 
 @dataclass(frozen=True)
 class StagedRun:
-    """A run of the first stage: its table, its usable cycles, to how many of them the program was fitted, and what is
-    assumed of it (None: nothing)."""
+    """A run of the first stage: its table, its usable cycles, and those that the program was fitted to. assumed: of
+    the run; None: nothing."""
 
     id: str
     file: str
@@ -85,8 +76,8 @@ class StagedRun:
 
 @dataclass(frozen=True)
 class StageFigures:
-    """The result of the first stage. per_step: the figures per step on the splits FITTED and JUDGED, over all runs, of
-    the program `before`, `after_steps` and `after` the whole fit.
+    """The result of the first stage. per_step: the figures per step on the splits FITTED and JUDGED, over all runs.
+    They are those of the program `before`, `after_steps` and `after` the whole fit.
 
     loss, quantile, strength, smearing, coverage: see StepsRecord. operations: how many the form has gained.
     """
@@ -101,9 +92,6 @@ class StageFigures:
     operations: int
     coverage: Mapping[str, float | None]
 
-    def to_json(self) -> JsonObject:
-        return asdict(self)
-
 
 def first_stage(
     program: Program,
@@ -113,11 +101,10 @@ def first_stage(
     fitted_before: bool,
     loss: Loss,
 ) -> FirstStage:
-    """Fit the constants of step_time, except those at `held`, to the train split of the runs whose experiments are in
-    `fitted`. `fitted_before`: the constants come from a fit.
+    """Fit the constants of step_time, except those at `held`, to the train split of the runs of `fitted`.
 
-    A cycle with a neighbour's batch is used only if that batch has no prefill, because a prefill is in one step and not
-    in the next. Raises InputError if no cycle is left.
+    `fitted_before`: the constants come from a fit. A cycle with a neighbour's batch is used only if that batch has no
+    prefill: a prefill is in one step and not in the next. Raises InputError if no cycle is left.
     """
     if set(step_positions(program)) <= set(held):
         raise InputError("--steps: --only holds every constant of step_time: name some of them in it, or leave one out")
@@ -151,17 +138,8 @@ def stage_figures(first: FirstStage, after: Program) -> StageFigures:
     fit, loss = first.fit, first.loss
     programs = {"before": fit.start, "after_steps": fit.program, "after": after}
     per_step = {name: _by_split(first.targets, program) for name, program in programs.items()}
-    return StageFigures(
-        tuple(runs),
-        first.left_out,
-        per_step,
-        loss.name,
-        loss.quantile,
-        fit.strength,
-        fit.smearing,
-        fit.grown,
-        first.coverage,
-    )
+    found = fit.strength, fit.smearing, fit.grown, first.coverage
+    return StageFigures(tuple(runs), first.left_out, per_step, loss.name, loss.quantile, *found)
 
 
 def _by_split(targets: Sequence[Targets], program: Program) -> dict[str, StepFigures]:

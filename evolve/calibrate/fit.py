@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,6 @@ from evaluator.fit.uncertainty import certainties, effective
 from evaluator.score import ScoreSet, error_rows, score_set
 from evolve.calibrate.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
 from evolve.calibrate.result import Calibration, Freedom, Try, changes, save
-from evolve.calibrate.starts import GAIN, METHOD, other_starts
 from evolve.calibrate.steps.sources import TableRun
 from evolve.output.progress import Line
 from evolve.run.data import fittable, nothing_to_fit, part, why_not_fitted
@@ -36,7 +35,7 @@ from evolve.search.pool.process import WorkerCall, parcel_of
 from simulator.clock.run import HostileStep
 from simulator.common.errors import InputError
 from simulator.language.complete import complete
-from simulator.language.ir import Program
+from simulator.language.ir import Call, Choose, Function, Guard, Program, roots, walk
 from simulator.language.key import key
 from simulator.language.opcodes import assemble
 from simulator.language.simplify import brief
@@ -45,6 +44,11 @@ from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment, simulated
 from simulator.serving.facts import has_curves
 from simulator.serving.splits import TEST, TRAIN, VALID
+
+# With a max, a min or a condition, descent may end in a local optimum: a fit then has other starts.
+FACTORS = (0.25, 4.0, 16.0)  # by which one constant is larger or smaller than in the program
+METHOD = "linear"  # Gauss-Newton: the others are slow, or do not stop at a branch
+GAIN = 0.01  # so much lower must a loss be to be taken instead, as a share
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,6 @@ class FitSettings:
 
     @property
     def shared(self) -> bool:
-        """Whether all models share all constants."""
         return self.per_model == ()
 
 
@@ -153,7 +156,6 @@ def _best(tries: Sequence[Try]) -> Try:
 
 
 def _errors_later(later: Mapping[str, Sequence[Experiment]], best: Try, data: FitSet) -> dict[str, tuple[Errors, ...]]:
-    """The errors on the parts of the fitted traces that were not fitted."""
     of_groups = zip(best.fit.problem.groups, best.fit.programs, strict=True)
     program_of = {data.experiments[i].id: program for group, program in of_groups for i in group.experiments}
     return {
@@ -222,7 +224,6 @@ def _trust(
 
 
 def _fitted_member(data: tuple[FitSet, FitSettings, str], member: Program) -> Program | None:
-    """A program of the ensemble, fitted; None if it meets step times out of range."""
     fitted, settings, method = data
     problem, _ = _problem(member, fitted, True, settings)
     with suppress(HostileStep):
@@ -233,9 +234,8 @@ def _fitted_member(data: tuple[FitSet, FitSettings, str], member: Program) -> Pr
 def _tries(source: Source, problem: Problem, methods: Sequence[str], score: ScoreSet, pool: Pool) -> tuple[Try, ...]:
     """The fits by these methods. The problem, which is large, goes to the workers once and does not come back."""
     data = parcel_of(source.name, problem, score)
-    waiting = [
-        pool.submit(WorkerCall(_fitted, (method,), parcel=data), number) for number, method in enumerate(methods)
-    ]
+    calls = [WorkerCall(_fitted, (method,), parcel=data) for method in methods]
+    waiting = [pool.submit(call, number) for number, call in enumerate(calls)]
     return tuple(
         Try(method, replace(fit, problem=problem), errors, seconds)
         for method, (fit, errors, seconds) in zip(methods, (task.result() for task in waiting), strict=True)
@@ -244,10 +244,9 @@ def _tries(source: Source, problem: Problem, methods: Sequence[str], score: Scor
 
 def _from_elsewhere(source: Source, problem: Problem, best: Try, score: ScoreSet, pool: Pool) -> tuple[Try, str | None]:
     """The best fit from other starts, and that start in words; `best` itself, and None, unless that is better."""
-    data, starts = parcel_of(source.name, problem, score), list(other_starts(problem))
-    waiting = [
-        pool.submit(WorkerCall(_fitted_from, (phi,), parcel=data), number) for number, (_, phi) in enumerate(starts)
-    ]
+    data, starts = parcel_of(source.name, problem, score), list(_other_starts(problem))
+    calls = [WorkerCall(_fitted_from, (phi,), parcel=data) for _, phi in starts]
+    waiting = [pool.submit(call, number) for number, call in enumerate(calls)]
     words_of_best = None
     for (words, _), task in zip(starts, waiting, strict=True):
         if (ended := task.result()) and ended[0].loss < (1.0 - GAIN) * best.fit.loss:
@@ -256,8 +255,35 @@ def _from_elsewhere(source: Source, problem: Problem, best: Try, score: ScoreSet
     return best, words_of_best
 
 
-def _fitted(data: tuple[str, Problem, ScoreSet], method: str) -> tuple[ScopedFit, tuple[Errors, ...], float]:
-    """The fit by a method, without its problem, its errors, and the seconds that it took."""
+def _other_starts(problem: Problem) -> Iterator[tuple[str, np.ndarray]]:
+    """Starts (words, float64[phi]) with one constant larger or smaller by FACTORS: each that is fitted in a method
+    with a branch; none where no method has one."""
+    names = [(f, c.name) for f in problem.program.functions for c in f.constants]
+    free = set(problem.free)
+    for j, (function, name) in enumerate(names):
+        entries = [i for i in np.flatnonzero(problem.position == j) if i in free]  # one for each model, or one for all
+        if not entries or not _branches(function):
+            continue
+        for factor in FACTORS:
+            phi = problem.start.copy()
+            phi[entries] = np.clip(factor * phi[entries], problem.low[entries], problem.high[entries])
+            if (phi != problem.start).any():
+                i = entries[0]
+                yield f"{function.name}.{name} = {phi[i]:.4g} instead of {problem.start[i]:.4g}", phi
+
+
+def _branches(function: Function) -> bool:
+    """True if the formula of a method depends on its arguments: by max, min or a condition."""
+    nodes = (node for root in roots(function) for node in walk(root))
+    return any(isinstance(s, Guard) for s in function.body) or any(
+        isinstance(node, Choose) or (isinstance(node, Call) and node.name in ("max", "min")) for node in nodes
+    )
+
+
+_Fitted = tuple[ScopedFit, tuple[Errors, ...], float]  # without its problem; errors; seconds that it took
+
+
+def _fitted(data: tuple[str, Problem, ScoreSet], method: str) -> _Fitted:
     name, problem, score = data
     begun = time.monotonic()
     try:
@@ -273,9 +299,7 @@ def _fitted(data: tuple[str, Problem, ScoreSet], method: str) -> tuple[ScopedFit
     return replace(fit, problem=bare), tuple(errors[i] for i in range(len(score.experiments))), seconds
 
 
-def _fitted_from(
-    data: tuple[str, Problem, ScoreSet], start: np.ndarray
-) -> tuple[ScopedFit, tuple[Errors, ...], float] | None:
+def _fitted_from(data: tuple[str, Problem, ScoreSet], start: np.ndarray) -> _Fitted | None:
     """As `_fitted`, by METHOD from a start; None where step times from there are out of range."""
     name, problem, score = data
     with suppress(InputError):

@@ -1,17 +1,17 @@
 """`evolve fit --learning-curve`: the errors on runs that were not fitted, by how many runs were.
 
 Each model is left out in turn; of a single model, each run. The constants are fitted to seeded random choices of the
-other runs, and predict those left out by replay. The form of the program stays, so a curve says how many runs its
-constants need, and not how many a search for a form needs.
+other runs, and predict those left out by replay. The form of the program stays: a curve shows how many runs its
+constants need, not how many a search for a form needs.
 
-The fits are those of `evolve fit`, which start from the program's own constants and stay near those that a fit gave it.
-Where these may come from the runs at hand they would leak, so there the fits forget them.
+The fits are those of `evolve fit`. They start from the program's own constants and stay near those of an earlier fit.
+Where these may come from the runs at hand they would leak: there the fits reset them to the prior.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
 from statistics import median
@@ -37,6 +37,7 @@ from evolve.search.pool.pool import Pool
 from evolve.search.pool.process import WorkerCall, parcel_of
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
+from simulator.common.records import fields_to_json
 from simulator.common.streams import stream
 from simulator.common.text import counted
 from simulator.language.key import key
@@ -86,25 +87,11 @@ class LearningCurve:
 
     @property
     def forgets(self) -> bool:
-        """Whether the fits forget the start values, which may come from the runs that they leave out."""
         return self.fitted_before is None or bool(self.fitted_before)
 
     def to_json(self) -> JsonObject:
-        return {
-            "engine": __version__,
-            "data": self.data,
-            "seeds": list(SCORE_SEEDS),
-            "name": self.name,
-            "key": self.key,
-            "left_out": self.left_out,
-            "groups": {name: list(ids) for name, ids in self.groups.items()},
-            "least": self.least,
-            "most": self.most,
-            "draws": DRAWS,
-            "fitted_before": None if self.fitted_before is None else list(self.fitted_before),
-            "start_values": "forgotten" if self.forgets else "kept",
-            "points": [asdict(point) for point in self.points],
-        }
+        about = {"engine": __version__, "seeds": list(SCORE_SEEDS), "draws": DRAWS}
+        return {**about, **fields_to_json(self), "start_values": "forgotten" if self.forgets else "kept"}
 
 
 @dataclass(frozen=True)
@@ -137,17 +124,9 @@ def learning_curve(source: Source, experiments: Sequence[Experiment], pool: Pool
     tasks = list(_tasks(groups, len(fitted)))
     rest = [len(fitted) - len(group) for group in groups]
     known = None if source.record is None else tuple(e.id for e in fitted if known_before(source.record, e))
-    curve = LearningCurve(
-        name=source.name,
-        key=key(source.complete),
-        data=data_hash(fitted),
-        left_out=by,
-        groups={names[group[0]]: tuple(fitted[i].id for i in group) for group in groups},
-        least=min(rest),
-        most=max(rest),
-        fitted_before=known,
-        points=(),
-    )
+    by_name = {names[group[0]]: tuple(fitted[i].id for i in group) for group in groups}
+    about = source.name, key(source.complete), data_hash(fitted)
+    curve = LearningCurve(*about, by, by_name, min(rest), max(rest), known, points=())
     errors = _carried_out(source, curve.forgets, fitted, tasks, pool)
     return replace(curve, points=tuple(_points(tasks, errors, fitted)))
 
@@ -179,7 +158,6 @@ def _tasks(groups: Sequence[Sequence[int]], total: int) -> Iterator[_Task]:
 def _carried_out(
     source: Source, reset_to_prior: bool, fitted: Sequence[Experiment], tasks: Sequence[_Task], pool: Pool
 ) -> list[list[Errors]]:
-    """The errors of every task. The data go to the workers once."""
     pool.line.show(f"{counted(len(fitted), 'run')} are prepared for {counted(len(tasks), 'fit')} ...")
     data = parcel_of(source, reset_to_prior, fit_set(fitted), score_set(fitted))
     return pool.all_of([WorkerCall(_errors, (task,), parcel=data) for task in tasks], "fits")
@@ -199,7 +177,6 @@ def _errors(prepared: _Data, task: _Task) -> list[Errors]:
 def _points(
     tasks: Sequence[_Task], errors: Sequence[Sequence[Errors]], fitted: Sequence[Experiment]
 ) -> Iterator[CurvePoint]:
-    """The figures for each number of fitted runs."""
     observed = {e.id: e.observed.summary if e.observed else None for e in fitted}
     for runs in dict.fromkeys(task.runs for task in tasks):
         of_runs = [rows for task, rows in zip(tasks, errors, strict=True) if task.runs == runs]
@@ -235,16 +212,15 @@ def print_curve(curve: LearningCurve, explain: bool = False) -> None:
         prose(f"- In {counted(lost, 'prediction')} no request completes: no figure has these.")
     prose(f"- {_of_start_values(curve)}")
     prose(
-        "- Every error is of a run that its fit had not seen. The form of the program is the same in all fits: if it "
-        "was chosen with these runs in sight, the curve shows what its constants need, not what finding it needed."
+        "- Every error is of a run that its fit had not seen. The form of the program is the same in all fits. If it "
+        "was chosen with these runs in sight, its constants need this many runs, and its search may need more."
     )
 
 
 def _of_start_values(curve: LearningCurve) -> str:
-    """Whether the fits forget the program's own constants, and why."""
     if not curve.forgets:
         return (
-            f"The fits are those of `evolve fit`, and stay near the constants of {curve.name}, which was fitted on "
+            f"The fits are those of `evolve fit`. They stay near the constants of {curve.name}, which was fitted on "
             "none of these runs."
         )
     why = f"what {curve.name} was fitted on is not known"

@@ -55,17 +55,10 @@ class Prior:
         members = len(ensemble) + len(paces)  # of which the spread is the root mean square
         where = [(e.model, e.hardware, e.engine.tensor_parallel) for e in runs]
         same = np.array([[float(a == b) for b in where] for a in where])
-        return cls(
-            ensemble / math.sqrt(members),
-            paces / math.sqrt(members),
-            constants,
-            np.kron(same, sizes[0]),
-            np.kron(np.eye(len(runs)), sizes[1]),
-            targets,
-        )
+        shared, alone = np.kron(same, sizes[0]), np.kron(np.eye(len(runs)), sizes[1])
+        return cls(ensemble / math.sqrt(members), paces / math.sqrt(members), constants, shared, alone, targets)
 
     def joint(self, shared: bool = True) -> Joint:
-        """Targets and candidates; without `shared`, the targets vary only by the differences of programs."""
         every = np.vstack([self.ensemble, self.paces, self.constants])
         latent = every.T @ every
         aim, first = latent + self.shared if shared else latent, self.targets * len(MEANS)
@@ -87,11 +80,10 @@ class Prior:
 
 
 def moved(source: Source) -> tuple[list[Program], tuple[str, ...]]:
-    """The program moved along each axis of the error of all its constants by one deviation, and a line on errors that
-    are not known.
+    """The program moved along each axis of its constants' joint error by one deviation; and a line on unknown errors.
 
-    The axes are the columns of the root of the covariance matrix, so that what they do to a figure, squared and added
-    up, is the variance that the errors of all constants together give it.
+    The axes are the columns of the root of the covariance matrix. So the squares of their effects on a figure add up to
+    the variance that all constants' errors give it.
     """
     program = source.complete
     records = known_constants(source.record, program) or {}

@@ -8,24 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import yaml
 
 from evaluator.design import Joint, choose
-from evaluator.intervals import (
-    LEVELS,
-    PACES,
-    Disagreement,
-    Residual,
-    able,
-    disagreements,
-    figure_of,
-    scales,
-    slowed,
-)
+from evaluator.intervals import LEVELS, PACES, Disagreement, Residual, able, disagreements, figure_of, scales, slowed
 from evaluator.score import MEANS, Prediction, predictions, score_set
 from evolve import __version__
 from evolve.calibrate.prior import Prior, logs, moved, sizes
@@ -41,18 +31,19 @@ from evolve.run.program import Source
 from evolve.run.trust import Trust, trust_of
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
+from simulator.common.records import derived, fields_to_json, record_class, stored
 from simulator.common.text import counted
 from simulator.language.ir import Program
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
 
 LEGEND = """\
-The runs that are expected to leave the mean variance of the targets smallest, by a Gaussian of all runs together: how
-near-optimal programs differ, the standard errors of the constants, and held-out errors, part of which runs of a
-deployment share. Widths after a run are those that `evolve predict` is expected to print once the program is fitted."""
+The runs that are expected to leave the mean variance of the targets smallest, by a Gaussian of all runs. Its parts: the
+differences of near-optimal programs, the standard errors of the constants, and held-out errors. Runs of a deployment
+share some of these. Widths after a run are those that `evolve predict` is expected to print after a fit to it."""
 NO_HELP = (
-    "Nothing here would help: what makes these intervals wide is how far held-out runs were off, not what near-optimal "
-    "programs disagree on, and a fit on a few own runs does not change the former (docs/search.md)."
+    "Nothing here would help: the errors of held-out runs make these intervals wide, not the differences of "
+    "near-optimal programs. A fit on a few own runs does not change those errors (docs/search.md)."
 )
 UNKNOWN = (
     "No run on {gpu} was fitted or held out: how far off predictions on it are is not known, and the widths below are "
@@ -65,34 +56,29 @@ WORTH = 0.02  # relative fall of the mean width below which measuring is said no
 Widths = Mapping[str, float | None]  # of the 80 % intervals by figure, in percent of the prediction
 
 
-@dataclass(frozen=True)
+@record_class
 class ProbeTarget:
-    """A run whose figures matter: the widths of its intervals, now and expected once 1, 2, ... runs are fitted; and why
-    these may be too narrow."""
+    """A run whose figures matter: the widths of its intervals, now and expected once 1, 2, ... runs are fitted;
+    warnings: why these may be too narrow."""
 
     id: str
-    before: Widths
-    after: tuple[Widths, ...]
-    narrow: tuple[str, ...]
+    before: Widths = stored(key="width_80_pct")
+    after: tuple[Widths, ...] = stored(key="expected_pct")
+    warnings: tuple[str, ...]
 
-    def to_json(self) -> JsonObject:
-        return {
-            "id": self.id,
-            "width_80_pct": dict(self.before),
-            "expected_pct": [dict(widths) for widths in self.after],
-            "narrow": bool(self.narrow),
-            "warnings": list(self.narrow),
-        }
+    @derived
+    def narrow(self) -> bool:
+        return bool(self.warnings)
 
 
-@dataclass(frozen=True)
+@record_class
 class Probe:
     """The runs to measure, in this order, and their expected effect on the targets.
 
     saturated: ids of targets in which a queue may grow: no run of these narrows them. lost: the reason why no request
     of a target completes, by id: it has no figures. width_pct: the mean width over targets and figures before, and
-    after each run. missing: parts that the covariance lacks. first: by GPU of a target on which no run was fitted or
-    held out, the chosen run to measure on it before all else; None if none can be run there.
+    after each run. missing: parts that the covariance lacks. first: by GPU of a target without fitted or held-out
+    runs, the chosen run to measure on it before all else; None if none can be run there.
     """
 
     name: str
@@ -103,7 +89,7 @@ class Probe:
     saturated: tuple[str, ...]
     missing: tuple[str, ...]
     lost: Mapping[str, str]
-    first: Mapping[str, str | None]
+    first: Mapping[str, str | None] = stored(key="measure_first")
 
     @property
     def width_pct(self) -> list[float]:
@@ -118,21 +104,8 @@ class Probe:
         return any(self.first.values()) or (len(widths) > 1 and widths[-1] < (1.0 - WORTH) * widths[0])
 
     def to_json(self) -> JsonObject:
-        return {
-            "engine": __version__,
-            "data": self.data,
-            "seeds": [SEED],
-            "name": self.name,
-            "candidates": self.candidates,
-            "runs": [r.to_json() for r in self.runs],
-            "targets": [t.to_json() for t in self.targets],
-            "saturated": list(self.saturated),
-            "lost": dict(self.lost),
-            "width_80_pct": self.width_pct,
-            "helps": self.helps,
-            "measure_first": dict(self.first),
-            "missing": list(self.missing),
-        }
+        about = {"engine": __version__, "seeds": [SEED]}
+        return {**about, **fields_to_json(self), "width_80_pct": self.width_pct, "helps": self.helps}
 
 
 def trusted(source: Source) -> Trust:
@@ -197,7 +170,6 @@ def probe(
 
 
 def _unmeasured(source: Source, targets: Sequence[Experiment]) -> list[str]:
-    """The GPUs of these targets on which no run was fitted or held out."""
     known = source.record.all_gpus if source.record else ()
     return [gpu for gpu in dict.fromkeys(e.hardware for e in targets) if known and gpu not in known]
 
@@ -220,7 +192,6 @@ def _without_figures(program: Program, targets: Sequence[Experiment]) -> dict[st
 
 
 def _widths(residuals: Sequence[Residual], prediction: Prediction, spread: np.ndarray) -> Widths:
-    """The widths of the 80 % intervals of a run with this spread of each of MEANS."""
     by_figure = scales(residuals)
     widths: dict[str, float | None] = {}
     for name, value in zip(MEANS, spread, strict=True):
@@ -256,7 +227,7 @@ def print_probe(result: Probe, out: Path | None, explain: bool = False) -> None:
         prose(f"- {text}: no request of it completes in the replay, {why}: not a target")
     for text in result.missing:
         prose(f"- not counted: {text}")
-    say_once({t.id: t.narrow for t in result.targets})
+    say_once({t.id: t.warnings for t in result.targets})
     if explain:
         note(LEGEND)
     if out:
@@ -270,16 +241,8 @@ def _runs_table(result: Probe) -> Table:
         e, (prompt, answer) = run.experiment, run.lengths
         load = run.rate, prompt, answer, e.workload.stages[0].duration_s
         rows.append([e.id, e.model, e.engine.tensor_parallel, e.workload.name, *load, run.gpu_minutes])
-    columns = [
-        words("run"),
-        wrapped("model"),
-        figures("d", "TP"),
-        words("workload"),
-        figures("g", "requests/s"),
-        figures("d", "prompt tokens", "output tokens"),
-        figures(".0f", "seconds"),
-        figures("g", "GPU minutes"),
-    ]
+    columns = [words("run"), wrapped("model"), figures("d", "TP"), words("workload"), figures("g", "requests/s")]
+    columns += [figures("d", "prompt tokens", "output tokens"), figures(".0f", "seconds"), figures("g", "GPU minutes")]
     which = "Runs to measure, in this order" if result.helps else "Most informative runs, though not informative enough"
     return Table.of(f"{which}, of {counted(result.candidates, 'possible run')}", columns, rows)
 

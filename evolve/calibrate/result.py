@@ -22,6 +22,7 @@ from evolve.run.records import ConstantRecord, constant_records, record, today
 from evolve.run.trust import Trust, trust_file
 from simulator.common.errors import unwritable
 from simulator.common.json import JsonObject
+from simulator.common.records import to_json
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.parse import parse
@@ -45,15 +46,8 @@ class Try:
     seconds: float
 
     def to_json(self) -> JsonObject:
-        score = summarise(self.errors)
-        return {
-            "method": self.method,
-            "loss": self.fit.loss,
-            "e2e": score.e2e,
-            "ttft": score.ttft,
-            "itl": score.itl,
-            "seconds": self.seconds,
-        }
+        means = {name: getattr(summarise(self.errors), name) for name in MEANS}
+        return {"method": self.method, "loss": self.fit.loss, **means, "seconds": self.seconds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +63,6 @@ class FittedProgram:
 
     @property
     def parsed(self) -> Program:
-        """The program of the text."""
         return parse(self.program)
 
 
@@ -83,9 +76,7 @@ class ConstantChange:
     before: float = column("value before the fit", paper=True)
     after_steps: float | None = column("value after the fit to single steps; missing without one")
     after: float = column("value after the fit", paper=True)
-    standard_error: float | None = column(
-        "standard error of the value, in its unit; missing: none is known", paper=True
-    )
+    standard_error: float | None = column("its standard error, in its unit; missing: none is known", paper=True)
     standard_error_before: float | None = column("standard error of the value before the fit")
     moved: float | None = column("the change in standard errors, those before and after taken together", paper=True)
     bound: str | None = column("the bound that the fit stopped at: `low` or `high`")
@@ -93,9 +84,7 @@ class ConstantChange:
     identified: bool = column("whether the fitted runs decide it", paper=True)
     held: bool = column("whether the fit left it as it was")
     shown: bool = column("whether fitted runs depend on it, as far as that is known")
-    correlated: Mapping[str, float] = column(
-        "how its error correlates with those of other constants, by `method.name`, from -1 to 1"
-    )
+    correlated: Mapping[str, float] = column("correlation of its error with those of others, by `method.name`, -1 to 1")
 
 
 FIT_ERRORS = (
@@ -159,12 +148,10 @@ class Calibration:
 
     @property
     def program(self) -> str | None:
-        """The text of the program for all models."""
         return self.programs[0].program if self.shared else None
 
     @property
     def out(self) -> list[str]:
-        """The files that were written."""
         return [p.out for p in self.programs if p.out]
 
     @property
@@ -190,7 +177,7 @@ class Calibration:
             "methods": [t.to_json() for t in self.tries],
             "degrees_of_freedom": asdict(self.freedom),
             "constants": [asdict(c) for c in self.constants],
-            "steps": self.steps.to_json() if self.steps else None,
+            "steps": to_json(self.steps),
             "before": [r._asdict() for r in self.before],
             "after": [r._asdict() for r in self.best.errors],
             "worse": self.worse,
@@ -215,10 +202,9 @@ def save(
     trust: Trust | None,
     split: bool,
 ) -> tuple[FittedProgram, ...]:
-    """The program of each group of experiments, written to its file, if it has one, with its record, trust and trees.
+    """The program of each group of experiments, written to its file if it has one: with its record, trust and trees.
 
     A trust in the file's place is removed if there is none to replace it. split: the experiments are parts of traces.
-
     Raises InputError if a file cannot be written.
     """
     date = today()
@@ -250,8 +236,10 @@ def save(
 
 
 def _stays_consistent(source: Source, fitted: Program) -> bool:
-    """False if the fitted program contradicts datasheets or measured kernels, unless the source does so, too, and was
-    not found to: a form by hand may be of one deployment alone, and nobody has judged it."""
+    """True if the fitted program contradicts no datasheets and no measured kernels.
+
+    Also if the source contradicts them, and was not found to: nobody has judged a form by hand of one deployment.
+    """
     found_inconsistent = source.record is not None and not source.record.consistent
     return consistent(fitted) or not (found_inconsistent or consistent(source.complete))
 
@@ -300,7 +288,6 @@ def changes(
 
 
 def _doc(source: Source, fitted: Sequence[Experiment], split: bool) -> str:
-    """What the program's text, and the Go made of it, say of the fit."""
     of_each = f", the first {100 * SHARES[TRAIN]:.0f} % of the requests of each" if split else ""
     doc = f"The form of {source.name}, its constants fitted on {', '.join(e.id for e in fitted)}{of_each}."
     own = simulated(fitted)

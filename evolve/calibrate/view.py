@@ -80,10 +80,8 @@ def print_fit(result: Calibration, file: str | None, explain: bool = False) -> N
         if result.trust:
             kept = trust_file(Path(result.out[0]))
             count = counted(len(result.trust.ensemble), "near-optimal program")
-            prose(
-                f"Intervals: {kept}, with {count} fitted on the same runs; `{command('predict', result.out[0])}` "
-                "uses it."
-            )
+            using = command("predict", result.out[0])
+            prose(f"Intervals: {kept}, with {count} fitted on the same runs; `{using}` uses it.")
     else:
         prose("Not written: the same command with `--out mine.py` writes it.")
     if result.no_trust:
@@ -108,7 +106,6 @@ def print_fit(result: Calibration, file: str | None, explain: bool = False) -> N
 
 
 def _later_table(result: Calibration) -> Table:
-    """The errors on the parts of the traces that were not fitted."""
     rows = []
     for name, of_part in result.later.items():
         rows += section((r.experiment, SPLIT[name], r.e2e, r.ttft, r.itl) for r in of_part)
@@ -123,9 +120,8 @@ def _methods_table(result: Calibration) -> Table:
         style = "bold" if t is result.best else ""
         rows.append(row(t.method, t.fit.loss, score.e2e, score.ttft, score.itl, t.seconds, style=style))
     title = "Methods: loss of the fit's own replays, mean absolute errors in percent; the best is kept"
-    return Table.of(
-        title, [words("method"), figures(".4g", "loss"), figures(".2f", "E2E", "TTFT", "ITL", "seconds")], rows
-    )
+    columns = [words("method"), figures(".4g", "loss"), figures(".2f", "E2E", "TTFT", "ITL", "seconds")]
+    return Table.of(title, columns, rows)
 
 
 def _constants_table(result: Calibration) -> Table:
@@ -155,15 +151,11 @@ def _constants_table(result: Calibration) -> Table:
 
 def _at_bounds(result: Calibration) -> list[str]:
     """A sentence for each constant that the fit moved to a bound, or left there."""
+    held = {f"{c.method}.{c.name}" for c in result.constants if c.held}
     texts: dict[str, None] = {}  # in order, each once
     for fitted in result.programs:
-        held = {f"{c.method}.{c.name}" for c in result.constants if c.held}
-        sentences = at_bounds(fitted.parsed)
-        texts |= dict.fromkeys(
-            f"{alias(fitted.model)}: {text}" if fitted.model else text
-            for name, text in sentences.items()
-            if name not in held
-        )
+        of_model = f"{alias(fitted.model)}: " if fitted.model else ""
+        texts |= {of_model + text: None for name, text in at_bounds(fitted.parsed).items() if name not in held}
     return list(texts)
 
 
@@ -174,7 +166,6 @@ def _beyond_limits(result: Calibration) -> list[str]:
 
 
 def _together(result: Calibration) -> list[str]:
-    """A sentence for each pair of constants that the runs hardly tell apart, of each model that has its own."""
     texts = []
     for model in dict.fromkeys(c.model for c in result.constants):
         of_model = {f"{c.method}.{c.name}": c.correlated for c in result.constants if c.model == model}
@@ -183,14 +174,12 @@ def _together(result: Calibration) -> list[str]:
 
 
 def _dropped(result: Calibration) -> list[str]:
-    """A sentence if a method of the host is not in the text, because all its constants are 0."""
     written = {f.name for p in result.programs for f in p.parsed.functions}
     names = list(dict.fromkeys(c.method for c in result.constants if c.method not in written))
     return [f"{', '.join(names)}: 0, as the host has it, so the text leaves it out"] if names else []
 
 
 def _models_table(own: Sequence[ConstantChange]) -> Table:
-    """The constants that differ between models, a column each."""
     names = list(dict.fromkeys((c.method, c.name) for c in own))
     rows = []
     for model in dict.fromkeys(c.model for c in own):
@@ -226,7 +215,6 @@ def _most_worse(result: Calibration) -> str | None:
 
 
 def _print_stage(steps: StageFigures) -> None:
-    """Errors per step, and what the first stage rests on."""
     names = {"before": "before", "after_steps": "after steps", "after": "after the whole fit"}
     rows = []
     for key, name in names.items():
@@ -264,7 +252,7 @@ def _print_stage(steps: StageFigures) -> None:
 
 
 def _loss_notes(steps: StageFigures) -> list[str]:
-    """What the loss of the first stage was, unless it was the usual one, and what it found besides the constants."""
+    """The loss of the first stage, unless it was the usual one, and its other findings."""
     if steps.loss == "ridge":
         return [f"Loss ridge: penalty {steps.strength:.3g}, the best on blocks of time that were left out."]
     if steps.loss == "log":

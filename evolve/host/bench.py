@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from simulator.clock.steps import KnownSteps, steps_of
 from simulator.clock.vm import experts_fraction
 from simulator.common.jit import njit
 from simulator.common.json import JsonObject
+from simulator.common.records import fields_to_json
 from simulator.common.streams import stream
 from simulator.language.complete import complete
 from simulator.language.opcodes import assemble
@@ -135,7 +136,7 @@ class Benchmark:
 
     def to_json(self) -> JsonObject:
         ratio = {"candidate_in_replays": self.candidate.candidate_in_replays}
-        return {"engine": __version__, **asdict(self), **ratio}
+        return {"engine": __version__, **fields_to_json(self), **ratio}
 
 
 def bench(most: int, announce: Callable[[str], None]) -> Benchmark:
@@ -224,7 +225,6 @@ def _affine(v, prefills, decodes, tokens, pairs, context):  # type: ignore[no-un
 def _compiled(
     experiments: list[Experiment], loads: list[Load], steps: list[KnownSteps], clocks: tuple[Any, Any, Any]
 ) -> list[ClockRun]:
-    """The runs with `_affine` compiled into the clock instead of opcodes."""
     runs = []
     for e, load, t in zip(experiments, loads, steps, strict=True):
         t.values[: len(THETA)] = THETA
@@ -250,8 +250,10 @@ def best_ms(work: Callable[[], list[ClockRun]]) -> tuple[float, list[ClockRun]]:
 
 
 def new_texts(experiment: Experiment, load: Load) -> tuple[float, float]:
-    """Milliseconds from a new text to opcodes ready to run, the median of TEXTS different ones, and the growth of the
-    process, MiB, while it compiled and replayed the later nine tenths of them."""
+    """Milliseconds from a new text to opcodes ready to run, the median of TEXTS ones; and the growth of the process.
+
+    The growth, MiB, is that while it compiled and replayed the later nine tenths of them.
+    """
     few = Load(load.requests.of(np.arange(50)), load.limits)
     times, before = [], 0.0
     for i in range(TEXTS):
@@ -302,9 +304,8 @@ def candidate_cost(announce: Callable[[str], None]) -> CandidateCost:
             per_s[count] = _per_second(workers_of(pool, fitted, run.config), texts)
         finally:
             pool.close()
-    return CandidateCost(
-        len(texts), len(fitted), stage_ms, proposal_ms, replay_ms, sum(stage_ms.values()) / replay_ms, per_s
-    )
+    replays = sum(stage_ms.values()) / replay_ms
+    return CandidateCost(len(texts), len(fitted), stage_ms, proposal_ms, replay_ms, replays, per_s)
 
 
 def _proposed(here: Workers, parents: Sequence[str]) -> list[str]:

@@ -107,8 +107,8 @@ def completion_time(s, *, t={a["completion_us"]!r}):
 def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
     """The requests in order of arrival (ties in the file's order), and the number of each.
 
-    Columns: arrival_s, input_len, output_len; optionally row, prefix_group and prefix_len (requests of a group >= 0
-    begin with the same prefix_len tokens, part of input_len), timeout_s. Raises InputError naming file and line.
+    Columns: arrival_s, input_len, output_len; optionally row, prefix_group, prefix_len and timeout_s. Requests of a
+    group >= 0 begin with the same prefix_len tokens, part of input_len. Raises InputError naming file and line.
     """
     columns = _columns(path)
     n = len(columns["arrival_s"])
@@ -134,16 +134,9 @@ def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
         _refuse(path, "timeout_s", wrong, given, f"Give seconds from 1e-6 to {LATEST_S:g}, or nothing")
         deadline[limited] = arrival[limited] + (given[limited] * 1e6).astype(np.int64)
     number = columns.get("row", np.arange(n, dtype=np.int64))
-    requests = Requests(
-        arrival_us=arrival,
-        stage=np.zeros(n, np.int32),
-        input_len=inputs,
-        output_len=outputs,
-        prompt=np.full(n, -1, np.int32),
-        group=np.where(prefix > 0, group, -1).astype(np.int32),
-        shared_len=prefix.astype(np.int32),
-        deadline_us=deadline,
-    )
+    stage, alone = np.zeros(n, np.int32), np.full(n, -1, np.int32)
+    of_group = np.where(prefix > 0, group, -1).astype(np.int32)
+    requests = Requests(arrival, stage, inputs, outputs, alone, of_group, prefix.astype(np.int32), deadline)
     if (arrival[1:] >= arrival[:-1]).all():
         return requests, number
     order = np.argsort(arrival, kind="stable")
@@ -151,7 +144,6 @@ def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
 
 
 def _columns(path: Path) -> dict[str, np.ndarray]:
-    """The columns of a trace by name, as numpy; an empty timeout_s is EMPTY."""
     names = header(path)
     for name in NEEDED:
         if name not in names:

@@ -14,18 +14,10 @@ from translate_go.generic.known import Host, KnownGpu, KnownModel, host_config
 
 
 def of_experiment(experiment: Experiment) -> Deployment:
-    """The deployment of an experiment."""
-    engine = experiment.engine
-    return Deployment(
-        experiment.id,
-        experiment.facts,
-        experiment.model,
-        experiment.hardware,
-        engine.version or "",
-        engine.long_prefill_token_threshold,
-        model_names=model_names(experiment.model),
-        gpu_names=gpu_names(experiment.hardware),
-    )
+    e, engine = experiment, experiment.engine
+    version, threshold = engine.version or "", engine.long_prefill_token_threshold
+    names = model_names(e.model), gpu_names(e.hardware)
+    return Deployment(e.id, e.facts, e.model, e.hardware, version, threshold, model_names=names[0], gpu_names=names[1])
 
 
 def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment:
@@ -50,23 +42,18 @@ def of_text(text: str) -> Deployment:
 
 def known_host() -> Host:
     """The shipped GPUs and models by all their names."""
-    gpus = {str(entry["name"]): entry for entry in hardware_table().values()}
-    models = {str(entry["id"]): entry for entry in model_table().values()}
-    return Host(
-        tuple(
-            KnownGpu((name, *gpu.get("aliases", ())), float(gpu["link_gb_per_s"]), gpu.get("kernels") or "")
-            for name, gpu in gpus.items()
-        ),
-        tuple(
-            KnownModel((name, *model.get("aliases", ())), sampling_of(known_model(name, name), name))
-            for name, model in models.items()
-        ),
-    )
+    gpus, models = [], []
+    for gpu in {str(entry["name"]): entry for entry in hardware_table().values()}.values():
+        names = str(gpu["name"]), *gpu.get("aliases", ())
+        gpus.append(KnownGpu(names, float(gpu["link_gb_per_s"]), gpu.get("kernels") or ""))
+    for model in {str(entry["id"]): entry for entry in model_table().values()}.values():
+        name = str(model["id"])
+        models.append(KnownModel((name, *model.get("aliases", ())), sampling_of(known_model(name, name), name)))
+    return Host(tuple(gpus), tuple(models))
 
 
 def host_deployments() -> list[Deployment]:
-    """Every shipped model on one to eight of every GPU with measured kernels, as the host knows it, by the host's
-    names."""
+    """Every shipped model on one to eight of every GPU with measured kernels, by the host's names."""
     deployments = []
     for deployment in map(of_known, measured_deployments()):
         model, gpu, tp = deployment.model, deployment.host_gpu, deployment.tp

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from evaluator.intervals import Residual
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
@@ -18,7 +16,7 @@ from evolve.host.deployments import host_deployments, known_host, of_known
 from evolve.output.columns import figures, words
 from evolve.output.printing import plain, prose
 from evolve.output.progress import Line
-from evolve.output.table import Row, Table
+from evolve.output.table import Table
 from evolve.output.terminal import say, warn
 from evolve.run.program import Source
 from evolve.run.ranges import described
@@ -101,29 +99,21 @@ def accuracy(source: Source) -> tuple[str, ...]:
     record, trust = source.record, trust_of(source)
     if record is None or not record.errors:
         return ()
-    rows = [_row(IN_SAMPLE, len(record.errors), lambda mean: [getattr(r, mean) for r in record.errors])]
+    rows = [(IN_SAMPLE, len(record.errors), [[getattr(r, mean) for r in record.errors] for mean in MEANS])]
     residuals = [r for name in CLASSES for r in trust.residuals(name)] if trust and trust.data is None else []
     for kind, what in WITHOUT.items():
         if of_kind := [r for r in residuals if r.kind == kind]:
-            runs = len({r.experiment for r in of_kind})
-            errors = partial(_held_out, of_kind)
-            rows.append(_row(f"held out: searched and fitted without {what}", runs, errors))
+            errors = [[r.error_pct(mean) for r in of_kind] for mean in MEANS]
+            rows.append((f"held out: searched and fitted without {what}", len({r.experiment for r in of_kind}), errors))
     columns = [words(""), figures("d", "runs"), figures(".1f", "E2E", "TTFT", "ITL")]
-    lines = plain(Table.of("", columns, rows), least=(0, 6, 6, 6, 6)).splitlines()
+    cells = [(name, runs, *map(mean_abs, errors)) for name, runs, errors in rows]
+    lines = plain(Table.of("", columns, cells), least=(0, 6, 6, 6, 6)).splitlines()
     fits = [("Fitted on", record.ranges)] if record.ranges else []
     fits += [("The fit started from constants that were fitted on", ranges) for ranges in record.ranges_before]
     spans = [f"{how}: {text}." for how, ranges in fits if (text := described(ranges))]
     wrapped = [line for text in spans for line in textwrap.wrap(text, WIDTH)]
     none = [NOTHING] if len(rows) == 1 else []
     return (TITLE, *(f"  {line}" for line in lines), *none, *wrapped)
-
-
-def _held_out(residuals: Sequence[Residual], mean: str) -> list[float | None]:
-    return [r.error_pct(mean) for r in residuals]
-
-
-def _row(name: str, runs: int, errors: Callable[[str], list[float | None]]) -> Row:
-    return Row((name, runs, *(mean_abs(errors(mean)) for mean in MEANS)))
 
 
 def emit_to(
@@ -146,7 +136,7 @@ def emit_to(
 
 
 def emit_for_host(source: Source, target: str, out: Path | None, name: BackendName, again: str) -> Emitted:
-    """Emit the Go files of a backend that takes every model and GPU of the host, into `out` if there is one.
+    """Emit the Go files of a backend for every model and GPU of the host, into `out` if given.
 
     `again` is the command without that folder. Raises InputError like `emit_to`, for another target than blis-4, and
     for a program whose facts no host gives.
@@ -194,7 +184,6 @@ def _emitted(
 
 
 def _other_gpus(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
-    """Warn of deployments on a GPU that no fitted run had, in one line."""
     known = source.record.all_gpus if source.record else set()
     others = dict.fromkeys(d.hardware for d in deployments if known and d.hardware not in known)
     if not others:
@@ -214,7 +203,6 @@ def beyond_fit(
 
 
 def _some_beyond(source: Source, deployments: Sequence[Deployment]) -> tuple[str, ...]:
-    """Warn, in one line, if an unnamed deployment is beyond the fitted range."""
     far = sum(bool(source.kinds_beyond(d.facts, d.hardware)) for d in deployments)
     if not far:
         return ()
@@ -307,7 +295,7 @@ def _print_agreement(agreement: Agreement, tolerance_us: int) -> bool:
     else:
         unequal = f"{agreement.steps - agreement.same_bits:,} of {agreement.steps:,}"
         prose(
-            f"check: failed: {unequal} step times differ by less than 1 us, but the program calls no function that "
+            f"check: failed: {unequal} step times differ by less than 1 us. But the program calls no function that "
             "differs between maths libraries (LIBRARY in translate_go/vectors.py)"
         )
     return False

@@ -27,21 +27,8 @@ from simulator.common.errors import InputError, unwritable
 from simulator.serving.experiment import Experiment
 from simulator.serving.limits import HOST_ENGINE
 from simulator.serving.load import EngineLimits, Load
-from simulator.serving.traces.tracev2 import (
-    CASE,
-    INCOMPLETE,
-    NEVER,
-    OK,
-    TIMEOUT,
-    Header,
-    Recording,
-    TraceServer,
-    header_text,
-    read_header,
-    read_recording,
-    with_one_prefix,
-    write_data,
-)
+from simulator.serving.traces import tracev2
+from simulator.serving.traces.tracev2 import CASE, NEVER, Header, Recording, TraceServer, read_header, read_recording
 from translate_go.guide import HORIZON_US, longest
 from translate_go.naming import DEFAULT
 from translate_go.target import TARGETS, THRESHOLD
@@ -66,9 +53,9 @@ def of_tracev2(
 ) -> ReplayWork:
     """A trace in TraceV2, timed by a program or by a case's backend.
 
-    The limits are those of the case, else those that the header gives, else the host's defaults; the model and the
-    tensor parallelism are the header's unless given. Raises InputError for anything wrong with the files, and for a
-    program that reads deployment fields without a GPU or a model to take them from.
+    The limits are those of the case, else those of the header, else the host's defaults. The model and the tensor
+    parallelism are the header's unless given. Raises InputError for wrong files, and for a program that reads
+    deployment fields without a GPU or a model to take them from.
     """
     header = read_header(header_path)
     limits = {**HOST_ENGINE, **_given(header.server)}
@@ -87,25 +74,13 @@ def of_tracev2(
     trace = read_recording(header_path, data_path)
     files = (header_path, data_path, case_path) if case_path else (header_path, data_path)
     assumed = () if case_path else (_assumed(header_path, header.server),)
-    return ReplayWork(
-        load=Load(trace.requests, case.limits),
-        bound=bound,
-        number=trace.number,
-        data=digest_of(*files),
-        seeds=(),
-        where=str(data_path),
-        files=files,
-        warnings=(*header.notes, *assumed, *warnings),
-    )
+    warnings = (*header.notes, *assumed, *warnings)
+    load, where = Load(trace.requests, case.limits), str(data_path)
+    return ReplayWork(load, bound, trace.number, digest_of(*files), (), where, files, warnings)
 
 
 def _given(server: TraceServer) -> dict[str, int]:
-    """The engine settings of a case that the header gives."""
-    settings = {
-        "block_size": server.block_size,
-        "max_num_seqs": server.max_num_seqs,
-        "max_model_len": server.max_model_len,
-    }
+    settings = {name: getattr(server, name) for name in ("block_size", "max_num_seqs", "max_model_len")}
     return {key: value for key, value in settings.items() if value is not None}
 
 
@@ -130,20 +105,20 @@ def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
     if not work.load.limits.caching:  # then equal prompts count as different
         none = np.full(len(requests), -1, np.int32)
         requests = replace(requests, prompt=none, group=none, chains=None)
-    held, lost = with_one_prefix(requests)
+    held, lost = tracev2.with_one_prefix(requests)
     exported = replace(work, load=Load(held, limits_from(engine_of(work.load.limits))))
     if not lost:
         return exported
     (hits, ttft_ms), (hits_left, ttft_ms_left) = (_cached(each) for each in (work, exported))
     text = (
-        f"{experiment.id}: TraceV2 has one prefix per request: {hits_left:.1f} % of the prompts' KV blocks are cached "
+        f"{experiment.id}: TraceV2 has one prefix per request. {hits_left:.1f} % of the prompts' KV blocks are cached "
         f"instead of {hits:.1f} %, and the mean TTFT is {ttft_ms_left:.1f} ms instead of {ttft_ms:.1f}"
     )
     return replace(exported, warnings=(*work.warnings, text))
 
 
 def _cached(work: ReplayWork) -> tuple[float, float]:
-    """Percent of the KV blocks of prompts that are found in the cache, and mean TTFT in ms, by the host's own count."""
+    """Percent of the prompts' KV blocks in the cache, and mean TTFT in ms, by the host's own count."""
     try:
         figures = aggregate(replay_bound(work.load, work.bound, account=True))
     except NeverEnds:
@@ -154,7 +129,6 @@ def _cached(work: ReplayWork) -> tuple[float, float]:
 
 
 def header_of(experiment: Experiment, limits: EngineLimits) -> Header:
-    """The header of a trace of the experiment."""
     engine = experiment.engine
     server = TraceServer(
         type=engine.name,
@@ -194,8 +168,8 @@ class TraceFolder:
         case = json.dumps({"engine": engine_of(replay.load.limits)}, indent=1) + "\n"
         trace = recording_of(replay, number, self.header)
         contents: dict[str, Callable[[TextIO], object]] = {
-            HEADER: lambda file: file.write(header_text(self.header)),
-            DATA: partial(write_data, trace),
+            HEADER: lambda file: file.write(tracev2.header_text(self.header)),
+            DATA: partial(tracev2.write_data, trace),
             CASE: lambda file: file.write(case),
         }
         for name, write in contents.items():
@@ -203,7 +177,6 @@ class TraceFolder:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The names of its files."""
         return HEADER, DATA, CASE
 
     def ingest_command(self, experiment: Experiment, limits: EngineLimits) -> str:
@@ -248,7 +221,6 @@ def backend_of(source: Source) -> str:
 
 
 def _write(write: Callable[[TextIO], object], file: BinaryIO) -> None:
-    """Encode the text that a function writes as UTF-8."""
     text = io.TextIOWrapper(file, "utf-8", newline="")
     write(text)
     text.detach()
@@ -261,14 +233,16 @@ def recording_of(replay: Replay, number: np.ndarray, header: Header) -> Recordin
     first = np.where(done, r.arrival_us + replay.ttft_us, NEVER)
     later = replay.decode_us + replay.token_us * np.maximum(r.output_len - 1, 0)
     left = replay.load.accepted & (r.deadline_us > 0)
-    status = np.where(done, OK, np.where(left, TIMEOUT, INCOMPLETE))
+    status = np.where(done, tracev2.OK, np.where(left, tracev2.TIMEOUT, tracev2.INCOMPLETE))
     return Recording(header, number, r, status, first, np.where(done, first + later, NEVER), np.full(len(r), True))
 
 
 @dataclass(frozen=True)
 class ResultsFile:
-    """The completed requests as a JSON list, an object each with request_id, ttft_us, e2e_us, input_tokens,
-    output_tokens and, unless it is 0, itl_mean_us. Times are the server's."""
+    """The completed requests as a JSON list of objects. Times are the server's.
+
+    Keys: request_id, ttft_us, e2e_us, input_tokens, output_tokens and, unless it is 0, itl_mean_us.
+    """
 
     path: Path
 

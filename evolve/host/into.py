@@ -84,7 +84,6 @@ def _failing_before(clone: clones.Checkout, output: str) -> frozenset[str]:
 
 
 def branch_of(name: BackendName) -> str:
-    """The branch of a clone that gets the backend of this name."""
     return f"latency-{name.registered}"
 
 

@@ -73,23 +73,15 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Cas
     """A trace under a case's limits, timed by the case's backend or by a program.
 
     A method that the program lacks is the language's, not the case's: a program means the same everywhere. Raises
-    InputError for anything wrong with the files, and for a program that reads deployment fields that neither the case
-    nor `names` gives.
+    InputError for wrong files, and for a program that reads deployment fields which neither the case nor `names` gives.
     """
     case = read_case(case_path)
     remedy = "A case names no model: give --model, --hardware and --tp."
     bound, warnings = bound_to(case, case_path, source, names, remedy)
     requests, number = read_trace(trace_path)
-    return ReplayWork(
-        load=Load(requests, case.limits),
-        bound=bound,
-        number=number,
-        data=digest_of(case_path, trace_path),
-        seeds=(),
-        where=str(trace_path),
-        files=(case_path, trace_path),
-        warnings=(*in_milliseconds(requests.arrival_us / 1e6, trace_path.name), *warnings),
-    )
+    warnings = (*in_milliseconds(requests.arrival_us / 1e6, trace_path.name), *warnings)
+    files, load = (case_path, trace_path), Load(requests, case.limits)
+    return ReplayWork(load, bound, number, digest_of(*files), (), str(trace_path), files, warnings)
 
 
 def bound_to(
@@ -118,7 +110,6 @@ def bound_to(
 
 
 def _warnings(source: Source, case: HostCase, case_path: Path) -> tuple[str, ...]:
-    """Reasons not to rely on the program, and a warning that the case's alpha does not replace its missing methods."""
     lacking = [f.name for f in DEFAULTS if source.program.function(f.name) is None]
     if not lacking or source.record or not any(case.alpha.values()):
         return source.cautions
@@ -140,14 +131,9 @@ def _doubts(source: Source, names: CaseNames, facts: Mapping[str, float]) -> tup
 def _facts(limits: EngineLimits, names: CaseNames | None) -> dict[str, float]:
     """The deployment fields that a case's limits give; all of them if a model is named."""
     if names is None:
-        limited = {
-            "max_num_seqs": limits.max_seqs,
-            "max_num_batched_tokens": limits.budget,
-            "max_model_len": limits.max_model_len,
-            "block_size": limits.block,
-            "kv_blocks": limits.blocks,
-        }
-        return {name: float(value) for name, value in limited.items()}
+        values = limits.max_seqs, limits.budget, limits.max_model_len, limits.block, limits.blocks
+        fields = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size", "kv_blocks")
+        return dict(zip(fields, map(float, values), strict=True))
     engine = Engine(
         tensor_parallel=names.tp,
         max_num_seqs=limits.max_seqs,
@@ -167,15 +153,9 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> ReplayWo
     bound = bind(assemble(program), program.theta, experiment.facts)
     source_of_load = experiment.workload.source
     of_trace = source_of_load.notes if isinstance(source_of_load, Trace) else ()
-    return ReplayWork(
-        load=load,
-        bound=bound,
-        number=np.arange(len(load.requests)),
-        data=data_hash([experiment]),
-        seeds=(seed,),
-        where=experiment.id,
-        warnings=(*of_trace, *source.cautions, *omitted(experiment.facts), *unlike_host([experiment])),
-    )
+    warnings = (*of_trace, *source.cautions, *omitted(experiment.facts), *unlike_host([experiment]))
+    number, data = np.arange(len(load.requests)), data_hash([experiment])
+    return ReplayWork(load, bound, number, data, (seed,), experiment.id, warnings=warnings)
 
 
 @dataclass(frozen=True)
@@ -189,7 +169,6 @@ class Simulated:
 
     @property
     def duration_s(self) -> float:
-        """The time until the clock's last event."""
         duration = self.figures["vllm_estimated_duration_s"]
         assert isinstance(duration, float)
         return duration
@@ -272,13 +251,8 @@ def write_results(replay: Replay, number: np.ndarray, out: BinaryIO) -> None:
     e2e_us, itl_mean_us (the mean of its inter-token times in us, rounded to six decimals)."""
     r = replay.requests
     rows = np.flatnonzero(replay.completed)
-    columns = {
-        "arrival_us": r.arrival_us,
-        "input_len": r.input_len,
-        "output_len": r.output_len,
-        "ttft_us": replay.ttft_us,
-        "e2e_us": replay.e2e_us,
-    }
+    names = ("arrival_us", "input_len", "output_len")
+    columns = {name: getattr(r, name) for name in names} | {"ttft_us": replay.ttft_us, "e2e_us": replay.e2e_us}
     kinds = {name: pa.from_numpy_dtype(values.dtype) for name, values in columns.items()}
     schema = pa.schema({"request_id": pa.string(), **kinds, "itl_mean_us": pa.float64()})
     options = csv.WriteOptions(quoting_style="none", quoting_header="none")
@@ -314,7 +288,6 @@ class _SimulationLine(Line):
         self.first: int | None = None
 
     def advance(self, done: int) -> None:
-        """Show that so many requests are done."""
         if self.first is None:  # the time until now was compilation
             self.first, self.begun = done, time.monotonic()
         if done < self.total:

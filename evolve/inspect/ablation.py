@@ -1,15 +1,15 @@
 """`evolve show --ablate`: each part of a program dropped in turn, the rest fitted again, and what that costs.
 
-The constants are fitted again to all runs (in sample), and in folds that leave out each model, TP degree, architecture
-and workload in turn, whose runs are then predicted by replay (held out). What decides is the held-out error: a part
-that only lowers the error on the runs it was fitted on does not earn its place. The form itself was chosen before,
-often with these runs in sight, and no refit takes that back.
+The constants are fitted again to all runs (in sample). Folds leave out each model, TP degree, architecture and workload
+in turn; fits to the rest predict its runs by replay (held out). The held-out error decides: a part that only lowers the
+error in sample does not earn its place. The form itself was chosen before, often with these runs in sight, and no refit
+takes that back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from evolve.search.pool.pool import Pool
 from evolve.search.pool.process import WorkerCall, parcel_of
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
+from simulator.common.records import fields_to_json, record_class, stored
 from simulator.common.text import counted
 from simulator.language.ir import Program
 from simulator.language.key import key
@@ -61,7 +62,6 @@ class Measured:
 
     @property
     def mean_error(self) -> float:
-        """The mean error in sample."""
         return float(np.mean([_size(r) for r in self.in_sample]))
 
     @property
@@ -72,22 +72,14 @@ class Measured:
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """The mean held-out error by kind of fold."""
         return {kind: float(np.mean([_size(r) for r in rows])) for kind, rows in self.held_out.items()}
 
     def to_json(self) -> JsonObject:
-        means = {"in_sample": self.in_sample, **self.held_out}
-        scores = {name: summarise(rows) for name, rows in means.items()}
-        return {
-            "mean_error_pct": self.mean_error,
-            "held_out_pct": float(self.of_runs.mean()),
-            "by_kind_pct": self.by_kind,
-            "mean_abs_error_pct": {
-                name: {latency: getattr(score, latency) for latency in MEANS} for name, score in scores.items()
-            },
-            "operations": self.operations,
-            "constants": self.constants,
-        }
+        scores = {name: summarise(rows) for name, rows in {"in_sample": self.in_sample, **self.held_out}.items()}
+        errors = {name: {latency: getattr(score, latency) for latency in MEANS} for name, score in scores.items()}
+        held_out = {"held_out_pct": float(self.of_runs.mean()), "by_kind_pct": self.by_kind}
+        sizes = {"operations": self.operations, "constants": self.constants}
+        return {"mean_error_pct": self.mean_error, **held_out, "mean_abs_error_pct": errors, **sizes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +102,8 @@ class ProgramPart:
     by_model_pct: tuple[float, float] | None = None
     acts_on: tuple[str, ...] = ()
 
-    def to_json(self) -> JsonObject:
-        return asdict(self) | {"measured": self.measured.to_json() if self.measured else None}
 
-
-@dataclass(frozen=True)
+@record_class
 class Ablation:
     """The ablation of a program of this name and key on these runs.
 
@@ -129,7 +118,7 @@ class Ablation:
     runs: tuple[str, ...]
     models: tuple[str, ...]
     seen: int | None
-    form_of: str | None
+    form_of: str | None = stored(hidden=True)
     folds: Mapping[str, int]
     resampled: str
     full: Measured
@@ -137,51 +126,33 @@ class Ablation:
 
     @property
     def hindsight(self) -> str:
-        """The limits of the held-out figures."""
         fitted = f"{self.seen or 0} of these {len(self.runs)} runs"
         if self.form_of is not None:
             return (
-                f"The form is that of {self.form_of}, its constants fitted on {fitted}: only constants are held "
-                "out here, so its parts look better than on new kinds of runs."
+                f"The form is that of {self.form_of}, its constants fitted on {fitted}. Only constants are held out "
+                "here, so its parts look better than on new kinds of runs."
             )
         if self.seen == 0:
             return "The program has no record of these runs, but its form may have been chosen with others like them."
-        known = (
-            "It is not known with which runs this form was chosen"
-            if self.seen is None
-            else (f"The form was chosen with {self.seen} of these {len(self.runs)} runs in sight")
-        )
+        known = f"The form was chosen with {fitted} in sight"
+        if self.seen is None:
+            known = "It is not known with which runs this form was chosen"
         return f"{known}: only its constants are held out, so its parts look better here than on new kinds of runs."
 
     def interval_pct(self, part: ProgramPart) -> tuple[float, float] | None:
-        """The interval of the part's difference that decides: whole models resampled where there are enough, else
-        runs."""
+        """The interval of the part's difference that decides, see `resampled`."""
         return part.by_model_pct if self.resampled == MODELS else part.interval_pct
 
     def to_json(self) -> JsonObject:
-        return {
-            "engine": __version__,
-            "data": self.data,
-            "seeds": list(SCORE_SEEDS),
-            "name": self.name,
-            "key": self.key,
-            "runs": list(self.runs),
-            "models": list(self.models),
-            "seen": self.seen,
-            "hindsight": self.hindsight,
-            "folds": dict(self.folds),
-            "resampled": self.resampled,
-            "negligible_pct": 100.0 * NEGLIGIBLE,
-            "full": self.full.to_json(),
-            "parts": [part.to_json() for part in self.parts],
-        }
+        named = {"engine": __version__, "seeds": list(SCORE_SEEDS), "negligible_pct": 100.0 * NEGLIGIBLE}
+        return {**named, **fields_to_json(self), "hindsight": self.hindsight}
 
 
 _Data = tuple[FitSet, ScoreSet, Mapping[str, Sequence[Sequence[int]]]]
 
 
 def ablate(source: Source, experiments: Sequence[Experiment], pool: Pool) -> Ablation:
-    """The cost of dropping each part of the program, on the experiments that can be fitted, by the workers of `pool`.
+    """The cost of dropping each part of the program, on the runs that can be fitted.
 
     Raises InputError if there are fewer than two such runs.
     """
@@ -228,7 +199,7 @@ def runs_left_out(fitted: Sequence[Experiment]) -> dict[str, list[list[int]]]:
 
 
 def verdict(differences_pct: np.ndarray, interval_pct: tuple[float, float] | None, full_pct: float) -> str:
-    """The verdict on a part that costs so much of the held-out error of each run, with the interval of their mean.
+    """The verdict on a part by its cost in the held-out error of each run, and the interval of the mean.
 
     Undecided if no run shows the part, or if the interval has both no cost and one that matters.
     """
@@ -259,17 +230,9 @@ def _part(
     of_models = clustered_mean_interval(differences.tolist(), models, SEED)
     decides = of_models if _by_model(models) else of_runs
     acts = [m for m, a, b in zip(models, unchanged, bare, strict=True) if _apart(a, b)]
-    return ProgramPart(
-        part.kind,
-        part.method,
-        part.text,
-        measured,
-        verdict(differences, decides, float(full.of_runs.mean())),
-        float(differences.mean()),
-        of_runs,
-        of_models,
-        tuple(dict.fromkeys(acts)),
-    )
+    found = verdict(differences, decides, float(full.of_runs.mean()))
+    mean, acts_on = float(differences.mean()), tuple(dict.fromkeys(acts))
+    return ProgramPart(part.kind, part.method, part.text, measured, found, mean, of_runs, of_models, acts_on)
 
 
 def _size(errors: Errors) -> float:
@@ -279,7 +242,6 @@ def _size(errors: Errors) -> float:
 
 
 def _apart(one: Errors, other: Errors) -> bool:
-    """True if two predictions of a run differ by more than ACTS in a latency."""
     pairs = [(getattr(one, name), getattr(other, name)) for name in MEANS]
     known = [(a, b) for a, b in pairs if a is not None and b is not None]
     return len(known) < sum(a is not None for a, _ in pairs) or any(abs(b - a) > ACTS * (100.0 + a) for a, b in known)
@@ -297,7 +259,6 @@ def _carried_out(
 
 
 def _measured(data: _Data, form: Program) -> tuple[Measured, tuple[Errors, ...]]:
-    """The errors of the form after its refits, and before any."""
     fit, score, folds = data
     whole = fitted_without(form, fit)
     held_out = {}

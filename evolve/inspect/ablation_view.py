@@ -15,7 +15,7 @@ dropped: a term (additive, or an argument of max or min); a kernel (a measured k
 checks of a search would refuse); a factor (a measured kernel taken as it was measured); a method (the host's own form
 instead). Every form is fitted again, the full one too. Errors: the mean of those of E2E, TTFT and ITL in percent, each
 at most {MOST_PCT:g} %. in sample: on the runs that were fitted. held out: on runs of a model, TP degree, architecture
-or workload that the fit left out, by kind of fold in the last columns. 95 %: bootstrap interval of the held-out
+or workload that the fit left out; the last columns by kind of fold. 95 %: bootstrap interval of the held-out
 difference over runs, whole models resampled where there are {LEAST_CLUSTERS} or more. acts on: models whose latencies
 the part changes by more than {100 * ACTS:g} %. operations, constants: without what the fit set to 0. Verdict: does not
 earn its place, if the interval lies below {100 * NEGLIGIBLE:g} % of the full form's held-out error; else earns its
@@ -57,15 +57,9 @@ def ablation_rows(result: Ablation) -> list[AblationRow]:
 def ablation_table(ablation: Ablation) -> Table:
     """A row for the full form, then one for each part, by kind."""
     kinds, full = list(ablation.folds), ablation.full
-    columns = [
-        words("dropped"),
-        words("kind", names=True),
-        figures("+.2f", "in sample", "held out"),
-        figures("", "95 %", "acts on"),
-        figures("+d", "operations", "constants"),
-        words("verdict"),
-        figures("+.2f", *kinds),
-    ]
+    columns = [words("dropped"), words("kind", names=True), figures("+.2f", "in sample", "held out")]
+    columns += [figures("", "95 %", "acts on"), figures("+d", "operations", "constants"), words("verdict")]
+    columns.append(figures("+.2f", *kinds))
     errors = (f"{x:.2f}" for x in (full.mean_error, full.of_runs.mean(), *(full.by_kind[kind] for kind in kinds)))
     in_sample, held_out, *by_kind = errors
     sizes = f"{full.operations}", f"{full.constants}"
@@ -77,24 +71,16 @@ def ablation_table(ablation: Ablation) -> Table:
 
 
 def _row(part: ProgramPart, ablation: Ablation) -> Row:
-    """The part's differences from the full form."""
     text = part.text if part.kind == METHOD or part.method == "step_time" else f"{part.method}: {part.text}"
     measured, full = part.measured, ablation.full
     if measured is None:
         return row(text, part.kind, None, None, "", "", "", "", part.verdict)
     interval = ablation.interval_pct(part)
-    return row(
-        text,
-        part.kind,
-        measured.mean_error - full.mean_error,
-        part.difference_pct,
-        f"{interval[0]:+.2f} to {interval[1]:+.2f}" if interval else None,
-        f"{len(part.acts_on)} of {len(ablation.models)}",
-        measured.operations - full.operations,
-        measured.constants - full.constants,
-        part.verdict,
-        *(measured.by_kind[kind] - full.by_kind[kind] for kind in ablation.folds),
-    )
+    in_sample, acts_on = measured.mean_error - full.mean_error, f"{len(part.acts_on)} of {len(ablation.models)}"
+    span = f"{interval[0]:+.2f} to {interval[1]:+.2f}" if interval else None
+    sizes = measured.operations - full.operations, measured.constants - full.constants
+    by_kind = (measured.by_kind[kind] - full.by_kind[kind] for kind in ablation.folds)
+    return row(text, part.kind, in_sample, part.difference_pct, span, acts_on, *sizes, part.verdict, *by_kind)
 
 
 def print_ablation(ablation: Ablation, explain: bool = False) -> None:

@@ -19,6 +19,7 @@ from evolve.run.folder import RunFolder, empty_archive
 from evolve.search.llm import ledger
 from evolve.search.llm.calls import proposes, role
 from simulator.common.json import JsonObject
+from simulator.common.records import to_json
 
 COUNTS = ("proposals", "fitted", "scored", "members", "front", "champions", "ancestors")
 
@@ -51,7 +52,6 @@ class Contribution:
         return self.cost.usd / self.fitted if self.cost and self.fitted else None
 
     def to_json(self) -> JsonObject:
-        """The contribution as `evolve archive --by proposer --json` prints it."""
         cost = asdict(self.cost) if self.cost else {"tokens": None, "usd": None, "possibly_usd": None}
         return {**{name: getattr(self, name) for name in COUNTS}, **cost, "usd_per_fitted": self.usd_per_fitted}
 
@@ -65,15 +65,9 @@ class Attribution:
     proposers: dict[str, Contribution]
 
     def to_json(self) -> JsonObject:
-        """The attribution as `evolve archive --by proposer --json` prints it."""
-        return {
-            "engine": self.run.about.engine,
-            "data": self.run.about.data,
-            "seeds": self.run.config.score.arrival_seeds,
-            "run": str(self.run.path),
-            "champion": self.champion,
-            "proposers": {name: contribution.to_json() for name, contribution in self.proposers.items()},
-        }
+        about = {"engine": self.run.about.engine, "data": self.run.about.data, "run": str(self.run.path)}
+        seeds = {"seeds": self.run.config.score.arrival_seeds}
+        return {**about, **seeds, "champion": self.champion, "proposers": to_json(self.proposers)}
 
 
 def attribution(run: RunFolder) -> Attribution:
@@ -86,23 +80,15 @@ def attribution(run: RunFolder) -> Attribution:
     counts: dict[str, dict[str, int]] = {}
     for outcome in outcomes:
         id = outcome.proposal.id
-        reached = (
-            True,
-            bool(outcome.key),
-            bool(outcome.elite),
-            id in members,
-            id in front,
-            id in leaders,
-            id in lineage,
-        )
+        among = (id in ids for ids in (members, front, leaders, lineage))
+        reached = True, bool(outcome.key), bool(outcome.elite), *among
         for name in set(proposers(outcome.proposal.operator)):  # one may have acted twice
             of_name = counts.setdefault(name, dict.fromkeys(COUNTS, 0))
             for count, yes in zip(COUNTS, reached, strict=True):
                 of_name[count] += yes
     costs = costs_of(ledger.rows(run.calls()))
-    contributions = {
-        name: Contribution(**counts.get(name, {}), cost=costs.get(name)) for name in dict.fromkeys([*counts, *costs])
-    }
+    names = dict.fromkeys([*counts, *costs])
+    contributions = {name: Contribution(**counts.get(name, {}), cost=costs.get(name)) for name in names}
     by_fitted = sorted(contributions.items(), key=lambda item: (-item[1].fitted, item[0]))
     return Attribution(run, best.id if best else None, dict(by_fitted))
 

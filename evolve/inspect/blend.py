@@ -41,10 +41,10 @@ CAPS = Caps(operations=120, conditionals=16, constants=48)  # a blend has the te
 TERMS = ("mean error", "group-out", "selection score", "complexity", "in sample")
 FIGURES = """selection score, mean error and group-out: as in the search ({search}). E2E, TTFT, ITL and their mean:
 mean absolute errors in sample ({report}), percent"""
-HELD_OUT = """Held out, on the shipped runs, the mean of an ensemble was better than the champion in 10 of 19 folds and
-worse in 9: mean error 4.9 % without each model (champion 4.7), 4.7 without each workload (4.4), 5.0 without each TP
-degree (5.3), 5.7 without each file (5.8), 7.2 without dense models or mixtures of experts (11.0), see docs/results.md.
-Such differences are within chance, so a run's champion remains a single program, which is smaller."""
+HELD_OUT = """Held out, on the shipped runs, an ensemble's mean was better than the champion in 10 of 19 folds, worse in
+9. Mean errors (champion): without each model 4.9 % (4.7), workload 4.7 (4.4), TP degree 5.0 (5.3), file 5.7 (5.8);
+without dense models or mixtures of experts 7.2 (11.0); see docs/results.md. Such differences are within chance, so a
+run's champion remains a single program, which is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +94,14 @@ class Blend:
         return [word for what, (n, _) in beyond.items() for word in (f"--max-{what}", str(n))]
 
     def to_json(self) -> JsonObject:
-        return {
-            **self.verdict.to_json(),
-            "engine": __version__,
-            "data": self.data,
-            "seeds": list(SCORE_SEEDS),
-            "run": self.run,
-            "members": [m.to_json() for m in self.members],
-            "champion": self.champion.to_json(),
-            "in_sample": _means(self.score),
-            "errors": [r._asdict() for r in self.score.rows],
-            "options": self.options,
-            "out": str(self.out) if self.out else None,
-        }
+        about = {"engine": __version__, "data": self.data, "seeds": list(SCORE_SEEDS), "run": self.run}
+        members = {"members": [m.to_json() for m in self.members], "champion": self.champion.to_json()}
+        errors = {"in_sample": _means(self.score), "errors": [r._asdict() for r in self.score.rows]}
+        out = {"options": self.options, "out": str(self.out) if self.out else None}
+        return {**self.verdict.to_json(), **about, **members, **errors, **out}
 
 
 def _means(score: Score) -> JsonObject:
-    """The mean absolute errors in percent."""
     return {name: getattr(score, name) for name in ("mean_error", "e2e", "ttft", "itl", "worst3")}
 
 
@@ -138,17 +129,10 @@ def blend_run(run: RunFolder, top: int | None, caps: Caps, out: Path | None) -> 
     score = summarise(error_rows(source.complete, data))
     if path and verdict.ok:
         _write(path, run, source, fitted, score.rows)
-    return Blend(
-        str(run.path),
-        run.about.data,
-        tuple(run.config.score.arrival_seeds),
-        tuple(_found(e, rule, data) for e in members),
-        _found(best, rule, data),
-        verdict,
-        score,
-        path if verdict.ok else None,
-        replaced and verdict.ok,
-    )
+    seeds, averaged = tuple(run.config.score.arrival_seeds), tuple(_found(e, rule, data) for e in members)
+    written = path if verdict.ok else None
+    about = str(run.path), run.about.data, seeds
+    return Blend(*about, averaged, _found(best, rule, data), verdict, score, written, replaced and verdict.ok)
 
 
 def _members(run: RunFolder, elites: Sequence[Elite], top: int | None) -> list[Elite]:
@@ -166,7 +150,6 @@ def _members(run: RunFolder, elites: Sequence[Elite], top: int | None) -> list[E
 
 
 def _best(run: RunFolder, elites: Sequence[Elite]) -> list[Elite]:
-    """The contenders of different form, in ascending order of selection score."""
     candidates, rule = contenders(elites, run.config.score.rule)
     by_key: dict[str, Elite] = {}
     for elite in sorted(candidates, key=lambda e: (rule.selection_score(e), e.id)):
@@ -192,7 +175,6 @@ def _too_large(
 
 
 def _readable(program: Program, members: int, run: RunFolder) -> Program:
-    """The program itself. Raises InputError if it exceeds what can be read as a program."""
     name = f"{run.path}: the mean of {members} programs"
     try:
         parse(unparse(program))
@@ -250,19 +232,14 @@ def _table(result: Blend) -> Table:
     blended = row("blend", None, None, None, complexity(result.program), *_errors(result.score), style="bold")
     best = _row(result.champion, f"champion {result.champion.id}")
     title = f"The mean of {len(result.members)} programs of {result.run}: errors in percent"
-    columns = [
-        words("program"),
-        figures(".2f", "score", "mean error", "group-out"),
-        figures("d", "complexity"),
-        figures(".2f", "E2E", "TTFT", "ITL", "mean"),
-    ]
+    columns = [words("program"), figures(".2f", "score", "mean error", "group-out"), figures("d", "complexity")]
+    columns.append(figures(".2f", "E2E", "TTFT", "ITL", "mean"))
     return Table.of(title, columns, [*section([blended, best]), *(_row(m, str(m.id)) for m in result.members)])
 
 
 def _row(found: BlendMember, name: str) -> Row:
-    return row(
-        name, found.selection_score, found.mean_error, found.group_out, found.complexity, *_errors(found.in_sample)
-    )
+    errors = found.selection_score, found.mean_error, found.group_out
+    return row(name, *errors, found.complexity, *_errors(found.in_sample))
 
 
 def _errors(score: Score) -> tuple[float | None, ...]:

@@ -49,7 +49,7 @@ REPEATS = 20
 class CheckVerdict:
     """A program, the gates it was held to, and what the models of their deployments have that no field counts.
 
-    shorter: the steps that get shorter the most with one more decode or prompt token, a line for each of the two.
+    shorter: the steps that get shorter with one more decode or prompt token, the largest fall of each in a line.
     """
 
     description: Description
@@ -59,7 +59,6 @@ class CheckVerdict:
 
     @property
     def ok(self) -> bool:
-        """Whether every gate passes."""
         return all(gate.passes for gate in self.gates)
 
     def to_json(self) -> JsonObject:
@@ -88,12 +87,12 @@ def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> 
 
 
 def _shorter(code: Code, theta: Theta, deployments: Deployments) -> tuple[str, ...]:
-    """The largest fall of a step from one batch to the next, in decodes and in prompt tokens, where it is notable.
+    """The largest notable fall of a step from one batch to the next, in decodes and in prompt tokens.
 
-    A search compares some batches only, so a constant in a condition may let a step fall between two of them.
+    A search compares only some batches: a constant in a condition may let a step fall between two of them.
     """
     bound, lines = deployments.bind(code, theta), []
-    decodes = [[Active(512, 600, 1)] * n for n in range(1, DECODES + 1)]
+    decodes = [[Active(512, 600, 1) for _ in range(n)] for n in range(1, DECODES + 1)]
     prompts = [[Active(PROMPT_TOKENS, 0, n)] for n in range(1, PROMPT_TOKENS + 1)]
     for what, batches in (("decode", decodes), ("prompt token", prompts)):
         steps_us = np.fmax(bound.steps_us(np.array([raw_row(batch) for batch in batches])), 1.0)  # as the clock does
@@ -118,9 +117,9 @@ def _language(code: Code, theta: Theta, facts: Mapping[str, float]) -> list[Gate
         bound.step_us(raw_row(batch))
         elapsed.append(1e3 * (time.perf_counter() - start))
     fastest = min(elapsed)
-    slow = (
-        "" if fastest < LIMIT_MS else f"a step of 128 requests takes {fastest:.2f} ms to compute: shorten the program"
-    )
+    slow = ""
+    if fastest >= LIMIT_MS:
+        slow = f"a step of 128 requests takes {fastest:.2f} ms to compute: shorten the program"
     return [
         Gate("deterministic", bool(same), "by construction: no state, no randomness, no clock"),
         Gate("pure", True, "by construction: the text is parsed, never executed; batch and deployment are only read"),
@@ -176,10 +175,5 @@ def print_fields() -> None:
         go = go_field(f.scope, f.name)
         same = go.variable == go.expression
         rows.append((f"{f.scope}.{f.name}", f.learned_from, go.variable, "" if same else go.expression))
-    show(
-        Table.of(
-            "Fields in traces and in Go",
-            [words("field"), wrapped("learned from"), words("Go"), wrapped("expression")],
-            rows,
-        )
-    )
+    columns = [words("field"), wrapped("learned from"), words("Go"), wrapped("expression")]
+    show(Table.of("Fields in traces and in Go", columns, rows))

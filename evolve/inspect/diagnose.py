@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from evolve.run.use import exactly, fitted_by_predecessor, fitted_share
 from evolve.search.vocabulary import Vocabulary, vocabulary
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
+from simulator.common.records import to_json
 from simulator.language.affine import affine
 from simulator.language.ir import Expr, Program
 from simulator.language.key import key
@@ -43,8 +44,11 @@ DIGITS = 6  # significant digits of gains that agree if two terms do the same
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A term for a method, and the share, 0 to 1, of the squared residuals that it would remove with a coefficient >= 0
-    and all other constants refitted, to first order. alike: longer terms that would remove the same on these runs."""
+    """A term for a method. gain: the share, 0 to 1, of the squared residuals that it would remove, to first order.
+
+    Its coefficient is >= 0 and all other constants are refitted. alike: longer terms that would remove the same on
+    these runs.
+    """
 
     method: str
     term: str
@@ -54,8 +58,8 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A constant that enters affinely, and the share by which the squared residuals would grow if it were 0 and the
-    others refitted, to second order."""
+    """A constant that enters affinely. cost: the share by which the squared residuals would grow, to second order, if
+    it were 0 and the others refitted."""
 
     method: str
     constant: str
@@ -86,25 +90,14 @@ class Findings:
 
     def to_json(self) -> JsonObject:
         d = self.diagnosis
-        return {
-            "engine": __version__,
-            "data": self.data,
-            "seeds": list(self.seeds),
-            "name": self.name,
-            "key": key(self.program),
-            "experiments": [
-                r._asdict()
-                | {"fitted": exactly(share := self.fitted_share[r.experiment]), "fitted_share": share}
-                | {"fitted_before": r.experiment in self.fitted_by_predecessor}
-                for r in d.runs
-            ],
-            "stages": [asdict(s) for s in d.stages],
-            "correlations": [asdict(c) | {"alike": list(c.alike)} for c in d.correlations],
-            "worst": [asdict(b) for b in d.worst],
-            "add": [asdict(a) | {"alike": list(a.alike)} for a in self.add],
-            "drop": [asdict(r) for r in self.drop],
-            "without_effect": list(self.without_effect),
-        }
+        of_runs = []
+        for r in d.runs:
+            share, before = self.fitted_share[r.experiment], r.experiment in self.fitted_by_predecessor
+            of_runs.append(r._asdict() | {"fitted": exactly(share), "fitted_share": share, "fitted_before": before})
+        about = {"engine": __version__, "data": self.data, "seeds": list(self.seeds), "name": self.name}
+        found = {name: to_json(getattr(d, name)) for name in ("stages", "correlations", "worst")}
+        found |= {name: to_json(getattr(self, name)) for name in ("add", "drop", "without_effect")}
+        return {**about, "key": key(self.program), "experiments": of_runs, **found}
 
 
 def observed(experiments: Sequence[Experiment], named: bool) -> list[Experiment]:
@@ -132,17 +125,10 @@ def diagnose(
     measured = reads_kernels(program) and all(has_curves(e.facts) for e in experiments)
     words = vocabulary(experiments, fields or ("all" if measured else "datasheet"))
     problem = problem_of(program, data.fit)
-    return Findings(
-        source.name,
-        program,
-        data_hash(experiments),
-        tuple(seeds),
-        {e.id: fitted_share(source.record, e) for e in experiments},
-        [e.id for e in experiments if fitted_by_predecessor(source.record, e)],
-        diagnosis_of(program, data),
-        _additions(problem, words),
-        *_removals(problem),
-    )
+    shares = {e.id: fitted_share(source.record, e) for e in experiments}
+    before = [e.id for e in experiments if fitted_by_predecessor(source.record, e)]
+    about = source.name, program, data_hash(experiments), tuple(seeds), shares, before
+    return Findings(*about, diagnosis_of(program, data), _additions(problem, words), *_removals(problem))
 
 
 def _additions(problem: Problem, words: Vocabulary) -> tuple[Addition, ...]:

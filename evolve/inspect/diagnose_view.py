@@ -27,9 +27,9 @@ Mean steps of the worst stages, in us. observed: the ITL less the program's over
 datasheet's times of its parts."""
 CHANGES_LEGEND = """\
 From the residuals on these runs at the program's constants, without refitting, and chosen with these errors in sight:
-no other run has tested it. removes: the share of the squared residuals that the term would remove beyond what other
-values of the program's own constants can, which `evolve fit` finds; grows: how much they would grow without the
-constant, and with them the prior, which holds factors of measured kernels near 1."""
+no other run has tested it. removes: the share of the squared residuals that the term would remove. The effect of other
+values of the program's own constants, which `evolve fit` finds, is not counted. grows: the growth of the residuals
+without the constant and its prior, which holds factors of measured kernels near 1."""
 
 
 def print_findings(f: Findings, explain: bool = False) -> None:
@@ -60,7 +60,6 @@ def print_findings(f: Findings, explain: bool = False) -> None:
 
 
 def _errors_table(f: Findings) -> Table:
-    """A row for every run, and one for each of its stages if it has several."""
     runs = {r.experiment: r for r in f.diagnosis.runs}
     rows = list[Row]()
     for name, group in groupby(f.diagnosis.stages, key=lambda s: s.experiment):
@@ -71,13 +70,8 @@ def _errors_table(f: Findings) -> Table:
             rows += section([whole, *(_stage(("", ""), s) for s in stages)])
         else:
             rows += section([_stage(first, stages[0])])
-    columns = [
-        words("experiment"),
-        words("use", "stage", names=True),
-        figures("g", "req/s"),
-        figures("+.1f", "E2E %", "TTFT %", "ITL %"),
-        figures(".1f", "E2E ms", "TTFT ms", "ITL ms"),
-    ]
+    columns = [words("experiment"), words("use", "stage", names=True), figures("g", "req/s")]
+    columns += [figures("+.1f", "E2E %", "TTFT %", "ITL %"), figures(".1f", "E2E ms", "TTFT ms", "ITL ms")]
     return Table.of(f"Errors of {f.name} by run and load stage; observed means", columns, rows)
 
 
@@ -105,15 +99,10 @@ def _worst_table(f: Findings) -> Table:
         times = b.step_us, b.observed_us, b.overhead_us
         batch = b.decode_reqs, b.prefill_tokens, b.kv_sum
         rows.append([b.experiment, b.stage + 1, b.of.upper(), b.error_pct, *times, *batch, *b.parts_us.values()])
-    columns = [
-        words("experiment"),
-        words("stage", "of", names=True),
-        figures("+.1f", "error %"),
-        figures(".0f", "step", "observed", "overhead"),
-        figures(".1f", "decodes"),
-        figures(".0f", "prefill"),
-        figures(",.0f", "KV tokens", *(name.removesuffix("_us").replace("_", " ") for name in COMPONENT_FIELDS)),
-    ]
+    parts = (name.removesuffix("_us").replace("_", " ") for name in COMPONENT_FIELDS)
+    columns = [words("experiment"), words("stage", "of", names=True), figures("+.1f", "error %")]
+    columns += [figures(".0f", "step", "observed", "overhead"), figures(".1f", "decodes"), figures(".0f", "prefill")]
+    columns.append(figures(",.0f", "KV tokens", *parts))
     return Table.of("The steps of the worst stages", columns, rows)
 
 
@@ -125,6 +114,5 @@ def _additions_table(f: Findings) -> Table:
 
 def _removals_table(f: Findings) -> Table:
     rows = [[f"{r.method}.{r.constant}", f"{r.value:g}", f"{100.0 * r.cost:.1f} %"] for r in f.drop]
-    return Table.of(
-        "Constants that these runs would miss least", [words("constant"), figures("", "value", "grows")], rows
-    )
+    columns = [words("constant"), figures("", "value", "grows")]
+    return Table.of("Constants that these runs would miss least", columns, rows)

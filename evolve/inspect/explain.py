@@ -1,7 +1,7 @@
 """`evolve show --explain`: what a program's predictions are made of, what its terms mean, and where they come from.
 
-The terms of step_time are shown in steps that a run has: those that the tokens of each load stage meet, as
-evaluator.diagnose has them, apart for steps of decodes alone and steps that also carry prompts.
+The terms of step_time are shown in steps that a run has: those that the tokens of each load stage meet
+(evaluator.diagnose). Steps of decodes alone are apart from steps that also carry prompts.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from evolve.run.program import Source
 from evolve.run.use import exactly, fitted_by_predecessor, fitted_share
 from simulator.clock.bind import deployments_in_order
 from simulator.common.json import JsonObject
+from simulator.common.records import derived, to_json
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
@@ -53,9 +54,8 @@ class Step:
     step_us: float
     us: tuple[float, ...]
 
-    @property
+    @derived
     def percent(self) -> tuple[float, ...]:
-        """The share of every term in percent of the step."""
         return tuple(100.0 * us / self.step_us if self.step_us else 0.0 for us in self.us)
 
 
@@ -66,9 +66,9 @@ class RunParts:
     fitted_share: how much of it the program was fitted on, None if unknown. fitted_by_predecessor: whether a program
     from which it was fitted was fitted on it. e2e_ms: predicted, and observed if it was, means. parts_ms: predicted, by
     part of a request (evaluator.metrics.PARTS), which add up to the mean E2E; observed_parts_ms likewise, empty where
-    no traces showed them. terms_pct: the share of every term of the program, in the order of `Explanation.terms`, of
-    the mean E2E at the batches that are predicted; they add up to 100, and those of a delay to its part. steps: empty
-    where no request completes.
+    no traces showed them. terms_pct: the share of every term, in the order of `Explanation.terms`, of the mean E2E at
+    the predicted batches. They add up to 100, and those of a delay to its part. steps: empty where no request
+    completes.
     """
 
     id: str
@@ -82,20 +82,12 @@ class RunParts:
     steps: tuple[Step, ...]
 
     def to_json(self) -> JsonObject:
-        total = sum(self.parts_ms.values())
-        return {
-            "id": self.id,
-            "fitted": exactly(self.fitted_share),
-            "fitted_share": self.fitted_share,
-            "fitted_before": self.fitted_by_predecessor,
-            "e2e_ms": self.e2e_ms,
-            "observed_e2e_ms": self.observed_e2e_ms,
-            "parts_ms": dict(self.parts_ms),
-            "parts_pct": {name: 100.0 * ms / total if total else 0.0 for name, ms in self.parts_ms.items()},
-            "observed_parts_ms": dict(self.observed_parts_ms),
-            "terms_pct": list(self.terms_pct),
-            "steps": [asdict(s) | {"us": list(s.us), "percent": list(s.percent)} for s in self.steps],
-        }
+        share, total = self.fitted_share, sum(self.parts_ms.values())
+        fitted = {"fitted": exactly(share), "fitted_share": share, "fitted_before": self.fitted_by_predecessor}
+        parts_pct = {name: 100.0 * ms / total if total else 0.0 for name, ms in self.parts_ms.items()}
+        same = ("e2e_ms", "observed_e2e_ms", "parts_ms", "observed_parts_ms", "terms_pct", "steps")
+        kept = {name: to_json(getattr(self, name)) for name in same}
+        return {"id": self.id, **fitted, **kept, "parts_pct": parts_pct}
 
 
 @dataclass(frozen=True)
@@ -116,24 +108,16 @@ class Explanation:
         return tuple(t for t in self.terms if t.method == "step_time")
 
     def to_json(self) -> JsonObject:
-        return {
-            "engine": __version__,
-            "data": self.data,
-            "seeds": list(self.seeds),
-            "name": self.name,
-            "program": unparse(self.program),
-            "key": key(self.program),
-            "terms": [asdict(t) | {"constants": list(t.constants), "fields": list(t.fields)} for t in self.terms],
-            "provenance": self.provenance.to_json(),
-            "experiments": [r.to_json() for r in self.runs],
-        }
+        about = {"engine": __version__, "data": self.data, "seeds": list(self.seeds), "name": self.name}
+        program = {"program": unparse(self.program), "key": key(self.program), "terms": to_json(self.terms)}
+        return {**about, **program, "provenance": to_json(self.provenance), "experiments": to_json(self.runs)}
 
 
 def explain(source: Source, experiments: Sequence[Experiment], seeds: Sequence[int] = SCORE_SEEDS) -> Explanation:
     """The explanation of a program on these experiments; parts of the E2E are means over the arrival seeds.
 
-    Raises InputError if the program reads measured kernels that a deployment does not have, or if the journal of its
-    run is damaged.
+    Raises InputError for a damaged journal of its run, and for a deployment without the measured kernels that the
+    program reads.
     """
     program = source.complete
     predicted = predictions(program, score_set(experiments, seeds))
@@ -143,23 +127,13 @@ def explain(source: Source, experiments: Sequence[Experiment], seeds: Sequence[i
     steps = _steps(program, experiments, predicted, traffic)
     runs = []
     for e, p, of_terms, of_stages in zip(experiments, predicted, shares, steps, strict=True):
-        summary = p.predicted.summary
-        runs.append(
-            RunParts(
-                e.id,
-                fitted_share(source.record, e),
-                fitted_by_predecessor(source.record, e),
-                summary.e2e_ms.mean if summary else None,
-                e.observed.summary.e2e_ms.mean if e.observed and e.observed.summary else None,
-                p.components,
-                _observed_parts(e),
-                _terms_pct(terms, of_terms, p.components),
-                of_stages,
-            )
-        )
-    return Explanation(
-        source.name, program, data_hash(experiments), tuple(seeds), terms, provenance(source, experiments), tuple(runs)
-    )
+        ours, theirs = p.predicted.summary, e.observed.summary if e.observed else None
+        use = fitted_share(source.record, e), fitted_by_predecessor(source.record, e)
+        e2e_ms = ours.e2e_ms.mean if ours else None, theirs.e2e_ms.mean if theirs else None
+        terms_pct = _terms_pct(terms, of_terms, p.components)
+        runs.append(RunParts(e.id, *use, *e2e_ms, p.components, _observed_parts(e), terms_pct, of_stages))
+    about = source.name, program, data_hash(experiments), tuple(seeds), terms
+    return Explanation(*about, provenance(source, experiments), tuple(runs))
 
 
 def _terms_pct(
@@ -167,8 +141,8 @@ def _terms_pct(
 ) -> tuple[float, ...]:
     """Each term's share of the mean E2E in percent: the mean field's `shares`, scaled by method to what replays say.
 
-    Delays are then what the program adds to every request, and only the terms of step_time make up for what the mean
-    field leaves out.
+    Delays are then those that the program adds to every request. Only the terms of step_time make up for the omissions
+    of the mean field.
     """
     total_ms = sum(parts_ms.values())
     mean_field = [(t.method, shares[FactorPart(t.method, t.term)]) for t in terms]
@@ -203,7 +177,6 @@ def _steps(
 
 
 def _pace_ms(e: Experiment, p: Prediction, stage: int) -> float | None:
-    """The mean ITL of a stage: as observed, or else as predicted."""
     itl_ms = e.observed_stages[stage].itl_ms.mean if e.observed_stages else None
     return p.predicted.stages[stage].itl_ms.mean if itl_ms is None else itl_ms
 

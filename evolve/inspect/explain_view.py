@@ -26,9 +26,9 @@ Parts of the mean E2E in ms, with their percentages: queueing is from arrival to
 whether the program was fitted on the run (fitted), on a part of it (% fitted) or not (new; before: only a program that
 it was fitted from was), - if that is not known."""
 STEPS_LEGEND = """\
-us of a mean step of each load stage as the tokens of its answers meet it, at the observed pace if there is one, and the
-percentages of the step; with prefill: of the steps that also carry prompts, so many percent of the tokens. ms of E2E:
-at the batches that are predicted, so that all terms add up to it. Terms that are 0 in all of it are left out."""
+us of a mean step of each load stage as the tokens of its answers meet it, and percentages of the step. The pace is
+the observed one, if there is one. with prefill: of the steps that also carry prompts, so many percent of the tokens. ms
+of E2E: at the predicted batches, so that all terms add up to it. Terms that are 0 in all of it are left out."""
 ORIGIN_LEGEND = """\
 decided by: the fitted runs if more than 0.9 of what is known of the constant comes from them; a factor of a measured
 kernel that they do not decide stays near 1"""
@@ -71,7 +71,6 @@ def _with_percent(x: float, total: float) -> str:
 
 
 def _steps_table(e: Explanation, run: RunParts) -> Table:
-    """A row for each term with its share of the E2E and, of step_time, of every step."""
     rows, place = [], iter(range(len(e.step_terms)))
     for term, share in zip(e.terms, run.terms_pct, strict=True):
         at = next(place) if term.method == "step_time" else None
@@ -80,12 +79,8 @@ def _steps_table(e: Explanation, run: RunParts) -> Table:
             cells = [_with_percent(x, step.step_us) for x, step in zip(us, run.steps, strict=True)] if us else []
             of_e2e = None if run.e2e_ms is None else f"{share / 100.0 * run.e2e_ms:,.1f} ({share:.1f} %)"
             rows.append(row(_method(term.method), term.term, of_e2e, *cells))
-    columns = [
-        words("method"),
-        wrapped("term", names=True),
-        figures(".1f", "ms of E2E"),
-        figures(",.1f", *map(_head, run.steps)),
-    ]
+    columns = [words("method"), wrapped("term", names=True), figures(".1f", "ms of E2E")]
+    columns.append(figures(",.1f", *map(_head, run.steps)))
     total = row("all", "", run.e2e_ms, *(step.step_us for step in run.steps))
     return Table.of(f"{run.id}: terms", columns, [*section(rows), total])
 
@@ -101,15 +96,10 @@ def _print_provenance(p: Provenance) -> None:
     legend("standard error", "data share", also=ORIGIN_LEGEND)
     rows = []
     for c in p.constants:
-        share = None if c.bound else c.data_share
-        rows.append([f"{c.method}.{c.name}", c.value, c.unit or "any", c.standard_error, share, c.by])
-    columns = [
-        words("constant"),
-        figures("g", "value"),
-        words("unit"),
-        (CERTAINTY[0], Column("data share", NUMBER, format=".2f", missing="")),
-        wrapped("decided by"),
-    ]
+        decided = None if c.bound else c.data_share
+        rows.append([f"{c.method}.{c.name}", c.value, c.unit or "any", c.standard_error, decided, c.by])
+    share = Column("data share", NUMBER, format=".2f", missing="")
+    columns = [words("constant"), figures("g", "value"), words("unit"), (CERTAINTY[0], share), wrapped("decided by")]
     show(Table.of("Constants", columns, rows))
     if p.record:
         fitted = f"Fitted on {counted(len(p.record.fitted), 'experiment')} ({p.record.date}, data {p.record.data})"
@@ -133,23 +123,19 @@ def _kernels_table(p: Provenance) -> Table:
             of_field[o.kind] = max(of_field.get(o.kind, 0.0), o.off_octaves)
     rows = []
     for field, by_kind in kinds.items():
-        texts = (kind + f" {off:.1f}" * (off >= 0.05) for kind, off in by_kind.items())
+        texts = (f"{kind} {off:.1f}" if off >= 0.05 else kind for kind, off in by_kind.items())
         rows.append([field, ", ".join(texts)])
     caption = "nearest shape: octaves to the closest timed size; `evolve kernels` has every operation"
     return Table.of("Where the times of measured kernels come from", [words("field"), wrapped("times")], rows, caption)
 
 
 def _lineage_table(p: Provenance) -> Table:
-    rows: list[tuple[object, ...]] = [
-        (a.id, a.generation, a.operator, a.parents or None, a.mean_error) for a in p.lineage
-    ]
+    rows = list[tuple[object, ...]]()
+    for a in p.lineage:
+        rows.append((a.id, a.generation, a.operator, a.parents or None, a.mean_error))
     if len(rows) > LINES + 1:
         rows = [*rows[:LINES], (f"... {len(rows) - LINES - 1} more",), rows[-1]]
     title = f"How it came about in {p.run}: always the first parent, of {counted(p.ancestors, 'ancestor')}"
-    columns = [
-        figures("d", "proposal", "generation"),
-        words("operator"),
-        figures("", "parents"),
-        figures(".2f", "mean error"),
-    ]
+    columns = [figures("d", "proposal", "generation"), words("operator"), figures("", "parents")]
+    columns.append(figures(".2f", "mean error"))
     return Table.of(title, columns, rows)

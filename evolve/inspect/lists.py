@@ -36,15 +36,11 @@ RUNS_LEGEND = "data: what was fitted; errors of runs with unlike data cannot be 
 def archive_json(found: Searched) -> JsonObject:
     """The archive of a run as JSON values. It depends on the run's seed, data and settings only."""
     run, archive, best = found.run, found.archive, found.best
-    return {
-        "engine": run.about.engine,
-        "data": run.about.data,
-        "seed": run.config.seed,
-        "seeds": run.config.score.arrival_seeds,
-        "champion": best.id if best else None,
-        "front": [e.to_json() for e in archive.front_by_size()],
-        "grid": [{"cell": list(cell), **e.to_json()} for cell, e in sorted(archive.grid.cells.items())],
-    }
+    about = {"engine": run.about.engine, "data": run.about.data, "seed": run.config.seed}
+    seeds = {"seeds": run.config.score.arrival_seeds, "champion": best.id if best else None}
+    front = [e.to_json() for e in archive.front_by_size()]
+    cells = sorted(archive.grid.cells.items())
+    return {**about, **seeds, "front": front, "grid": [{"cell": list(cell), **e.to_json()} for cell, e in cells]}
 
 
 def print_archive(found: Searched, grid: bool, pareto: bool, explain: bool = False) -> None:
@@ -147,24 +143,15 @@ def _run_state(path: Path) -> RunState:
 
 
 def _reached(run: str, raw: Mapping[str, Any]) -> RunState:
-    """The state of the run of a report.json."""
     best = raw["champion"]
     errors = {name: best[name] for name in ("mean_error", "e2e", "ttft", "itl", "group_out")} if best else {}
-    return RunState(
-        run,
-        True,
-        **errors,
-        champion=best["id"] if best else None,
-        data=raw["data"],
-        fitted=len(raw["fitted"]),
-        seed=raw["seed"],
-        candidates=raw["candidates"],
-        usd=raw["llm"]["usd"] if raw.get("llm") else None,
-    )
+    counts = {name: raw[name] for name in ("data", "seed", "candidates")}
+    usd = raw["llm"]["usd"] if raw.get("llm") else None
+    champion, fitted = best["id"] if best else None, len(raw["fitted"])
+    return RunState(run, True, **errors, **counts, champion=champion, fitted=fitted, usd=usd)
 
 
 def _runs_table(runs: Sequence[RunState]) -> Table:
-    """A row for each run that is done."""
     paid = any(run.usd is not None for run in runs)
     rows = []
     for run in runs:
@@ -172,11 +159,8 @@ def _runs_table(runs: Sequence[RunState]) -> Table:
         known = run.run, f"{run.data}"[:6], run.fitted, run.seed, run.candidates, champion
         errors = run.e2e, run.ttft, run.itl, run.mean_error, run.group_out
         rows.append([*known, *errors, *([run.usd] if paid else [])])
-    columns = [
-        words("run", "data"),
-        figures("d", "fitted", "seed", "candidates", "champion"),
-        figures(".2f", "E2E", "TTFT", "ITL", "mean error", "group-out"),
-    ]
+    columns = [words("run", "data"), figures("d", "fitted", "seed", "candidates", "champion")]
+    columns.append(figures(".2f", "E2E", "TTFT", "ITL", "mean error", "group-out"))
     if paid:
         columns.append(figures(".2f", "USD"))
     title = "Runs, and the errors of their champions in percent by the arrival seeds of the search"

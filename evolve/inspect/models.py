@@ -57,16 +57,11 @@ class ModelEntry:
     warnings: tuple[str, ...]
 
     def to_json(self) -> JsonObject:
-        return {
-            "engine": __version__,
-            "data": None,
-            "seeds": [],
-            "id": self.ident,
-            "file": str(self.path) if self.path else None,
-            "config": dict(self.config),
-            "generation_config": None if self.generation_config is None else dict(self.generation_config),
-            "warnings": list(self.warnings),
-        }
+        about: JsonObject = {"engine": __version__, "data": None, "seeds": [], "id": self.ident}
+        generation = None if self.generation_config is None else dict(self.generation_config)
+        file, warnings = str(self.path) if self.path else None, list(self.warnings)
+        config = {"config": dict(self.config), "generation_config": generation}
+        return {**about, "file": file, **config, "warnings": warnings}
 
 
 def add(source: str, ident: str | None, generation: Path | None, replace: bool) -> ModelEntry:
@@ -159,14 +154,10 @@ def show(ident: str) -> ModelEntry:
         raise InputError(f"{ident}: is not a known model: {nearest(ident, sorted(models))}")
     entry, model = models[ident], Model.of(known_model(ident, ident), ident)
     longest = model.architecture.longest or math.inf
-    return ModelEntry(
-        ident=str(entry["id"]),
-        path=file_of(ident) if ident in own_models() else None,
-        architecture=model.architecture,
-        config=entry["config"],
-        generation_config=entry.get("generation_config"),
-        warnings=tuple(o.text for o in affecting(model.omitted, longest)),
-    )
+    path = file_of(ident) if ident in own_models() else None
+    warnings = tuple(o.text for o in affecting(model.omitted, longest))
+    terms = entry["config"], entry.get("generation_config")
+    return ModelEntry(str(entry["id"]), path, model.architecture, *terms, warnings)
 
 
 def print_model(model: ModelEntry) -> None:
@@ -202,7 +193,6 @@ def _named_in_go(ident: str) -> str:
 
 
 def _sampled(terms: Mapping[str, Any]) -> str:
-    """Sampling defaults in words."""
     return ", ".join(f"{name} {json.dumps(value)}" for name, value in terms.items()) or "defaults: none"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from archive.elite import OLD_KEYS
@@ -18,6 +18,7 @@ from evolve.run.records import ConstantRecord, Record
 from evolve.summary.story import generation_of
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject, renamed
+from simulator.common.records import fields_to_json, record_class, stored, to_json
 from simulator.kernels.curves import kernels
 from simulator.kernels.tables import tables
 from simulator.language.ir import Field, walk
@@ -79,7 +80,7 @@ class Ancestor:
     mean_error: float | None
 
 
-@dataclass(frozen=True)
+@record_class
 class Provenance:
     """The origin of a program. `record`: of its fit, None if unknown.
 
@@ -88,7 +89,7 @@ class Provenance:
     file.
     """
 
-    record: Record | None
+    record: Record | None = stored(hidden=True)
     constants: tuple[ConstantOrigin, ...]
     kernels: tuple[KernelOrigin, ...]
     sources: Mapping[str, str]
@@ -97,18 +98,8 @@ class Provenance:
     ancestors: int
 
     def to_json(self) -> JsonObject:
-        record = self.record
-        return {
-            "fitted": list(record.fitted) if record else None,
-            "date": record.date if record else None,
-            "fitted_from": record.fitted_from if record else None,
-            "constants": [asdict(c) for c in self.constants],
-            "kernels": [asdict(k) for k in self.kernels],
-            "sources": dict(self.sources),
-            "run": self.run,
-            "lineage": [asdict(a) | {"parents": list(a.parents)} for a in self.lineage],
-            "ancestors": self.ancestors,
-        }
+        about = {name: to_json(getattr(self.record, name, None)) for name in ("fitted", "date", "fitted_from")}
+        return about | fields_to_json(self)
 
 
 def provenance(source: Source, experiments: Sequence[Experiment]) -> Provenance:
@@ -119,33 +110,24 @@ def provenance(source: Source, experiments: Sequence[Experiment]) -> Provenance:
     origins = _kernels(source, experiments)
     found = _run_of(source)
     lineage, ancestors = _lineage(*found) if found else ((), 0)
-    return Provenance(
-        source.record,
-        _constants(source),
-        origins,
-        {k.table: _source(k.table) for k in origins},
-        str(found[0].path) if found and not found[0].shipped else CHAMPION if found else None,
-        lineage,
-        ancestors,
-    )
+    run = None
+    if found:
+        run = CHAMPION if found[0].shipped else str(found[0].path)
+    tables_of = {k.table: _source(k.table) for k in origins}
+    return Provenance(source.record, _constants(source), origins, tables_of, run, lineage, ancestors)
 
 
 def _constants(source: Source) -> tuple[ConstantOrigin, ...]:
     description = describe(Source(source.name, source.text, source.complete, source.record))
     known = description.certainty or {}
-    return tuple(
-        ConstantOrigin(
-            c.method,
-            c.name,
-            c.value,
-            c.unit,
-            k.standard_error if (k := known.get(f"{c.method}.{c.name}")) else None,
-            k.bound if k else None,
-            k.data_share if k else None,
-            _verdict(source.record, k, f"{c.method}.{c.name}" in description.thresholds),
-        )
-        for c in description.constants
-    )
+    found = []
+    for c in description.constants:
+        name = f"{c.method}.{c.name}"
+        k = known.get(name)
+        kept = (k.standard_error, k.bound, k.data_share) if k else (None, None, None)
+        by = _verdict(source.record, k, name in description.thresholds)
+        found.append(ConstantOrigin(c.method, c.name, c.value, c.unit, *kept, by))
+    return tuple(found)
 
 
 def _verdict(record: Record | None, known: ConstantRecord | None, chooses: bool) -> str:
@@ -177,23 +159,23 @@ def _kernels(source: Source, experiments: Sequence[Experiment]) -> tuple[KernelO
     """The origin of every kernel field that the program reads, on each deployment once."""
     names = [name for text in features(source.complete) if (name := text.removeprefix("b.")) in KERNELS]
     deployments = {deployment_name(e): e.facts.deployed for e in experiments}
-    return tuple(
-        KernelOrigin(f"b.{name}", where, f"configs/kernels/{deployed.gpu.tables}.parquet", operations)
-        for name in names
-        for where, deployed in deployments.items()
-        if deployed is not None
-        and (
-            operations := tuple(
+    found = []
+    for name in names:
+        for where, deployed in deployments.items():
+            if deployed is None:
+                continue
+            operations = tuple(
                 TimedOperation(o.name, o.timing.kind, o.timing.kernel, o.timing.off_grid)
                 for o in kernels(deployed).operations
                 if o.curve in _curves(name) and o.timing.us.any()
             )
-        )
-    )
+            if operations:
+                table = f"configs/kernels/{deployed.gpu.tables}.parquet"
+                found.append(KernelOrigin(f"b.{name}", where, table, operations))
+    return tuple(found)
 
 
 def _curves(name: str) -> frozenset[str]:
-    """The curves that a kernel field is made of."""
     if curve := FIELDS["b", name].curve:
         return frozenset((curve,))
     inner = (n.name for n in walk(formula(name)) if isinstance(n, Field) and n.name in KERNELS)
@@ -232,7 +214,6 @@ def _lineage(run: RunFolder, number: int) -> tuple[tuple[Ancestor, ...], int]:
 
 
 def _proposals(run: RunFolder) -> Iterator[Ancestor]:
-    """Every proposal of the run, without its text."""
     seeds = 0
     for line in filter(is_outcome, run.each_line()):
         seed = line["operator"].startswith(SEED)

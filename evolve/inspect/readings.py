@@ -72,7 +72,6 @@ class _Product:
 
     @property
     def datasheet(self) -> bool:
-        """True if one of the quantities is a time over a datasheet peak, or a sum of such times."""
         return any(_all_physical(q) for q in self.quantities)
 
 
@@ -105,7 +104,6 @@ def _of_function(function: Function, factors: set[str]) -> list[Reading]:
 
 
 def _lets(function: Function) -> dict[str, Expr]:
-    """The expression behind each name, without names."""
     lets: dict[str, Expr] = {}
     for statement in function.body:
         if not isinstance(statement, Guard):
@@ -161,7 +159,6 @@ def _meaning(p: _Product, units: Mapping[str, str | None], factors: Iterable[str
 
 
 def _size(p: _Product, units: Mapping[str, str | None], factors: set[str], of_something: bool) -> str:
-    """The size of the term, in words."""
     value = p.number
     for c in p.constants:
         value *= c.value
@@ -185,7 +182,7 @@ def _size(p: _Product, units: Mapping[str, str | None], factors: set[str], of_so
 
 
 def _against_table(factor: float, kernels: frozenset[str]) -> str:
-    """A factor of measured kernels as a difference from the table, or from what is counted where no table has it."""
+    """A factor of measured kernels as a difference from the table; without a table, from what is counted."""
     measured = all("measured" in READABLE["b", name].meaning.split(", ")[0] for name in kernels)
     table = "the table" if measured else "the estimate"
     if abs(factor - 1.0) < AS_TABLE:
@@ -197,7 +194,7 @@ def _rate(value: float, unit: str, of_something: bool) -> str:
     """`22.4 us per 1,000 tokens` for 0.0224 us/token."""
     top, _, per = unit.partition("/")
     if not per or not per.isidentifier():
-        return f"{_number(value)} {unit}" + " for each" * (of_something and unit == "us")
+        return f"{_number(value)} {unit}{' for each' if of_something and unit == 'us' else ''}"
     for scale in (1, THOUSAND, MILLION):
         if abs(value) * scale >= 1.0 or scale == MILLION:
             many = f"{scale:,} {per}s" if scale > 1 else per
@@ -221,7 +218,6 @@ def _all_physical(node: Expr) -> bool:
 
 
 def _words(node: Expr, inside: bool = False) -> str:
-    """An expression in words; in brackets if it is a sum `inside` a product."""
     match node:
         case Field(scope, name):
             return meaning_of(scope, name)

@@ -64,12 +64,10 @@ class ShownConstant:
 
     @property
     def limits(self) -> str:
-        """The bounds in words."""
         return f"{self.low:g} to {'inf' if self.high is None else format(self.high, 'g')}"
 
     @property
     def outside(self) -> bool:
-        """Whether the value lies outside the bounds."""
         return self.value < self.low or (self.high is not None and self.value > self.high)
 
 
@@ -78,8 +76,10 @@ CONSTANTS = (*columns_of(ShownConstant), *chosen(ConstantChange, "standard_error
 
 @dataclass(frozen=True)
 class Description:
-    """A program, its constants, its methods as dot products, and how well its fit determined each constant, by
-    `method.name` (None if unknown)."""
+    """A program, its constants, and its methods as dot products.
+
+    certainty: how well its fit determined each constant, by `method.name`; None if unknown.
+    """
 
     source: Source
     constants: tuple[ShownConstant, ...]
@@ -98,14 +98,14 @@ class Description:
 
     @property
     def counts(self) -> str:
-        """The size of the program in words, and its key."""
         program = self.source.program
-        return (
-            f"{counted(measure.operations(program), 'operation')}, "
-            f"{counted(measure.conditionals(program), 'conditional')}, "
-            f"{counted(len(self.constants), 'constant')}, {counted(len(measure.features(program)), 'feature')}, "
-            f"key {key(self.source.complete)}"
-        )
+        counts = {
+            "operation": measure.operations(program),
+            "conditional": measure.conditionals(program),
+            "constant": len(self.constants),
+            "feature": len(measure.features(program)),
+        }
+        return f"{', '.join(counted(n, noun) for noun, n in counts.items())}, key {key(self.source.complete)}"
 
     def to_json(self) -> JsonObject:
         program, record = self.source.program, self.source.record
@@ -130,13 +130,10 @@ class Description:
 
 
 def _products_json(dots: Affine) -> JsonObject:
-    pieces = [
-        {
-            "where": list(piece.taken),
-            "terms": [{"constant": t.constant, "feature": spell(t.feature)} for t in piece.terms],
-        }
-        for piece in dots.pieces
-    ]
+    pieces = []
+    for piece in dots.pieces:
+        terms = [{"constant": t.constant, "feature": spell(t.feature)} for t in piece.terms]
+        pieces.append({"where": list(piece.taken), "terms": terms})
     return {"affine": dots.whole, "complete": dots.complete, "pieces": pieces}
 
 
@@ -150,19 +147,10 @@ def describe(source: Source) -> Description:
         units = infer(f).units
         for c in f.constants:
             low, high = next(limits)
-            constants.append(
-                ShownConstant(
-                    f.name,
-                    c.name,
-                    c.value,
-                    units[c.name],
-                    annotated=c.unit is not None,
-                    low=low,
-                    high=None if high == math.inf else high,
-                    enters="affine" if c.name in products[f.name].linear else "otherwise",
-                    deviations=(c.value - 1) / KERNEL_DEVIATION if next(deviating) else None,
-                )
-            )
+            entered = "affine" if c.name in products[f.name].linear else "otherwise"
+            deviations = (c.value - 1) / KERNEL_DEVIATION if next(deviating) else None
+            unit, most = (units[c.name], c.unit is not None), None if high == math.inf else high
+            constants.append(ShownConstant(f.name, c.name, c.value, *unit, low, most, entered, deviations))
     return Description(source, tuple(constants), products, known_constants(source.record, source.complete))
 
 
@@ -211,7 +199,6 @@ def at_limits(description: Description) -> tuple[str, ...]:
 
 def _constants_table(description: Description) -> Table:
     certainty = description.certainty or {}
-
     columns = (*words("constant"), *figures("g", "value"), *wrapped("unit", "bounds"), *words("enters"))
     rows = []
     for c in description.constants:
@@ -268,13 +255,11 @@ def _product_rows(products: Mapping[str, Affine]) -> Iterator[list[str]]:
 def _errors_table(record: Record) -> Table:
     when = f"{record.date}, engine {record.engine}, data {record.data}, arrival seeds {list(record.seeds)}"
     rows = [(r.experiment, r.e2e, r.ttft, r.itl) for r in record.errors]
-    return Table.of(
-        f"Fitted on ({when}): errors in percent", [words("experiment"), figures("+.1f", "E2E", "TTFT", "ITL")], rows
-    )
+    columns = [words("experiment"), figures("+.1f", "E2E", "TTFT", "ITL")]
+    return Table.of(f"Fitted on ({when}): errors in percent", columns, rows)
 
 
 def _print_proposal(proposal: Proposal) -> None:
-    """A language model's idea, and the judges' marks."""
     prose(f"Proposed in call {proposal.call}: {proposal.idea or 'no idea given'}")
     if proposal.reviews:
         show(reviews_table(proposal.reviews))

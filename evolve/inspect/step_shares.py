@@ -36,7 +36,7 @@ def step_shares(program: Program, experiments: Sequence[Experiment]) -> list[Ste
     """The shares on the deployment of each experiment, each deployment once, with CONTEXT tokens a request."""
     named = {deployment_name(e): e for e in reversed(experiments)}
     chosen = [named[name] for name in dict.fromkeys(map(deployment_name, experiments))]
-    batches = np.stack([raw_row([Active(1, CONTEXT, 1)] * n) for n in BATCH_SIZES])
+    batches = np.stack([raw_row([Active(1, CONTEXT, 1) for _ in range(n)]) for n in BATCH_SIZES])
     terms, us = term_times_us(program, deployments_in_order(chosen), batches)
     return [_of_deployment(deployment_name(e), terms, us[:, d]) for d, e in enumerate(chosen)]
 
@@ -47,8 +47,7 @@ def term_times_us(
     """(the terms of step_time in the order of the program; what each adds, float64[terms, deployments, batches]).
 
     `batches`: float64[batches, RAW], raw batch fields. A term's time is the slope of the step time in a factor on the
-    term. These times add up to the step time, also inside max, min and choices, where only the terms that count have
-    one.
+    term. These times add up to the step time. Inside max, min and choices, only the terms that count have one.
     """
     factored = by_term(program)
     terms = {at: part.text for at, part in factored.parts.items() if part.method == "step_time"}
@@ -73,7 +72,6 @@ def _with(theta: tuple[float, ...], position: int, value: float) -> tuple[float,
 
 
 def _of_deployment(name: str, terms: Sequence[str], us: np.ndarray) -> StepShares:
-    """`us`: float64[terms, BATCH_SIZES]."""
     kept = [i for i in range(len(terms)) if np.any(us[i] != 0.0)]
     rows = tuple(tuple(float(x) for x in us[i]) for i in kept)
     return StepShares(name, BATCH_SIZES, tuple(terms[i] for i in kept), rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from archive.score import Errors
 from evaluator import baselines
@@ -12,7 +13,7 @@ from evaluator.score import MEANS
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
 from evolve.plan.forecast import Forecast
-from evolve.report.dimension import CARE, GOOD, MEAN_ERRORS, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
+from evolve.report.dimension import CARE, GOOD, MEAN_ERRORS, POOR, UNTESTED, Dimension, Exhibit
 from evolve.report.evidence import Evidence, of_means
 from evolve.report.held_out import HeldOutRuns, figures_of, means_of, over_the_limits
 from evolve.run.trust import CLASSES
@@ -23,63 +24,56 @@ from simulator.common.text import counted
 
 NAME = "accuracy"
 RULE = (
-    "good: for every kind of fold, held-out mean absolute errors are within 10 % (E2E) and 15 % (TTFT, ITL), the "
-    "limits of a run, and so are those on runs that it is judged on and was not fitted on; with care: for E2E, but not "
-    "for TTFT or ITL, or it was fitted again after the validation; poor: not for E2E, or not even in sample; untested: "
-    "never validated"
+    "good: mean absolute errors on held-out and on new runs are within 10 % (E2E) and 15 % (TTFT, ITL); with care: so "
+    "is that of E2E, or it was fitted again after the validation; poor: that of E2E is not, or not even in sample; "
+    "untested: never validated"
 )
 SEED_SET = "fitted by the search, one set for all"
 RANKED = ("e2e", "e2e_p99")
+PER_RUN = baselines.BASELINES.keys() - baselines.SHARED  # with constants of each model or run
 NEW = "on runs that it was not fitted on"
 NEVER = "never validated: run `{}`"
 
 
 def accuracy(evidence: Evidence) -> Dimension:
-    """The dimension of a subject."""
-    exhibits = [
-        _predicted(evidence),
-        _held_out(evidence),
-        _baselines(evidence),
-        _baselines_held_out(evidence),
-        _intervals(evidence),
-        _ranks(evidence),
-    ]
+    makers = _predicted, _held_out, _baselines, _baselines_held_out, _intervals, _ranks
     caveats = [
         "In-sample errors are on runs that the constants were fitted on. They say how well the form can follow the "
         "data, not how far off a new run will be."
     ]
-    if evidence.held_out:
+    if _refitted(evidence):
+        if evidence.held_out:
+            caveats.append(
+                "Held-out errors evaluate the search that found the form, repeated without each fold's runs."
+            )
+        caveats.append(
+            "The program was fitted again after the validation. So the held-out errors are those of the form before "
+            "that fit, on the runs of that validation."
+        )
+    elif evidence.held_out:
         caveats.append(
             "Held-out errors are of the search that found the program, repeated without what each fold holds out. They "
             "say what to expect of such a search, not of this text, whose constants saw all of its runs."
-            if not _refitted(evidence)
-            else "Held-out errors are of the search that found the form, repeated without what each fold holds out."
         )
-    if _refitted(evidence):
-        caveats.append(
-            "The program was fitted again after the validation, so the held-out errors are those of the form before "
-            "that fit, on the runs of that validation."
-        )
-    return Dimension(NAME, "Accuracy", _verdict(evidence), tuple(exhibits), _brief(evidence), tuple(caveats))
+    exhibits = [make(evidence) for make in makers]
+    return Dimension.of(NAME, "Accuracy", _verdict(evidence), RULE, exhibits, _brief(evidence), caveats)
 
 
-def _verdict(evidence: Evidence) -> DimensionVerdict:
+def _verdict(evidence: Evidence) -> tuple[str, str]:
     rows = evidence.held_out
     far_off = any(over_the_limits({"e2e": mean_abs(of_means(of, "e2e"))}) for of in _samples(evidence).values())
     if not rows:
         never = f"Held-out errors are not known: {_never(evidence)}. {_in_words(evidence)}"
-        return DimensionVerdict(POOR if far_off else UNTESTED, never, RULE)
+        return POOR if far_off else UNTESTED, never
     means = {kind: means_of(r for r in rows if r.kind == kind) for kind in kinds_of(rows)}
     failed = {kind: over_the_limits(of_kind) for kind, of_kind in means.items()}
     e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
     spread = f"{min(e2e):.1f} to {max(e2e):.1f} %" if e2e else "unknown"
     refitted = _refitted(evidence)
-    held_out = (
-        f"Not validated since it was fitted again: before that, the held-out mean E2E error was {spread}."
-        if refitted
-        else f"Held out, the mean E2E error is {spread}, by what is left out."
-    )
-    sentence = f"{held_out} {_in_words(evidence)}"
+    sentence = f"Held out, the mean E2E error is {spread}, by what is left out."
+    if refitted:
+        sentence = f"Not validated since it was fitted again: before that, the held-out mean E2E error was {spread}."
+    sentence += f" {_in_words(evidence)}"
     of_new = {name: mean_abs(of_means(_samples(evidence).get(NEW, []), name)) for name in MEANS}
     where = [
         f"{name.upper()} without {left_out(kind)} ({means[kind][name]:.1f} %)"
@@ -90,22 +84,19 @@ def _verdict(evidence: Evidence) -> DimensionVerdict:
     if where:
         sentence += f" Beyond the limits: {', '.join(where)}."
     if far_off or any("e2e" in of for of in failed.values()):
-        return DimensionVerdict(POOR, sentence, RULE)
-    return DimensionVerdict(CARE if where or refitted else GOOD, sentence, RULE)
+        return POOR, sentence
+    return CARE if where or refitted else GOOD, sentence
 
 
 def _refitted(evidence: Evidence) -> bool:
-    """Whether the program was fitted again after its validation."""
     return bool(evidence.subject.trust and evidence.subject.trust.data)
 
 
 def _never(evidence: Evidence) -> str:
-    """That the program was never validated, and what validates it."""
     return NEVER.format(command("validate", evidence.subject.path or "RUN"))
 
 
 def _in_words(evidence: Evidence) -> str:
-    """The errors on fitted and on other runs in a sentence."""
     texts = []
     for sample, of_sample in _samples(evidence).items():
         e2e = mean_abs(of_means(of_sample, "e2e"))
@@ -115,7 +106,6 @@ def _in_words(evidence: Evidence) -> str:
 
 
 def _brief(evidence: Evidence) -> str:
-    """The figures of E2E, TTFT and ITL that a decision needs, and the best baseline."""
     rows = [r for r in evidence.held_out if r.kind == "models"] or list(evidence.held_out)
     texts = []
     if rows:
@@ -137,19 +127,10 @@ def _brief(evidence: Evidence) -> str:
         texts.append("No held-out error is known, because it was never validated")
     for sample, of_sample in _samples(evidence).items():
         texts.append(f"{sample} they are {_three({n: mean_abs(of_means(of_sample, n)) for n in MEANS})}")
-    answers = {
-        name: rows
-        for name, rows in _answers(evidence).items()
-        if name not in evidence.baselines or name in baselines.SHARED
-    }
-    best = min(
-        (
-            (e2e, name)
-            for name, rows in answers.items()
-            if (e2e := mean_abs([r.e2e for r in rows])) is not None and len(rows) == len(evidence.subject.clean)
-        ),
-        default=None,
-    )
+    shared = {name: rows for name, rows in _answers(evidence).items() if name not in PER_RUN}
+    whole = {name: rows for name, rows in shared.items() if len(rows) == len(evidence.subject.clean)}
+    means_e2e = {name: mean_abs([r.e2e for r in rows]) for name, rows in whole.items()}
+    best = min(((e2e, name) for name, e2e in means_e2e.items() if e2e is not None), default=None)
     if best:
         texts.append(
             f"the best baseline with one set of constants or none ({best[1]}) reaches {best[0]:.1f} % E2E on the "
@@ -159,9 +140,8 @@ def _brief(evidence: Evidence) -> str:
 
 
 def _three(means: dict[str, float | None]) -> str:
-    return (
-        ", ".join(f"{value:.1f} % {name.upper()}" for name in MEANS if (value := means[name]) is not None) or "unknown"
-    )
+    known = [f"{value:.1f} % {name.upper()}" for name in MEANS if (value := means[name]) is not None]
+    return ", ".join(known) or "unknown"
 
 
 def left_out(kind: str) -> str:
@@ -191,8 +171,7 @@ def _samples(evidence: Evidence) -> dict[str, list[Forecast]]:
 
 
 def _predicted(evidence: Evidence) -> Exhibit:
-    """Errors by replay of the program as it is."""
-    rows: list[list[Value]] = []
+    rows = list[list[object]]()
     by_id = {e.id: e for e in evidence.subject.experiments}
     for sample, of_sample in _samples(evidence).items():
         for name in MEANS:
@@ -200,49 +179,33 @@ def _predicted(evidence: Evidence) -> Exhibit:
             p99 = mean_abs(of_means(of_sample, name, "p99"))
             rows.append([sample, name.upper(), f.runs, f.mean, f.median, f.worst, f.worst_in, p99])
             sample = ""
-    return Exhibit.of(
-        "Errors of the program in percent: of a run's mean latency, and of its p99 latency",
-        [
-            wrapped("sample"),
-            words("latency"),
-            integers("runs"),
-            figures(".2f", "mean", "median"),
-            figures("+.1f", "worst"),
-            words("worst run"),
-            figures(".1f", "p99, mean"),
-        ],
-        rows,
-        evidence.subject.by("predict", "--json", dimension=NAME),
-        note="(predicted - observed)/observed, over arrival seeds 1 to 3; mean and median of absolute errors. "
-        "Overloaded runs are under Workloads.",
+    columns = [wrapped("sample"), words("latency"), integers("runs"), figures(".2f", "mean", "median")]
+    columns += [figures("+.1f", "worst"), words("worst run"), figures(".1f", "p99, mean")]
+    title = "Errors of the program in percent: of a run's mean latency, and of its p99 latency"
+    note = (
+        "(predicted - observed)/observed, over arrival seeds 1 to 3; mean and median of absolute errors. "
+        "Overloaded runs are under Workloads."
     )
+    return Exhibit.of(title, columns, rows, evidence.subject.by("predict", "--json", dimension=NAME), note=note)
 
 
 def _held_out(evidence: Evidence) -> Exhibit:
-    rows: list[list[Value]] = []
+    rows = list[list[object]]()
     for kind in kinds_of(evidence.held_out):
         of_kind = [r for r in evidence.held_out if r.kind == kind]
         f = figures_of([(r.experiment, r.errors["e2e"]) for r in of_kind])
         low, high = f.interval or (None, None)
         others = means_of(of_kind, ("e2e_p99", "ttft", "itl", "ttft_p99")).values()
         rows.append([left_out(kind), f.runs, f.mean, low, high, f.median, f.worst, f.worst_in, *others])
-    return Exhibit.of(
-        "Held-out errors in percent, by what each fold of the validation leaves out",
-        [
-            wrapped("left out"),
-            integers("runs"),
-            figures(".2f", "E2E mean"),
-            figures(".1f", "from", "to"),
-            figures(".2f", "median"),
-            figures("+.1f", "worst"),
-            words("worst run"),
-            figures(".1f", "E2E p99", "TTFT", "ITL", "TTFT p99"),
-        ],
-        rows,
-        *evidence.subject.validating(NAME),
-        note="Search, choice and fit are repeated in every fold without what it leaves out. from, to: 95 % "
-        "bootstrap interval of the mean, whole models resampled.",
+    columns = [wrapped("left out"), integers("runs"), figures(".2f", "E2E mean"), figures(".1f", "from", "to")]
+    columns += [figures(".2f", "median"), figures("+.1f", "worst"), words("worst run")]
+    columns += [figures(".1f", "E2E p99", "TTFT", "ITL", "TTFT p99")]
+    title = "Held-out errors in percent, by what each fold of the validation leaves out"
+    note = (
+        "Search, choice and fit are repeated in every fold without what it leaves out. from, to: 95 % bootstrap "
+        "interval of the mean, whole models resampled."
     )
+    return Exhibit.of(title, columns, rows, *evidence.subject.validating(NAME), note=note)
 
 
 def _answers(evidence: Evidence) -> dict[str, Sequence[Errors]]:
@@ -251,24 +214,21 @@ def _answers(evidence: Evidence) -> dict[str, Sequence[Errors]]:
 
 
 def _baselines(evidence: Evidence) -> Exhibit:
-    """The baselines on the clean runs, next to the program."""
-    rows: list[list[Value]] = []
+    rows = list[list[Any]]()
     for name, errors in _answers(evidence).items():
         means = [mean_abs([getattr(r, x) for r in errors]) for x in MEANS]
         worst = max((r.e2e for r in errors if r.e2e is not None), key=abs, default=None)
         constants = baselines.BASELINES[name].constants if name in evidence.baselines else SEED_SET
         constants += median_text(r.e2e for r in errors)
         rows.append([name, constants, len(errors), *means, worst])
-    rows.sort(key=lambda row: float("inf") if row[3] is None else float(row[3]))
-    return Exhibit.of(
-        "Baselines on the clean runs, in sample where constants are fitted: errors in percent",
-        [words("baseline"), wrapped("constants"), integers("runs"), MEAN_ERRORS, figures("+.1f", "worst E2E")],
-        rows,
-        evidence.subject.again(NAME),
-        note="Those with a set of constants per model or per experiment can predict no other. The best seed is the "
-        "program that the search began with whose mean error was lowest there, replayed under the same arrival "
-        "seeds as the others.",
+    rows.sort(key=lambda row: float("inf") if row[3] is None else row[3])
+    columns = [words("baseline"), wrapped("constants"), integers("runs"), MEAN_ERRORS, figures("+.1f", "worst E2E")]
+    title = "Baselines on the clean runs, in sample where constants are fitted: errors in percent"
+    note = (
+        "Those with a set of constants per model or per experiment can predict no other. The best seed had the lowest "
+        "mean error among the programs that the search began with. It is replayed under the same arrival seeds."
     )
+    return Exhibit.of(title, columns, rows, evidence.subject.again(NAME), note=note)
 
 
 def _baselines_held_out(evidence: Evidence) -> Exhibit:
@@ -282,51 +242,31 @@ def _baselines_held_out(evidence: Evidence) -> Exhibit:
 
 def _intervals(evidence: Evidence) -> Exhibit:
     trust = evidence.subject.trust
-    rows = [
-        (
-            name,
-            figure.upper().replace("_", " "),
-            c.runs,
-            100 * c.covered_80,
-            100 * c.covered_95,
-            c.width_80_pct,
-            c.width_95_pct,
-        )
-        for name in CLASSES
-        for figure, c in coverage(trust.residuals(name) if trust else ()).items()
-        if figure in STATISTICS
-    ]
-    return Exhibit.of(
-        "How often the intervals of `evolve predict` cover what was measured, in percent",
-        [
-            words("held-out runs", "figure"),
-            integers("predictions"),
-            figures(".0f", "80 % cover", "95 % cover", "width of 80 %", "width of 95 %"),
-        ],
-        rows,
-        evidence.subject.again(NAME),
-        note="Each held-out run is judged by the residuals of other folds and other runs. inside, outside: of the "
-        "ranges of what the fold fitted; saturated: a queue may grow. Widths in percent of the prediction.",
+    rows = list[list[object]]()
+    for name in CLASSES:
+        for figure, c in coverage(trust.residuals(name) if trust else ()).items():
+            if figure in STATISTICS:
+                shares = 100 * c.covered_80, 100 * c.covered_95, c.width_80_pct, c.width_95_pct
+                rows.append([name, figure.upper().replace("_", " "), c.runs, *shares])
+    columns = [words("held-out runs", "figure"), integers("predictions")]
+    columns += [figures(".0f", "80 % cover", "95 % cover", "width of 80 %", "width of 95 %")]
+    title = "How often the intervals of `evolve predict` cover what was measured, in percent"
+    note = (
+        "Each held-out run is judged by the residuals of other folds and other runs. inside, outside: of the ranges of "
+        "what the fold fitted; saturated: a queue may grow. Widths in percent of the prediction."
     )
+    return Exhibit.of(title, columns, rows, evidence.subject.again(NAME), note=note)
 
 
 def _ranks(evidence: Evidence) -> Exhibit:
-    return Exhibit.of(
-        "How well predictions put runs in order",
-        [
-            wrapped("runs"),
-            words("figure"),
-            integers("count"),
-            figures(".3f", "Kendall's tau"),
-            integers("pairs in the wrong order"),
-        ],
-        list(_ranked(evidence)),
-        evidence.subject.again(NAME),
-        note="Kendall's tau of predicted and observed mean and p99 of E2E is 1 for the same order.",
-    )
+    columns = [wrapped("runs"), words("figure"), integers("count"), figures(".3f", "Kendall's tau")]
+    columns.append(integers("pairs in the wrong order"))
+    title = "How well predictions put runs in order"
+    note = "Kendall's tau of predicted and observed mean and p99 of E2E is 1 for the same order."
+    return Exhibit.of(title, columns, _ranked(evidence), evidence.subject.again(NAME), note=note)
 
 
-def _ranked(evidence: Evidence) -> Iterator[list[Value]]:
+def _ranked(evidence: Evidence) -> Iterator[list[object]]:
     by_id = {e.id: e for e in evidence.subject.experiments}
     samples = {
         sample: [

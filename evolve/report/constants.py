@@ -24,14 +24,8 @@ from simulator.language.ir import (
 from simulator.language.unparse import spell
 from simulator.schema import KERNELS, READABLE
 
-KERNEL, DATASHEET, OWN_STEP, STEP, HOST, SHAPE = (
-    "measured kernel",
-    "datasheet",
-    "own step",
-    "in a step",
-    "host",
-    "shape",
-)
+KERNEL, DATASHEET, OWN_STEP = "measured kernel", "datasheet", "own step"
+STEP, HOST, SHAPE = "in a step", "host", "shape"
 KINDS = {
     KERNEL: "a factor on measured kernels, whose times the other GPU's table brings; the factor is assumed to hold",
     DATASHEET: "a factor on times over a datasheet's peak, which the other GPU's scales; the factor is assumed to hold",
@@ -63,9 +57,9 @@ class Classified:
 def classified(program: Program) -> list[Classified]:
     """The constants of a program in the order of `program.theta`, each with its kind.
 
-    A constant is of the kind of the first among measured kernels, datasheet and own step whose fields a feature that
-    it multiplies reads. If none does, it is of the step in step_time, and of the host in other methods. Other than a
-    factor it is a shape.
+    The kind is the first of measured kernels, datasheet and own step that a feature reads which the constant
+    multiplies. If none is read, the constant is of the step in step_time, and of the host in other methods. Other than
+    a factor it is a shape.
     """
     found: list[Classified] = []
     for function in program.functions:

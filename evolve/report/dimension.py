@@ -17,7 +17,6 @@ LEVELS = {
     POOR: "not met",
     UNTESTED: "nothing that was measured says whether it is met",
 }
-Value = str | float | bool | None
 MEAN_ERRORS = (*figures(".2f", "E2E"), *figures(".1f", "TTFT"), *figures(".2f", "ITL"))  # columns of mean errors
 
 
@@ -42,7 +41,7 @@ class Exhibit:
         cls,
         title: str,
         columns: Iterable[Column | tuple[Column, ...]],
-        rows: Iterable[Sequence[Value]],
+        rows: Iterable[Sequence[object]],
         *repeat: str,
         note: str = "",
     ) -> Exhibit:
@@ -64,8 +63,10 @@ class DimensionVerdict:
 
 @record_class
 class Dimension:
-    """One of the ten dimensions. brief: a clause for the paragraph at the top, "" where it needs none. caveats: the
-    limits of the figures."""
+    """One of the ten dimensions. `Dimension.of` makes one.
+
+    brief: a clause for the paragraph at the top, "" where it needs none. caveats: the limits of the figures.
+    """
 
     name: str = stored(key="dimension")
     title: str
@@ -73,6 +74,20 @@ class Dimension:
     exhibits: tuple[Exhibit, ...] = stored(key="tables")
     brief: str = stored(default="", hidden=True)
     caveats: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        verdict: tuple[str, str],
+        rule: str,
+        exhibits: Iterable[Exhibit],
+        brief: str = "",
+        caveats: Iterable[str] = (),
+    ) -> Dimension:
+        """The dimension with this verdict, a level and a sentence, by this rule."""
+        return cls(name, title, DimensionVerdict(*verdict, rule), tuple(exhibits), brief, tuple(caveats))
 
     @derived
     def commands(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Ease of use: what a user has to give for a first prediction, how long it takes, and what is emitted for the host."""
+"""Ease of use: the input of a first prediction, its time, and the files that are emitted for the host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evolve.host.emit import accuracy, provenance
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
 from evolve.report.constants import kernel_fields
-from evolve.report.dimension import CARE, GOOD, POOR, Dimension, DimensionVerdict, Exhibit, Value
+from evolve.report.dimension import CARE, GOOD, POOR, Dimension, Exhibit
 from evolve.report.evidence import Evidence
 from evolve.run.program import Source
 from simulator.common.errors import InputError
@@ -39,26 +39,17 @@ RULE = (
     "and no measurement; with care: it also needs kernels that were timed on the GPU; poor: it takes more"
 )
 # A plan, nothing of which can be left out.
-PLAN: JsonObject = {
-    "version": 1,
-    "experiments": [
-        {
-            "id": "plan",
-            "model": "llama-3.1-8b",
-            "hardware": GPU,
-            "workload": {
-                "name": "chat",
-                "stages": [{"rate": 4.0, "duration_s": 60.0}],
-                "prompt_len": 500,
-                "output_len": 200,
-            },
-        }
-    ],
-}
+PLAN: JsonObject = yaml.safe_load(f"""
+version: 1
+experiments:
+- id: plan
+  model: llama-3.1-8b
+  hardware: {GPU}
+  workload: {{name: chat, stages: [{{rate: 4.0, duration_s: 60.0}}], prompt_len: 500, output_len: 200}}
+""")
 
 
 def ease(evidence: Evidence) -> Dimension:
-    """The dimension of a subject."""
     source, needed = evidence.subject.source, required(PLAN)
     seconds = first_prediction_s(source)
     kernels = kernel_fields(source.complete)
@@ -66,13 +57,13 @@ def ease(evidence: Evidence) -> Dimension:
     level = POOR if not few else CARE if kernels else GOOD
     took = "fails" if seconds is None else f"takes {seconds:.0f} s, process start and replay included"
     sentence = (
-        f"A first prediction needs one command, with {len(_options())} options for a steady load or one file of "
-        f"{len(needed)} values for any, and {took}."
+        f"A first prediction needs one command and {took}. A steady load takes {len(_options())} options, any other "
+        f"one file of {len(needed)} values."
     )
     if kernels:
         sentence += f" It reads {len(kernels)} fields of measured kernels, for which {_with_tables()} GPUs have tables."
     exhibits = (_plan(needed, source, seconds), _fields(evidence), _go(source))
-    return Dimension(NAME, "Ease of use", DimensionVerdict(level, sentence, RULE), exhibits)
+    return Dimension.of(NAME, "Ease of use", (level, sentence), RULE, exhibits)
 
 
 def required(plan: JsonObject) -> list[str]:
@@ -131,26 +122,20 @@ def _options() -> list[str]:
 
 def _plan(needed: list[str], source: Source, seconds: float | None) -> Exhibit:
     line = command("predict", source.name, "--experiments", "plan.yaml")
-    rows: list[list[Value]] = [
-        ["options that describe a steady load", len(_options()), ", ".join(_options())],
-        ["files to write for any other load", 1, "an experiments file, as below"],
-        ["values that cannot be left out", len(needed), ", ".join(needed)],
-        ["commands", 1, line],
-        ["measurements", 0, None],
-        ["seconds of the first prediction", seconds, "process start and replay included"],
+    rows = [
+        ("options that describe a steady load", len(_options()), ", ".join(_options())),
+        ("files to write for any other load", 1, "an experiments file, as below"),
+        ("values that cannot be left out", len(needed), ", ".join(needed)),
+        ("commands", 1, line),
+        ("measurements", 0, None),
+        ("seconds of the first prediction", seconds, "process start and replay included"),
     ]
-    text = yaml.safe_dump(PLAN, default_flow_style=True, sort_keys=False, width=10_000).strip()
-    return Exhibit.of(
-        "A first prediction",
-        [wrapped("what"), figures(".3g", "figure"), wrapped("which")],
-        rows,
-        line,
-        note=f"plan.yaml: {text}",
-    )
+    note = f"plan.yaml: {yaml.safe_dump(PLAN, default_flow_style=True, sort_keys=False, width=10_000).strip()}"
+    columns = [wrapped("what"), figures(".3g", "figure"), wrapped("which")]
+    return Exhibit.of("A first prediction", columns, rows, line, note=note)
 
 
 def _fields(evidence: Evidence) -> Exhibit:
-    """The fields that the program reads, by where their values come from."""
     program = evidence.subject.source.complete
     read = {(n.scope, n.name) for f in program.functions for n in nodes(f) if isinstance(n, Field)}
     kinds = {
@@ -160,12 +145,9 @@ def _fields(evidence: Evidence) -> Exhibit:
         "the request": sorted(f"r.{name}" for scope, name in read if scope == "r"),
     }
     rows = [(where, len(names), ", ".join(names) or None) for where, names in kinds.items()]
-    return Exhibit.of(
-        "Fields that the program reads, by where they come from",
-        [wrapped("from"), integers("fields"), wrapped("names")],
-        rows,
-        command("show", evidence.subject.source.name, "--json"),
-    )
+    columns = [wrapped("from"), integers("fields"), wrapped("names")]
+    title = "Fields that the program reads, by where they come from"
+    return Exhibit.of(title, columns, rows, command("show", evidence.subject.source.name, "--json"))
 
 
 def go_files(source: Source) -> dict[str, str]:
@@ -182,21 +164,21 @@ def imported(text: str) -> list[str]:
 
     >>> imported('package latency\\n\\nimport (\\n\\t"math"\\n\\n\\t"example.com/sim"\\n)\\n')
     ['math', 'example.com/sim']
+    >>> imported('package latency\\n\\nimport "math"\\n')
+    ['math']
     """
     block = re.search(r"^import (?:\((.*?)^\)|(\"[^\"]+\"))", text, re.MULTILINE | re.DOTALL)
     return re.findall(r'"([^"]+)"', block[0]) if block else []
 
 
 def _go(source: Source) -> Exhibit:
-    files = go_files(source)
-    rows = [
-        (name, len(text.splitlines()), len(text.encode()), ", ".join(imported(text)) if name.endswith(".go") else None)
-        for name, text in files.items()
-    ]
-    return Exhibit.of(
-        "What is emitted for the host, before deployments are baked in",
-        [words("file"), integers("lines", "bytes"), wrapped("imports")],
-        rows,
-        command("emit", source.name, "--out", "go"),
-        note="INTEGRATION.md says what to register in the host.",
+    rows = []
+    for name, text in go_files(source).items():
+        imports = ", ".join(imported(text)) if name.endswith(".go") else None
+        rows.append((name, len(text.splitlines()), len(text.encode()), imports))
+    columns = [words("file"), integers("lines", "bytes"), wrapped("imports")]
+    title, note = (
+        "Files for the host, before deployments are baked in",
+        "INTEGRATION.md says what to register in the host.",
     )
+    return Exhibit.of(title, columns, rows, command("emit", source.name, "--out", "go"), note=note)

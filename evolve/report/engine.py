@@ -10,7 +10,7 @@ from statistics import median
 from evaluator.score import MEANS
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.plan.sensitivity_result import Effect
-from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
+from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit
 from evolve.report.evidence import Evidence
 from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
@@ -38,7 +38,6 @@ RULE = (
 
 
 def settings(evidence: Evidence) -> Dimension:
-    """The dimension of a subject."""
     subject = evidence.subject
     seen = {name: _values(name, subject.fitted) for name in SETTINGS}
     vary = [name for name, values in seen.items() if len(values) > 1]
@@ -50,14 +49,11 @@ def settings(evidence: Evidence) -> Dimension:
         sentence = f"{subject.unknown_runs}, so no setting is known to vary."
     if fixed and subject.fitted:
         sentence += " The others are replayed by rule, and no measurement here says how well."
-    varied = Exhibit.of(
-        "Engine settings of the fitted runs",
-        [words("setting"), wrapped("values"), words("varied"), wrapped("in a replay")],
-        [(name, ", ".join(values) or None, name in vary, SETTINGS[name]) for name, values in seen.items()],
-        subject.again(NAME),
-        note="default: the model's limit for max_model_len, computed from memory for total_kv_blocks.",
-    )
-    return Dimension(NAME, "Engine settings", DimensionVerdict(level, sentence, RULE), (varied, _sensitivity(evidence)))
+    columns = [words("setting"), wrapped("values"), words("varied"), wrapped("in a replay")]
+    rows = [(name, ", ".join(values) or None, name in vary, SETTINGS[name]) for name, values in seen.items()]
+    note = "default: the model's limit for max_model_len, computed from memory for total_kv_blocks."
+    varied = Exhibit.of("Engine settings of the fitted runs", columns, rows, subject.again(NAME), note=note)
+    return Dimension.of(NAME, "Engine settings", (level, sentence), RULE, (varied, _sensitivity(evidence)))
 
 
 def _sensitivity(evidence: Evidence) -> Exhibit:
@@ -66,22 +62,18 @@ def _sensitivity(evidence: Evidence) -> Exhibit:
     for of_run in evidence.sensitivities if evidence.subject.clean else ():
         for effect in of_run.effects:
             effects[effect.setting].append(effect)
-    return Exhibit.of(
-        "Predicted effect of each setting: medians over the clean runs",
-        [
-            words("setting"),
-            wrapped("figure"),
-            figures("+.3f", "E2E", "TTFT", "ITL", "largest, E2E"),
-            integers("settings tried", "outside the fitted runs", "impossible"),
-        ],
-        [_effect_row(setting, of_setting) for setting, of_setting in effects.items()],
-        evidence.subject.by("sensitivity", "--json", dimension=NAME),
-        note="Numbers are halved and doubled, switches turned over. Elasticity: by how many percent a mean latency "
-        "grows where the setting grows by one percent. All of it is predicted by replay.",
+    columns = [words("setting"), wrapped("figure"), figures("+.3f", "E2E", "TTFT", "ITL", "largest, E2E")]
+    columns.append(integers("settings tried", "outside the fitted runs", "impossible"))
+    rows = [_effect_row(setting, of_setting) for setting, of_setting in effects.items()]
+    note = (
+        "Numbers are halved and doubled, switches turned over. Elasticity: by how many percent a mean latency grows "
+        "where the setting grows by one percent. All of it is predicted by replay."
     )
+    title = "Predicted effect of each setting: medians over the clean runs"
+    return Exhibit.of(title, columns, rows, evidence.subject.by("sensitivity", "--json", dimension=NAME), note=note)
 
 
-def _effect_row(setting: str, effects: Sequence[Effect]) -> list[Value]:
+def _effect_row(setting: str, effects: Sequence[Effect]) -> list[object]:
     points = [point for effect in effects for point in effect.points]
     if any(effect.elasticity for effect in effects):
         figure, changes = "elasticity", [effect.elasticity for effect in effects if effect.elasticity]
@@ -96,11 +88,10 @@ def _effect_row(setting: str, effects: Sequence[Effect]) -> list[Value]:
 
 def _values(name: str, experiments: tuple[Experiment, ...]) -> list[str]:
     values = {getattr(e.engine, name) for e in experiments}
-    return [
-        "default"
-        if v is None
-        else f"{v:g}"
-        if isinstance(v, int | float) and not isinstance(v, bool)
-        else str(v).lower()
-        for v in sorted(values, key=lambda v: (v is None, v or 0))
-    ]
+    return [_spelled(v) for v in sorted(values, key=lambda v: (v is None, v or 0))]
+
+
+def _spelled(value: object) -> str:
+    if value is None:
+        return "default"
+    return str(value).lower() if isinstance(value, bool | str) else f"{value:g}"

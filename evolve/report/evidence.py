@@ -32,8 +32,8 @@ from simulator.serving.bundled import load_specs
 class EvidenceRefit:
     """A fit of the program's constants to its clean experiments, from their values.
 
-    before, after: errors there. cpu_s: of all that `evolve fit` does, the preparation of the runs and the fits of
-    near-optimal programs for intervals among it; fit_s: of the program's own constants, once the runs are prepared.
+    before, after: errors there. cpu_s: of all that `evolve fit` does: it prepares the runs, and fits near-optimal
+    programs for intervals, too. fit_s: of the program's own constants, once the runs are prepared.
     """
 
     freedom: Freedom
@@ -55,9 +55,8 @@ class Evidence:
     def forecasts(self) -> Forecasts:
         """The program's prediction of every experiment, as by `evolve predict`."""
         source, seeds = self.subject.source, self.subject.seeds
-        parts: list[Forecasts] = self.carried_out(
-            "predictions", [WorkerCall(predict, (source, [e], seeds)) for e in self.subject.experiments]
-        )
+        calls = [WorkerCall(predict, (source, [e], seeds)) for e in self.subject.experiments]
+        parts: list[Forecasts] = self.carried_out("predictions", calls)
         every = tuple(forecast for part in parts for forecast in part.experiments)
         total = summarise([_errors(forecast) for forecast in every])
         return replace(
@@ -73,9 +72,8 @@ class Evidence:
         """The baselines, fitted to the clean experiments, and their errors on these."""
         clean = self.subject.clean
         tasks = baselines.tasks(clean, clean) if clean else []
-        rows: list[list[Errors]] = self.carried_out(
-            "baselines", [WorkerCall(baselines.solve, (task,)) for task in tasks]
-        )
+        calls = [WorkerCall(baselines.solve, (task,)) for task in tasks]
+        rows: list[list[Errors]] = self.carried_out("baselines", calls)
         by_name: dict[str, list[Errors]] = {}
         for task, of_task in zip(tasks, rows, strict=True):
             by_name.setdefault(task.name, []).extend(of_task)
@@ -88,17 +86,17 @@ class Evidence:
 
     @cached_property
     def best_seed(self) -> tuple[str, Sequence[Errors]] | None:
-        """The name of the best program that the search began with, by its mean error, as the search fitted it, and its
-        errors on the clean experiments; None if there is no run, or if some of these were not fitted on."""
+        """The best program that the search began with, by its mean error: its name, and its errors on the clean runs.
+
+        It has the constants of the search. None without a run, or if the program was not fitted on all clean runs.
+        """
         clean = self.subject.clean
         seeds = [o.elite for o in self.outcomes if o.elite and o.elite.operator.startswith(SEED)]
         if not seeds or not clean or any(e not in self.subject.fitted for e in clean):
             return None
         best = min(seeds, key=lambda elite: elite.mean_error)
-        rows: list[list[Errors]]
-        rows = self.carried_out(
-            "the best seed", [WorkerCall(error_rows, (best.program, score_set(clean, self.subject.seeds)))]
-        )
+        call = WorkerCall(error_rows, (best.program, score_set(clean, self.subject.seeds)))
+        rows: list[list[Errors]] = self.carried_out("the best seed", [call])
         return f"best seed ({best.operator.removeprefix(SEED)})", rows[0]
 
     @cached_property
@@ -114,8 +112,7 @@ class Evidence:
     @cached_property
     def refit(self) -> EvidenceRefit:
         """A fit to the clean experiments. Raises InputError if there are none, or the program cannot be fitted."""
-        refit: EvidenceRefit
-        (refit,) = self.carried_out("a fit", [WorkerCall(_refit, (self.subject,))])
+        refit: EvidenceRefit = self.carried_out("a fit", [WorkerCall(_refit, (self.subject,))])[0]
         return refit
 
     @cached_property

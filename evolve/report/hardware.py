@@ -8,19 +8,9 @@ from collections.abc import Mapping
 from evaluator.score import MEANS
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
-from evolve.report.constants import (
-    HOST,
-    KINDS,
-    NO_CONSTANT,
-    STEP,
-    WITHOUT,
-    Classified,
-    bare_terms,
-    bare_times,
-    classified,
-    kernel_fields,
-)
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value, percent
+from evolve.report import constants as kinds
+from evolve.report.constants import KINDS, NO_CONSTANT, Classified, bare_terms, bare_times, classified, kernel_fields
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit, percent
 from evolve.report.evidence import Evidence
 from evolve.report.held_out import means_of, over_the_limits
 from evolve.report.stress import changes, constants_times
@@ -33,28 +23,31 @@ NAME = "hardware"
 KIND = "hardware"  # the kind of fold that leaves a GPU out
 MORE = 1.1  # times which constants are replayed
 RULE = (
-    "good: each GPU that was left out of the search has mean held-out errors within 10 % (E2E) and 15 % (TTFT, ITL); "
-    "with care: several GPUs are among the fitted runs, but none was left out; poor: one that was left out is beyond "
-    "in E2E; untested: all fitted runs are on one GPU"
+    "good: the mean held-out errors without each GPU are within 10 % (E2E) and 15 % (TTFT, ITL); with care: several "
+    "GPUs are among the fitted runs, but none was left out; poor: one that was left out is beyond in E2E; untested: "
+    "all fitted runs are on one GPU"
+)
+CAVEAT = (
+    "That factors on kernels and datasheets hold on another GPU is an assumption of the form. Measure a few runs "
+    "there, predict them, and fit the constants again before the program is used."
 )
 
 
 def hardware(evidence: Evidence) -> Dimension:
-    """The dimension of a subject."""
     constants = classified(evidence.subject.source.complete)
     exhibits = (_kinds(evidence, constants), _constants(evidence, constants), _gpus(evidence), _kernels(evidence))
-    again = [f"{c.method}.{c.name}" for c in constants if c.kind in (HOST, STEP) and c.value]
-    return Dimension(
-        NAME, "Hardware", _verdict(evidence, constants), exhibits, _brief(evidence, again), _caveats(evidence)
+    again = [f"{c.method}.{c.name}" for c in constants if c.kind in (kinds.HOST, kinds.STEP) and c.value]
+    verdict, brief = _verdict(evidence, constants), _brief(evidence, again)
+    return Dimension.of(
+        NAME, "Hardware", verdict, RULE, exhibits, brief, () if len(gpus_of(evidence)) > 1 else [CAVEAT]
     )
 
 
 def gpus_of(evidence: Evidence) -> list[str]:
-    """The GPUs of the fitted runs."""
     return sorted({e.hardware for e in evidence.subject.fitted})
 
 
-def _verdict(evidence: Evidence, constants: list[Classified]) -> DimensionVerdict:
+def _verdict(evidence: Evidence, constants: list[Classified]) -> tuple[str, str]:
     gpus, counts = gpus_of(evidence), {kind: sum(c.kind == kind for c in constants) for kind in KINDS}
     parts = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
     bare = bare_terms(evidence.subject.source.complete)
@@ -65,13 +58,11 @@ def _verdict(evidence: Evidence, constants: list[Classified]) -> DimensionVerdic
         means = means_of(rows)
         failed = over_the_limits(means)
         level = POOR if "e2e" in failed else CARE if failed else GOOD
-        return DimensionVerdict(level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}. {tail}", RULE)
+        return level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}. {tail}"
     if len(gpus) > 1:
-        return DimensionVerdict(
-            CARE, f"Fitted on {', '.join(gpus)}, none of which was left out of a search. {tail}", RULE
-        )
+        return CARE, f"Fitted on {', '.join(gpus)}, none of which was left out of a search. {tail}"
     where = f"All fitted runs are on {gpus[0]}" if gpus else evidence.subject.unknown_runs
-    return DimensionVerdict(UNTESTED, f"{where}, so how far it is off on another GPU is not known. {tail}", RULE)
+    return UNTESTED, f"{where}, so how far it is off on another GPU is not known. {tail}"
 
 
 def _brief(evidence: Evidence, again: list[str]) -> str:
@@ -84,18 +75,8 @@ def _brief(evidence: Evidence, again: list[str]) -> str:
     return f"Every fitted run is on {gpus[0]}, and no other GPU was tested{constants}{refit}."
 
 
-def _caveats(evidence: Evidence) -> tuple[str, ...]:
-    gpus = gpus_of(evidence)
-    if len(gpus) > 1:
-        return ()
-    return (
-        "That factors on kernels and datasheets hold on another GPU is an assumption of the form. Measure a few runs "
-        "there, predict them, and fit the constants again before the program is used.",
-    )
-
-
 def _kinds(evidence: Evidence, constants: list[Classified]) -> Exhibit:
-    """By kind, the constants, and the terms without one, and what the latencies change by if these are 10 % larger."""
+    """Constants and terms without one, by kind, and the change of latencies if these are 10 % larger."""
     program = evidence.subject.source.complete
     positions = {kind: [c.position for c in constants if c.kind == kind] for kind in KINDS}
     present = {kind: of_kind for kind, of_kind in positions.items() if of_kind}
@@ -104,34 +85,35 @@ def _kinds(evidence: Evidence, constants: list[Classified]) -> Exhibit:
         variants = {k: constants_times(program, p, MORE) for k, p in present.items()}
         moved = changes(evidence, {**variants, NO_CONSTANT: bare_times(program, MORE)})
     counts = {kind: (len(of_kind), KINDS[kind]) for kind, of_kind in positions.items()}
-    counts[NO_CONSTANT] = len(bare_terms(program)), WITHOUT
-    rows: list[list[Value]] = []
+    counts[NO_CONSTANT] = len(bare_terms(program)), kinds.WITHOUT
+    rows = []
     for kind, (count, what) in counts.items():
         change = moved.get(kind, {}) if count else {}
         rows.append([kind, count, what, *(change.get(x) for x in MEANS)])
-    return Exhibit.of(
-        "Constants by what they are worth on another GPU, terms without one, and the change of mean latencies in "
-        "percent if these are 10 % larger",
-        [words("kind"), integers("constants or terms"), wrapped("what it is"), figures("+.1f", "E2E", "TTFT", "ITL")],
-        rows,
-        evidence.subject.again(NAME),
-        note="Replayed under one arrival seed, mean over the clean runs.",
-    )
+    title = "Constants by their worth on another GPU, terms without one; percent by which latencies grow if 10 % larger"
+    columns = [
+        words("kind"),
+        integers("constants or terms"),
+        wrapped("what it is"),
+        figures("+.1f", "E2E", "TTFT", "ITL"),
+    ]
+    note = "Replayed under one arrival seed, mean over the clean runs."
+    return Exhibit.of(title, columns, rows, evidence.subject.again(NAME), note=note)
 
 
 def _constants(evidence: Evidence, constants: list[Classified]) -> Exhibit:
-    rows: list[list[Value]] = [
+    rows: list[list[object]] = [
         [f"{c.method}.{c.name}", c.value, c.kind, "; ".join(c.features) or None] for c in constants
     ]
     bare = bare_terms(evidence.subject.source.complete)
     rows += [[None, None, NO_CONSTANT, term] for term in bare]
-    return Exhibit.of(
-        "Constants and what each multiplies, and terms without one",
-        [words("constant"), figures(".6g", "value"), words("kind"), wrapped("multiplies")],
-        rows,
+    columns = [words("constant"), figures(".6g", "value"), words("kind"), wrapped("multiplies")]
+    again, note = (
         command("show", evidence.subject.source.name, "--json"),
-        note="A field that is in several terms counts in each." if bare else "",
+        "A field that is in several terms counts in each.",
     )
+    title = "Constants and what each multiplies, and terms without one"
+    return Exhibit.of(title, columns, rows, again, note=note if bare else "")
 
 
 def versions_of(kernels: str) -> list[str]:
@@ -143,35 +125,27 @@ def versions_of(kernels: str) -> list[str]:
 def _gpus(evidence: Evidence) -> Exhibit:
     entries = {str(entry["name"]): entry for entry in hardware_table().values()}
     fitted = gpus_of(evidence)
-    rows: list[list[Value]] = []
+    rows = []
     for name, entry in entries.items():
         kernels = str(entry.get("kernels") or "")
         timed = tables(kernels) if kernels in names() else None
         points = sum(len(of_operation["latency_us"]) for of_operation in timed.rows.values()) if timed else 0
         versions = ", ".join(versions_of(kernels)) if timed else None
         rows.append([name, sum(e.hardware == name for e in evidence.subject.fitted), name in fitted, points, versions])
+    columns = [words("GPU"), integers("fitted runs"), words("measured end to end"), integers("timed kernels")]
+    columns.append(wrapped("timed with vLLM"))
+    note = (
+        "A program that reads measured kernels needs a table of the GPU, or the efficiencies of another "
+        "(docs/plan.md). Datasheet figures are in configs/hardware.yaml; your own GPU is a mapping in the experiments "
+        "file."
+    )
     return Exhibit.of(
-        "Known GPUs: fitted runs, and kernels that were timed there",
-        [
-            words("GPU"),
-            integers("fitted runs"),
-            words("measured end to end"),
-            integers("timed kernels"),
-            wrapped("timed with vLLM"),
-        ],
-        rows,
-        command("list"),
-        note="A GPU without timed kernels needs a table, or the efficiencies of another one (docs/plan.md), for "
-        "programs that read measured kernels. Datasheet figures are in configs/hardware.yaml; your own GPU is a "
-        "mapping in the experiments file.",
+        "Known GPUs: fitted runs, and kernels that were timed there", columns, rows, command("list"), note=note
     )
 
 
 def _kernels(evidence: Evidence) -> Exhibit:
-    """The fields that come from another GPU's table."""
-    return Exhibit.of(
-        "Fields of measured kernels that the program reads: another GPU needs a table of them",
-        [words("field"), wrapped("meaning")],
-        [(f"b.{name}", FIELDS["b", name].meaning) for name in kernel_fields(evidence.subject.source.complete)],
-        command("show", evidence.subject.source.name, "--json"),
-    )
+    read = kernel_fields(evidence.subject.source.complete)
+    rows, columns = [(f"b.{name}", FIELDS["b", name].meaning) for name in read], [words("field"), wrapped("meaning")]
+    title = "Fields of measured kernels that the program reads: another GPU needs a table of them"
+    return Exhibit.of(title, columns, rows, command("show", evidence.subject.source.name, "--json"))

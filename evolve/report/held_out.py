@@ -12,7 +12,7 @@ from evaluator.score import MEANS
 from evaluator.statistics import clustered_interval, median_abs
 from evolve.output.columns import figures, integers, words
 from evolve.output.table import PASS_PCT
-from evolve.report.dimension import MEAN_ERRORS, Exhibit, Value
+from evolve.report.dimension import MEAN_ERRORS, Exhibit
 from evolve.report.subject import Subject
 from evolve.run.trust import INSIDE, OUTSIDE, Trust
 from evolve.run.validations import FILES, SEARCHED, read_figures
@@ -38,7 +38,6 @@ class HeldOutRuns:
 
     @property
     def compared(self) -> Compared:
-        """What a ranking needs of it."""
         summary = self.experiment.observed.summary if self.experiment.observed else None
         return Compared(self.experiment.id, observed_figures(summary), self.errors, {})
 
@@ -88,7 +87,6 @@ def means_of(rows: Iterable[HeldOutRuns], figures: Sequence[str] = MEANS) -> dic
 
 
 def figures_of(rows: Sequence[tuple[Experiment, float | None]]) -> HeldOutFigures:
-    """The figures of these errors."""
     values = [error for _, error in rows]
     known = [(error, e.id) for e, error in rows if error is not None]
     worst, name = max(known, key=lambda pair: abs(pair[0]), default=(None, None))
@@ -104,7 +102,7 @@ def over_the_limits(means: Mapping[str, float | None]) -> list[str]:
 def by_fold(rows: Sequence[HeldOutRuns], kind: str, title: str, repeat: Sequence[str]) -> Exhibit:
     """The errors of each fold of a kind, a row each. `repeat`: the commands that compute them again."""
     of_kind = [row for row in rows if row.kind == kind]
-    cells = list[list[Value]]()
+    cells = []
     for fold in dict.fromkeys(row.fold for row in of_kind):
         members = [row for row in of_kind if row.fold == fold]
         f = figures_of([(row.experiment, row.errors["e2e"]) for row in members])

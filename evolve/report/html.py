@@ -20,32 +20,28 @@ def html(report: Report) -> str:
     """The page. All text of the report is escaped, and what would steer a browser is visible."""
     style = (resources.files("evolve.report") / "report.css").read_text("utf-8")
     title = _text(TITLE.format(report.name))
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f'<meta name="generator" content="evolve report {__version__}">',
-            '<meta name="color-scheme" content="light dark">',
-            f"<title>{title}</title>",
-            f"<style>\n{style}</style>",
-            "</head>",
-            "<body>",
-            "<main>",
-            f"<h1>{title}</h1>",
-            *_first(report),
-            *_all(report),
-            f"<footer>evolve {__version__}, key {_text(report.key)}, data {_text(report.data)}, arrival seeds "
-            f"{', '.join(map(str, report.seeds))}.</footer>",
-            "</main>",
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+    seeds = ", ".join(map(str, report.seeds))
+    foot = f"evolve {__version__}, key {_text(report.key)}, data {_text(report.data)}, arrival seeds {seeds}."
+    body = "\n".join([f"<h1>{title}</h1>", *_first(report), *_all(report), f"<footer>{foot}</footer>"])
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="evolve report {__version__}">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
 
 
 def _text(text: str) -> str:
@@ -53,7 +49,6 @@ def _text(text: str) -> str:
 
 
 def _first(report: Report) -> Iterator[str]:
-    """What is on the first screen."""
     yield f'<p class="short"><strong>In short.</strong> {_text(report.in_short)}</p>'
     yield '<ol class="verdicts">'
     for number, d in report.numbered:

@@ -10,7 +10,7 @@ from evolve.host.deployments import of_experiment
 from evolve.inspect.ablation import Ablation
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
-from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
+from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit
 from evolve.report.ease import go_files
 from evolve.report.evidence import Evidence
 from evolve.report.retraining import MOST_S
@@ -29,10 +29,11 @@ from translate_go.target import reads_kernels
 
 NAME = "overheads"
 REPEATS = 3
+FIGURES = [wrapped("what"), figures(",.4g", "figure")]
 FASTER = 1000.0  # than the served load
 RULE = (
     f"good: a refit takes at most {MOST_S:g} CPU seconds, and a replay is at least {FASTER:,.0f} times faster than "
-    "the load that it replays; with care: otherwise; untested: there is no clean run to replay"
+    "its load; with care: otherwise; untested: there is no clean run to replay"
 )
 
 
@@ -51,25 +52,21 @@ class Speed:
 
     @property
     def faster(self) -> float:
-        """How much shorter a replay is than its load."""
         return self.load_us / self.replay_us
 
 
 def overheads(evidence: Evidence) -> Dimension:
-    """The dimension of a subject."""
     subject = evidence.subject
     if not subject.clean:
         text = "There is no clean run, so neither a refit nor a replay can be timed."
-        return Dimension(NAME, "Overheads", DimensionVerdict(UNTESTED, text, RULE), (_bytes(subject),))
+        return Dimension.of(NAME, "Overheads", (UNTESTED, text), RULE, [_bytes(subject)])
     evidence.pool.line.show("replays are timed ...")
     cpu_s, hours = evidence.refit.cpu_s, sum(map(gpu_hours, subject.fitted))
     speed = speed_of(subject)
     runs = counted(len(subject.fitted), "run")
-    data = (
-        f"{runs} and {hours:.1f} GPU hours are behind the fit"
-        if subject.fitted
-        else "no record says which runs are behind the fit"
-    )
+    data = "no record says which runs are behind the fit"
+    if subject.fitted:
+        data = f"{runs} and {hours:.1f} GPU hours are behind the fit"
     sentence = (
         f"A compiled replay takes {speed.ns_a_step:,.0f} ns a step, {speed.faster:,.0f} times faster than the load; "
         f"a refit takes {cpu_s:.1f} CPU seconds; {data}."
@@ -80,11 +77,10 @@ def overheads(evidence: Evidence) -> Dimension:
     if len(subject.clean) > 1:
         exhibits.append(_parts(evidence.ablation, subject.by("ablate", dimension=NAME)))
     caveats = ("Times are of this machine, and other work on it makes them longer.",)
-    return Dimension(NAME, "Overheads", DimensionVerdict(level, sentence, RULE), tuple(exhibits), brief, caveats)
+    return Dimension.of(NAME, "Overheads", (level, sentence), RULE, exhibits, brief, caveats)
 
 
 def gpu_hours(e: Experiment) -> float:
-    """The GPU hours that a run took."""
     return e.engine.tensor_parallel * duration_s(e.workload) / 3600.0
 
 
@@ -117,38 +113,23 @@ def _data(subject: Subject) -> Exhibit:
         (kind, len(runs), sum(map(requests_of, runs)), sum(map(gpu_hours, runs)), len({e.model for e in runs}))
         for kind, runs in (("fitted", subject.fitted), ("measured, not fitted", others))
     ]
-    return Exhibit.of(
-        "Measurements",
-        [
-            words("runs that were"),
-            integers("runs"),
-            figures(",.0f", "requests"),
-            figures(",.1f", "GPU hours"),
-            integers("models"),
-        ],
-        rows,
-        subject.again(NAME),
-        note="GPU hours: duration of the load times GPUs. Requests: as many as were counted, else as the rates offer.",
-    )
+    columns = [words("runs that were"), integers("runs"), figures(",.0f", "requests"), figures(",.1f", "GPU hours")]
+    columns.append(integers("models"))
+    note = "GPU hours: duration of the load times GPUs. Requests: as many as were counted, else as the rates offer."
+    return Exhibit.of("Measurements", columns, rows, subject.again(NAME), note=note)
 
 
 def _search(evidence: Evidence) -> Exhibit:
-    """The cost of the search, if the run has kept it."""
     subject, report, outcomes = evidence.subject, evidence.subject.report, evidence.outcomes
-    rows: list[list[Value]] = [
-        ["proposals", len(outcomes)],
-        ["candidates that could be scored", sum(o.elite is not None for o in outcomes)],
-        ["CPU hours of the search", sum(report.cpu_s.values()) / 3600.0 if report and report.cpu_s else None],
+    cpu_s = report.cpu_s if report else None
+    rows: list[tuple[str, object]] = [
+        ("proposals", len(outcomes)),
+        ("candidates that could be scored", sum(o.elite is not None for o in outcomes)),
+        ("CPU hours of the search", sum(cpu_s.values()) / 3600.0 if cpu_s else None),
     ]
-    known = report and report.cpu_s
-    return Exhibit.of(
-        "The search that found it",
-        [wrapped("what"), figures(",.4g", "figure")],
-        rows if subject.run else [],
-        command("archive", subject.path or "RUN"),
-        *subject.searching,
-        note="" if known else "A shipped or unfinished run has no account of CPU time; searching again makes one.",
-    )
+    note = "" if cpu_s else "A shipped or unfinished run has no account of CPU time; searching again makes one."
+    again = command("archive", subject.path or "RUN"), *subject.searching
+    return Exhibit.of("The search that found it", FIGURES, rows if subject.run else [], *again, note=note)
 
 
 def _speed(subject: Subject, speed: Speed) -> Exhibit:
@@ -159,22 +140,20 @@ def _speed(subject: Subject, speed: Speed) -> Exhibit:
         ("steps", speed.steps),
         ("requests", speed.requests),
     ]
-    return Exhibit.of(
-        "A replay of the clean runs, compiled, on one core",
-        [wrapped("what"), figures(",.4g", "figure")],
-        rows,
-        subject.again(NAME),
-        command("emit", subject.source.name, "--out", "go", "--check"),
-        note="ns a step: the whole replay over the steps that it counts; the time of one step's formula is `ns` of "
-        "python -m research leaderboard. emit --check times the emitted Go, where a Go toolchain is installed.",
+    title = "A replay of the clean runs, compiled, on one core"
+    again = subject.again(NAME), command("emit", subject.source.name, "--out", "go", "--check")
+    note = (
+        "ns a step: the whole replay over the steps that it counts; `ns` of python -m research leaderboard is the time "
+        "of one step's formula. emit --check times the emitted Go, where a Go toolchain is installed."
     )
+    return Exhibit.of(title, FIGURES, rows, *again, note=note)
 
 
 def _bytes(subject: Subject) -> Exhibit:
     source = subject.source
-    rows: list[list[Value]] = [["text of the program", len(source.text.encode())]]
-    what = "all emitted files (Go, its test, INTEGRATION.md)"
-    rows.append([f"{what}, deployments not baked in", _size(go_files(source))])
+    rows: list[list[object]] = [["text of the program", len(source.text.encode())]]
+    what = "all emitted files (Go, its test, INTEGRATION.md), deployments not baked in"
+    rows.append([what, _size(go_files(source))])
     if subject.clean:
         one = emit(source.complete, target=next(iter(TARGETS)), deployments=[of_experiment(subject.clean[0])])
         rows.append(["all emitted files, with one deployment", _size(one)])
@@ -182,9 +161,8 @@ def _bytes(subject: Subject) -> Exhibit:
         gpus = {e.hardware for e in subject.experiments}
         tables = {str(entry.get("kernels")) for entry in hardware_table().values() if entry["name"] in gpus}
         folder = resources.files("configs") / "kernels"
-        rows += [
-            [f"timed kernels, {t}", len((folder / f"{t}.parquet").read_bytes())] for t in sorted(tables & set(names()))
-        ]
+        for table in sorted(tables & set(names())):
+            rows.append([f"timed kernels, {table}", len((folder / f"{table}.parquet").read_bytes())])
     return Exhibit.of("Sizes", [wrapped("what"), integers("bytes")], rows, command("emit", source.name, "--out", "go"))
 
 
@@ -193,22 +171,13 @@ def _size(files: dict[str, str]) -> int:
 
 
 def _parts(ablation: Ablation, repeat: str) -> Exhibit:
-    """The growth of the error without each part of the program."""
-    rows: list[list[Value]] = []
+    rows = []
     for part in ablation.parts:
         grown = part.measured.mean_error - ablation.full.mean_error if part.measured else None
         low, high = ablation.interval_pct(part) or (None, None)
         rows.append([part.text, part.kind, grown, part.difference_pct, low, high, len(part.acts_on), part.verdict])
-    return Exhibit.of(
-        "Without each part, all else fitted again: by how many points the mean error grows, in sample and held out",
-        [
-            wrapped("without"),
-            words("kind"),
-            figures("+.2f", "in sample", "held out", "from", "to"),
-            integers("models it acts on"),
-            words("verdict"),
-        ],
-        rows,
-        repeat,
-        note=f"{ablation.hindsight} from, to: 95 % bootstrap interval of the held-out difference.",
-    )
+    columns = [wrapped("without"), words("kind"), figures("+.2f", "in sample", "held out", "from", "to")]
+    columns += [integers("models it acts on"), words("verdict")]
+    title = "Without each part, all else fitted again: by how many points the mean error grows, in sample and held out"
+    note = f"{ablation.hindsight} from, to: 95 % bootstrap interval of the held-out difference."
+    return Exhibit.of(title, columns, rows, repeat, note=note)

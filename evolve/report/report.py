@@ -64,7 +64,6 @@ class Report:
 
     @derived
     def in_short(self) -> str:
-        """The figures that a decision needs, in a paragraph."""
         briefs = [d.brief for d in self.dimensions if d.brief]
         levels = {level: [d.title.lower() for d in self.dimensions if d.verdict.level == level] for level in LEVELS}
         counts = "; ".join(f"{level}: {', '.join(titles)}" for level, titles in levels.items() if titles)
@@ -81,20 +80,12 @@ def report(subject: Subject, names: Sequence[str], pool: Pool) -> Report:
         made = [_filled(make(evidence)) for name, make in DIMENSIONS.items() if not names or name in names]
     finally:
         pool.line.close()
-    return Report(
-        name=subject.name,
-        program=subject.source.text.strip(),
-        key=key(subject.source.complete),
-        data=subject.data,
-        seeds=subject.seeds,
-        about=" ".join(filter(None, (_about(subject), _inconsistent(subject)))),
-        missing=tuple(_missing(subject)),
-        dimensions=tuple(made),
-    )
+    source, about = subject.source, " ".join(filter(None, (_about(subject), _inconsistent(subject))))
+    named = subject.name, source.text.strip(), key(source.complete), subject.data, subject.seeds
+    return Report(*named, about=about, missing=tuple(_missing(subject)), dimensions=tuple(made))
 
 
 def _filled(dimension: Dimension) -> Dimension:
-    """The dimension without empty tables."""
     return replace(dimension, exhibits=tuple(exhibit for exhibit in dimension.exhibits if exhibit.table.rows))
 
 
@@ -115,7 +106,6 @@ def _about(subject: Subject) -> str:
 
 
 def _inconsistent(subject: Subject) -> str:
-    """That the program is not physically consistent, a sentence; "" where nothing says so."""
     record = subject.source.record
     if record is None or record.consistent:
         return ""
@@ -124,7 +114,6 @@ def _inconsistent(subject: Subject) -> str:
 
 
 def _missing(subject: Subject) -> list[str]:
-    """What the report lacks because the program lacks it."""
     lines = []
     record, run = subject.source.record, subject.run
     if record is None:

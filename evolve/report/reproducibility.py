@@ -12,7 +12,7 @@ from evaluator.score import MEANS, error_rows, score_set
 from evolve import __version__
 from evolve.output.columns import figures, wrapped
 from evolve.output.terminal import command
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhibit
 from evolve.report.evidence import Evidence
 from evolve.report.subject import Subject
 from evolve.run.folder import RunFolder, archive_of
@@ -22,8 +22,8 @@ from simulator.serving.digests import data_hash
 NAME = "reproducibility"
 CLOSE = 0.005  # percentage points: half of the last digit that tables show
 RULE = (
-    f"good: the data are those of the record, its errors come out again within {CLOSE:g} points, and the journal of "
-    "its run has it; with care: one of them cannot be checked; poor: one of them differs; untested: there is no record"
+    f"good: the data and the run's journal are those of the record, and its errors come out again within {CLOSE:g} "
+    "points; with care: one of them cannot be checked; poor: one of them differs; untested: there is no record"
 )
 
 
@@ -41,12 +41,11 @@ class Rebuilt:
 
 
 def reproducibility(evidence: Evidence) -> Dimension:
-    """The dimension of a subject."""
     subject = evidence.subject
     record = subject.source.record
     if record is None:
         text = "There is no record of what the program was fitted on: `evolve fit` writes one next to its text."
-        return Dimension(NAME, "Reproducibility", DimensionVerdict(UNTESTED, text, RULE), (_identity(subject),))
+        return Dimension.of(NAME, "Reproducibility", (UNTESTED, text), RULE, [_identity(subject)])
     rebuilt = rebuild(subject.run, evidence.outcomes, record.key) if subject.run else None
     off = errors_off(subject)
     same = data_hash(subject.fitted) == record.data if subject.fitted else None
@@ -63,12 +62,10 @@ def reproducibility(evidence: Evidence) -> Dimension:
     else:
         texts.append(f"its run's journal has {rebuilt.proposals:,} proposals, {'it' if again else 'NOT it'} among them")
         texts.append(f"{'it' if rebuilt.champion == record.key else 'another program'} is the champion of the archive")
-    exhibits = [
-        _identity(subject),
-        _again(subject, off),
-        *([_archive(subject, subject.run, rebuilt)] if subject.run and rebuilt else []),
-    ]
-    return Dimension(NAME, "Reproducibility", DimensionVerdict(level, f"{'; '.join(texts)}.", RULE), tuple(exhibits))
+    exhibits = [_identity(subject), _again(subject, off)]
+    if subject.run and rebuilt:
+        exhibits.append(_archive(subject, subject.run, rebuilt))
+    return Dimension.of(NAME, "Reproducibility", (level, f"{'; '.join(texts)}."), RULE, exhibits)
 
 
 def rebuild(run: RunFolder, outcomes: Sequence[Outcome], program: str) -> Rebuilt:
@@ -76,19 +73,16 @@ def rebuild(run: RunFolder, outcomes: Sequence[Outcome], program: str) -> Rebuil
     archive = archive_of(run.config, outcomes)
     best = final_champion(archive.members(), run.config.score.rule)
     digest = sha256(run.written.read_bytes()).hexdigest()
-    return Rebuilt(
-        len(outcomes),
-        len(archive.members()),
-        len(archive.front_by_size()),
-        best.key if best else None,
-        digest,
-        any(o.elite is not None and o.elite.key == program for o in outcomes),
-    )
+    has = any(o.elite is not None and o.elite.key == program for o in outcomes)
+    front, champion = len(archive.front_by_size()), best.key if best else None
+    return Rebuilt(len(outcomes), len(archive.members()), front, champion, digest, has)
 
 
 def errors_off(subject: Subject) -> float | None:
-    """The largest difference, in percentage points, between the errors of the record and those that a replay of the
-    fitted runs gives now; under the record's arrival seeds; None if there is nothing to compare."""
+    """The largest difference in percentage points between the record's errors and those of a replay now.
+
+    The fitted runs are replayed under the record's arrival seeds. None if there is nothing to compare.
+    """
     record = subject.source.record
     if record is None or not record.seeds:
         return None
@@ -104,53 +98,32 @@ def errors_off(subject: Subject) -> float | None:
 
 def _identity(subject: Subject) -> Exhibit:
     record, config = subject.source.record, subject.run.config if subject.run else None
-    rows: list[list[Value]] = [
-        ["key of the program", record.key if record else None, key(subject.source.complete)],
-        ["engine of this project", record.engine if record else None, __version__],
-        [
-            "hash of the fitted runs",
-            record.data if record else None,
-            data_hash(subject.fitted) if subject.fitted else None,
-        ],
-        [
-            "arrival seeds of the errors",
-            ", ".join(map(str, record.seeds)) if record else None,
-            ", ".join(map(str, subject.seeds)),
-        ],
-        ["date", record.date if record else None, None],
-        ["configuration and seed of the search", f"{config.name}, {config.seed}" if config else None, None],
-    ]
-    return Exhibit.of(
-        "What identifies it",
-        [wrapped("what", "in the record", "now")],
-        rows,
-        command("show", subject.source.name, "--json"),
-    )
+    kept: list[str | None] = [None, None, None, None, None]
+    if record:
+        kept = [record.key, record.engine, record.data, ", ".join(map(str, record.seeds)), record.date]
+    fitted = data_hash(subject.fitted) if subject.fitted else None
+    now = [key(subject.source.complete), __version__, fitted, ", ".join(map(str, subject.seeds)), None]
+    names = "key of the program", "engine of this project", "hash of the fitted runs", "arrival seeds", "date"
+    rows = [*zip(names, kept, now, strict=True)]
+    rows.append(("configuration and seed of the search", f"{config.name}, {config.seed}" if config else None, None))
+    again = command("show", subject.source.name, "--json")
+    return Exhibit.of("What identifies it", [wrapped("what", "in the record", "now")], rows, again)
 
 
 def _again(subject: Subject, off: float | None) -> Exhibit:
     rows = [("largest difference of an error in percentage points", off)]
-    return Exhibit.of(
-        "The record's errors, replayed",
-        [wrapped("what"), figures(".4f", "figure")],
-        rows,
-        command("show", subject.source.name),
-    )
+    columns = [wrapped("what"), figures(".4f", "figure")]
+    return Exhibit.of("The record's errors, replayed", columns, rows, command("show", subject.source.name))
 
 
 def _archive(subject: Subject, run: RunFolder, rebuilt: Rebuilt) -> Exhibit:
-    rows: list[list[Value]] = [
-        ["proposals in the journal", f"{rebuilt.proposals:,}"],
-        ["members of the archive", f"{rebuilt.members:,}"],
-        ["programs that no other one beats", f"{rebuilt.front:,}"],
-        ["key of its champion", rebuilt.champion],
-        [f"SHA-256 of {run.written.name}", rebuilt.digest],
+    rows = [
+        ("proposals in the journal", f"{rebuilt.proposals:,}"),
+        ("members of the archive", f"{rebuilt.members:,}"),
+        ("programs that no other one beats", f"{rebuilt.front:,}"),
+        ("key of its champion", rebuilt.champion),
+        (f"SHA-256 of {run.written.name}", rebuilt.digest),
     ]
-    return Exhibit.of(
-        "The archive, rebuilt from the journal",
-        [wrapped("what", "figure")],
-        rows,
-        command("archive", subject.path),
-        *subject.searching,
-        note="The last command searches again: the same seed gives the same archive.",
-    )
+    title, columns = "The archive, rebuilt from the journal", [wrapped("what", "figure")]
+    note = "The last command searches again: the same seed gives the same archive."
+    return Exhibit.of(title, columns, rows, command("archive", subject.path), *subject.searching, note=note)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from evolve.calibrate.learning import DRAWS, CurvePoint, LearningCurve, learning_curve
+from evolve.calibrate.learning import DRAWS, LearningCurve, learning_curve
 from evolve.output.columns import figures, integers, words, wrapped
-from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value
+from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit
 from evolve.report.evidence import Evidence
 from simulator.common.text import counted
 
@@ -12,18 +12,16 @@ NAME = "retraining"
 NEAR = 1.1  # times the error that a fit to all runs reaches
 MOST_RUNS, MOST_S = 8, 60.0
 RULE = (
-    f"good: {MOST_RUNS} runs or fewer bring the mean errors of E2E and of TTFT on runs left out to {NEAR:g} times "
-    f"those of all runs, and a refit takes at most {MOST_S:g} CPU seconds; with care: otherwise; untested: fewer than "
-    "two runs can be fitted"
+    f"good: {MOST_RUNS} runs or fewer bring E2E and TTFT errors to {NEAR:g} times those of all runs; a refit takes "
+    f"{MOST_S:g} CPU seconds or less; with care: otherwise; untested: fewer than two runs can be fitted"
 )
 
 
 def retraining(evidence: Evidence) -> Dimension:
-    """The dimension of a subject."""
     title = "Retraining"
     if len(evidence.subject.clean) < 2:
         text = "There are fewer than two clean runs, so what a refit needs cannot be measured."
-        return Dimension(NAME, title, DimensionVerdict(UNTESTED, text, RULE), ())
+        return Dimension.of(NAME, title, (UNTESTED, text), RULE, ())
     curve = learning_curve(evidence.subject.source, evidence.subject.experiments, evidence.pool)
     needed = {name: runs_needed(curve, name) for name in ("e2e", "ttft") if curve.points[-1].mean[name] is not None}
     cpu_s = evidence.refit.cpu_s
@@ -37,15 +35,15 @@ def retraining(evidence: Evidence) -> Dimension:
     level = GOOD if enough and cpu_s <= MOST_S else CARE
     brief = f"To fit its constants again takes {counts}, and {cpu_s:.1f} CPU seconds."
     caveats = (
-        "The form stays the same in all of these fits. If it was found with these runs in sight, the curve says what "
-        "its constants need, not what finding it needed.",
+        "The form stays the same in all of these fits. If it was chosen with these runs in sight, its constants need "
+        "this many runs, and its search may need more.",
     )
     exhibits = (_curve(evidence, curve), _refit(evidence), _constants(evidence))
-    return Dimension(NAME, title, DimensionVerdict(level, sentence, RULE), exhibits, brief, caveats)
+    return Dimension.of(NAME, title, (level, sentence), RULE, exhibits, brief, caveats)
 
 
 def runs_needed(curve: LearningCurve, latency: str) -> int | None:
-    """The fewest fitted runs from which on every mean error on runs left out is at most NEAR times that of all runs.
+    """The fewest fitted runs from which on mean errors of left-out runs are within NEAR times those of all runs.
 
     None if only all of them reach it. `latency`: one that was observed.
     """
@@ -66,23 +64,16 @@ def _runs(count: int | None, curve: LearningCurve) -> str:
 
 
 def _curve(evidence: Evidence, curve: LearningCurve) -> Exhibit:
-    def row(p: CurvePoint) -> list[Value]:
+    rows = []
+    for p in curve.points:
         runs = f"all ({curve.least} to {curve.most})" if p.runs is None else str(p.runs)
-        return [runs, p.fits, p.median["e2e"], p.mean["e2e"], p.e2e_p90, p.mean["ttft"], p.mean["itl"]]
-
-    return Exhibit.of(
-        f"Learning curve: absolute errors in percent on runs left out of the fit, each {curve.left_out} in turn",
-        [
-            words("fitted runs"),
-            integers("fits"),
-            figures(".2f", "E2E median", "E2E mean"),
-            figures(".1f", "E2E p90", "TTFT mean"),
-            figures(".2f", "ITL mean"),
-        ],
-        map(row, curve.points),
-        evidence.subject.by("fit", "--learning-curve", dimension=NAME),
-        note=f"{DRAWS} random choices of as many runs for each {curve.left_out} that is left out.",
-    )
+        rows.append([runs, p.fits, p.median["e2e"], p.mean["e2e"], p.e2e_p90, p.mean["ttft"], p.mean["itl"]])
+    columns = [words("fitted runs"), integers("fits"), figures(".2f", "E2E median", "E2E mean")]
+    columns += [figures(".1f", "E2E p90", "TTFT mean"), figures(".2f", "ITL mean")]
+    title = f"Learning curve: absolute errors in percent on runs left out of the fit, each {curve.left_out} in turn"
+    again = evidence.subject.by("fit", "--learning-curve", dimension=NAME)
+    note = f"{DRAWS} random choices of as many runs for each {curve.left_out} that is left out."
+    return Exhibit.of(title, columns, rows, again, note=note)
 
 
 def _refit(evidence: Evidence) -> Exhibit:
@@ -103,16 +94,8 @@ def _constants(evidence: Evidence) -> Exhibit:
         (f"{c.method}.{c.name}", c.before, c.after, c.standard_error, c.data_share, c.identified)
         for c in evidence.refit.constants
     ]
-    return Exhibit.of(
-        "Constants before and after the refit",
-        [
-            words("constant"),
-            figures(".6g", "before", "after"),
-            figures(".2g", "standard error"),
-            figures(".2f", "decided by the runs"),
-            words("identified"),
-        ],
-        rows,
-        evidence.subject.by("fit", "--json", dimension=NAME),
-        note="decided: the share of what is known of the constant that comes from the runs, not from the prior.",
-    )
+    columns = [words("constant"), figures(".6g", "before", "after"), figures(".2g", "standard error")]
+    columns += [figures(".2f", "decided by the runs"), words("identified")]
+    note = "decided: the fraction of information on the constant contributed by the runs, not by the prior."
+    again = evidence.subject.by("fit", "--json", dimension=NAME)
+    return Exhibit.of("Constants before and after the refit", columns, rows, again, note=note)

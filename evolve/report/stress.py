@@ -1,5 +1,4 @@
-"""Changed engines: what the runs would have shown under one, how far off the program is there, and what a refit takes
-back."""
+"""Changed engines: the runs as under one, the errors of the program there, and those after a refit."""
 
 from __future__ import annotations
 
@@ -35,9 +34,11 @@ Means = Mapping[str, float | None]  # of MEANS, in percent
 
 @dataclass(frozen=True, slots=True)
 class Stressed:
-    """The clean runs under a changed engine: the program's mean absolute errors in percent there, and after a fit of
-    alpha, of beta or of all constants to them, by word; a word is missing if there are no such constants, or no fit.
-    drift: what `evolve drift` says of these runs; None if it can say nothing."""
+    """The clean runs under a changed engine: the program's mean absolute errors there, in percent.
+
+    refitted: those after a fit of alpha, beta or all constants, by word; a word is missing if there are no such
+    constants, or no fit. drift: the verdict of `evolve drift` on these runs; None if it can say nothing.
+    """
 
     name: str
     errors: Means
@@ -66,7 +67,7 @@ def constants_times(program: Program, positions: Sequence[int], factor: float) -
 
 
 def changes(evidence: Evidence, variants: Mapping[str, Program]) -> dict[str, Means]:
-    """By variant, how far its mean E2E, TTFT and ITL are from the program's, in percent, the mean over clean runs."""
+    """By variant, the difference of its mean E2E, TTFT and ITL from the program's in percent, mean over clean runs."""
     clean = evidence.subject.clean
     programs = [evidence.subject.source.complete, *variants.values()]
     means = evidence.carried_out("changed constants", [WorkerCall(_means_ms, (p, clean)) for p in programs])
@@ -91,8 +92,8 @@ def _change(ours: Sequence[tuple[float | None, ...]], theirs: Sequence[tuple[flo
 def under(experiments: Sequence[Experiment], program: Program, changed: Program) -> list[Experiment]:
     """The experiments as they would have been measured under another engine.
 
-    Each observed figure is multiplied by the ratio of what `changed`, the program with the engine's change, predicts to
-    what `program` does; where a trace recorded its requests, so is each of these.
+    Each observed figure is multiplied by a ratio of predictions: of `changed`, the program with the engine's change,
+    to `program`. Where a trace recorded its requests, so is each of these.
     """
     moved = [_retimed(e, program, changed) for e in experiments]
     written = [e for e in moved if e.observed and not _of_requests(e)]
@@ -106,17 +107,15 @@ def under(experiments: Sequence[Experiment], program: Program, changed: Program)
 
 
 def _of_requests(experiment: Experiment) -> bool:
-    """True if its observed figures come from the recorded requests of a trace, not from a file."""
     source = experiment.workload.source
     return isinstance(source, Trace) and experiment.observed == measured(source, len(experiment.workload.stages))
 
 
 def _retimed(experiment: Experiment, program: Program, changed: Program) -> Experiment:
-    """The experiment with the recorded requests of its trace as under another engine, which fits read, and with their
-    figures, if it has these; the experiment itself without a trace that recorded any.
+    """The experiment with the requests that its trace recorded as under another engine, and with their figures.
 
-    A request's TTFT and the rest of its E2E are each multiplied by their own ratio, so that neither exceeds the E2E.
-    What does not complete under one of the two programs is left as it is.
+    Without recorded requests it is the experiment itself. A request's TTFT and the rest of its E2E are each multiplied
+    by their own ratio: so neither exceeds the E2E. Requests that do not complete under one program stay as they are.
     """
     source = experiment.workload.source
     if not isinstance(source, Trace) or source.recorded is None:
@@ -181,8 +180,7 @@ def _stressed(source: Source, clean: Sequence[Experiment], name: str, changed: P
 
 
 def _refitted(program: Program, fit: FitSet, score: ScoreSet, word: str) -> Means | None:
-    """The errors after a fit of the constants that `word` selects; None if there are none, or if they make no usable
-    program."""
+    """The errors after a fit of the constants that `word` selects; None without such constants, or a usable program."""
     with suppress(InputError, HostileStep):
         free = range(len(program.theta)) if word == ALL else positions(program, (word,), word)
         return _errors(refitted(program, fit, free), score) if free else None

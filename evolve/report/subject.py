@@ -31,11 +31,11 @@ AGAIN = "again"  # folder of a run that is searched again
 class Subject:
     """A program to report on.
 
-    name: as the user names it. experiments: on which it is judged; files: those that these are in. home: those of its
-    run, or without one the bundled ones, among which are the fitted ones and those that a validation held out. run:
-    that it is from, None if there is none; report: that run's, None if it has none. trust: its held-out residuals, None
-    if it was never validated. naming: the options by which other commands find the experiments; None if these are
-    several files or parts of runs, which no option names. given: the options by which this command does.
+    name: as the user names it. experiments: on which it is judged; files: those that these are in. home: the
+    experiments of its run, or the bundled ones; the fitted and the held-out runs are among them. run: that it is from,
+    None if there is none; report: that run's, None if it has none. trust: its held-out residuals, None if it was never
+    validated. naming: the options by which other commands find the experiments; None for several files or parts of
+    runs, which no option names. given: the options by which this command does.
     """
 
     name: str
@@ -64,7 +64,6 @@ class Subject:
 
     @property
     def unknown_runs(self) -> str:
-        """Why there are no fitted runs, in words."""
         if self.source.record is None:
             return "It is not known on which runs the program was fitted"
         return "The runs that the program was fitted on are not here"
@@ -76,17 +75,14 @@ class Subject:
 
     @property
     def clean(self) -> tuple[Experiment, ...]:
-        """The experiments that a program can be fitted on: clean, with observed means."""
         return tuple(fittable(self.experiments))
 
     @property
     def data(self) -> str:
-        """The hash of the experiments."""
         return data_hash(self.experiments)
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The arrival seeds of all figures."""
         return SCORE_SEEDS
 
     @property
@@ -120,7 +116,6 @@ class Subject:
         return (*self.searching, command("validate", f"runs/{AGAIN}", *options))
 
     def again(self, dimension: str) -> str:
-        """The command line that computes a dimension again."""
         return command("report", self.name, *self.given, "--only", dimension)
 
     def by(self, name: str, *options: str, dimension: str) -> str:
@@ -170,7 +165,6 @@ def _home(run: RunFolder | None, needed: bool) -> list[Experiment]:
 
 
 def _run_of(name: str) -> RunFolder | None:
-    """The run that a program of this name is from."""
     if name == CHAMPION:
         return open_run(shipped_run())
     folder, colon, number = name.rpartition(":")
@@ -185,7 +179,6 @@ def _report_of(run: RunFolder) -> RunReport | None:
 
 
 def _champion(run: RunFolder, report: RunReport | None) -> Source:
-    """The champion of a run, finished or not."""
     best = report.champion if report else final_champion(run.archive().members(), run.config.score.rule)
     if best is None:
         raise InputError(f"{run.path}: has no champion to report on: `{command('resume', run.path)}` shows why")
@@ -193,7 +186,6 @@ def _champion(run: RunFolder, report: RunReport | None) -> Source:
 
 
 def _naming(run: RunFolder, files: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The options by which other commands find the experiments of a run."""
     if run.config.data.stages != "all" or not (set(files) == set(BUNDLED) or len(files) == 1):
         return None
     return () if set(files) == set(BUNDLED) else ("--experiments", files[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.report.constants import OWN_STEP, classified
-from evolve.report.dimension import CARE, UNTESTED, Dimension, DimensionVerdict, Exhibit, Value, percent
+from evolve.report.dimension import CARE, UNTESTED, Dimension, Exhibit, percent
 from evolve.report.evidence import Evidence
 from evolve.report.hardware import gpus_of, versions_of
 from evolve.report.stress import ALL, REFITS, Stressed, constants_times, kernels_times, steps_longer, stressed
@@ -24,7 +24,6 @@ ASIS = "nothing changed"
 
 
 def versions(evidence: Evidence) -> Dimension:
-    """The dimension of a subject."""
     rows = stressed(evidence, _variants(evidence.subject.source.complete)) if evidence.subject.clean else []
     exhibits = (_engines(evidence), _stress(evidence, rows))
     caveats = (
@@ -33,7 +32,7 @@ def versions(evidence: Evidence) -> Dimension:
         "A later version needs runs of its own.",
     )
     brief = f"{_measured(evidence)}; no other version of the engine was tested." if len(_seen(evidence)) == 1 else ""
-    return Dimension(NAME, "Engine versions", _verdict(evidence, rows), exhibits, brief, caveats)
+    return Dimension.of(NAME, "Engine versions", _verdict(evidence, rows), RULE, exhibits, brief, caveats)
 
 
 def _seen(evidence: Evidence) -> list[str]:
@@ -45,18 +44,18 @@ def _measured(evidence: Evidence) -> str:
     return f"Every fitted run is of {seen[0]}" if len(seen) == 1 else f"Fitted runs are of {', '.join(seen)}"
 
 
-def _verdict(evidence: Evidence, rows: list[Stressed]) -> DimensionVerdict:
+def _verdict(evidence: Evidence, rows: list[Stressed]) -> tuple[str, str]:
     seen = _seen(evidence)
     level = CARE if len(seen) > 1 else UNTESTED
     first = f"{_measured(evidence)}." if seen else "No record says of which version the fitted runs are."
     by_name = {row.name: row for row in rows}
     if ASIS not in by_name or (slower := _kernels_name(FACTORS[-1])) not in by_name:
-        return DimensionVerdict(level, first, RULE)
+        return level, first
     base, changed = by_name[ASIS].errors["e2e"], by_name[slower]
     second = f"If {slower}, a mean E2E error of {percent(base)} becomes one of {percent(changed.errors['e2e'])}"
     if ALL in changed.refitted:
         second += f", and a fit of all constants to such runs brings it to {percent(changed.refitted[ALL]['e2e'])}"
-    return DimensionVerdict(level, f"{first} {second}.", RULE)
+    return level, f"{first} {second}."
 
 
 def _kernels_name(factor: float) -> str:
@@ -76,40 +75,31 @@ def _variants(program: Program) -> dict[str, Program]:
 
 def _engines(evidence: Evidence) -> Exhibit:
     tables_of = {str(entry["name"]): str(entry.get("kernels") or "") for entry in hardware_table().values()}
-    rows: list[list[Value]] = []
+    rows = []
     for gpu in gpus_of(evidence):
         timed = versions_of(tables_of[gpu]) if tables_of.get(gpu) in names() else []
         runs = [e for e in evidence.subject.fitted if e.hardware == gpu]
         for engine in sorted({f"{e.engine.name} {e.engine.version or '?'}" for e in runs}):
             count = sum(f"{e.engine.name} {e.engine.version or '?'}" == engine for e in runs)
             rows.append([gpu, engine, count, ", ".join(timed) or None])
-    return Exhibit.of(
-        "Versions behind the program",
-        [words("GPU", "served by"), integers("fitted runs"), wrapped("kernels timed with vLLM")],
-        rows,
-        evidence.subject.again(NAME),
-        note="Kernels may be timed with another version than the runs were served by: factors on kernels take that up.",
-    )
+    columns = [words("GPU", "served by"), integers("fitted runs"), wrapped("kernels timed with vLLM")]
+    note = "Kernels may be timed with another version than the runs were served by: factors on kernels take that up."
+    return Exhibit.of("Versions behind the program", columns, rows, evidence.subject.again(NAME), note=note)
 
 
 def _stress(evidence: Evidence, rows: list[Stressed]) -> Exhibit:
-    cells: list[list[Value]] = []
+    cells = []
     for r in rows:
         after = [(r.refitted.get(word) or {}).get("e2e") for word in REFITS]
         ttft = (r.refitted.get(ALL) or {}).get("ttft")
         cells.append([r.name, r.errors["e2e"], r.errors["ttft"], r.errors["itl"], *after, ttft, r.drift])
-    return Exhibit.of(
-        "If the engine changed: the program's mean absolute errors in percent, and after a fit of constants to "
-        "such runs",
-        [
-            wrapped("if"),
-            figures(".1f", "E2E", "TTFT", "ITL", "E2E, alpha fitted", "beta fitted", "all fitted", "TTFT, all fitted"),
-            wrapped("evolve drift says"),
-        ],
-        cells,
-        evidence.subject.again(NAME),
-        note="Made, not measured: each observed figure of the clean runs times the ratio in which the change "
-        "moves the program's prediction. Without async scheduling the scheduler's CPU time, 2.9 ms in traces of "
-        "Llama 2 70B, would be a part of every step, and an arrival would not wait for the step scheduled ahead. "
-        "alpha: constants of queueing and overheads; beta: of the step.",
+    title = "If the engine changed: mean absolute errors in percent, and after a fit of constants to such runs"
+    refits = "E2E, alpha fitted", "beta fitted", "all fitted", "TTFT, all fitted"
+    columns = [wrapped("if"), figures(".1f", "E2E", "TTFT", "ITL", *refits), wrapped("evolve drift says")]
+    note = (
+        "Made, not measured: each observed figure of the clean runs times the ratio in which the change moves the "
+        "program's prediction. Without async scheduling the scheduler's CPU time would be a part of every step: 2.9 ms "
+        "in traces of Llama 2 70B. An arrival would not wait for the step scheduled ahead. alpha: constants of "
+        "queueing and overheads; beta: of the step."
     )
+    return Exhibit.of(title, columns, cells, evidence.subject.again(NAME), note=note)

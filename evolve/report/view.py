@@ -49,7 +49,6 @@ def print_report(report: Report, explain: bool = False) -> None:
 
 
 def page(report: Report) -> str:
-    """The report as Markdown."""
     lines = [f"# {TITLE.format(report.name)}", f"**In short.** {report.in_short}", markdown(verdicts_table(report))]
     if report.missing:
         lines.append("\n".join(f"- missing: {line}" for line in report.missing))

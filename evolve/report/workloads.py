@@ -11,22 +11,12 @@ import numpy as np
 
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
+from evaluator.statistics import bias
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.table import PASS_PCT
 from evolve.output.terminal import command
 from evolve.plan.forecast import ObservedErrors
-from evolve.report.dimension import (
-    CARE,
-    GOOD,
-    MEAN_ERRORS,
-    POOR,
-    UNTESTED,
-    Dimension,
-    DimensionVerdict,
-    Exhibit,
-    Value,
-    percent,
-)
+from evolve.report.dimension import CARE, GOOD, MEAN_ERRORS, POOR, UNTESTED, Dimension, Exhibit, percent
 from evolve.report.evidence import Evidence, of_means
 from evolve.report.held_out import by_fold, figures_of, means_of, over_the_limits
 from evolve.run.ranges import Ranges
@@ -38,9 +28,8 @@ from simulator.serving.workload import ARRIVALS, Profile, output_lengths, prompt
 
 NAME = "workloads"
 RULE = (
-    "good: each workload that was left out of the search has mean held-out errors within 10 % (E2E) and 15 % (TTFT, "
-    "ITL), and so have the overloaded runs; with care: one of the two; poor: a workload is beyond in E2E; untested: "
-    "no workload was left out"
+    "good: the mean errors without each workload and of overloaded runs are within 10 % (E2E) and 15 % (TTFT, ITL); "
+    "with care: one of the two; poor: a workload is beyond in E2E; untested: no workload was left out"
 )
 
 # A trace's windows are not at a constant rate if the requests of one are so many standard deviations of a Poisson
@@ -58,7 +47,6 @@ def _arrives(kind: str, e: Experiment) -> bool:
 
 
 def _repeats(e: Experiment) -> bool:
-    """Whether a prompt of the load is sent again as a whole."""
     match e.workload.source:
         case Profile() as profile:
             return bool(profile.groups and profile.prompts_per_group)
@@ -97,28 +85,22 @@ LOADS: dict[str, Callable[[Experiment], bool]] = {
 
 
 def workloads(evidence: Evidence) -> Dimension:
-    """The dimension of a subject."""
-    exhibits = [
-        _by_workload(evidence),
-        _held_out(evidence),
-        _by_stage(evidence),
-        _overloaded(evidence),
-        _kinds(evidence),
-        _ranges(evidence),
-    ]
-    missing = _never_fitted(evidence)
+    makers = _by_workload, _held_out, _by_stage, _overloaded, _kinds, _ranges
+    missing = [kind for kind, holds in LOADS.items() if not any(map(holds, evidence.subject.fitted))]
     caveats = [f"No fitted run has: {', '.join(missing)}."] if missing else []
-    return Dimension(NAME, "Workloads", _verdict(evidence), tuple(exhibits), _brief(evidence), tuple(caveats))
+    brief = _overload_text(evidence) if _overload_means(evidence) else ""
+    exhibits = [make(evidence) for make in makers]
+    return Dimension.of(NAME, "Workloads", _verdict(evidence), RULE, exhibits, brief, caveats)
 
 
-def _verdict(evidence: Evidence) -> DimensionVerdict:
+def _verdict(evidence: Evidence) -> tuple[str, str]:
     by_name = defaultdict(list)
     for r in evidence.held_out:
         if r.kind == "workloads":
             by_name[r.fold].append(r)
     if not by_name:
         unknown = "No workload was left out of a search, so how far it is off on another load is not known."
-        return DimensionVerdict(UNTESTED, f"{unknown} {_overload_text(evidence)}", RULE)
+        return UNTESTED, f"{unknown} {_overload_text(evidence)}"
     means = {name: means_of(rows) for name, rows in by_name.items()}
     failed = {name: over_the_limits(of_name) for name, of_name in means.items() if over_the_limits(of_name)}
     over = over_the_limits(_overload_means(evidence))
@@ -128,13 +110,8 @@ def _verdict(evidence: Evidence) -> DimensionVerdict:
         f"{percent(means[worst]['e2e'])}. {_overload_text(evidence)}"
     )
     if any("e2e" in names for names in failed.values()):
-        return DimensionVerdict(POOR, sentence, RULE)
-    return DimensionVerdict(CARE if failed or over else GOOD, sentence, RULE)
-
-
-def _brief(evidence: Evidence) -> str:
-    text = _overload_text(evidence)
-    return text if _overload_means(evidence) else ""
+        return POOR, sentence
+    return CARE if failed or over else GOOD, sentence
 
 
 def _overload_means(evidence: Evidence) -> dict[str, float | None]:
@@ -177,25 +154,17 @@ def _by_workload(evidence: Evidence) -> Exhibit:
         if f.id in clean:
             groups[clean[f.id].workload.name, use[f.fitted]].append(f.id)
     by_id = {f.id: f for f in evidence.forecasts.experiments}
-    rows: list[list[Value]] = []
+    rows = []
     for (name, sample), ids in sorted(groups.items()):
         forecasts = [by_id[i] for i in ids]
         pairs = [(clean[i], error) for i, error in zip(ids, of_means(forecasts, "e2e"), strict=True)]
         e2e = figures_of(pairs)
         ttft, itl = (mean_abs(of_means(forecasts, x)) for x in ("ttft", "itl"))
         rows.append([name, sample, len(ids), e2e.mean, ttft, itl, e2e.worst, e2e.worst_in])
-    return Exhibit.of(
-        "Errors by workload, in percent",
-        [
-            words("workload", "runs are"),
-            integers("runs"),
-            MEAN_ERRORS,
-            figures("+.1f", "worst E2E"),
-            words("worst run"),
-        ],
-        rows,
-        evidence.subject.by("predict", "--json", dimension=NAME),
-    )
+    columns = [words("workload", "runs are"), integers("runs"), MEAN_ERRORS]
+    columns += [figures("+.1f", "worst E2E"), words("worst run")]
+    again = evidence.subject.by("predict", "--json", dimension=NAME)
+    return Exhibit.of("Errors by workload, in percent", columns, rows, again)
 
 
 def _held_out(evidence: Evidence) -> Exhibit:
@@ -213,64 +182,41 @@ def _by_stage(evidence: Evidence) -> Exhibit:
                 if c.observed and c.observed.e2e_ms.mean:
                     in_flight = stage.rate * c.observed.e2e_ms.mean / 1e3
                     groups[max(0, math.floor(math.log2(max(in_flight, 1.0))))].append(c)
-    rows: list[list[Value]] = []
+    rows = []
     for octave, stages in sorted(groups.items()):
         errors = [[(s.error_pct or {})[f"{x}_ms"]["mean"] for s in stages] for x in MEANS]
-        rows.append(
-            [f"{2**octave} to {2 ** (octave + 1)}", len(stages), *map(mean_abs, errors), _mean_signed(errors[0])]
-        )
-    return Exhibit.of(
-        "Errors by load, in percent, of the load stages of clean runs",
-        [words("requests in flight"), integers("stages"), MEAN_ERRORS, figures("+.2f", "E2E, signed")],
-        rows,
-        evidence.subject.by("predict", "--json", dimension=NAME),
-        note="In sample where the program was fitted on the run. Requests in flight: rate times observed mean E2E.",
-    )
-
-
-def _mean_signed(errors: Sequence[float | None]) -> float | None:
-    known = [e for e in errors if e is not None]
-    return sum(known) / len(known) if known else None
+        means = *map(mean_abs, errors), bias(errors[0])
+        rows.append([f"{2**octave} to {2 ** (octave + 1)}", len(stages), *means])
+    columns = [words("requests in flight"), integers("stages"), MEAN_ERRORS, figures("+.2f", "E2E, signed")]
+    title = "Errors by load, in percent, of the load stages of clean runs"
+    note = "In sample where the program was fitted on the run. Requests in flight: rate times observed mean E2E."
+    return Exhibit.of(title, columns, rows, evidence.subject.by("predict", "--json", dimension=NAME), note=note)
 
 
 def _overloaded(evidence: Evidence) -> Exhibit:
-    ids, rows = _overloaded_ids(evidence), list[list[Value]]()
+    ids, rows = _overloaded_ids(evidence), []
     for f in evidence.forecasts.experiments:
         if f.id in ids:
             predicted, observed = f.summary.predicted, f.summary.observed
             failed = [o.failed if o else None for o in (predicted, observed)]
             rows.append([f.id, f.fitted, *(of_means([f], x)[0] for x in MEANS), *failed])
-    return Exhibit.of(
-        "Overloaded runs: errors in percent, and requests that failed",
-        [
-            words("run", "fitted"),
-            figures("+.1f", "E2E", "TTFT", "ITL"),
-            integers("failed, predicted", "failed, observed"),
-        ],
-        rows,
-        evidence.subject.by("predict", "--json", dimension=NAME),
-    )
-
-
-def _never_fitted(evidence: Evidence) -> list[str]:
-    return [kind for kind, holds in LOADS.items() if not any(map(holds, evidence.subject.fitted))]
+    columns = [words("run", "fitted"), figures("+.1f", "E2E", "TTFT", "ITL")]
+    columns.append(integers("failed, predicted", "failed, observed"))
+    title = "Overloaded runs: errors in percent, and requests that failed"
+    return Exhibit.of(title, columns, rows, evidence.subject.by("predict", "--json", dimension=NAME))
 
 
 def _kinds(evidence: Evidence) -> Exhibit:
     subject = evidence.subject
     others = [e for e in subject.others if e.observed]
     rows = [(kind, sum(map(holds, subject.fitted)), sum(map(holds, others))) for kind, holds in LOADS.items()]
-    return Exhibit.of(
-        "Kinds of loads that an experiments file can describe, and how many runs are of each kind",
-        [wrapped("kind of load"), integers("fitted runs", "measured, not fitted")],
-        rows,
-        subject.again(NAME),
-        note="Of a kind without fitted runs the replay is exact, and what the constants are worth there is not known.",
-    )
+    columns = [wrapped("kind of load"), integers("fitted runs", "measured, not fitted")]
+    title = "Kinds of loads that an experiments file can describe, and how many runs are of each kind"
+    note = "Without fitted runs of a kind, the replay is exact, and the worth of the constants there is not known."
+    return Exhibit.of(title, columns, rows, subject.again(NAME), note=note)
 
 
 def _ranges(evidence: Evidence) -> Exhibit:
-    """The ranges of the load that the fitted runs span."""
     record = evidence.subject.source.record
     r = (record and record.ranges) or Ranges()
     spans = {
@@ -278,12 +224,9 @@ def _ranges(evidence: Evidence) -> Exhibit:
         "tokens of a prompt": r.prompt_tokens,
         "max_num_batched_tokens": r.max_num_batched_tokens,
     }
-    rows: list[list[Value]] = [[name, span[0], span[1]] for name, span in spans.items() if span]
+    rows: list[list[object]] = [[name, span[0], span[1]] for name, span in spans.items() if span]
     if r.uncached_step_tokens is not None:
         rows.append(["uncached prompt tokens of a request in a step", None, r.uncached_step_tokens])
-    return Exhibit.of(
-        "Range of the fitted runs; a prediction outside of it has a warning",
-        [wrapped("of the load"), figures(",.0f", "from", "to")],
-        rows,
-        command("show", evidence.subject.source.name, "--json"),
-    )
+    columns = [wrapped("of the load"), figures(",.0f", "from", "to")]
+    title = "Range of the fitted runs; a prediction outside of it has a warning"
+    return Exhibit.of(title, columns, rows, command("show", evidence.subject.source.name, "--json"))

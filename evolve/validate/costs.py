@@ -47,12 +47,10 @@ class Costs:
 
     @property
     def total(self) -> Cost:
-        """The sum over the searches."""
         names = ("requests", "tokens_in", "tokens_out", "usd", "possibly_usd")
         return Cost("all", *(sum(getattr(cost, name) for cost in self.searches) for name in names))
 
     def to_json(self) -> JsonObject:
-        """The costs as JSON has them."""
         of_one = ("search", "stopped", "ended")
         total = {name: value for name, value in asdict(self.total).items() if name not in of_one}
         return {"limits": dict(self.limits), **total, "searches": [asdict(cost) for cost in self.searches]}
@@ -90,25 +88,16 @@ def _cost(run: RunFolder) -> Cost:
     rows = ledger.rows(run.calls())
     sent = [row for row in rows if row.outcome != "cached"]
     report = finished(run.path)
-    return Cost(
-        run.path.name,
-        len(sent),
-        sum(row.tokens_in or 0 for row in sent),
-        sum(row.tokens_out or 0 for row in sent),
-        sum(row.usd for row in sent),
-        sum(row.possibly_usd for row in sent),
-        *(report.calls.get(name, "") if report else "" for name in ("stopped", "ended")),
-    )
+    tokens = sum(row.tokens_in or 0 for row in sent), sum(row.tokens_out or 0 for row in sent)
+    usd = sum(row.usd for row in sent), sum(row.possibly_usd for row in sent)
+    ends = (report.calls.get(name, "") if report else "" for name in ("stopped", "ended"))
+    return Cost(run.path.name, len(sent), *tokens, *usd, *ends)
 
 
 def spent_table(costs: Costs) -> Table:
     """A row for each search that asked language models, then their sum."""
-    columns = [
-        words("search"),
-        integers("requests", "tokens in", "tokens out"),
-        figures(".4f", "USD", "possibly more"),
-        wrapped("ended because"),
-    ]
+    columns = [words("search"), integers("requests", "tokens in", "tokens out"), figures(".4f", "USD", "possibly more")]
+    columns.append(wrapped("ended because"))
     title = f"Language models: cost by search, of {_limits(costs.limits)} for all of them together"
     return Table.of(title, columns, [*section(map(_cells, costs.searches)), row(*_cells(costs.total), style="bold")])
 
@@ -119,10 +108,8 @@ def _cells(cost: Cost) -> tuple[object, ...]:
 
 
 def _limits(limits: Mapping[str, float]) -> str:
-    parts = [f"{limits['max_usd']:g} USD"]
-    parts += [
-        f"{limits[name]} {unit}" for name, unit in (("max_calls", "requests"), ("max_tokens", "tokens")) if limits[name]
-    ]
+    units = {"max_calls": "requests", "max_tokens": "tokens"}
+    parts = [f"{limits['max_usd']:g} USD", *(f"{limits[name]} {units[name]}" for name in units if limits[name])]
     return ", ".join(parts)
 
 

@@ -55,7 +55,6 @@ class Fold:
         return self.kind == "stages"
 
     def train(self) -> list[Experiment]:
-        """The experiments that the fold's search fits."""
         return chosen(self.config.data)[0]
 
 
@@ -120,12 +119,16 @@ def _fold(
     data: DataSettings,
     taken: Sequence[str],
 ) -> Fold:
-    """A fold that trains on `data`. `taken`: the folders of the folds before it."""
-    short = f"{kind}-{_slug(name.rsplit('/', 1)[-1])}"
+    short = f"{kind}-{_slug(last_part(name))}"
     names = chain([short, f"{kind}-{_slug(name)}"], (f"{short}-{n}" for n in count(2)))
     folder = next(folder for folder in names if folder not in taken)
     inner = replace(config, name=f"{config.name}, {kind} without {name}", budget=budget, data=data)
     return Fold(kind, name, folder, tuple(held), inner)
+
+
+def last_part(name: str) -> str:
+    """The name of a model without its organisation; of a file without its folder."""
+    return name.rsplit("/", 1)[-1]
 
 
 def _slug(name: str) -> str:
@@ -150,7 +153,6 @@ class Winner:
 
     @property
     def program(self) -> Program:
-        """The program of its text."""
         return parse(self.text)
 
 
@@ -179,8 +181,8 @@ def winner_of(path: Path, report: RunReport) -> Winner | None:
 def refit(text: str, train: Sequence[Experiment]) -> Winner:
     """The program `text` with its constants refitted on a fold's training experiments, without a search.
 
-    The fit starts from the constants of `text`. A constant that the training experiments do not determine, as of a term
-    that only matters for the held-out model, stays near its old value, which may have been fitted on what is held out.
+    The fit starts from the constants of `text`. A constant that the training experiments do not determine stays near
+    its old value, and held-out runs may have decided that. Terms of the held-out model alone have such ones.
     """
     program = fit(complete(parse(text)), fit_set(train), allow_hostile=True).program
     score = summarise(error_rows(program, score_set(train)))

@@ -18,6 +18,7 @@ from evolve.run.program import Source
 from evolve.run.ranges import ranges_of
 from evolve.validate.folds import Fold, Winner
 from simulator.common.json import JsonObject
+from simulator.common.records import to_json
 from simulator.language.ir import Program
 from simulator.language.measure import constants, features, operations
 from simulator.language.opcodes import assemble
@@ -82,20 +83,16 @@ class HeldOutRow:
 
     @property
     def whole(self) -> Compared:
-        """The run as a whole."""
         return Compared(self.experiment, self.observed_ms, self.errors, self.baselines)
 
     @property
     def residual(self) -> Residual:
-        """The row's counts of intervals."""
         return Residual(f"{self.kind}{BETWEEN}{self.fold}", self.experiment, log_ratios(self.errors), self.spread)
 
     def to_json(self) -> JsonObject:
-        """The row as validate.json has it."""
         names = ("kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion", "observed", "outside")
         row = {name: getattr(self, name) for name in names} | dict(self.errors)
-        row["spread"] = dict(self.spread)
-        row["baselines"] = {name: dict(figures) for name, figures in self.baselines.items()}
+        row |= {"spread": dict(self.spread), "baselines": to_json(self.baselines)}
         return row | ({"against": {"label": self.against.label, **self.against.errors}} if self.against else {})
 
 
@@ -120,31 +117,21 @@ class FoldResult:
     gates: Sequence[Invariant]
 
     def to_json(self) -> JsonObject:
-        """The fold as validate.json has it."""
         champion = None
-        if self.winner:
-            program = self.winner.program
-            champion = {
-                "key": self.winner.key,
-                "id": self.winner.id,
-                "text": self.winner.text,
-                "candidates": self.winner.candidates,
-                "operations": operations(program),
-                "constants": constants(program),
-                "fields": list(features(program)),
-                "fitted_mean_abs_error_pct": dict(self.winner.trained),
-            }
+        if (w := self.winner) is not None:
+            of_form = {"operations": operations(w.program), "constants": constants(w.program)}
+            counts = {"candidates": w.candidates, **of_form, "fields": list(features(w.program))}
+            named = {"key": w.key, "id": w.id, "text": w.text}
+            champion = {**named, **counts, "fitted_mean_abs_error_pct": dict(w.trained)}
+        fold = self.fold
         return {
-            "kind": self.fold.kind,
-            "name": self.fold.name,
-            "folder": self.fold.folder,
-            "held_out": [e.id for e in self.fold.held],
-            "last_stage_only": self.fold.last_stage,
-            "fitted": list(self.fitted),
-            "mean_abs_error_pct": dict(self.mean_abs_error_pct),
-            "bias_pct": dict(self.bias_pct),
+            "kind": fold.kind,
+            "name": fold.name,
+            "folder": fold.folder,
+            "held_out": [e.id for e in fold.held],
+            "last_stage_only": fold.last_stage,
             "champion": champion,
-            "gates": [{"name": g.name, "passes": g.passes, "measured": g.measured} for g in self.gates],
+            **{name: to_json(getattr(self, name)) for name in ("fitted", "mean_abs_error_pct", "bias_pct", "gates")},
         }
 
 
@@ -159,11 +146,8 @@ class Unfitted:
     errors: ByFigure  # of MEANS
 
     def to_json(self) -> JsonObject:
-        """The row as validate.json has it."""
-        counts = {
-            name: {"predicted": predicted, "observed": observed}
-            for name, (predicted, observed) in (("completed", self.completed), ("failed", self.failed))
-        }
+        pairs = {"completed": self.completed, "failed": self.failed}
+        counts = {name: dict(zip(("predicted", "observed"), pair, strict=True)) for name, pair in pairs.items()}
         return {"experiment": self.experiment, "quality": self.quality, **counts, **self.errors}
 
 
@@ -214,13 +198,13 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
 
     `train`: the fold's training experiments. `against`: a program to compare with ours, refitted on them.
     """
-    no_errors = [HeldOut(dict.fromkeys(FIGURES))] * len(fold.held)
-    ours = held_out_errors(winner.program, fold.held, fold.last_stage) if winner else no_errors
-    spreads: list[ByFigure] = [{}] * len(fold.held)
-    lies_outside = [False] * len(fold.held)
-    beyond: list[Mapping[str, float]] = [{}] * len(fold.held)
+    ours = [HeldOut(dict.fromkeys(FIGURES)) for _ in fold.held]
+    spreads: list[ByFigure] = [{} for _ in fold.held]
+    lies_outside = [False for _ in fold.held]
+    beyond: list[Mapping[str, float]] = [{} for _ in fold.held]
     if winner:
         program, ranges = winner.program, ranges_of(train)
+        ours = held_out_errors(program, fold.held, fold.last_stage)
         once = predictions(program, score_set(fold.held, SCORE_SEEDS[:1]))
         lies_outside = [bool(outside([ranges], e, p)) for e, p in zip(fold.held, once, strict=True)]
         beyond = [factors([ranges], e, p) for e, p in zip(fold.held, once, strict=True)]
@@ -239,30 +223,19 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
         label = f"{against.name}, form refitted"
         rows = held_out_errors(program, fold.held, fold.last_stage)
         theirs = {e.id: Rival(label, _only(row, MEANS)) for e, row in zip(fold.held, rows, strict=True)}
-    return [
-        HeldOutRow(
-            fold.kind,
-            fold.name,
-            e.id,
-            e.model,
-            e.workload.name,
-            e.engine.tensor_parallel,
-            bool(e.facts["is_moe"]),
-            winner.key if winner else None,
-            bool(e.observed and e.observed.summary and e.observed.summary.e2e_ms.mean),
-            observed_figures(e.observed.summary if e.observed else None),
-            row.errors,
-            is_outside,
-            spread,
-            {name: _only(known, BASELINE_FIGURES) for name, known in answers[e.id].items()},
-            theirs.get(e.id),
-            _stages(e, row, answers[e.id]),
-            factors_beyond,
+    found_rows = []
+    each = zip(fold.held, ours, lies_outside, beyond, spreads, strict=True)
+    for e, row, is_outside, factors_beyond, spread in each:
+        summary = e.observed.summary if e.observed else None
+        about = fold.kind, fold.name, e.id, e.model, e.workload.name, e.engine.tensor_parallel, bool(e.facts["is_moe"])
+        observed = bool(summary and summary.e2e_ms.mean), observed_figures(summary)
+        known = {name: _only(answer, BASELINE_FIGURES) for name, answer in answers[e.id].items()}
+        compared = theirs.get(e.id), _stages(e, row, answers[e.id])
+        champion = winner.key if winner else None
+        found_rows.append(
+            HeldOutRow(*about, champion, *observed, row.errors, is_outside, spread, known, *compared, factors_beyond)
         )
-        for e, row, is_outside, factors_beyond, spread in zip(
-            fold.held, ours, lies_outside, beyond, spreads, strict=True
-        )
-    ]
+    return found_rows
 
 
 def _only(row: HeldOut, names: Iterable[str]) -> dict[str, float | None]:
@@ -270,21 +243,15 @@ def _only(row: HeldOut, names: Iterable[str]) -> dict[str, float | None]:
 
 
 def _stages(e: Experiment, ours: HeldOut, baselines: Mapping[str, HeldOut]) -> list[Compared]:
-    """The load stages of an experiment."""
     observed = e.observed.stages if e.observed else ()
-    return [
-        Compared(
-            f"{e.id}, stage {i + 1}",
-            observed_figures(stage),
-            errors,
-            {name: row.stages[i] for name, row in baselines.items()},
-        )
-        for i, (stage, errors) in enumerate(zip(observed, ours.stages, strict=False))
-    ]
+    stages = []
+    for i, (stage, errors_pct) in enumerate(zip(observed, ours.stages, strict=False)):
+        theirs = {name: row.stages[i] for name, row in baselines.items()}
+        stages.append(Compared(f"{e.id}, stage {i + 1}", observed_figures(stage), errors_pct, theirs))
+    return stages
 
 
 def result_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], rows: Sequence[HeldOutRow]) -> FoldResult:
-    """The result of a fold with these rows."""
     judged: list[gates.Gate] = []
     if winner:
         program = winner.program

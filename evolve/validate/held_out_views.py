@@ -12,6 +12,7 @@ from evolve.output.terminal import command
 from evolve.output.terms import legend
 from evolve.run.validations import OPTIMISTIC, RECORDED
 from evolve.validate.costs import spent_notes, spent_table
+from evolve.validate.folds import last_part
 from evolve.validate.held_out import LATER, FoldResult
 from evolve.validate.ranks import BEST, Ranking
 from evolve.validate.validation import Validation
@@ -29,10 +30,10 @@ HELD = {
 VALIDATION_LEGEND = """\
 Errors in percent, (predicted - observed)/observed, mean of arrival seeds 1 to 3; later: of the stages after the first,
 where cold starts are over (average of their figures). Invariants: INV-M-1 to 5, the gates. over: held-out
-experiments; 95 %: bootstrap interval of the mean
-absolute E2E error, experiments or whole models resampled; median: of the absolute E2E errors. against: the baseline
-with the lowest mean among those fitted in the same folds that predict every held-out experiment, or --against
-PROGRAM; p: Wilcoxon signed-rank test of paired absolute E2E errors, two-sided, experiments taken as independent.
+experiments; 95 %: bootstrap interval of the mean absolute E2E error, experiments or whole models resampled; median: of
+the absolute E2E errors. against: --against PROGRAM, or else the baseline fitted in the same folds with the lowest mean;
+it must predict every held-out experiment; p: Wilcoxon signed-rank test of paired absolute E2E errors, two-sided,
+experiments taken as independent.
 Seed programs, fields and bounds are the same in every fold: their author had seen some of these measurements.
 Kendall's tau is 1 for runs in the same order; program champion: those of the folds. Spearman's correlation is 0 where
 the selection score selects by chance. Intervals: widths in percent of the prediction; inside, outside: of the ranges
@@ -85,8 +86,7 @@ def selection_table(validation: Validation, title: str) -> Table:
 
 
 def ranking_table(validation: Validation, unit: str, title: str) -> Table:
-    """How well our programs and each baseline order the held-out runs or load stages (`unit`), by kind of fold and
-    figure."""
+    """The order of held-out runs or load stages (`unit`) by each program, by kind of fold and figure."""
     found = {(r.program, r.kind, r.figure): r for r in validation.ranking if r.unit == unit and r.count > 1}
     columns = dict.fromkeys((kind, figure) for _, kind, figure in found)
     rows = [
@@ -124,7 +124,6 @@ def call_note(validation: Validation) -> str:
 
 
 def _how(validation: Validation) -> str:
-    """How the programs of the folds were found, in words."""
     if validation.budget is None:
         return validation.source
     upto = "up to " if validation.forms == RECORDED else ""
@@ -160,16 +159,9 @@ def _latency(figure: str) -> str:
 
 def folds_table(validation: Validation, kind: str, title: str) -> Table:
     """A row for each fold: its champion, its mean errors, and whether the invariants hold."""
-    columns = [
-        words("held out"),
-        figures("d", "over"),
-        words("champion"),
-        figures("d", "operations", "constants"),
-        figures(".1f", "E2E fitted", "E2E held out"),
-        figures("+.1f", "bias"),
-        figures(".1f", "TTFT", "ITL"),
-        words("invariants"),
-    ]
+    columns = [words("held out"), figures("d", "over"), words("champion"), figures("d", "operations", "constants")]
+    columns += [figures(".1f", "E2E fitted", "E2E held out"), figures("+.1f", "bias"), figures(".1f", "TTFT", "ITL")]
+    columns.append(words("invariants"))
     rows = [_fold_cells(result) for result in validation.folds if result.fold.kind == kind]
     errors = [{"e2e": row.errors["e2e"]} for row in validation.rows if row.kind == kind]
     return Table.of(title, columns, rows, caption=bias_label(errors) + _apart(validation, kind))
@@ -190,32 +182,22 @@ def _fold_cells(result: FoldResult) -> list[object]:
     errors = mean["e2e"], result.bias_pct["e2e"], mean["ttft"], mean["itl"]
     broken = [gate.name for gate in result.gates if not gate.passes]
     invariants = "-" if not winner else "BROKEN: " + ", ".join(broken) if broken else "hold"
-    return [_short(result.fold.name), len(result.fold.held), *champion, *errors, invariants]
+    return [last_part(result.fold.name), len(result.fold.held), *champion, *errors, invariants]
 
 
 def summary_table(validation: Validation, title: str) -> Table:
     """A row for each kind of fold, and one for the run's champion in sample."""
     others = [name for name in STATISTICS if name != "e2e"]
-    columns = [
-        words("held out"),
-        figures("d", "over"),
-        figures(".2f", "E2E"),
-        figures("", "95 %", "by model"),
-        figures(".2f", "median"),
-        figures("+.1f", "bias", "worst"),
-        figures(".1f", *map(_latency, others)),
-        words("against"),
-        figures(".2f", "E2E"),
-        figures("", "better in"),
-        figures(".2g", "p"),
-    ]
+    columns = [words("held out"), figures("d", "over"), figures(".2f", "E2E"), figures("", "95 %", "by model")]
+    columns += [figures(".2f", "median"), figures("+.1f", "bias", "worst"), figures(".1f", *map(_latency, others))]
+    columns += [words("against"), figures(".2f", "E2E"), figures("", "better in"), figures(".2g", "p")]
     rows = []
     for kind, s in validation.summary.items():
         lacking = f"{s.experiments} ({s.without_prediction} without prediction)" if s.without_prediction else ""
         ranges = _range(s.interval_95["e2e"]), _range(s.interval_95_by_model["e2e"])
         median, bias = s.median_abs_error_pct["e2e"], s.bias_pct["e2e"]
         test = s.against.test if s.against else None
-        against: list[object] = [None] * 4
+        against: list[object] = [None, None, None, None]
         if s.against:
             better = f"{test.better} of {test.pairs}" if test else None
             against = [s.against.label, s.against.e2e, better, test.p if test else None]
@@ -270,20 +252,12 @@ def fields_table(validation: Validation, title: str) -> Table:
 
 def never_table(validation: Validation, title: str) -> Table:
     """A row for each experiment that the run never fitted, with the errors of its champion."""
-    rows = [
-        (r.experiment, r.quality, *(r.errors[x] for x in MEANS), *r.completed, *r.failed)
-        for r in validation.never_fitted
-    ]
-    columns = [
-        words("experiment", "quality"),
-        figures("+.1f", "E2E", "TTFT", "ITL"),
-        integers("completed", "observed", "failed", "observed"),
-    ]
+    rows = []
+    for r in validation.never_fitted:
+        rows.append((r.experiment, r.quality, *(r.errors[x] for x in MEANS), *r.completed, *r.failed))
+    columns = [words("experiment", "quality"), figures("+.1f", "E2E", "TTFT", "ITL")]
+    columns.append(integers("completed", "observed", "failed", "observed"))
     return Table.of(title, columns, rows)
-
-
-def _short(name: str) -> str:
-    return name.rsplit("/", 1)[-1]
 
 
 def _range(pair: tuple[float, float] | None, digits: int = 1) -> str:

@@ -17,7 +17,6 @@ AGAINST = "against"
 
 
 def _what(figure: str) -> str:
-    """A figure of FIGURES in words."""
     latency, q = STATISTICS[figure.removesuffix(LATER)]
     stages = ", over the load stages after the first" if figure.endswith(LATER) else ""
     return f"{q} {latency.removesuffix('_ms').upper()}{stages}"

@@ -26,25 +26,18 @@ from evolve.search.llm.setup import check
 from evolve.search.pool.pool import Pool
 from evolve.search.run import start as start_run
 from evolve.summary.result import RunReport, errors_of
+from evolve.validate import shares
 from evolve.validate.costs import Costs, costs_of
-from evolve.validate.shares import (
-    LIMITS,
-    check_spent,
-    limits_of,
-    no_models,
-    share,
-    shared_out,
-    shares_line,
-    with_totals,
-)
+from evolve.validate.shares import check_spent, limits_of, share, shared_out, with_totals
 from evolve.validate.statistics import Spread, spread
 from evolve.validate.study import Member, carry_out, read_about
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
-from simulator.common.records import read_by
+from simulator.common.records import read_by, to_json
 from simulator.language.measure import features
 
 FILE = "repeats.json"
+KEPT = ("data", "search_seeds", "run", "config", "budget", "fitted", "repeats", "forms", "shared_fields")  # of a report
 FIGURES = ("mean_error", "worst3", "e2e", "ttft", "itl", "group_out")
 
 
@@ -70,7 +63,6 @@ class Repeat:
     ended: str  # why its search ended; "" if its proposer ended it
 
     def to_json(self) -> JsonObject:
-        """The repeat as report.json has it."""
         champion = self.champion.to_json() if self.champion else None
         row = {"seed": self.seed, "run": self.run, "champion": champion}
         return {**row, **self.errors, "candidates": self.candidates, "ended": self.ended}
@@ -107,40 +99,29 @@ class RepeatsReport:
     costs: Costs | None = None  # of language models, if any are asked
 
     def to_json(self) -> JsonObject:
-        """The report as report.json has it."""
         figures = {}
         for name, figure in self.figures.items():
             figures[name] = {**asdict(figure), "best": min(v for v in figure.values if v is not None)}
+        kept = {name: to_json(getattr(self, name)) for name in KEPT}
+        seeds = {"seeds": list(self.arrival_seeds), "figures": figures}
+        pilot = {"pilot": to_json(self.verdict)} if self.pilot else {}
         return {
             "engine": __version__,
-            "data": self.data,
-            "seeds": list(self.arrival_seeds),
-            "search_seeds": list(self.search_seeds),
-            "run": self.run,
-            "config": self.config,
-            "budget": self.budget,
-            "fitted": list(self.fitted),
-            "repeats": [repeat.to_json() for repeat in self.repeats],
-            "figures": figures,
-            "forms": self.forms,
-            "shared_fields": dict(self.shared_fields),
-            **({"pilot": asdict(self.verdict) if self.verdict else None} if self.pilot else {}),
+            **kept,
+            **seeds,
+            **pilot,
             **({"llm": self.costs.to_json()} if self.costs else {}),
         }
 
 
 def start(
-    config: Config,
-    repeats: int,
-    out: Path | None,
-    pilot: bool = False,
-    note: Callable[[str], None] = lambda line: None,
+    config: Config, repeats: int, out: Path | None, pilot: bool = False, note: Callable[[str], None] = lambda line: None
 ) -> Repeats:
     """New run folders for the seed of `config` and the seeds after it, before anything is computed.
 
     The limits of `config` on language models are those of all repeats together; `note` is called with lines about the
-    models and the shares. Raises InputError if `out` already exists or cannot be written, and if a limit leaves a
-    repeat not even one question.
+    models and the shares. Raises InputError for an `out` that exists or cannot be written, and for a limit that leaves
+    a repeat not one question.
     """
     path = out or run_folder.next_path()
     if path.exists():
@@ -151,7 +132,7 @@ def start(
     limits = None
     if config.search.proposer != "offline":
         limits = limits_of(config.llm)
-        for line in (*check(config, repeats), shares_line(config.llm, repeats, "repeats")):
+        for line in (*check(config, repeats), shares.shares_line(config.llm, repeats, "repeats")):
             note(line)
         config = replace(config, llm=share(config.llm, repeats))
     runs = tuple(start_run(replace(config, seed=seed), path / f"seed-{seed}") for seed in seeds)
@@ -161,29 +142,28 @@ def start(
 
 
 def is_repeats(path: Path) -> bool:
-    """True if a folder holds repeats."""
     return (path / FILE).is_file()
 
 
 def _repeats(about: JsonObject) -> tuple[list[int], bool, dict[str, float] | None]:
     """The seeds of repeats, whether they are a pilot, and their limits on language models, if these are asked."""
     limits = about.get("limits")
-    named = None if limits is None else {name: limits[name] for name in LIMITS}
+    named = None if limits is None else {name: limits[name] for name in shares.LIMITS}
     return list(about["seeds"]), bool(about["pilot"]), named
 
 
 def reopen(path: Path, raised: Mapping[str, float] | None = None) -> Repeats:
     """The repeats in the folder `path`, with the limits `raised` instead of those that they had.
 
-    Raises InputError if repeats.json or one of the runs is damaged, and for limits if no language model is asked, or if
-    a repeat has spent more than its new share.
+    Raises InputError if repeats.json or one of the runs is damaged. With `raised`, also if no language model is asked,
+    or if a repeat has spent more than its new share.
     """
     about = read_about(path / FILE, f"{path}: is not a folder of repeats (no {FILE})")
     seeds, pilot, limits = read_by(_repeats, about, path / FILE)
     runs = tuple(run_folder.open_run(path / f"seed-{seed}") for seed in seeds)
     if limits is None:
         if raised:
-            raise no_models(path, raised)
+            raise shares.no_models(path, raised)
         return Repeats(path, runs, pilot)
     llm = with_totals(runs[0].config.llm, {**limits, **(raised or {})})
     if raised:
@@ -238,7 +218,6 @@ def report_of(path: Path, config: Config, reports: Sequence[RunReport], pilot: b
 
 
 def _repeat(report: RunReport) -> Repeat:
-    """The result of the run of this report."""
     errors: dict[str, float | None] = dict.fromkeys(FIGURES)
     if report.champion:
         errors |= _means(errors_of(report.errors, report.fitted))
@@ -247,7 +226,6 @@ def _repeat(report: RunReport) -> Repeat:
 
 
 def _means(rows: Sequence[Errors]) -> dict[str, float | None]:
-    """Mean absolute E2E, TTFT and ITL errors, and their mean, the mean error; percent."""
     score = summarise(rows)
     mean_error = score.mean_error if score.mean_error == score.mean_error else None
     return {"mean_error": mean_error, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl}
@@ -256,9 +234,9 @@ def _means(rows: Sequence[Errors]) -> dict[str, float | None]:
 def verdict(mean_error: Spread, blackbox: Mapping[str, float | None], seed: Elite | None) -> PilotVerdict:
     """The verdict of a pilot: escalate or stop.
 
-    Escalate if the median mean error of the repeats is below that of `blackbox`, the host's linear form fitted on the
-    same experiments, by more than the repeats' interquartile range, and not above that of `seed`, the best of the
-    programs that every search starts from, fitted on them too. The verdict says whether the searches are ahead of it.
+    Escalate if the median of the repeats is below `blackbox` by more than their interquartile range, and not above
+    `seed`. blackbox: the mean error of the host's linear form. seed: the best of the programs that every search starts
+    from. Both are fitted on the same experiments. The verdict says if the searches are ahead of the seed.
     """
     theirs = blackbox["mean_error"]
     assert (

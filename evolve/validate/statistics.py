@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS
 from evaluator.statistics import SignedRank, bias, clustered_interval, mean_abs_interval, median_abs, signed_rank
 from evolve.validate.held_out import FIGURES, ByFigure, HeldOutRow
-from simulator.common.json import JsonObject
 from simulator.language.ir import Program
 from simulator.language.measure import features
 
@@ -54,10 +53,6 @@ class SpreadSummary:
     baselines: Sequence[BaselineErrors]  # by mean absolute E2E error
     best_baseline: str | None  # the first of them that predicts every observed mean E2E
     against: Against | None
-
-    def to_json(self) -> JsonObject:
-        """The summary as validate.json has it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +120,7 @@ def _answers(rows: Sequence[HeldOutRow]) -> list[BaselineErrors]:
 
 
 def breakdown(rows: Sequence[HeldOutRow]) -> list[RunGroup]:
-    """The errors of the rows of one kind of fold, by architecture (dense or MoE), by workload and by TP degree."""
+    """The errors of the rows of one kind of fold, by architecture, workload and TP degree."""
     keys = {
         "architecture": lambda r: "MoE" if r.moe else "dense",
         "workload": lambda r: r.workload,

@@ -41,11 +41,7 @@ class Finished:
 
 
 def carry_out(
-    members: Sequence[Member],
-    noun: str,
-    pool: Pool,
-    full: bool,
-    then: Callable[[int, Finished, ProgressTimes], T],
+    members: Sequence[Member], noun: str, pool: Pool, full: bool, then: Callable[[int, Finished, ProgressTimes], T]
 ) -> list[T]:
     """Finish the runs of all members, and what `then` makes of each, in their order.
 
@@ -122,7 +118,6 @@ class StudyProgress:
         self.of = [MemberProgress(member, self) for member in members]
 
     def text(self) -> str:
-        """The line."""
         budget = sum(progress.budget for progress in self.of)
         assessed, done = sum(progress.fitted for progress in self.of), sum(progress.done for progress in self.of)
         rate = self.rate.per_s(done)
@@ -150,12 +145,10 @@ class MemberProgress(ProgressTimes):
         self.best, self.ended = math.inf, False
 
     def skip(self) -> None:
-        """Call if the member was finished before."""
         self.fitted = self.budget
         self.ended = True
 
     def end(self) -> None:
-        """Call when everything of this member is done."""
         self.ended = True
 
     def update(self, population: Population) -> None:

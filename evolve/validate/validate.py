@@ -31,19 +31,10 @@ from evolve.search.pool.pool import Pool
 from evolve.search.pool.process import WorkerCall
 from evolve.summary import markdown as summary_page
 from evolve.summary.result import RunReport
+from evolve.validate import held_out
 from evolve.validate.costs import costs_of, runs_in
 from evolve.validate.folds import Fold, Winner, folder_of, folds_of, refit, winner_of
-from evolve.validate.held_out import (
-    RANKED,
-    FoldResult,
-    HeldOutRow,
-    Unfitted,
-    held_out_errors,
-    log_ratios,
-    never_fitted,
-    result_of,
-    rows_of,
-)
+from evolve.validate.held_out import RANKED, FoldResult, HeldOutRow, log_ratios
 from evolve.validate.ranks import Ranking, Selection, best_of, rankings, selection, selects
 from evolve.validate.shares import check_spent, limits_of, share, shared_out, with_totals
 from evolve.validate.statistics import breakdown, fields_used, summary
@@ -73,10 +64,9 @@ class Options:
 def validate(run: RunFolder, options: Options, pool: Pool) -> Validation:
     """The held-out errors of a finished run; a pool carries out the searches of all folds.
 
-    They are written to RUN/validate.json (those of recorded forms or of the run's champion to other files, FILES), and
-    a line about the call to RUN/validate.jsonl. Ctrl-C leaves every fold intact, and the same call continues from
-    there. Raises InputError if the run is not finished, if nothing can be held out, or if settings have changed since
-    the first call.
+    They are written to RUN/validate.json; those of recorded forms or of the run's champion to other files, FILES. A
+    line about the call goes to RUN/validate.jsonl. Ctrl-C leaves every fold intact, and the same call continues from
+    there. Raises InputError for an unfinished run, for changed settings, and if nothing can be held out.
     """
     fitted, others = run.experiments()
     report, champion = _report_and_champion(run, fitted)
@@ -133,8 +123,10 @@ def validate(run: RunFolder, options: Options, pool: Pool) -> Validation:
 
 
 def _report_and_champion(run: RunFolder, fitted: Sequence[Experiment]) -> tuple[RunReport, Elite]:
-    """The report of the run, and its champion. Raises InputError for a shipped run, for one that is not finished or
-    whose experiments have changed, and for one without a champion."""
+    """The report of the run, and its champion.
+
+    Raises InputError for a shipped run, an unfinished one, one without a champion, and for changed experiments.
+    """
     if run.shipped:
         shows = command("report", CHAMPION, "--only", "accuracy")
         raise InputError(
@@ -153,7 +145,6 @@ def _report_and_champion(run: RunFolder, fitted: Sequence[Experiment]) -> tuple[
 def _trust(
     champion: Elite, members: tuple[str, ...], rows: Sequence[HeldOutRow], others: Sequence[Experiment], call: int
 ) -> Trust:
-    """The data behind the intervals of the champion's predictions. `others`: the runs that are only predicted."""
     return Trust(
         champion.key,
         members,
@@ -167,17 +158,13 @@ def _trust(
 
 def _ranking(by_kind: Mapping[str, Sequence[HeldOutRow]]) -> list[Ranking]:
     """The rank correlation of each figure of RANKED over runs and load stages, by kind of fold."""
-    return [
-        r
-        for kind, of_kind in by_kind.items()
-        if kind != "stages"
-        for unit, compared in (
-            ("runs", [row.whole for row in of_kind]),
-            ("load stages", [stage for row in of_kind for stage in row.stages]),
-        )
-        for figure in RANKED
-        for r in rankings(compared, kind, unit, figure)
-    ]
+    found = []
+    for kind, of_kind in by_kind.items():
+        stages = [stage for row in of_kind for stage in row.stages]
+        for unit, compared in (("runs", [row.whole for row in of_kind]), ("load stages", stages)):
+            for figure in RANKED if kind != "stages" else ():
+                found += rankings(compared, kind, unit, figure)
+    return found
 
 
 def _models(run: RunFolder) -> bool:
@@ -221,7 +208,6 @@ def _shared(run: RunFolder, folds: Sequence[Fold], options: Options) -> _Shared:
 
 
 def _reach(rows: Sequence[HeldOutRow]) -> dict[str, float]:
-    """The largest factor by which a held-out run lies beyond each range of its fold's fitted runs."""
     most: dict[str, float] = {}
     for row in rows:
         for name, factor in row.factors_beyond.items():
@@ -230,16 +216,15 @@ def _reach(rows: Sequence[HeldOutRow]) -> dict[str, float]:
 
 
 def _saturated(champion: str, ensemble: Sequence[str], others: Sequence[Experiment]) -> tuple[Residual, ...]:
-    """The residuals of the runs that were never fitted and in which a queue may grow."""
     program, held = parse(champion), [e for e in others if e.observed]
     doubts = disagreements(program, [parse(text) for text in ensemble], held, SCORE_SEEDS[0])
-    of_runs = zip(held, held_out_errors(program, held, False), doubts, strict=True)
+    of_runs = zip(held, held_out.held_out_errors(program, held, False), doubts, strict=True)
     return tuple(Residual(e.id, e.id, log_ratios(row.errors), d.spread) for e, row, d in of_runs if d.saturated > 0.0)
 
 
-def _never_fitted(report: RunReport, others: Sequence[Experiment]) -> list[Unfitted]:
+def _never_fitted(report: RunReport, others: Sequence[Experiment]) -> list[held_out.Unfitted]:
     assert report.champion
-    return never_fitted(report.champion.text, [e for e in others if e.observed])
+    return held_out.never_fitted(report.champion.text, [e for e in others if e.observed])
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +243,6 @@ class JudgedFold:
 def _judged(
     run: RunFolder, folds: Sequence[Fold], forms: str, against: Source | None, champion: str, pool: Pool
 ) -> list[JudgedFold]:
-    """Every fold with the errors of its program on what it holds out."""
     if forms == REFITTED:
         pool.line.show(f"refit and held-out errors of {len(folds)} folds ...")
         refits = [pool.submit(WorkerCall(_refit, (champion, fold, fold.train(), against))) for fold in folds]
@@ -289,8 +273,8 @@ def _refit(
 def _held_out(
     fold: Fold, winner: Winner | None, train: Sequence[Experiment], against: Source | None
 ) -> tuple[FoldResult, list[HeldOutRow]]:
-    rows = rows_of(fold, winner, train, against)
-    return result_of(fold, winner, train, rows), rows
+    rows = held_out.rows_of(fold, winner, train, against)
+    return held_out.result_of(fold, winner, train, rows), rows
 
 
 def _selection(judged: Sequence[JudgedFold], seed: int) -> dict[str, Selection]:

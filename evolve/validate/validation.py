@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from evaluator.intervals import Coverage
@@ -17,6 +17,11 @@ from evolve.validate.held_out import FoldResult, HeldOutRow, Unfitted
 from evolve.validate.ranks import Ranking, Selection
 from evolve.validate.statistics import FieldCounts, RunGroup, SpreadSummary
 from simulator.common.json import JsonObject
+from simulator.common.records import to_json
+
+# the fields that are keys of validate.json as they are
+ABOUT = ("call", "budget", "skipped", "data", "seed", "run", "forms", "rule", "in_sample", "champion")
+FOUND = ("folds", "rows", "summary", "breakdown", "never_fitted", "selection", "ranking", "intervals")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,44 +53,14 @@ class Validation:
 
     @property
     def source(self) -> str:
-        """The source of the folds' forms, in words."""
         return SOURCES[self.forms]
 
     def to_json(self) -> JsonObject:
-        """The validation as validate.json has it."""
-        return {
-            "call": self.call,
-            "changed_since_first_call": list(self.changed),
-            "budget": self.budget,
-            "skipped": dict(self.skipped),
-            "engine": __version__,
-            "data": self.data,
-            "seed": self.seed,
-            "seeds": list(SCORE_SEEDS),
-            "run": self.run,
-            "forms": self.forms,
-            "forms_in_words": self.source,
-            "form_chosen_with_hindsight": self.forms == REFITTED,
-            "rule": dict(self.rule),
-            "in_sample": dict(self.in_sample),
-            "champion": self.champion,
-            "folds": [fold.to_json() for fold in self.folds],
-            "rows": [row.to_json() for row in self.rows],
-            "summary": {kind: s.to_json() for kind, s in self.summary.items()},
-            "breakdown": {kind: [asdict(group) for group in groups] for kind, groups in self.breakdown.items()},
-            "fields": {
-                "front": asdict(self.front_fields),
-                "folds": {kind: asdict(counts) for kind, counts in self.fold_fields.items()},
-            },
-            "never_fitted": [row.to_json() for row in self.never_fitted],
-            "selection": {kind: asdict(s) for kind, s in self.selection.items()},
-            "ranking": [asdict(r) for r in self.ranking],
-            "intervals": {
-                name: {figure: asdict(c) for figure, c in of_figures.items()}
-                for name, of_figures in self.intervals.items()
-            },
-            **({"llm": self.costs.to_json()} if self.costs else {}),
-        }
+        named = {"engine": __version__, "seeds": list(SCORE_SEEDS), "changed_since_first_call": list(self.changed)}
+        forms = {"forms_in_words": self.source, "form_chosen_with_hindsight": self.forms == REFITTED}
+        fields = {"front": to_json(self.front_fields), "folds": to_json(self.fold_fields)}
+        kept = {name: to_json(getattr(self, name)) for name in (*ABOUT, *FOUND)}
+        return {**named, **kept, **forms, "fields": fields, **({"llm": self.costs.to_json()} if self.costs else {})}
 
 
 def line_of(validation: Validation, protocol: Mapping[str, Any], searched: int) -> JsonObject:

@@ -16,14 +16,8 @@ from evolve.validate.costs import spent_notes, spent_table
 from evolve.validate.seeds import Repeat, RepeatsReport
 from evolve.validate.statistics import Spread
 
-TITLES = {
-    "mean_error": "mean error",
-    "worst3": "worst-3 E2E",
-    "e2e": "E2E",
-    "ttft": "TTFT",
-    "itl": "ITL",
-    "group_out": "group-out",
-}
+TITLES = {name: name.upper() for name in ("mean_error", "worst3", "e2e", "ttft", "itl", "group_out")}
+TITLES |= {"mean_error": "mean error", "worst3": "worst-3 E2E", "group_out": "group-out"}
 
 
 def print_repeats(report: RepeatsReport, explain: bool = False) -> None:

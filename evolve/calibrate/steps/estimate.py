@@ -10,10 +10,10 @@ from simulator.serving.experiment import Experiment
 from simulator.serving.workload import Profile, distinct_prompts, output_lengths, prompt_lengths
 
 ASSUMED = (
-    "Batches from summaries are estimates: KV lengths from the blocks in use (half a block a request left empty, "
-    "shared prefixes counted for every request, progress spread evenly over the answer around that mean), every prompt "
-    "of the mean length and its prefill a first chunk; under async scheduling one-token prefills are first decodes, "
-    "and of other prefill requests half."
+    "Batches from summaries are estimates. KV lengths come from the blocks in use: half a block a request is left "
+    "empty, shared prefixes count for every request. Progress is spread evenly over the answer around the mean. Every "
+    "prompt has the mean length, and its prefill is a first chunk. Under async scheduling one-token prefills are first "
+    "decodes, and of other prefill requests half."
 )
 
 
@@ -35,12 +35,12 @@ def estimate(summary: Summary, experiment: Experiment, asynchronous: bool) -> tu
     All assumptions:
 
     * Every prompt is as long as the workload's mean, I. KV tokens of the running requests: blocks in use times block
-      size, less half a block per request, plus what sharing hides: with prefix caching the whole blocks of a system
-      prompt for all requests but one per group, and, if more requests run than there are distinct prompts, the whole
-      blocks of the surplus requests' prompts. (On two real runs of 70B this gives 700 and 721 tokens per request, where
-      a prompt and half an answer are 699 and 715; without sharing 626 and 662.)
-    * A request that is prefilled or decodes for the first time holds its prompt. The rest belongs to the decodes, with
-      progress PI spread evenly around their mean over the answer as far as there is room, as in
+      size, less half a block per request, plus the tokens that sharing hides. With prefix caching these are the whole
+      blocks of a system prompt for all requests but one per group. If more requests run than there are distinct
+      prompts, so are the whole blocks of the surplus requests' prompts. (By this rule two real runs of 70B have 700 and
+      721 tokens per request, without sharing 626 and 662. A prompt and half an answer are 699 and 715.)
+    * A request that is prefilled or decodes for the first time holds its prompt. The decodes hold the rest: progress PI
+      is spread evenly around their mean over the answer as far as there is room, as in
       `evaluator.diagnose.stage_steps`.
     * A prefill is a first chunk: PI = 0, which is also the host's view after a prefix hit, NN its tokens.
     * Async scheduling counts the first decode of a request as a prefill of 1 token. With as many prefill tokens as

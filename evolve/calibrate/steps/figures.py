@@ -48,7 +48,6 @@ class Grouped:
 
 
 def figures(predicted_us: np.ndarray, observed_us: np.ndarray) -> StepFigures:
-    """The figures of these steps."""
     n = len(observed_us)
     if not n:
         return StepFigures(0)
@@ -77,16 +76,10 @@ def loads(raw: np.ndarray) -> np.ndarray:
     return names
 
 
-def grouped(
-    predicted_us: np.ndarray,
-    observed_us: np.ndarray,
-    raw: np.ndarray,
-    split: np.ndarray,
-    batch: np.ndarray,
-    evidence: np.ndarray,
-) -> Grouped:
-    """The figures of these steps, grouped; the arrays are the columns of `Targets`."""
-    labels = {"phase": phases(raw), "load": loads(raw), "split": split, "batch": batch, "evidence": evidence}
+def grouped(predicted_us: np.ndarray, columns: Mapping[str, np.ndarray]) -> Grouped:
+    """The figures of these steps, grouped; `columns`: those of `Targets`."""
+    raw, observed_us = columns["raw"], columns["observed_us"]
+    labels = {**columns, "phase": phases(raw), "load": loads(raw)}
     by = {}
     for name, members in GROUPS.items():
         masks = {member: labels[name] == member for member in members}

@@ -50,8 +50,7 @@ _FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class FittedOn:
-    """The runs that the program was fitted on, by id: on their steps, and on the mean latencies of the experiment. None
-    where there is no record of that."""
+    """The runs that the program was fitted on, by id: on their steps, and on their mean latencies; None if unknown."""
 
     steps_of: tuple[str, ...] | None
     means_of: tuple[str, ...] | None
@@ -155,17 +154,11 @@ def score_steps(source: Source, sources: Sources, target: str = "cycle", split: 
             raise InputError(
                 f"{source.name}: step_time is not finite on step {step} of {t.run.experiment.id}: change the program"
             )
-    return StepScores(
-        source,
-        data_hash([run.experiment for run in sources.runs]),
-        target,
-        split,
-        fitted_on(source, sources),
-        tuple(RunScore(t, _grouped([t], [p])) for t, p in zip(targets, predictions, strict=True)),
-        _grouped(targets, predictions),
-        tuple(_assumed(targets)),
-        sources.left_out,
-    )
+    data = data_hash([run.experiment for run in sources.runs])
+    runs = tuple(RunScore(t, _grouped([t], [p])) for t, p in zip(targets, predictions, strict=True))
+    overall, assumed = _grouped(targets, predictions), tuple(_assumed(targets))
+    fitted = fitted_on(source, sources)
+    return StepScores(source, data, target, split, fitted, runs, overall, assumed, sources.left_out)
 
 
 def fitted_on(source: Source, sources: Sources) -> FittedOn:
@@ -186,7 +179,7 @@ def fitted_on(source: Source, sources: Sources) -> FittedOn:
 
 def _grouped(targets: Sequence[Targets], predictions: Sequence[np.ndarray]) -> Grouped:
     columns = ("observed_us", "raw", "split", "batch", "evidence")
-    return grouped(np.concatenate(predictions), **{name: together(targets, name) for name in columns})
+    return grouped(np.concatenate(predictions), {name: together(targets, name) for name in columns})
 
 
 def _assumed(targets: Sequence[Targets]) -> list[str]:
@@ -198,19 +191,13 @@ def _assumed(targets: Sequence[Targets]) -> list[str]:
     estimated = sum(int((t.evidence == ESTIMATED).sum()) for t in targets)
     if estimated:
         moved = sum(t.moved for t in targets)
-        lines.append(
-            f"{ASSUMED} {estimated} batches were estimated"
-            + (
-                f"; in {moved} the blocks give a length that the workload does not allow: the nearest was taken."
-                if moved
-                else "."
-            )
-        )
+        nearest = f"; in {moved} the workload does not allow the length that the blocks give: the nearest was taken"
+        lines.append(f"{ASSUMED} {estimated} batches were estimated{nearest if moved else ''}.")
     neighbours = sum(int((t.batch == NEIGHBOUR).sum()) for t in targets)
     if neighbours:
         lines.append(
-            f"{neighbours} cycles measure a step whose batch is not known: the sampled step's own, a step "
-            "later, is used instead (neighbour's batch)."
+            f"{neighbours} cycles measure a step whose batch is not known. The sampled step's own, a step later, is "
+            "used instead (neighbour's batch)."
         )
     return lines
 
@@ -228,7 +215,6 @@ def print_score(scores: StepScores, explain: bool = False) -> None:
     show(Table.of(title, [words("run"), figures("d", what, "usable", "scored"), _FIGURES], rows))
     if explain:
         _print_groups(scores)
-    if explain:
         legend("MAPE", "bias", also=f"r: Pearson's correlation of predicted and observed. {LEGEND}")
     for text in [*_dropped(runs, what), *scores.left_out, *scores.assumed, _in_sample(scores.fitted)]:
         prose(f"- {text}", "dim")
@@ -273,7 +259,6 @@ def _dropped(runs: Sequence[RunScore], what: str) -> list[str]:
 
 
 def _in_sample(fitted: FittedOn) -> str:
-    """Whether the figures are in sample."""
     if fitted.steps_of is None:
         return "Nothing was fitted on these steps here; there is no record of what the program was fitted on."
     also = ""

@@ -73,10 +73,8 @@ def sources(paths: Sequence[Path], experiments: str | None, wanted: Sequence[str
             elif not wanted or e.id in wanted:
                 earlier = next((r for r in runs if r.experiment.id == e.id), None)
                 if earlier is not None:
-                    raise InputError(
-                        f"{steps.file}: steps of {e.id!r} were in {earlier.steps.file} already: "
-                        "name each run's table once"
-                    )
+                    where = f"{steps.file}: steps of {e.id!r} were in {earlier.steps.file} already"
+                    raise InputError(f"{where}: name each run's table once")
                 runs.append(_run(steps, e, sync))
             else:
                 others.append(e.id)
@@ -133,7 +131,6 @@ def _run(steps: StepTable, experiment: Experiment, sync: bool) -> TableRun:
     if sync:
         return TableRun(steps, experiment, False, "taken as synchronous: --sync")
     if steps.asynchronous is None:
-        return TableRun(
-            steps, experiment, True, "async scheduling is taken as on, vLLM's default from 0.15: --sync if not"
-        )
+        assumed = "async scheduling is taken as on, vLLM's default from 0.15: --sync if not"
+        return TableRun(steps, experiment, True, assumed)
     return TableRun(steps, experiment, steps.asynchronous, "")

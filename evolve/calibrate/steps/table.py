@@ -16,7 +16,8 @@ from evolve.ingest.read.traces import SUMMARY as ATTRIBUTES
 from simulator.common.errors import InputError, unreadable
 from simulator.schema import PREFILL_REQS, RECORDED
 
-_KV = {"blocks_total": "kv_blocks_total", "blocks_free": "kv_blocks_free"}
+SCHEDULED = ("prefill_reqs", "decode_reqs", "scheduled_tokens", "prefill_tokens", "decode_tokens")
+BLOCKS = ("blocks_total", "blocks_free")
 # our name -> the column of a table written by `evolve ingest`
 INGESTED = {
     "experiment": "experiment",
@@ -24,12 +25,8 @@ INGESTED = {
     "start_ns": "ts_start_ns",
     "duration_us": "duration_us",
     "running": "running_depth",
-    "prefill_reqs": "summary_prefill_reqs",
-    "decode_reqs": "summary_decode_reqs",
-    "scheduled_tokens": "summary_scheduled_tokens",
-    "prefill_tokens": "summary_prefill_tokens",
-    "decode_tokens": "summary_decode_tokens",
-    **_KV,
+    **{name: f"summary_{name}" for name in SCHEDULED},
+    **{name: f"kv_{name}" for name in BLOCKS},
     "sampled": "sampled",
     "asynchronous": "async_scheduling",
     "split": "split",
@@ -40,19 +37,15 @@ INGESTED = {
 SUMMARIES = {"experiment": "experiment_id"} | {
     name: ATTRIBUTES[column] for name, column in INGESTED.items() if column in ATTRIBUTES
 }
-SUMMARY = (
-    "running",
-    "prefill_reqs",
-    "decode_reqs",
-    "scheduled_tokens",
-    "prefill_tokens",
-    "decode_tokens",
-    "blocks_total",
-    "blocks_free",
-)
+SUMMARY = ("running", *SCHEDULED, *BLOCKS)
 _MAY_LACK = ("experiment", "asynchronous", "split", "evidence")
 _TORN = "is not a parquet file, or an incomplete one: name a step table or a folder of `evolve ingest`"
-_TEXT, _FLAGS = ("experiment", "split", "evidence"), ("sampled", "asynchronous")
+# our name -> the kind of its column, and what stands for null; all others are numbers
+KINDS = {
+    **dict.fromkeys(("experiment", "split", "evidence"), (pa.string(), "")),
+    **dict.fromkeys(("sampled", "asynchronous"), (pa.int8(), -1)),
+    **dict.fromkeys(("step_id", "start_ns"), (pa.int64(), 0)),
+}
 
 
 @dataclass(frozen=True)
@@ -93,8 +86,10 @@ def read_steps(path: Path) -> list[StepTable]:
 
 
 def _columns(path: Path) -> dict[str, np.ndarray]:
-    """Every column under our name: float64 (NaN: null), str (""), the flags int8 (-1), step_id and start_ns int64, and
-    has_step_id and has_start_ns (bool), whether these are not null."""
+    """Every column under our name: float64 (NaN: null), str (""), flags int8 (-1), step_id and start_ns int64.
+
+    has_step_id and has_start_ns (bool): whether these are not null.
+    """
     try:
         with path.open("rb") as opened:
             form, table = _read(path, opened)
@@ -110,7 +105,6 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read(path: Path, opened: Any) -> tuple[Mapping[str, str], Any]:
-    """The form of a table, and the columns of it that are used."""
     file = pq.ParquetFile(opened)
     present = file.schema_arrow.names
     form = next((f for f in (INGESTED, SUMMARIES) if f["step_id"] in present), None)
@@ -126,16 +120,8 @@ def _values(path: Path, column: str, name: str, values: Any, rows: int) -> np.nd
     """The column as numpy, with the null value of its kind where it has none; all null if `values` is None."""
     if values is None:
         # a table of summaries has no column `sampled`, because it holds sampled steps only
-        values = pa.chunked_array([pa.array([True] * rows) if name == "sampled" else pa.nulls(rows)])
-    kind, null = (
-        (pa.string(), "")
-        if name in _TEXT
-        else (pa.int8(), -1)
-        if name in _FLAGS
-        else (pa.int64(), 0)
-        if name in ("step_id", "start_ns")
-        else (pa.float64(), float("nan"))
-    )
+        values = pa.chunked_array([pa.array(np.full(rows, True)) if name == "sampled" else pa.nulls(rows)])
+    kind, null = KINDS.get(name, (pa.float64(), float("nan")))
     given = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     fits = {
         pa.string(): pa.types.is_string(given) or pa.types.is_large_string(given),
@@ -179,16 +165,8 @@ def _run(path: Path, experiment: str | None, mine: np.ndarray, columns: Mapping[
         "batches of impossible figures": int(impossible.sum()),
     }
     sampled &= ~startless
-    return StepTable(
-        str(path),
-        experiment,
-        ids,
-        sampled,
-        np.where(sampled, columns["start_ns"][rows], 0),
-        {name: columns[name][rows] for name in (*SUMMARY, "duration_us")},
-        raw,
-        columns["evidence"][rows],
-        columns["split"][rows],
-        bool(modes.pop()) if modes else None,
-        {what: n for what, n in counts.items() if n},
-    )
+    start_ns = np.where(sampled, columns["start_ns"][rows], 0)
+    found = {name: columns[name][rows] for name in (*SUMMARY, "duration_us")}
+    evidence, split = columns["evidence"][rows], columns["split"][rows]
+    mode, wrong = bool(modes.pop()) if modes else None, {what: n for what, n in counts.items() if n}
+    return StepTable(str(path), experiment, ids, sampled, start_ns, found, raw, evidence, split, mode, wrong)

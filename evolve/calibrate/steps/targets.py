@@ -47,11 +47,9 @@ class Targets:
 
     @property
     def usable(self) -> int:
-        """The number of candidates that were not dropped, in all splits."""
         return self.candidates - sum(self.dropped.values())
 
     def of(self, split: str) -> Targets:
-        """The rows of one split (`all`: of every split)."""
         keep = np.full(len(self.step), True) if split == "all" else self.split == split
         columns = ("step", "observed_us", "raw", "batch", "evidence", "split")
         return replace(self, **{name: getattr(self, name)[keep] for name in columns})
@@ -60,8 +58,8 @@ class Targets:
 def cycle_targets(run: TableRun) -> Targets:
     """The usable cycles of a run, with the batch of the step that each measures; see `evolve.ingest.derive.steps`.
 
-    If that batch is unknown, use the sampled step's own batch as an approximation: under async scheduling it is the
-    batch of the next step, and between neighbours a decode batch hardly changes, though a prefill does.
+    If that batch is unknown, use the sampled step's own batch as an approximation. Under async scheduling that is the
+    batch of the next step: between neighbours a decode batch hardly changes, though a prefill does.
     """
     s = run.steps
     at = np.flatnonzero(s.sampled)
@@ -114,25 +112,16 @@ class _Batches:
             self.summarised &= figures[:, free] <= figures[:, total]
 
     def has(self, row: int) -> bool:
-        """True where the batch of a step is known or can be estimated."""
         return bool(not np.isnan(self.raw[row, 0]) or self.summarised[row])
 
     def size(self, row: int) -> float:
-        """Requests in the batch of a step whose batch is known."""
         if np.isnan(self.raw[row, 0]):
             self._estimate(row)
         return float(self.raw[row, PREFILL_REQS] + self.raw[row, DECODE_REQS])
 
     def _estimate(self, row: int) -> None:
-        f = {name: int(self.run.steps.figures[name][row]) for name in SUMMARY}
-        summary = Summary(
-            f["prefill_reqs"],
-            f["decode_reqs"],
-            f["prefill_tokens"],
-            f["decode_tokens"],
-            f["running"],
-            f["blocks_total"] - f["blocks_free"],
-        )
+        running, p, d, _, prefill, decode, total, free = (int(self.run.steps.figures[name][row]) for name in SUMMARY)
+        summary = Summary(p, d, prefill, decode, running, total - free)
         batch, moved = estimate(summary, self.run.experiment, self.run.asynchronous)
         self.raw[row], self.evidence[row] = raw_row(batch), ESTIMATED
         if moved:
@@ -148,7 +137,7 @@ def _place(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def _targets(
     run: TableRun,
     step: np.ndarray,
-    observed: np.ndarray,
+    us: np.ndarray,
     rows: np.ndarray,
     kind: np.ndarray,
     why: np.ndarray,
@@ -158,19 +147,10 @@ def _targets(
     sampled = s.step_id[s.sampled]
     in_table = s.split[s.sampled]
     split = in_table if np.isin(in_table, SPLITS).all() else temporal_split(sampled)
-    return Targets(
-        run,
-        step,
-        observed,
-        batches.raw[rows],
-        kind.astype(str),
-        batches.evidence[rows].astype(str),
-        split[_place(sampled, step)],
-        len(why),
-        dict(Counter(reason for reason in why if reason)),
-        len(batches.moved & set(rows.tolist())),
-        {name: sampled[split == name].tolist() for name in SPLITS},
-    )
+    evidence, dropped = batches.evidence[rows].astype(str), dict(Counter(reason for reason in why if reason))
+    moved, splits = len(batches.moved & set(rows.tolist())), {name: sampled[split == name].tolist() for name in SPLITS}
+    found = kind.astype(str), evidence, split[_place(sampled, step)]
+    return Targets(run, step, us, batches.raw[rows], *found, len(why), dropped, moved, splits)
 
 
 def together(targets: Sequence[Targets], name: str) -> np.ndarray:
