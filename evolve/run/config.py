@@ -96,12 +96,10 @@ class ScoreSettings:
 
     @property
     def rule(self) -> Rule:
-        """The rule by which a champion is chosen."""
         return Rule(self.champion, self.within, self.worst_pct, self.nearer)
 
     @property
     def arrival_seeds(self) -> list[int]:
-        """The arrival seeds of a search."""
         return list(range(1, self.seeds + 1))
 
 
@@ -115,8 +113,6 @@ class ValidateSettings:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A complete configuration."""
-
     name: str = "default"  # shown in reports
     budget: int = 1500  # distinct candidates that reach fitting, seed programs included
     seed: int = 0  # the same seed gives the same archive

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from importlib import resources
 from operator import attrgetter
@@ -54,7 +55,6 @@ def load_config(name: str) -> Config:
 
 
 def bundled_configs() -> list[str]:
-    """Names of the shipped configurations."""
     files = (f.name for f in resources.files("configs").iterdir() if f.name.endswith(".yaml"))
     data = ("experiments_", "models.", "hardware.", "llm_prices.", "leaderboard.")
     return sorted(f.removesuffix(".yaml") for f in files if not f.startswith(data))
@@ -115,8 +115,23 @@ NOT_NEGATIVE = _keys("""
     seed search.patience_gain score.within search.migrants search.finalists search.limit_s caps.conditionals
     llm.max_usd llm.max_calls llm.max_tokens llm.rpm llm.backoff_s llm.notes_every
 """)
-LIMITS = ("search.prune_above", "search.group_out_within")  # 0, or at least 1
-SHARES = ("score.tail", "score.nearer")
+# (settings, the test of their values, what they must be, the remedy)
+CHECKS: Sequence[tuple[Sequence[str], Callable[[float], bool], str, str]] = (
+    (POSITIVE, lambda x: x > 0, "> 0", "give a positive number"),
+    (NOT_NEGATIVE, lambda x: x >= 0, ">= 0", "give 0 or more"),
+    (
+        ["search.prune_above", "search.group_out_within"],
+        lambda x: x == 0 or x >= 1,
+        "0 or at least 1",
+        "give 0 for no limit",
+    ),
+    (["score.tail", "score.nearer"], lambda x: 0 < x <= 1, "in (0, 1]", "give a share, 1 for all"),
+    (["score.seeds"], lambda x: x <= 100, "at most 100", "give fewer"),
+    (["llm.share"], lambda x: 0 < x < 1, "between 0 and 1", "give e.g. 0.25"),
+    (["llm.max_usd"], lambda x: x < math.inf, "a number of USD", "give what the run may spend"),
+    (["llm.judge_below"], lambda x: 0 <= x <= 10, "between 0 and 10", "marks are out of 10"),
+    (["llm.timeout_s"], lambda x: x <= 86400, "at most 86400", "give less than a day"),
+)
 
 
 def config_from(raw: object, where: str) -> Config:
@@ -130,21 +145,10 @@ def config_from(raw: object, where: str) -> Config:
         for one in value if isinstance(value, tuple) else (value,):
             if one not in allowed:
                 raise InputError(f"{where}: {key} must be one of {', '.join(allowed)}, got {shown(one)}: choose one")
-    for key in POSITIVE:
-        if not (number := attrgetter(key)(config)) > 0:
-            raise InputError(f"{where}: {key} must be > 0, got {number}: give a positive number")
-    for key in NOT_NEGATIVE:
-        if not (number := attrgetter(key)(config)) >= 0:
-            raise InputError(f"{where}: {key} must be >= 0, got {number}: give 0 or more")
-    for key in LIMITS:
-        if (number := attrgetter(key)(config)) != 0 and not number >= 1:
-            raise InputError(f"{where}: {key} must be 0 or at least 1, got {number}: give 0 for no limit")
-    for key in SHARES:
-        if not 0 < (share := attrgetter(key)(config)) <= 1:
-            raise InputError(f"{where}: {key} must be in (0, 1], got {share}: give a share, 1 for all")
-    if config.score.seeds > 100:
-        raise InputError(f"{where}: score.seeds must be at most 100, got {config.score.seeds}: give fewer")
-
+    for keys, right, words, remedy in CHECKS:
+        for key in keys:
+            if not right(number := attrgetter(key)(config)):
+                raise InputError(f"{where}: {key} must be {words}, got {number}: {remedy}")
     for name, weight in config.search.operators.items():
         if name not in OPERATORS:
             raise InputError(
@@ -194,37 +198,22 @@ def _place(key: str) -> str:
     return ""
 
 
+WANTED: dict[type, str] = {tuple: "a list of names", dict: "a mapping", str: "text", bool: "true or false"}
+WANTED |= {int: "a whole number", float: "a number"}
+
+
 def _value(default: Any, value: object, where: str, key: str) -> Any:
     """The value, checked against the type of the setting's default."""
-    remedy = "correct the value"
-    match default:
-        case tuple():
-            if isinstance(value, list) and all(isinstance(v, str) for v in value):
-                return tuple(value)
-            wanted = "a list of names"
-            if isinstance(value, str):
-                remedy = f"write `{key.rpartition('.')[2]}: [{value[:60]}]`"
-        case dict():
-            if isinstance(value, dict):
-                return value
-            wanted = "a mapping"
-        case str():
-            if isinstance(value, str):
-                return value
-            wanted = "text"
-        case bool():
-            if isinstance(value, bool):
-                return value
-            wanted = "true or false"
-        case int():
-            if isinstance(value, int) and not isinstance(value, bool):
-                return value
-            wanted = "a whole number"
-        case _:
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
-                return float(value)
-            wanted = "a number"
-    raise InputError(f"{where}: {key} must be {wanted}, got {shown(value)}: {remedy}")
+    kind, remedy = type(default), "correct the value"
+    if kind is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return tuple(value)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and value == value:
+        return float(value)
+    if kind not in (tuple, float) and type(value) is kind:
+        return value
+    if kind is tuple and isinstance(value, str):
+        remedy = f"write `{key.rpartition('.')[2]}: [{value[:60]}]`"
+    raise InputError(f"{where}: {key} must be {WANTED[kind]}, got {shown(value)}: {remedy}")
 
 
 def to_mapping(config: Config) -> dict[str, Any]:

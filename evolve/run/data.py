@@ -37,7 +37,6 @@ def experiments_of(files: Sequence[str]) -> list[Experiment]:
 
 
 def _is_bundled(name: str) -> bool:
-    """Return True for the name of a bundled file, unless the user has a file of that name."""
     return name in BUNDLED and not Path(name).exists()
 
 

@@ -18,15 +18,15 @@ from archive.proposal import Outcome, is_outcome
 from evolve import __version__
 from evolve.output.files import REMEDY, write_json, write_text
 from evolve.output.terminal import command
-from evolve.run.about import About, read_about
 from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.data import chosen
 from evolve.run.lock import lock
+from evolve.run.ranges import Ranges
 from simulator.common.documents import parse_yaml, read_bytes, read_json, yaml_text
 from simulator.common.errors import InputError, unwritable
 from simulator.common.json import JsonObject
-from simulator.common.records import to_json
+from simulator.common.records import from_json, record_class, stored, to_json
 from simulator.serving.bundled import BUNDLED
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
@@ -36,6 +36,22 @@ RUNS = Path("runs")  # where runs are made unless --out says otherwise
 ABOUT, CONFIG, JOURNAL, REPORT = "run.json", "config.yaml", "journal.jsonl", "report.json"  # names of the files
 START = "start"  # folder of the user's programs that a search starts from
 SURVIVORS = 48  # elites that an island keeps besides the cells of its grid
+
+
+@record_class
+class About:
+    """The identity of a run."""
+
+    engine: str  # version of the engine that started the run
+    data: str  # hash of the fitted experiments
+    fitted: tuple[str, ...]  # ids of the fitted experiments
+    ranges: Ranges  # ranges of the fitted experiments
+    started: str  # time in UTC, ISO 8601
+    # path of the recording that the run replays, if it is a replay
+    replayed: str = stored(default="", brief=True)
+    simulated: tuple[str, ...] = stored(default=(), brief=True)  # ids of fitted experiments with simulated times
+    # path, from the run's folder, of the run whose recorded forms it assesses
+    forms_of: str = stored(default="", brief=True)
 
 
 @dataclass(frozen=True)
@@ -134,12 +150,10 @@ class RunFolder:
         return self.journal
 
     def archive(self) -> Archive:
-        """The archive, rebuilt from the journal."""
         return archive_of(self.config, self.outcomes())
 
 
 def archive_of(config: Config, outcomes: Iterable[Outcome]) -> Archive:
-    """The archive of a run with these outcomes."""
     archive = empty_archive(config)
     for outcome in outcomes:
         if outcome.elite:
@@ -148,7 +162,6 @@ def archive_of(config: Config, outcomes: Iterable[Outcome]) -> Archive:
 
 
 def empty_archive(config: Config) -> Archive:
-    """The archive of a run without proposals."""
     search = config.search
     return Archive(Grid(config.caps.operations, search.operation_bins, search.feature_bins))
 
@@ -198,7 +211,6 @@ def _write_config(path: Path, config: Config) -> None:
 
 
 def is_run(path: Path) -> bool:
-    """Return True for the folder of a run."""
     return (path / ABOUT).is_file()
 
 
@@ -222,7 +234,7 @@ def open_run(path: Path) -> RunFolder:
         if repeats := sorted(each for each in path.glob("seed-*") if is_run(each)):
             raise InputError(f"{path}: holds repeats: name one of these runs, such as {repeats[0]}") from None
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): {known}") from None
-    return RunFolder(path, config_from(raw, str(path / CONFIG)), read_about(about, str(path / ABOUT)))
+    return RunFolder(path, config_from(raw, str(path / CONFIG)), from_json(About, about, path / ABOUT))
 
 
 def check_same(run: RunFolder, fitted: Sequence[Experiment]) -> None:

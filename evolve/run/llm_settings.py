@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from simulator.common.errors import InputError
 
-MOST_TIMEOUT_S = 86_400.0  # a day
 LOCAL_NAMES = (".localhost", ".local", ".internal")  # ends of names that no public server can have
 
 
@@ -45,7 +44,6 @@ class LlmSettings:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All models as the settings spell them, proposers first."""
         return (*self.models, *self.judges, *filter(None, [self.summariser]))
 
     def ensemble(self) -> dict[str, float]:
@@ -57,8 +55,6 @@ class LlmSettings:
 
 def check(llm: LlmSettings, where: str) -> None:
     """Raises InputError, naming `where` and the key, for an impossible setting."""
-    if not 0 < llm.share < 1:
-        raise InputError(f"{where}: llm.share must be between 0 and 1, got {llm.share}: give e.g. 0.25")
     for name in llm.named:
         weighted(name, where)
     for names in (llm.models, llm.judges):
@@ -70,16 +66,6 @@ def check(llm: LlmSettings, where: str) -> None:
             raise InputError(
                 f"{where}: llm.prices.{name} must be [input, output] in USD per million tokens, got {price!r}"
             )
-    if not llm.max_usd < float("inf"):
-        raise InputError(
-            f"{where}: llm.max_usd must be a number of USD, got {llm.max_usd}: give what the run may spend"
-        )
-    if not 0 <= llm.judge_below <= 10:
-        raise InputError(
-            f"{where}: llm.judge_below must be between 0 and 10, got {llm.judge_below}: marks are out of 10"
-        )
-    if not llm.timeout_s <= MOST_TIMEOUT_S:
-        raise InputError(f"{where}: llm.timeout_s must be at most {MOST_TIMEOUT_S:g}, got {llm.timeout_s}: give less")
     if re.search("[@?#]", llm.api_base):
         raise InputError(f"{where}: llm.api_base must not hold a key: keys come from the environment only")
     if llm.api_base and not _is_address(llm.api_base):

@@ -103,7 +103,6 @@ def method_names() -> list[str]:
 
 
 def method_text(name: str) -> str:
-    """The program text of a shipped method."""
     text = _shipped(f"methods/{name}.py")
     assert text is not None, name
     return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from archive.elite import Elite
@@ -172,7 +172,6 @@ class Record:
         return tuple(lines)
 
     def to_json(self) -> JsonObject:
-        """The record as JSON values; `read_record` reads them back."""
         values, p = fields_to_json(self), self.proposal
         first = "engine", "data", "key", "date", "fitted", "measured", "ranges", "seeds", "errors_pct"
         values = {name: values[name] for name in first if name in values} | values
@@ -212,50 +211,28 @@ def record(
 
     before: of the program that the fit started from.
     """
-    return Record(
-        engine=__version__,
-        data=data_hash(fitted),
-        key=key,
-        date=date,
-        fitted=tuple(e.id for e in fitted),
-        errors=tuple(errors),
-        seeds=tuple(seeds),
-        measured={e.id: measurement_digest(e) for e in fitted},
-        ranges=ranges_of(fitted),
-        ranges_before=before.all_ranges if before else (),
-        measured_before=before.all_measured if before else {},
-        simulated=tuple(dict.fromkeys((*simulated(fitted), *(before.simulated if before else ())))),
-    )
+    identity = __version__, data_hash(fitted), key, date, tuple(e.id for e in fitted), tuple(errors)
+    measured = {e.id: measurement_digest(e) for e in fitted}
+    made = Record(*identity, measured, ranges_of(fitted), tuple(seeds), simulated=tuple(simulated(fitted)))
+    if before is None:
+        return made
+    both = tuple(dict.fromkeys((*made.simulated, *before.simulated)))
+    return replace(made, ranges_before=before.all_ranges, measured_before=before.all_measured, simulated=both)
 
 
 def record_of(run: RunFolder, elite: Elite, proposal: Proposal) -> Record:
-    """The record of a run's elite, made of this proposal."""
-    return Record(
-        engine=run.about.engine,
-        data=run.about.data,
-        key=elite.key,
-        date=run.about.started,
-        fitted=tuple(run.about.fitted),
-        errors=elite.score.rows,
-        seeds=tuple(run.config.score.arrival_seeds),
-        ranges=run.about.ranges,
-        simulated=run.about.simulated,
-        run=str(run.path),
-        proposal=proposal,
-        consistent=elite.consistent,
-    )
+    about = run.about
+    identity = about.engine, about.data, elite.key, about.started, about.fitted, elite.score.rows
+    seeds, simulated = tuple(run.config.score.arrival_seeds), about.simulated
+    made = Record(*identity, ranges=about.ranges, seeds=seeds, simulated=simulated, run=str(run.path))
+    return replace(made, proposal=proposal, consistent=elite.consistent)
 
 
 def constant_records(certainties: Iterable[Certainty]) -> dict[str, ConstantRecord]:
-    """The certainty of each constant, by `method.name`."""
-    return {
-        f"{c.method}.{c.name}": ConstantRecord(
-            c.standard_error if math.isfinite(c.standard_error) else None,
-            c.bound,
-            c.identified,
-            c.correlated,
-            c.data_share,
-            c.held,
-        )
-        for c in certainties
-    }
+    same = ("bound", "identified", "correlated", "data_share", "held")
+
+    def known(c: Certainty) -> ConstantRecord:
+        error = c.standard_error if math.isfinite(c.standard_error) else None
+        return ConstantRecord(error, **{name: getattr(c, name) for name in same})
+
+    return {f"{c.method}.{c.name}": known(c) for c in certainties}

@@ -29,7 +29,6 @@ class Spent:
         self._write(f"{proposal},{cpu_s:.4g}\n")
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _begin(self) -> None:

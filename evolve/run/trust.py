@@ -7,9 +7,9 @@ writes NAME.trust.json next to a program that it fitted from one of these.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from evaluator.ensemble import ensemble
 from evaluator.intervals import STATISTICS, Disagreement, Residual
@@ -17,8 +17,9 @@ from evolve.run.beyond import TOLERANCE
 from evolve.run.folder import RunFolder, shipped_run
 from evolve.run.program import CHAMPION, Source
 from simulator.common.documents import parse_json
-from simulator.common.errors import InputError, Section
-from simulator.common.json import JsonObject, renamed
+from simulator.common.errors import LARGEST_NUMBER, InputError
+from simulator.common.json import JsonObject
+from simulator.common.records import fields_to_json, from_json, reader_of, record_class, stored
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 
@@ -28,7 +29,41 @@ REMEDY = "remove it, and validate the run or fit the program again"
 MOST = 50.0  # of a logarithm of a ratio of latencies
 
 
-@dataclass(frozen=True)
+def _programs(raw: Any) -> tuple[str, ...]:
+    texts: tuple[str, ...] = reader_of(tuple[str, ...])(raw)
+    for i, text in enumerate(texts):
+        try:
+            parse(text)
+        except InputError:
+            raise InputError(f"program {i} cannot be parsed") from None
+    return texts
+
+
+def _figures(least: float) -> Callable[[Any], dict[str, float | None]]:
+    def read(raw: Any) -> dict[str, float | None]:
+        figures = reader_of(Mapping[str, float | None])(raw)
+        for name, x in figures.items():
+            if x is not None and not least <= x <= MOST:
+                raise InputError(f"{name} must be from {least:g} to {MOST:g}, got {x:g}")
+        return {name: figures.get(name) for name in STATISTICS}
+
+    return read
+
+
+@record_class
+class _ResidualRow:
+    fold: str
+    experiment: str
+    log_ratio: Mapping[str, float | None] = stored(read=_figures(-MOST))
+    spread: Mapping[str, float | None] = stored(read=_figures(0.0))
+
+
+def _residuals(raw: Any) -> tuple[Residual, ...]:
+    rows = reader_of(tuple[_ResidualRow, ...])(raw)
+    return tuple(Residual(row.fold, row.experiment, row.log_ratio, row.spread) for row in rows)
+
+
+@record_class
 class Trust:
     """The sources of intervals.
 
@@ -41,13 +76,13 @@ class Trust:
     """
 
     key: str
-    ensemble: tuple[str, ...]
-    inside: tuple[Residual, ...] = ()
-    outside: tuple[Residual, ...] = ()
-    saturated: tuple[Residual, ...] = ()
-    data: str | None = None
-    reach: Mapping[str, float] = field(default_factory=dict)
-    call: int | None = None
+    ensemble: tuple[str, ...] = stored(old=("committee",), read=_programs)
+    inside: tuple[Residual, ...] = stored(default=(), read=_residuals, brief=True)
+    outside: tuple[Residual, ...] = stored(default=(), read=_residuals, brief=True)
+    saturated: tuple[Residual, ...] = stored(default=(), read=_residuals, brief=True)
+    data: str | None = stored(default=None, brief=True)
+    reach: Mapping[str, float] = stored(default_factory=dict, brief=True, limits=(1.0, LARGEST_NUMBER))
+    call: int | None = stored(default=None, brief=True, limits=(1, LARGEST_NUMBER))
 
     def class_of(self, outside: bool, doubt: Disagreement) -> str:
         """The class of a run that is outside the fitted ranges or not.
@@ -60,20 +95,16 @@ class Trust:
         return OUTSIDE if outside or self.data or not self.inside else INSIDE
 
     def residuals(self, name: str) -> tuple[Residual, ...]:
-        """The residuals of the class."""
         of_class: tuple[Residual, ...] = getattr(self, name)
         return of_class
 
     @property
     def programs(self) -> list[Program]:
-        """The ensemble."""
         return [parse(text) for text in self.ensemble]
 
     def to_json(self) -> JsonObject:
-        residuals = {name: [asdict(r) for r in self.residuals(name)] for name in CLASSES if self.residuals(name)}
-        data = {name: value for name in ("data", "call") if (value := getattr(self, name))}
-        reach = {"reach": dict(self.reach)} if self.reach else {}
-        return {"key": self.key, **data, "ensemble": list(self.ensemble), **reach, **residuals}
+        values = fields_to_json(self)
+        return {name: values[name] for name in ("key", "data", "call", "ensemble", "reach", *CLASSES) if name in values}
 
     def too_far(self, factors: Mapping[str, float]) -> dict[str, tuple[float, float]]:
         """By range, the factor of a run and that of the farthest held-out run, if the run is farther.
@@ -85,7 +116,6 @@ class Trust:
 
 
 def ensemble_of(run: RunFolder, champion: str) -> tuple[str, ...]:
-    """The texts of the run's ensemble without its champion, whose key is given."""
     elites = ensemble(run.archive().members(), run.config.score.rule)
     return tuple(e.text for e in elites if e.key != champion)
 
@@ -142,46 +172,4 @@ def _file(spec: str) -> Path | None:
 
 def read_trust(text: bytes, where: str) -> Trust:
     """The contents of a trust.json. Raises InputError naming the key if it is damaged."""
-    value = parse_json(text, where, REMEDY)
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: must hold an object: {REMEDY}")
-    top = Section(where, "", renamed(value, {"committee": "ensemble"}))
-    texts = top.required("ensemble", REMEDY)
-    if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
-        raise top.error("ensemble", "must be a list of program texts", REMEDY)
-    for i, text in enumerate(texts):
-        try:
-            parse(text)
-        except InputError:
-            raise top.error(f"ensemble[{i}]", "is not a program", REMEDY) from None
-    data = top.text("data", REMEDY) if top.has("data") else None
-    residuals = {name: _residuals(top, name) for name in CLASSES}
-    call = top.whole("call", REMEDY, least=1) if top.has("call") else None
-    return Trust(top.text("key", REMEDY), tuple(texts), **residuals, data=data, reach=_reach(top), call=call)
-
-
-def _reach(top: Section) -> dict[str, float]:
-    if not top.has("reach"):
-        return {}
-    reach = top.section("reach", REMEDY)
-    return {name: reach.number(name, REMEDY, least=1.0) for name in reach.raw}
-
-
-def _residuals(top: Section, key: str) -> tuple[Residual, ...]:
-    return tuple(
-        Residual(
-            row.text("fold", REMEDY),
-            row.text("experiment", REMEDY),
-            _figures(row, "log_ratio"),
-            _figures(row, "spread"),
-        )
-        for row in (top.sections(key, REMEDY) if top.has(key) else ())
-    )
-
-
-def _figures(row: Section, key: str) -> dict[str, float | None]:
-    figures = row.section(key, REMEDY)
-    least = 0.0 if key == "spread" else -MOST
-    return {
-        name: figures.number(name, REMEDY, least=least, most=MOST) if figures.has(name) else None for name in STATISTICS
-    }
+    return from_json(Trust, parse_json(text, where, REMEDY), where, REMEDY)

@@ -1,7 +1,7 @@
 """One search: ask a proposer for programs, have them assessed, keep the good ones, report.
 
-Start at `search.py`. `assessor.py` turns proposals into outcomes, `workers.py` runs the computation, `run.py` carries
-out a whole search in a run folder, and `attribution.py` counts what each proposer contributed.
+Start at `search.py`. `assessor.py` turns proposals into outcomes, `workers.py` runs the computation, and `run.py`
+carries out a whole search in a run folder.
 
 The package is also a function of the Python interface, which `help(evolve.api.search.search)` explains:
 
@@ -20,7 +20,6 @@ class _Callable(ModuleType):
     """A package that can be called."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """See evolve.api.search.search."""
         return importlib.import_module("evolve.api.search").search(*args, **options)
 
 

@@ -20,14 +20,13 @@ from simulator.language.measure import features
 
 @dataclass
 class Admitted:
-    """Which proposals of a generation become candidates, and how they are assessed."""
+    """The admission of a generation's proposals as candidates, and the limits of their assessment."""
 
     taken: set[str]  # keys of the forms that were proposed before
     room: int  # candidates that the budget leaves
     limits: Callable[[Form], AssessLimits]  # of its assessment
 
     def take(self, key: str) -> None:
-        """Count a new candidate, whose form has this key."""
         self.taken.add(key)
         self.room -= 1
 
@@ -45,8 +44,6 @@ Pending = Callable[[], Settled]  # waits for an assessment to end
 
 
 class Assessor(Protocol):
-    """The assessor of a search's proposals."""
-
     def begin(self, proposal: Proposal, admission: Admitted) -> Pending | None:
         """Start to assess a proposal if its form is new. None if the budget is used up."""
 
@@ -128,22 +125,11 @@ def _settled(outcome: Outcome, remembered: bool = False) -> Pending:
 
 
 def _elite(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Elite | Rejected:
-    """The verdict as the archive keeps it: an elite, unless it is a rejection."""
     if isinstance(verdict, Rejected):
         return verdict
-    return Elite(
-        id=proposal.id,
-        key=form,
-        text=verdict.text,
-        operations=verdict.operations,
-        constants=verdict.constants,
-        features=verdict.features,
-        score=verdict.score,
-        operator=proposal.operator,
-        parents=proposal.parents,
-        group_out=verdict.group_out,
-        consistent=verdict.consistent,
-    ).rounded()
+    same = ("text", "operations", "constants", "features", "score", "group_out", "consistent")
+    figures = {name: getattr(verdict, name) for name in same}
+    return Elite(proposal.id, form, operator=proposal.operator, parents=proposal.parents, **figures).rounded()
 
 
 def _dropped(before: Program, after: Program) -> tuple[str, ...]:

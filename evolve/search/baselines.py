@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from archive.score import Errors
 from evaluator import baselines
@@ -12,13 +12,23 @@ from evolve.run.folder import RunFolder
 from evolve.search.pool.pool import Pool
 from evolve.search.pool.process import WorkerCall
 from simulator.common.documents import read_json
-from simulator.common.errors import InputError
+from simulator.common.records import from_json, to_json
 from simulator.language.key import key
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
 
 FILE = "baseline_errors.json"
 OLD_FILE = "known.json"  # in releases up to 0.3
+REMEDY = "remove it: it is computed again"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The file: the errors by baseline, of these data and programs."""
+
+    data: list[str]
+    programs: list[str]
+    answers: dict[str, list[Errors]]
 
 
 def run_baselines(
@@ -27,30 +37,16 @@ def run_baselines(
     """The errors of the baselines, by name. They depend only on the data and the programs, so the run's folder keeps
     them."""
     path, everything = run.path / FILE, [*fitted, *others]
-    identity = {
-        "data": [data_hash(fitted), data_hash(everything)],
-        "programs": [key(baselines.form(name)) for name in baselines.NAMES],
-    }
-    kept = path if path.exists() else run.path / OLD_FILE
-    if kept.exists() and (stored := _stored(kept, identity)):
-        return stored
+    answers: dict[str, list[Errors]] = {name: [] for name in baselines.NAMES}
+    programs = [key(baselines.form(name)) for name in baselines.NAMES]
+    now = _Kept([data_hash(fitted), data_hash(everything)], programs, answers)
+    file = path if path.exists() else run.path / OLD_FILE
+    kept = from_json(_Kept, read_json(file, REMEDY), file, REMEDY) if file.exists() else None
+    if kept and (kept.data, kept.programs, {*kept.answers}) == (now.data, now.programs, {*answers}):
+        return kept.answers
     tasks = baselines.tasks(fitted, everything)
     futures = [pool.submit(WorkerCall(baselines.solve, (task,))) for task in tasks]
-    answers: dict[str, list[Errors]] = {name: [] for name in baselines.NAMES}
     for task, future in zip(tasks, futures, strict=True):
         answers[task.name] += future.result()
-    write_json(path, {**identity, "answers": answers})
-    return answers
-
-
-def _stored(path: Path, identity: Mapping[str, list[str]]) -> dict[str, list[Errors]]:
-    """The baselines in a run's file; none if they are of other data or programs. Raises InputError if it is damaged."""
-    remedy = "remove it: it is computed again"
-    value = read_json(path, remedy)
-    try:
-        if any(value.get(name) != of for name, of in identity.items()) or set(value["answers"]) != set(baselines.NAMES):
-            return {}
-        answers = {name: [Errors(*row) for row in rows] for name, rows in value["answers"].items()}
-    except (TypeError, KeyError, AttributeError):
-        raise InputError(f"{path}: is damaged: {remedy}") from None
+    write_json(path, to_json(now))
     return answers

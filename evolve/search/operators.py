@@ -230,7 +230,6 @@ def _edit_site(d: Draft, rng: Rng, change: Callable[[list[Expr]], list[Expr] | N
 
 
 def _without(parts: list[Expr], rng: Rng) -> list[Expr]:
-    """All parts but one."""
     dropped = rng.integers(len(parts))
     return [p for i, p in enumerate(parts) if i != dropped]
 

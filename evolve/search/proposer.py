@@ -7,7 +7,7 @@ configuration, the population and the outcomes, never on a clock or on the numbe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -15,9 +15,8 @@ import numpy as np
 
 from archive.elite import Elite
 from archive.population import Offered, Population, proposers, tournament
-from archive.proposal import MODEL, Form, Proposal, Rejected
+from archive.proposal import MODEL, POLISH, SEED, Form, Outcome, Proposal, Rejected
 from evolve.run.config import Config
-from evolve.search.bandit import Bandit
 from evolve.search.offline import operator_weights
 from evolve.search.pool.pool import Promise
 from simulator.common.streams import stream
@@ -45,11 +44,15 @@ class Changed:
     form: Form | Rejected
 
 
+FLOOR = 0.02  # the least chance of an operator that may be used at all
+MEMORY = 0.98  # weight of older trials after each new one of the same operator: about the last fifty count
+DOUBT = 5.0  # trials, at the average rate of gains, that every operator starts with
+ENDLESS = 10**9  # generations: a recording ends its search
 TOGETHER = 4  # proposals that a worker makes at once: one takes 10 ms, and on a cluster every task takes some more
 
 
 class OperatorWorkers(Protocol):
-    """Where operators are applied, possibly in other processes (see evolve.search.workers)."""
+    """Workers that apply operators, possibly in other processes (see evolve.search.workers)."""
 
     def propose(self, number: int, chosen: Sequence[Chosen], weights: Mapping[str, float]) -> Promise[list[Changed]]:
         """Changed copies of the texts chosen for the proposals from number `number` on."""
@@ -86,6 +89,40 @@ def places(population: Population, batch: int) -> Iterator[Place]:
             number += 1
 
 
+@dataclass
+class Bandit:
+    """Trials and gains of every operator.
+
+    `prior` is an operator's weight before any trial; one with weight 0 is never used. `costs` is the price of a trial,
+    in trials of an operator that costs nothing else (default 1).
+    """
+
+    prior: Mapping[str, float]
+    trials: dict[str, float] = field(default_factory=dict)
+    gains: dict[str, float] = field(default_factory=dict)
+    costs: dict[str, float] = field(default_factory=dict)
+
+    def learn(self, name: str, gained: bool) -> None:
+        """Count a trial of operator `name`, and whether its proposal took a cell."""
+        self.trials[name] = MEMORY * self.trials.get(name, 0.0) + 1.0
+        self.gains[name] = MEMORY * self.gains.get(name, 0.0) + gained
+
+    def chances(self) -> dict[str, float]:
+        """The chance of every operator that may be used; they add up to 1."""
+        names = [name for name, weight in self.prior.items() if weight > 0]
+        rate = (sum(self.gains.values()) + 1.0) / (sum(self.trials.values()) + 2.0)
+        worth = {
+            name: self.prior[name]
+            * (self.gains.get(name, 0.0) + DOUBT * rate)
+            / (self.trials.get(name, 0.0) + DOUBT)
+            / self.costs.get(name, 1.0)
+            for name in names
+        }
+        total = sum(worth.values())
+        spare = 1.0 - FLOOR * len(names)
+        return {name: FLOOR + spare * worth[name] / total for name in names}
+
+
 class Operators:
     """The offline proposer: operators change copies of elites, with chances that a bandit learns.
 
@@ -120,7 +157,6 @@ class Operators:
                     self.bandit.learn(name, kept)
 
     def weights(self) -> dict[str, float]:
-        """The current chances of the operators, without those of language models."""
         chances = self.bandit.chances() if self._config.search.bandit else self.bandit.prior
         return {name: chance for name, chance in chances.items() if not name.startswith(MODEL)}
 
@@ -159,3 +195,44 @@ def arms(config: Config) -> dict[str, float]:
         return operators
     mass = sum(operators.values()) * config.llm.share / (1.0 - config.llm.share)
     return operators | {MODEL + name: mass * weight for name, weight in config.llm.ensemble().items()}
+
+
+class RecordedProposals:
+    """Proposes every form that another run fitted, under the same numbers; starting programs come before them.
+
+    A form is as its journal has it: of a scored program without the terms that the fit had set to 0. What was not
+    fitted there (unreadable, a duplicate, refused by judges) is left out.
+    """
+
+    def __init__(self, outcomes: Iterable[Outcome], batch: int) -> None:
+        self._forms = forms_of(outcomes)
+        self._batch, self._next = batch, 0
+
+    def ask(self, population: Population, generation: int) -> list[Proposal]:
+        proposals = self._forms[self._next : self._next + self._batch]
+        self._next += len(proposals)
+        if proposals:
+            population.numbered = proposals[-1].id + 1
+        return proposals
+
+    def tell(self, outcomes: Sequence[Offered]) -> None:
+        """Learns nothing: what comes next is recorded."""
+
+
+def forms_of(outcomes: Iterable[Outcome]) -> list[Proposal]:
+    """The fitted forms of a journal as new proposals, without starting programs, polished ones, calls and reviews."""
+    return [
+        replace(_as_scored(outcome), call="", idea="", reviews=(), motivation="", judges=0)
+        for outcome in outcomes
+        if outcome.key and not outcome.proposal.operator.startswith((SEED, POLISH))
+    ]
+
+
+def _as_scored(outcome: Outcome) -> Proposal:
+    elite = outcome.elite
+    return replace(outcome.proposal, text=elite.text) if elite else outcome.proposal
+
+
+def to_the_end(config: Config) -> Config:
+    """The settings of a search that ends with its recording or its budget, not where it no longer improves."""
+    return replace(config, search=replace(config.search, generations=ENDLESS, patience=ENDLESS))

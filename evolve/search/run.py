@@ -22,11 +22,10 @@ from evolve import __version__
 from evolve.output.files import write_json
 from evolve.output.progress import ProgressTimes
 from evolve.run import folder as run_folder
-from evolve.run.about import About
 from evolve.run.checkpoint import best_programs, checkpoints_in, is_checkpoint
 from evolve.run.config import Config
 from evolve.run.data import chosen, located
-from evolve.run.folder import RunFolder, first_population
+from evolve.run.folder import About, RunFolder, first_population
 from evolve.run.lock import lock
 from evolve.run.program import load, seed_texts, with_true_names
 from evolve.run.ranges import ranges_of
@@ -41,8 +40,7 @@ from evolve.search.llm.panel import statistics
 from evolve.search.llm.proposer import LanguageModels
 from evolve.search.llm.setup import check, keep_prompts
 from evolve.search.pool.pool import Pool
-from evolve.search.proposer import Operators, Proposer
-from evolve.search.recorded import RecordedProposals, to_the_end
+from evolve.search.proposer import Operators, Proposer, RecordedProposals, to_the_end
 from evolve.search.search import Search
 from evolve.search.workers import workers_of
 from evolve.summary import markdown as summary
@@ -218,7 +216,6 @@ def _report(
     answers: dict[str, list[Errors]],
     calls: JsonObject,
 ) -> RunReport:
-    """The report of the finished search."""
     population, score = search.population, run.config.score
     archive = population.archive
     apart = apart_pct(archive.members(), score.rule)

@@ -32,7 +32,7 @@ _PAIRS = (
 # A user's program may read the limits and switches of the engine; proposals do not.
 _UNUSED = _names("no_cost") | {"reference_step_us"}
 _NOT_QUEUEING = _names("step_only")
-# Where kernels are measured, a correction multiplies at most one count of the batch, one size and any switches.
+# With measured kernels, a correction multiplies at most one count of the batch, one size and any switches.
 SIZES = _names("size")
 SWITCHES = _names("switch")
 EAGER = _names("eager")
@@ -68,7 +68,6 @@ class Vocabulary:
     measured: bool
 
     def fields(self, method: str) -> tuple[Field, ...]:
-        """The fields that a method may read."""
         return self.step if method == "step_time" else self.queueing
 
     def size(self, node: Expr, constants: dict[str, float]) -> float:

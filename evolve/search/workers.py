@@ -59,11 +59,9 @@ class Prober:
     data: FitSet
 
     def gains(self, program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
-        """See evaluator.diagnose.explain.gains."""
         return gains(self._problem_of(program), method, terms)
 
     def costs(self, program: Program) -> np.ndarray:
-        """See evaluator.diagnose.explain.costs."""
         return costs(self._problem_of(program))
 
     @cached_property
@@ -92,16 +90,8 @@ def _prepare(
     experiments: Sequence[Experiment], config: Config, hardware: FactsByDeployment, kernels: KernelSums | None
 ) -> Prepared:
     score = config.score
-    data = prepare(
-        experiments,
-        score.arrival_seeds,
-        score.moe_weight,
-        hardware,
-        kernels,
-        score.left_out,
-        score.tail,
-        config.search.fit,
-    )
+    measured = experiments, score.arrival_seeds, score.moe_weight, hardware, kernels
+    data = prepare(*measured, score.left_out, score.tail, config.search.fit)
     return Prepared(config, data, vocabulary(experiments, config.search.fields), Prober(data.fit))
 
 

@@ -84,7 +84,7 @@ def lines(calls: JsonObject, run: str) -> list[str]:
                 f"Of this {calls['uncounted_usd']:.4f} USD are a guess: {guessed} had no credible count of tokens and "
                 "count as the most that they can take."
             )
-        text.append(f"What was proposed, and what became of it: {run}/RESEARCH.md")
+        text.append(f"The ideas and their outcomes: {run}/RESEARCH.md")
     if calls.get("beyond_budget"):  # not in reports of earlier releases
         text.append(
             f"{counted(calls['beyond_budget'], 'program')} came when the budget of candidates was full and were not "

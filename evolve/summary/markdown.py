@@ -19,7 +19,6 @@ from simulator.common.text import counted, visible
 
 
 def write(run: RunFolder, report: RunReport) -> None:
-    """Write the summary of a run into its folder."""
     text = page(run, report, len(calls(run.path)), sources_note(run.path))
     write_text(run.path / "summary.md", visible(text, keep="\n\t"))
 
@@ -61,21 +60,15 @@ def page(run: RunFolder, report: RunReport, validations: int, sources: str) -> s
 
 def _facts(run: RunFolder, report: RunReport) -> Table:
     config, fitted = run.config, report.fitted
-    ended = report.ended or report.calls.get("stopped", "")
-    return Table.of(
-        "Run",
-        [words("what", "value")],
-        [
-            ("started", run.about.started),
-            ("engine", report.engine),
-            ("data", f"{report.data} ({', '.join(config.data.files)})"),
-            ("configuration", config.name),
-            ("seed of the search", str(report.seed)),
-            ("budget", f"{config.budget} candidates; used: {report.candidates} of {report.proposals} proposals"),
-            *([("ended", ended)] if ended else []),
-            (f"fitted, {counted(len(fitted), 'experiment')}", ", ".join(fitted)),
-        ],
-    )
+    rows = [("started", run.about.started), ("engine", report.engine)]
+    rows.append(("data", f"{report.data} ({', '.join(config.data.files)})"))
+    rows += [("configuration", config.name), ("seed of the search", str(report.seed))]
+    used = f"{config.budget} candidates; used: {report.candidates} of {report.proposals} proposals"
+    rows.append(("budget", used))
+    if ended := report.ended or report.calls.get("stopped", ""):
+        rows.append(("ended", ended))
+    rows.append((f"fitted, {counted(len(fitted), 'experiment')}", ", ".join(fitted)))
+    return Table.of("Run", [words("what", "value")], rows)
 
 
 def _choice(report: RunReport, best: Elite, validations: int, sources: str) -> str:

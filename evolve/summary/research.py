@@ -1,4 +1,4 @@
-"""RUN/RESEARCH.md: the ideas of language models in the order in which they were tried, and what became of each.
+"""RUN/RESEARCH.md: the ideas of language models in the order in which they were tried, with their outcomes.
 
 The document depends on outcomes only, so that a resumed run and a replay write the same one, and while a search runs it
 only grows. What models wrote is quoted: each text is one line, which cannot become a heading, a link or HTML.
@@ -15,7 +15,6 @@ from archive.elite import Elite
 from archive.proposal import MODEL, Outcome, Proposal, Review
 from evolve.output.files import write_text
 from evolve.output.table import number
-from evolve.summary.titles import CUT, title_of, whole_words
 from simulator.common.text import counted, plain
 from simulator.language.key import key
 from simulator.language.measure import features
@@ -39,6 +38,16 @@ LONGEST_ANSWER = 400  # of an answer to an issue
 LONGEST_WHY = 300  # of why an idea was refused
 LABEL = re.compile(r"[\s>*_#-]*(?:Issue[\s*_]*#?(\d{1,3})|(Related work))[\s*_]*[:.)-][\s*_:]*(.*)", re.IGNORECASE)
 UNITS = {f"{f.scope}.{f.name}": f.unit for f in READABLE.values()}
+LONGEST_TITLE = 60  # characters
+LEAST_CLAUSE = 16  # characters of one that says enough by itself
+CLAUSE = re.compile(r"[:;,.!?]\s|\s[-–—(]|[.!?]$")  # where a clause ends
+CUT = "..."  # the end of an idea that was journalled in part
+# Words that a title cannot end with, since they lead to the next one.
+LEADING = re.compile(
+    r"(?: (?:a|an|and|are|as|at|be|but|by|for|from|if|in|into|is|its|no|not|of|on|one|only|or|per|so|than|that|the"
+    r"|their|to|under|when|where|which|while|with|without|\S+'s))+$",
+    re.IGNORECASE,
+)
 ACTIVE = re.compile(r"[\\<\[]")  # what Markdown would read as an escape, HTML, a link or a picture
 
 
@@ -54,7 +63,6 @@ class Issue:
 
     @property
     def line(self) -> str:
-        """Who objects to what."""
         return f'{self.judge} on idea {self.idea} ("{self.title}"): {self.remark}'
 
 
@@ -98,7 +106,6 @@ def generation(proposal: Proposal) -> int:
 
 
 def marks(review: Review) -> dict[str, int]:
-    """The marks of a review by criterion."""
     values = {f.name: getattr(review, f.name) for f in fields(review)}
     return {name: value for name, value in values.items() if isinstance(value, int)}
 
@@ -157,7 +164,6 @@ class Research:
         return f"same form as idea {self._same[idea]}" if idea in self._same else ""
 
     def base(self, proposal: Proposal) -> Elite | None:
-        """The program that a proposal changes."""
         return self._elites.get(proposal.parents[0]) if proposal.parents else None
 
     def recent(self, most: int) -> str:
@@ -215,7 +221,6 @@ class Research:
 
 
 def document(outcomes: Iterable[Outcome]) -> str:
-    """The document about the ideas in a run's outcomes."""
     research = Research()
     research.tell(outcomes)
     return research.text
@@ -229,7 +234,6 @@ def write(folder: Path, text: str) -> None:
 
 
 def title(proposal: Proposal) -> str:
-    """A short title for an idea."""
     return quoted(title_of(proposal.idea)) or "no title"
 
 
@@ -239,7 +243,6 @@ def _whole(idea: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A model's line with what Markdown would read as markup escaped."""
     return ACTIVE.sub(r"\\\g<0>", text)
 
 
@@ -299,3 +302,28 @@ def _review(review: Review) -> str:
 
 def _block(title: str, lines: Sequence[str]) -> str:
     return "\n".join([f"**{title}.**", "", *lines]) if lines else ""
+
+
+# short titles for what language models call their ideas, which are often whole sentences
+
+
+def title_of(idea: str) -> str:
+    """The first clause of an idea, in at most LONGEST_TITLE characters and whole words; "" for an idea without words.
+
+    >>> title_of("Launches overlap with reading the weights: the larger of both instead of their sum")
+    'Launches overlap with reading the weights'
+    >>> title_of("Steps with prompts launch their kernels one by one and each of these launches costs host time")
+    'Steps with prompts launch their kernels one by one and each'
+    """
+    ends = [m.start() for m in CLAUSE.finditer(idea) if LEAST_CLAUSE <= m.start() <= LONGEST_TITLE]
+    if ends:
+        return idea[: ends[0]]
+    if len(idea) <= LONGEST_TITLE and not idea.endswith(CUT):
+        return idea
+    return LEADING.sub("", whole_words(idea, LONGEST_TITLE)).rstrip(",;:.-–—(")
+
+
+def whole_words(text: str, most: int) -> str:
+    """The text in at most `most` characters, cut between words; a single word that is longer is cut."""
+    text = text.removesuffix(CUT) if text.endswith(CUT) else f"{text} "
+    return (text[: most + 1].rpartition(" ")[0] or text[:most]).rstrip()

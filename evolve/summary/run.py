@@ -119,7 +119,6 @@ def _print_legend(report: RunReport, baselines: bool) -> None:
 
 
 def bounds_texts(best: Elite) -> list[str]:
-    """A sentence for each constant of the champion that is at a bound."""
     return list(at_bounds(best.program).values())
 
 

@@ -31,12 +31,10 @@ class Searched:
 
     @property
     def name(self) -> str:
-        """The run as the user named it."""
         return str(self.run.path)
 
     @cached_property
     def archive(self) -> Archive:
-        """The archive that the outcomes make."""
         return archive_of(self.run.config, self.outcomes)
 
     @cached_property

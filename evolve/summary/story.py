@@ -54,7 +54,6 @@ class Story:
         self._seeds, self._generation, self._ended, self._known = 0, 0, False, True
 
     def add(self, outcome: Outcome) -> None:
-        """Tell the next outcome."""
         generation = self._generation_of(outcome)
         kept = self.population.tell(outcome)
         self._at[outcome.proposal.id] = len(self.rows)
@@ -63,7 +62,6 @@ class Story:
             self._point()
 
     def outcome(self, number: int) -> Outcome | None:
-        """The outcome of the proposal of this number."""
         return self.rows[self._at[number]].outcome if number in self._at else None
 
     def points(self) -> Iterator[Best]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -157,6 +158,19 @@ def whole_run(
     with Server(recorder) as server:
         ran = evolve(folder, *search(server, folder / f"{config}.yaml", "--quiet", "--out", name, *more))
     return Story(folder / name, ran, server, recorder)
+
+
+def resumed(whole: Path, run: Path, at: int, script: Callable[[Request], Reply] = by_content) -> list[Request]:
+    """The requests of a run that goes on, without a cache, from the first `at` lines of the journal of a whole one."""
+    shutil.copytree(whole, run)
+    lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "journal.jsonl").write_bytes(b"".join(lines[:at]))
+    (run / "report.json").unlink()
+    with Server(script) as server:
+        config = re.sub(r"api_base: .*", f"api_base: {server.url}", (run / "config.yaml").read_text())
+        (run / "config.yaml").write_text(re.sub(r"cache: .*", "cache: ''", config))
+        assert evolve(run.parent, "resume", run, "--workers", 1, "--quiet").status == 0
+    return server.seen
 
 
 def warm_up() -> None:

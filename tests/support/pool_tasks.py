@@ -76,3 +76,8 @@ def counts(most: int, report: Callable[[int], None]) -> int:
 def slowly(prepared: int, seconds: float) -> int:
     time.sleep(seconds)
     return prepared
+
+
+def full(report: object) -> None:
+    """Hear a report as a full disk does."""
+    raise OSError(28, "No space left on device", "journal.jsonl")

@@ -145,7 +145,7 @@ def _changed(section: str, marks: list[re.Match[str]], base: str, cut: str) -> W
 
 
 def occurrences(text: str, search: str) -> list[tuple[int, int]]:
-    """Where `search` is in the text, as (start, end). It never begins or ends within a name or a number.
+    """The places of `search` in the text, as (start, end). A place never begins or ends within a name or a number.
 
     Exact occurrences come before those that differ in white space, and whole lines before parts of lines.
     """
@@ -203,12 +203,10 @@ def _replaced(now: Written, span: tuple[int, int], search: str, put: str, name: 
 
 
 def _indent(text: str) -> int:
-    """The white space before the first line."""
     return len(text) - len(text.lstrip(" \t"))
 
 
 def _missing(name: str, text: str, search: str, times: int) -> str:
-    """The complaint about a SEARCH that does not occur exactly once."""
     if not search.strip():
         return f"{name} is empty: it must have a part of program A"
     if times:

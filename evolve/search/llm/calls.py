@@ -31,7 +31,6 @@ class Price:
     output_usd: float
 
     def usd(self, tokens_in: int, tokens_out: int) -> float:
-        """The price of a call in USD."""
         return (tokens_in * self.input_usd + tokens_out * self.output_usd) / 1e6
 
 
@@ -62,7 +61,6 @@ def pack(text: str) -> str:
 
 
 def unpack(packed: str) -> str:
-    """The text of `pack`."""
     return lzma.decompress(base64.b64decode(packed)).decode()
 
 
@@ -233,7 +231,6 @@ class CallLog:
     spent: CallCost = field(default_factory=CallCost)
 
     def take(self, lines: Iterable[CallLine]) -> None:
-        """Take in further lines, in the journal's order."""
         for line in lines:
             match line:
                 case Prompt():
@@ -281,11 +278,9 @@ class CallLog:
         return unpack(self.answers[name].answer)
 
     def messages(self, prompt: str) -> Messages:
-        """The messages with this name."""
         return tuple((role, unpack(packed)) for role, packed in self.prompts[prompt].messages)
 
     def attempts(self, name: str) -> int:
-        """The number of requests sent for a call."""
         return sum(call == name for call, _ in self.sent)
 
     def under_way(self) -> list[str]:
@@ -316,7 +311,6 @@ class CallLog:
 
 
 def call_log(lines: Iterable[Mapping[str, Any]]) -> CallLog:
-    """The log of all calls in a journal's lines."""
     log = CallLog()
     log.take(line for raw in lines if (line := read_line(raw)))
     return log

@@ -35,7 +35,7 @@ LISTING_S = 5.0  # how long a server may take to list its models
 NO_KEY = "none"  # the key that is sent to an OpenAI-compatible server without keys
 KEY_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # of environment variables
 SHORTEST_KEY = 8  # characters; redacting anything shorter would also hide ordinary words
-# What litellm puts around a server's words.
+# litellm's words around those of a server.
 RECEIVED = re.compile(r"Received: '(.*?)(?:'\. Check the|$)")
 EXCEPTION_NAMES = re.compile(r"^(?:[\w.]+: )*\w+Exception - ")
 # Exceptions of litellm whose status can be trusted even without the server's headers.
@@ -329,7 +329,6 @@ def _retry_after(headers: Any) -> float | None:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, then its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -39,6 +39,7 @@ from evolve.search.llm.calls import (
 from evolve.search.llm.client import REMEDIES, TOOL_BYTES, CallFault, Reply, calls_tools, request
 from simulator.common.documents import read_json
 from simulator.common.errors import InputError, unwritable
+from simulator.common.records import from_json
 from simulator.common.text import counted
 
 LONGEST_WAIT_S = 120.0  # before another attempt, even if the server asks for more
@@ -267,7 +268,6 @@ class Dispatch:
         return [Prompt(call.prompt, tuple((role, pack(text)) for role, text in call.messages))]
 
     def _write(self, lines: Sequence[CallLine]) -> None:
-        """Write lines to disk, then take them into the log."""
         if lines:
             self._journal.append(map(to_json, lines))
             self.log.take(lines)
@@ -283,11 +283,12 @@ def _has_tool(call: LlmCall) -> bool:
 
 def find(folder: str, call: LlmCall) -> Answered | None:
     """The journal line for a call's answer in the folder; None if there is no answer or its file is damaged."""
+    path, of_call = _path(folder, call), {"call": call.name, "attempt": 0, "cached": True}
     try:
-        kept = read_json(_path(folder, call), "remove it")
-        unpack(kept["answer"])
-        line = Answered(call=call.name, attempt=0, cached=True, **{name: kept[name] for name in CACHED})
-    except (OSError, ValueError, KeyError, TypeError, LZMAError):
+        kept = read_json(path, "remove it")
+        line = from_json(Answered, kept | of_call if isinstance(kept, dict) else kept, path)
+        unpack(line.answer)
+    except (OSError, ValueError, LZMAError):
         return None
     return line if (line.prompt, line.model, line.sample) == (call.prompt, call.model, call.sample) else None
 

@@ -238,12 +238,10 @@ def _json_array(answer: str) -> list[Any]:
 
 
 def _bad_marks(raw: JsonObject) -> list[str]:
-    """The criteria whose marks do not follow the rubric."""
     return [name for name in RUBRIC if not _is_whole(raw.get(name), 0, BEST)]
 
 
 def _is_whole(value: Any, least: int, most: int) -> bool:
-    """True if a JSON value is a whole number in this range."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 

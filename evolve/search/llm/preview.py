@@ -22,16 +22,7 @@ from evolve.run.program import seed_texts
 from evolve.search.assessor import Admitted, Live
 from evolve.search.llm import client, prompt
 from evolve.search.llm.answer import ideas
-from evolve.search.llm.calls import (
-    Answered,
-    CallLog,
-    LlmCall,
-    Messages,
-    answered_line,
-    call_log,
-    parts_of,
-    unpack,
-)
+from evolve.search.llm.calls import Answered, CallLog, LlmCall, Messages, answered_line, call_log, parts_of, unpack
 from evolve.search.llm.question import Candidate, checked, draw_others, taken_forms
 from evolve.search.llm.setup import plan, priced, prompts_of
 from evolve.search.pool.local import local

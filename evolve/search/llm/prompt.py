@@ -68,7 +68,6 @@ ISSUES = (
 
 
 def bundled() -> Templates:
-    """The project's templates, by name."""
     folder = resources.files("evolve.search.llm").joinpath("prompts")
     return {name: folder.joinpath(f"{name}.md").read_text("utf-8") for name in TEMPLATES}
 

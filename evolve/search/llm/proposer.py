@@ -119,7 +119,6 @@ class LanguageModels:
         self._open(self._asker.generation + 1, population, over=False)
 
     def close(self) -> None:
-        """Journal the answers that arrived too late to be used."""
         self._dispatch.close()
 
     def status(self) -> str:
@@ -220,7 +219,6 @@ class LanguageModels:
         return not self.stopped
 
     def _review(self, questions: Sequence[Question]) -> None:
-        """Have the judges that are up review the questions' candidates."""
         up = [judge for judge in self._judges if self._asker.up(judge)]
         bases = {q.base.id: q.base.text for q in questions if up and q.scored}
         for id, text in bases.items():
@@ -237,7 +235,6 @@ class LanguageModels:
         return question.proposal(0, k)
 
     def _messages(self, question: Question, questions: Sequence[Question]) -> Messages:
-        """The messages of a question's first round, which name the programs of the generation's other questions."""
         others = [q for q in questions if q is not question]
         meanwhile = " ".join(f"Program {q.base.id} is being improved at the same time." for q in others)
         diagnosis = self._diagnoses[question.base.id].result()

@@ -66,7 +66,6 @@ class Candidate:
 
     @property
     def scored(self) -> Scored | None:
-        """The trial's score; None if there was no trial, or it was rejected."""
         return self.trial.verdict if self.trial and isinstance(self.trial.verdict, Scored) else None
 
     @property
@@ -133,11 +132,9 @@ class Question:
 
     @property
     def scored(self) -> list[Candidate]:
-        """All candidates that were scored."""
         return [candidate for candidates in self.rounds for candidate in candidates if candidate.scored]
 
     def add(self, call: LlmCall, candidates: Sequence[Candidate]) -> None:
-        """Take the candidates in the answer to a call as the next round."""
         for k, candidate in enumerate(candidates):
             candidate.number = self._place(len(self.rounds), k)
         self.calls.append(call)
@@ -353,13 +350,11 @@ def converse(questions: Sequence[Question], asker: Asker, taken: Taken, workers:
 
 
 def _ideas(question: Question, call: LlmCall, log: CallLog) -> list[Idea]:
-    """The ideas in the answer to a call; none if there is no answer."""
     answer = log.answers.get(call.name)
     return ideas(log.text(call.name), bare(question.base.text), question.count, answer.finish) if answer else []
 
 
 def _try(questions: Sequence[Question], workers: Workers, limit_s: float) -> None:
-    """Try the candidates of the last round, all at once."""
     new = [(q.number, candidate) for q in questions for candidate in q.rounds[-1] if candidate.form]
     trials = [workers.trial(number, candidate.idea.text) for number, candidate in new]
     for (_, candidate), trial in zip(new, trials, strict=True):
@@ -371,7 +366,6 @@ def _try(questions: Sequence[Question], workers: Workers, limit_s: float) -> Non
 
 
 def _with_verdicts(question: Question, asker: Asker, rounds: int) -> Messages:
-    """The messages of the last round, its answer, and the verdicts on the programs in it."""
     call, programs = question.calls[-1], enumerate(question.rounds[-1], 1)
     answer = asker.log.text(call.name)[:LONGEST_ECHO].strip() or "(empty)"
     lines = [f"- Proposal {i}: {candidate.line}" for i, candidate in programs]

@@ -28,7 +28,6 @@ MARGIN = 4096  # tokens; programs, their errors and the front take about as many
 
 
 def names(config: Config) -> list[str]:
-    """Every model that a configuration names, each once."""
     return list(dict.fromkeys(weighted(name, "llm.models")[0] for name in config.llm.named))
 
 
@@ -142,7 +141,6 @@ def keep_prompts(run: RunFolder) -> None:
 
 
 def _texts(config: Config) -> Templates:
-    """The prompt templates that a configuration names; the project's if it names none."""
     return prompt.load(Path(config.llm.prompts)) if config.llm.prompts else prompt.bundled()
 
 

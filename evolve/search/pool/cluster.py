@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -30,6 +30,7 @@ from evolve.search.pool.process import Died, Parcel, WorkerCall, WorkerProcess
 from evolve.search.pool.remote import carry_out, end_idle, identity, introduce
 from simulator.common.documents import read_json
 from simulator.common.errors import InputError
+from simulator.common.records import from_json
 from simulator.common.text import counted
 
 WATCH_S = 1.0  # between two looks at which workers there are
@@ -171,7 +172,7 @@ class Cluster(Pool):
             accepted = {a: w["nthreads"] for a, w in listed.items() if self._resource in w["resources"]}
             with self._lock:
                 if not (accepted and self._threads):
-                    # What is sent while no worker is accepted does not wake up when one is: it must be sent again.
+                    # Tasks sent while no worker is accepted do not wake up when one is: they must be sent again.
                     stale = [future for _, future in self._running.values() if future] + list(self._parcels.values())
                     self._held += [task for task, _ in self._running.values()]
                     self._running, self._parcels = {}, {}
@@ -289,6 +290,11 @@ def connected(where: str) -> tuple[Any, Any]:
             ) from None
 
 
+@dataclass(frozen=True)
+class _SchedulerFile:
+    address: str
+
+
 def _address(where: str) -> str:
     """The address of a scheduler, which may be in its scheduler file. Raises InputError."""
     if re.search(r"^(?!http)\w+://.*:\d+/?$", where):
@@ -297,7 +303,5 @@ def _address(where: str) -> str:
         raise InputError(f"--cluster {where}: is not an address of a scheduler. Write it like tcp://HOST:8786.")
     if not Path(where).is_file():
         raise InputError(f"--cluster {where!r}: no such scheduler file. Give one, tcp://HOST:PORT, or local:N.")
-    try:
-        return str(read_json(Path(where), "name the file that `dask scheduler --scheduler-file` wrote")["address"])
-    except (KeyError, TypeError):
-        raise InputError(f"--cluster {where}: names no address. Give a file of `dask scheduler`.") from None
+    raw = read_json(Path(where), "name the file that `dask scheduler --scheduler-file` wrote")
+    return from_json(_SchedulerFile, raw, where, "give a file of `dask scheduler`").address

@@ -62,7 +62,6 @@ class LocalPool(Pool):
             thread.join()
 
     def _work(self) -> None:
-        """Hand tasks to a process until the pool is closed."""
         process: WorkerProcess | None = None
         while (task := self._next()) is not None:
             try:

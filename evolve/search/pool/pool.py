@@ -66,7 +66,7 @@ class Task(Future[T]):
 
 
 class Pool:
-    """Where calls are carried out, for any number of threads. Deaths and silence are reported on the `line`."""
+    """The place that carries out calls, for any number of threads. Deaths and silence are reported on the `line`."""
 
     here = False  # True if calls are carried out in this process, as soon as they are submitted
 

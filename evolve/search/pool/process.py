@@ -43,7 +43,6 @@ class Parcel:
 
 
 def parcel(prepare: Callable[..., Any], *args: Any) -> Parcel:
-    """The parcel of calling `prepare(*args)`."""
     content = pickle.dumps((prepare, args))
     return Parcel(content, _hash_of(content))
 
@@ -106,7 +105,6 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """True if the process has not ended yet."""
         return self._process.poll() is None
 
     @property

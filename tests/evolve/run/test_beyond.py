@@ -41,11 +41,6 @@ def lines_of(fitted: list[Experiment], experiment: Experiment) -> list[str]:
     return outside([ranges_of(fitted)], experiment, predicted(experiment))
 
 
-def facts_with(experiment: Experiment, **values: float) -> Experiment:
-    facts = experiment.facts
-    return replace(experiment, facts=Facts({**facts, **values}, facts.deployed, where=facts.where))
-
-
 # Fitted runs, the planned one, and every line about it.
 CASES = [
     ([LLAMA], LLAMA, ""),
@@ -101,7 +96,7 @@ def test_each_value_outside_the_fitted_runs_is_a_line(
 
 def test_fp8_weights_of_a_mixture_do_not_cover_a_dense_model() -> None:
     """Other kernels multiply its experts. Without a dense model the architecture has its line; a mixture has none."""
-    of = facts_with(LLAMA, is_fp8=1.0)
+    of = replace(LLAMA, facts=Facts({**LLAMA.facts, "is_fp8": 1.0}, LLAMA.facts.deployed, where=LLAMA.facts.where))
     said = "fp8 weights of a dense model not among the fitted 16-bit"
     assert lines_of([LLAMA, SCOUT], of) == [said] and lines_of([LLAMA, of, SCOUT], of) == []
     assert lines_of([LLAMA], of) == ["fp8 weights not among the fitted 16-bit"]
@@ -113,34 +108,27 @@ def test_fp8_weights_of_a_mixture_do_not_cover_a_dense_model() -> None:
     assert champion.record and said in outside(champion.record.all_ranges, of, predicted(of))
 
 
-@pytest.mark.parametrize(("tokens", "line"), [(95, "at least 100"), (96, ""), (210, ""), (211, "at most 200")])
-def test_five_percent_beyond_the_fitted_is_not_outside(tokens: int, line: str) -> None:
-    near = plan("llama-2-7b", {"prompt_len": tokens})
-    said = f"prompts of {tokens} tokens: the fitted runs have {line}"
-    assert outside([Ranges(prompt_tokens=(100.0, 200.0))], near, predicted(near)) == ([said] if line else [])
+def test_five_percent_beyond_the_fitted_is_not_outside() -> None:
+    known = Ranges(prompt_tokens=(100.0, 200.0))
+    for tokens, limit in ((95, "at least 100"), (96, ""), (210, ""), (211, "at most 200")):
+        near = plan("llama-2-7b", {"prompt_len": tokens})
+        said = [f"prompts of {tokens} tokens: the fitted runs have {limit}"] if limit else []
+        assert outside([known], near, predicted(near)) == said
 
 
-def test_engine_switches_unlike_all_fitted_runs_are_a_line_each() -> None:
+def test_engine_switches_and_requests_in_flight_unlike_all_fitted_runs_are_a_line_each() -> None:
+    of_llama = predicted(LLAMA)
     known = Ranges(chunked_prefill=(True,), prefix_caching=(True, False))
     whole = replace(LLAMA, engine=replace(LLAMA.engine, chunked_prefill=False, prefix_caching=False))
-    assert outside([known], whole, predicted(LLAMA)) == ["chunked prefill is off: the fitted runs have it on"]
-    assert outside([replace(known, prefix_caching=(True,))], whole, predicted(LLAMA))[1:] == [
-        "prefix caching is off: the fitted runs have it on"
-    ]
-    assert outside([known], LLAMA, predicted(LLAMA)) == []
-
-
-def test_a_queue_holds_at_most_the_requests_of_its_stage() -> None:
-    """Of 240 requests/s for 30 s, each an hour long, 7,200; of 10 requests/s of 2 s each, 20."""
-    hour, short = (Observation(Statistic(mean=ms), Statistic(), Statistic()) for ms in (3.6e6, 2000.0))
-    assert in_flight(Stage(240.0, 30.0), hour) == 7200 and in_flight(Stage(10.0, 30.0), short) == 20
-
-
-def test_requests_in_flight_beyond_the_fitted_are_a_line_per_stage() -> None:
-    known = Ranges(requests_in_flight=(1.0, 2.0))
-    lines = outside([known], LLAMA, predicted(LLAMA))
+    chunks, caching = (f"{what} is off: the fitted runs have it on" for what in ("chunked prefill", "prefix caching"))
+    assert outside([known], whole, of_llama) == [chunks] and outside([known], LLAMA, of_llama) == []
+    assert outside([replace(known, prefix_caching=(True,))], whole, of_llama) == [chunks, caching]
+    lines = outside([Ranges(requests_in_flight=(1.0, 2.0))], LLAMA, of_llama)
     assert len(lines) == len(LLAMA.workload.stages)
     assert lines[0].startswith("stage 1: ") and lines[0].endswith(" requests in flight, at most 2 in the fitted runs")
+    # a queue holds at most the requests of its stage: of 240 requests/s for 30 s, each an hour long, 7,200
+    hour, short = (Observation(Statistic(mean=ms), Statistic(), Statistic()) for ms in (3.6e6, 2000.0))
+    assert in_flight(Stage(240.0, 30.0), hour) == 7200 and in_flight(Stage(10.0, 30.0), short) == 20
 
 
 def test_fits_cover_a_load_together_but_a_deployment_alone() -> None:
@@ -167,22 +155,11 @@ def test_factors_beyond_the_fitted_runs_are_by_range() -> None:
     assert found["tp"] == 2.0 and found["max_num_batched_tokens"] == 2.0 and found["vocab"] == 1.0
     both = [*fitted, ranges_of([long])]
     assert set(factors(both, long, predicted(long)).values()) == {1.0}
-    assert factors([Ranges()], long, predicted(long)) == {}
-
-
-def test_a_lighter_load_than_was_fitted_is_not_beyond() -> None:
-    calm = plan()
-    p = predicted(calm)
-    in_flight = calm.workload.stages[0].rate * (p.predicted.stages[0].e2e_ms.mean or 0.0) / 1e3
-    for span, factor in (((2 * in_flight, 3 * in_flight), 1.0), ((0.0, in_flight / 4), 4.0)):
+    assert factors([Ranges()], long, predicted(long)) == {} and outside([Ranges()], long, predicted(long)) == []
+    # a lighter load than was fitted is not beyond
+    calm, p = plan(), predicted(plan())
+    flight = calm.workload.stages[0].rate * (p.predicted.stages[0].e2e_ms.mean or 0.0) / 1e3
+    for span, factor in (((2 * flight, 3 * flight), 1.0), ((0.0, flight / 4), 4.0)):
         found = factors([Ranges(requests_in_flight=span)], calm, p)
         assert found == {"requests_in_flight": pytest.approx(factor)}
     assert factors([Ranges(prompt_tokens=(1200.0, 1800.0))], calm, p) == {"prompt_tokens": 1.0}
-
-
-def test_unknown_ranges_have_no_line() -> None:
-    known = Ranges(
-        vocab=(32000.0, 202048.0), tp=(1, 2, 4), hardware=("H100-SXM-80GB",), requests_in_flight=(9.0, 112.0)
-    )
-    odd = plan("llama-3.1-8b", {"prompt_len": 8192}, kv_cpu_offload=True, max_num_batched_tokens=8192)
-    assert outside([known], odd, predicted(odd)) == outside([Ranges()], odd, predicted(odd)) == []

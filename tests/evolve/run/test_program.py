@@ -6,14 +6,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import commands
 import pytest
 import tiny_world
-from commands import evolve
+from commands import Capsys, evolve
 from paths import ROOT
 
 from archive.elite import example
 from archive.proposal import MODEL, SEED
-from evolve.cli import run_command
 from evolve.run.folder import open_run
 from evolve.run.program import load, with_true_names, write_program
 from evolve.run.trust import TRUST_FILE, trust_file, trust_of
@@ -30,27 +30,16 @@ def refused(spec: object) -> str:
     return str(caught.value)
 
 
-def test_a_folder_without_a_run_is_refused_with_its_programs(tmp_path: Path) -> None:
+def test_what_is_no_program_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     assert refused(tmp_path) == refused(f"{tmp_path}:3")
     assert refused(tmp_path).startswith(f"{tmp_path}: is no run and no program: give a file, or RUN:ID")
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / "jams-ours.py").touch()
     assert f"is a folder without a run: name one of the programs in {tmp_path}/programs" in refused(tmp_path)
-
-
-@pytest.mark.parametrize("end", ["9999", "0009:3", "mine:3"])
-def test_a_missing_run_is_refused(end: str, tmp_path: Path) -> None:
-    run = tmp_path / end.split(":")[0]
-    assert refused(tmp_path / end) == f"{run}: there is no such run: `evolve list` names the runs"
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    for end in ("9999", "0009:3", "mine:3"):
+        assert refused(tmp_path / end).startswith(f"{tmp_path / end.split(':')[0]}: there is no such run: ")
     assert "cannot be read (No such file or directory): give a file, RUN:ID" in refused(tmp_path / "mine.py")
-
-
-def test_a_shipped_run_is_not_validated_again(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["validate", "seeds/champion", "--folds", "hardware"]) == 2
-    err = capsys.readouterr().err
+    err = commands.refused(capsys, "validate", "seeds/champion", "--folds", "hardware")
     assert "seeds/champion: is a shipped run" in err and "`evolve report champion --only accuracy`" in err
 
 
@@ -64,11 +53,13 @@ def test_the_record_of_another_program_is_ignored_with_a_caution(tmp_path: Path)
     edited = load(str(path))
     assert edited.record is None
     assert f"{tmp_path / 'mine.json'} is the record of another program" in edited.cautions[0]
+    # an older record, without the values of the constants, counts
+    path.write_text(shipped.text.replace("gemm: one = 0.962367", "gemm: one = 0.97"))
+    path.with_suffix(".json").write_text(json.dumps(replace(shipped.record, values=None).to_json()))
+    assert load(str(path)).record == replace(shipped.record, values=None)
 
 
-def test_the_record_of_hand_edited_constants_is_ignored_with_a_caution(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_record_of_hand_edited_constants_is_ignored_with_a_caution(tmp_path: Path, capsys: Capsys) -> None:
     """The form is the same, and with it the key; errors and intervals are those of other constants."""
     text = (SEEDS / "champion.py").read_text()
     path = tmp_path / "mine.py"
@@ -92,20 +83,11 @@ def test_the_record_of_hand_edited_constants_is_ignored_with_a_caution(
     seven = ["--id", "llama-2-7b-tp1-general"]
     fit = ["fit", *seven, "--only", "gemm", "--out", str(tmp_path / "new.py")]
     for args in (["show"], ["predict", *seven], ["emit", *seven, "--out", str(tmp_path / "go")], fit):
-        assert run_command([args[0], str(path), *args[1:]]) == 0
+        assert evolve(args[0], path, *args[1:]) == 0
         assert said in " ".join("".join(capsys.readouterr()).split()), args
     guide = (tmp_path / "go" / "INTEGRATION.md").read_text()
     assert "in sample" not in guide and "changed by hand" in guide
     assert load(str(tmp_path / "new.py")).record, "a fit of it has a record of its own"
-
-
-def test_an_older_record_without_values_counts(tmp_path: Path) -> None:
-    shipped = load("champion")
-    assert shipped.record
-    path = tmp_path / "mine.py"
-    path.write_text(shipped.text.replace("gemm: one = 0.962367", "gemm: one = 0.97"))
-    path.with_suffix(".json").write_text(json.dumps(replace(shipped.record, values=None).to_json()))
-    assert load(str(path)).record == replace(shipped.record, values=None)
 
 
 # A term changed from kv_decode_sum * moe_layers * is_moe; a local and a condition are no terms.
@@ -137,18 +119,12 @@ def test_constants_are_shown_under_what_they_multiply() -> None:
     assert named.program.theta == lying.program.theta
     assert key(complete(named.program)) == key(complete(lying.program))
     assert with_true_names(named) is named
+    authored = NAMED.replace(" tp: ", " word: ").replace("tp *", "word *")  # words stay unless they name other fields
+    for operator in (f"{SEED}mine", f"{MODEL}a/b"):
+        assert with_true_names(example(text=LYING, operator=operator)).text == authored
 
 
-@pytest.mark.parametrize("operator", [f"{SEED}mine", f"{MODEL}a/b"])
-def test_an_authors_words_stay_unless_they_name_other_fields(operator: str) -> None:
-    assert with_true_names(example(text=LYING, operator=operator)).text == NAMED.replace(" tp: ", " word: ").replace(
-        "tp *", "word *"
-    )
-
-
-def test_a_run_is_shown_fitted_and_emitted_under_the_same_names(
-    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_shown_fitted_and_emitted_under_the_same_names(tiny_run: Path, tmp_path: Path, capsys: Capsys) -> None:
     report = json.loads((tiny_run / "report.json").read_text())
     lying = [e for e in open_run(tiny_run).archive().members() if with_true_names(e) is not e]
     assert lying

@@ -37,29 +37,14 @@ def own(**entry: Any) -> Experiment:
     return experiments_from_mapping(raw, "x.yaml")[0]
 
 
-def read(raw: dict[str, Any]) -> Ranges:
-    return from_json(Ranges, raw, "r.json")
-
-
-def test_ranges_missing_in_an_older_record_are_unknown() -> None:
+def test_ranges_missing_in_an_older_record_are_unknown_and_damage_has_its_place() -> None:
     known = Ranges(vocab=(32000.0, 202048.0), tp=(1, 2, 4), hardware=("H100-SXM-80GB",))
-    assert read(OLD) == replace(known, requests_in_flight=(9.0, 112.0))
-    assert read({}) == read({"of a later release": [1, 2]}) == Ranges()
-
-
-@pytest.mark.parametrize(
-    ("raw", "place"),
-    [
-        ({"vocab": 3}, "vocab"),
-        ({"vocab": [1.0]}, "vocab"),
-        ({"tp": ["1"]}, "tp[0]"),
-        ({"hardware": "H100"}, "hardware"),
-        ({"uncached_step_tokens": 1.5}, "uncached_step_tokens"),
-    ],
-)
-def test_a_damaged_record_of_ranges_names_the_place(raw: dict[str, Any], place: str) -> None:
-    with pytest.raises(DamagedRecord, match=re.escape(f"r.json, {place}: must be ")):
-        read(raw)
+    assert from_json(Ranges, OLD, "r.json") == replace(known, requests_in_flight=(9.0, 112.0))
+    assert from_json(Ranges, {"of a later release": [1, 2]}, "r.json") == Ranges()
+    wrong = {"vocab": [3, [1.0]], "tp[0]": [["1"]], "hardware": ["H100"], "uncached_step_tokens": [1.5]}
+    for place, value in ((place, value) for place, values in wrong.items() for value in values):
+        with pytest.raises(DamagedRecord, match=re.escape(f"r.json, {place}: must be ")):
+            from_json(Ranges, {place.partition("[")[0]: value}, "r.json")
 
 
 def test_ranges_of_the_shipped_champion_are_read_back() -> None:
@@ -67,7 +52,7 @@ def test_ranges_of_the_shipped_champion_are_read_back() -> None:
     assert record is not None
     fitted = [RUNS[name] for name in record.fitted]
     made = ranges_of(fitted)
-    assert made == record.ranges == read(json.loads(json.dumps(to_json(made))))
+    assert made == record.ranges == from_json(Ranges, json.loads(json.dumps(to_json(made))), "r.json")
     assert (made.prompt_tokens, made.uncached_step_tokens) == ((566, 1034), 1034)
     assert (made.weights, made.mixture_of_experts) == (("16-bit", "fp8"), (False, True))
 

@@ -34,14 +34,10 @@ FULL = replace(
 KEYS = "engine data key date fitted measured seeds errors_pct fitted_from constants fitted_with steps found scope"
 
 
-def test_a_record_survives_its_json() -> None:
+def test_a_record_survives_its_json_an_older_one_has_less_and_other_json_is_none() -> None:
     values = json.loads(json.dumps(FULL.to_json()))
-    assert read_record(values, "r.json") == FULL
-    assert list(values) == KEYS.split()
+    assert read_record(values, "r.json") == FULL and list(values) == KEYS.split()
     assert values["scope"] == "per-model" and values["errors_pct"] == OLD["errors_pct"]
-
-
-def test_an_older_record_has_less_and_other_json_is_no_record() -> None:
     old = read_record(OLD, "r.json")
     assert old is not None and (old.seeds, old.ranges, old.constants) == ((), None, None)
     assert old.to_json() == {**OLD, "seeds": []}
@@ -49,16 +45,16 @@ def test_an_older_record_has_less_and_other_json_is_no_record() -> None:
 
 
 def test_measurements_differ_even_if_they_are_itl_alone() -> None:
+    def with_itl_alone(e: Experiment, observed: Observed) -> Experiment:
+        summary, *stages = (
+            o and replace(o, e2e_ms=Statistic(), ttft_ms=Statistic()) for o in (observed.summary, *observed.stages)
+        )
+        return replace(e, observed=Observed(summary, tuple(filter(None, stages))))
+
     shipped = bundled_experiments()
     assert len({measurement_digest(e) for e in shipped}) == len(shipped)
-    alone = [with_itl_alone(e) for e in shipped if e.observed and e.observed.summary and e.observed.summary.itl_ms.mean]
-    assert len({measurement_digest(e) for e in alone}) == len(alone) > 10
-
-
-def with_itl_alone(e: Experiment) -> Experiment:
-    assert e.observed
-    only = [o and replace(o, e2e_ms=Statistic(), ttft_ms=Statistic()) for o in (e.observed.summary, *e.observed.stages)]
-    return replace(e, observed=Observed(only[0], tuple(o for o in only[1:] if o)))
+    seen = [(e, e.observed) for e in shipped if e.observed and e.observed.summary and e.observed.summary.itl_ms.mean]
+    assert len({measurement_digest(with_itl_alone(*pair)) for pair in seen}) == len(seen) > 10
 
 
 @pytest.mark.parametrize(
@@ -66,8 +62,6 @@ def with_itl_alone(e: Experiment) -> Experiment:
     [
         ({"engine": None}, "engine: must not be null"),
         ({"fitted": "a"}, "fitted: must be a list, got 'a'"),
-        ({"seeds": ["1"]}, "seeds[0]: must be a whole number, got '1'"),
-        ({"errors_pct": {"a": 3}}, "errors_pct.a: must be a mapping, got 3"),
         ({"errors_pct": {"a": {"e2e": "much"}}}, "errors_pct.a.e2e: must be a number, got 'much'"),
         ({"constants": {"k": {"standard_error": []}}}, "constants.k.standard_error: must be a number, got []"),
         ({"constants": {"k": {"correlated": {"n": -2}}}}, "constants.k.correlated.n: must be from -1 to 1, got -2"),
@@ -75,15 +69,12 @@ def with_itl_alone(e: Experiment) -> Experiment:
     ],
 )
 def test_a_damaged_record_is_one_line(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
-    (tmp_path / "p.py").write_text("def step_time(b, s, *, k: us = 9.0): return k")
-    (tmp_path / "p.json").write_text(json.dumps(OLD | change))
+    program, beside = tmp_path / "p.py", tmp_path / "p.json"
+    program.write_text("def step_time(b, s, *, k: us = 9.0): return k")
+    beside.write_text(json.dumps(OLD | change))
     with pytest.raises(InputError) as error:
-        load(str(tmp_path / "p.py"))
-    assert str(error.value) == f"cannot read {tmp_path / 'p.json'}, {problem}. Restore the record, or remove it."
-
-
-def test_a_record_that_is_not_json_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "p.py").write_text("def step_time(b, s, *, k: us = 9.0): return k")
-    (tmp_path / "p.json").write_text("{")
+        load(str(program))
+    assert str(error.value) == f"cannot read {beside}, {problem}. Restore the record, or remove it."
+    beside.write_text("{")
     with pytest.raises(InputError, match=r"p\.json: line 1: not valid JSON, .*: correct or remove the record"):
-        load(str(tmp_path / "p.py"))
+        load(str(program))

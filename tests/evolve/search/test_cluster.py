@@ -10,16 +10,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_world
-from commands import research_command
+from commands import Capsys, evolve, refused
 from console import EVOLVE, wait_until
 from dask_cluster import DaskCluster
 from paths import ROOT
-from pool_tasks import counts, dies, dies_once, hangs, pid, prepare, refuses, times
+from pool_tasks import counts, dies, dies_once, full, hangs, pid, prepare, refuses, times
 from tiny_world import BRIEF, ONE, written
 from worker_pids import worker_pids
 
@@ -42,36 +43,37 @@ WAIT_S = 240.0
 def dask(tmp_path: Path) -> Iterator[DaskCluster]:
     """A scheduler without workers."""
     (tmp_path / "dask").mkdir()
-    cluster = DaskCluster(tmp_path / "dask")
-    yield cluster
-    cluster.close()
+    with closing(DaskCluster(tmp_path / "dask")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
     """A scheduler and two workers that tests leave as they are."""
-    cluster = DaskCluster(tmp_path_factory.mktemp("dask"))
-    cluster.join()
-    cluster.join()
-    yield cluster
-    cluster.close()
+    with closing(DaskCluster(tmp_path_factory.mktemp("dask"))) as cluster:
+        cluster.join()
+        cluster.join()
+        yield cluster
 
 
 @pytest.fixture
 def pool(two: DaskCluster) -> Iterator[Cluster]:
-    pool = Cluster(str(two.file), Line())
-    yield pool
-    pool.close()
+    with closing(Cluster(str(two.file), Line())) as pool:
+        yield pool
 
 
 def wait_for(ready: Callable[[], object]) -> None:
     wait_until(ready, WAIT_S)
 
 
+def seven(pool: Cluster, number: int) -> Any:
+    """The task of seven times the number, which has that place."""
+    return pool.submit(WorkerCall(times, (number,), parcel=SEVEN), number)
+
+
 @pytest.mark.slow
 def test_tasks_are_carried_out_by_worker_processes_of_both_workers(two: DaskCluster, pool: Cluster) -> None:
-    tasks = [pool.submit(WorkerCall(times, (i,), parcel=SEVEN), i) for i in range(9)]
-    assert [task.result() for task in tasks] == [7 * i for i in range(9)]
+    assert [task.result() for task in [seven(pool, i) for i in range(9)]] == [7 * i for i in range(9)]
     wait_for(lambda: pool.state() == "2 workers, 0 queued")
     slow = [pool.submit(WorkerCall(time.sleep, (0.5,))) for _ in range(2)]
     used = {pool.submit(WorkerCall(pid), -1).result() for _ in range(3)} | {task.result() for task in slow}
@@ -79,46 +81,32 @@ def test_tasks_are_carried_out_by_worker_processes_of_both_workers(two: DaskClus
 
 
 @pytest.mark.slow
-def test_idle_worker_processes_end_with_the_pool(dask: DaskCluster) -> None:
-    worker, pool = dask.join(), Cluster(str(dask.file), Line(quiet=True))
-    assert pool.submit(WorkerCall(times, (1,), parcel=SEVEN)).result() == 7
-    assert worker_pids(worker.pid)
-    pool.close()
-    wait_for(lambda: not worker_pids(worker.pid))
-    # The scheduler may tell, as information, that it was still sending to a client that had closed.
-    assert "Traceback" not in dask.log("worker-0") and " - ERROR - " not in dask.log("scheduler")
-
-
-@pytest.mark.slow
 def test_a_worker_killed_among_many_short_tasks_holds_nothing_up(dask: DaskCluster) -> None:
     """Some are done and not yet answered then, and the data that they need are gone too."""
-    pool = Cluster(str(dask.file), Line(quiet=True))
-    try:
+    with closing(Cluster(str(dask.file), Line(quiet=True))) as pool:
         worker = dask.join()
         for turn in range(3):
-            tasks = [pool.submit(WorkerCall(times, (i,), parcel=SEVEN), i) for i in range(150)]
+            tasks = [seven(pool, i) for i in range(150)]
             assert tasks[30 * turn].result() == 210 * turn
             worker.kill()
             worker = dask.join()
             assert [task.result() for task in tasks] == [7 * i for i in range(150)]
-    finally:
-        pool.close()
+        assert worker_pids(worker.pid)
+    wait_for(lambda: not worker_pids(worker.pid))  # idle worker processes end with the pool
+    # The scheduler may tell, as information, that it was still sending to a client that had closed.
+    assert "Traceback" not in dask.log("worker-3") and " - ERROR - " not in dask.log("scheduler")
 
 
 def test_reports_arrive_before_the_result_and_in_order(pool: Cluster) -> None:
     heard = list[int]()
     assert pool.submit(WorkerCall(counts, (20,), streams=True), 0, heard.append).result() == 20
     wait_for(lambda: heard == list(range(20)))
-
-    def full(number: int) -> None:
-        raise OSError(28, "No space left on device", "journal.jsonl")
-
     with pytest.raises(OSError, match="No space left"):
         pool.submit(WorkerCall(counts, (5000,), streams=True), 0, full).result()
 
 
 def test_what_a_call_raises_dies_of_or_hangs_in_is_as_on_one_machine(
-    pool: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pool: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     with pytest.raises(ValueError, match="no"):
         pool.submit(WorkerCall(refuses)).result()
@@ -134,25 +122,12 @@ def test_what_a_call_raises_dies_of_or_hangs_in_is_as_on_one_machine(
 
 @pytest.mark.slow
 def test_a_search_on_a_cluster_is_that_of_one_machine(
-    two: DaskCluster, tiny: Path, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    two: DaskCluster, tiny: Path, tiny_run: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
-    args = ["run", "--config", str(tiny), "--budget", "30", "--cluster", two.address, "--out", str(tmp_path / "run")]
-    assert run_command(args) == 0
+    assert evolve("run", "--config", tiny, "--budget", 30, "--cluster", two.address, "--out", tmp_path / "run") == 0
     assert f"scheduler {two.address}, 2 workers, dashboard http://127.0.0.1:" in capsys.readouterr().err
     for name in ("journal.jsonl", "config.yaml"):
         assert (tmp_path / "run" / name).read_bytes() == (tiny_run / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_a_comparison_on_a_cluster_is_that_of_one_machine(two: DaskCluster, tmp_path: Path) -> None:
-    config = tiny_world.write(tmp_path, ONE, **BRIEF)
-    args = ["baselines", "--config", str(config), "--budget", "9", "--seeds", "1", "--only", "random,gp", "--quiet"]
-    assert research_command([*args, "--workers", "1", "--out", str(tmp_path / "whole")]) == 0
-    assert research_command([*args, "--cluster", str(two.file), "--out", str(tmp_path / "there")]) == 0
-    journals = list((tmp_path / "whole").glob("*/journal.jsonl"))
-    assert len(journals) == 2
-    for journal in journals:
-        assert (tmp_path / "there" / journal.parent.name / "journal.jsonl").read_bytes() == journal.read_bytes()
 
 
 @pytest.mark.slow
@@ -204,30 +179,21 @@ def test_an_interrupt_ends_a_local_cluster_in_silence(tmp_path: Path) -> None:
     assert not worker_pids(process.pid) and written(run) >= 5
 
 
-def test_a_worker_of_another_engine_is_refused_by_name(
-    dask: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(ROOT / "simulator", tmp_path / "other" / "simulator", ignore=shutil.ignore_patterns("__pycache__"))
+def test_a_worker_of_another_engine_is_refused_by_name(dask: DaskCluster, tmp_path: Path, capsys: Capsys) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(ROOT / "simulator", other / "simulator", ignore=shutil.ignore_patterns("__pycache__"))
     for package in {*PACKAGES} - {"simulator"}:
-        (tmp_path / "other" / package).symlink_to(ROOT / package)
-    with (tmp_path / "other" / "simulator" / "schema.py").open("a") as file:
+        (other / package).symlink_to(ROOT / package)
+    with (other / "simulator" / "schema.py").open("a") as file:
         file.write("# changed\n")
-    dask.join(env={"PYTHONPATH": os.pathsep.join([str(tmp_path / "other"), str(ROOT / "tests" / "support")])})
-    pool = Cluster(str(dask.file), Line())
-    try:
-        with pytest.raises(InputError, match="every worker is refused"):
-            pool.submit(WorkerCall(pid)).result()
-    finally:
-        pool.close()
+    dask.join(env={"PYTHONPATH": os.pathsep.join([str(other), str(ROOT / "tests" / "support")])})
+    with closing(Cluster(str(dask.file), Line())) as pool, pytest.raises(InputError, match="every worker is refused"):
+        pool.submit(WorkerCall(pid)).result()
     said = capsys.readouterr().err
     assert "worker worker-0 (tcp://127.0.0.1:" in said and f"is refused: engine {__version__}, sources " in said
     dask.join()
-    pool = Cluster(str(dask.file), Line(quiet=True))
-    try:
-        used = {pool.submit(WorkerCall(pid)).result() for _ in range(4)}
-    finally:
-        pool.close()
-    assert len(used) == 1
+    with closing(Cluster(str(dask.file), Line(quiet=True))) as pool:
+        assert len({pool.submit(WorkerCall(pid)).result() for _ in range(4)}) == 1
 
 
 def test_linear_algebra_has_a_digest_of_its_kernels() -> None:
@@ -252,41 +218,27 @@ def test_linear_algebra_has_a_digest_of_its_kernels() -> None:
         ("here:8786", "is not an address"),
         ("", "--cluster ''"),
         (str(ROOT / "README.md"), "line 1: not valid JSON"),
-        (str(ROOT / "seeds" / "champion" / "run.json"), "names no address"),
+        (str(ROOT / "seeds" / "champion" / "run.json"), "address: is missing"),
         ("local:2 --workers 2", "--workers is for this machine"),
     ],
 )
 def test_a_cluster_that_is_not_there_is_one_line(
-    tiny: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    where: str,
-    fault: str,
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, where: str, fault: str
 ) -> None:
     monkeypatch.setattr(cluster, "CONNECT_S", 0.5)
-    assert (
-        run_command(["run", "--config", str(tiny), "--out", str(tmp_path / "run"), "--cluster", *where.split(" ")]) == 2
-    )
-    err = capsys.readouterr().err
-    assert fault in err and err.count("\n") == 1
-    assert not (tmp_path / "run").exists()
-
-
-def test_without_the_extra_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    assert fault in refused(capsys, "run", "--config", tiny, "--out", run, "--cluster", *where.split(" "))
+    assert not run.exists()
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match="--cluster needs the extra"):
         Cluster("local:1", Line())
 
 
-def test_workers_are_waited_for(dask: DaskCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_waited_for(dask: DaskCluster) -> None:
     """The scheduler sees that work waits, so that a cluster that scales with demand starts a worker."""
-    pool = Cluster(str(dask.file), Line(quiet=True))
-    try:
-        task: Any = pool.submit(WorkerCall(times, (1,), parcel=SEVEN))
+    with closing(Cluster(str(dask.file), Line(quiet=True))) as pool:
+        task = seven(pool, 1)
         assert pool.state() == "0 workers, 1 queued" and "no worker at" in pool._why_silent()
         wait_for(lambda: pool._client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
         dask.join()
         assert task.result() == 7
-    finally:
-        pool.close()

@@ -14,6 +14,7 @@ from typing import Any
 
 import llm_replies
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from llm_replies import Reply, Request, completion, said, status
@@ -149,11 +150,11 @@ def merged(first: list[str], second: list[str], more: list[str]) -> Iterator[lis
         yield [(owner, next(events[owner])) for owner in owner_order]
 
 
-@pytest.mark.parametrize("more", [[], pytest.param(["given up"], marks=pytest.mark.slow)])
-def test_what_is_spent_adds_up_in_every_order(more: list[str]) -> None:
-    checked = 0
-    for first, second in product([["sent", *life] for life in LIVES], repeat=2):
-        for events in merged(first, second, more):
+def test_what_is_spent_adds_up_in_every_order() -> None:
+    checked, lives = 0, [["sent", *life] for life in LIVES]
+    orders = [(first, second, []) for first, second in product(lives, repeat=2)]
+    for parts in [*orders, *((["sent", "answered"], life, ["given up"]) for life in lives)]:
+        for events in merged(*parts):
             log = CallLog()
             for n, line in enumerate(lines_of(call(0), events), 1):
                 log.take([line])
@@ -197,21 +198,37 @@ def test_samples_attempts_and_order() -> None:
     assert log.spent.requests == 6 and log.spent.usd == 0.0
 
 
-ASKED: dict[str, Any] = {"model": "openai/m", "prompt": "0123456789abcdef", "sample": 0}
-AT_MOST = {"tokens_at_most": 30, "usd_at_most": 3.0}
-PAID: dict[str, Any] = {"version": "v", "tokens_in": 4, "tokens_out": 6, "usd": 1.0, "seconds": 0.5, "finish": "stop"}
-PAID["answer"] = pack("text")
-LOST = {"model": "openai/m", "why": "no answer after 9 s", "unpaid": False, "seconds": 9.0}
-FREE = {"model": "openai/m", "why": "slow down", "unpaid": True, "seconds": 0.1}
-MESSAGES = [["system", pack("you")], ["user", pack("ask")]]
-BY_MODEL = {"island": 1, "operator": "llm:openai/m", "parents": [0, 1], "call": "1/propose/3", "idea": "a floor"}
-BEST: dict[str, Any] = json.loads("""
-    {"id": 3, "key": "k", "text": "program", "operations": 3, "constants": 2, "features": 1, "worst3": 9.0,
-     "mean_error": 8.0, "e2e": 7.0, "ttft": null, "itl": 6.0, "rows": [["dense", 1.5, null, -2.0]],
-     "operator": "llm:openai/m", "parents": [0, 1], "group_out": null, "consistent": true}
+# a line of every sort
+NEW: list[dict[str, Any]] = yaml.safe_load(f"""
+- {{kind: prompt, prompt: &p 0123456789abcdef, messages: [[system, {pack("you")}], [user, {pack("ask")}]]}}
+- &sent {{kind: sent, call: 1/propose/3, attempt: 1, model: &m openai/m, prompt: *p, sample: 0,
+    tokens_at_most: 30, usd_at_most: 3.0}}
+- {{<<: *sent, attempt: 2}}
+- {{<<: *sent, attempt: 3}}
+- {{<<: *sent, call: 1/propose/7}}
+- {{<<: *sent, call: 1/propose/11}}
+- &failed {{kind: failed, call: 1/propose/3, attempt: 1, model: *m, fault: timeout, why: late, unpaid: false, seconds: 9.0}}
+- {{<<: *failed, attempt: 2, fault: rate limit, why: slow down, unpaid: true}}
+- &paid {{kind: answered, call: 1/propose/3, attempt: 3, model: *m, prompt: *p, sample: 0, version: v,
+    tokens_in: 4, tokens_out: 6, usd: 1.0, seconds: 0.5, finish: stop, answer: {pack("text")}}}
+- {{<<: *paid, call: 1/propose/7, attempt: 1, uncounted: true}}
+- {{<<: *paid, call: 1/judge/0, attempt: 0, cached: true}}
+- {{kind: given up, call: 1/repair/3, model: *m, why: why, limit: false}}
+- {{kind: given up, call: 1/repair/7, model: *m, why: why, limit: true}}
+- {{kind: outcome, id: 0, island: null, operator: "seed:floor", parents: [], verdict: rejected, stage: replay,
+    why: no run completes, text: seed, key: k0}}
+- {{kind: outcome, id: 2, island: 0, operator: add+drop, parents: [0, 1], verdict: rejected, stage: duplicate,
+    why: this form was proposed before, text: twice}}
+- &idea {{kind: outcome, id: 4, island: 1, operator: &by "llm:openai/m", parents: &of [0, 1], call: 1/propose/3,
+    idea: a floor, reviews: [], verdict: rejected, stage: answer, why: none was given, text: ""}}
+- {{kind: outcome, id: 3, island: 1, operator: *by, parents: *of, call: 1/propose/3, idea: a floor, verdict: scored, key: k,
+    reviews: [{{judge: j/k, mechanism: 8, transfer: 7, identifiable: 6, economy: 5, remark: mild}}],
+    elite: &elite {{id: 3, key: k, text: program, operations: 3, constants: 2, features: 1, worst3: 9.0, mean_error: 8.0,
+      e2e: 7.0, ttft: null, itl: 6.0, rows: [[dense, 1.5, null, -2.0]], operator: *by, parents: *of, group_out: null,
+      consistent: true}}}}
+- {{kind: outcome, id: 9, island: null, operator: polish, parents: [3], verdict: scored,
+    elite: {{<<: *elite, id: 9, operator: polish, parents: [3]}}}}
 """)
-POLISHED = BEST | {"id": 9, "operator": "polish", "parents": [3]}
-MARKS = {"judge": "openai/judge", "mechanism": 8, "transfer": 7, "identifiable": 6, "economy": 5, "remark": "mild"}
 OLD_NAMES = {"mean_error": "joint", "group_out": "transfer", "consistent": "sound"}
 
 
@@ -222,34 +239,6 @@ def as_before(line: dict[str, Any]) -> dict[str, Any]:
     return line | ({"elite": elite} if elite else {})
 
 
-PAID_FOR = {**ASKED, **PAID}
-# a line of every sort
-NEW: list[dict[str, Any]] = [
-    {"kind": "prompt", "prompt": "0123456789abcdef", "messages": MESSAGES},
-    *(
-        {"kind": "sent", "call": f"1/propose/{n}", "attempt": attempt, **ASKED, **AT_MOST}
-        for n, attempt in ((3, 1), (3, 2), (3, 3), (7, 1), (11, 1))
-    ),
-    {"kind": "failed", "call": "1/propose/3", "attempt": 1, "fault": "timeout", **LOST},
-    {"kind": "failed", "call": "1/propose/3", "attempt": 2, "fault": "rate limit", **FREE},
-    {"kind": "answered", "call": "1/propose/3", "attempt": 3, **PAID_FOR},
-    {"kind": "answered", "call": "1/propose/7", "attempt": 1, **PAID_FOR, "uncounted": True},
-    {"kind": "answered", "call": "1/judge/0", "attempt": 0, **PAID_FOR, "cached": True},
-    {"kind": "given up", "call": "1/repair/3", "model": "openai/m", "why": "why", "limit": False},
-    {"kind": "given up", "call": "1/repair/7", "model": "openai/m", "why": "why", "limit": True},
-]
-OUTCOMES: list[dict[str, Any]] = json.loads("""[
-    {"id": 0, "island": null, "operator": "seed:floor", "parents": [], "verdict": "rejected", "stage": "replay",
-     "why": "no run completes", "text": "seed", "key": "k0"},
-    {"id": 2, "island": 0, "operator": "add+drop", "parents": [0, 1], "verdict": "rejected", "stage": "duplicate",
-     "why": "this form was proposed before", "text": "twice"}
-]""")
-OUTCOMES += [
-    {"id": 3, **BY_MODEL, "reviews": [MARKS], "verdict": "scored", "key": "k", "elite": BEST},
-    {"id": 4, **BY_MODEL, "reviews": [], "verdict": "rejected", "stage": "answer", "why": "none was given", "text": ""},
-    {"id": 9, "island": None, "operator": "polish", "parents": [3], "verdict": "scored", "elite": POLISHED},
-]
-NEW += [{"kind": "outcome", **line} for line in OUTCOMES]
 OLD = [as_before(line) for line in NEW]
 
 
@@ -281,24 +270,6 @@ def test_lines_by_hand() -> None:
     assert log.spent == CallCost(requests=5, tokens=20, usd=2.0, possibly_tokens=60, possibly_usd=6.0)
 
 
-def test_a_torn_journal_is_the_log_before_the_torn_line(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    c = call(0)
-    journal = Journal(path)
-    journal.append(journalled(asked_in(c), *lines_of(c, [(1, "sent")])))
-    before = path.stat().st_size
-    journal.append(journalled(*lines_of(c, [(1, "answered")])))
-    journal.close()
-    raw = path.read_bytes()
-    assert call_log(read_journal(path)).spent.usd == pytest.approx(1.0)
-    for size in range(before, len(raw)):
-        path.write_bytes(raw[:size])
-        log = call_log(read_journal(path))
-        assert not log.answers and len(log.under_way()) == 1 and log.spent.possibly_usd == 3.0
-    Journal(path).close()  # cuts it off
-    assert path.stat().st_size == before
-
-
 ODD = "\0 \ud800 \udfff \ud83d\ude00 \U0001f600 \u2028 \x85 \ufeff \x1b[2J e\u0301 \uffff"
 
 
@@ -324,32 +295,22 @@ def test_odd_and_long_texts_go_through_a_journal(tmp_path: Path) -> None:
     assert call(0, messages=(("user", ODD),)).most(7)[1] == 7
 
 
-def test_what_a_request_can_cost_at_most() -> None:
+@pytest.mark.parametrize(
+    ("tokens", "text", "counted"),
+    [
+        *(((7, 9), "x", True), ((7, 0), "", True), ((0, 0), "x", False), ((7, 0), "x", False)),
+        *(((-7, 9), "x", False), ((7, -9), "x", False), ((7, -9), "", False), ((7, 10**400), "x", False)),
+    ],
+)
+def test_counts_that_cannot_be_are_charged_at_most(tokens: tuple[int, int], text: str, counted: bool) -> None:
+    line = answered_line(call(0), 1, Answer(text, "v", *tokens, "stop", 0.1), PRICE, (50, 60))
+    charged = tokens if counted else (50, 60)
+    assert (line.tokens_in, line.tokens_out, line.uncounted) == (*charged, not counted)
+    assert line.usd == pytest.approx((charged[0] * 1.0 + charged[1] * 4.0) / 1e6)
+    # the most that a request may take, by its bytes
     assert call(0).most(ANSWER_TOKENS) == (5, ANSWER_TOKENS)
     assert call(0, messages=(("system", "é" * 10), ("user", "x"))).most(1) == (11, 1)  # 21 bytes
     assert PRICE.usd(5, ANSWER_TOKENS) == pytest.approx(USD_AT_MOST)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "text", "charged", "uncounted"),
-    [
-        ((7, 9), "x", (7, 9), False),
-        ((7, 0), "", (7, 0), False),
-        ((0, 0), "x", (50, 60), True),
-        ((7, 0), "x", (50, 60), True),
-        ((-7, 9), "x", (50, 60), True),
-        ((7, -9), "x", (50, 60), True),
-        ((7, -9), "", (50, 60), True),
-        ((7, 10**400), "x", (50, 60), True),
-    ],
-)
-def test_counts_that_cannot_be_are_charged_at_most(
-    tokens: tuple[int, int], text: str, charged: tuple[int, int], uncounted: bool
-) -> None:
-    line = answered_line(call(0), 1, Answer(text, "v", *tokens, "stop", 0.1), PRICE, (50, 60))
-    assert (line.tokens_in, line.tokens_out) == charged
-    assert line.usd == pytest.approx((charged[0] * 1.0 + charged[1] * 4.0) / 1e6)
-    assert line.uncounted == uncounted
 
 
 # the dispatch
@@ -428,22 +389,16 @@ def test_no_limit_is_passed(tmp_path: Path, limit: dict[str, Any], reply: Reply)
     assert len(stopped) == 23 and all(line.why.startswith(f"{name} ") for line in stopped)
 
 
-def test_what_costs_less_than_it_may_leaves_room_for_more(tmp_path: Path) -> None:
+def test_what_costs_less_leaves_room_and_attempts_take_some(tmp_path: Path) -> None:
     # 30 * 6e-6 USD of answers and five requests under way at 405e-6 stay below 7.5 * 405e-6
-    dispatch, server, _ = carried(tmp_path, said("xxxx", usage=(2, 1)), max_usd=7.5 * USD_AT_MOST)
+    dispatch, server, _ = carried(tmp_path / "a", said("xxxx", usage=(2, 1)), max_usd=7.5 * USD_AT_MOST)
     assert len(server.seen) == len(dispatch.log.answers) == 30
     assert dispatch.log.spent.usd == pytest.approx(30 * 6e-6) and dispatch.log.spent.possibly_usd == pytest.approx(0.0)
-
-
-def test_attempts_count_against_a_limit_too(tmp_path: Path) -> None:
-    dispatch, server, _ = carried(tmp_path, status(500), count=3, attempts=4, max_calls=5)
+    dispatch, server, _ = carried(tmp_path / "b", status(500), count=3, attempts=4, max_calls=5)
     assert len(server.seen) == 5 and dispatch.log.spent.possibly_usd == pytest.approx(0.0)
     assert len(dispatch.log.given_up) == 3 and any(line.limit for line in dispatch.log.given_up.values())
-
-
-def test_no_dollar_is_no_limit_for_what_is_free(tmp_path: Path) -> None:
-    with Server(lambda _: said("x")) as server:
-        dispatch = Place(tmp_path, server).dispatch(max_usd=0.0)
+    with Server(lambda _: said("x")) as server:  # no dollar is no limit for what is free
+        dispatch = Place(tmp_path / "c", server).dispatch(max_usd=0.0)
         dispatch.prices = {"openai/m": Price(0.0, 0.0), "openai/dear": PRICE}
         dispatch.carry_out([call(0), call(1, "openai/dear")])
     assert list(dispatch.log.answers) == ["1/propose/0"] and len(server.seen) == 1
@@ -464,20 +419,15 @@ def test_retry_after_holds_a_model_back_and_no_other(tmp_path: Path) -> None:
 
 def test_a_minute_has_so_many_requests(tmp_path: Path) -> None:
     with Server(lambda _: said("x")) as server:
-        dispatch = Place(tmp_path, server).dispatch(rpm=1)
+        dispatch = Place(tmp_path, server).dispatch(rpm=1, backoff_s=1e-9)
         left = dispatch._launch([(0.0, call(0)), (0.0, call(1))])
         assert [c.number for _, c in left] == [1]  # for a minute
         while not dispatch.log.answers:
-            found = dispatch._next_arrival([])
-            if found:
+            if found := dispatch._next_arrival([]):
                 dispatch._note(*found)
         assert len(dispatch._launch(left)) == 1 and len(server.seen) == 1
-
-
-def test_thousands_of_failures_end_too(tmp_path: Path) -> None:
-    fault = CallFault("server error", "no")
-    dispatch = Place(tmp_path).dispatch(backoff_s=1e-9)
-    assert dispatch._wait_until(call(0), 5000, fault) > 0.0  # 2.0 ** 4999 is more than a float holds
+    # 2.0 ** 4999 is more than a float holds
+    assert dispatch._wait_until(call(0), 5000, CallFault("server error", "no")) > 0.0
 
 
 ANSWERS = {
@@ -499,12 +449,9 @@ STATUSES = {
 }
 BROKEN = [llm_replies.truncated(), llm_replies.html(), Reply(lambda _: llm_replies.error("broken", 200))]
 BROKEN += [Reply(lambda _: "[]"), Reply(lambda _: "")]
-SHAPELESS = {
-    "no_choices": llm_replies.no_choices(),
-    "no_message": llm_replies.no_message(),
-    "parts": llm_replies.parts("x"),
-}
-FAULTS: dict[str, tuple[Reply, str]] = {
+SHAPELESS = {name: getattr(llm_replies, name)() for name in ("no_choices", "no_message")}
+SHAPELESS |= {"parts": llm_replies.parts("x")}
+FAULTS = {
     **{f"status{code}": (status(code, retry_after=0.0), kind) for kind, codes in STATUSES.items() for code in codes},
     **{f"broken{i}": (reply, "broken answer") for i, reply in enumerate(BROKEN)},
     **{name: (reply, "broken answer") for name, reply in SHAPELESS.items()},
@@ -580,9 +527,10 @@ def test_an_answer_after_the_deadline_is_journalled_and_used_if_the_call_is_open
     assert log.spent.usd == pytest.approx(28e-6)
 
 
-def carried_and_checked(dispatch: Dispatch, calls: Sequence[LlmCall], models: Sequence[str] = ("openai/m",)) -> None:
+def asked_of(dispatch: Dispatch, calls: Sequence[LlmCall], models: Sequence[str] = ("openai/m",)) -> Dispatch:
     dispatch.carry_out(calls)
     dispatch.check_refused(models)
+    return dispatch
 
 
 @pytest.mark.parametrize(
@@ -595,41 +543,40 @@ def carried_and_checked(dispatch: Dispatch, calls: Sequence[LlmCall], models: Se
 def test_a_refused_key_or_name_is_an_error_that_names_the_remedy(
     tmp_path: Path, reply: Reply, kind: str, remedy: str
 ) -> None:
+    calls = [call(i) for i in range(3)]
     with Server(lambda _: reply) as server:
         place = Place(tmp_path, server)
         with pytest.raises(InputError) as e:
-            carried_and_checked(place.dispatch(), [call(i) for i in range(3)])
+            asked_of(place.dispatch(), calls)
         assert f"--llm openai/m: {kind}: " in str(e.value) and remedy in str(e.value)
         assert len(server.seen) == 3 and KEY not in str(e.value) and "[key]" in str(e.value)
         assert KEY.encode() not in place.path.read_bytes()
         assert not place.log.given_up  # so that a run that goes on asks again
         server.script = lambda _: said("x")
-        corrected = place.dispatch()
-        carried_and_checked(corrected, [call(i) for i in range(3)])
+        corrected = asked_of(place.dispatch(), calls)
         assert len(corrected.log.answers) == 3 and corrected.log.attempts("1/propose/0") == 2
         server.script = lambda _: reply
-        carried_and_checked(corrected, [call(7)])  # once a model has answered it is a fault like others
+        asked_of(corrected, [call(7)])  # once a model has answered it is a fault like others
         assert corrected.log.given_up["1/propose/7"].why.startswith(kind)
 
 
 def test_a_refused_model_is_given_up_only_if_another_is_left(tmp_path: Path) -> None:
+    two = ("openai/bad", "openai/other")
     with Server(lambda asked: status(401)) as server:
         place = Place(tmp_path, server)
-        dispatch = place.dispatch()
-        carried_and_checked(dispatch, [call(0, "openai/bad")], ("openai/bad", "openai/other"))
+        dispatch = asked_of(place.dispatch(), [call(0, "openai/bad")], two)
         assert list(place.log.given_up) == ["1/propose/0"]  # in the journal: the run goes on
-        dispatch.carry_out([call(1, "openai/other"), call(2, "openai/bad")])
-        assert set(dispatch.log.given_up) == {"1/propose/0", "1/propose/1", "1/propose/2"}
         with pytest.raises(InputError) as e:
-            dispatch.check_refused(("openai/bad", "openai/other"))
+            asked_of(dispatch, [call(1, "openai/other"), call(2, "openai/bad")], two)
+        assert set(dispatch.log.given_up) == {"1/propose/0", "1/propose/1", "1/propose/2"}
         dispatch = Place(tmp_path / "both", server).dispatch()
         dispatch.carry_out([call(0, "openai/bad")])
         server.script = lambda asked: status(404)
         with pytest.raises(InputError, match=r"no such model: .*Correct the key\. Correct the model's name"):
-            carried_and_checked(dispatch, [call(1)], ("openai/bad", "openai/m"))
+            asked_of(dispatch, [call(1)], ("openai/bad", "openai/m"))
     assert list(place.log.given_up) == ["1/propose/0"]
     assert str(e.value).count("key refused") == 2 and "\n" not in str(e.value)
-    assert all(f"--llm openai/{name}: " in str(e.value) for name in ("bad", "other"))
+    assert all(f"--llm {name}: " in str(e.value) for name in two)
 
 
 def everything_in(path: Path) -> str:
@@ -795,8 +742,4 @@ def test_the_ledger_by_hand(tmp_path: Path) -> None:
     )
     assert list(written[0]) == [*columns.split(), "uncounted"]
     assert [row["verdict"] for row in written] == [row.verdict for row in rows]
-
-
-def test_a_journal_without_calls_has_no_ledger() -> None:
-    outcome = {"kind": "outcome", "id": 0, "verdict": "scored"}
-    assert ledger.summary([outcome]) == {} and ledger.rows([]) == []
+    assert ledger.summary(lines[-1:]) == {} and ledger.rows([]) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
@@ -47,43 +48,34 @@ def test_equal_prices_are_taken_by_name_and_none_without_prices() -> None:
     assert fallback("p/c", ["p/c"], same, everyone) == "p/a"
     assert fallback("p/c", ["p/c", "p/a"], same, everyone) == "p/b"
     assert fallback("p/mid", ["p/mid"], {}, everyone) is None  # as in a replay
+    purposes = ["propose", "propose-2", "round-2", "judge", "notes"]
+    assert [proposes(purpose) for purpose in purposes] == [True, True, True, False, False]
 
 
 def call(model: str, rank: int = 1) -> LlmCall:
     return LlmCall(3, numbered("propose", rank), 24, model, QUESTION)
 
 
-def logged(*lines: GivenUp | Sent | Answered) -> CallLog:
-    log = CallLog()
-    log.take(lines)
-    return log
-
-
 def given_up(rank: int, model: str, limit: bool = False) -> GivenUp:
     return GivenUp(call(model, rank).name, model, "server error", limit=limit)
 
 
-def test_a_question_goes_from_model_to_model() -> None:
-    log = logged(given_up(1, "p/mid"))
-    assert next_model(log, call("p/mid"), 2, PRICES, everyone) == "p/near"
-    log.take([given_up(2, "p/near")])
+def asked_next(
+    *lines: GivenUp | Sent | Answered, first: str = "p/mid", rank: int = 1, prices: Any = PRICES
+) -> str | None:
+    log = CallLog()
+    log.take(lines)
+    return next_model(log, call(first, rank), rank + 1, prices, everyone)
+
+
+def test_a_question_goes_from_model_to_model_after_a_fault() -> None:
+    lost = given_up(1, "p/mid")
+    assert asked_next(lost) == "p/near"
     # p/near itself would go to p/mid, the class is that of the first model
-    assert next_model(log, call("p/near", 2), 3, PRICES, everyone) == "p/low"
-
-
-def test_only_a_fault_of_the_model_moves_a_question() -> None:
+    assert asked_next(lost, given_up(2, "p/near"), first="p/near", rank=2) == "p/low"
     answer = Answered("3/propose/24", 1, "p/mid", "v", "", 0, 1, 1, 0.0, 0.1, "stop", pack("x"))
-    for lines in ([], [answer], [answer, given_up(1, "p/mid")], [given_up(1, "p/mid", limit=True)]):
-        assert next_model(logged(*lines), call("p/mid"), 2, PRICES, everyone) is None
-
-
-@pytest.mark.parametrize("end", [Sent("3/propose-2/24", 1, "p/mini", "", 0, 9, 0.0), given_up(2, "p/mini")])
-def test_a_choice_in_the_log_is_repeated_whatever_the_prices_are(end: Sent | GivenUp) -> None:
-    log = logged(given_up(1, "p/mid"), end)
-    for prices in (PRICES, {}):
-        assert next_model(log, call("p/mid"), 2, prices, everyone) == "p/mini"
-
-
-def test_calls_that_ask_for_programs() -> None:
-    purposes = ["propose", "propose-2", "round-2", "judge", "notes"]
-    assert [proposes(purpose) for purpose in purposes] == [True, True, True, False, False]
+    for lines in ([], [answer], [answer, lost], [given_up(1, "p/mid", limit=True)]):
+        assert asked_next(*lines) is None
+    for end in (Sent("3/propose-2/24", 1, "p/mini", "", 0, 9, 0.0), given_up(2, "p/mini")):
+        for prices in (PRICES, {}):  # a choice in the log is repeated whatever the prices are
+            assert asked_next(lost, end, prices=prices) == "p/mini"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from llm_plays import Story, set_up, whole_run
 from llm_replies import Reply, Request, said
-from llm_runs import PRAISE, asked_in, entries, evolve, ledger, of_kind, verdicts
+from llm_runs import PRAISE, asked_in, entries, evolve, ledger, of_kind
 from llm_scripts import UNITS, whole
 
 ONE = """
@@ -96,16 +96,6 @@ def test_an_answer_without_marks_is_asked_again_once_and_counted(folder: Path, s
     assert "judge:openai/judge" in by and "judge-2:openai/judge" not in by
 
 
-def test_a_judge_that_gives_no_marks_twice_is_missing_and_decides_nothing(folder: Path) -> None:
-    def praise(request: Request) -> Reply:
-        return said(PRAISE) if request.model == "judge" else script(request)
-
-    story = whole_run(folder, "brief", "praised", "--judge", "openai/judge", script=praise)
-    reviews = json.loads((story.run / "report.json").read_text())["llm"]["reviews"]
-    assert (reviews["given"], reviews["asked_again"], reviews["missing"]) == (0, 1, 3)
-    assert of_models(story)["max_num_batched_tokens"]["verdict"] == "scored"
-
-
 def test_a_refused_proposal_is_shown_with_its_reviews(folder: Path, story: Story) -> None:
     refused = of_models(story)["max_num_batched_tokens"]
     ran = evolve(folder, "show", f"{story.run}:{refused['id']}", key=None)
@@ -122,9 +112,3 @@ def test_a_refused_proposal_is_shown_with_its_reviews(folder: Path, story: Story
     # nothing else takes it for a program
     checked = evolve(folder, "show", "--check", f"{story.run}:{refused['id']}", key=None)
     assert checked.status == 2 and "was rejected at judges" in checked.err
-
-
-def test_a_replay_decides_the_same(folder: Path, story: Story) -> None:
-    again = folder / "judged_again"
-    ran = evolve(folder, "run", "--replay", story.run, "--out", again, "--workers", 1, "--quiet", key=None)
-    assert ran.status == 0 and verdicts(again) == verdicts(story.run)

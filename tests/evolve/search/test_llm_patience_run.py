@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from shutil import copytree
 
 import pytest
-from llm_plays import Story, set_up, whole_run
+from llm_plays import Story, resumed, set_up, whole_run
 from llm_replies import Reply, Request, said
 from llm_runs import entries, evolve, of_kind, search, verdicts
 from llm_scripts import UNITS, program, whole
@@ -48,7 +47,6 @@ def generations(run: Path) -> set[int]:
     return {int(line["call"].split("/")[0]) for line in of_kind(run, "sent")}
 
 
-@pytest.mark.slow
 def test_a_search_whose_models_repeat_themselves_ends(story: Story) -> None:
     assert story.ran.status == 0
     fitted = [e for e in entries(story.run) if e.get("key") and e["operator"].startswith("llm:")]
@@ -58,10 +56,7 @@ def test_a_search_whose_models_repeat_themselves_ends(story: Story) -> None:
     assert calls["stopped"] == calls["ended"] == WHY
     assert f"Stopped before the budget of candidates: {WHY}" in " ".join(story.ran.out.split())
     assert f"- The search stopped before its end: {WHY}.\n" in (story.run / "RESEARCH.md").read_text()
-
-
-def test_its_finalists_are_polished_as_at_any_end(story: Story) -> None:
-    assert [e for e in entries(story.run) if e["operator"] == "polish"]
+    assert [e for e in entries(story.run) if e["operator"] == "polish"]  # as at any end
 
 
 def test_it_has_ended_for_good(folder: Path, story: Story) -> None:
@@ -76,15 +71,8 @@ def test_it_has_ended_for_good(folder: Path, story: Story) -> None:
 
 def test_a_kill_in_between_changes_nothing(folder: Path, story: Story) -> None:
     """The journal is cut in the second generation without anything new; what is left is asked for, and no more."""
-    run = Path(copytree(story.run, folder / "cut"))
-    lines = (run / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    cut = next(i for i, line in enumerate(lines) if b'"kind":"sent","call":"3/' in line)
-    (run / "journal.jsonl").write_bytes(b"".join(lines[:cut]))
-    (run / "report.json").unlink()
-    text = (run / "config.yaml").read_text()
-    with Server(the_same) as server:
-        (run / "config.yaml").write_text(text.replace(story.server.url, server.url))
-        assert evolve(folder, "resume", run, "--workers", 1, "--quiet").status == 0
+    lines, run = (story.run / "journal.jsonl").read_bytes().splitlines(), folder / "cut"
+    resumed(story.run, run, next(i for i, line in enumerate(lines) if b'"kind":"sent","call":"3/' in line), the_same)
     assert verdicts(run) == verdicts(story.run)
     assert generations(run) == generations(story.run)
 
@@ -105,41 +93,24 @@ def test_progress_says_when_nothing_new_comes(folder: Path, monkeypatch: pytest.
 # models that are not asked
 
 
-ASKED = [
-    "run",
-    "--config",
-    "same.yaml",
-    "--experiments",
-    "data.yaml",
-    "--proposer",
-    "llm",
-    "--llm",
-    "openai/a",
-    "--workers",
-    "1",
-    "--quiet",
-]
+ASKED = ["run", "--experiments", "data.yaml", "--proposer", "llm", "--llm", "openai/a"]
+ASKED += ["--workers", "1", "--quiet", "--config"]
 NO_ONE = "http://127.0.0.1:1"
 
 
 def test_a_run_whose_server_is_not_there_keeps_its_work_and_fails(folder: Path) -> None:
     (folder / "closed.yaml").write_text(CONFIG.replace("patience: 3", "patience: 3, attempts: 1"))
-    args = [*ASKED, "--api-base", NO_ONE, "--budget", 12, "--out", "closed"]
-    ran = evolve(folder, *["closed.yaml" if arg == "same.yaml" else arg for arg in args])
+    ran = evolve(folder, *ASKED, "closed.yaml", "--api-base", NO_ONE, "--budget", 12, "--out", "closed")
     assert ran.status == 1 and "\nChampion" in ran.out and (folder / "closed" / "report.json").is_file()
     assert ran.err.startswith("evolve: closed: no language model answered (openai/a: ") and ran.err.count("\n") == 1
     assert json.loads((folder / "closed" / "report.json").read_text())["candidates"] == 12
 
 
-def test_a_price_of_a_model_that_is_not_asked_is_refused(folder: Path) -> None:
-    ran = evolve(folder, *ASKED, "--api-base", NO_ONE, "--price", "openai/other=1,2", "--out", "never")
-    assert ran.status == 2 and not (folder / "never").exists()
-    assert "--price openai/other=1,2" in ran.err and ran.err.count("\n") == 1
-
-
-def test_a_limit_below_one_question_is_refused_with_one_that_is_enough(folder: Path) -> None:
+def test_prices_and_limits_that_cannot_hold_are_refused(folder: Path) -> None:
     """By hand: an answer may take 8192 tokens of 2 USD a million, which alone is more than a cent."""
-    price = ("--price", "openai/a=1,2")
-    ran = evolve(folder, *ASKED, "--api-base", NO_ONE, *price, "--max-usd", 0.01, "--out", "never")
+    args = (*ASKED, "same.yaml", "--api-base", NO_ONE, "--out", "never")
+    ran = evolve(folder, *args, "--price", "openai/other=1,2")
+    assert ran.status == 2 and "--price openai/other=1,2" in ran.err and ran.err.count("\n") == 1
+    ran = evolve(folder, *args, "--price", "openai/a=1,2", "--max-usd", 0.01)
     assert ran.status == 2 and not (folder / "never").exists()
     assert re.search(r"--max-usd 0\.01: .* 0\.0100 USD, .* 0\.02\d\d\. Give 0\.03 or more", ran.err)

@@ -134,12 +134,9 @@ def test_what_is_read_as_what(line: str) -> None:
     assert all("is never used" in mistake.why for mistake in read(HEAD + "\n".join(indented([same]))).mistakes)
 
 
-def test_a_part_that_stands_twice_is_computed_once() -> None:
-    text = of("return c if b.tokens > d and b.kv_sum > e else 7 * b.tokens * s.layers").text
-    assert text.count("s.layers") == 1 and text.count("7.0") == 1
-
-
 def test_what_is_never_used_is_left_out_and_said() -> None:
+    text = of("return c if b.tokens > d and b.kv_sum > e else 7 * b.tokens * s.layers").text
+    assert text.count("s.layers") == 1 and text.count("7.0") == 1  # a part that stands twice is computed once
     understanding = of("x = b.tokens * d\nreturn c")
     assert understanding.notes == tuple(f"step_time: {name!r} is never used and was left out" for name in "xde")
     assert understanding.text == "def step_time(b, s, *, c: one = 3.0):\n    return c\n"

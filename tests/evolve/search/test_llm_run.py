@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import re
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -13,48 +11,25 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+import llm_plays as plays
 import pytest
-from llm_plays import (
-    FAULTS,
-    INJECTED,
-    LEAST_USD,
-    MOST_TOKENS,
-    MOST_USD,
-    WRONG,
-    broken,
-    down,
-    faulty,
-    limited,
-    mixed,
-    offline,
-    poor,
-    reference,
-    refused,
-    set_up,
-    together,
-    unnoted,
-    whole_run,
-)
 from llm_replies import Reply, Request, said
 from llm_runs import (
     DISLIKED,
     KEY,
     NOTES_KEPT,
     USD,
-    Recorder,
     answer_texts,
     asked,
     asked_in,
     entries,
     evolve,
-    in_older_form,
     journal,
     ledger,
     of_kind,
     verdicts,
 )
 from llm_scripts import program, whole
-from llm_server import Server
 
 from evolve import load_run
 
@@ -65,7 +40,7 @@ Played = Callable[[Callable[[Path], T]], T]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of this file's runs, with their data and configurations."""
-    return set_up(tmp_path_factory.mktemp("llm"))
+    return plays.set_up(tmp_path_factory.mktemp("llm"))
 
 
 @pytest.fixture(scope="module")
@@ -89,23 +64,26 @@ def archive(run: Path) -> dict[str, Any]:
 
 
 def test_a_run_survives_every_fault(played: Played) -> None:
-    story = played(faulty).story
-    assert story.ran.status == 0
-    assert story.ran.err == ""
+    story, again, ran = played(plays.faulty)
+    assert (story.ran.status, story.ran.err) == (0, "")
     proposals = entries(story.run)
     assert len(proposals) >= 60
     assert {e["stage"] for e in proposals if e["verdict"] == "rejected"} >= {"answer", "units", "judges"}
     assert json.loads((story.run / "report.json").read_text())["champion"]
+    # a replay needs no key and no server
+    assert ran.status == 0 and f"Replayed from {story.run}: nothing was sent" in ran.out
+    assert "evolve.search.llm.proposer" in ran.err and "litellm" not in ran.err  # what was imported
+    assert verdicts(again) == verdicts(story.run) and archive(again) == archive(story.run)
 
 
 def test_the_ledger_agrees_with_the_server(played: Played) -> None:
-    story = played(faulty).story
+    story = played(plays.faulty).story
     rows = ledger(story.run)
     assert len(rows) == len(story.server.seen)
     assert Counter(row["model"] for row in rows) == Counter(f"openai/{q.model}" for q in story.server.seen)
     # an answer that does not say what it cost is charged the most it can have: two bytes a token in, all tokens out
     [uncounted] = [line for line in of_kind(story.run, "answered") if line.get("uncounted")]
-    at = story.recorder.replies.index(FAULTS["no usage"])
+    at = story.recorder.replies.index(plays.FAULTS["no usage"])
     size = sum(len(message["content"].encode()) for message in story.server.seen[at].messages)
     assert (uncounted["tokens_in"], uncounted["tokens_out"]) == (size // 2 + 1, 8192)
     for name, paid in story.server.by_model.items():
@@ -125,24 +103,15 @@ def test_the_ledger_agrees_with_the_server(played: Played) -> None:
         assert frame[name].sum() == pytest.approx(total[name], rel=1e-9)
 
 
-def test_what_broke_on_the_way_is_possibly_paid_and_what_was_refused_is_not(played: Played) -> None:
-    rows = ledger(played(faulty).story.run)
-    # truncated, html and no choices; hang and drip; die
-    possibly = Counter(row["outcome"] for row in rows if float(row["possibly_usd"]))
-    assert possibly == {"broken answer": 3, "timeout": 2, "connection lost": 1}
-    free = Counter(row["outcome"] for row in rows if row["outcome"] != "answered" and not float(row["possibly_usd"]))
-    assert free == {"rate limit": 1, "server error": 3}
-
-
 def test_every_whole_answer_is_in_the_journal_verbatim(played: Played) -> None:
-    story = played(faulty).story
+    story = played(plays.faulty).story
     sent = [text.replace(KEY, "[key]") for _, text in story.recorder.answers(story.server.seen)]
     assert Counter(answer_texts(story.run)) == Counter(sent)
     assert len(max(sent, key=len)) == 1_000_000
 
 
 def test_the_key_is_nowhere(played: Played) -> None:
-    story = played(faulty).story
+    story = played(plays.faulty).story
     sent = zip(story.server.seen, story.recorder.replies, strict=True)
     assert sum(KEY in json.dumps(reply.content(request)) for request, reply in sent) == 2
     assert KEY not in story.ran.out + story.ran.err
@@ -155,9 +124,9 @@ def test_the_key_is_nowhere(played: Played) -> None:
 
 
 def test_nothing_that_an_injection_says_is_kept(played: Played) -> None:
-    story = played(faulty).story
+    story = played(plays.faulty).story
     lines = of_kind(story.run, "answered")
-    [call] = [line["call"] for line, text in zip(lines, answer_texts(story.run), strict=True) if text == INJECTED]
+    [call] = [line["call"] for line, text in zip(lines, answer_texts(story.run), strict=True) if text == plays.INJECTED]
     [entry] = [e for e in entries(story.run) if e.get("call") == call and e["verdict"] == "scored"]
     programs = [path.read_text() for path in (story.run / "programs").glob("*.py")]
     shown = [q.messages[1]["content"] for q in story.server.seen if len(q.messages) == 2]
@@ -165,40 +134,12 @@ def test_nothing_that_an_injection_says_is_kept(played: Played) -> None:
         assert "previous instructions" not in text and "SYSTEM" not in text and "assistant:" not in text
 
 
-def test_a_replay_of_every_fault_needs_no_key_and_no_server(played: Played) -> None:
-    story, again, ran = played(faulty)
-    assert ran.status == 0
-    assert "evolve.search.llm.proposer" in ran.err and "litellm" not in ran.err  # what was imported
-    assert verdicts(again) == verdicts(story.run)
-    assert archive(again) == archive(story.run)
-    assert f"Replayed from {story.run}: nothing was sent" in ran.out
-
-
-@pytest.mark.slow
-def test_a_run_that_was_recorded_in_the_older_form_replays(folder: Path, played: Played) -> None:
-    story = played(faulty).story
-    recorded = journal(story.run)
-    kinds = {line["kind"] for line in recorded}
-    # whether a call is given up depends on what the faults hit; test_llm_calls reads that line in both forms
-    assert kinds >= {"outcome", "prompt", "sent", "answered", "failed"}
-    older = [in_older_form(line) for line in recorded]
-    assert not [line for line in older if line.get("kind") in kinds]
-    shutil.copytree(story.run, folder / "older")
-    (folder / "older" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in older))
-    args = ["run", "--replay", "older", "--out", "older_again", "--workers", 1, "--quiet"]
-    assert evolve(folder, *args, key=None).status == 0
-    assert verdicts(folder / "older_again") == verdicts(story.run)
-    assert ledger(folder / "older_again") == ledger(story.run)
-    for run in ("older", "older_again"):
-        assert archive(folder / run) == archive(story.run)
-
-
 # the same answers, however they come
 
 
 @pytest.mark.slow
 def test_workers_and_concurrency_change_nothing(played: Played) -> None:
-    (first, _), story = played(reference), played(together)
+    (first, _), story = played(plays.reference), played(plays.together)
     assert first.ran.status == story.ran.status == 0
     assert verdicts(story.run) == verdicts(first.run)
     assert archive(story.run) == archive(first.run)
@@ -208,7 +149,7 @@ def test_workers_and_concurrency_change_nothing(played: Played) -> None:
 
 
 def test_a_cache_answers_all_of_an_equal_run(played: Played) -> None:
-    first, cached = played(reference)
+    first, cached = played(plays.reference)
     assert first.server.seen and not cached.server.seen
     assert verdicts(cached.run) == verdicts(first.run)
     assert {row["outcome"] for row in ledger(cached.run)} == {"cached"}
@@ -216,16 +157,19 @@ def test_a_cache_answers_all_of_an_equal_run(played: Played) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupt_waits_for_no_answer(played: Played) -> None:
-    story = played(broken)
-    words = f"evolve: interrupted; nothing is lost: `evolve resume {story.story.run}` goes on"
+def test_a_run_that_was_interrupted_and_killed_ends_as_an_uninterrupted_one(played: Played) -> None:
+    (run, *_), interrupted, *_, (killed, ended) = played(plays.broken)
+    words = f"evolve: interrupted; nothing is lost: `evolve resume {run}` goes on"
     paid = ", and 1 request may be paid without an answer\n"  # the other one was answered
-    assert (story.interrupted.status, story.interrupted.err) == (130, words + paid)
+    assert (interrupted.status, interrupted.err) == (130, words + paid)
+    whole = played(plays.reference)[0].run
+    assert verdicts(run) == verdicts(whole) == ended and archive(run) == archive(whole)
+    assert 9 < len(killed) < len(ended)  # of a replay
 
 
 @pytest.mark.slow
 def test_a_kill_loses_no_answer_and_no_request(played: Played) -> None:
-    (run, ran, server, recorder), _, before, seen, hung, _ = played(broken)
+    (run, ran, server, recorder), _, before, seen, hung, _ = played(plays.broken)
     assert ran.status == 0
     assert len(hung) == 2  # one of two questions, and the same again
     prompts = asked_in(run)
@@ -241,7 +185,7 @@ def test_a_kill_loses_no_answer_and_no_request(played: Played) -> None:
 
 @pytest.mark.slow
 def test_requests_that_hung_are_reported_as_possibly_paid(played: Played) -> None:
-    (run, ran, *_), _, before, _, hung, _ = played(broken)
+    (run, ran, *_), _, before, _, hung, _ = played(plays.broken)
     prompts = asked_in(run)
     ended = {(line["call"], line["attempt"]) for line in before if line["kind"] == "answered"}
     lost = [line for line in before if line["kind"] == "sent" and (line["call"], line["attempt"]) not in ended]
@@ -255,42 +199,20 @@ def test_requests_that_hung_are_reported_as_possibly_paid(played: Played) -> Non
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_as_an_uninterrupted_one(played: Played) -> None:
-    run, whole = played(broken).story.run, played(reference)[0].run
-    assert verdicts(run) == verdicts(whole)
-    assert archive(run) == archive(whole)
-
-
-@pytest.mark.slow
-def test_a_killed_replay_goes_on(played: Played) -> None:
-    killed, ended = played(broken).replayed
-    assert 9 < len(killed) < len(ended)
-    assert ended == verdicts(played(reference)[0].run)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("purpose", ["round-3", "judge", "propose", "round-2"])
 def test_a_run_that_died_between_rounds_ends_as_an_uninterrupted_one(
     folder: Path, played: Played, purpose: str
 ) -> None:
     """Its journal ends after the first answer to a call with this purpose in the second generation."""
-    whole, run = played(reference)[0].run, folder / f"died-{purpose}"
-    shutil.copytree(whole, run)
-    lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    kinds = [json.loads(line) for line in lines]
-    answers = (i for i, line in enumerate(kinds) if line["kind"] == "answered")
-    last = next(i for i in answers if kinds[i]["call"].startswith(f"2/{purpose}/"))
-    (run / "journal.jsonl").write_bytes(b"".join(lines[: last + 1]))
-    (run / "report.json").unlink()
-    with Server(Recorder()) as server:
-        config = (run / "config.yaml").read_text()
-        config = re.sub(r"api_base: .*", f"api_base: {server.url}", config)
-        (run / "config.yaml").write_text(re.sub(r"cache: .*", "cache: ''", config))  # its answers are to be asked for
-        assert evolve(folder, "resume", run, "--workers", 1, "--quiet").status == 0
-        answered = {line["call"] for line in kinds[: last + 1] if line["kind"] == "answered"}
-        sent = [line["call"] for line in journal(run)[last + 1 :] if line["kind"] == "sent"]
+    whole, run = played(plays.reference)[0].run, folder / f"died-{purpose}"
+    lines = journal(whole)
+    answers = (i for i, line in enumerate(lines) if line["kind"] == "answered")
+    last = next(i for i in answers if lines[i]["call"].startswith(f"2/{purpose}/"))
+    seen = plays.resumed(whole, run, last + 1)
+    answered = {line["call"] for line in lines[: last + 1] if line["kind"] == "answered"}
+    sent = [line["call"] for line in journal(run)[last + 1 :] if line["kind"] == "sent"]
     assert verdicts(run) == verdicts(whole)
-    assert sent and len(server.seen) == len(sent) and not answered & set(sent)  # no answer is paid for twice
+    assert sent and len(seen) == len(sent) and not answered & set(sent)  # no answer is paid for twice
 
 
 # limits
@@ -298,15 +220,15 @@ def test_a_run_that_died_between_rounds_ends_as_an_uninterrupted_one(
 
 @pytest.mark.slow
 def test_calls_and_tokens_end_at_their_limits_and_go_on_with_higher_ones(played: Played) -> None:
-    run, (three, seven, last), recorded = played(limited)
+    run, (three, seven, last), recorded = played(plays.limited)
     assert [step.ran.status for step in (three, seven, last)] == [0, 0, 0]
     assert (three.requests, seven.requests) == (3, 7)
     assert f"max_calls 3 is reached; `evolve resume {run} --max-calls MORE` goes on." in three.ran.out
-    assert "max_calls 7 is reached" in seven.ran.out and f"max_tokens {MOST_TOKENS} leaves " in last.ran.out
+    assert "max_calls 7 is reached" in seven.ran.out and f"max_tokens {plays.MOST_TOKENS} leaves " in last.ran.out
     assert seven.verdicts[: len(three.verdicts)] == three.verdicts != seven.verdicts
     ids = [e["id"] for e in entries(run)]
     assert ids == sorted(set(ids))
-    assert seven.tokens < last.tokens <= MOST_TOKENS
+    assert seven.tokens < last.tokens <= plays.MOST_TOKENS
     assert len(ledger(run)) == last.requests == len(recorded.story.server.seen)
     # a replay ends where the limit ended its recording
     assert recorded.ran.status == 0 and verdicts(recorded.again) == verdicts(run)
@@ -315,7 +237,7 @@ def test_calls_and_tokens_end_at_their_limits_and_go_on_with_higher_ones(played:
 
 @pytest.mark.slow
 def test_notes_on_the_last_generation_are_taken_once_a_limit_allows_it(played: Played) -> None:
-    story, requests = played(unnoted)
+    story, requests = played(plays.unnoted)
     assert story.ran.status == 0
     assert [e["operator"] for e in entries(story.run)].count("polish") == 1  # it had come to its end
     assert [q.model for q in story.server.seen[requests:]] == ["notes"]
@@ -326,7 +248,7 @@ def test_only_what_may_be_fitted_is_asked_for(folder: Path) -> None:
     def good(request: Request) -> Reply:
         return said(whole(*(program(Random(10 * request.number + i)) for i in range(4))))
 
-    story = whole_run(folder, "small", "last-places", "--budget", 12, "--notes-every", 0, script=good)
+    story = plays.whole_run(folder, "small", "last-places", "--budget", 12, "--notes-every", 0, script=good)
     assert story.ran.status == 0
     reached = sum("key" in e for e in entries(story.run) if e["operator"].startswith("seed:"))
     questions = [name for name in {row["call"] for row in ledger(story.run)} if name.startswith("1/propose/")]
@@ -334,15 +256,15 @@ def test_only_what_may_be_fitted_is_asked_for(folder: Path) -> None:
 
 
 def test_money_ends_at_its_limit(played: Played) -> None:
-    none, requests, (run, some, server, _) = played(poor)
+    none, requests, (run, some, server, _) = played(plays.poor)
     assert (none.status, requests) == (1, 0)
-    why = f"max_usd {LEAST_USD} leaves {LEAST_USD:.4f} USD; a request may take "
+    why = f"max_usd {plays.LEAST_USD} leaves {plays.LEAST_USD:.4f} USD; a request may take "
     assert why in none.out and f"; `evolve resume {run} --max-usd MORE` goes on." in none.out
     assert none.err.startswith(f"evolve: {run}: no language model could be asked: {why}")
     assert none.err.endswith(f": `evolve resume {run} --max-usd MORE` goes on\n") and none.err.count("\n") == 1
-    assert some.status == 0 and f"max_usd {MOST_USD} leaves " in some.out
+    assert some.status == 0 and f"max_usd {plays.MOST_USD} leaves " in some.out
     usd = sum(USD[name][0] * p.tokens_in + USD[name][1] * p.tokens_out for name, p in server.by_model.items()) / 1e6
-    assert 0 < usd <= MOST_USD
+    assert 0 < usd <= plays.MOST_USD
     assert sum(float(row["usd"]) for row in ledger(run)) == pytest.approx(usd, rel=1e-9)
 
 
@@ -350,7 +272,7 @@ def test_money_ends_at_its_limit(played: Played) -> None:
 
 
 def test_operators_finish_the_budget_while_all_models_are_down(played: Played) -> None:
-    run, code, shown = played(down)
+    run, code, shown = played(plays.down)
     assert code == 1
     assert f"evolve: {run}: no language model answered (openai/a: " in shown and "`evolve llm check MODEL`" in shown
     assert "all models are down: offline operators propose" in shown
@@ -363,37 +285,23 @@ def test_operators_finish_the_budget_while_all_models_are_down(played: Played) -
 
 
 def test_a_wrong_key_is_one_line_and_the_run_goes_on_with_the_right_one(played: Played) -> None:
-    first, story = played(refused)
-    assert first.status == 2
-    assert "--llm openai/a: key refused" in first.err and first.err.count("\n") == 1 and "Correct the key" in first.err
-    assert WRONG not in first.out + first.err + (story.run / "journal.jsonl").read_text()
+    first, story = played(plays.refused)
+    assert first.status == 2 and first.err.count("\n") == 1
+    assert "--llm openai/a: key refused" in first.err and "Correct the key" in first.err
+    assert plays.WRONG not in first.out + first.err + (story.run / "journal.jsonl").read_text()
     assert story.ran.status == 0
     assert [e for e in entries(story.run) if e["operator"].startswith("llm:") and e["verdict"] == "scored"]
-
-
-# prompts of the user's
-
-
-def test_prompts_of_the_users_reach_the_server(played: Played) -> None:
-    texts = [q.messages[1]["content"] for q in played(refused)[1].server.seen]
+    # the user's own prompts reach the server
+    texts = [q.messages[1]["content"] for q in story.server.seen]
     assert texts and all(text.startswith("My own words about ") for text in texts)
     assert all("def step_time(" in text and "- Proposal 1: " in text for text in texts)
-
-
-def test_bad_prompts_leave_no_run(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "propose.md").write_bytes(b"Improve $programme")
-    args = ["run", "--config", "brief.yaml", "--experiments", "data.yaml", "--proposer", "llm", "--llm", "openai/a"]
-    ran = evolve(folder, *args, "--prompts", tmp_path, "--out", "never")
-    assert ran.status == 2
-    assert str(tmp_path) in ran.err and ran.err.count("\n") == 1
-    assert not (folder / "never").exists()
 
 
 # who is asked, and what for
 
 
 def test_a_dear_model_is_asked_less_often_than_a_cheap_one(played: Played) -> None:
-    cheap, dear = played(mixed)
+    cheap, dear = played(plays.mixed)
     for story in (cheap, dear):
         assert story.ran.status == 0 and "Stopped" not in story.ran.out
         by_model = [e["operator"] for e in entries(story.run) if e["operator"].startswith("llm:")]
@@ -403,18 +311,18 @@ def test_a_dear_model_is_asked_less_often_than_a_cheap_one(played: Played) -> No
 
 
 def test_who_found_what_sums_to_the_journal_and_the_ledger(folder: Path, played: Played) -> None:
-    run = played(mixed)[0].run
-    found = json.loads(evolve(folder, "archive", run, "--by", "proposer", "--json", key=None).out)["proposers"]
+    def proposers(run: Path) -> dict[str, dict[str, Any]]:
+        return json.loads(evolve(folder, "archive", run, "--by", "proposer", "--json", key=None).out)["proposers"]
+
+    run = played(plays.mixed)[0].run
+    found = proposers(run)
     # a proposal of two operators is one of each, of one operator twice it is one
     names = [e["operator"] if "call" in e else part for e in entries(run) for part in set(e["operator"].split("+"))]
     assert {name: row["proposals"] for name, row in found.items()} == Counter(names)
     usd = sum(row["usd"] for row in found.values() if row["usd"] is not None)
     assert usd == pytest.approx(sum(float(row["usd"]) for row in ledger(run)), rel=1e-9) and usd > 0
-
-
-def test_every_proposer_has_its_cost_and_what_was_possibly_paid(folder: Path, played: Played) -> None:
-    run = played(faulty).story.run
-    found = json.loads(evolve(folder, "archive", run, "--by", "proposer", "--json", key=None).out)["proposers"]
+    run = played(plays.faulty).story.run
+    found = proposers(run)
     for name in ("llm:openai/a", "llm:openai/b", "judge:openai/judge", "notes:openai/notes"):
         usd = sum(float(row["usd"]) for row in ledger(run) if row["model"] == name.partition(":")[2])
         assert found[name]["usd"] == pytest.approx(usd, rel=1e-9) and usd > 0
@@ -422,12 +330,10 @@ def test_every_proposer_has_its_cost_and_what_was_possibly_paid(folder: Path, pl
     assert sum(row["possibly_usd"] or 0.0 for row in found.values()) == pytest.approx(total, rel=1e-9) and total > 0
     shown = evolve(folder, "archive", run, "--by", "proposer", key=None).out
     assert "possibly" in shown and f"{found['llm:openai/a']['possibly_usd']:.4f}" in shown
-    without = evolve(folder, "archive", played(reference)[0].run, "--by", "proposer", key=None).out
-    assert "possibly" not in without
 
 
 def test_what_judges_dislike_is_never_fitted(played: Played) -> None:
-    proposed = [e for e in entries(played(reference)[0].run) if e.get("call")]
+    proposed = [e for e in entries(played(plays.reference)[0].run) if e.get("call")]
     reviewed = [e for e in proposed if e["reviews"]]
     for entry in reviewed:
         text = entry["text"] if entry["verdict"] == "rejected" else entry["elite"]["text"]
@@ -443,7 +349,7 @@ def test_what_judges_dislike_is_never_fitted(played: Played) -> None:
 
 
 def test_notes_are_kept_and_shown_as_data(played: Played) -> None:
-    story = played(reference)[0]
+    story = played(plays.reference)[0]
     assert NOTES_KEPT in (story.run / "NOTES.md").read_text()
     first = next(q.number for q in story.server.seen if q.model == "notes")
     for request in story.server.seen:
@@ -457,7 +363,7 @@ def test_notes_are_kept_and_shown_as_data(played: Played) -> None:
 
 @pytest.mark.parametrize("purpose", ["propose", "round-2", "round-3"])
 def test_prompts_and_answers_are_printed_as_they_were(folder: Path, played: Played, purpose: str) -> None:
-    story = played(reference)[0]
+    story = played(plays.reference)[0]
     entry = next(e for e in entries(story.run) if f"/{purpose}/" in e.get("call", "") and e.get("stage") != "answer")
     args = ["llm", "prompt", story.run, entry["id"]]
     answer = json.loads(evolve(folder, *args, "--answer", "--json", key=None).out)["messages"][0]["content"]
@@ -469,16 +375,20 @@ def test_prompts_and_answers_are_printed_as_they_were(folder: Path, played: Play
     assert shown == "".join(f"---- {m['role']} ----\n{m['content'].rstrip()}\n" for m in sent["messages"])
 
 
-def test_a_prompt_of_an_offline_run_can_be_read(folder: Path, played: Played) -> None:
-    run = played(offline)
-    ran = evolve(folder, "llm", "prompt", run, 3, key=None)
+def test_a_prompt_of_an_offline_run_can_be_read_and_one_of_nothing_is_one_line(folder: Path, played: Played) -> None:
+    by_models, by_operators = played(plays.reference)[0].run, played(plays.offline)
+    ran = evolve(folder, "llm", "prompt", by_operators, 3, key=None)
     assert ran.status == 0
-    formula = (run / "programs" / "3.py").read_text().split("def step_time")[1].splitlines()[1].strip()
+    formula = (by_operators / "programs" / "3.py").read_text().split("def step_time")[1].splitlines()[1].strip()
     assert formula in ran.out and "### Proposal N: " in ran.out and "# Notes" in ran.out
+    wrong = [(by_operators, *words) for words in ((), ("abc",), ("-1",), ("1.5",), (99999,), (3, "--answer"))]
+    for args in (*wrong, (by_models, 99999), (by_models, 0, "--sent")):
+        ran = evolve(folder, "llm", "prompt", *args, key=None)
+        assert ran.status == 2 and not ran.out and ran.err.startswith("evolve: ") and ran.err.count("\n") == 1
 
 
 def test_a_refused_idea_has_no_prompt_but_what_was_sent_for_it(folder: Path, played: Played) -> None:
-    run = played(reference)[0].run
+    run = played(plays.reference)[0].run
     refused = next(e for e in entries(run) if e["verdict"] == "rejected" and e.get("call"))
     args = ("llm", "prompt", run, refused["id"])
     ran = evolve(folder, *args, key=None)
@@ -486,11 +396,3 @@ def test_a_refused_idea_has_no_prompt_but_what_was_sent_for_it(folder: Path, pla
     assert evolve(folder, *args, "--sent", key=None).status == evolve(folder, *args, "--answer", key=None).status == 0
     both = evolve(folder, *args, "--sent", "--answer", key=None)
     assert both.status == 2 and not both.out
-
-
-def test_a_prompt_of_nothing_is_one_line(folder: Path, played: Played) -> None:
-    by_models, by_operators = played(reference)[0].run, played(offline)
-    wrong = [(by_operators, *words) for words in ((), ("abc",), ("-1",), ("1.5",), (99999,), (3, "--answer"))]
-    for args in (*wrong, (by_models, 99999), (by_models, 0, "--sent")):
-        ran = evolve(folder, "llm", "prompt", *args, key=None)
-        assert ran.status == 2 and not ran.out and ran.err.startswith("evolve: ") and ran.err.count("\n") == 1

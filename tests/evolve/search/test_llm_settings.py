@@ -15,20 +15,14 @@ from evolve.inspect.attribution import Contribution, ProposerCost, costs_of
 from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.llm_settings import LlmSettings, weighted
-from evolve.search.bandit import DOUBT, FLOOR, Bandit
 from evolve.search.llm.ledger import LedgerRow
 from evolve.search.llm.setup import names
-from evolve.search.proposer import arms
+from evolve.search.proposer import DOUBT, FLOOR, Bandit, arms
 from simulator.common.errors import InputError
 
 
 def with_llm(**llm: Any) -> Config:
     return config_from({"search": {"proposer": "llm"}, "llm": {"models": ["openai/m"], **llm}}, "f")
-
-
-def test_settings_go_to_yaml_and_back() -> None:
-    config = with_llm(prices={"openai/m": [0, 1.5]}, judges=["a/b=2"], max_usd=7.5, api_base="http://127.0.0.1:80/v1")
-    assert config_from(to_mapping(config), "f") == config
 
 
 # the key that the error names, and values that it cannot have
@@ -61,15 +55,16 @@ def test_settings_that_cannot_be(key: str, values: list[Any]) -> None:
         assert named and "sk-secret" not in str(e.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["x", "/x", "openai/", "openai/a b", "a/b=0", "a/b=-1", "a/b=nan", "a/b=inf", "a/b=x", "a/b=1=2"]
-)
-def test_what_is_not_a_model(text: str) -> None:
-    with pytest.raises(InputError, match="is not a model: give provider/model or provider/model=WEIGHT"):
-        weighted(text, "here")
-
-
 def test_models_with_weights() -> None:
+    for text in (
+        "x",
+        "/x",
+        "openai/",
+        "openai/a b",
+        *(f"a/b={weight}" for weight in ("0", "-1", "nan", "inf", "x", "1=2")),
+    ):
+        with pytest.raises(InputError, match="is not a model: give provider/model or provider/model=WEIGHT"):
+            weighted(text, "here")
     assert weighted("openai/ft:gpt-4o:me::x/y", "here") == ("openai/ft:gpt-4o:me::x/y", 1.0)
     assert weighted("a/b=2.5", "here") == ("a/b", 2.5)
     config = with_llm(models=["a/b=3", "c/d"], judges=["a/b", "e/f=2"], summariser="g/h=9")
@@ -123,13 +118,13 @@ def worth(bandit: Bandit, name: str) -> float:
 @pytest.mark.parametrize("seed", range(8))
 def test_without_costs_chances_are_what_they_were(seed: int) -> None:
     bandit = played(seed, {"add": 0.5, "drop": 0.3, "llm:a/b": 0.1, "never": 0.0, "swap": 0.1}, 40 * seed)
-    names = ["add", "drop", "llm:a/b", "swap"]
-    total = sum(worth(bandit, name) for name in names)
-    before = {name: FLOOR + (1.0 - FLOOR * 4) * worth(bandit, name) / total for name in names}
-    assert bandit.chances() == before  # to the last bit
-    bandit.costs = {"never": 9.0, "unknown": 2.0}
-    assert bandit.chances() == before
-    bandit.costs = dict.fromkeys(names, 3.0)  # what costs the same is the same
+    worths = {name: worth(bandit, name) for name in ("add", "drop", "llm:a/b", "swap")}
+    total = sum(worths.values())
+    before = {name: FLOOR + (1.0 - FLOOR * 4) * each / total for name, each in worths.items()}
+    for costs in ({}, {"never": 9.0, "unknown": 2.0}):
+        bandit.costs = costs
+        assert bandit.chances() == before  # to the last bit
+    bandit.costs = dict.fromkeys(worths, 3.0)  # what costs the same is the same
     assert bandit.chances() == pytest.approx(before)
 
 
@@ -140,8 +135,8 @@ def test_what_costs_more_is_chosen_less_in_proportion(cost: float) -> None:
     bandit.costs = {"llm:a/b": cost}
     after = bandit.chances()
     for name, times in (("llm:a/b", cost), ("llm:c/d", 1.0)):
-        odds = (after[name] - FLOOR) / (after["add"] - FLOOR)
-        assert odds == pytest.approx((before[name] - FLOOR) / (before["add"] - FLOOR) / times, abs=1e-12)
+        odds = [(chances[name] - FLOOR) / (chances["add"] - FLOOR) for chances in (before, after)]
+        assert odds[1] == pytest.approx(odds[0] / times, abs=1e-12)
     assert sum(after.values()) == pytest.approx(1.0) and min(after.values()) >= FLOOR
 
 
@@ -152,7 +147,9 @@ def test_models_start_with_their_share() -> None:
     assert weights[MODEL + "a/b"] == pytest.approx(3 * weights[MODEL + "c/d"])
     models = sum(weight for name, weight in weights.items() if name.startswith(MODEL))
     assert models / sum(weights.values()) == pytest.approx(0.4)
-    assert not any(name.startswith(MODEL) for name in arms(with_llm()))  # asked by their weights, not by the bandit
+    offline = with_llm(prices={"openai/m": [0, 1.5]}, judges=["a/b=2"], max_usd=7.5, api_base="http://127.0.0.1:80/v1")
+    assert not any(name.startswith(MODEL) for name in arms(offline))  # asked by their weights, not by the bandit
+    assert config_from(to_mapping(offline), "f") == offline
 
 
 def test_costs_by_proposer() -> None:

@@ -57,6 +57,12 @@ def test_of_two_that_the_data_cannot_tell_apart_the_judges_choose() -> None:
     refused = chosen(first, second)
     assert refused == chosen(second, first) and list(refused) == [1] and refused[1].stage == "judges"
     assert "prefer proposal 2, 8.0 to 6.0 of 10" in refused[1].why and "differ in s.is_fp8" in refused[1].why
+    # an error within 5 % is as good
+    assert list(chosen(first, judged(2, 8, mean_error=4.4))) == [1]  # scores 5.0 and 5.2
+    assert list(chosen(judged(1, 6, FP8, group_out=None), judged(2, 8, group_out=None))) == [1]
+    # scores 5.0, 5.2, 5.4: the first is compared with the second, and the third with the second only
+    best, middle, last = judged(1, 9, FP8), judged(2, 8, mean_error=4.4), judged(3, 7, FP8, mean_error=4.8)
+    assert list(chosen(best, middle, last)) == [2]
 
 
 def test_of_others_both_go_on() -> None:
@@ -70,17 +76,6 @@ def test_of_others_both_go_on() -> None:
     }
     for why, other in others.items():
         assert chosen(judged(1, 6, FP8), other) == {}, why
-
-
-def test_an_error_within_five_percent_is_as_good() -> None:
-    assert list(chosen(judged(1, 6, FP8), judged(2, 8, mean_error=4.4))) == [1]  # scores 5.0 and 5.2
-    assert list(chosen(judged(1, 6, FP8, group_out=None), judged(2, 8, group_out=None))) == [1]
-
-
-def test_a_refused_candidate_refuses_no_other() -> None:
-    """Scores 5.0, 5.2, 5.4: the first is compared with the second, and the third with the second only."""
-    best, middle, last = judged(1, 9, FP8), judged(2, 8, mean_error=4.4), judged(3, 7, FP8, mean_error=4.8)
-    assert list(chosen(best, middle, last)) == [2]
 
 
 def test_verdicts_by_hand() -> None:
@@ -162,11 +157,10 @@ def test_reviews_by_the_rubric() -> None:
 
 
 @pytest.mark.parametrize("name", ["candidate", *RUBRIC])
-@pytest.mark.parametrize(
-    "value", ["7", 7.0, 7.5, True, None, -1, 11, 10**30, -(10**30), [7], {}, float("nan"), float("inf")]
-)
-def test_marks_that_are_none(name: str, value: Any) -> None:
-    assert marked({**GOOD, name: value}) == [None, None]
+def test_marks_that_are_none(name: str) -> None:
+    numbers = (7.0, 7.5, -1, 11, 10**30, -(10**30), float("nan"), float("inf"))
+    for value in ("7", True, None, [7], {}, *numbers):
+        assert marked({**GOOD, name: value}) == [None, None]
     assert marked({k: v for k, v in GOOD.items() if k != name}) == [None, None]
 
 
@@ -176,18 +170,12 @@ def test_reviews_among_other_text() -> None:
     for answer in (*around, *more):
         [review] = panel.reviews(answer.format(json.dumps([GOOD])), "m", 1)
         assert review is not None and review.remark == "fine", answer
-
-
-def test_answers_without_reviews() -> None:
-    short = ("", "no", "[", "]", "][", "[1", "```json\n[\n```", f"[{'9' * 9999}]", "null")
-    for answer in (*short, "[" * 200_000, "[" * 100_000 + "]" * 100_000):
+    none = ("", "no", "[", "]", "][", "[1", "```json\n[\n```", f"[{'9' * 9999}]", "null")
+    for answer in (*none, "[" * 200_000, "[" * 100_000 + "]" * 100_000):
         assert panel.reviews(answer, "m", 2) == [None, None], answer[:9]
-
-
-def test_a_remark_is_one_short_line() -> None:
-    long = ("x" * 999, "x" * (panel.LONGEST_REMARK - 3) + "...")
-    remarks: list[tuple[Any, str]] = [("a\nb\x1b[31m\r\u2028c\0", "a b [31m c"), (None, ""), ("", ""), (7, "7"), long]
-    for remark, kept in [*remarks, (["x"], "['x']")]:
+    # a remark is one short line
+    remarks = {"a\nb\x1b[31m\r\u2028c\0": "a b [31m c", None: "", "": "", 7: "7"}
+    for remark, kept in (remarks | {"x" * 999: "x" * (panel.LONGEST_REMARK - 3) + "..."}).items():
         [review, _] = marked({**GOOD, "remark": remark})
         assert review is not None and review.remark == kept
 

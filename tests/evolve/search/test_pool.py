@@ -9,28 +9,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pool_tasks
 import pytest
 import tiny_world
-from commands import research_command
+from commands import Capsys
 from console import wait_until
 from paths import ROOT
-from pool_tasks import (
-    counts,
-    dies,
-    dies_once,
-    hangs,
-    hangs_once,
-    pid,
-    prepare,
-    refuses,
-    refuses_strangely,
-    runs_out_of_memory,
-    times,
-    writes,
-)
+from pool_tasks import counts, dies, dies_once, full, hangs, pid, prepare, refuses, times
 from tiny_world import BRIEF, ONE
 from worker_pids import worker_pids
 
@@ -52,6 +41,11 @@ from evolve.search.workers import workers_of
 SEVEN = parcel(prepare, 7)
 
 
+def seven(pool: Pool, number: int, **more: Any) -> Any:
+    """The task of seven times the number."""
+    return pool.submit(WorkerCall(times, (number,), parcel=SEVEN, **more))
+
+
 @pytest.fixture(params=[1, 2])
 def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
     """A pool of one worker process, and one of two."""
@@ -61,13 +55,10 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
     assert not worker_pids()
 
 
-def test_a_process_prepares_once_for_all_calls(pool: Pool) -> None:
-    tasks = [pool.submit(WorkerCall(times, (i,), parcel=SEVEN)) for i in range(5)]
+def test_a_process_prepares_once_for_all_calls_and_keeps_the_latest_values_only(pool: Pool) -> None:
+    tasks = [seven(pool, i) for i in range(5)]
     tasks += [pool.submit(WorkerCall(times, (i,), parcel=parcel(prepare, 1000))) for i in range(5)]
     assert [task.result() for task in tasks] == [0, 7, 14, 21, 28, 0, 1000, 2000, 3000, 4000]
-
-
-def test_a_process_keeps_the_latest_values_only(pool: Pool) -> None:
     numbers = [*range(2 * MOST_KEPT + 3), 0, 1, 2 * MOST_KEPT + 2]
     tasks = [pool.submit(WorkerCall(times, (1,), parcel=parcel(prepare, number))) for number in numbers]
     assert [task.result() for task in tasks] == numbers
@@ -75,94 +66,77 @@ def test_a_process_keeps_the_latest_values_only(pool: Pool) -> None:
 
 def test_this_process_does_the_same() -> None:
     pool, heard = Here(Line()), list[int]()
-    assert pool.submit(WorkerCall(times, (3,), parcel=SEVEN)).result() == 21
+    assert seven(pool, 3).result() == 21
     assert pool.submit(WorkerCall(counts, (3,), streams=True), 0, heard.append).result() == 3
     assert heard == [0, 1, 2] and pool.submit(WorkerCall(pid)).result() == os.getpid()
     with pytest.raises(ValueError, match="no"):
         pool.submit(WorkerCall(refuses)).result()
+    assert local(1, Line()).here  # a single worker is this process
+    several = local(2, Line())
+    assert not several.here
+    several.close()
 
 
-def test_a_call_reports_before_its_result(pool: Pool) -> None:
+def test_a_call_reports_before_its_result_and_a_failing_listener_is_no_failing_process(pool: Pool) -> None:
     heard = list[int]()
     assert pool.submit(WorkerCall(counts, (3,), streams=True), 0, heard.append).result() == 3
     assert heard == [0, 1, 2]
-
-
-def test_a_failing_listener_is_no_failing_process(pool: Pool) -> None:
-    def full(number: int) -> None:
-        raise OSError(28, "No space left on device", "journal.jsonl")
-
     with pytest.raises(OSError, match="No space left"):
         pool.submit(WorkerCall(counts, (3,), streams=True), 0, full).result()
-    assert pool.submit(WorkerCall(times, (1,), parcel=SEVEN)).result() == 7
+    assert seven(pool, 1).result() == 7
 
 
 def test_the_lowest_number_comes_first(tmp_path: Path) -> None:
-    pool, path = LocalPool(1, Line()), str(tmp_path / "order")
-    try:
-        first = pool.submit(WorkerCall(time.sleep, (0.3,)))
-        order = ((3, "c"), (1, "a"), (2, "b"), (3, "d"))
-        for task in [first, *(pool.submit(WorkerCall(writes, (path, text)), number) for number, text in order)]:
+    path = str(tmp_path / "order")
+    with closing(LocalPool(1, Line())) as pool:
+        tasks = [pool.submit(WorkerCall(time.sleep, (0.3,)))]
+        for number, text in ((3, "c"), (1, "a"), (2, "b"), (3, "d")):
+            tasks.append(pool.submit(WorkerCall(pool_tasks.writes, (path, text)), number))
+        for task in tasks:
             task.result()
-    finally:
-        pool.close()
     assert Path(path).read_text() == "abcd"
 
 
-def test_a_process_that_dies_is_replaced_and_its_task_is_done_again(
-    pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = [pool.submit(WorkerCall(times, (i,), parcel=SEVEN)) for i in range(3)]
+def test_a_process_that_dies_is_replaced_and_its_task_is_done_again(pool: Pool, tmp_path: Path, capsys: Capsys) -> None:
+    before = [seven(pool, i) for i in range(3)]
     killed = pool.submit(WorkerCall(dies_once, (str(tmp_path / "marker"),)))
-    after = [pool.submit(WorkerCall(times, (i,), parcel=SEVEN)) for i in range(3, 6)]
+    after = [seven(pool, i) for i in range(3, 6)]
     assert [task.result() for task in (*before, *after)] == [0, 7, 14, 21, 28, 35]  # prepared like the first
     assert killed.result() == killed.result() == "done"
     assert capsys.readouterr().err.count("a worker process died") == 1
 
 
-@pytest.mark.parametrize("death", [dies, runs_out_of_memory])
+@pytest.mark.parametrize("death", [dies, pool_tasks.runs_out_of_memory])
 def test_a_task_that_kills_every_process_stops_the_work(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch, death: Any
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, death: Any
 ) -> None:
     monkeypatch.setattr(pool_module, "DEATHS", 1)
-    task = pool.submit(WorkerCall(death))
+    for name in ("one", "two"):  # deaths with an answer between them stop nothing
+        assert pool.submit(WorkerCall(dies_once, (str(tmp_path / name),))).result() == "done"
     with pytest.raises(WorkStopped, match=r"died 2 times in a row .*: use fewer --workers"):
-        task.result()
+        pool.submit(WorkerCall(death)).result()
     with pytest.raises(WorkStopped):
         pool.submit(WorkerCall(pid))
 
 
-def test_deaths_with_an_answer_between_them_stop_nothing(
-    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool_module, "DEATHS", 1)
-    for name in ("one", "two"):
-        assert pool.submit(WorkerCall(dies_once, (str(tmp_path / name),))).result() == "done"
-
-
-def test_what_hangs_is_killed_and_tried_once_more(
-    pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    marker = str(tmp_path / "marker")
-    assert pool.submit(WorkerCall(hangs_once, (marker,), limit_s=0.3)).result() == "done"
+def test_what_hangs_is_killed_and_tried_once_more(pool: Pool, tmp_path: Path, capsys: Capsys) -> None:
+    once = WorkerCall(pool_tasks.hangs_once, (str(tmp_path / "marker"),), limit_s=0.3)
+    assert pool.submit(once).result() == "done"
     assert "no result within 0.3 s: another process does the work again" in capsys.readouterr().err
     with pytest.raises(TookTooLong):
         pool.submit(WorkerCall(hangs, limit_s=0.3)).result()
-    assert pool.submit(WorkerCall(times, (1,), parcel=SEVEN, limit_s=30)).result() == 7
+    assert seven(pool, 1, limit_s=30).result() == 7
 
 
 def test_a_candidate_that_hangs_twice_is_rejected_as_data(tmp_path: Path) -> None:
     config = load_config(str(tiny_world.write(tmp_path, ONE, search="{finalists: 0, limit_s: 1.0e-9}", **BRIEF)))
     fitted, _ = chosen(config.data)
-    pool = LocalPool(1, Line(quiet=True))
-    try:
+    text = "def step_time(b, s, *, floor: us = 4000.0): return floor"
+    with closing(LocalPool(1, Line(quiet=True))) as pool:
         live = Live(config, workers_of(pool, fitted, config))
-        text = "def step_time(b, s, *, floor: us = 4000.0): return floor"
         pending = live.begin(Proposal(3, 0, text, "add", ()), Admitted(set(), 9, lambda program: NO_LIMITS))
         assert pending is not None
         outcome = pending().outcome
-    finally:
-        pool.close()
     assert outcome.verdict == Rejected(TIMEOUT, "no verdict within 1e-09 s (search.limit_s), 2 times")
     assert outcome.key  # it counts against the budget
 
@@ -172,10 +146,10 @@ def test_an_exception_of_a_task_is_raised_where_it_is_waited_for(pool: Pool) -> 
         pool.submit(WorkerCall(refuses)).result()
     assert "in a worker process" in error.value.__notes__[0] and "pool_tasks.py" in error.value.__notes__[0]
     with pytest.raises(RuntimeError, match="Strange: no way"):
-        pool.submit(WorkerCall(refuses_strangely)).result()
+        pool.submit(WorkerCall(pool_tasks.refuses_strangely)).result()
     with pytest.raises(AttributeError, match="lambda"):
         pool.submit(WorkerCall(lambda: 1)).result()  # cannot be sent
-    assert pool.submit(WorkerCall(times, (1,), parcel=SEVEN)).result() == 7
+    assert seven(pool, 1).result() == 7
 
 
 def test_a_closed_pool_answers_nothing_any_more() -> None:
@@ -214,13 +188,6 @@ def test_a_second_interrupt_does_not_keep_a_pool_from_closing(monkeypatch: pytes
     assert not worker_pids()
 
 
-def test_a_single_worker_is_this_process() -> None:
-    assert local(1, Line()).here
-    pool = local(2, Line())
-    assert not pool.here
-    pool.close()
-
-
 @pytest.mark.slow
 def test_processes_end_with_their_owner(tmp_path: Path) -> None:
     """Even within a call, and where the owner is killed."""
@@ -244,17 +211,16 @@ pool.submit(WorkerCall(hangs)).result()
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 20)
 
 
-def test_a_stopped_process_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = LocalPool(1, Line())
-    pool.submit(WorkerCall(times, (1,), parcel=SEVEN)).result()
-    [worker] = worker_pids()
-    os.kill(worker, signal.SIGSTOP)
-    task = pool.submit(WorkerCall(times, (2,), parcel=SEVEN))
-    pool.silent()
-    assert capsys.readouterr().err == ""  # it has not been long
-    monkeypatch.setattr(pool_module, "SILENT_S", 0.0)
-    pool.line.every_s = 0.0
-    try:
+def test_a_stopped_process_is_named(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(LocalPool(1, Line())) as pool:
+        seven(pool, 1).result()
+        [worker] = worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        task = seven(pool, 2)
+        pool.silent()
+        assert capsys.readouterr().err == ""  # it has not been long
+        monkeypatch.setattr(pool_module, "SILENT_S", 0.0)
+        pool.line.every_s = 0.0
         said, deadline = "", time.monotonic() + 20
         while "stopped" not in said and time.monotonic() < deadline:  # a signal takes its time
             pool.silent()
@@ -262,25 +228,23 @@ def test_a_stopped_process_is_named(capsys: pytest.CaptureFixture[str], monkeypa
         assert f"no answer for 0 s: stopped: process {worker} (kill -CONT makes it go on)" in said
         os.kill(worker, signal.SIGCONT)
         assert task.result() == 14
-    finally:
-        pool.close()
 
 
 def test_waiting_is_not_silence(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence is counted from the last answer, or from the first task after it."""
-    pool.submit(WorkerCall(times, (1,), parcel=SEVEN)).result()
+    seven(pool, 1).result()
     monkeypatch.setattr(pool_module, "SILENT_S", 0.05)
     time.sleep(0.1)
     said: list[str] = []
     monkeypatch.setattr(pool.line, "update", lambda text: said.append(text()))
-    pool.submit(WorkerCall(times, (1,), parcel=SEVEN))
+    seven(pool, 1)
     pool.silent()
     assert not said
 
 
 @pytest.mark.slow
 def test_a_search_whose_worker_is_killed_ends_like_any_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     config = tiny_world.write(tmp_path, ONE, **BRIEF)
     whole = tiny_world.run(config, tmp_path / "whole", "--budget", 12)
@@ -297,25 +261,3 @@ def test_a_search_whose_worker_is_killed_ends_like_any_other(
     assert run_command(args) == 0
     assert killed and "a worker process died (killed, or out of memory)" in capsys.readouterr().err
     assert (tmp_path / "killed" / "journal.jsonl").read_bytes() == (whole / "journal.jsonl").read_bytes()
-
-
-@pytest.mark.slow
-def test_a_comparison_whose_worker_is_killed_ends_like_any_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = tiny_world.write(tmp_path, ONE, **BRIEF)
-    args = ["baselines", "--config", str(config), "--budget", "9", "--seeds", "1", "--only", "random,climb", "--quiet"]
-    assert research_command([*args, "--workers", "1", "--out", str(tmp_path / "whole")]) == 0
-    reported, killed = Pool._reported, list[int]()
-
-    def kill_one(pool: Pool, task: Any, value: Any) -> None:
-        reported(pool, task, value)
-        if not killed:
-            killed.extend(worker_pids()[:1])
-            os.kill(killed[0], signal.SIGKILL)
-
-    monkeypatch.setattr(Pool, "_reported", kill_one)
-    assert research_command([*args, "--workers", "2", "--out", str(tmp_path / "killed")]) == 0
-    assert killed
-    for journal in (tmp_path / "whole").glob("*/journal.jsonl"):
-        assert (tmp_path / "killed" / journal.parent.name / "journal.jsonl").read_bytes() == journal.read_bytes()

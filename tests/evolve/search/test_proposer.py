@@ -10,15 +10,13 @@ from elites import elite
 from archive.proposal import Outcome, Proposal, Rejected
 from evolve.run.config import OPERATORS, Config
 from evolve.run.folder import first_population
-from evolve.search.bandit import DOUBT, FLOOR, MEMORY, Bandit
-from evolve.search.proposer import Operators, arms, places
+from evolve.search.proposer import DOUBT, FLOOR, MEMORY, Bandit, Operators, arms, places
 
 
 def test_a_bandit_by_hand() -> None:
     bandit = Bandit({"add": 0.6, "drop": 0.4, "never": 0.0})
-    assert bandit.chances() == pytest.approx(
-        {"add": FLOOR + (1 - 2 * FLOOR) * 0.6, "drop": FLOOR + (1 - 2 * FLOOR) * 0.4}
-    )
+    chances = {name: FLOOR + (1 - 2 * FLOOR) * prior for name, prior in (("add", 0.6), ("drop", 0.4))}
+    assert bandit.chances() == pytest.approx(chances)
     bandit.learn("add", True)
     bandit.learn("drop", False)
     bandit.learn("drop", False)
@@ -27,8 +25,6 @@ def test_a_bandit_by_hand() -> None:
     share = worth["add"] / sum(worth.values())
     assert bandit.chances()["add"] == pytest.approx(FLOOR + (1 - 2 * FLOOR) * share)
 
-
-def test_what_never_gains_keeps_the_floor() -> None:
     bandit = Bandit({"add": 0.5, "drop": 0.5})
     for _ in range(5000):
         bandit.learn("drop", False)
@@ -62,13 +58,10 @@ def test_the_seeds_teach_the_bandit_nothing_and_a_child_counts_for_its_operators
     learning.tell([(outcome("add+drop"), False)])
     assert learning.bandit.trials == {"add": MEMORY + 1.0, "drop": 1.0}
     assert learning.bandit.gains == {"add": MEMORY, "drop": 0.0}
-
-
-def test_what_a_model_fails_to_deliver_counts_as_a_trial() -> None:
     learning = operators()
     learning.tell([(outcome("add", "units"), False)])
     assert not learning.bandit.trials
-    learning.tell([(outcome("llm:openai/a", "answer"), False)])
+    learning.tell([(outcome("llm:openai/a", "answer"), False)])  # what a model fails to deliver counts
     assert learning.bandit.trials == {"llm:openai/a": 1.0} and learning.bandit.gains == {"llm:openai/a": 0.0}
 
 

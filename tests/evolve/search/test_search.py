@@ -106,15 +106,15 @@ class Judge:
         return finish
 
 
-def lines(path: Path) -> list[dict[str, object]]:
-    return read_journal(path)
-
-
-def searched(folder: Path, script: Script, config: Config, judge: Judge | None = None) -> Search:
-    """A search to its end; its journal is in the folder."""
+def searched(
+    folder: Path, script: Script, config: Config, judge: Judge | None = None, seeds: Sequence[tuple[str, str]] = SEEDS
+) -> Search:
+    """A search to its end, its finalists polished; its journal is in the folder."""
+    folder.mkdir(exist_ok=True)
     journal = Journal(folder / "journal.jsonl")
     search = Search(config, first_population(config), script, judge or Judge(), journal)
-    search.run(SEEDS)
+    search.run(seeds)
+    search.polish()
     journal.close()
     return search
 
@@ -138,35 +138,31 @@ def test_it_tells_the_proposer_every_outcome(tmp_path: Path) -> None:
 
 def test_it_journals_the_outcomes_in_the_order_of_the_proposals(tmp_path: Path) -> None:
     """All of a generation is under way before the first of it is waited for."""
-    judge = Judge()
-    searched(tmp_path, Script(["add 5", "add ?"]), configured(), judge)
-    pairs = [("seed 8", "seed 9"), ("add 5", "add ?")]
-    assert judge.events == [f"{what} {text}" for texts in pairs for what in ("begin", "finish") for text in texts]
-    written = lines(tmp_path / "journal.jsonl")
-    assert written == [json.loads(json.dumps(outcome.to_json())) for outcome in judge.outcomes]
-    assert [line["id"] for line in written] == [0, 1, 2, 3] and {line["kind"] for line in written} == {"outcome"}
-    assert [line["operator"] for line in written] == ["seed:one", "seed:two", "add", "add"]
-    assert [line["island"] for line in written] == [None, None, 0, 0]
-    assert [Outcome.from_json(line) for line in written] == judge.outcomes
-
-
-def test_it_is_watched_after_every_outcome(tmp_path: Path) -> None:
-    config, seen = configured(), list[tuple[int, int]]()
-    journal = Journal(tmp_path / "journal.jsonl")
+    judge, config, seen = Judge(), configured(), list[tuple[int, int]]()
+    path = tmp_path / "journal.jsonl"
 
     def watch(population: Population) -> None:
-        seen.append((population.proposals, len(lines(tmp_path / "journal.jsonl"))))
+        seen.append((population.proposals, len(read_journal(path))))
 
-    Search(config, first_population(config), Script(["add 5", "add ?"]), Judge(), journal, watch).run(SEEDS)
+    journal = Journal(path)
+    Search(config, first_population(config), Script(["add 5", "add ?"]), judge, journal, watch).run(SEEDS)
     journal.close()
-    assert seen == [(n, n) for n in (1, 2, 3, 4)]  # and what is on disk is what was taken in
+    assert seen == [(n, n) for n in (1, 2, 3, 4)]  # what is on disk is what was taken in
+    pairs = [("seed 8", "seed 9"), ("add 5", "add ?")]
+    assert judge.events == [f"{what} {text}" for texts in pairs for what in ("begin", "finish") for text in texts]
+    written = read_journal(path)
+    assert written == [json.loads(json.dumps(outcome.to_json())) for outcome in judge.outcomes]
+    found = [(line["id"], line["kind"], line["operator"], line["island"]) for line in written]
+    of_seeds = [(0, "outcome", "seed:one", None), (1, "outcome", "seed:two", None)]
+    assert found == [*of_seeds, (2, "outcome", "add", 0), (3, "outcome", "add", 0)]
+    assert [Outcome.from_json(line) for line in written] == judge.outcomes
 
 
 def test_it_stops_at_the_budget_within_a_generation(tmp_path: Path) -> None:
     script = Script(["add 5", "add ?", "add !", "add 6", "add 7"], ["add 1"])
     search = searched(tmp_path, script, configured(budget=4))  # two seeds, one scored and one rejected at replay
     assert search.population.fitted == 4 and script.asked == [(1, 2)]
-    assert [line["id"] for line in lines(tmp_path / "journal.jsonl")] == [0, 1, 2, 3, 4]
+    assert [line["id"] for line in read_journal(tmp_path / "journal.jsonl")] == [0, 1, 2, 3, 4]
     assert script.told[-1] == [("add 5", True), ("add ?", False), ("add !", False)]
     nothing = Script(["add 1"])
     assert searched(tmp_path, nothing, configured(budget=1)).population.fitted == 1 and not nothing.asked
@@ -186,19 +182,12 @@ def test_it_stops_when_the_selection_score_hardly_improves(tmp_path: Path) -> No
 
 def test_it_stops_when_nothing_is_proposed_and_after_the_last_generation(tmp_path: Path) -> None:
     short = Script(["add 5"])
-    assert searched(tmp_path, short, configured()).population.proposals == 3 and len(short.asked) == 2
+    assert searched(tmp_path / "a", short, configured()).population.proposals == 3 and len(short.asked) == 2
     long = Script(*[[f"add {7 - n}"] for n in range(5)])
-    assert searched(tmp_path, long, configured(generations=3)).population.proposals == 5 and len(long.asked) == 3
-
-
-def test_a_proposer_is_asked_even_where_no_seed_was_scored(tmp_path: Path) -> None:
-    """It may have programs that are made of nothing else; the operators, which change elites, end the search."""
-    config = configured()
-    journal = Journal(tmp_path / "journal.jsonl")
+    assert searched(tmp_path / "b", long, configured(generations=3)).population.proposals == 5 and len(long.asked) == 3
+    # A proposer is asked even where no seed was scored: it may have programs that are made of nothing else.
     judge = Judge()
-    search = Search(config, first_population(config), Script(["add 5"]), judge, journal)
-    search.run([("bad", "seed ?")])
-    journal.close()
+    search = searched(tmp_path / "c", Script(["add 5"]), configured(), judge, [("bad", "seed ?")])
     assert [outcome.proposal.text for outcome in judge.outcomes] == ["seed ?", "add 5"]
     assert search.population.best == [(float("inf"), None), (5.0, 5.0)]
 
@@ -224,15 +213,11 @@ def test_a_consistent_holder_of_a_cell_prunes_candidates() -> None:
     archive.add(example(id=3, key="c", operations=20, features=5, mean_error=0.5, group_out=0.6, consistent=False))
     limits = limits_of(archive, settings)  # errors of inconsistent programs are no measure
     assert limits(SMALL) == AssessLimits(mean_error=5.0, to_group_out=4.0, group_out=9.0)
-    larger = form_of(
-        parse("def step_time(b, s, *, c=1.0): return c * b.tokens * s.layers + b.prefill_reqs * b.tokens * s.tp")
-    )
-    assert limits(larger) == AssessLimits(
-        mean_error=float("inf"), to_group_out=4.0, group_out=9.0
-    )  # the first in its cell
-    assert limits_of(archive, replace(settings, prune_above=0.0, group_out_within=0.0))(SMALL) == AssessLimits(
-        to_group_out=4.0
-    )
+    formula = "c * b.tokens * s.layers + b.prefill_reqs * b.tokens * s.tp"
+    first_in_its_cell = form_of(parse(f"def step_time(b, s, *, c=1.0): return {formula}"))
+    assert limits(first_in_its_cell) == AssessLimits(float("inf"), to_group_out=4.0, group_out=9.0)
+    without = replace(settings, prune_above=0.0, group_out_within=0.0)
+    assert limits_of(archive, without)(SMALL) == AssessLimits(to_group_out=4.0)
     doubtful = Archive(Grid())
     doubtful.add(example(id=1, operations=1, features=2, mean_error=4.0, group_out=6.0, consistent=False))
     assert limits_of(doubtful, settings)(SMALL).mean_error == float("inf")  # any consistent one is better
@@ -252,29 +237,23 @@ def test_what_judges_refused_is_not_proposed_again(tmp_path: Path) -> None:
 
     class Refused(Script):
         def ask(self, population: Population, generation: int) -> list[Proposal]:
-            return [replace(p, refused=Rejected(self.stage, "no")) for p in super().ask(population, generation)]
+            return [replace(p, refused=Rejected(stage, "no")) for p in super().ask(population, generation)]
 
     for stage, keys in ((JUDGES, {key(complete(parse(text)))}), ("units", set[str]())):
-        script = Refused([text])
-        script.stage = stage  # type: ignore[attr-defined]
-        search = searched(tmp_path, script, configured())
+        search = searched(tmp_path / stage, Refused([text]), configured())
         assert search.population.archive.keys == {"seed 8", "seed 9"} | keys and search.population.fitted == 2
 
 
 def test_finalists_are_polished_after_the_search_and_count_for_nothing(tmp_path: Path) -> None:
-    config = configured(finalists=2)
-    journal, judge = Journal(tmp_path / "journal.jsonl"), Judge()
-    search = Search(config, first_population(config), Script(["add 5", "a 6"]), judge, journal)
-    search.run(SEEDS)
-    search.polish()
-    journal.close()
+    judge = Judge()
+    search = searched(tmp_path, Script(["add 5", "a 6"]), configured(finalists=2), judge)
     assert judge.events[-4:] == ["begin polish 2", "begin polish 3", "finish polish 2", "finish polish 3"]
     last = judge.outcomes[-2:]
     assert search.polished == 2 and search.refusals == {}
     made = [(o.proposal.id, o.proposal.operator, o.proposal.parents, o.key) for o in last]
     assert made == [(4, POLISH, (2,), ""), (5, POLISH, (3,), "")]
     assert search.population.fitted == 4 and search.population.champion() is last[0].elite
-    assert len(lines(tmp_path / "journal.jsonl")) == 6
+    assert len(read_journal(tmp_path / "journal.jsonl")) == 6
 
 
 # remembering
@@ -299,16 +278,13 @@ def test_remembering_answers_from_the_outcomes_and_asks_only_for_the_rest() -> N
     assert not settled[0].seconds and settled[3].seconds
 
 
-def test_remembering_answers_polishes_too() -> None:
+def test_remembering_answers_polishes_too_and_within_a_budget_that_is_used_up() -> None:
     done, to_do = Proposal(3, None, "a", POLISH, (1,)), Proposal(4, None, "a", POLISH, (2,))
     outcomes, judge = remembered(Outcome(done, Rejected("polish", "no better constants"))), Judge()
     assessor = Remembering(outcomes, judge)
     assert assessor.begin_polish(done, elite(1))() == Settled(outcomes[3], remembered=True)
     assert not assessor.begin_polish(to_do, elite(2))().remembered and judge.events[0] == "begin polish 2"
-
-
-def test_where_the_budget_is_used_up_nothing_but_the_remembered_is_assessed() -> None:
-    judge, known = Judge(), Proposal(1, 0, "add 5", "add", ())
+    known = Proposal(1, 0, "add 5", "add", ())
     assessor = Remembering(remembered(Outcome(known, elite(1), "add 5")), judge)
     admission = Admitted(set(), 1, unlimited)
     assert assessor.begin(known, admission) and admission.room == 0
@@ -355,7 +331,7 @@ def test_a_search_interrupted_after_any_outcome_and_resumed_gives_the_same_journ
     config = configured(budget=40, islands=2, batch=3, migrate_every=2, migrants=1, finalists=2)
     goes_on(tmp_path / "whole.jsonl", config, {})
     whole = (tmp_path / "whole.jsonl").read_bytes()
-    written = lines(tmp_path / "whole.jsonl")
+    written = read_journal(tmp_path / "whole.jsonl")
     verdicts = {(line["verdict"], line.get("stage")) for line in written}
     assert {("scored", None), ("rejected", "units"), ("rejected", "replay")} <= verdicts and len(written) > 45
     for n in range(1, len(written)):
@@ -363,7 +339,7 @@ def test_a_search_interrupted_after_any_outcome_and_resumed_gives_the_same_journ
         with pytest.raises(KeyboardInterrupt):
             goes_on(path, config, {}, interrupt_after=n)
         assert path.read_bytes() == b"".join(whole.splitlines(keepends=True)[:n])
-        past = remembered(*map(Outcome.from_json, lines(path)))
+        past = remembered(*map(Outcome.from_json, read_journal(path)))
         judge = goes_on(path, config, past)
         assert path.read_bytes() == whole
         finished = [event for event in judge.events if event.startswith("finish")]

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from elites import elite
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,11 +24,10 @@ from evolve.summary.research import (
     document,
     fields_read,
     prose,
+    title_of,
     write,
 )
 from evolve.summary.result import RunReport
-from evolve.summary.titles import title_of
-from simulator.common.text import plain
 
 TEXT = (
     "def step_time(b, s, *, layer: us = 9.0, token: us/token = 0.1):\n    return layer * s.layers + token * b.tokens\n"
@@ -43,30 +41,21 @@ def review(judge: str, mark: int, remark: str) -> Review:
 
 def idea(id: int, call: str, verdict: Elite | Rejected, *reviews: Review, motivation: str = "") -> Outcome:
     """The outcome of an idea that changes program 0."""
+    proposed = TEXT
     if isinstance(verdict, Elite):
         verdict = replace(verdict, id=id, operator=MODEL_A, parents=(0,), text=TEXT)
-    proposed = (
-        TEXT if isinstance(verdict, Rejected) else TEXT.replace("b.tokens", "b.tokens * s.tp")
-    )  # as before the fit
+        proposed = TEXT.replace("b.tokens", "b.tokens * s.tp")  # as before the fit
     proposal = Proposal(id, 0, proposed, MODEL_A, (0,), call, f"idea number {id}", reviews, motivation=motivation)
     return Outcome(proposal, verdict, f"form {id}")
 
 
-SEEDED = Outcome(
-    Proposal(0, None, "text", SEED + "roofline", ()),
-    elite(0, mean_error=3.0, group_out=5.0, operator=SEED + "roofline", parents=()),
-    "form 0",
-)
+ROOFLINE = elite(0, mean_error=3.0, group_out=5.0, operator=SEED + "roofline", parents=())
+SEEDED = Outcome(Proposal(0, None, "text", SEED + "roofline", ()), ROOFLINE, "form 0")
 WHY = (
     "Launches cost a layer.\n\nRelated work: CUDA graphs\nin vLLM\n\nIssue 2: it scales with layers now.\nIssue 7: no."
 )
-FIRST = idea(
-    8,
-    "1/propose/8",
-    elite(8, mean_error=2.5, group_out=5.25),
-    review("x/one", 6, "too many terms"),
-    review("y/two", 3, "b.tokens hides <two> effects"),
-)
+REVIEWS = review("x/one", 6, "too many terms"), review("y/two", 3, "b.tokens hides <two> effects")
+FIRST = idea(8, "1/propose/8", elite(8, mean_error=2.5, group_out=5.25), *REVIEWS)
 SECOND = idea(9, "2/propose/9", Rejected("growth", "3 times [at most]"), motivation=WHY)
 THIRD = idea(12, "2/round-2/9", elite(12, mean_error=3.5, group_out=None, consistent=False), review("x/one", 8, ""))
 ALL = [SEEDED, FIRST, SECOND, THIRD]
@@ -116,8 +105,18 @@ Generation 2, round 2, by openai/a, a change of program 0.
 """
 
 
-def test_every_idea_has_an_entry() -> None:
+def test_every_idea_has_an_entry_and_follows_from_the_journal() -> None:
     assert document(ALL) == HEAD + ENTRIES
+    lines = [json.loads(json.dumps(outcome.to_json())) for outcome in ALL]
+    assert [line.get("motivation") for line in lines] == [None, None, WHY, None]
+    assert document(map(Outcome.from_json, lines)) == document(ALL)
+    # operators and answers without a program are no ideas
+    offline = Outcome(Proposal(20, 0, TEXT, "add", (0, 0)), elite(20), "form 20")
+    empty = Outcome(Proposal(21, 0, "", MODEL_A, (0,), "3/propose/21"), Rejected("answer", "1 of 2 were given"))
+    assert document([*ALL, offline, empty]) == document(ALL)
+    text = document([SEEDED, replace(FIRST, dropped=("launch", "b.kv_sum"))])
+    assert "5 constants. The fit dropped: `launch`, `b.kv_sum`.\n" in text
+    assert fields_read("def step_time(b, s): return 5.0 * b.toks") == ""  # an unreadable program
 
 
 def test_a_long_idea_has_a_short_title_and_is_quoted_below_it() -> None:
@@ -129,57 +128,28 @@ def test_a_long_idea_has_a_short_title_and_is_quoted_below_it() -> None:
     assert "**Motivation.**" not in text
 
 
-@pytest.mark.parametrize(
-    ("idea", "title"),
-    [
-        ("one cost a layer", "one cost a layer"),
-        ("", ""),
-        ("Crossover: measured kernels", "Crossover: measured kernels"),  # the first clause says too little
-        ("A's cost a layer, but only where no graph covers the step", "A's cost a layer"),
-        (
-            "Decodes that share a step with a prompt lose their tuned split of work",
-            "Decodes that share a step with a prompt lose their tuned",
-        ),
-        ("x" * 70, "x" * 60),
-    ],
-)
-def test_a_title_is_a_clause_or_whole_words(idea: str, title: str) -> None:
-    assert title_of(idea) == title
+def test_a_title_is_a_clause_or_whole_words() -> None:
+    whole = "Crossover: measured kernels"  # the first clause says too little
+    long = "Decodes that share a step with a prompt lose their tuned"
+    titles = {"one cost a layer": "one cost a layer", "": "", whole: whole, f"{long} split of work": long}
+    titles |= {"A's cost a layer, but only where no graph covers the step": "A's cost a layer", "x" * 70: "x" * 60}
+    assert {idea: title_of(idea) for idea in titles} == titles
 
 
-@given(st.text(alphabet="ab ,:.()'-", max_size=160))
-def test_no_title_is_long_or_ends_in_a_word(idea: str) -> None:
-    line = plain(idea, 160)
-    title = title_of(line)
-    assert len(title) <= 60 and line.startswith(title)
-    rest = line[len(title) : len(title) + 1]
-    assert not rest.isalpha() or " " not in line[:61]
-
-
-def test_what_the_fit_dropped_is_said() -> None:
-    text = document([SEEDED, replace(FIRST, dropped=("launch", "b.kv_sum"))])
-    assert "5 constants. The fit dropped: `launch`, `b.kv_sum`.\n" in text
-
-
-def test_the_document_only_grows_and_does_not_depend_on_how_it_was_told() -> None:
+def test_the_document_only_grows_and_does_not_depend_on_how_it_was_told(tmp_path: Path) -> None:
     research, before = Research(), ""
     for outcomes in ([SEEDED], [FIRST], [SECOND, THIRD]):
         research.tell(outcomes)
         assert research.text.startswith(before)
         before = research.text
     assert before == document(ALL)
-
-
-def test_the_document_follows_from_the_journal() -> None:
-    lines = [json.loads(json.dumps(outcome.to_json())) for outcome in ALL]
-    assert [line.get("motivation") for line in lines] == [None, None, WHY, None]
-    assert document(map(Outcome.from_json, lines)) == document(ALL)
-
-
-def test_operators_and_answers_without_a_program_are_no_ideas() -> None:
-    offline = Outcome(Proposal(20, 0, TEXT, "add", (0, 0)), elite(20), "form 20")
-    empty = Outcome(Proposal(21, 0, "", MODEL_A, (0,), "3/propose/21"), Rejected("answer", "1 of 2 were given"))
-    assert document([*ALL, offline, empty]) == document(ALL)
+    # a document that says more is kept while a run catches up
+    for text in (document([]), before, document(ALL[:2]), before):
+        write(tmp_path, text)
+    assert (tmp_path / FILE).read_text() == before
+    write(tmp_path, before + "\n# Conclusions\n")
+    write(tmp_path, longer := document([*ALL, idea(13, "3/propose/13", elite(13))]))  # a run that went on after its end
+    assert (tmp_path / FILE).read_text() == longer
 
 
 def test_a_model_cannot_write_headings_html_or_links() -> None:
@@ -191,23 +161,11 @@ def test_a_model_cannot_write_headings_html_or_links() -> None:
         assert escaped in text
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "Issue 3: less",
-        "issue 3. less",
-        "- **Issue 3:** less",
-        "* Issue #3 - less",
-        "> Issue 3) less",
-        "**Issue 3**: less",
-    ],
-)
-def test_answers_to_issues_are_found_however_they_are_marked(line: str) -> None:
-    about = prose(f"Why.\n{line}\nof it\n\nMore.")
-    assert (about.why, about.work, about.answers) == ("Why. More.", "", {3: "less of it"})
-
-
-def test_prose_has_limits() -> None:
+def test_answers_to_issues_are_found_however_they_are_marked() -> None:
+    marked = ("Issue 3:", "issue 3.", "- **Issue 3:**", "* Issue #3 -", "> Issue 3)", "**Issue 3**:")
+    for mark in marked:
+        about = prose(f"Why.\n{mark} less\nof it\n\nMore.")
+        assert (about.why, about.work, about.answers) == ("Why. More.", "", {3: "less of it"}), mark
     about = prose("x" * 9999 + "\nIssue 1: " + "y" * 9999)
     assert (len(about.why), len(about.answers[1])) == (LONGEST_MOTIVATION, LONGEST_ANSWER)
 
@@ -228,15 +186,10 @@ def test_issues_are_those_of_the_latest_reviews_the_gravest_first() -> None:
     refused = Research()
     refused.tell(ALL[:3])  # the idea of generation 2 was not reviewed: what was said before is still open
     assert refused.issues(3) == refused.issues(2)
-
-
-def test_issues_have_a_limit() -> None:
-    research = Research()
-    many = [review(f"x/{i}", 9 - i % 9, f"remark {i}") for i in range(3 * MOST_ISSUES)]
-    research.tell([SEEDED, idea(8, "1/propose/8", elite(8), *many)])
-    told = research.issues(2)
-    assert len(told) == MOST_ISSUES
-    assert max(issue.mark for issue in told) <= sorted(m + 0.5 for m in (9 - i % 9 for i in range(36)))[MOST_ISSUES - 1]
+    crowded, marks = Research(), [9 - i % 9 for i in range(3 * MOST_ISSUES)]
+    many = [review(f"x/{i}", mark, f"remark {i}") for i, mark in enumerate(marks)]
+    crowded.tell([SEEDED, idea(8, "1/propose/8", elite(8), *many)])
+    assert [issue.mark for issue in crowded.issues(2)] == sorted(mark + 0.5 for mark in marks)[:MOST_ISSUES]
 
 
 # what judges are shown
@@ -267,37 +220,12 @@ def test_what_judges_are_shown_fits(most: int) -> None:
 # writing
 
 
-def test_a_document_that_says_more_is_kept_while_a_run_catches_up(tmp_path: Path) -> None:
-    full = document(ALL)
-    for text in (document([]), full, document(ALL[:2]), full):
-        write(tmp_path, text)
-    assert (tmp_path / FILE).read_text() == full
-    write(tmp_path, full + "\n# Conclusions\n")
-    write(tmp_path, longer := document([*ALL, idea(13, "3/propose/13", elite(13))]))  # a run that went on after its end
-    assert (tmp_path / FILE).read_text() == longer
-
-
 # the end
 
 REPORT = RunReport(
-    engine="1",
-    data="d",
-    run="runs/0007",
-    seed=0,
-    seeds=(1,),
-    search_seeds=(1,),
-    rule=Rule(),
-    fitted=("a",),
-    candidates=4,
-    proposals=4,
-    accepted=2,
-    champion=None,
-    best=(),
-    rejected=(),
-    verdicts={},
-    cpu_s={},
-    best_seed=SEEDED.elite,
-    calls={"usd": 0.126, "stopped": ""},
+    **{"engine": "1", "data": "d", "run": "runs/0007", "seed": 0, "seeds": (1,), "search_seeds": (1,), "rule": Rule()},
+    **{"fitted": ("a",), "candidates": 4, "proposals": 4, "accepted": 2, "champion": None, "best": (), "rejected": ()},
+    **{"verdicts": {}, "cpu_s": {}, "best_seed": SEEDED.elite, "calls": {"usd": 0.126, "stopped": ""}},
 )
 
 
@@ -343,33 +271,20 @@ def test_the_end_recommends_the_champion_and_says_what_that_costs() -> None:
     assert "evolve emit runs/0007:13 --target blis-4 --out go/ --check\n```\n" in text
 
 
-def test_a_polished_champion_is_traced_to_its_idea() -> None:
+def test_a_polished_champion_is_traced_to_its_idea_and_a_starting_program_may_remain_champion() -> None:
     polished = elite(14, mean_error=2.4, group_out=5.0, operator=POLISH, parents=(8,))
     outcomes = [*ALL, Outcome(Proposal(14, None, TEXT, POLISH, (8,)), polished)]
     text = ending(outcomes, polished)
     assert "**Program 14**: idea 8 (idea number 8), its constants polished, with" in text
     assert "| 10+5 | 5.0 | champion, its constants polished as program 14 |" in text
     assert "| **program 14** | 8 | 2.40 | 5.00 | 2.40 | 2.40 | 2.40 | 10+5 | - | champion |" in text
-
-
-def test_a_starting_program_may_remain_champion() -> None:
     text = ending(ALL, SEEDED.elite)
     assert "**Program 0**: the starting program roofline, with" in text and "goes back" not in text
     assert "| **program 0** | - | 3.00 | 5.00 |" in text
     assert "| 5.0 | better than its base, on the front |" in text
-
-
-def test_the_end_says_why_a_search_stopped_even_if_no_model_was_asked() -> None:
+    assert "nothing to recommend" in ending([SECOND], None)
+    # the end says why a search stopped even if no model was asked
     stopped = replace(REPORT, champion=SEEDED.elite, calls={"stopped": "max_usd 0.01 is reached"})
-    text = conclusions(stopped, [SEEDED], [SEEDED.elite] if SEEDED.elite else [])
+    text = conclusions(stopped, [SEEDED], [ROOFLINE])
     assert "- 0 ideas by no model in 0 generations: 0 scored, 0 refused.\n" in text
     assert "- The search stopped before its end: max_usd 0.01 is reached.\n" in text and "USD" not in text
-
-
-def test_the_fields_of_a_program_have_units_and_an_unreadable_one_has_none() -> None:
-    assert fields_read("def step_time(b, s): return 5.0 * b.tokens") == "`b.tokens` (token)"
-    assert fields_read("def step_time(b, s): return 5.0 * b.toks") == ""
-
-
-def test_without_a_champion_there_is_nothing_to_recommend() -> None:
-    assert "nothing to recommend" in ending([SECOND], None)

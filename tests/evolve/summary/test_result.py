@@ -19,42 +19,43 @@ from simulator.common.errors import InputError
 
 ROWS = (Errors("a", 1.5, -2.0, None), Errors("b", -0.5, 3.0, 0.25))
 FULL = RunReport(
-    engine="0.0",
-    data="d",
-    run="runs/0001",
-    seed=3,
-    seeds=[1, 2, 3],
-    search_seeds=[1],
-    rule=Rule("mean_error"),
-    fitted=["a"],
-    candidates=5,
-    proposals=9,
-    accepted=2,
+    **{"engine": "0.0", "data": "d", "run": "runs/0001", "seed": 3, "seeds": [1, 2, 3], "search_seeds": [1]},
+    **{"rule": Rule("mean_error"), "fitted": ["a"], "candidates": 5, "proposals": 9, "accepted": 2, "polished": 0},
     champion=elite(4, group_out=2.5),
     best=[(float("inf"), None), (2.0, 2.5)],
     rejected=[Refusals("units", 3, "us + token")],
-    verdicts={"scored": 5},
-    cpu_s={"fit": 1.25},
-    errors=ROWS,
-    fitted_mean={"e2e": 1.5, "worst3": None},
-    predicted_mean={"e2e": 0.5},
-    best_seed=elite(0),
-    front=[elite(4)],
-    baselines={"floor": ROWS},
-    published={"theirs": ROWS[:1]},
-    quality={"a": "clean", "b": "overloaded"},
-    observed_ms={"a": [1.0, 2.0, None]},
-    calls={"usd": 0.5},
-    ended="the budget of 5 candidates is used up",
+    **{"verdicts": {"scored": 5}, "cpu_s": {"fit": 1.25}, "ended": "the budget of 5 candidates is used up"},
+    **{"errors": ROWS, "fitted_mean": {"e2e": 1.5, "worst3": None}, "predicted_mean": {"e2e": 0.5}},
+    **{"best_seed": elite(0), "front": [elite(4)], "baselines": {"floor": ROWS}, "published": {"theirs": ROWS[:1]}},
+    **{"quality": {"a": "clean", "b": "overloaded"}, "observed_ms": {"a": [1.0, 2.0, None]}, "calls": {"usd": 0.5}},
 )
 
 
-def test_a_report_is_read_back_as_it_was_written() -> None:
-    text = json.dumps(FULL.to_json(), allow_nan=False)
-    again = RunReport.from_json(json.loads(text))
+def test_a_report_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    text, path = json.dumps(FULL.to_json(), allow_nan=False), tmp_path / "report.json"
+    path.write_text(text)
+    again = read_report(path)
     assert json.dumps(again.to_json()) == text
     assert again.champion == FULL.champion and again.best == FULL.best and list(again.errors) == list(ROWS)
     assert again.calls == {"usd": 0.5} and again.ended == FULL.ended
+    assert errors_of(FULL.errors, FULL.fitted) == [ROWS[0]]
+    raw = replace(FULL, champion=None, errors=(), baselines={}, calls={}).to_json()
+    assert raw["champion"] is None and "errors" not in raw and "llm" not in raw
+    path.write_text(json.dumps(raw))
+    assert not read_report(path).front
+    older = FULL.to_json() | {"rule": {"by": "joint"}, "rejected": [["hopeless", 3, "why"]]}
+    older["champion"] = {OLD.get(name, name): value for name, value in older["champion"].items()}
+    older["cascade"] = {"verdicts": {"hopeless": 3}, "cpu_s": {"transfer": 1.0}}
+    path.write_text(json.dumps({"known" if name == "baselines" else name: value for name, value in older.items()}))
+    again = read_report(path)
+    assert again.champion == FULL.champion and dict(again.baselines) == {"floor": list(ROWS)}
+    assert (again.rule.by, dict(again.verdicts), dict(again.cpu_s)) == ("mean_error", {"pruned": 3}, {"group_out": 1.0})
+    path.write_text(json.dumps(raw | {"seed": "x"}))
+    with pytest.raises(InputError, match=r"report\.json, seed: must be a whole number"):
+        read_report(path)
+
+
+OLD = {"mean_error": "joint", "group_out": "transfer", "consistent": "sound"}
 
 
 def test_a_report_may_have_more_values_than_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,13 +65,6 @@ def test_a_report_may_have_more_values_than_other_files(tmp_path: Path, monkeypa
     assert read_report(path).champion == FULL.champion
     with pytest.raises(InputError, match="more than 20 values"):
         documents.read_json(path, "")
-
-
-def test_without_a_champion_there_are_no_errors_to_write() -> None:
-    bare = replace(FULL, champion=None, errors=(), baselines={}, calls={})
-    raw = bare.to_json()
-    assert raw["champion"] is None and "errors" not in raw and "llm" not in raw
-    assert not RunReport.from_json(json.loads(json.dumps(raw))).front
 
 
 def test_the_time_of_verdicts_from_the_journal_is_not_said_to_be_0() -> None:
@@ -84,18 +78,6 @@ def test_the_time_of_verdicts_from_the_journal_is_not_said_to_be_0() -> None:
     assert text.endswith("\nCPU time of assessments: unknown, because every verdict was in the journal.")
 
 
-def test_the_best_seed_is_said_not_to_be_sound(capsys: pytest.CaptureFixture[str]) -> None:
-    report = replace(FULL, champion=elite(4, text="def step_time(b, s): return 5.0"), calls={})
-    print_run(report)
-    assert "fitted): mean error" in capsys.readouterr().out
-    print_run(replace(report, best_seed=elite(0, consistent=False)))
-    assert "fitted, not physically consistent): mean error" in capsys.readouterr().out
-
-
-def test_the_errors_of_fitted_experiments_are_told_apart() -> None:
-    assert errors_of(FULL.errors, FULL.fitted) == [ROWS[0]]
-
-
 def test_the_report_says_why_an_unsound_program_is_not_the_champion(capsys: pytest.CaptureFixture[str]) -> None:
     start = replace(elite(2, mean_error=1.0), consistent=False)
     best = replace(elite(4, mean_error=2.0), text="def step_time(b, s, *, base: us = 5000.0):\n    return base\n")
@@ -107,6 +89,7 @@ def test_the_report_says_why_an_unsound_program_is_not_the_champion(capsys: pyte
     )
     assert sentence in text.replace("\n", " ")
     assert "\n  evolve show 'my runs/[x]:2' --check --physics\n" in text
+    assert "fitted, not physically consistent): mean error" in text
     assert not inconsistent(replace(report, best_seed=replace(start, consistent=True)), best)
     assert not inconsistent(replace(report, best_seed=elite(2, mean_error=3.0, consistent=False)), best)
 
