@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tiny_world
-from commands import evolve, refused
+from commands import Capsys, evolve, printed, refused
 from paths import ROOT
 
 from evolve.host.emit import IN_SAMPLE, NOTHING, TITLE, accuracy
@@ -26,7 +26,6 @@ README_ROWS = {  # the README's words for a row, and those here
 
 
 def figures(line: str) -> list[str]:
-    """Runs, E2E, TTFT and ITL of a row in plain text."""
     return re.split("  +", line.strip())[-4:]
 
 
@@ -34,26 +33,26 @@ def test_the_champions_figures_are_the_readmes() -> None:
     title, _, *lines = accuracy(load("champion"))
     assert title == TITLE and NOTHING not in lines
     assert lines[-2].startswith(
-        "Fitted on: H100-SXM-80GB; TP 1, 2, 4; models of 6.74 to 108 billion parameters; dense or "
+        "Fitted on: H100-SXM-80GB; TP 1, 2, 4; models of 6.74 to 108 billion parameters; dense "
     )
     readme = (ROOT / "README.md").read_text().replace("**", "")
     for theirs, ours in README_ROWS.items():
         [row] = re.findall(rf"^\|[^|]*{re.escape(theirs)}[^|]*\|(.*)\|$", readme, re.MULTILINE)
         [line] = [line for line in lines if ours in line]
         assert figures(line) == [cell.strip() for cell in row.split("|")], theirs
+    assert accuracy(load("floor")) == ()  # it was not fitted
 
 
-def test_a_program_that_was_not_fitted_has_none() -> None:
-    assert accuracy(load("floor")) == ()
-
-
-@pytest.mark.parametrize("start", ["floor", "champion"])
-def test_a_fit_to_own_runs_says_that_nothing_was_held_out(
-    start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The champion's held-out errors are of another fit, and so not shown. Four runs of the tiny world are clean."""
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("data.yaml").write_text(tiny_world.DATA)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("start", ["floor", "champion"])
+def test_a_fit_to_own_runs_says_that_nothing_was_held_out(start: str) -> None:
+    """The champion's held-out errors are of another fit, and so not shown. Four runs of the tiny world are clean."""
     assert evolve("fit", start, "--experiments", "data.yaml", "--out", "mine.py") == 0
     record = load("mine.py").record
     assert record is not None
@@ -68,35 +67,31 @@ def test_a_fit_to_own_runs_says_that_nothing_was_held_out(
     assert f"// {TITLE}\n" in source and f"// {line.rstrip()}\n" in source
 
 
-def test_deployments_that_nobody_named_and_no_run_spans_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("here")
+def test_deployments_beyond_every_run_are_counted(capsys: Capsys) -> None:
     """Of all known deployments the champion's runs span models of 6.7 to 108 billion parameters on one to four H100s."""
-    monkeypatch.chdir(tmp_path)
-    own = [d for d in measured_deployments() if d.hardware == "H100-SXM-80GB" and d.facts["tp"] in (1, 2, 4)]
+    known = measured_deployments()
+    own = [d for d in known if d.hardware == "H100-SXM-80GB" and d.facts["tp"] in (1, 2, 4)]
     inside = [d for d in own if 6.7 < d.facts["model_params_b"] < 110 and 6.7 < d.facts["active_params_b"] < 72]
-    assert evolve("emit", "champion", "--target", "blis-4", "--out", "go") == 0
-    count = len(measured_deployments())
-    text = f"{count - len(inside)} of the {count} deployments are beyond the fitted runs, by GPU, TP degree, architecture or size"
-    assert text in capsys.readouterr().err and text in " ".join(Path("go/INTEGRATION.md").read_text().split())
-    given = ("emit", "champion", "--target")
-    assert evolve(*given, "blis-4", "--model", "llama-2-7b", "--hardware", "H100", "--tp", 1, "--out", "one") == 0
-    assert "beyond the fitted runs" not in capsys.readouterr().err
-    given = "--deployment", "mixtral-8x22b,H100,8", "--deployment", "llama-2-7b,H100,1"
-    assert evolve("emit", "champion", *given, "--out", "far") == 0
+
+    def emitted(*args: object) -> tuple[str, str]:
+        """Warnings and guide."""
+        assert evolve("emit", "champion", *args, "--out", "go") == 0
+        texts = capsys.readouterr().err, Path("go/INTEGRATION.md").read_text()
+        return " ".join(texts[0].split()), " ".join(texts[1].split())
+
+    far = f"{len(known) - len(inside)} of the {len(known)} deployments are beyond the fitted runs, by GPU, TP degree"
+    assert all(far in text for text in emitted("--target", "blis-4"))
+    assert f"of the {len(known)} deployments are beyond the fitted runs" in emitted("--host-facts")[0]
+    one = "--target", "blis-4", "--model", "llama-2-7b", "--hardware", "H100", "--tp", 1
+    assert "beyond the fitted runs" not in emitted(*one)[0]
+    err, guide = emitted("--deployment", "mixtral-8x22b,H100,8", "--deployment", "llama-2-7b,H100,1")
     text = "mixtral-8x22b/H100-SXM-80GB/tp8: beyond the fitted runs in TP degree and size"
-    err = " ".join(capsys.readouterr().err.split())
-    assert text in err and err.count("beyond the fitted runs") == 1
-    assert text in " ".join(Path("far/INTEGRATION.md").read_text().split())
-    assert evolve("emit", "champion", "--host-facts", "--out", "any") == 0
-    assert f"of the {count} deployments are beyond the fitted runs" in capsys.readouterr().err
+    assert text in err and err.count("beyond the fitted runs") == 1 and text in guide
 
 
-def test_a_fit_replaces_no_program_that_it_did_not_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tiny_run: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("data.yaml").write_text(tiny_world.DATA)
+@pytest.mark.usefixtures("here")
+def test_a_fit_replaces_no_program_that_it_did_not_write(capsys: Capsys, tiny_run: Path) -> None:
     by_hand = "def step_time(b, s, *, a=9.0): return a * b.kv_sum + 5000\n"
     Path("hand.py").write_text(by_hand)
     fit = "fit", "floor", "--experiments", "data.yaml", "--out"
@@ -104,53 +99,35 @@ def test_a_fit_replaces_no_program_that_it_did_not_write(
     assert Path("hand.py").read_text() == by_hand and not Path("hand.json").exists()
     assert "is the folder of a run: give a file" in refused(capsys, *fit, tiny_run)
     for again in (False, True):  # its own file it replaces, and says so
-        capsys.readouterr()
-        assert evolve(*fit, "mine.py") == 0
-        assert ("Replaced: what an earlier fit, or blend, had written as mine.py." in capsys.readouterr().out) == again
+        said = "Replaced: what an earlier fit, or blend, had written as mine.py."
+        assert (said in printed(capsys, *fit, "mine.py")) == again
     written = Path("mine.py").read_text()
     number = re.search(r"= (\d[\d.]+)", written)
     assert number
-    for changed in (written.replace(number[1], "1.5", 1), f"{written}("):  # a constant; no program any more
+    for changed in (f"{written}(", written.replace(number[1], "1.5", 1)):  # no program any more; a constant
         Path("mine.py").write_text(changed)
-        assert "mine.py: was changed since a fit, or a blend, wrote it: give another --out" in refused(
-            capsys, *fit, "mine.py"
-        )
+        assert "mine.py: was changed since a fit, or a blend, wrote it" in refused(capsys, *fit, "mine.py")
         assert Path("mine.py").read_text() == changed
-    Path("mine.py").write_text(written.replace(number[1], "1.5", 1))
-    capsys.readouterr()
-    assert evolve("fit", "mine.py", "--experiments", "data.yaml", "--out", "mine.py") == 0
-    assert "Replaced: the text of mine.py that was fitted" in capsys.readouterr().out  # no fit had written that
-    in_place = "fit", "hand.py", "--experiments", "data.yaml", "--out", "hand.py"
-    for said in (
-        "Replaced: the text of hand.py that was fitted",
-        "Replaced: what an earlier fit, or blend, had written",
+    for name, said in (  # no fit had written the text at first
+        ("mine.py", "Replaced: the text of mine.py that was fitted"),
+        ("hand.py", "Replaced: the text of hand.py that was fitted"),
+        ("hand.py", "Replaced: what an earlier fit, or blend, had written"),
     ):
-        capsys.readouterr()
-        assert evolve(*in_place) == 0
-        assert [line.startswith(said) for line in capsys.readouterr().out.splitlines() if "Replaced" in line] == [True]
+        out = printed(capsys, "fit", name, "--experiments", "data.yaml", "--out", name)
+        assert [line.startswith(said) for line in out.splitlines() if "Replaced" in line] == [True]
 
 
-def test_constants_of_an_earlier_fit_are_held_and_nothing_else_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("here")
+def test_constants_of_an_earlier_fit_are_held_and_nothing_else_is(capsys: Capsys) -> None:
     """No run of the tiny world is quantized, so they say nothing of that kernel."""
-    monkeypatch.chdir(tmp_path)
-    Path("data.yaml").write_text(tiny_world.DATA)
     assert evolve("fit", "champion", "--experiments", "data.yaml", "--only", "step_time", "--out", "mine.py") == 0
-    origins = {
-        f"{c.method}.{c.name}": c.by
-        for c in explain(load("mine.py"), load_experiments(Path("data.yaml"))[:1]).provenance.constants
-    }
+    explained = explain(load("mine.py"), load_experiments(Path("data.yaml"))[:1])
+    origins = {f"{c.method}.{c.name}": c.by for c in explained.provenance.constants}
     held = {by for name, by in origins.items() if not name.startswith("step_time.")}
-    assert held == {
-        "held, as an earlier fit left it",
-        "held: not fitted",
-    }  # those of the shipped runs, and those without one
+    # those of the shipped runs, and those without one
+    assert held == {"held, as an earlier fit left it", "held: not fitted"}
     assert origins["queueing_time.base"] == "held, as an earlier fit left it"
     assert origins["step_time.kernel_moe_quantized"] == "the fitted runs say nothing of it"
-    capsys.readouterr()
-    assert evolve("show", "mine.py") == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert {row[-1] for row in rows if row and row[0].startswith(("queueing_time.", "per_token", "completion"))} <= {
-        "held"
-    }
+    rows = [line.split() for line in printed(capsys, "show", "mine.py").splitlines()]
+    heads = ("queueing_time.", "per_token", "completion")
+    assert {row[-1] for row in rows if row and row[0].startswith(heads)} <= {"held"}

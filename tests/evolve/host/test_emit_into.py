@@ -14,7 +14,7 @@ from random import Random
 
 import pyarrow.csv
 import pytest
-from commands import evolve, refused
+from commands import Capsys, evolve, refused
 from paths import ROOT
 
 from evolve.host.deployments import of_names
@@ -39,21 +39,19 @@ def step_time(b, s, *, base: us = 9000.0, less: us/request = 10.0, more: us/toke
 @pytest.fixture(autouse=True)
 def identity(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A committer, and no settings of the machine's."""
-    for name, value in (("AUTHOR", "Ada"), ("COMMITTER", "Ada")):
-        monkeypatch.setenv(f"GIT_{name}_NAME", value)
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "Ada")
         monkeypatch.setenv(f"GIT_{name}_EMAIL", "ada@example.com")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path_factory.getbasetemp() / "no-gitconfig"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
 def git(root: Path, *words: str) -> str:
-    """What git prints."""
     return subprocess.run(["git", "-C", str(root), *words], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A clean clone of the host, on branch main."""
     root = Path(shutil.copytree(HOST, tmp_path / "host"))
     git(root, "init", "-q", "-b", "main")
     commit_all(root)
@@ -76,9 +74,7 @@ TRACE = [(round(0.03 * i * i / 40, 4), Random(i).randrange(1, 900), Random(-i - 
 
 
 @needs_go
-def test_the_hosts_replay_with_the_new_backend_has_our_times(
-    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_hosts_replay_with_the_new_backend_has_our_times(clone: Path, tmp_path: Path, capsys: Capsys) -> None:
     """Seats, budget and length are those of the command, not those that were emitted: the option carries them."""
     where = ["--model", "llama-2-7b", "--hardware", "H100-SXM-80GB"]
     assert evolve("emit", "champion", "--into", clone, "--name", "my-fit", *where) == 0
@@ -110,9 +106,7 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(
 
 @pytest.mark.slow
 @needs_go
-def test_a_table_is_looked_up_by_the_hosts_names(
-    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_is_looked_up_by_the_hosts_names(clone: Path, tmp_path: Path, capsys: Capsys) -> None:
     """The guide's command works as it is pasted, other names of the GPU do too, and an error lists the model's GPUs."""
     places = [("llama-2-7b", gpu, tp) for gpu in ("A100", "H100", "H200") for tp in (1, 2, 4)]
     several = [word for model, gpu, tp in places for word in ("--deployment", f"{model},{gpu},{tp}")]
@@ -126,32 +120,22 @@ def test_a_table_is_looked_up_by_the_hosts_names(
     theirs = replayed(clone, tmp_path, "fitted", model, "--hardware=A100-80", "--tp=2")
     assert theirs == simulated(tmp_path, "floor", *where[:-1], "2")
     ran = run_host(clone, tmp_path, "fitted", model, "--tp=1")
-    assert (
-        ran.returncode
-        and "fitted: give --hardware too, to select a deployment; of meta-llama/llama-2-7b-hf" in ran.stderr
-    )
+    said = "fitted: give --hardware too, to select a deployment; of meta-llama/llama-2-7b-hf"
+    assert ran.returncode and said in ran.stderr
     assert "there are a100-sxm-80gb with --tp 1, 2, 4; h100-sxm-80gb " in ran.stderr
 
 
 @pytest.mark.slow
 @needs_go
-def test_with_host_facts_the_command_reads_the_models_config(
-    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_with_host_facts_the_command_reads_the_models_config(clone: Path, tmp_path: Path, capsys: Capsys) -> None:
     """Config of the model and GPU as the host has them, on two GPUs; its own table has peaks but no link."""
     assert evolve("emit", "roofline", "--into", clone, "--host-facts") == 0
     capsys.readouterr()
     assert 'backend == "trained-physics" || backend == "fitted" {' in git(clone, "show", "--", "cmd/root.go")
     model, gpu = known_model("llama-2-7b", "llama-2-7b"), hardware_table()["H100-SXM-80GB"]
     host = host_config(model, gpu, "meta-llama/llama-2-7b-hf", "H100", 2)
-    keys = {
-        "NumLayers": "num_hidden_layers",
-        "HiddenDim": "hidden_size",
-        "NumHeads": "num_attention_heads",
-        "NumKVHeads": "num_key_value_heads",
-        "VocabSize": "vocab_size",
-        "IntermediateDim": "intermediate_size",
-    }
+    keys = {"NumLayers": "num_hidden_layers", "HiddenDim": "hidden_size", "NumHeads": "num_attention_heads"}
+    keys |= {"NumKVHeads": "num_key_value_heads", "VocabSize": "vocab_size", "IntermediateDim": "intermediate_size"}
     config = {keys[name]: value for name, value in host.sizes.items() if name in keys}
     (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_act": "silu"}))
     (tmp_path / "table.json").write_text(json.dumps({"H100": host.peaks}))
@@ -160,23 +144,12 @@ def test_with_host_facts_the_command_reads_the_models_config(
     ours = simulated(tmp_path, "roofline", "--model", "llama-2-7b", "--hardware", "H100-SXM-80GB", "--tp", "2")
     assert theirs == ours
     assert "--model meta-llama/llama-2-7b-hf --hardware H100 --tp 1 " in command_of_guide(clone)
-    ours = simulated(
-        tmp_path, "roofline", "--model", "llama-2-7b", "--hardware", "H100", "--tp", "1", engine=HOST_ENGINE
-    )
+    where = "--model", "llama-2-7b", "--hardware", "H100", "--tp", "1"
+    ours = simulated(tmp_path, "roofline", *where, engine=HOST_ENGINE)
     assert pasted(clone, tmp_path, *flags) == ours
 
 
-@pytest.mark.slow
-@needs_go
-def test_the_guides_command_of_a_program_that_reads_no_deployment(clone: Path, tmp_path: Path) -> None:
-    assert evolve("emit", "linear", "--into", clone) == 0
-    guide = (clone / "docs/guide/latency-models.md").read_text()
-    assert "It reads no facts of model and GPU" in " ".join(guide.split())
-    assert pasted(clone, tmp_path) == simulated(tmp_path, "linear", engine=HOST_ENGINE)
-
-
 def engine_of(limits: HostLimits) -> dict[str, int]:
-    """The limits by the keys of a case."""
     settings = asdict(limits)
     return {"total_kv_blocks": settings.pop("kv_blocks"), **settings}
 
@@ -201,7 +174,6 @@ def simulated(folder: Path, program: str, *where: str, engine: Mapping[str, int]
 
 
 def replayed(clone: Path, folder: Path, backend: str, *flags: str) -> list[str]:
-    """The same lines by the host's command, built from the clone."""
     ran = run_host(clone, folder, backend, *flags)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()
@@ -219,14 +191,12 @@ def pasted(clone: Path, folder: Path, *more: str) -> list[str]:
 
 
 def build(clone: Path, folder: Path) -> None:
-    """The host's command in the folder, and the trace."""
     rows = "".join(f"{round(a * 1e6)},{n},{m}\n" for a, n, m in TRACE)
     (folder / "theirs.csv").write_text(f"arrival_us,input,output\n{rows}")
     subprocess.run([str(find_go()), "build", "-o", str(folder / "blis"), "."], cwd=clone, check=True)
 
 
 def run_host(clone: Path, folder: Path, backend: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """The host's command on the trace, with the limits of SMALL."""
     build(clone, folder)
     engine = ["--max-num-seqs=9", "--max-num-batched-tokens=700", "--total-kv-blocks=7403"]
     command = [folder / "blis", "replay", f"--trace={folder / 'theirs.csv'}", f"--latency-model={backend}"]
@@ -234,17 +204,22 @@ def run_host(clone: Path, folder: Path, backend: str, *flags: str) -> subprocess
 
 
 @needs_go
-def test_a_dry_run_prints_the_diff_and_changes_nothing(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_prints_the_diff_and_changes_nothing(clone: Path, capsys: Capsys) -> None:
+    """A branch of the name may exist, and untracked files elsewhere: `go build -o blis .` leaves one."""
+    git(clone, "branch", "latency-fitted")
+    (clone / "blis").touch()
+    (clone / "notes").mkdir()
+    (clone / "notes/mine.go").touch()
     before = state(clone)
     assert evolve("emit", "linear", "--into", clone, "--dry-run") == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     assert '+\tcase "fitted":' in out and "+++ b/sim/latency/fitted_test.go" in out and "dry run: " in out
-    assert "INTEGRATION" not in out and "go build" not in out
-    assert state(clone) == before
+    assert "INTEGRATION" not in out and "go build" not in out and state(clone) == before
+    assert "without --dry-run this is refused" in err and f"git -C {clone} branch -D latency-fitted" in err
 
 
 @needs_go
-def test_what_fails_leaves_the_clone_as_it_was(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_leaves_the_clone_as_it_was(clone: Path, capsys: Capsys) -> None:
     count = '\nfunc TestThreeBackends(t *testing.T) {\n\tif len(ValidLatencyBackendNames()) == 3 {\n\t\tt.Error("three")\n\t}\n}\n'
     test = clone / "sim/bundle_test.go"
     test.write_text(test.read_text() + count)
@@ -258,7 +233,7 @@ def test_what_fails_leaves_the_clone_as_it_was(clone: Path, capsys: pytest.Captu
 
 
 @needs_go
-def test_what_failed_before_is_no_fault_of_the_backend(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_failed_before_is_no_fault_of_the_backend(clone: Path, capsys: Capsys) -> None:
     test = clone / "cmd/root_test.go"
     test.write_text(test.read_text() + '\nfunc TestOld(t *testing.T) { t.Error("as ever") }\n')
     commit_all(clone)
@@ -266,14 +241,13 @@ def test_what_failed_before_is_no_fault_of_the_backend(clone: Path, capsys: pyte
     assert "fails without the new backend too: TestOld, github.com" in capsys.readouterr().err
     assert git(clone, "branch", "--show-current") == "latency-fitted\n"
 
-    # registered once: not again on a branch that has it
-    git(clone, "branch", "-q", "-m", "mine")
+    git(clone, "branch", "-q", "-m", "mine")  # registered once: not again on a branch that has it
     before = state(clone)
     assert 'already has a backend "fitted"' in refused(capsys, "emit", "linear", "--into", clone)
     assert state(clone) == before
 
 
-def test_a_clone_that_cannot_take_a_branch(clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_clone_that_cannot_take_a_branch(clone: Path, tmp_path: Path, capsys: Capsys) -> None:
     def told() -> str:
         return refused(capsys, "emit", "linear", "--into", clone)
 
@@ -298,19 +272,8 @@ def test_a_clone_that_cannot_take_a_branch(clone: Path, tmp_path: Path, capsys: 
     assert git(clone, "branch", "--format=%(refname:short)") == "main\n"
 
 
-def test_files_elsewhere_that_git_does_not_track_are_let_be(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`go build -o blis .` leaves one."""
-    (clone / "blis").touch()
-    (clone / "notes").mkdir()
-    (clone / "notes/mine.go").touch()
-    assert evolve("emit", "linear", "--into", clone, "--dry-run") == 0
-    assert '+\tcase "fitted":' in capsys.readouterr().out
-
-
 @needs_go
-def test_what_was_never_fitted_is_said_before_anything_is_built(
-    clone: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_never_fitted_is_said_before_anything_is_built(clone: Path, capsys: Capsys) -> None:
     """Of the host's own form the coefficients are published."""
     for name in ("champion", "trained_physics"):
         assert evolve("emit", name, "--into", clone, "--dry-run", "--id", "llama-2-7b-tp1-general") == 0
@@ -322,8 +285,7 @@ def test_what_was_never_fitted_is_said_before_anything_is_built(
     assert re.search(rf"{warning}.*go build", capsys.readouterr().err, re.DOTALL)
 
 
-def test_a_folder_that_is_no_clone_of_the_host(clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is missing is named: the host's files, one of them, or the clone around them."""
+def test_a_folder_that_is_no_clone_of_the_host(clone: Path, tmp_path: Path, capsys: Capsys) -> None:
     other = tmp_path / "other"
     other.mkdir()
     git(other, "init", "-q")
@@ -343,7 +305,7 @@ def test_a_folder_that_is_no_clone_of_the_host(clone: Path, tmp_path: Path, caps
 
 
 @needs_go
-def test_the_way_back_works_from_a_commit_that_is_on_no_branch(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_way_back_works_from_a_commit_that_is_on_no_branch(clone: Path, capsys: Capsys) -> None:
     git(clone, "switch", "-q", "--detach", "main")
     before = git(clone, "rev-parse", "HEAD")
     assert evolve("emit", "linear", "--into", clone) == 0
@@ -353,17 +315,7 @@ def test_the_way_back_works_from_a_commit_that_is_on_no_branch(clone: Path, caps
     assert git(clone, "rev-parse", "HEAD") == before and not git(clone, "branch", "--show-current").strip()
 
 
-@needs_go
-def test_a_dry_run_makes_no_branch_and_needs_none(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    git(clone, "branch", "latency-fitted")
-    before = state(clone)
-    assert evolve("emit", "linear", "--into", clone, "--dry-run") == 0
-    out, err = capsys.readouterr()
-    assert '+\tcase "fitted":' in out and state(clone) == before
-    assert "without --dry-run this is refused" in err and f"git -C {clone} branch -D latency-fitted" in err
-
-
-def test_a_place_that_moved_is_refused_and_the_clone_stays(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_that_moved_is_refused_and_the_clone_stays(clone: Path, capsys: Capsys) -> None:
     factory = clone / "sim/latency/latency.go"
     factory.write_text(factory.read_text().replace("switch hw.Backend", "switch backendOf(hw)"))
     commit_all(clone)
@@ -383,22 +335,19 @@ def test_a_place_that_moved_is_refused_and_the_clone_stays(clone: Path, capsys: 
         (("--into", "host", "--target", "blis-5"), "--into goes with --target blis-4"),
     ],
 )
-def test_options_that_exclude_each_other(words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_exclude_each_other(words: tuple[str, ...], why: str, capsys: Capsys) -> None:
     assert why in refused(capsys, "emit", "linear", *words)
 
 
-def test_the_factory_needs_one_deployment(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_factory_needs_one_deployment(clone: Path, capsys: Capsys) -> None:
     assert "--into needs a deployment" in refused(capsys, "emit", "floor", "--into", clone)
     two = ["--deployment", "llama-2-7b,H100-SXM-80GB", "--deployment", "llama-2-7b,H100-SXM-80GB,2"]
-    assert "one deployment, or a table of more than eight, not 2" in refused(
-        capsys, "emit", "floor", "--into", clone, *two
-    )
+    told = refused(capsys, "emit", "floor", "--into", clone, *two)
+    assert "one deployment, or a table of more than eight, not 2" in told
 
 
 @needs_go
-def test_a_step_that_falls_has_no_test_that_it_grows(
-    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_step_that_falls_has_no_test_that_it_grows(clone: Path, tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "falls.py").write_text(FALLS)
     assert evolve("emit", tmp_path / "falls.py", "--into", clone, "--dry-run") == 0
     out, err = capsys.readouterr()

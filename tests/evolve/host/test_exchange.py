@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Capsys, refused
 
 from evolve.cli import run_command
 from evolve.run.program import TRAINED_PHYSICS, load
@@ -54,21 +55,20 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def simulate(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+def simulate(capsys: Capsys, *args: str) -> tuple[int, str, str]:
     status = run_command(["simulate", *args])
     out, err = capsys.readouterr()
     return status, out, err
 
 
+SHARED = ("--id", "shared", "--experiments", "data.yaml", "--program", "p.py")
 PLAIN = ("--id", "plain", "--experiments", "data.yaml", "--program", "p.py")
 EXPORT = (*PLAIN, "--export", "tracev2", "--out", "t")
 BACK = ("--tracev2", "t/header.yaml", "t/trace.csv", "--case", "t/case.json", "--program", "p.py")
 
 
 @pytest.mark.parametrize("name", ["plain", "shared"])
-def test_a_trace_that_is_read_again_gives_the_results_of_the_experiment(
-    name: str, files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trace_that_is_read_again_gives_the_results_of_the_experiment(name: str, files: Path, capsys: Capsys) -> None:
     by_id = ("--id", name, "--experiments", "data.yaml", "--program", "p.py", "--seed", "3")
     assert simulate(capsys, *by_id, "--out", "id.csv")[0] == 0
     status, out, err = simulate(capsys, *by_id, "--export", "tracev2", "--out", "t", "--results", "r.json")
@@ -98,7 +98,7 @@ def test_a_trace_that_is_read_again_gives_the_results_of_the_experiment(
     assert (done, done + timed_out) == (len(rows), len(sent)) and (timed_out > 0) == (name == "shared")
 
 
-def test_the_hosts_command_is_complete(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_hosts_command_is_complete(files: Path, capsys: Capsys) -> None:
     """A table selects by model, GPU and tensor parallelism; of the host's own form its own backend has the times."""
     export = ("--export", "tracev2", "--out", "t")
     (files / "mine.py").write_text(unparse(load(TRAINED_PHYSICS).complete.with_theta((1.0,) * 13)))
@@ -121,7 +121,7 @@ def test_the_hosts_command_is_complete(files: Path, capsys: pytest.CaptureFixtur
         assert dict(zip(words[2::2], words[3::2], strict=True)) == dict(zip(wanted[::2], wanted[1::2], strict=True))
 
 
-def test_a_long_replay_has_days_enough(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_replay_has_days_enough(files: Path, capsys: Capsys) -> None:
     """Some 360 requests of about 55 steps of 1,000 s each, 8 at a time, take some 28 days."""
     (files / "p.py").write_text("def step_time(b, s, *, base: us = 1e9): return base\n")
     ran = simulate(capsys, *EXPORT, "--json", "--quiet")
@@ -132,7 +132,7 @@ def test_a_long_replay_has_days_enough(files: Path, capsys: pytest.CaptureFixtur
     assert horizon_us % 86_400_000_000 == 0 and 2 * took_us <= horizon_us < 2 * took_us + 86_400e6
 
 
-def test_the_chunks_of_a_trace_are_the_simulated_times(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_chunks_of_a_trace_are_the_simulated_times(files: Path, capsys: Capsys) -> None:
     """The program adds no time after the last token but 50 us, which the host's last chunk leaves out."""
     (files / "p.py").write_text(PROGRAM + "\ndef completion_time(s, *, t: us = 50.0): return t\n")
     ran = simulate(capsys, *EXPORT, "--results", "r.json")
@@ -152,26 +152,20 @@ def test_of_shipped_runs_repeated_prompts_are_kept_and_little_is_lost() -> None:
         assert len(np.unique(held.group)) == 100 and (held.arrival_us == requests.arrival_us).all(), e.id
 
 
-def test_what_a_trace_cannot_hold_is_said_and_the_results_are_those_of_the_trace(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_trace_cannot_hold_is_said(files: Path, capsys: Capsys) -> None:
+    """The results are those of the trace."""
     (files / "data.yaml").write_text(DATA.replace("{groups: 3,", "{groups: 3, prompts_per_group: 4,"))
-    by_id = ("--id", "shared", "--experiments", "data.yaml", "--program", "p.py")
-    status, out, err = simulate(capsys, *by_id, "--export", "tracev2", "--out", "t", "--json")
+    status, out, err = simulate(capsys, *SHARED, "--export", "tracev2", "--out", "t", "--json")
     told, again = json.loads(out), json.loads(simulate(capsys, *BACK, "--hardware", "H100", "--json")[1])
     assert {**told, "data": 0, "seeds": 0} == {**again, "data": 0, "seeds": 0}
-    whole = json.loads(simulate(capsys, *by_id, "--json")[1])
+    whole = json.loads(simulate(capsys, *SHARED, "--json")[1])
     rates = [f"{100 * each['cache_hit_rate']:.1f} %" for each in (told, whole)]
-    ttfts = [f"{each['ttft_mean_ms']:.1f} ms" for each in (told, whole)]
+    ttfts = [f"{each['ttft_mean_ms']:.1f}" for each in (told, whole)]
     assert status == 0 and rates[0] != rates[1]
-    assert "TraceV2 has one prefix per request" in err and all(
-        figure.removesuffix(" ms") in err for figure in (*rates, *ttfts)
-    )
+    assert "TraceV2 has one prefix per request" in err and all(figure in err for figure in (*rates, *ttfts))
 
 
-def test_an_export_is_ingested_with_all_its_settings_and_a_fit_to_it_keeps_its_caveats(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fit_to_an_ingested_export_keeps_its_caveats(files: Path, capsys: Capsys) -> None:
     """Settings are given, so that none is assumed. The times are a simulation's: program, `show` and Go say so."""
     for folder in ("t", "u"):
         _, out, _ = simulate(capsys, *PLAIN, "--export", "tracev2", "--out", folder)
@@ -199,44 +193,36 @@ def test_an_export_is_ingested_with_all_its_settings_and_a_fit_to_it_keeps_its_c
     assert run_command(["ingest", *pairs[:3], "--out", "none"]) == 0
     assert "no experiment: --hardware says where the trace is replayed" in capsys.readouterr().out
     assert run_command(["ingest", "t", "--out", "none"]) == 2
-    assert "or a trace of the host with --tracev2 t/header.yaml t/trace.csv" in capsys.readouterr().err.replace(
-        str(files) + "/", ""
-    )
+    said = "or a trace of the host with --tracev2 t/header.yaml t/trace.csv"
+    assert said in capsys.readouterr().err.replace(f"{files}/", "")
 
 
-def test_without_prefix_caching_nothing_is_shared(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (files / "data.yaml").write_text(
-        DATA.replace(
-            "total_kv_blocks: 400}\n  workload:\n", "total_kv_blocks: 400, prefix_caching: false}\n  workload:\n"
-        )
-    )
-    by_id = ("--id", "shared", "--experiments", "data.yaml", "--program", "p.py")
-    assert simulate(capsys, *by_id, "--out", "id.csv")[0] == 0
-    status, _, err = simulate(capsys, *by_id, "--export", "tracev2", "--out", "t")
+def test_without_prefix_caching_nothing_is_shared(files: Path, capsys: Capsys) -> None:
+    data = DATA.replace("400}\n  workload:\n", "400, prefix_caching: false}\n  workload:\n")
+    (files / "data.yaml").write_text(data)
+    assert simulate(capsys, *SHARED, "--out", "id.csv")[0] == 0
+    status, _, err = simulate(capsys, *SHARED, "--export", "tracev2", "--out", "t")
     assert status == 0 and "TraceV2" not in err
     assert (read_recording(Path("t/header.yaml"), Path("t/trace.csv")).requests.group == -1).all()
     assert simulate(capsys, *BACK, "--hardware", "H100", "--out", "back.csv")[0] == 0
     assert Path("back.csv").read_text() == Path("id.csv").read_text()
 
 
-def test_limits_are_the_cases_or_the_headers_or_the_hosts(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_limits_are_the_cases_or_the_headers_or_the_hosts(files: Path, capsys: Capsys) -> None:
     """A step takes as long as there are seats, 1 us more for each: TTFT shows which limit holds."""
     (files / "p.py").write_text("def step_time(b, s, *, a: us/request = 1.0): return a * s.max_num_seqs\n")
     assert simulate(capsys, *EXPORT)[0] == 0
     bare = BACK[:3]
     (files / "c.json").write_text('{"engine": {"max_num_batched_tokens": 2048, "max_num_seqs": 30}}')
     header = (files / "t" / "header.yaml").read_text()
-    for text, case, seats in (
-        (header, (), 8),
-        (header, ("--case", "c.json"), 30),
-        (header.split("server")[0], (), 256),
-    ):
+    bare_header = header.split("server")[0]
+    for text, case, seats in (header, (), 8), (header, ("--case", "c.json"), 30), (bare_header, (), 256):
         (files / "t" / "header.yaml").write_text(text)
         assert simulate(capsys, *bare, *case, "--program", "p.py", "--results", "r.json")[0] == 0
         assert json.loads(Path("r.json").read_text())[0]["ttft_us"] % 1000 == seats
 
 
-def test_without_a_case_the_hosts_defaults_are_said(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_case_the_hosts_defaults_are_said(files: Path, capsys: Capsys) -> None:
     """The header gives seats and block size; 1,000,000 blocks and 2,048 tokens are the host's."""
     assert simulate(capsys, *EXPORT)[0] == 0
     bare = (*BACK[:3], "--program", "p.py", "--hardware", "H100")
@@ -255,9 +241,7 @@ def test_without_a_case_the_hosts_defaults_are_said(files: Path, capsys: pytest.
     assert first == second
 
 
-def test_the_suggested_ingest_has_the_engine_that_was_simulated(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_suggested_ingest_has_the_engine_that_was_simulated(files: Path, capsys: Capsys) -> None:
     """400 blocks and 512 tokens a step are in no header: the command that `simulate` suggests gives them."""
     out = simulate(capsys, *EXPORT)[1]
     words = shlex.split(next(line for line in out.splitlines() if " ingest " in line))
@@ -271,9 +255,7 @@ def test_the_suggested_ingest_has_the_engine_that_was_simulated(
     assert (assumed.engine.max_num_batched_tokens, assumed.engine.total_kv_blocks) == (2048, None)
 
 
-def test_a_trace_without_completed_requests_gives_an_empty_list(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trace_without_completed_requests_gives_an_empty_list(files: Path, capsys: Capsys) -> None:
     (files / "case.json").write_text('{"step_linear_kv": {"b0_us": 10}, "horizon_us": 1}')
     (files / "trace.csv").write_text("arrival_s,input_len,output_len\n1,5,5\n")
     given = ("--case", "case.json", "--trace", "trace.csv", "--results", "r.json")
@@ -298,18 +280,15 @@ def test_a_trace_without_completed_requests_gives_an_empty_list(
         (("--export", "tracev2", *PLAIN, "--out", "p.py"), "p.py: a file, but with --export, --out names a folder"),
     ],
 )
-def test_bad_command_lines_are_one_line(
-    args: tuple[str, ...], problem: str, files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_command_lines_are_one_line(args: tuple[str, ...], problem: str, files: Path, capsys: Capsys) -> None:
     assert simulate(capsys, *EXPORT)[0] == 0
-    status, out, err = simulate(capsys, *args)
-    assert (status, out) == (2, "") and problem in err and err.count("\n") == 1
+    assert problem in refused(capsys, "simulate", *args)
 
 
-def test_a_header_without_a_model_asks_for_one(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_header_without_a_model_asks_for_one(files: Path, capsys: Capsys) -> None:
     assert simulate(capsys, *EXPORT)[0] == 0
     header = files / "t" / "header.yaml"
     header.write_text(header.read_text().split("server")[0])
-    status, _, err = simulate(capsys, *BACK, "--hardware", "H100")
-    assert status == 2 and "t/header.yaml: no model is named. Give --model" in err
+    at = "simulate", *BACK, "--hardware", "H100"
+    assert "t/header.yaml: no model is named. Give --model" in refused(capsys, *at)
     assert simulate(capsys, *BACK, "--hardware", "H100", "--model", "llama-2-7b")[0] == 0

@@ -20,12 +20,11 @@ from evaluator.intervals import Residual
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS, predictions, score_set
 from evolve.calibrate.learning import CurvePoint, LearningCurve
-from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.progress import Line
 from evolve.report import accuracy, workloads
 from evolve.report.constants import DATASHEET, HOST, KERNEL, OWN_STEP, SHAPE, STEP, bare_terms, bare_times, classified
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Exhibit
-from evolve.report.ease import PLAN, imported, required
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED
+from evolve.report.ease import PLAN, required
 from evolve.report.evidence import Evidence
 from evolve.report.held_out import figures_of, held_out
 from evolve.report.reproducibility import errors_off, rebuild
@@ -44,6 +43,7 @@ from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.digests import measurement_digest
+from simulator.serving.experiment import Experiment
 from simulator.serving.observations import Statistic
 
 PROGRAM = """
@@ -61,20 +61,7 @@ def champion() -> Subject:
     return subject_of("champion", Caps(), None, None)
 
 
-def test_an_exhibit_keeps_values_and_shows_them_by_its_columns_formats() -> None:
-    columns = [wrapped("name"), figures("+.1f", "error"), integers("runs"), words("known")]
-    exhibit = Exhibit.of("T", columns, [("a", 1.25, 1234, True), ("b", None, 0, False)], "evolve x")
-    assert exhibit.table.cells() == [["a", "+1.2", "1,234", "yes"], ["b", "-", "0", "no"]]
-    assert [(c.name, c.right, c.wraps) for c in exhibit.table.columns] == [
-        ("name", False, True),
-        ("error", True, False),
-        ("runs", True, False),
-        ("known", False, False),
-    ]
-    assert exhibit.to_json()["rows"] == [["a", 1.25, 1234, True], ["b", None, 0, False]]
-
-
-def test_the_champions_held_out_errors_are_those_that_its_validation_logged(champion: Subject) -> None:
+def test_held_out_errors_are_those_that_the_validation_logged(champion: Subject) -> None:
     """The log has the means of each kind of fold, and the report makes them from the residuals of single runs. The
     shipped ones are those of the first call: later looks at what is held out are not independent of it."""
     first, second = read_journal(resources.files("seeds") / "champion" / "validate.jsonl")  # type: ignore[arg-type]
@@ -94,10 +81,8 @@ def test_held_out_errors_are_known_whatever_the_program_is_judged_on() -> None:
     other = [replace(e, id=f"mine-{e.id}") for e in bundled_experiments()[:1]]
     subject = subject_of("champion", Caps(), None, other)
     assert [e.id for e in subject.experiments] == [other[0].id]
-    assert (
-        len([e for e in subject.fitted if e.id != other[0].id]) == 20
-        and len(held_out(subject.trust, subject.known)) > 100
-    )
+    assert len([e for e in subject.fitted if e.id != other[0].id]) == 20
+    assert len(held_out(subject.trust, subject.known)) > 100
 
 
 def test_figures_of_errors_name_the_worst_and_leave_out_what_was_not_observed() -> None:
@@ -109,21 +94,18 @@ def test_figures_of_errors_name_the_worst_and_leave_out_what_was_not_observed() 
 def test_constants_are_classified_by_what_they_multiply() -> None:
     program = parse(PROGRAM)
     kinds = {c.name: c.kind for c in classified(program)}
-    assert kinds == {
-        "gemm": KERNEL,
-        "bytes": DATASHEET,
-        "request": STEP,
-        "few": SHAPE,
-        "base": HOST,
-        "cycles": OWN_STEP,
-    }
+    wanted = zip(
+        ["gemm", "bytes", "request", "few", "base", "cycles"],
+        (KERNEL, DATASHEET, STEP, SHAPE, HOST, OWN_STEP),
+        strict=True,
+    )
+    assert kinds == dict(wanted)
     assert [c.position for c in classified(program)] == list(range(6))
     assert any("b.kernel_lm_head_us" in text for text in bare_terms(program))
     assert not any("b.kernel_gemm_us" in text for text in bare_terms(program))
 
 
 def step_us(program: Program) -> float:
-    """The step time of eight decodes of 500 tokens on the first shipped deployment."""
     deployments = deployments_in_order(bundled_experiments()[:1])
     row = raw_row([Active(1, 500, 1)] * 8)[None]
     return float(deployments.bind(assemble(complete(program)), complete(program).theta).steps_us(row)[0, 0])
@@ -157,15 +139,10 @@ def test_runs_under_a_changed_engine_move_as_the_prediction_does(champion: Subje
 
 def test_terms_without_a_constant_are_listed_one_by_one_and_only_they_are_scaled(champion: Subject) -> None:
     """Of the champion two fields of kernels of experts and one of elementwise kernels are in terms of both sorts."""
+    terms = """allreduce_us, decode_attention_us, elementwise_us * b.uncaptured, lm_head_us, moe_quantized_us * b.uncaptured,
+        moe_us * b.uncaptured, prefill_attention_us, sampler_us"""
     assert sorted(bare_terms(champion.source.complete)) == [
-        "b.kernel_allreduce_us",
-        "b.kernel_decode_attention_us",
-        "b.kernel_elementwise_us * b.uncaptured",
-        "b.kernel_lm_head_us",
-        "b.kernel_moe_quantized_us * b.uncaptured",
-        "b.kernel_moe_us * b.uncaptured",
-        "b.kernel_prefill_attention_us",
-        "b.kernel_sampler_us",
+        f"b.kernel_{x}" for x in " ".join(terms.split()).split(", ")
     ]
     head = "def step_time(b, s, *, c: one = 0.5, base: us = 700.0):"
     program = parse(f"{head} x = b.kernel_gemm_us; return c * (x + b.kernel_sampler_us) + x + base")
@@ -180,62 +157,56 @@ def test_terms_without_a_constant_are_listed_one_by_one_and_only_they_are_scaled
 
 
 @pytest.mark.slow
-def test_the_best_seed_of_the_search_is_a_known_answer_on_the_runs_that_it_was_fitted_on(champion: Subject) -> None:
+def test_the_best_seed_of_the_search_is_a_baseline_where_it_was_fitted(champion: Subject) -> None:
     assert champion.run
     seeds = [o.elite for o in champion.run.outcomes() if o.elite and o.elite.operator.startswith("seed:")]
     lowest = min(elite.mean_error for elite in seeds)
     (best,) = (elite for elite in seeds if elite.mean_error == lowest)
-    one = replace(champion, experiments=champion.clean[:1])
-    found = Evidence(one, Here(Line(True))).best_seed
+    one = evidence(champion)
+    found = one.best_seed
     assert found and found[0] == f"best seed ({best.operator.removeprefix('seed:')})"
-    searched = next(row for row in best.rows if row[0] == one.clean[0].id)
+    searched = next(row for row in best.rows if row[0] == one.subject.clean[0].id)
     # the search has fewer arrival seeds, or the same
     assert found[1][0].e2e == pytest.approx(searched[1], abs=0.5)
-    other = replace(
-        champion.clean[0],
-        id="mine",
-        observed=under(champion.clean[:1], champion.source.complete, kernels_times(champion.source.complete, 2.0))[
-            0
-        ].observed,
-    )
-    assert Evidence(replace(champion, experiments=(other,)), Here(Line(True))).best_seed is None
+    twice = under(champion.clean[:1], champion.source.complete, kernels_times(champion.source.complete, 2.0))[0]
+    assert evidence(champion, experiments=(replace(twice, id="mine"),)).best_seed is None
 
 
-def curve(*means: tuple[int | None, float | None]) -> LearningCurve:
-    points = [CurvePoint(runs, 1, 1, 0, {}, {"e2e": error}, None) for runs, error in means]
-    return LearningCurve("p", "k", "d", "model", {}, 7, 9, None, tuple(points))
+def evidence(subject: Subject, **changes: Any) -> Evidence:
+    """Of the subject on its first clean run, changed so."""
+    return Evidence(replace(subject, **{"experiments": subject.clean[:1], **changes}), Here(Line(True)))
 
 
-@pytest.mark.parametrize(
-    ("means", "needed"),
-    [
+def longer(e: Experiment) -> Experiment:
+    """The run as measured to take half as long again: the record has the digest of the other."""
+    assert e.observed is not None and e.observed.summary is not None
+    summary = replace(e.observed.summary, e2e_ms=Statistic(mean=1.5 * (e.observed.summary.e2e_ms.mean or 0.0)))
+    return replace(e, observed=replace(e.observed, summary=summary))
+
+
+def test_runs_are_enough_from_where_on_no_error_is_a_tenth_larger() -> None:
+    for means, needed in (
         (((1, 3.0), (2, 2.2), (4, 2.1), (None, 2.0)), 2),
         (((1, 2.0), (2, 4.0), (4, 2.1), (None, 2.0)), 4),  # a lucky single run is not enough if two are worse
         (((1, 3.0), (2, 2.9), (None, 2.0)), None),
         (((None, 2.0),), None),
         (((1, None), (2, 2.0), (None, 2.0)), 2),
-    ],
-)
-def test_runs_are_enough_from_where_on_no_error_is_a_tenth_larger(means: tuple[Any, ...], needed: int | None) -> None:
-    assert runs_needed(curve(*means), "e2e") == needed
+    ):
+        points = [CurvePoint(runs, 1, 1, 0, {}, {"e2e": error}, None) for runs, error in means]
+        curve = LearningCurve("p", "k", "d", "model", {}, 7, 9, None, tuple(points))
+        assert runs_needed(curve, "e2e") == needed
 
 
 def trusted(**errors_pct: Mapping[str, float]) -> Trust:
     """Held-out residuals of one run for each kind of fold, with these errors in percent."""
     e = fittable(bundled_experiments())[0]
-    residuals = [
-        Residual(f"{kind} without x", e.id, {name: -math.log1p(v / 100) for name, v in values.items()}, {})
-        for kind, values in errors_pct.items()
-    ]
     full = dict.fromkeys(("e2e_p90", "e2e_p99", "ttft_p90", "ttft_p99"))
-    return Trust(
-        "k",
-        (),
-        tuple(
-            replace(r, log_ratio={**full, **r.log_ratio}, spread={**full, "e2e": 0.01, "ttft": 0.01, "itl": 0.01})
-            for r in residuals
-        ),
-    )
+    spread = {**full, "e2e": 0.01, "ttft": 0.01, "itl": 0.01}
+    residuals = []
+    for kind, values in errors_pct.items():
+        logs = {name: -math.log1p(v / 100) for name, v in values.items()}
+        residuals.append(Residual(f"{kind} without x", e.id, {**full, **logs}, spread))
+    return Trust("k", (), tuple(residuals))
 
 
 @pytest.mark.parametrize(
@@ -247,8 +218,7 @@ def trusted(**errors_pct: Mapping[str, float]) -> Trust:
     ],
 )
 def test_the_verdict_on_accuracy_follows_its_rule(champion: Subject, errors: dict[str, Any], level: str) -> None:
-    one = replace(champion, experiments=champion.clean[:1], trust=trusted(**errors))
-    verdict = accuracy.accuracy(Evidence(one, Here(Line(True)))).verdict
+    verdict = accuracy.accuracy(evidence(champion, trust=trusted(**errors))).verdict
     assert verdict.level == level and f"{GOOD}: " in verdict.rule
 
 
@@ -256,56 +226,40 @@ GOOD_ERRORS = {"models": {"e2e": 1.0, "ttft": 1.0, "itl": 1.0}}
 
 
 def test_a_refit_after_the_validation_is_no_better_than_with_care(champion: Subject) -> None:
-    trust = replace(trusted(**GOOD_ERRORS), data="own")
-    made = accuracy.accuracy(Evidence(replace(champion, experiments=champion.clean[:1], trust=trust), Here(Line(True))))
+    made = accuracy.accuracy(evidence(champion, trust=replace(trusted(**GOOD_ERRORS), data="own")))
     assert made.verdict.level == CARE
-    assert made.verdict.sentence.startswith(
-        "Not validated since it was fitted again: before that, the held-out mean E2E"
-    )
-    assert (
-        made.brief.startswith("It was not validated since it was fitted again") and "it had not seen" not in made.brief
-    )
+    assert "Not validated since it was fitted again: before that, the held-out mean E2E" in made.verdict.sentence
+    assert made.brief.startswith("It was not validated since it was fitted again") and "not seen" not in made.brief
     assert not any("whose constants saw all of its runs" in text for text in made.caveats)
 
 
 def test_runs_that_were_not_fitted_and_are_far_off_make_the_verdict_poor(champion: Subject) -> None:
-    """A run of the same id that was measured as taking half as long again: the record has the digest of the other."""
-    e = champion.clean[0]
-    assert e.observed is not None and e.observed.summary is not None
-    summary = replace(e.observed.summary, e2e_ms=Statistic(mean=1.5 * (e.observed.summary.e2e_ms.mean or 0.0)))
-    other = replace(e, observed=replace(e.observed, summary=summary))
-    one = Evidence(replace(champion, experiments=(other,), trust=trusted(**GOOD_ERRORS)), Here(Line(True)))
-    verdict = accuracy.accuracy(one).verdict
+    other = (longer(champion.clean[0]),)
+    verdict = accuracy.accuracy(evidence(champion, experiments=other, trust=trusted(**GOOD_ERRORS))).verdict
     assert verdict.level == POOR and "E2E on runs that it was not fitted on (3" in verdict.sentence
 
 
 @pytest.mark.parametrize("validated", [True, False])
 def test_errors_in_sample_beyond_the_limit_make_the_verdict_poor(champion: Subject, validated: bool) -> None:
     """Whatever was held out of an earlier fit: these constants do not even follow the run that they were fitted on."""
-    e = champion.clean[0]
-    assert e.observed is not None and e.observed.summary is not None and champion.source.record is not None
-    summary = replace(e.observed.summary, e2e_ms=Statistic(mean=1.5 * (e.observed.summary.e2e_ms.mean or 0.0)))
-    other = replace(e, observed=replace(e.observed, summary=summary))
-    fitted = replace(
-        champion.source, record=replace(champion.source.record, measured={e.id: measurement_digest(other)})
-    )
+    other, record = longer(champion.clean[0]), champion.source.record
+    assert record is not None
+    fitted = replace(champion.source, record=replace(record, measured={other.id: measurement_digest(other)}))
     trust = replace(trusted(**GOOD_ERRORS), data="own") if validated else None
-    one = Evidence(replace(champion, source=fitted, experiments=(other,), trust=trust), Here(Line(True)))
+    one = evidence(champion, source=fitted, experiments=(other,), trust=trust)
     verdict = accuracy.accuracy(one).verdict
     assert verdict.level == POOR and "% in sample (1 run)" in verdict.sentence
 
 
-def test_a_program_that_was_never_validated_is_untested_and_the_sentence_says_what_validates_it(
-    champion: Subject,
-) -> None:
-    one = Evidence(replace(champion, experiments=champion.clean[:1], trust=None), Here(Line(True)))
+def test_a_program_that_was_never_validated_is_untested(champion: Subject) -> None:
+    one = evidence(champion, trust=None)
     made = accuracy.accuracy(one)
     assert made.verdict.level == UNTESTED and "evolve validate" in made.verdict.sentence
     assert not any("eld out" in e.table.title or "eld-out" in e.table.title for e in made.exhibits if e.table.rows)
     assert workloads.workloads(one).verdict.level == UNTESTED
 
 
-def test_the_values_of_a_plan_that_cannot_be_left_out_are_those_that_the_experiments_page_requires() -> None:
+def test_a_plan_needs_the_values_that_the_experiments_page_requires() -> None:
     """The page's table is written by hand, and shown there to be right key by key."""
     needed = {key.removeprefix("experiments[].") for key in required(PLAN)} - {"version"}
     alternatives = {"workload.prompt_len"}  # or the parts of a shared prefix
@@ -315,10 +269,6 @@ def test_the_values_of_a_plan_that_cannot_be_left_out_are_those_that_the_experim
     more = json.loads(json.dumps(PLAN))
     more["experiments"][0]["quality"] = "clean"
     assert required(more) == required(PLAN)
-
-
-def test_a_single_import_of_go_is_read_too() -> None:
-    assert imported('package latency\n\nimport "math"\n\nfunc f() {}\n') == ["math"]
 
 
 @pytest.mark.slow
@@ -333,7 +283,6 @@ def test_the_champion_comes_out_of_its_journal_again_and_so_do_its_errors(champi
 
 
 def load_of_trace(tmp_path: Path, columns: str, rows: list[str]) -> dict[str, bool]:
-    """Which of the kinds of loads an experiment with these requests is."""
     written(tmp_path, "t.csv", "\n".join([f"{HEAD}{columns}", *rows]))
     e = experiment(tmp_path, {"trace": "t.csv"})
     return {kind: holds(e) for kind, holds in workloads.LOADS.items()}
@@ -349,25 +298,18 @@ def test_windows_of_a_steady_trace_are_no_rates_that_change(tmp_path: Path) -> N
         assert len(experiment(tmp_path, {"trace": "t.csv"}).workload.stages) > 1
 
 
-@pytest.mark.parametrize(
-    ("columns", "ends", "repeats"),
-    [
+def test_prompts_of_a_trace_that_never_repeat(tmp_path: Path) -> None:
+    for columns, ends, repeats in (
         ("", ["", ""], False),
         (",prompt", [",1", ",2"], False),
         (",prompt", [",1", ",1"], True),
         (",prefix_group,prefix_len", [",1,64", ",1,64"], False),  # they only begin alike
-    ],
-)
-def test_prompts_of_a_trace_that_never_repeat(columns: str, ends: list[str], repeats: bool, tmp_path: Path) -> None:
-    loads = load_of_trace(tmp_path, columns, [f"{i},100,5{end}" for i, end in enumerate(ends)])
-    assert loads["prompts that never repeat"] != repeats
-
-
-def test_prompts_in_pieces_repeat_as_a_whole(tmp_path: Path) -> None:
+    ):
+        loads = load_of_trace(tmp_path, columns, [f"{i},100,5{end}" for i, end in enumerate(ends)])
+        assert loads["prompts that never repeat"] != repeats
+    # so do prompts in pieces, as a whole
     for again, repeats in ([0, 1, 3], False), ([0, 1, 2], True):
-        rows = [
-            {"timestamp": 0, "input_length": 1400, "output_length": 5, "hash_ids": ids} for ids in ([0, 1, 2], again)
-        ]
-        written(tmp_path, "m.jsonl", lines(rows))
+        row = {"timestamp": 0, "input_length": 1400, "output_length": 5}
+        written(tmp_path, "m.jsonl", lines([row | {"hash_ids": ids} for ids in ([0, 1, 2], again)]))
         e = experiment(tmp_path, {"trace": "m.jsonl"})
         assert workloads.LOADS["prompts that never repeat"](e) != repeats

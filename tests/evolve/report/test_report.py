@@ -14,11 +14,12 @@ import click
 import pytest
 import tiny_world
 from browser import Tab, started
+from commands import Capsys, as_json, evolve, printed, refused
 
-from evolve.cli import cli, run_command
+from evolve.cli import cli
 from evolve.cli.entry import COMMANDS
 from evolve.output.columns import figures, wrapped
-from evolve.report.dimension import CARE, GOOD, LEVELS, UNTESTED, Dimension, DimensionVerdict, Exhibit
+from evolve.report.dimension import CARE, GOOD, LEVELS, UNTESTED, Dimension, Exhibit
 from evolve.report.html import html
 from evolve.report.report import DIMENSIONS, Report
 from evolve.report.view import page, print_report
@@ -29,29 +30,19 @@ WIDE = figures(",.1f", *(f"column {i}" for i in range(14)))
 
 def made(text: str = "plain") -> Report:
     """A report whose every text is, or ends in, `text`."""
+    columns, again = [wrapped(text), figures(".1f", "value")], f"evolve show {shlex.quote(text)}"
     exhibits = (
-        Exhibit.of(
-            f"T {text}",
-            [wrapped(text), figures(".1f", "value")],
-            [(text, 1.25)],
-            f"evolve show {shlex.quote(text)}",
-            note=text,
-        ),
+        Exhibit.of(f"T {text}", columns, [(text, 1.25)], again, note=text),
         Exhibit.of("Wide", WIDE, [[1234.5 * i for i in range(14)]], "evolve list"),
     )
-    levels = list(LEVELS)
     dimensions = tuple(
-        Dimension(
-            name, f"{name} {text}", DimensionVerdict(levels[i % 4], text, text), exhibits, f"Brief {text}.", (text,)
-        )
+        Dimension.of(name, f"{name} {text}", ([*LEVELS][i % 4], text), text, exhibits, f"Brief {text}.", (text,))
         for i, name in enumerate(DIMENSIONS)
     )
     return Report(text, text, "k", "d", (1, 2, 3), text, (text,), dimensions)
 
 
 class Elements(HTMLParser):
-    """The elements of a page with their attributes, and its text."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
@@ -71,30 +62,24 @@ def test_a_page_escapes_hostile_text_and_has_no_script() -> None:
     assert [tag for tag, _ in found.elements] == [tag for tag, _ in plain.elements]  # the text made no element
     assert "script" not in {tag for tag, _ in found.elements}
     assert found.text.count("<script>alert(1)</script>") > 20  # where it is seen
-    assert (
-        "\x1b" not in html(made(HOSTILE)) and "\u202e" not in html(made(HOSTILE)) and "\\x1b[31m\\u202e" in found.text
-    )
+    assert not {"\x1b", "\u202e"} & {*html(made(HOSTILE))} and "\\x1b[31m\\u202e" in found.text
 
 
 def test_a_page_loads_nothing_from_elsewhere() -> None:
     text = html(made())
-    named = [
-        v for _, attrs in Elements(text).elements for k, v in attrs.items() if k in ("src", "href", "action", "data")
-    ]
+    attributes = [pair for _, attrs in Elements(text).elements for pair in attrs.items()]
+    named = [v for k, v in attributes if k in ("src", "href", "action", "data")]
     assert named and all((v or "").startswith("#") for v in named)
     assert not re.search(r"url\(|@import|https?://", text) and "default-src 'none'" in text
-    ids = {attrs["id"] for _, attrs in Elements(text).elements if "id" in attrs}
+    ids = {v for k, v in attributes if k == "id"}
     assert {(v or "").removeprefix("#") for v in named} <= ids == set(DIMENSIONS)
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"),
-    [
-        (390, "light"),
-        (1280, "dark"),
-        *(pytest.param(*others, marks=pytest.mark.slow) for others in ((390, "dark"), (1280, "light"))),
-    ],
-)
+LATER = pytest.mark.slow
+SCREENS = [(390, "light"), (1280, "dark"), *(pytest.param(*s, marks=LATER) for s in ((390, "dark"), (1280, "light")))]
+
+
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_a_page_is_readable_on_narrow_and_wide_screens(tmp_path: Path, width: int, scheme: str) -> None:
     (tmp_path / "report.html").write_text(html(made()))
     with started() as browser:
@@ -112,23 +97,21 @@ def test_markdown_has_a_section_and_the_commands_of_every_dimension() -> None:
     assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 15) for row in rows)
 
 
-def test_a_dimension_keeps_its_number_in_a_report_of_few(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dimension_keeps_its_number_in_a_report_of_few(capsys: Capsys) -> None:
     whole = made()
     few = replace(whole, dimensions=(whole.dimensions[1], whole.dimensions[4]))
     assert re.findall(r"^## (\d+)\. (\w+)", page(few), re.MULTILINE) == [("2", "workloads"), ("5", "hardware")]
     print_report(few)
-    assert re.findall(r"^(\d+)\. (\w+)", capsys.readouterr().out, re.MULTILINE) == [
-        ("2", "workloads"),
-        ("5", "hardware"),
-    ]
+    heads = re.findall(r"^(\d+)\. (\w+)", capsys.readouterr().out, re.MULTILINE)
+    assert heads == [("2", "workloads"), ("5", "hardware")]
     assert re.findall(r"<h2>(\d+)\.", html(few)) == re.findall(r'<li value="(\d+)">', html(few)) == ["2", "5"]
 
 
 def test_the_paragraph_at_the_top_has_the_briefs_and_counts_the_verdicts() -> None:
     few = (
-        Dimension("accuracy", "Accuracy", DimensionVerdict(CARE, "s", "r"), (), "Errors are 2 %."),
-        Dimension("models", "Models", DimensionVerdict(GOOD, "s", "r"), ()),
-        Dimension("hardware", "Hardware", DimensionVerdict(UNTESTED, "s", "r"), (), "One GPU."),
+        Dimension.of("accuracy", "Accuracy", (CARE, "s"), "r", (), "Errors are 2 %."),
+        Dimension.of("models", "Models", (GOOD, "s"), "r", ()),
+        Dimension.of("hardware", "Hardware", (UNTESTED, "s"), "r", (), "One GPU."),
     )
     report = Report("p", "t", "k", "d", (1,), "p was fitted.", (), few)
     assert report.in_short == (
@@ -136,18 +119,13 @@ def test_the_paragraph_at_the_top_has_the_briefs_and_counts_the_verdicts() -> No
     )
 
 
-def test_the_terminal_shows_every_table_and_how_to_repeat_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_terminal_shows_every_table_and_how_to_repeat_it(capsys: Capsys) -> None:
     print_report(made())
     out = capsys.readouterr().out
-    assert (
-        out.startswith("Report on plain\n")
-        and out.count("Again:\n  evolve show plain\n") == 10
-        and out.count("Wide") == 10
-    )
+    assert out.startswith("Report on plain\n") and out.count("Again:\n  evolve show plain\n") == 10 == out.count("Wide")
 
 
 def parses(line: str) -> bool:
-    """Whether a command line names a command with options and arguments that it takes."""
     words = shlex.split(line)[1:]
     command = cli.get_command(click.Context(cli), words[0])
     assert words[0] in COMMANDS and command is not None, line
@@ -155,11 +133,8 @@ def parses(line: str) -> bool:
     return True
 
 
-def report(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
-    status = run_command(["report", *map(str, args), "--workers", "1", "--quiet", "--json"])
-    out, err = capsys.readouterr()
-    assert status == 0, err
-    result: dict[str, Any] = json.loads(out)
+def report(capsys: Capsys, *args: object) -> dict[str, Any]:
+    result: dict[str, Any] = as_json(capsys, "report", *args, "--workers", 1, "--quiet")
     return result
 
 
@@ -181,15 +156,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def table(result: dict[str, Any], title: str) -> list[dict[str, Any]]:
-    """The rows of the table whose title begins so, by column."""
     found = next(t for d in result["dimensions"] for t in d["tables"] if t["title"].startswith(title))
     return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
 
 
 @pytest.mark.slow
-def test_a_run_that_was_not_validated_is_reported_on_by_its_champion(
-    capsys: pytest.CaptureFixture[str], tiny_run: Path
-) -> None:
+def test_a_run_without_a_validation_is_reported_on(capsys: Capsys, tiny_run: Path) -> None:
     result = report(capsys, tiny_run)
     check_whole(result)
     kept = json.loads((tiny_run / "report.json").read_text())
@@ -207,54 +179,36 @@ def test_a_run_that_was_not_validated_is_reported_on_by_its_champion(
 
 
 @pytest.mark.slow
-def test_a_file_without_a_record_is_reported_on_and_the_report_says_what_is_missing(
-    capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path
-) -> None:
+def test_the_report_on_a_file_without_a_record_says_so(capsys: Capsys, data: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def step_time(b, s, *, base: us = 5000.0): return base + b.weight_read_us\n")
     result = report(capsys, tmp_path / "mine.py", "--experiments", data)
     check_whole(result)
-    assert [
-        text for text in ("no record of", "never validated", "from no run") for m in result["missing"] if text in m
-    ] == [
-        "no record of",
-        "never validated",
-        "from no run",
-    ]
+    for text in ("no record of", "never validated", "from no run"):
+        assert any(text in line for line in result["missing"])
     kinds = {row["kind"]: row["constants or terms"] for row in table(result, "Constants by what")}
     assert kinds["in a step"] == 1 and kinds["measured kernel"] == 0
-    assert {row["sample"] for row in table(result, "Errors of the program")} == {
-        "on runs of which no record says whether it was fitted on them",
-        "",
-    }
+    sample = "on runs of which no record says whether it was fitted on them"
+    assert {row["sample"] for row in table(result, "Errors of the program")} == {sample, ""}
 
 
-def test_single_dimensions_are_computed_alone_and_as_one_page(
-    capsys: pytest.CaptureFixture[str], tiny_run: Path, tmp_path: Path
-) -> None:
+def test_single_dimensions_are_computed_alone_and_as_one_page(capsys: Capsys, tiny_run: Path, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
-    args = ["report", str(tiny_run), "--only", "reproducibility", "--html", str(file), "--workers", "1", "--quiet"]
-    assert run_command(args) == 0
-    out, err = capsys.readouterr()
-    assert (out, err) == ("", f"{file}: 1 dimension\n") and '<section id="reproducibility">' in file.read_text()
-    assert run_command([*args[:4], "--html", "-", "--quiet"]) == 0
-    assert capsys.readouterr().out == file.read_text()
-    assert run_command([*args[:4], "--md", "--quiet"]) == 0
-    assert capsys.readouterr().out.count("\n## ") == 1
+    args = "report", tiny_run, "--only", "reproducibility", "--quiet"
+    assert evolve(*args, "--html", file, "--workers", 1) == 0
+    assert capsys.readouterr() == ("", f"{file}: 1 dimension\n")
+    assert '<section id="reproducibility">' in file.read_text() == printed(capsys, *args, "--html", "-")
+    assert printed(capsys, *args, "--md").count("\n## ") == 1
 
 
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        (("--only", "accuracies"), "--only accuracies: is no dimension: did you mean 'accuracy'?"),
-        (("--md", "--json"), "--md and --json both go to standard output"),
-        (("--json", "--html", "-"), "--json and --html - both go to standard output"),
-        (("--html", "."), ".: is a folder: --html names a file"),
-        (("--id", "nothing"), "--id nothing: no such experiment"),
+        ("--only accuracies", "--only accuracies: is no dimension: did you mean 'accuracy'?"),
+        ("--md --json", "--md and --json both go to standard output"),
+        ("--json --html -", "--json and --html - both go to standard output"),
+        ("--html .", ".: is a folder: --html names a file"),
+        ("--id nothing", "--id nothing: no such experiment"),
     ],
 )
-def test_wrong_input_is_a_line_and_status_2(
-    capsys: pytest.CaptureFixture[str], args: tuple[str, ...], complaint: str
-) -> None:
-    assert run_command(["report", "champion", *args]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and complaint in err and err.count("\n") == 1
+def test_wrong_input_is_a_line_and_status_2(capsys: Capsys, args: str, complaint: str) -> None:
+    assert complaint in refused(capsys, "report", "champion", *args.split())

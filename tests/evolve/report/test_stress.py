@@ -21,16 +21,14 @@ from simulator.serving.observations import measured
 from simulator.serving.trace import Recorded, Trace, windows
 from simulator.serving.workload import Stage, Workload, stages_of
 
-TRUTH = complete(
-    parse("""
+TEXT = """
 def step_time(b, s, *, base=4000.0, each=25.0, chunk=30.0, kv=0.35):
     return base + each * b.decode_reqs + chunk * b.prefill_tokens + kv * b.kv_sum
-
-def queueing_time(r, s, *, alpha=3000.0, per=2.0):
-    return alpha + per * r.input_len
-""")
-)
+def queueing_time(r, s, *, alpha=3000.0, per=2.0): return alpha + per * r.input_len
+"""
+TRUTH = complete(parse(TEXT))
 LONGER_US = 3000.0
+SLOWER = steps_longer(TRUTH, LONGER_US)
 BASE = {e.id: e for e in bundled_experiments()}["llama-2-7b-tp1-general"]
 ALL = range(len(TRUTH.theta))
 
@@ -52,11 +50,11 @@ def before() -> Experiment:
 
 @pytest.fixture(scope="module")
 def moved(before: Experiment) -> Experiment:
-    return under([before], TRUTH, steps_longer(TRUTH, LONGER_US))[0]
+    return under([before], TRUTH, SLOWER)[0]
 
 
-def test_recorded_requests_move_as_an_engine_with_longer_steps_would_have_served_them(moved: Experiment) -> None:
-    truth = traced(steps_longer(TRUTH, LONGER_US))
+def test_recorded_requests_move_as_under_longer_steps(moved: Experiment) -> None:
+    truth = traced(SLOWER)
     ours, theirs = moved.workload.source, truth.workload.source
     assert isinstance(ours, Trace) and isinstance(theirs, Trace) and ours.recorded and theirs.recorded
     np.testing.assert_allclose(ours.recorded.e2e_ms, theirs.recorded.e2e_ms, rtol=1e-9)
@@ -79,10 +77,10 @@ def test_requests_without_a_first_token_move_by_their_e2e_alone(before: Experime
     blind = replace(source, recorded=Recorded(source.recorded.e2e_ms, np.full_like(source.recorded.ttft_ms, np.nan)))
     stages = len(before.workload.stages)
     e = replace(before, workload=replace(before.workload, source=blind), observed=measured(blind, stages))
-    (changed,) = under([e], TRUTH, steps_longer(TRUTH, LONGER_US))
+    (changed,) = under([e], TRUTH, SLOWER)
     later = changed.workload.source
     assert isinstance(later, Trace) and later.recorded
-    truth = replay(e, steps_longer(TRUTH, LONGER_US), 1).e2e_us / 1e3
+    truth = replay(e, SLOWER, 1).e2e_us / 1e3
     np.testing.assert_allclose(later.recorded.e2e_ms, truth, rtol=1e-9)
 
 
@@ -90,8 +88,7 @@ def test_figures_that_a_file_has_beside_its_trace_move_with_the_prediction(befor
     assert before.observed and before.observed.summary and before.observed.summary.e2e_ms.mean
     summary = replace(before.observed.summary, e2e_ms=replace(before.observed.summary.e2e_ms, mean=1234.0))
     e = replace(before, observed=replace(before.observed, summary=summary))
-    slower = steps_longer(TRUTH, LONGER_US)
-    (changed,) = under([e], TRUTH, slower)
-    ratio = traced(slower).observed.summary.e2e_ms.mean / before.observed.summary.e2e_ms.mean  # type: ignore
+    (changed,) = under([e], TRUTH, SLOWER)
+    ratio = traced(SLOWER).observed.summary.e2e_ms.mean / before.observed.summary.e2e_ms.mean  # type: ignore
     assert changed.observed and changed.observed.summary
     assert changed.observed.summary.e2e_ms.mean == pytest.approx(1234.0 * ratio)
