@@ -61,11 +61,7 @@ def create(path: Path, config: Config, engines: Sequence[str], seeds: int) -> Co
     """
     config = replace(config, data=located(config.data))
     fitted, _ = chosen(config.data)
-    about = {
-        "engine": __version__,
-        "data": data_hash(fitted),
-        "config": to_mapping(config),
-    }
+    about = {"engine": __version__, "data": data_hash(fitted), "config": to_mapping(config)}
     every, most = list(engines), seeds
     if (path / COMPARISON).exists():
         old = dict(_read(path))
@@ -223,7 +219,6 @@ class Searching:
         write_json(self.folder / DONE, done)
 
     def close(self) -> None:
-        """Close the files."""
         for file in self._files.values():
             file.close()
         self._files = {}
@@ -269,7 +264,6 @@ def _search(
 
 
 def _past(folder: Path) -> list[Outcome]:
-    """The outcomes in a search's journal."""
     path = folder / JOURNAL
     try:
         lines = read_journal(path)

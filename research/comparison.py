@@ -50,7 +50,6 @@ class Comparison:
         return list(range(self.config.seed, self.config.seed + self.seeds))
 
     def folder(self, engine: str, seed: int) -> Path:
-        """The folder of a search."""
         return self.path / f"{engine}-{seed}"
 
 
@@ -124,7 +123,6 @@ class EngineResult:
     champions: Sequence[Mapping[str, Any] | None]  # elites as JSON, None for a search without one
 
     def to_json(self) -> JsonObject:
-        """The engine as report.json has it."""
         return {
             "what": self.what,
             **{name: {share: asdict(s) for share, s in shares.items()} for name, shares in self.figures.items()},
@@ -166,7 +164,6 @@ class ComparisonReport:
         return any(engine.figures["mean_error"]["100"].median is not None for engine in self.engines.values())
 
     def to_json(self) -> JsonObject:
-        """The report as report.json has it."""
         config = self.comparison.config
         return {
             "engine": __version__,
@@ -199,7 +196,6 @@ def report_of(comparison: Comparison, fitted: Sequence[Experiment]) -> Compariso
 
 
 def _engine(comparison: Comparison, name: str) -> EngineResult:
-    """The results of an engine, from the files of its searches."""
     folders = [comparison.folder(name, seed) for seed in comparison.search_seeds]
     ends = [read_json(folder / DONE, REMEDY) for folder in folders]
     curves = [read_curve(folder) for folder in folders]

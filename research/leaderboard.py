@@ -17,15 +17,7 @@ from evolve.output.terminal import research, say, warn
 from evolve.run.data import fittable
 from research.methods.bench import Bench, measure
 from research.methods.board import Board, board, worth
-from research.methods.entries import (
-    Entry,
-    added,
-    baseline_entries,
-    champion,
-    checked,
-    shipped_methods,
-    without_extra,
-)
+from research.methods.entries import Entry, added, baseline_entries, champion, checked, shipped_methods, without_extra
 from research.methods.frame import LEADERBOARD, board_row
 from research.methods.protocol import protocol
 from research.methods.result import Result
@@ -111,13 +103,8 @@ def leaderboard(
     data = tuple(named_experiments(experiments, ids))
     entries = _entries(methods, programs, Caps(**caps), fittable(data))
     bench = Bench(out, entries, data, _runs(steps, experiments, ids, sync), not no_short_circuit)
-    given = [
-        *(("--add", spec) for spec in programs),
-        *(("--steps", path) for path in steps),
-        ("--experiments", experiments),
-        ("--id", ",".join(ids) or None),
-        ("--out", out),
-    ]
+    given: list[tuple[str, object]] = [*(("--add", spec) for spec in programs), *(("--steps", path) for path in steps)]
+    given += [("--experiments", experiments), ("--id", ",".join(ids) or None), ("--out", out)]
     words = [word for option in given if option[1] is not None for word in option]
     if no_short_circuit:
         words.append("--no-short-circuit")
@@ -191,5 +178,4 @@ def _entries(
 
 
 def _spelled(name: str) -> str:
-    """A name as a command line has it."""
     return name.lower().replace("_", "-").replace(" ", "-")

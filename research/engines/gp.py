@@ -86,7 +86,6 @@ class Genetic:
 
 
 def text_of(tree: Sequence[Any], language: Language) -> str:
-    """The text of a tree's program."""
     expr, constants = expression(tree, language)
     return unparse(Program((Function("step_time", constants, (), expr), _queueing())))
 
@@ -99,7 +98,6 @@ def _queueing() -> Function:
 
 
 def _toolbox(config: Config, language: Language) -> Any:
-    """The operators of deap, with Tree as the class of individuals."""
 
     class Fitness(base.Fitness):  # type: ignore[misc]
         weights = (-1.0,)

@@ -43,13 +43,8 @@ from simulator.serving.experiment import Experiment
 
 ABOUT, RESULTS, PROGRAMS = "leaderboard.json", "results.jsonl", "programs"
 DATE = "date"
-WORDS = {
-    "engine": "another release",
-    "data": "other experiments",
-    "steps": "other --steps",
-    "seeds": "other seeds",
-    "protocol": "another protocol",
-}
+WORDS = {"engine": "another release", "data": "other experiments", "steps": "other --steps", "seeds": "other seeds"}
+WORDS |= {"protocol": "another protocol"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,6 @@ class Bench:
 
     @property
     def experiments(self) -> list[Experiment]:
-        """The experiments that are fitted."""
         return fittable(self.data)
 
 
@@ -212,13 +206,8 @@ def _errors(result: Result, e: Experiment) -> Errors:
 def _begin(bench: Bench, fitted: Sequence[Experiment]) -> str:
     """The date of the bench. Writes its description; raises InputError if the folder has another bench."""
     steps = {run.experiment.id: run.steps.digest() for run in bench.runs}
-    about = {
-        "engine": __version__,
-        "data": data_hash(fitted),
-        "steps": steps,
-        "seeds": list(SCORE_SEEDS),
-        "protocol": protocol().digest,
-    }
+    about = {"engine": __version__, "data": data_hash(fitted), "steps": steps, "seeds": list(SCORE_SEEDS)}
+    about |= {"protocol": protocol().digest}
     file = bench.path / ABOUT
     if file.exists():
         old = read_about(file, "")

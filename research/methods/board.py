@@ -42,13 +42,8 @@ from translate_go.target import reads_kernels
 WORTH_POINTS = 2.0  # of the mean E2E error, by which constants of its own must be better to be worth it to a model
 # The five delays of the host's latency model. Nothing that was measured depends on admissions and evictions, which are
 # one of the five here.
-DELAYS = (
-    ("step_time",),
-    ("queueing_time",),
-    ("output_token_time",),
-    ("completion_time",),
-    ("scheduling_time", "preemption_time"),
-)
+_ALONE = ("step_time", "queueing_time", "output_token_time", "completion_time")
+DELAYS = (*((name,) for name in _ALONE), ("scheduling_time", "preemption_time"))
 Interval = tuple[float, float] | None
 
 
@@ -257,7 +252,6 @@ def _says_something(function: Function) -> bool:
 
 
 def _errors(results: Sequence[Result], kind: str) -> dict[str, Errors]:
-    """The errors by run of one kind, of all of its folds."""
     return {name: errors for r in results if r.task.kind == kind for name, errors in r.errors.items()}
 
 
@@ -275,21 +269,10 @@ def loads_of(errors: Mapping[str, Errors], experiments: Sequence[Experiment]) ->
     kind = COMMON["architectures"]
     dense, moe = (mean_abs([row["e2e"] for e, row in rows if kind(e) == name]) for name in ("dense", "MoE"))
     means = {name: mean_abs([row[name] for _, row in rows]) for name in FIGURES}
-    return Loads(
-        len(rows),
-        len(experiments),
-        means["e2e"],
-        median(sizes) if sizes else None,
-        max(sizes, default=None),
-        means["ttft"],
-        means["itl"],
-        means["e2e_p99"],
-        mean_abs_interval(e2es, seed),
-        clustered_interval(e2es, [e.model for e, _ in rows], seed),
-        dense,
-        moe,
-        _inversions(rows),
-    )
+    e2e = means["e2e"], median(sizes) if sizes else None, max(sizes, default=None)
+    others = means["ttft"], means["itl"], means["e2e_p99"]
+    intervals = mean_abs_interval(e2es, seed), clustered_interval(e2es, [e.model for e, _ in rows], seed)
+    return Loads(len(rows), len(experiments), *e2e, *others, *intervals, dense, moe, _inversions(rows))
 
 
 def _inversions(rows: Sequence[tuple[Experiment, Errors]]) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from evaluator.baselines import ROOFLINE_PAPER
@@ -60,14 +60,35 @@ FAMILIES = {
     "direct": Family("round 4, direct calibration", ("Little 1961, Operations Research 9(3)",)),
 }
 
-_COMPONENTS = Recipe(
-    restarts=16,
-    stages=(Phase("pure"), Phase("mixed", ("a",)), Phase("all", ("c7", "c8", "c9", "c10"))),
-)
-_RIDGE_2 = Recipe(ridge="raw", unpenalised=("p0", "d0"))
 _SRFA = Recipe(
     loss="huber", ridge="standardised", unpenalised=("gamma0", "beta0", "moe"), winsorised=True, first_step=100
 )
+_GAMMAS, _BETAS = ("gamma0", "gamma1", "gamma2", "gamma3"), ("beta0", "beta1", "beta2", "beta3")
+_OF_REGIMES = Phase(free=("p0", "p1", "p2", "p3", "d0", "d1", "d2"))
+# The recipes that METHODS names.
+RECIPES = {
+    "plain": Recipe(),
+    "restarts": Recipe(restarts=16),
+    "nine": Recipe(restarts=16, stages=(Phase("pure"), Phase("all", ("c7", "c8", "c9")))),
+    "components": Recipe(
+        restarts=16, stages=(Phase("pure"), Phase("mixed", ("a",)), Phase("all", ("c7", "c8", "c9", "c10")))
+    ),
+    "ratios": Recipe(ridge="standardised", unpenalised=("base",)),
+    "log": Recipe(loss="log", smeared="base"),
+    "hamm": Recipe(stages=(Phase("few prompt tokens", _GAMMAS, (("beta0", -30.0),)), Phase("all", _BETAS))),
+    "jointly": Recipe(solver="L-BFGS-B"),
+    "srfa": _SRFA,
+    "srfa log": replace(_SRFA, loss="log"),
+    "srfa all steps": replace(_SRFA, winsorised=False, first_step=0),
+    "srfa over runs": replace(_SRFA, over_runs=True),
+    "ridge 2": Recipe(ridge="raw", unpenalised=("p0", "d0")),
+    "ridge 3": Recipe(ridge="raw", unpenalised=("p0", "m0", "d0")),
+    "standardised 2": Recipe(ridge="standardised", unpenalised=("p0", "d0")),
+    "standardised 3": Recipe(ridge="standardised", unpenalised=("p0", "m0", "d0")),
+    "smeared 2": Recipe(
+        loss="log", ridge="standardised", unpenalised=("p0", "d0"), smeared="smearing", stages=(_OF_REGIMES,)
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -93,7 +114,6 @@ class Method:
 
     @property
     def training(self) -> str:
-        """Its authors' own training in words."""
         return self.own.words if isinstance(self.own, Recipe) else SPECIAL[self.own]
 
     @property
@@ -102,132 +122,49 @@ class Method:
         return self.own == "replays" or self.own in TREES
 
 
-METHODS: tuple[Method, ...] = (
-    Method(
-        "components-9",
-        "analytic components, nine constants",
-        "components_9",
-        Recipe(restarts=16, stages=(Phase("pure"), Phase("all", ("c7", "c8", "c9")))),
-    ),
-    Method(
-        "components-9-per-model",
-        "the same nine for each model alone",
-        "components_9",
-        Recipe(restarts=16, stages=(Phase("pure"), Phase("all", ("c7", "c8", "c9")))),
-        per_model=True,
-    ),
-    Method("components-12", "with an exponent, partial overlap, and a cost of context", "components_12", _COMPONENTS),
-    Method("components-18", "with the corrections that the exercise names", "components_18", _COMPONENTS),
-    Method("components-24", "with corrections of all six factors", "components_24", _COMPONENTS),
-    Method(
-        "phases",
-        "the six components alone, from which a search of their combination starts",
-        "phases",
-        Recipe(restarts=16),
-    ),
-    Method("nrrl", "ridge on twelve dimensionless ratios", "nrrl", Recipe(ridge="standardised", unpenalised=("base",))),
-    Method("lacm", "exponential of a linear form in logarithms", "lacm", Recipe(loss="log", smeared="base")),
-    Method("lacm-additive", "with additive communication", "lacm_additive", Recipe(loss="log", smeared="base")),
-    Method(
-        "hamm",
-        "additive overheads, multiplicative work",
-        "hamm",
-        Recipe(
-            stages=(
-                Phase("few prompt tokens", ("gamma0", "gamma1", "gamma2", "gamma3"), (("beta0", -30.0),)),
-                Phase("all", ("beta0", "beta1", "beta2", "beta3")),
-            )
-        ),
-    ),
-    Method(
-        "jams", "all constants jointly, imbalance of experts from the architecture", "jams", Recipe(solver="L-BFGS-B")
-    ),
-    Method("srfa", "softplus of roofline ratios", "srfa", _SRFA),
-    Method(
-        "srfa-log",
-        "first repair: logarithms instead of Huber's loss",
-        "srfa",
-        Recipe(loss="log", ridge="standardised", unpenalised=_SRFA.unpenalised, winsorised=True, first_step=100),
-    ),
-    Method(
-        "srfa-all-steps",
-        "second repair: nothing winsorised, no first steps dropped",
-        "srfa",
-        Recipe(loss="huber", ridge="standardised", unpenalised=_SRFA.unpenalised),
-    ),
-    Method(
-        "srfa-over-runs",
-        "third repair: the penalty by leaving runs out, not blocks of steps",
-        "srfa",
-        Recipe(
-            loss="huber",
-            ridge="standardised",
-            unpenalised=_SRFA.unpenalised,
-            winsorised=True,
-            first_step=100,
-            over_runs=True,
-        ),
-    ),
-    Method("srfa-additive", "fourth repair: communication outside the softplus", "srfa_additive", _SRFA),
-    Method("srfa-experts", "fifth repair: the factor of experts on their bytes alone", "srfa_experts", _SRFA),
-    Method("regimes-2-raw", "ridge in two regimes, raw counts", "regimes_2", _RIDGE_2),
-    Method(
-        "regimes-2-standardised",
-        "the penalty in units of each constant's effect",
-        "regimes_2",
-        Recipe(ridge="standardised", unpenalised=("p0", "d0")),
-    ),
-    Method("regimes-2-us", "features in microseconds", "regimes_2_us", _RIDGE_2),
-    Method(
-        "regimes-3-raw",
-        "ridge in three regimes, raw counts",
-        "regimes_3",
-        Recipe(ridge="raw", unpenalised=("p0", "m0", "d0")),
-    ),
-    Method(
-        "regimes-3-standardised",
-        "the penalty in units of each constant's effect",
-        "regimes_3",
-        Recipe(ridge="standardised", unpenalised=("p0", "m0", "d0")),
-    ),
-    Method(
-        "regimes-3-us", "features in microseconds", "regimes_3_us", Recipe(ridge="raw", unpenalised=("p0", "m0", "d0"))
-    ),
-    Method(
-        "regimes-2-log",
-        "logarithms of times, with smearing",
-        "regimes_2_log",
-        Recipe(
-            loss="log",
-            ridge="standardised",
-            unpenalised=("p0", "d0"),
-            smeared="smearing",
-            stages=(Phase(free=("p0", "p1", "p2", "p3", "d0", "d1", "d2")),),
-        ),
-    ),
-    Method("overhead-floor", "two regimes, never below a floor", "overhead_floor", Recipe()),
-    Method(
-        "overhead-capped", "a floor that lifts no step to more than three times its own", "overhead_capped", Recipe()
-    ),
-    Method("overhead-additive", "two regimes and an overhead", "overhead_additive", Recipe()),
-    Method("no-overheads", "queueing and output processing take no time", "regimes_2_us_alone", _RIDGE_2),
-    Method(
-        "bayesian", "Gaussian process over the E2E of replays, all constants jointly", "overhead_additive", "replays"
-    ),
-    Method("trees", "gradient-boosted trees on 28 features of a step", "", "trees"),
-    Method("trees-components", "the same on the six components too", "", "trees on components"),
-    Method(
-        "trees-ratio",
-        "components-12, corrected by trees on ratios of load stages to it",
-        "components_12",
-        "trees on ratios",
-    ),
-    Method("direct", "closed form, with true lengths and ITL", "direct", "closed form", per_model=True),
-    Method(
-        "direct-published",
-        "closed form, with the generator's lengths and ITL",
-        "direct",
-        "closed form, published",
-        per_model=True,
-    ),
-)
+# name | what it is | program | a key of RECIPES or SPECIAL | per model
+_TABLE = """
+components-9 | analytic components, nine constants | components_9 | nine
+components-9-per-model | the same nine for each model alone | components_9 | nine | per model
+components-12 | with an exponent, partial overlap, and a cost of context | components_12 | components
+components-18 | with the corrections that the exercise names | components_18 | components
+components-24 | with corrections of all six factors | components_24 | components
+phases | the six components alone, from which a search of their combination starts | phases | restarts
+nrrl | ridge on twelve dimensionless ratios | nrrl | ratios
+lacm | exponential of a linear form in logarithms | lacm | log
+lacm-additive | with additive communication | lacm_additive | log
+hamm | additive overheads, multiplicative work | hamm | hamm
+jams | all constants jointly, imbalance of experts from the architecture | jams | jointly
+srfa | softplus of roofline ratios | srfa | srfa
+srfa-log | first repair: logarithms instead of Huber's loss | srfa | srfa log
+srfa-all-steps | second repair: nothing winsorised, no first steps dropped | srfa | srfa all steps
+srfa-over-runs | third repair: the penalty by leaving runs out, not blocks of steps | srfa | srfa over runs
+srfa-additive | fourth repair: communication outside the softplus | srfa_additive | srfa
+srfa-experts | fifth repair: the factor of experts on their bytes alone | srfa_experts | srfa
+regimes-2-raw | ridge in two regimes, raw counts | regimes_2 | ridge 2
+regimes-2-standardised | the penalty in units of each constant's effect | regimes_2 | standardised 2
+regimes-2-us | features in microseconds | regimes_2_us | ridge 2
+regimes-3-raw | ridge in three regimes, raw counts | regimes_3 | ridge 3
+regimes-3-standardised | the penalty in units of each constant's effect | regimes_3 | standardised 3
+regimes-3-us | features in microseconds | regimes_3_us | ridge 3
+regimes-2-log | logarithms of times, with smearing | regimes_2_log | smeared 2
+overhead-floor | two regimes, never below a floor | overhead_floor | plain
+overhead-capped | a floor that lifts no step to more than three times its own | overhead_capped | plain
+overhead-additive | two regimes and an overhead | overhead_additive | plain
+no-overheads | queueing and output processing take no time | regimes_2_us_alone | ridge 2
+bayesian | Gaussian process over the E2E of replays, all constants jointly | overhead_additive | replays
+trees | gradient-boosted trees on 28 features of a step | | trees
+trees-components | the same on the six components too | | trees on components
+trees-ratio | components-12, corrected by trees on ratios of load stages to it | components_12 | trees on ratios
+direct | closed form, with true lengths and ITL | direct | closed form | per model
+direct-published | closed form, with the generator's lengths and ITL | direct | closed form, published | per model
+"""
+
+
+def _method(row: str) -> Method:
+    name, what, program, own, *per_model = (cell.strip() for cell in row.split("|"))
+    special = {word: word for word in SPECIAL}
+    return Method(name, what, program, RECIPES[own] if own in RECIPES else special[own], bool(per_model))
+
+
+METHODS = tuple(map(_method, _TABLE.strip().splitlines()))

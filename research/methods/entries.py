@@ -54,12 +54,7 @@ class Entry:
 
     def algorithm(self, protocol: str) -> str:
         """How its constants are found, in words."""
-        words = {
-            OURS: OURS_WORDS,
-            REFIT: OURS_WORDS,
-            NONE: "nothing is fitted",
-            SEARCH: f"search; {OURS_WORDS}",
-        }
+        words = {OURS: OURS_WORDS, REFIT: OURS_WORDS, NONE: "nothing is fitted", SEARCH: f"search; {OURS_WORDS}"}
         if self.method is not None and (protocol == OWN or self.method.needs_extra):
             return self.method.training + (", scale and delays by our fit" if protocol == OURS else "")
         return words[protocol]

@@ -100,7 +100,6 @@ def _errors(result: Trained, predicted: Sequence[Experiment]) -> dict[str, Error
 def _step_figures(
     result: Trained, predicted: Sequence[Experiment], targets: Sequence[Targets], splits: Sequence[str]
 ) -> dict[str, StepFigures]:
-    """The figures of the cycles of these runs by split."""
     ids = {e.id for e in predicted}
     recorded = [t for t in targets if t.run.experiment.id in ids]
     steps = {}

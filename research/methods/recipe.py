@@ -21,11 +21,8 @@ from simulator.serving.splits import TRAIN, VALID
 Rows = Literal["all", "pure", "mixed", "few prompt tokens"]
 # Strengths of a ridge, as shares of the sum of weights; constants in their own units may be large numbers.
 STRENGTHS = {"raw": np.logspace(-12, 2, 8), "standardised": np.logspace(-4, 2, 7)}
-LOSSES = {
-    "squares": "squares of relative errors",
-    "huber": "Huber loss of relative errors",
-    "log": "squares of logarithms",
-}
+LOSSES = {"squares": "squares of relative errors", "huber": "Huber loss of relative errors"}
+LOSSES |= {"log": "squares of logarithms"}
 BLOCKS = 5  # of consecutive times, for the cross-validation of the strength
 FEW = 10.0  # prompt tokens of a step
 SPAN = 4.0  # a restart begins at up to this many times, or that fraction of, each start value
@@ -72,7 +69,6 @@ class Recipe:
 
     @property
     def words(self) -> str:
-        """The recipe in words."""
         parts = [LOSSES[self.loss]]
         if self.ridge:
             over = "runs" if self.over_runs else "blocks of steps"
@@ -116,7 +112,6 @@ def _split(samples: Sequence[Sample], split: str, recipe: Recipe) -> list[Sample
 
 
 def _some(samples: Iterable[Sample]) -> list[Sample]:
-    """Those with any times."""
     return [sample for sample in samples if len(sample.observed_us)]
 
 
@@ -258,19 +253,10 @@ def _least_squares(
     value: Callable[[np.ndarray], np.ndarray], start: np.ndarray, low: np.ndarray, high: np.ndarray, corner: float = 0.0
 ) -> np.ndarray:
     """The constants of least squares within their bounds; with a `corner`, under the Huber loss that bends there."""
-    return solved_within(
-        value,
-        start,
-        low,
-        high,
-        loss="huber" if corner > 0.0 else "linear",
-        f_scale=corner or 1.0,
-        # An iterative solver takes a tenth of the time, but cannot do with a single constant.
-        tr_solver="lsmr" if len(start) > 1 else "exact",
-        ftol=TOLERANCE,
-        xtol=TOLERANCE,
-        max_nfev=EVALUATIONS,
-    )
+    # An iterative solver takes a tenth of the time, but cannot do with a single constant.
+    solver, loss = "lsmr" if len(start) > 1 else "exact", "huber" if corner > 0.0 else "linear"
+    ends = {"ftol": TOLERANCE, "xtol": TOLERANCE, "max_nfev": EVALUATIONS}
+    return solved_within(value, start, low, high, loss=loss, f_scale=corner or 1.0, tr_solver=solver, **ends)
 
 
 def _lbfgsb(
@@ -293,7 +279,6 @@ def _lbfgsb(
 
 
 def _positions(program: Program, names: Sequence[str]) -> list[int]:
-    """Positions in theta of constants of step_time by name."""
     function = program.function("step_time")
     assert function
     first = step_positions(program)[0] if function.constants else 0

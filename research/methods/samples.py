@@ -95,19 +95,11 @@ def samples_of(data: FitSet, targets: Sequence[Targets]) -> list[Sample]:
 
 
 def _cycles(targets: Targets, stages: int) -> Sample:
-    keep = (targets.batch == OWN) | (phases(targets.raw) == "pure decode")
+    keep, e = (targets.batch == OWN) | (phases(targets.raw) == "pure decode"), targets.run.experiment
     n = int(keep.sum())
-    return Sample(
-        targets.run.experiment.id,
-        targets.run.experiment.facts,
-        targets.raw[keep],
-        np.arange(n),
-        np.ones(n),
-        targets.observed_us[keep],
-        np.full(n, stages / max(n, 1)),
-        targets.split[keep],
-        targets.step[keep],
-    )
+    batches = targets.raw[keep], np.arange(n), np.ones(n)
+    weight = np.full(n, stages / max(n, 1))
+    return Sample(e.id, e.facts, *batches, targets.observed_us[keep], weight, targets.split[keep], targets.step[keep])
 
 
 def _stages(data: FitSet, name: str, facts: Mapping[str, float], rows: np.ndarray, seen: int) -> Sample:
@@ -120,14 +112,5 @@ def _stages(data: FitSet, name: str, facts: Mapping[str, float], rows: np.ndarra
         share.append(steps.shares)
     n = len(rows)
     split = np.where((seen + np.arange(n)) % EVERY == EVERY - 1, VALID, TRAIN)
-    return Sample(
-        name,
-        facts,
-        np.concatenate(raw),
-        np.array(first),
-        np.concatenate(share),
-        observed_us,
-        np.ones(n),
-        split,
-        np.full(n, -1),
-    )
+    batches = np.concatenate(raw), np.array(first), np.concatenate(share)
+    return Sample(name, facts, *batches, observed_us, np.ones(n), split, np.full(n, -1))

@@ -97,7 +97,6 @@ def basis_of(entry: Entry) -> Basis:
 
 
 def _known(name: str, fitted: Sequence[Experiment], predicted: Sequence[Experiment]) -> Trained:
-    """A baseline, fitted as in every table of errors."""
     pairs: list[tuple[Experiment, Program]] = []
     for task in baselines.tasks(fitted, predicted):
         if task.name == name and task.predicted:

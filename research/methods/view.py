@@ -110,23 +110,13 @@ def _table(made: Board, part: _Part) -> Table:
 
 def origins(made: Board) -> Table:
     """Idea, algorithm, citations and origin of every row."""
-    rows = [
-        [
-            row.name,
-            row.by,
-            row.idea or "-",
-            row.what or "-",
-            row.algorithm or "-",
-            "; ".join(row.citations) or "-",
-            row.note or ("form by people who had seen runs like these" if row.group == "method" else "-"),
-        ]
-        for row in made.rows
-    ]
-    return Table.of(
-        "Where the rows come from",
-        [words("board", "by", "idea", "what it is", "algorithm", "citations", "origin")],
-        rows,
-    )
+    columns = words("board", "by", "idea", "what it is", "algorithm", "citations", "origin")
+    rows = []
+    for row in made.rows:
+        note = row.note or ("form by people who had seen runs like these" if row.group == "method" else "")
+        about = row.idea, row.what, row.algorithm, "; ".join(row.citations), note
+        rows.append([row.name, row.by, *(text or "-" for text in about)])
+    return Table.of("Where the rows come from", [columns], rows)
 
 
 def _accuracy(row: BoardRow) -> list[str]:
@@ -165,17 +155,13 @@ def _by_architecture(row: BoardRow) -> list[str]:
 
 def _cost(row: BoardRow) -> list[str]:
     p = row.portability
-    told = [f"{p.covered}/5", p.host, p.go + f" x {p.programs}" * (p.programs > 1)] if p else ["-"] * 3
+    told = ["-"] * 3
+    if p:
+        told = [f"{p.covered}/5", p.host, f"{p.go} x {p.programs}" if p.programs > 1 else p.go]
     constants = "-" if row.constants is None or p is None else str(row.constants)
-    return [
-        constants,
-        _figure(row.cpu_s),
-        _figure(row.ns_a_step, 0),
-        *told,
-        h1_text(row.h1),
-        SKIPPED if row.skipped else h2_text(row.h2),
-        SKIPPED if row.skipped else h3_text(row.h3),
-    ]
+    costs = [constants, _figure(row.cpu_s), _figure(row.ns_a_step, 0)]
+    verdicts = [SKIPPED] * 2 if row.skipped else [h2_text(row.h2), h3_text(row.h3)]
+    return [*costs, *told, h1_text(row.h1), *verdicts]
 
 
 def h1_text(verdict: H1Verdict | None) -> str:
@@ -237,7 +223,6 @@ def notes(made: Board) -> list[str]:
 
 
 def _added(rows: Sequence[BoardRow]) -> list[str]:
-    """Where the forms of programs come from."""
     programs = [row for row in rows if row.group in ("champion", "yours")]
     texts = [f"{row.name} ({row.by}): {row.note}." for row in programs]
     if any(HINDSIGHT in row.note for row in programs):
@@ -256,7 +241,6 @@ def worth_text(verdict: Worth) -> str:
 
 
 def _figure(value: float | None, digits: int = 1) -> str:
-    """A figure that fits a narrow column."""
     if value is None:
         return "-"
     return f"{value:.{digits}f}" if abs(value) < 999.5 else f"{value:,.0f}"

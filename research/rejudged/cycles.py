@@ -157,7 +157,6 @@ def blocks_of(sample: Sample) -> list[str]:
 
 
 def _decodes(raw: np.ndarray) -> np.ndarray:
-    """The batches without their prompts."""
     changed = raw.copy()
     changed[:, [PREFILL_REQS, PREFILL_TOKENS, MAX_PREFILL_CHUNK, PREFILL_PAIRS, KV_VAR]] = 0.0
     changed[:, KV_SUM], changed[:, KV_MAX] = raw[:, KV_DECODE_SUM], raw[:, KV_DECODE_MAX]
@@ -165,7 +164,6 @@ def _decodes(raw: np.ndarray) -> np.ndarray:
 
 
 def _prefills(raw: np.ndarray) -> np.ndarray:
-    """The batches without their decodes."""
     changed = raw.copy()
     changed[:, [DECODE_REQS, KV_DECODE_SUM, KV_DECODE_MAX, KV_VAR]] = 0.0
     changed[:, KV_SUM] = changed[:, KV_MAX] = raw[:, KV_SUM] - raw[:, KV_DECODE_SUM]
@@ -259,7 +257,6 @@ def _overlap(samples: Sequence[Sample], requests: bool) -> Estimate:
 
 
 def _rows(names: Sequence[str]) -> list[np.ndarray]:
-    """The positions of each name, in order of appearance."""
     groups: dict[str, list[int]] = {}
     for i, name in enumerate(names):
         groups.setdefault(name, []).append(i)

@@ -34,7 +34,6 @@ class Finding:
 
 
 def of_estimate(name: str, estimate: Estimate) -> Figure:
-    """An estimate as a figure."""
     e = estimate
     return Figure(name, e.value, e.unit, low=e.low, high=e.high, searched=e.searched)
 
@@ -59,5 +58,4 @@ def difference(world: World, worse: Errors, better: Errors, figure: str = "e2e")
 
 
 def in_clusters(values: Sequence[float], clusters: Sequence[str]) -> list[list[float]]:
-    """The values of each cluster."""
     return [[v for v, c in zip(values, clusters, strict=True) if c == name] for name in dict.fromkeys(clusters)]

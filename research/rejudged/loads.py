@@ -110,8 +110,7 @@ def each_run_alone(world: World) -> Finding:
 
 
 def decomposition(world: World) -> Finding:
-    """Analytic components with the contexts of decodes against counts, one set of constants, without each "
-    "workload."""
+    """Analytic components with the contexts of decodes against counts: one set of constants, without each workload."""
     counts = _counts(world)
     components = world.errors("components-9", OURS, WORKLOADS)
     rows = (mean_error("linear in counts", counts), mean_error("components-9", components))
@@ -315,6 +314,5 @@ def _mean(name: str, values: list[float]) -> Figure:
 
 
 def _parted(world: World, errors: Errors, model: str) -> dict[str, Errors]:
-    """The errors on the runs of a model, and on all others."""
     mine = {run: row for run, row in errors.items() if world.model_of(run) == model}
     return {"this model": mine, "all others": {run: row for run, row in errors.items() if run not in mine}}

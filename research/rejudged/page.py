@@ -90,7 +90,6 @@ LIMITS = """\
 
 
 def page(judgements: Sequence[Judgement], world: World) -> str:
-    """The page as Markdown."""
     table = markdown(overview(judgements, linked=True))
     parts = [TITLE, INTRODUCTION, _data(world), "## Verdicts", advice(judgements), _counts(judgements), table]
     for judgement in judgements:
@@ -203,7 +202,6 @@ def _bound(value: float | None, of: Estimate | Figure) -> str:
 
 
 def _digits(unit: str) -> int:
-    """The decimals that a figure of this unit is shown with."""
     if unit.startswith("of ") and unit != "of the shorter":
         return 0  # a count
     return 1 if unit in ("%", "points", "ms", "tokens") else 2

@@ -67,7 +67,6 @@ class World:
         return tuple(samples_of(self.data.subset(keep), self.targets))
 
     def model_of(self, run: str) -> str:
-        """The model of a run."""
         return next(e.model for e in self.experiments if e.id == run)
 
     def errors(self, method: str, protocol: str, kind: str) -> dict[str, Mapping[str, float | None]]:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from commands import Capsys, evolve, refused
 from paths import ROOT
 from plain_clock import host, step_function
-from trace_engine import simulate
-from trace_files import write
-from trace_records import MODEL
 from trace_tables import HEAD, MOONCAKE, columns, csv, experiment, lines, trace_of, written
 
 from evaluator.metrics import run_means_ms, stage_means
@@ -29,12 +24,6 @@ from simulator.serving.workload import Stage, at_rate, first_stages, is_recorded
 
 CHAMPION = parse((ROOT / "seeds" / "champion.py").read_text())
 PROGRAM = complete(parse("def step_time(b, s, *, a=5000.0, c=20.0): return a + c * b.prefill_tokens"))
-RUN = "20260101-000000-tiny-llama-tp1-general"
-
-
-def source(e: Experiment) -> Trace:
-    assert isinstance(e.workload.source, Trace)
-    return e.workload.source
 
 
 @pytest.mark.parametrize("e", bundled_experiments(), ids=lambda e: e.id)
@@ -147,33 +136,3 @@ def test_another_rate_moves_the_same_requests(tmp_path: Path) -> None:
     assert twice.stages == (Stage(1.0, 3.0),) and twice.source.recorded is None and twice.source != w.source
     assert slowed(twice.source, 2.0).requests.arrival_us.tolist() == w.source.requests.arrival_us.tolist()
     assert r.input_len is w.source.requests.input_len
-
-
-def test_a_damaged_trace_ends_a_command_with_one_line(tmp_path: Path, capsys: Capsys) -> None:
-    entry = {"id": "x", "model": "llama-2-7b", "hardware": "H100", "workload": {"name": "w", "trace": "t.csv"}}
-    (tmp_path / "my.yaml").write_text(yaml.safe_dump({"version": 1, "experiments": [entry]}))
-    command = ("predict", "champion", "--experiments", tmp_path / "my.yaml")
-    missing = refused(capsys, *command)
-    assert missing.count("\n") == 1 and f"{tmp_path}/my.yaml: experiment 'x'" in missing and "'t.csv'" in missing
-    written(tmp_path, "t.csv", HEAD + "\n0,10,x\n")
-    assert f"{tmp_path}/t.csv:2: output_len" in refused(capsys, *command)
-    written(tmp_path, "t.csv", HEAD + "\n0,10,3\n")
-    assert evolve(*command) == 0
-
-
-def test_the_requests_of_ingest_are_a_trace(tmp_path: Path) -> None:
-    """As they are, and as the experiment that ingest writes where no file describes the load."""
-    folder = tmp_path / RUN
-    write(simulate(seed=9, requests=60, rates=(20.0, 40.0), blocks=400), folder)
-    file = folder / "exp-config.yaml"
-    file.write_text(file.read_text().replace(MODEL, "meta-llama/Llama-2-7b-hf"))
-    for lost in ("profile.yaml", "results/config.yaml"):
-        (folder / lost).unlink()
-    assert evolve("ingest", folder, "--out", tmp_path / "out", "--hardware", "H100", "--quiet") == 0
-    (e,) = load_experiments(tmp_path / "out" / "experiments.yaml")
-    raw: dict[str, Any] = yaml.safe_load((tmp_path / "out" / "experiments.yaml").read_text())
-    assert raw["experiments"][0]["workload"]["trace"] == f"{RUN}/requests.parquet"
-    assert len(source(e).requests) == 60 and source(e).requests.prompt.max() == 9  # ten prompts in turn
-    assert e.observed is not None and e.observed.summary is not None and e.observed.summary.completed == 60
-    seen = replay(e, CHAMPION, 1)
-    assert seen.completed.all() and seen.spread(seen.run.cached)[10:].any()

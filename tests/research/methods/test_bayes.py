@@ -43,8 +43,9 @@ def test_a_perturbed_program_is_improved_and_always_in_the_same_way(data: FitSet
     found = calibrate(FORM, data, evaluations=40)
     assert found == calibrate(FORM, data, evaluations=40)
     assert error(found, data) < 0.5 * error(FORM, data)
-    assert error(found, data) < error(calibrate(FORM, data, evaluations=21), data) <= error(FORM, data)
-    assert found != calibrate(FORM, data, evaluations=40, seed=1)
+    design = calibrate(FORM, data, evaluations=21)
+    assert error(found, data) < error(design, data) <= error(FORM, data)
+    assert design != calibrate(FORM, data, evaluations=21, seed=1)
     assert found.theta == tuple(float(f"{x:.6g}") for x in found.theta)
 
 

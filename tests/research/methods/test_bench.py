@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import step_tables
 from commands import research_command
-from paths import ROOT
 from tiny_world import DATA, FITTED
 
 from archive.journal import read_journal
@@ -21,7 +20,6 @@ from evolve.run.program import load
 from evolve.run.program_files import alias
 from research.methods import judge, train
 from research.methods.bench import PROGRAMS, RESULTS
-from research.methods.catalog import METHODS
 from research.methods.protocol import protocol
 from research.methods.result import Result
 from research.methods.samples import samples_of
@@ -75,17 +73,6 @@ def test_a_held_out_run_is_predicted_and_not_trained_on(board: Path, monkeypatch
         held = () if result.task.kind == "in sample" else result.task.predicted
         assert set(fitted) == set(FITTED) - set(held)
         assert set(result.errors) == set(held or FITTED)
-
-
-def test_results_that_are_there_are_not_computed_again(board: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = (board / "out" / RESULTS).read_bytes()
-
-    def never(*args: object) -> None:
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr(judge, "trained", never)
-    assert research_command(["leaderboard", *options(board)]) == 0
-    assert (board / "out" / RESULTS).read_bytes() == before
 
 
 def test_programs_have_the_record_of_what_they_were_trained_on(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,17 +153,6 @@ def test_a_damaged_journal_is_one_line(board: Path, capsys: pytest.CaptureFixtur
     assert f"{journal}:1: damaged line" in err and err.count("\n") == 1
 
 
-def test_without_the_extra_what_needs_it_is_left_out_and_said(
-    board: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("research.leaderboard.measure", lambda *args: stop())
-    assert research_command(["leaderboard", *options(board)[2:], "--json"]) == 130
-    assert "left out: bayesian" in capsys.readouterr().err
-    assert research_command(["leaderboard", *options(board, "bayesian")]) == 2
-    assert "evolve-latency[trees]" in capsys.readouterr().err
-
-
 def test_constants_of_each_model_alone_fail_where_the_model_is_held_out(board: Path) -> None:
     of = {kind: [r for r in results(board, "direct") if r.task.kind == kind] for kind in ("models", "workloads")}
     assert of["models"] and all(r.failure and not r.errors for r in of["models"])
@@ -206,13 +182,6 @@ def test_the_csv_has_a_row_for_every_entry_and_protocol(board: Path, tmp_path: P
     assert all(row["failures"] for row in rows[-2:])
 
 
-def test_the_markdown_has_every_table(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert research_command(["leaderboard", *options(board), "--md"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("| jams | own |") == 5
-    assert f"protocol {protocol().digest}." in shown
-
-
 def test_a_program_of_the_user_is_fitted_in_every_fold(
     board: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,17 +203,6 @@ def test_a_program_of_the_user_is_fitted_in_every_fold(
     assert len(results(board)) == before + len(trained)
     err = capsys.readouterr().err
     assert "warning: mine is trained again" in err and err.count("\n") == 1
-
-
-def test_two_entries_of_one_name_are_one_line(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert research_command(["leaderboard", *options(board, "jams"), "--add", "jams"]) == 2
-    assert "--add jams: is on the board already" in capsys.readouterr().err
-    files = [board / "one" / "mine.py", board / "two" / "mine.py"]
-    for file in files:
-        file.parent.mkdir()
-        file.write_text(step_tables.PROGRAM)
-    assert research_command(["leaderboard", *options(board, "jams"), *(f"--add={file}" for file in files)]) == 2
-    assert "--add mine: is on the board already" in capsys.readouterr().err
 
 
 def test_what_misses_single_steps_is_neither_replayed_nor_held_out_unless_asked_for(
@@ -294,12 +252,6 @@ def test_runs_without_recorded_steps_train_on_their_load_stages() -> None:
     assert splits.count(VALID) == 6 and splits.count(TRAIN) == 25  # every fifth of 31
 
 
-def test_every_method_has_a_name_of_its_own_and_an_idea() -> None:
-    assert len({m.name for m in METHODS}) == len(METHODS)
-    assert all(m.family.idea and m.training for m in METHODS)
-    assert {m.name: m.family.idea for m in METHODS}["regimes-2-log"] == "round 2, log-space target"
-
-
 @pytest.mark.slow
 def test_the_board_is_the_same_for_any_number_of_workers(
     board: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -315,9 +267,3 @@ def test_the_board_is_the_same_for_any_number_of_workers(
         return made
 
     assert shown(board / "out", "1") == shown(tmp_path / "two", "2")
-
-
-def test_the_page_has_the_board_of_this_protocol() -> None:
-    """`make board` writes it."""
-    page = (ROOT / "docs" / "leaderboard.md").read_text("utf-8")
-    assert f"protocol {protocol().digest}." in page.split("<!-- board -->")[1]

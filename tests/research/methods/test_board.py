@@ -16,29 +16,18 @@ from evolve.cli import run_command
 from evolve.run.data import fittable
 from evolve.run.program import load, method_text
 from research.methods.bench import Bench
-from research.methods.board import BoardRow, Loads, Portability, board, loads_of, portability, worth
+from research.methods.board import BoardRow, Loads, board, loads_of, worth
 from research.methods.entries import (
-    ELSEWHERE,
     HINDSIGHT,
     REFIT,
-    SEARCH,
     added,
     baseline_entries,
-    champion,
     nested,
     origin,
-    published,
-    shipped_methods,
 )
-from research.methods.hypotheses import h1, h3
-from research.methods.protocol import protocol
 from research.methods.result import IN_SAMPLE, Result, Task
-from research.methods.view import h1_text, h3_text
-from simulator.language.complete import complete
 from simulator.language.measure import Caps
 from simulator.language.opcodes import assemble
-from simulator.language.parse import parse
-from simulator.language.unparse import unparse
 from simulator.schema import RECORDED
 from simulator.serving.bundled import bundled_experiments
 
@@ -61,12 +50,6 @@ def test_the_champions_nested_errors_are_those_of_its_validation() -> None:
             assert mean == pytest.approx(line["mean_abs_error_pct"][kind][name])
 
 
-def test_on_other_runs_the_champion_has_no_nested_errors() -> None:
-    assert nested(load("champion"), RUNS[1:]) == {}
-    assert champion(RUNS[1:]).protocols == (REFIT,)
-    assert champion(RUNS).protocols == (SEARCH, REFIT)
-
-
 def test_a_form_is_of_hindsight_unless_its_record_names_other_runs_only(tmp_path: Path) -> None:
     shipped = load("champion")
     assert origin(shipped, RUNS) == HINDSIGHT
@@ -82,22 +65,6 @@ def _program(folder: Path) -> Path:
     out = folder / "mine.py"
     assert run_command(["fit", "floor", "--experiments", str(folder / "data.yaml"), "--out", str(out)]) == 0
     return out
-
-
-def test_the_champion_of_a_run_on_other_runs_was_chosen_elsewhere(tmp_path: Path) -> None:
-    run = tiny_world.run(tiny_world.write(tmp_path, tiny_world.ONE), tmp_path / "run", "--budget", 9)
-    entry = added(str(run), Caps(), RUNS)
-    assert entry.source and entry.source.name.startswith(f"{run}:")
-    assert entry.name == f"run-{entry.source.name.rpartition(':')[2]}"
-    assert (entry.note, entry.protocols) == (ELSEWHERE, ("ours",))
-
-
-def test_published_rows_have_their_source_and_the_errors_of_these_runs_only() -> None:
-    systems = {p.name: p for p in published(RUNS)}
-    round_2 = systems["regime ensemble with overhead floor (round 2)"]
-    assert round_2.source == "research problem statement, round 2"
-    assert all(set(p.errors) <= set(IDS) for p in systems.values())
-    assert published([]) == []
 
 
 def test_figures_of_runs_by_hand() -> None:
@@ -170,35 +137,6 @@ def test_the_best_program_of_the_user_is_named_unless_the_best_comes_before_it(t
 def _with_runs(bench: Bench) -> Bench:
     """The bench with the shipped runs."""
     return replace(bench, data=tuple(bundled_experiments()))
-
-
-def test_delays_that_are_always_0_are_not_covered() -> None:
-    alone = method_text("regimes_2_us_alone")
-    two = alone + "\ndef preemption_time(s, *, each: us = 3.0):\n    return each\n"
-    for text, covered in ((unparse(complete(parse(method_text("jams")))), 4), (alone, 1), (two, 2)):
-        assert portability([text]) == Portability(covered, "datasheet", "generic", 1)
-
-
-def test_the_way_to_the_host_is_that_of_what_a_program_reads() -> None:
-    kernels = portability([load("champion").text])
-    trees = portability(["def step_time(b, s, *, c=2.0): return c * b.trees"] * 2)
-    assert kernels and kernels.host == "kernels"
-    assert trees and (trees.go, trees.programs) == ("trees", 2)
-    assert portability([]) is None
-
-
-def test_verdicts_in_words() -> None:
-    few = h1(protocol().h1, {"a": (5.0, 30.0)})
-    many = h1(protocol().h1, {str(i): (5.0, 30.0 + i) for i in range(9)})
-    assert (h1_text(few), h1_text(many), h1_text(None)) == ("too few +25.0", "yes +29.0, p 0.004", "-")
-    of_kinds = {"models": {"a": errors(1.0)}, "workloads": {"a": errors(11.0)}}
-    assert h3_text(h3(protocol().h3, of_kinds, [*of_kinds], 1)) == "no, 1 of 2"
-
-
-def test_entries_share_a_training_where_they_differ_in_their_own_only() -> None:
-    by_name = {e.name: e for e in shipped_methods()}
-    assert by_name["srfa"].protocols == ("own", "ours") and by_name["srfa-log"].protocols == ("own",)
-    assert {e.name: e.protocols for e in baseline_entries()}["roofline"] == ("none",)
 
 
 def test_every_baseline_that_recorded_steps_can_judge_is_on_the_board() -> None:

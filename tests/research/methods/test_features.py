@@ -48,14 +48,6 @@ def test_the_features_of_a_linear_form_are_what_its_constants_multiply() -> None
     assert slopes(REGIMES)(s) == pytest.approx(np.array(expected), rel=1e-5, abs=1e-5)
 
 
-def test_a_form_without_constants_is_its_own_feature() -> None:
-    s = sample(CYCLES, True)
-    form = parse("def step_time(b, s): return b.weight_read_us + b.kv_read_us")
-    assert slopes(form)(s)[:, 0] == pytest.approx(
-        s.facts["weights_us"] + s.facts["kv_us_per_token"] * s.raw[:, RAW.index("kv_sum")]
-    )
-
-
 def test_features_of_a_load_stage_are_means_over_its_batches() -> None:
     s = sample(STAGES, False, 4)
     halves = replace(s, first=np.array([0, 2]), share=np.full(4, 0.5), observed_us=s.observed_us[:2], split=s.split[:2])

@@ -72,14 +72,6 @@ def factors(c: Constants) -> list[float]:
     return [c[f"c{i}"] for i in range(1, 7)]
 
 
-def components_9(x: Sums, s: Facts, c: Constants) -> float:
-    return components(x, s, c, factors(c), 1.0, 1.0, 0.0)
-
-
-def components_12(x: Sums, s: Facts, c: Constants) -> float:
-    return components(x, s, c, factors(c), c["a"], c["e"], c["c10"])
-
-
 def corrected(x: Sums, s: Facts, c: Constants, which: Sequence[int]) -> float:
     of_batch = {"batch": math.log(x.n), "kv_max": math.log1p(x.kv_d_max), "kv_mean": math.log1p(x.kv_d_mean)}
     names = {1: "batch", 2: "kv_max", 3: "batch", 4: "kv_max", 5: "kv_mean", 6: "kv_mean"}
@@ -88,14 +80,6 @@ def corrected(x: Sums, s: Facts, c: Constants, which: Sequence[int]) -> float:
         value = math.log1p(x.kv_max) if i == 2 else of_batch[names[i]]
         f[i - 1] = max(f[i - 1] + c[f"c{i}_{names[i]}"] * value + c[f"c{i}_is_moe"] * s["is_moe"], 0.1)
     return components(x, s, c, f, c["a"], c["e"], c["c10"])
-
-
-def components_18(x: Sums, s: Facts, c: Constants) -> float:
-    return corrected(x, s, c, (1, 4, 5))
-
-
-def components_24(x: Sums, s: Facts, c: Constants) -> float:
-    return corrected(x, s, c, (1, 2, 3, 4, 5, 6))
 
 
 def phases(x: Sums, s: Facts, c: Constants) -> float:
@@ -121,14 +105,6 @@ def powers(x: Sums, s: Facts, c: Constants) -> float:
 
 def clipped_exp(exponent: float) -> float:
     return math.exp(min(exponent, 50.0))
-
-
-def lacm(x: Sums, s: Facts, c: Constants) -> float:
-    return clipped_exp(powers(x, s, c) + c["ranks"] * math.log(s["tp"]))
-
-
-def lacm_additive(x: Sums, s: Facts, c: Constants) -> float:
-    return clipped_exp(powers(x, s, c)) + communication(x, s, c)
 
 
 def communication(x: Sums, s: Facts, c: Constants) -> float:
@@ -171,10 +147,6 @@ def srfa(x: Sums, s: Facts, c: Constants) -> float:
     return srfa_overheads(x, s, c) + (c["moe"] if s["is_moe"] else 1.0) * s["weights_us"] * work
 
 
-def srfa_additive(x: Sums, s: Facts, c: Constants) -> float:
-    return srfa(x, s, c) + communication(x, s, c)
-
-
 def srfa_experts(x: Sums, s: Facts, c: Constants) -> float:
     weights = c["beta4"] * (s["shared_weights_us"] + c["moe"] * x.experts) / s["weights_us"]
     return srfa_overheads(x, s, c) + s["weights_us"] * softplus(ratios(x, s, c) + weights)
@@ -195,51 +167,40 @@ def regime_of_3(x: Sums) -> str:
     return "p" if x.p_tokens >= 256 else "m" if x.p_tokens > 0 else "d"
 
 
-def regimes_2(x: Sums, s: Facts, c: Constants) -> float:
-    return raw_law(x, c, "p" if x.p else "d")
-
-
-def regimes_2_log(x: Sums, s: Facts, c: Constants) -> float:
-    return math.exp(c["smearing"]) * regimes_2(x, s, c)
-
-
-def regimes_3(x: Sums, s: Facts, c: Constants) -> float:
-    return raw_law(x, c, regime_of_3(x))
-
-
-def regimes_2_us(x: Sums, s: Facts, c: Constants) -> float:
-    letter = "p" if x.p else "d"
-    return us_law(x, c, letter, c[f"{letter}0"])
-
-
-def regimes_3_us(x: Sums, s: Facts, c: Constants) -> float:
-    return us_law(x, c, regime_of_3(x), c[f"{regime_of_3(x)}0"])
-
-
-def overhead_floor(x: Sums, s: Facts, c: Constants) -> float:
-    return max(c["floor"], us_law(x, c, "p" if x.p else "d", 0.0))
+def phase(x: Sums) -> str:
+    return "p" if x.p else "d"
 
 
 def overhead_capped(x: Sums, s: Facts, c: Constants) -> float:
-    own = us_law(x, c, "p" if x.p else "d", 0.0)
+    own = us_law(x, c, phase(x), 0.0)
     return max(own, min(c["floor"], 3.0 * own))
 
 
-def overhead_additive(x: Sums, s: Facts, c: Constants) -> float:
-    return us_law(x, c, "p" if x.p else "d", c["overhead"])
-
-
-def direct(x: Sums, s: Facts, c: Constants) -> float:
-    return c["beta0"] + c["beta1"] * x.d
-
-
-NAMES = """
-components_9 components_12 components_18 components_24 phases nrrl lacm lacm_additive hamm jams srfa srfa_additive
-srfa_experts regimes_2 regimes_2_log regimes_3 regimes_2_us regimes_3_us overhead_floor overhead_capped overhead_additive
-direct
-"""
-TRANSCRIBED: dict[str, Callable[[Sums, Facts, Constants], float]] = {name: globals()[name] for name in NAMES.split()}
-TRANSCRIBED["regimes_2_us_alone"] = regimes_2_us
+TRANSCRIBED: dict[str, Callable[[Sums, Facts, Constants], float]] = {
+    "components_9": lambda x, s, c: components(x, s, c, factors(c), 1.0, 1.0, 0.0),
+    "components_12": lambda x, s, c: components(x, s, c, factors(c), c["a"], c["e"], c["c10"]),
+    "components_18": lambda x, s, c: corrected(x, s, c, (1, 4, 5)),
+    "components_24": lambda x, s, c: corrected(x, s, c, (1, 2, 3, 4, 5, 6)),
+    "phases": phases,
+    "nrrl": nrrl,
+    "lacm": lambda x, s, c: clipped_exp(powers(x, s, c) + c["ranks"] * math.log(s["tp"])),
+    "lacm_additive": lambda x, s, c: clipped_exp(powers(x, s, c)) + communication(x, s, c),
+    "hamm": hamm,
+    "jams": jams,
+    "srfa": srfa,
+    "srfa_additive": lambda x, s, c: srfa(x, s, c) + communication(x, s, c),
+    "srfa_experts": srfa_experts,
+    "regimes_2": lambda x, s, c: raw_law(x, c, phase(x)),
+    "regimes_2_log": lambda x, s, c: math.exp(c["smearing"]) * raw_law(x, c, phase(x)),
+    "regimes_3": lambda x, s, c: raw_law(x, c, regime_of_3(x)),
+    "regimes_2_us": lambda x, s, c: us_law(x, c, phase(x), c[f"{phase(x)}0"]),
+    "regimes_2_us_alone": lambda x, s, c: us_law(x, c, phase(x), c[f"{phase(x)}0"]),
+    "regimes_3_us": lambda x, s, c: us_law(x, c, regime_of_3(x), c[f"{regime_of_3(x)}0"]),
+    "overhead_floor": lambda x, s, c: max(c["floor"], us_law(x, c, phase(x), 0.0)),
+    "overhead_capped": overhead_capped,
+    "overhead_additive": lambda x, s, c: us_law(x, c, phase(x), c["overhead"]),
+    "direct": lambda x, s, c: c["beta0"] + c["beta1"] * x.d,
+}
 
 
 def random_batch(rng: np.random.Generator) -> list[Active]:

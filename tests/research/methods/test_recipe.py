@@ -24,7 +24,7 @@ LINE += "    return base + token * b.prefill_tokens + request * b.decode_reqs\n"
 POWER = "def step_time(b, s, *, base: one[-20, 20] = 5.0, power: one[-3, 3] = 0.0, unit: request[1, 1] = 1, us: us[1, 1] = 1):\n"
 POWER += "    return us * exp(base + power * log(1 + b.decode_reqs / unit))\n"
 TRUE = (5000.0, 12.0, 40.0)  # of LINE
-COUNT = 400
+COUNT = 200
 
 
 def samples(truth: Program, noise: float = 0.0, runs: int = 2, lognormal: bool = False) -> list[Sample]:
@@ -40,7 +40,7 @@ def samples(truth: Program, noise: float = 0.0, runs: int = 2, lognormal: bool =
         us = bind(assemble(truth), truth.theta, e.facts).steps_us(raw)
         spread = noise * rng.standard_normal(COUNT)
         us = us * (np.exp(spread) if lognormal else 1.0 + spread)
-        split = np.where(np.arange(COUNT) < 240, TRAIN, np.where(np.arange(COUNT) < 320, VALID, TEST))
+        split = np.where(np.arange(COUNT) < 120, TRAIN, np.where(np.arange(COUNT) < 160, VALID, TEST))
         each, ones = np.arange(COUNT), np.ones(COUNT)
         made.append(Sample(e.id, e.facts, raw, each, ones, us, ones.copy(), split, each.copy()))
     return made
@@ -63,10 +63,6 @@ RECIPES += [Recipe(ridge="raw", unpenalised=("base",)), STANDARDISED, replace(ST
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
 def test_a_training_recovers_what_made_exact_times(recipe: Recipe) -> None:
     assert found(recipe) == pytest.approx(TRUE, rel=0.01)
-
-
-def test_both_solvers_end_at_the_same_constants() -> None:
-    assert found(Recipe(solver="L-BFGS-B"), 0.05) == pytest.approx(found(Recipe(), 0.05), rel=0.01)
 
 
 def test_smearing_turns_the_median_into_the_mean() -> None:
@@ -98,14 +94,9 @@ def _without_mixed_costs() -> list[Sample]:
     return made
 
 
-def test_a_constant_returns_to_its_start_after_a_stage_that_set_it_meanwhile() -> None:
-    recipe = Recipe(stages=(Phase("all", ("base",), (("token", 0.0), ("request", 0.0))),))
-    assert train(line(), samples(line(TRUE)), recipe).theta[1:3] == (1.0, 1.0)
-
-
 def test_outliers_are_winsorised_in_training_only() -> None:
     times = samples(line(TRUE))
-    wild = [replace(s, observed_us=np.where(np.arange(COUNT) % 200 == 3, 1e7, s.observed_us)) for s in times]
+    wild = [replace(s, observed_us=np.where(np.arange(COUNT) % 100 == 3, 1e7, s.observed_us)) for s in times]
     kept = [s.observed_us.copy() for s in wild]
     plain = train(line(), wild, Recipe(loss="log")).theta[:3]  # relative errors hardly feel times that are too long
     tamed = train(line(), wild, Recipe(loss="log", winsorised=True)).theta[:3]
@@ -115,8 +106,8 @@ def test_outliers_are_winsorised_in_training_only() -> None:
 
 def test_first_steps_are_dropped() -> None:
     times = samples(line(TRUE))
-    cold = [replace(s, observed_us=np.where(s.step < 100, 10.0, 1.0) * s.observed_us) for s in times]
-    assert train(line(), cold, Recipe(first_step=100)).theta[:3] == pytest.approx(TRUE, rel=0.01)
+    cold = [replace(s, observed_us=np.where(s.step < 50, 10.0, 1.0) * s.observed_us) for s in times]
+    assert train(line(), cold, Recipe(first_step=50)).theta[:3] == pytest.approx(TRUE, rel=0.01)
     assert train(line(), cold, Recipe()).theta[0] != pytest.approx(TRUE[0], rel=0.01)
 
 

@@ -151,6 +151,7 @@ def test_the_overlap_of_compute_and_memory_is_recovered(a: float, expected: str)
     assert verdict("overlap", finding) == expected
 
 
+@pytest.mark.slow
 def test_a_floor_and_a_sum_are_told_apart() -> None:
     def work_us(raw: np.ndarray) -> np.ndarray:
         us: np.ndarray = 150.0 * raw[:, DECODE_REQS] + 0.05 * raw[:, KV_DECODE_SUM]
@@ -160,12 +161,6 @@ def test_a_floor_and_a_sum_are_told_apart() -> None:
     assert verdict("floor-or-sum", forms.floor_or_sum(floor)) == KEPT
     added = recorded(lambda raw, e: 9000.0 + work_us(raw))
     assert verdict("floor-or-sum", forms.floor_or_sum(added)) == OVERTURNED
-
-
-def test_contexts_that_matter_are_not_harmful() -> None:
-    law: Law = lambda raw, e: 8000.0 + 30.0 * raw[:, DECODE_REQS] + 0.2 * raw[:, KV_SUM]  # noqa: E731
-    finding = forms.contexts(recorded(law), forms.RIDGE)
-    assert verdict("kv-raw", finding) == OVERTURNED and finding.estimate.value < -5.0
 
 
 def test_a_world_of_exponential_steps_favours_logarithms_and_a_linear_one_does_not() -> None:
