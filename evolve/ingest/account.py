@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 
 from evolve import __version__
+from evolve.ingest import report
 from evolve.ingest.columns import NONE, Columns
 from evolve.ingest.derive.cached import EXACT
 from evolve.ingest.derive.journeys import ENDED_NORMALLY, IMPLAUSIBLE, NO_RESUME, NOT_ADDING_UP, OUT_OF_ORDER
@@ -20,16 +21,6 @@ from evolve.ingest.read.clients import OTHER
 from evolve.ingest.read.sources import PER_REQUEST, SUMMARY
 from evolve.ingest.read.traces import FOREIGN, STATUSES, Traces
 from evolve.ingest.read.values import FolderFindings
-from evolve.ingest.report import (
-    AlphaTargets,
-    BatchCounts,
-    Clocks,
-    CycleCounts,
-    KvBlocks,
-    QualityReport,
-    RequestCounts,
-    StepSampling,
-)
 from evolve.ingest.write.tables import CONTRADICTED
 
 NARROWED = {
@@ -56,7 +47,7 @@ _CHECKS = (OUT_OF_ORDER, NO_RESUME, NOT_ADDING_UP)
 
 def account(
     inputs: Inputs, derived: Derived, quality: Quality, findings: FolderFindings, data: str, experiment: bool
-) -> QualityReport:
+) -> report.QualityReport:
     """The quality report of one run, with `findings` about its sources added to those made so far."""
     for source, tally in inputs.tally.items():
         for what, count in sorted(tally.items()):
@@ -75,7 +66,7 @@ def account(
         findings.warn("traces.json", text, derived.steps.evidence[CONTRADICTED])
     _check_client(inputs, derived, findings)
     steps = derived.sampled["step_id"] if derived.sampled else np.zeros(0, np.int64)
-    return QualityReport(
+    return report.QualityReport(
         engine=__version__,
         seeds=[],
         run=inputs.folder.name,
@@ -86,7 +77,7 @@ def account(
         requests=_requests(inputs, derived),
         excluded=_excluded(inputs, derived),
         sampling=_sampling(inputs, inputs.traces, steps) if inputs.traces and len(steps) else None,
-        clocks=Clocks(inputs.joined.offset_s, CLIENT_MINUS_SERVER_IS, *(inputs.epoch or (None, None))),
+        clocks=report.Clocks(inputs.joined.offset_s, CLIENT_MINUS_SERVER_IS, *(inputs.epoch or (None, None))),
         alpha_targets=_alpha(derived.requests.columns),
         batches=_batches(derived),
         cycles=_cycles(derived),
@@ -145,13 +136,12 @@ def _check_client(inputs: Inputs, derived: Derived, findings: FolderFindings) ->
 
 
 def _counts(names: Iterable[str]) -> dict[str, int]:
-    """The number of occurrences of each name."""
     return dict(sorted(Counter(names).items()))
 
 
-def _requests(inputs: Inputs, derived: Derived) -> RequestCounts:
+def _requests(inputs: Inputs, derived: Derived) -> report.RequestCounts:
     reports, clients, journeys = inputs.reports.of_run, inputs.clients, inputs.journeys
-    counts = RequestCounts(
+    counts = report.RequestCounts(
         reported_completed=sum(r.completed or 0 for r in reports) if reports else None,
         reported_failed=sum(r.failed or 0 for r in reports) if reports else None,
     )
@@ -188,10 +178,10 @@ def _excluded(inputs: Inputs, derived: Derived) -> dict[str, int]:
     return {what: count for what, count in counts.items() if count}
 
 
-def _sampling(inputs: Inputs, traces: Traces, steps: np.ndarray) -> StepSampling:
+def _sampling(inputs: Inputs, traces: Traces, steps: np.ndarray) -> report.StepSampling:
     span = int(steps[-1] - steps[0] + 1)
     with_snapshots = len(np.unique(traces.snapshots["step_id"]))
-    return StepSampling(
+    return report.StepSampling(
         sampled_steps=len(steps),
         of_steps=span,
         step_rate=len(steps) / span,
@@ -201,7 +191,7 @@ def _sampling(inputs: Inputs, traces: Traces, steps: np.ndarray) -> StepSampling
     )
 
 
-def _alpha(columns: Columns) -> AlphaTargets | None:
+def _alpha(columns: Columns) -> report.AlphaTargets | None:
     before, after = columns["arrival_to_queue_us"], columns["finish_to_departure_us"]
     rows = columns["usable"] & ~np.isnan(before) & ~np.isnan(after) & (columns["output_tokens"] > 0)
     if not rows.any():
@@ -212,19 +202,19 @@ def _alpha(columns: Columns) -> AlphaTargets | None:
         both, _ = scipy.optimize.nnls(np.stack([np.ones(len(tokens)), tokens], axis=1), after)
         constant, per_token = both.tolist()
     earlier, later = ({"mean": float(us.mean()), "sd": float(us.std())} for us in (before, after))
-    return AlphaTargets(
+    return report.AlphaTargets(
         requests=int(rows.sum()),
         arrival_to_queue_us=earlier,
         finish_to_departure_us={**later, "constant": constant, "per_output_token": per_token},
     )
 
 
-def _batches(derived: Derived) -> BatchCounts | None:
+def _batches(derived: Derived) -> report.BatchCounts | None:
     batches, steps = derived.batches, derived.steps
     if batches is None:
         return None
     prefills = [(a, n) for a, n in zip(batches.admissions, batches.cached.tokens, strict=True) if not a.again]
-    return BatchCounts(
+    return report.BatchCounts(
         asynchronous=batches.asynchronous,
         steps=sum(steps.evidence.values()),
         steps_by_evidence=dict(sorted(steps.evidence.items())),
@@ -238,14 +228,14 @@ def _batches(derived: Derived) -> BatchCounts | None:
     )
 
 
-def _cycles(derived: Derived) -> CycleCounts | None:
+def _cycles(derived: Derived) -> report.CycleCounts | None:
     cycles = derived.cycles
     if cycles is None:
         return None
     usable = cycles.cycle_us[cycles.usable]
     durations = cycles.duration_us[cycles.usable & ~np.isnan(cycles.duration_us)]
     asynchronous = derived.asynchronous
-    return CycleCounts(
+    return report.CycleCounts(
         pairs=len(cycles.step),
         usable=len(usable),
         excluded=_counts(why for why in cycles.why.tolist() if why),
@@ -256,10 +246,10 @@ def _cycles(derived: Derived) -> CycleCounts | None:
     )
 
 
-def _kv(inputs: Inputs, derived: Derived) -> KvBlocks:
+def _kv(inputs: Inputs, derived: Derived) -> report.KvBlocks:
     total = derived.sampled["kv_blocks_total"] if derived.sampled else np.zeros(0, np.int64)
     sizes = sorted(set(total[total != NONE].tolist()))
-    return KvBlocks(
+    return report.KvBlocks(
         gpu_blocks_from_log=inputs.log.gpu_blocks,
         gpu_blocks_from_trace=sizes[0] if len(sizes) == 1 else sizes or None,
         cpu_blocks=inputs.log.cpu_blocks(inputs.settings.engine.get("tensor_parallel", 1)),

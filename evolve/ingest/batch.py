@@ -27,6 +27,7 @@ from evolve.search.pool.local import LocalPool
 from evolve.search.pool.process import WorkerCall
 from simulator.common.errors import InputError, unwritable
 from simulator.common.json import JsonObject
+from simulator.common.records import to_json
 
 OnRead = Callable[[str, int], None]
 """Called with a run's name and the bytes read since the last call."""
@@ -40,7 +41,7 @@ class IngestedRun:
     was: str
 
     def to_json(self) -> JsonObject:
-        return {**self.report.to_json(), "was": self.was}
+        return {**to_json(self.report), "was": self.was}
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,11 @@ def _size_and_time(path: Path) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-def ingest_folder(task: IngestTask, on_read: Callable[[int], None]) -> None:
-    """Read and write one run. Its folder appears, or is replaced, once all of it has been written."""
+def ingest_folder(task: IngestTask, report: Callable[[int], None]) -> None:
+    """Read and write one run. Its folder appears, or is replaced, once all of it has been written.
+
+    `report` gets the bytes read.
+    """
     folder, out, home = task.folder, task.out, task.home
     part, old = out / f"{PART}{folder.name}", out / f"{OLD}{folder.name}"
     # Millions of values are made and freed, none in a reference cycle: looking for cycles would take a quarter of the
@@ -137,7 +141,7 @@ def ingest_folder(task: IngestTask, on_read: Callable[[int], None]) -> None:
     shutil.rmtree(part, ignore_errors=True)
     try:
         part.mkdir()
-        _write(task, part, on_read)
+        _write(task, part, report)
         if home.exists():
             shutil.rmtree(old, ignore_errors=True)
             home.rename(old)
@@ -152,7 +156,6 @@ def ingest_folder(task: IngestTask, on_read: Callable[[int], None]) -> None:
 
 
 def _write(task: IngestTask, part: Path, on_read: Callable[[int], None]) -> None:
-    """Everything of one run, into `part`."""
     inputs, findings = read(task.folder, part, on_read)
     derived = derive(inputs, part, findings)
     spec, quality = describe(inputs, derived, part, task.given, findings)
@@ -160,7 +163,7 @@ def _write(task: IngestTask, part: Path, on_read: Callable[[int], None]) -> None
     if fingerprint(task.folder, task.given) != task.fingerprint:
         findings.warn("folder", "changed while it was read: ingest it again once it is complete")
     report = account(inputs, derived, quality, findings, output.digest(part, experiment), spec is not None)
-    write_json(part / QUALITY, report.to_json())
+    write_json(part / QUALITY, to_json(report))
     state = State(
         engine=__version__,
         fingerprint=task.fingerprint,
@@ -169,11 +172,7 @@ def _write(task: IngestTask, part: Path, on_read: Callable[[int], None]) -> None
         id=task.id,
         experiment=experiment,
     )
-    write_json(part / STATE, state.to_json())
-
-
-def _work(task: IngestTask, report: Callable[[int], None]) -> None:
-    ingest_folder(task, report)
+    write_json(part / STATE, to_json(state))
 
 
 def _in_parallel(todo: Sequence[IngestTask], workers: int, on_read: OnRead, on_done: Callable[[str], None]) -> None:
@@ -182,7 +181,7 @@ def _in_parallel(todo: Sequence[IngestTask], workers: int, on_read: OnRead, on_d
     tasks = sorted(todo, key=lambda task: bytes_of(task.folder), reverse=True)
     try:
         running = [
-            pool.submit(WorkerCall(_work, (task,), streams=True), number, partial(on_read, task.folder.name))
+            pool.submit(WorkerCall(ingest_folder, (task,), streams=True), number, partial(on_read, task.folder.name))
             for number, task in enumerate(tasks)
         ]
         for task, waiting in zip(tasks, running, strict=True):

@@ -82,7 +82,11 @@ def _spec(
     engine = _engine(settings, inputs.log, folder.listed, given.engine, _kv_blocks(derived), findings)
     model, load = settings.model or folder.listed.model, settings.load
     described = _undescribed(load)
-    missing = _missing(model, engine) + ([] if requests else described)
+    missing = [] if model else ["model"]
+    if "tensor_parallel" not in engine:
+        missing.append("tensor_parallel (--engine tensor_parallel=N sets it)")
+    if not requests:
+        missing += described
     if missing:
         findings.warn(folder.name, f"no experiment is written: {', '.join(missing)} unknown", len(missing))
         return None
@@ -91,10 +95,8 @@ def _spec(
     if listed:
         _check_precision(listed, folder.listed.precision, findings)
     if listed is None and terms is None:
-        text = (
-            f"{model} is not in the model table: no experiment is written; --model-config {model}=config.json adds it"
-        )
-        findings.warn("exp-config.yaml", text)
+        text = f"{model} is not in the model table: no experiment is written"
+        findings.warn("exp-config.yaml", f"{text}; --model-config {model}=config.json adds it")
         return None
     entry: JsonObject = {"id": _id(folder, listed), "source_run": folder.name}
     entry["model"] = listed["id"] if listed else model
@@ -156,13 +158,7 @@ def _hardware(folder: Folder, given: Given, findings: FolderFindings) -> str:
     return canonical
 
 
-def _missing(model: str | None, engine: Mapping[str, Setting]) -> list[str]:
-    missing = [] if model else ["model"]
-    return missing + ([] if "tensor_parallel" in engine else ["tensor_parallel (--engine tensor_parallel=N sets it)"])
-
-
 def _undescribed(load: LoadSettings | None) -> list[str]:
-    """The parts of the load that no file describes."""
     return [key for key in ("stages", "shared_prefix", "output_len") if load is None or getattr(load, key) is None]
 
 
@@ -214,14 +210,12 @@ def _observed(reports: Reports, load: LoadSettings, findings: FolderFindings) ->
         stages = {0: reports.summary}
         findings.note(reports.summary.source, "is used for the only stage as well")
     beyond = [k for k in stages if k >= count]
-    if beyond:
-        text = f"stage {', '.join(map(str, beyond[:8]))}: {load.source} has {count} stages: left out"
-        findings.warn("reports", text, len(beyond))
+    text = f"stage {', '.join(map(str, beyond[:8]))}: {load.source} has {count} stages: left out"
+    findings.warn("reports", text, len(beyond))
     absent = [k for k in range(count) if k not in stages]
     if len(absent) < count:
-        if absent:
-            text = f"stage {', '.join(map(str, absent[:8]))} of {count} has no report: nothing was observed of it"
-            findings.warn("reports", text, len(absent))
+        text = f"stage {', '.join(map(str, absent[:8]))} of {count} has no report: nothing was observed of it"
+        findings.warn("reports", text, len(absent))
     elif reports.summary:
         findings.warn("reports", "no stage has a report: the run can be predicted, but not fitted", count)
     else:
@@ -236,7 +230,6 @@ def _observed(reports: Reports, load: LoadSettings, findings: FolderFindings) ->
 
 
 def _check_precision(listed: Mapping[str, Any], precision: str | None, findings: FolderFindings) -> None:
-    """A finding if the weights were quantized, but the model of the table is not."""
     bare = {"quantization", "quantization_config"}.isdisjoint(listed["config"])
     if precision and precision.upper() not in WIDE and bare:
         text = f"the weights are not {' or '.join(WIDE)}, but {listed['id']} is not quantized: name the served one"
@@ -244,7 +237,6 @@ def _check_precision(listed: Mapping[str, Any], precision: str | None, findings:
 
 
 def _notes(settings: ServerSettings) -> list[str]:
-    """Notes for the reader of the experiment."""
     notes = []
     if settings.requested:
         notes.append("the load is the requested one of profile.yaml: no config.yaml describes the load that ran")
@@ -292,15 +284,13 @@ def _engine(
             assumed["max_num_batched_tokens"] = unsplit_tokens(int(longest))
         else:
             del assumed["max_num_batched_tokens"]
-    if assumed:
-        text = ", ".join(f"{key} {shown(value)}" for key, value in assumed.items())
-        text = f"assuming {text}: no source gives them; use --engine KEY=VALUE if it was different"
-        findings.note("engine", text, len(assumed))
+    text = ", ".join(f"{key} {shown(value)}" for key, value in assumed.items())
+    text = f"assuming {text}: no source gives them; use --engine KEY=VALUE if it was different"
+    findings.note("engine", text, len(assumed))
     unknown = [key for key in ("version", "kv_cpu_offload", "total_kv_blocks") if key not in engine]
-    if unknown:
-        more = "; KV blocks are computed from memory" if "total_kv_blocks" in unknown else ""
-        text = f"{', '.join(unknown)}: no source gives them, left out{more}; --engine KEY=VALUE sets them"
-        findings.note("engine", text, len(unknown))
+    more = "; KV blocks are computed from memory" if "total_kv_blocks" in unknown else ""
+    text = f"{', '.join(unknown)}: no source gives them, left out{more}; --engine KEY=VALUE sets them"
+    findings.note("engine", text, len(unknown))
     engine.update(assumed)
     return {key: engine[key] for key in ENGINE_KEYS if key in engine}
 

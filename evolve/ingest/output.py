@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from evolve.ingest.write.schema import COLUMNS
 from evolve.output.files import digest_of, without_draft, write_json, write_text
 from simulator.common.documents import Dumper, read_json
 from simulator.common.errors import InputError, unwritable
-from simulator.common.json import JsonObject
+from simulator.common.records import from_json, to_json
 
 EXPERIMENTS, QUALITY, STATE = "experiments.yaml", "quality.json", "ingest.json"
 PART, OLD = ".part-", ".old-"  # before a run's name: while it is made, and while it is replaced
@@ -57,14 +57,6 @@ class State:
     files: Mapping[str, int]
     id: str | None
     experiment: Mapping[str, Any] | None
-
-    def to_json(self) -> JsonObject:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> State:
-        """The state that `to_json` was called on. Raises KeyError or TypeError for anything else."""
-        return cls(**{**raw, "options": Given(**raw["options"])})
 
 
 def check_out(out: Path, folders: Sequence[Folder]) -> None:
@@ -111,20 +103,20 @@ def read_state(home: Path) -> State | None:
     """The state of a run made before, None if it or the quality report cannot be read."""
     try:
         read_report(home)
-        return State.from_json(read_json(home / STATE, AGAIN))
-    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return from_json(State, read_json(home / STATE, AGAIN), home / STATE, AGAIN)
+    except (OSError, InputError):
         return None
 
 
 def read_report(home: Path) -> QualityReport:
-    return QualityReport.from_json(read_json(home / QUALITY, AGAIN))
+    return from_json(QualityReport, read_json(home / QUALITY, AGAIN), home / QUALITY, AGAIN)
 
 
 def is_whole(home: Path, state: State) -> bool:
     """True if all files of a run made before are there and have their sizes."""
     try:
         return bool(state.files) and all((home / file).stat().st_size == size for file, size in state.files.items())
-    except (OSError, AttributeError):
+    except OSError:
         return False
 
 
@@ -144,7 +136,7 @@ def write_experiments(out: Path) -> None:
             entry = dict(state.experiment or {})
             if name not in ids:
                 ids[name] = name if entry["id"] in ids.values() else entry["id"]
-                write_json(out / name / STATE, replace(state, id=ids[name]).to_json())
+                write_json(out / name / STATE, to_json(replace(state, id=ids[name])))
             entries.append({**entry, "id": ids[name]})
         if entries:
             write_text(target, experiments_yaml(entries))

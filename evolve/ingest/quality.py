@@ -154,7 +154,6 @@ def _limit(report: LoadReport) -> float | None:
 
 
 def _compare_with_load(reports: Reports, load: LoadSettings | None, findings: FolderFindings) -> None:
-    """Add a finding for each stage whose report does not fit the stage that the settings describe."""
     for k, r in reports.stages.items():
         if load is None or load.stages is None or k >= len(load.stages):
             continue

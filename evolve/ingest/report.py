@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from evolve.ingest.read.values import Finding
-from simulator.common.json import JsonObject
+from simulator.common.records import record_class, stored
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class RequestCounts:
     """Requests according to the reports, to the per-request file (`client_rows` to `stamps`) and to the traces; None
     without that source. Errors, readings of stamps and ends are counted by their names."""
 
     reported_completed: int | None
     reported_failed: int | None
-    client_rows: int | None = None
-    client_errors: Mapping[str, int] | None = None
-    stamps: Mapping[str, int] | None = None
-    journeys: int | None = None
-    complete_journeys: int | None = None
-    usable_journeys: int | None = None
-    finish_status: Mapping[str, int] | None = None
-    preemptions: int | None = None
-    matched_with_client: int | None = None
-
-    def to_json(self) -> JsonObject:
-        """All counts; those of a missing per-request file or of missing traces are left out."""
-        return {k: v for k, v in asdict(self).items() if v is not None or k.startswith("reported")}
+    client_rows: int | None = stored(default=None, brief=True)
+    client_errors: Mapping[str, int] | None = stored(default=None, brief=True)
+    stamps: Mapping[str, int] | None = stored(default=None, brief=True)
+    journeys: int | None = stored(default=None, brief=True)
+    complete_journeys: int | None = stored(default=None, brief=True)
+    usable_journeys: int | None = stored(default=None, brief=True)
+    finish_status: Mapping[str, int] | None = stored(default=None, brief=True)
+    preemptions: int | None = stored(default=None, brief=True)
+    matched_with_client: int | None = stored(default=None, brief=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +125,3 @@ class QualityReport:
     findings: Sequence[Finding]
     data: str
     experiment: bool
-
-    def to_json(self) -> JsonObject:
-        return {**asdict(self), "requests": self.requests.to_json()}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> QualityReport:
-        """The report that `to_json` was called on. Raises KeyError or TypeError for anything else."""
-        kinds = {
-            "requests": RequestCounts,
-            "sampling": StepSampling,
-            "clocks": Clocks,
-            "alpha_targets": AlphaTargets,
-            "batches": BatchCounts,
-            "cycles": CycleCounts,
-            "kv": KvBlocks,
-        }
-        sections = {name: kind(**raw[name]) for name, kind in kinds.items() if raw[name] is not None}
-        return cls(**{**raw, **sections, "findings": [Finding(**finding) for finding in raw["findings"]]})

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from evolve.output.files import draft_of, write_text
 from simulator.common.documents import parse_yaml, read_bytes, yaml_text
 from simulator.common.errors import InputError, shown, unwritable
 from simulator.common.json import JsonObject
+from simulator.common.records import read_by
 from simulator.model.names import note_on_model
 from simulator.serving.bundled import BEGIN
 from simulator.serving.experiment import Experiment, deploy
@@ -177,22 +179,18 @@ def assuming(source: TraceSource, options: str) -> str:
 
 
 def _earlier(out: Path) -> dict[str, JsonObject]:
-    """By id, the experiments of earlier calls whose tables are still there.
-
-    Raises InputError if they cannot be read.
-    """
+    """By id, the experiments of earlier calls whose tables are still there. Raises InputError if they are damaged."""
     path = out / EXPERIMENTS
     if not path.exists():
         return {}
     raw = parse_yaml(read_bytes(path), shown_path(path), BEGIN)
-    try:
-        for e in raw["experiments"]:
-            if not isinstance(e["id"], str):  # as 1e3, which releases before wrote without quotes
-                raise TypeError
+
+    def by_id(raw: Any) -> dict[str, JsonObject]:
+        if not all(isinstance(e["id"], str) for e in raw["experiments"]):  # as 1e3, which old releases did not quote
+            raise TypeError
         return {e["id"]: e for e in raw["experiments"] if (out / e["workload"]["trace"]).exists()}
-    except (KeyError, TypeError):
-        text = "is no longer as it was written: move it away, or choose another --out"
-        raise InputError(f"{shown_path(path)}: {text}") from None
+
+    return read_by(by_id, raw, shown_path(path), "move it away, or choose another --out")
 
 
 def _header(path: Path, options: set[str]) -> str:

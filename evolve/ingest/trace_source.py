@@ -86,7 +86,6 @@ def _read_all(files: Sequence[Path]) -> list[Trace]:
 
 
 def _read(path: Path) -> Trace:
-    """The trace in a file. Raises InputError for a folder, and for a file that is no trace."""
     if path.is_dir():
         ending = trace_ending(file.name for file in path.iterdir()) or TRACES[0]
         every = shown_path(path / f"*{ending}")
@@ -236,7 +235,6 @@ def _overload(trace: Trace) -> tuple[str, ...]:
 
 
 def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> LoadReport:
-    """The report of requests with these figures."""
     quickest = None if np.isnan(ttft_ms).all() else np.nanmin(ttft_ms)
     e2e_s, ttft_s = (
         {name: ms / 1e3 for name, ms in each.items() if ms is not None}

@@ -7,16 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from evolve.ingest.batch import IngestedRun
 from evolve.ingest.output import EXPERIMENTS
@@ -50,10 +42,10 @@ class Watch:
     """Shows the progress of each folder: bars in a terminal, elsewhere a line now and then. `sizes` are in bytes."""
 
     sizes: Mapping[str, int]
-    bars: Progress | None
+    bars: progress.Progress | None
     quiet: bool
     read: dict[str, int] = field(default_factory=dict)
-    tasks: dict[str, TaskID] = field(default_factory=dict)
+    tasks: dict[str, progress.TaskID] = field(default_factory=dict)
     done: int = 0
     line: Line = field(default_factory=Line)
 
@@ -86,13 +78,13 @@ def watching(sizes: Mapping[str, int], quiet: bool) -> Iterator[Watch]:
         yield Watch(sizes, None, quiet)
         return
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=errors, transient=True) as bars:
+    with progress.Progress(*columns, console=errors, transient=True) as bars:
         yield Watch(sizes, bars, quiet)
 
 
@@ -119,9 +111,8 @@ def print_runs(runs: Sequence[IngestedRun], findings: Sequence[Finding], out: Pa
         times = f" ({count:,} times)" if count > len(names) and f"{count:,}" not in text else ""
         prose(f"{_where(names, reports)}: {text}{times}")
     rest = len(warnings) - MOST_WARNINGS
-    notes = any(f.severity == "note" for _, f in of_runs)
     more = [f"{rest} more kinds of warnings"] if rest > 0 else []
-    if notes:
+    if any(f.severity == "note" for _, f in of_runs):
         more.append("notes")
     if more:
         prose(f"More in quality.json: {' and '.join(more)}", "dim")
@@ -144,12 +135,8 @@ def _print_next(reports: Sequence[QualityReport], out: Path) -> None:
 def _runs(runs: Sequence[IngestedRun], traced: bool) -> Table:
     columns = [words("run", "quality"), integers("completed", "failed")]
     if traced:
-        columns += [
-            figures("", "journeys", "steps", "batches"),
-            integers("naive"),
-            figures("", "cycles"),
-            figures(".2f", "mean, ms"),
-        ]
+        columns += [figures("", "journeys", "steps", "batches"), integers("naive"), figures("", "cycles")]
+        columns += [figures(".2f", "mean, ms")]
     rows = []
     for run in runs:
         report = run.report
@@ -160,7 +147,7 @@ def _runs(runs: Sequence[IngestedRun], traced: bool) -> Table:
 
 
 def _completed_and_failed(requests: RequestCounts) -> tuple[int | None, int | None]:
-    """As the load generator reports them, or counted in its rows."""
+    """The counts that the load generator reports; without a report, those of its rows."""
     if requests.reported_completed is None and requests.client_rows and requests.client_errors is not None:
         failed = sum(requests.client_errors.values())
         return requests.client_rows - failed, failed
@@ -180,13 +167,8 @@ def _traced_cells(report: QualityReport) -> list[object]:
 
 
 def _traced(reports: Sequence[QualityReport]) -> Table:
-    columns = [
-        words("run"),
-        figures("", "cached"),
-        integers("of tokens", "known", "inferred", "not"),
-        figures(".2f", "to queue, ms", "sd", "after, ms"),
-        integers("of"),
-    ]
+    columns = [words("run"), figures("", "cached"), integers("of tokens", "known", "inferred", "not")]
+    columns += [figures(".2f", "to queue, ms", "sd", "after, ms"), integers("of")]
     rows = [[report.run, *_cached_cells(report.batches), *_alpha_cells(report.alpha_targets)] for report in reports]
     return Table.of("From journeys", columns, rows)
 
@@ -229,20 +211,11 @@ def print_converted(converted: Iterable[Converted], out: Path, explain: bool = F
     for c in every:
         j = c.to_json()
         prompts, answers = (f"{j[k]['mean']:.0f} / {j[k]['p99']:.0f}" for k in ("prompt_tokens", "output_tokens"))
-        rate, repeated = (
-            j["requests"] / j["duration_s"] if j["duration_s"] else None,
-            f"{100 * j['repeated_share']:.0f} %",
-        )
-        load = c.name, j["requests"], j["duration_s"], rate
-        rows.append([*load, prompts, answers, repeated, j["windows"], j["measured"]])
-    columns = [
-        wrapped("trace"),
-        integers("requests"),
-        figures(",.0f", "seconds"),
-        figures(".2f", "requests/s"),
-        figures("", "prompt mean / p99", "answer mean / p99", "repeated"),
-        integers("windows", "measured"),
-    ]
+        load = j["requests"], j["duration_s"], j["requests"] / j["duration_s"] if j["duration_s"] else None
+        repeated = f"{100 * j['repeated_share']:.0f} %"
+        rows.append([c.name, *load, prompts, answers, repeated, j["windows"], j["measured"]])
+    columns = [wrapped("trace"), integers("requests"), figures(",.0f", "seconds"), figures(".2f", "requests/s")]
+    columns += [figures("", "prompt mean / p99", "answer mean / p99", "repeated"), integers("windows", "measured")]
     show(Table.of("Traces, lengths in tokens", columns, rows))
     if explain:
         note(TRACES_LEGEND)
@@ -261,9 +234,8 @@ def print_converted(converted: Iterable[Converted], out: Path, explain: bool = F
     if any(c.experiment for c in every):
         file = str(out / TRACES)
         fit = [command("fit", "champion", "--experiments", file, "--split", "--out", "mine.py")]
-        measured = all(
-            c.trace.recorded and not (c.source.overloaded or c.source.simulated) for c in every if c.experiment
-        )
+        fitted = [c for c in every if c.experiment]
+        measured = all(c.trace.recorded and not (c.source.overloaded or c.source.simulated) for c in fitted)
         suggest(command("predict", "champion", "--experiments", file), *(fit if measured else []))
     else:
         lacking = "--hardware says" if all(c.source.model for c in every) else "--model and --hardware say"

@@ -48,20 +48,9 @@ STEP_US, PREFILL_US, KV_US, NOISE_US = 8000.0, 20.0, 0.02, 30.0  # of a step, a 
 HANDLING_NS = 60_000  # of an output
 NOISE, SAMPLING, ABORTS = 11, 12, 13  # second numbers of the streams
 GENERAL = {  # the big folder: the published general profile on one H100
-    "rates": (8.0, 20.0),
-    "groups": 10,
-    "per_group": 10,
-    "system_len": 100,
-    "question_len": 447,
-    "output_len": 248,
-    "output_spread": 0,
-    "max_num_batched_tokens": 2048,
-    "max_num_seqs": 128,
-    "blocks": 7500,
-    "step_rate": 0.1,
-    "rich_rate": 0.1,
-    "offload": False,
-    "spans_per_line": 200,
+    **{"rates": (8.0, 20.0), "groups": 10, "per_group": 10, "system_len": 100, "question_len": 447},
+    **{"output_len": 248, "output_spread": 0, "max_num_batched_tokens": 2048, "max_num_seqs": 128, "blocks": 7500},
+    **{"step_rate": 0.1, "rich_rate": 0.1, "offload": False, "spans_per_line": 200},
 }
 BYTES_PER_REQUEST = 7550  # of traces.json with these options, as measured
 
@@ -181,36 +170,14 @@ class Engine:
         arrived = load.arrived_ns[index]
         size = (request.total, request.limit)
         if load.traced[index]:
-            core = CoreSpan(
-                request.core_id, request.queued_ns - 10_000, self.now + 20_000, *size, tuple(request.events)
-            )
-            self.end(core)
+            around = (request.queued_ns - 10_000, self.now + 20_000)
+            self.end(CoreSpan(request.core_id, *around, *size, tuple(request.events)))
             self.end(ApiSpan(api, arrived - 20_000, left_ns + 20_000, *size, arrived, left_ns, status == "aborted"))
-        self.out.append(
-            RequestTruth(
-                index,
-                api,
-                request.core_id,
-                index % len(self.prompts),
-                request.prompt.text,
-                *size,
-                request.outputs,
-                status,
-                tuple(request.admissions),
-                request.preemptions,
-                tuple(request.steps),
-                arrived,
-                request.queued_ns,
-                request.scheduled_ns,
-                request.first_ns,
-                self.now,
-                left_ns,
-                tuple(request.token_ns),
-                token_times,
-                load.traced[index],
-                client,
-            )
-        )
+        names = (index, api, request.core_id, index % len(self.prompts), request.prompt.text)
+        went = (request.outputs, status, tuple(request.admissions), request.preemptions, tuple(request.steps))
+        times = (arrived, request.queued_ns, request.scheduled_ns, request.first_ns, self.now, left_ns)
+        told = (tuple(request.token_ns), token_times, load.traced[index], client)
+        self.out.append(RequestTruth(*names, *size, *went, *times, *told))
 
     # schedule()
 
@@ -331,22 +298,9 @@ class Engine:
         step.entries = entries
         spent = 140_000 + 2_000 * len(self.running) + int(self.coins.integers(0, 60_000))
         end = self.now = start + spent
-        step.summary = Summary(
-            counter,
-            start,
-            end,
-            len(self.running),
-            len(self.waiting),
-            prefills,
-            len(batch) - prefills,
-            prefill_tokens,
-            total - prefill_tokens,
-            self.finished,
-            preempted,
-            self.pool.total,
-            len(self.pool.free),
-            snapshots,
-        )
+        sums = (prefills, len(batch) - prefills, prefill_tokens, total - prefill_tokens, self.finished, preempted)
+        blocks = (self.pool.total, len(self.pool.free))
+        step.summary = Summary(counter, start, end, len(self.running), len(self.waiting), *sums, *blocks, snapshots)
         self.finished = 0
         if step.sampled:
             self.span_steps.append(step.summary)
@@ -362,18 +316,9 @@ class Engine:
 
     @staticmethod
     def snapshot(request: Request, scheduled: int) -> Snapshot:
-        return Snapshot(
-            request.core_id,
-            "DECODE" if request.outputs else "PREFILL",
-            request.total,
-            request.computed,
-            request.outputs,
-            request.preemptions,
-            scheduled,
-            len(request.blocks),
-            request.cached,
-            request.effective,
-        )
+        r, phase = request, "DECODE" if request.outputs else "PREFILL"
+        counts = (r.total, r.computed, r.outputs, r.preemptions, scheduled, len(r.blocks), r.cached, r.effective)
+        return Snapshot(r.core_id, phase, *counts)
 
     def close_span(self) -> None:
         if self.span_steps:

@@ -102,17 +102,9 @@ def arrivals(o: Options, server_ns: int) -> Arrivals:
     traced = coins.random(n) < o.journey_rate
     given_up = coins.random(n) < o.abort_share
     kinds = coins.integers(0, 3, n)
-    return Arrivals(
-        stages,
-        delay.tolist(),
-        start.tolist(),
-        arrived.tolist(),
-        inbox.tolist(),
-        longest.tolist(),
-        traced.tolist(),
-        [("waiting", "prefill", "decode")[k] if g else "" for k, g in zip(kinds, given_up, strict=True)],
-        lasted,
-    )
+    where = [("waiting", "prefill", "decode")[k] if g else "" for k, g in zip(kinds, given_up, strict=True)]
+    columns = (column.tolist() for column in (delay, start, arrived, inbox, longest, traced))
+    return Arrivals(stages, *columns, where, lasted)
 
 
 def api_id(seed: int, request: int) -> str:
@@ -155,13 +147,8 @@ def read(o: Options, clocks: Offsets, request: int, token_ns: Sequence[int], fin
     text = 0 if quirk < 0.04 else max(1, n - int(rng.integers(1, 1 + n))) if quirk < 0.12 else n + 1
     token_times = at * 1e-9 + clocks.client_minus_server_s
     end = (final + 200_000) * 1e-9 + clocks.client_minus_server_s
-    return Reading(
-        left_ns,
-        round(end, 9),
-        tuple(np.round(token_times, 9).tolist()),
-        tuple(np.round(whole, 9).tolist()),
-        text,
-    )
+    times = (tuple(np.round(seconds, 9).tolist()) for seconds in (token_times, whole))
+    return Reading(left_ns, round(end, 9), *times, text)
 
 
 def row(a: Arrivals, clocks: Offsets, request: int, prompt: Prompt, reading: Reading | float) -> Row:

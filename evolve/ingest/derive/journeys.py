@@ -246,7 +246,7 @@ def admissions_of(journeys: Iterable[Journey], budget: int) -> tuple[list[Admiss
 
 
 def _recomputing_steps(i: Interval, following: Sequence[Interval], journey: Journey, outputs: int, budget: int) -> int:
-    """How many steps a resumed request was recomputed in: those of the interval that gave no token, and one.
+    """The number of steps that recompute a resumed request: those of the interval that gave no token, and one.
 
     The interval's tokens follow from the count when the next interval opened: a token in flight at the preemption has
     arrived by then.

@@ -103,7 +103,6 @@ def _stages(clients: Clients | None, settings: ServerSettings) -> np.ndarray:
 
 
 def _server(joined: Joined, journeys: Sequence[Journey | None]) -> Columns:
-    """The server's columns."""
     count = len(journeys)
     columns = {name: np.full(count, NONE) for name in _FIELDS.values()}
     complete, usable = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)

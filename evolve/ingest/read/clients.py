@@ -179,7 +179,6 @@ def _row(raw: Any, prompts: dict[bytes, int]) -> tuple[tuple[float, ...], str, l
 
 
 def _body(request: Any) -> JsonObject:
-    """The request's body, which is JSON inside a string."""
     try:
         body = json.loads(request) if isinstance(request, str) else request
     except (ValueError, RecursionError):

@@ -85,10 +85,6 @@ def _bytes(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _dimensions(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(", ")))
-
-
 def _is_on(word: str) -> bool:
     return word in ("enabled", "True")
 
@@ -98,7 +94,12 @@ def _is_on(word: str) -> bool:
 _FACTS: tuple[tuple[str, Callable[[str], Any], bytes, str], ...] = (
     ("kv_cache_tokens", _count, b"KV cache size", r"GPU KV cache size:\s+([\d,]{1,20})\s+tokens"),
     ("cpu_bytes", _bytes, b"cpu_bytes", r"cpu_bytes_to_use['\"]?\s*:\s*([\d.]{1,30}(?:[eE][+-]?\d{1,3})?)"),
-    ("shape", _dimensions, b"cross layer", r"cross layer KV cache of shape \((\d{1,9}(?:, \d{1,9}){5})\)"),
+    (
+        "shape",
+        lambda text: tuple(map(int, text.split(", "))),
+        b"cross layer",
+        r"cross layer KV cache of shape \((\d{1,9}(?:, \d{1,9}){5})\)",
+    ),
     ("async_scheduling", _is_on, b"Asynchronous", r"Asynchronous scheduling is (enabled|disabled)"),
     ("version", str, b"LLM engine (v", r"LLM engine \(v([\w.+-]{1,40})\)"),
     ("version", str, b"server version", r"vLLM API server version v?(\d[\w.+-]{0,39})"),
@@ -144,7 +145,6 @@ def read_log(path: Path | None, findings: FolderFindings) -> EngineLog:
 
 
 def _search(line: bytes, facts: JsonObject, unread: Counter[str]) -> None:
-    """Add the line's facts to `facts`, and count in `unread` those that are not numbers."""
     for name, read, sign, pattern in _PATTERNS:
         if name in facts or sign not in line:
             continue

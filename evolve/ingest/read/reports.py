@@ -158,7 +158,6 @@ def _statistics(v: Values, key: str) -> dict[str, float]:
 
 
 def _check_sums(summary: LoadReport, stages: Mapping[int, LoadReport], findings: FolderFindings) -> None:
-    """Add a finding for each count of the stages that does not add up to the run's."""
     for what in ("completed", "failed"):
         parts = [getattr(report, what) for report in stages.values()]
         whole = getattr(summary, what)

@@ -97,9 +97,8 @@ def read_settings(folder: Folder, findings: FolderFindings) -> ServerSettings:
     if ran and requested:
         _compare(ran, requested, findings)
     elif requested:
-        findings.warn(
-            "profile.yaml", f"is the requested load, not necessarily the one that ran: {ran_source} gives none"
-        )
+        text = f"is the requested load, not necessarily the one that ran: {ran_source} gives none"
+        findings.warn("profile.yaml", text)
     load = ran or requested
     if load:
         _check_load(load, findings)
@@ -154,10 +153,9 @@ def _prompts(v: Values) -> SharedPrefix | None:
 
 
 def _stages(v: Values) -> tuple[Stage, ...] | None:
-    """All stages or None: if one is unknown, the others would take its place."""
-    raw = v.checked(
-        "load.stages", "a list of stages that is not empty", lambda raw: isinstance(raw, list) and bool(raw)
-    )
+    """The load's stages; None if one is unknown, because the others would take its place."""
+    wanted = "a list of stages that is not empty"
+    raw = v.checked("load.stages", wanted, lambda raw: isinstance(raw, list) and bool(raw))
     if raw is None:
         return None
     stages = []
@@ -172,7 +170,6 @@ def _stages(v: Values) -> tuple[Stage, ...] | None:
 
 
 def _compare(ran: LoadSettings, requested: LoadSettings, findings: FolderFindings) -> None:
-    """Add a finding about the differences between the requested load and the load that ran."""
     asked, done = _described(requested), _described(ran)
     if all(value is None for value in asked.values()):
         findings.warn("profile.yaml", "does not describe the requested load")
@@ -198,7 +195,6 @@ def _word(value: object) -> str:
 
 
 def _check_load(load: LoadSettings, findings: FolderFindings) -> None:
-    """Add findings about parts of the load that cannot be replayed or were not measured."""
     if load.multi_turn:
         findings.warn(load.source, "a chat with several turns ran: replayed as single turns")
     if load.streaming is False:

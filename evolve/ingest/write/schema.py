@@ -16,6 +16,7 @@ from evolve.output.columns import FLAG, NUMBER, WHOLE, Column, flag, number, sev
 from simulator.schema import FIELDS, RECORDED
 
 ENTRY = {"request": pa.int32(), "prefill": pa.bool_()}
+INTERVAL = {"prefill": pa.bool_(), "start_step": pa.int64(), "end_step": pa.int64(), "prefill_tokens": pa.int32()}
 # Arrow types by the name that a column has for its own, or else by its kind
 ARROW = {
     NUMBER: pa.float64(),
@@ -27,11 +28,7 @@ ARROW = {
     "uint64": pa.uint64(),
     "hashes": pa.list_(pa.uint64()),
     "times": pa.list_(pa.int64()),
-    "intervals": pa.list_(
-        pa.struct(
-            {"prefill": pa.bool_(), "start_step": pa.int64(), "end_step": pa.int64(), "prefill_tokens": pa.int32()}
-        )
-    ),
+    "intervals": pa.list_(pa.struct(INTERVAL)),
     "batch": pa.list_(pa.struct(ENTRY | {"new_tokens": pa.int32(), "kv_before": pa.int32()})),
     "published": pa.list_(pa.struct(ENTRY | {"tokens": pa.int32(), "context": pa.int32()})),
 }
@@ -110,17 +107,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
             for n in RECORDED
         ),
         number("kv_read_tokens", "tokens in the KV cache of the batch before the step, prefix hits included"),
-        name(
-            "evidence",
-            "the corrected batch is exact, inferred, assumed (a prompt without evidence), or contradicted "
-            "(by the step's summary)",
-        ),
+        name("evidence", "of the batch: exact, inferred, assumed (a prompt has none), contradicted (by the summary)"),
         several("batch", "corrected: who ran, new tokens, tokens in its KV cache before the step", arrow="batch"),
-        several(
-            "published",
-            "as published: prompts never cached; context includes the token being processed",
-            arrow="published",
-        ),
+        several("published", "prompts never cached; context includes the processed token", arrow="published"),
     ),
     "journeys": (
         name("experiment", "the run: source_run in experiments.yaml"),
@@ -173,9 +162,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 @cache
 def schema(table: str) -> Any:
     """The arrow schema of a table, with the meaning of each field and the version that wrote it as metadata."""
-    fields = [pa.field(c.name, ARROW[c.arrow or c.kind], metadata=_about(c)) for c in COLUMNS[table]]
+    fields = []
+    for c in COLUMNS[table]:
+        about = {"meaning": c.meaning} | ({"unit": c.measured_in} if c.measured_in else {})
+        fields.append(pa.field(c.name, ARROW[c.arrow or c.kind], metadata=about))
     return pa.schema(fields, metadata={"table": table, "engine": __version__})
-
-
-def _about(column: Column) -> dict[str, str]:
-    return {"meaning": column.meaning} | ({"unit": column.measured_in} if column.measured_in else {})

@@ -237,7 +237,6 @@ def _agreement(
 
 
 def _equal(figures: Sequence[np.ndarray], at: np.ndarray, summaries: Columns) -> np.ndarray:
-    """True for each sampled step whose summary has these requests and tokens of prefill and decode."""
     equal = np.ones(len(at), dtype=bool)
     for figure, name in zip(figures, TOTALS, strict=True):
         equal &= figure[at] == summaries[name]

@@ -411,11 +411,11 @@ def test_lone_surrogates_and_nulls_in_ids(clean: Path, tmp_path: Path, read: Rea
     assert counts(read(traces=broken), TRACES)[values.NOT_UTF8] == sum(b"\xff" in line for line in lines(broken)) > 0
 
 
-def test_a_request_of_ten_thousand_preemptions(spoil: Read) -> None:
+def test_a_request_of_two_thousand_preemptions(spoil: Read) -> None:
     def preempted(span: Json) -> None:
         first = span["events"][1]
         more = []
-        for k in range(20_000):
+        for k in range(4_000):
             event = first | {"attributes": [dict(pair) for pair in first["attributes"]]}
             event["name"] = "journey.PREEMPTED" if k % 2 == 0 else "journey.SCHEDULED"
             new = {"scheduler.step": 1000 + k, "num_preemptions": k // 2 + 1, "schedule.kind": "RESUME"}
@@ -430,7 +430,7 @@ def test_a_request_of_ten_thousand_preemptions(spoil: Read) -> None:
         span["events"][2:2] = more
 
     report = spoil(CORE, 1, preempted)
-    assert report["requests"]["preemptions"] >= 10_000
+    assert report["requests"]["preemptions"] >= 2_000
     assert counts(report, TRACES)[journeys.OUT_OF_ORDER] == 1, "they come after FINISHED"
     assert report["requests"]["usable_journeys"] == REQUESTS - 1
 
@@ -516,9 +516,9 @@ def test_a_line_of_two_hundred_thousand_tiny_spans(clean: Path, read: Read) -> N
     assert report["requests"]["usable_journeys"] == REQUESTS
 
 
-def test_a_hundred_thousand_kinds_of_attributes(spoil: Read) -> None:
-    more = [{"key": "k", "value": {f"kind{i}": 1}} for i in range(10**5)]
-    assert counts(spoil(CORE, 1, lambda span: span["attributes"].extend(more)), TRACES) == {traces.UNKNOWN_KIND: 10**5}
+def test_twenty_thousand_kinds_of_attributes(spoil: Read) -> None:
+    more = [{"key": "k", "value": {f"kind{i}": 1}} for i in range(20_000)]
+    assert counts(spoil(CORE, 1, lambda span: span["attributes"].extend(more)), TRACES) == {traces.UNKNOWN_KIND: 20_000}
 
 
 WRONG = [
@@ -577,60 +577,46 @@ def test_a_wrong_value_is_reported_or_changes_nothing(clean: Path, tmp_path: Pat
 
 def test_kv_events_cut_anywhere(clean: Path, read: Read) -> None:
     data = (clean / KV).read_bytes()
-    for at in range(1, len(data), len(data) // 12):
+    for at in range(1, len(data), len(data) // 6):
         report = read(kv=data[:at])
         assert counts(report, KV)[values.CUT_OFF] == (not data[:at].endswith(b"\n"))
         assert report["requests"]["usable_journeys"] == REQUESTS
         assert report["batches"]["summaries_reproduced"] == report["batches"]["summaries"]
 
 
-STORED: list[Any] = ["BlockStored", [1], None, [5] * 16, 16, None, "GPU"]
-ONE_TRANSFER = '["TransferInitiated", 1, "r", "GPU", "CPU", 1, 3]'
-WRONG_HASHES = '[1.5] [true] ["%%"] "abcd" {} [null]'
-# Lines in which T is a time and STORED a valid event, the kind of finding with its count, and the rows of the table.
-EVENTS: dict[str, tuple[str, str, int, int]] = {
-    "batches of length 1": ("[T]\n[[]]", "MALFORMED", 2, 0),
-    "no list of events": ('[T, null]\n[T, {}]\n[T, "x"]', "MALFORMED", 3, 0),
-    "times that are none": ('["1", []]\n[NaN, []]\n[Infinity, []]\n[null, []]\n[true, []]', "MALFORMED", 5, 0),
-    "no lists at all": ('{}\n1\nnull\n"x"', "MALFORMED", 4, 0),
-    "events of no form": ("[T, [[], {}, 1, [1], [null], null]]", "MALFORMED", 6, 0),
-    "wrong arity": (
-        '[T, [["BlockStored"], ["BlockStored", [1]], ["BlockRemoved"], ["CacheEviction", 1]]]',
-        "MALFORMED",
-        4,
-        0,
-    ),
-    "hashes of wrong types": (
-        "[T, [" + ", ".join(f'["BlockRemoved", {h}]' for h in WRONG_HASHES.split()) + "]]",
-        "MALFORMED",
-        6,
-        0,
-    ),
-    "hashes beyond 64 bits": (
-        f'[T, [["BlockRemoved", [{2**256 + 7}]], ["BlockRemoved", ["AAAABw=="]]]]',
-        "MALFORMED",
-        1,
-        1,
-    ),
-    "unknown types": ('[T, [["Melted", 1], ["Gone"]]]', "UNKNOWN", 2, 2),
-    "all cleared": ('[T, [["AllBlocksCleared"], STORED]]', "", 0, 2),
-    "tokens no list": ('[T, [["BlockStored", [1], null, "tokens", 16]]]', "MALFORMED", 1, 0),
-    "size as text": ('[T, [["BlockStored", [1], null, [5], "16"]]]', "MALFORMED", 1, 0),
-    "size negative": ('[T, [["BlockStored", [1], null, [5], -1]]]', "MALFORMED", 1, 0),
-    "size beyond all": (f'[T, [["BlockStored", [1], null, [5], {2**40}]]]', "MALFORMED", 1, 0),
-    "times that fall": ("[T, [STORED]]\n[1.5, [STORED]]\n[T, [STORED]]", "BACKWARDS", 1, 3),
-    "the same transfer twice": (f"[T, [{ONE_TRANSFER}, {ONE_TRANSFER}]]", "TWICE", 1, 1),
-}
+STORED = '["BlockStored", [1], null, [5, 5, 5, 5], 4, null, "GPU"]'
+# The lines of a file, with the kind of finding and its count, and the rows of the table.
+EVENTS = f"""
+[T] ; [[]] | MALFORMED 2 | 0
+[T, null] ; [T, {{}}] ; [T, "x"] | MALFORMED 3 | 0
+["1", []] ; [NaN, []] ; [Infinity, []] ; [null, []] ; [true, []] | MALFORMED 5 | 0
+{{}} ; 1 ; null ; "x" | MALFORMED 4 | 0
+[T, [[], {{}}, 1, [1], [null], null]] | MALFORMED 6 | 0
+[T, [["BlockStored"], ["BlockStored", [1]], ["BlockRemoved"], ["CacheEviction", 1]]] | MALFORMED 4 | 0
+[T, [[GONE, [1.5]], [GONE, [true]], [GONE, ["%%"]], [GONE, "abcd"], [GONE, {{}}], [GONE, [null]]]] | MALFORMED 6 | 0
+[T, [[GONE, [{2**256 + 7}]], [GONE, ["AAAABw=="]]]] | MALFORMED 1 | 1
+[T, [["Melted", 1], ["Gone"]]] | UNKNOWN 2 | 2
+[T, [["AllBlocksCleared"], STORED]] | | 2
+[T, [["BlockStored", [1], null, "tokens", 16]]] | MALFORMED 1 | 0
+[T, [["BlockStored", [1], null, [5], "16"]]] | MALFORMED 1 | 0
+[T, [["BlockStored", [1], null, [5], -1]]] | MALFORMED 1 | 0
+[T, [["BlockStored", [1], null, [5], {2**40}]]] | MALFORMED 1 | 0
+[T, [STORED]] ; [1.5, [STORED]] ; [T, [STORED]] | BACKWARDS 1 | 3
+[T, [["TransferInitiated", 1, "r", "GPU", "CPU", 1, 3], ["TransferInitiated", 1, "r", "GPU", "CPU", 1, 3]]] | TWICE 1 | 1
+"""
 
 
-@pytest.mark.parametrize("case", EVENTS)
+@pytest.mark.parametrize("case", EVENTS.strip().splitlines())
 def test_spoiled_kv_events_are_counted(tmp_path: Path, read: Read, case: str) -> None:
-    text, kind, count, rows = EVENTS[case]
-    report = read(kv=text.replace("STORED", json.dumps(STORED)).replace("[T", "[1767225600.5").encode() + b"\n")
-    expected = {getattr(kv_events, kind): count} if kind else {}
-    assert counts(report, KV) == (expected if rows else {**expected, NO_EVENT: 1})
-    assert report["tables"].get("kv_events", 0) == rows
-    if case == "hashes beyond 64 bits":
+    text, kinds, rows = (part.strip() for part in case.split("|"))
+    for word, value in {" ; ": "\n", "STORED": STORED, "GONE": '"BlockRemoved"', "[T": "[1767225600.5"}.items():
+        text = text.replace(word, value)
+    report = read(kv=text.encode() + b"\n")
+    kind, count = kinds.split() if kinds else ("", 0)
+    expected = {getattr(kv_events, kind): int(count)} if kind else {}
+    assert counts(report, KV) == (expected if int(rows) else {**expected, NO_EVENT: 1})
+    assert report["tables"].get("kv_events", 0) == int(rows)
+    if "AAAABw==" in text:  # beyond 64 bits
         assert tables(tmp_path / "out" / NAME)["kv_events"]["hashes"] == [[7]]
 
 
@@ -655,7 +641,7 @@ def rows(clean: Path) -> list[Json]:
 
 def test_client_rows_cut_anywhere(clean: Path, read: Read) -> None:
     data = (clean / ROWS).read_bytes()
-    for at in range(0, len(data), len(data) // 30):
+    for at in range(0, len(data), len(data) // 11):
         report = read(rows=data[:at])
         whole = data[:at].count(b"\n  }")
         found = counts(report, ROWS)
@@ -697,7 +683,7 @@ CLIENTS: dict[str, tuple[Change, str]] = {
     "stamps after the end": (stamped(lambda times: [*times, times[-1] + 99]), "NO_TIMES"),
     "a stamp too many": (stamped(lambda times: [times[0], *times]), ""),
     "no stamps": (stamped(lambda times: []), ""),
-    "a hundred thousand stamps": (stamped(lambda times: times[:1] * 100_000), ""),
+    "twenty thousand stamps": (stamped(lambda times: times[:1] * 20_000), ""),
     "counts of wrong types": (lambda row: row["info"].update(input_tokens="x", output_tokens=-3), ""),
 }
 
@@ -716,7 +702,7 @@ def test_each_spoiled_row_is_counted(tmp_path: Path, read: Read, rows: list[Json
     stamps = report["requests"]["stamps"]
     if kind == "NO_TIMES" or case == "no stamps":
         assert ttft[:REQUESTS].count(None) == 3 and sum(stamps.values()) == 7
-    elif case in ("a stamp too many", "a hundred thousand stamps"):
+    elif case in ("a stamp too many", "twenty thousand stamps"):
         assert stamps["other"] >= 3
 
 
@@ -812,38 +798,32 @@ def test_folders_of_strange_names(clean: Path, tmp_path: Path, capsys: pytest.Ca
         assert "its name cannot be used" in refused(capsys, tmp_path / "odd" / name, "--out", tmp_path / "elsewhere")
 
 
-def test_a_folder_in_a_folder_and_loops_of_links(clean: Path, tmp_path: Path) -> None:
-    path = spoiled(clean, tmp_path / "set")
-    shutil.copytree(clean, path / "inner")
-    (path / "again").symlink_to(path)
-    (tmp_path / "set" / "loop").symlink_to(tmp_path / "set")
-    folders, findings = find([tmp_path / "set", path])
-    assert [f.name for f in folders] == [NAME]
-    assert "is given more than once: read once" in [f.text for f in findings]
+SOURCES = (TRACES, KV, ROWS, "vllm.log")
 
 
-@pytest.mark.parametrize("file", [TRACES, KV, ROWS, "vllm.log"])
 @pytest.mark.parametrize("kind", ["a directory", "a pipe", "a loop", "a device"])
-def test_sources_that_are_no_files(clean: Path, tmp_path: Path, file: str, kind: str) -> None:
-    path = spoiled(clean, tmp_path) / file
-    path.unlink()
-    if kind == "a directory":
-        path.mkdir()
-    elif kind == "a pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to(path.name if kind == "a loop" else "/dev/zero")
-    report = made(tmp_path / NAME, tmp_path / "out")
-    assert counts(report, file)["is not a file: ignored"] == 1
+def test_sources_that_are_no_files(clean: Path, tmp_path: Path, kind: str) -> None:
+    folder = spoiled(clean, tmp_path)
+    for path in map(folder.joinpath, SOURCES):
+        path.unlink()
+        if kind == "a directory":
+            path.mkdir()
+        elif kind == "a pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to(path.name if kind == "a loop" else "/dev/zero")
+    report = made(folder, tmp_path / "out")
+    assert [counts(report, file)["is not a file: ignored"] for file in SOURCES] == [1] * 4
 
 
-@pytest.mark.parametrize("file", [TRACES, KV, ROWS, "vllm.log", "exp-config.yaml"])
-def test_files_that_vanish_before_they_are_read(clean: Path, tmp_path: Path, file: str) -> None:
+def test_files_that_vanish_before_they_are_read(clean: Path, tmp_path: Path) -> None:
     path = spoiled(clean, tmp_path)
     folders, _ = find([path])
-    (path / file).unlink()
+    for file in (*SOURCES, "exp-config.yaml"):
+        (path / file).unlink()
     (run,) = ingest(folders, tmp_path / "out", Given(GPU), 1, lambda run, count: None, lambda run: None)
-    assert any("cannot be read" in text or "is not a file" in text for text in counts(run.to_json(), file))
+    for file in (*SOURCES, "exp-config.yaml"):
+        assert any("cannot be read" in text or "is not a file" in text for text in counts(run.to_json(), file)), file
 
 
 def test_a_file_that_grows_is_reported_and_read_again(clean: Path, tmp_path: Path) -> None:
@@ -935,7 +915,7 @@ def many_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four folders of different sizes."""
     runs = tmp_path_factory.mktemp("many")
     for k in range(4):
-        write_run(simulate(seed=20 + k, requests=20 + 60 * k), runs / f"2026010{k}-000000-tiny-llama-tp1-general")
+        write_run(simulate(seed=20 + k, requests=20 + 30 * k), runs / f"2026010{k}-000000-tiny-llama-tp1-general")
     return runs
 
 

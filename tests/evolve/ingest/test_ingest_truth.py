@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,46 +35,37 @@ LONG: dict[str, Any] = {"requests": 60, "rates": (30.0,), "max_num_batched_token
 CUT_SHORT: dict[str, Any] = {"requests": 120, "rates": (20.0,), "offload": False, "max_num_batched_tokens": 32}
 TWICE: dict[str, Any] = {"requests": 120, "rates": (10.0, 80.0), "offload": False, "max_num_batched_tokens": 64}
 BURSTS: dict[str, Any] = {"requests": 80, "rates": (400.0,), "output_spread": 0, "max_num_seqs": 64, "blocks": 1000}
-
-
-@dataclass(frozen=True)
-class Case:
-    """Options of the engine, and the sources taken away from the folder."""
-
-    options: dict[str, Any]
-    without: tuple[str, ...] = ()
-
-
-CASES = {
-    "plain": Case({"seed": 1}),
-    "one batch": Case({"seed": 2, "asynchronous": False}),
-    "all steps": Case({"seed": 3, "step_rate": 1.0, "rich_rate": 1.0}),
-    "all steps, one batch": Case({"seed": 4, "step_rate": 1.0, "rich_rate": 0.0, "asynchronous": False}),
-    "a third": Case({"seed": 5, "step_rate": 0.3, "rich_rate": 0.1, **BUSY}),
-    "a tenth": Case({"seed": 6, "step_rate": 0.1, "rich_rate": 0.1, "offload": False, **BUSY}),
-    "no steps": Case({"seed": 7, "step_rate": 0.0, **BUSY}),
-    "no steps, no offload": Case({"seed": 8, "step_rate": 0.0, "offload": False, **BUSY}),
-    "few blocks": Case({"seed": 9, "step_rate": 0.3, "rich_rate": 0.3, **TIGHT}),
-    "few blocks, summaries": Case({"seed": 10, "step_rate": 1.0, "rich_rate": 0.0, "offload": False, **TIGHT}),
-    "few blocks, one batch": Case({"seed": 11, "step_rate": 1.0, "asynchronous": False, **TIGHT}),
-    "few blocks, no steps": Case({"seed": 12, "step_rate": 0.0, **TIGHT}),
-    "few blocks, small budget": Case({"seed": 13, "step_rate": 0.3, "rich_rate": 0.1, **TIGHT, **LONG}),
-    "chunks": Case({"seed": 14, "step_rate": 0.5, "rich_rate": 0.5, **LONG}),
-    "chunks, a tenth": Case({"seed": 15, "step_rate": 0.1, "rich_rate": 0.1, "offload": False, **LONG}),
-    "chunks, one batch": Case({"seed": 16, "step_rate": 0.3, "rich_rate": 0.0, "asynchronous": False, **LONG}),
-    "cut short": Case({"seed": 105, "blocks": 50, "step_rate": 0.1, "rich_rate": 0.1, **CUT_SHORT}),
-    "resumed twice": Case({"seed": 118, "blocks": 64, "step_rate": 0.3, "rich_rate": 0.0, **TWICE}),
-    "aborts": Case({"seed": 17, "abort_share": 0.2, "step_rate": 1.0, "rich_rate": 1.0}),
-    "aborts, a tenth": Case({"seed": 18, "abort_share": 0.2, "step_rate": 0.1, "rich_rate": 0.1, **BUSY, **LONG}),
-    "n+1": Case({"seed": 19, "stamps": "n+1", "coalesced": 0.5}),
-    "coalesced": Case({"seed": 20, "coalesced": 1.0}),
-    "bursts": Case({"seed": 21, **BURSTS}),
-    "no kv": Case({"seed": 22, "step_rate": 0.3, "rich_rate": 0.3, **BUSY}, ("kv_events.jsonl",)),
-    "no kv, no steps": Case({"seed": 23, "step_rate": 0.0, **BUSY}, ("kv_events.jsonl",)),
-    "no rows": Case({"seed": 24, "step_rate": 0.3, "rich_rate": 0.1, **BUSY}, (PER_REQUEST,)),
-    "no log": Case({"seed": 25, "step_rate": 0.5}, ("vllm.log",)),
-    "no log, one batch": Case({"seed": 26, "step_rate": 0.5, "asynchronous": False}, ("vllm.log",)),
-    "no reports": Case({"seed": 27, "rates": (20.0, 40.0), "abort_share": 0.05}, (REPORTS,)),
+# Options of the engine; `without` are sources taken away from the folder.
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {"seed": 1},
+    "one batch": {"seed": 2, "asynchronous": False},
+    "all steps": {"seed": 3, "step_rate": 1.0, "rich_rate": 1.0},
+    "all steps, one batch": {"seed": 4, "step_rate": 1.0, "rich_rate": 0.0, "asynchronous": False},
+    "a third": {"seed": 5, "step_rate": 0.3, "rich_rate": 0.1, **BUSY},
+    "a tenth": {"seed": 6, "step_rate": 0.1, "rich_rate": 0.1, "offload": False, **BUSY},
+    "no steps": {"seed": 7, "step_rate": 0.0, **BUSY},
+    "no steps, no offload": {"seed": 8, "step_rate": 0.0, "offload": False, **BUSY},
+    "few blocks": {"seed": 9, "step_rate": 0.3, "rich_rate": 0.3, **TIGHT},
+    "few blocks, summaries": {"seed": 10, "step_rate": 1.0, "rich_rate": 0.0, "offload": False, **TIGHT},
+    "few blocks, one batch": {"seed": 11, "step_rate": 1.0, "asynchronous": False, **TIGHT},
+    "few blocks, no steps": {"seed": 12, "step_rate": 0.0, **TIGHT},
+    "few blocks, small budget": {"seed": 13, "step_rate": 0.3, "rich_rate": 0.1, **TIGHT, **LONG},
+    "chunks": {"seed": 14, "step_rate": 0.5, "rich_rate": 0.5, **LONG},
+    "chunks, a tenth": {"seed": 15, "step_rate": 0.1, "rich_rate": 0.1, "offload": False, **LONG},
+    "chunks, one batch": {"seed": 16, "step_rate": 0.3, "rich_rate": 0.0, "asynchronous": False, **LONG},
+    "cut short": {"seed": 105, "blocks": 50, "step_rate": 0.1, "rich_rate": 0.1, **CUT_SHORT},
+    "resumed twice": {"seed": 118, "blocks": 64, "step_rate": 0.3, "rich_rate": 0.0, **TWICE},
+    "aborts": {"seed": 17, "abort_share": 0.2, "step_rate": 1.0, "rich_rate": 1.0},
+    "aborts, a tenth": {"seed": 18, "abort_share": 0.2, "step_rate": 0.1, "rich_rate": 0.1, **BUSY, **LONG},
+    "n+1": {"seed": 19, "stamps": "n+1", "coalesced": 0.5},
+    "coalesced": {"seed": 20, "coalesced": 1.0},
+    "bursts": {"seed": 21, **BURSTS},
+    "no kv": {"seed": 22, "step_rate": 0.3, "rich_rate": 0.3, **BUSY, "without": "kv_events.jsonl"},
+    "no kv, no steps": {"seed": 23, "step_rate": 0.0, **BUSY, "without": "kv_events.jsonl"},
+    "no rows": {"seed": 24, "step_rate": 0.3, "rich_rate": 0.1, **BUSY, "without": PER_REQUEST},
+    "no log": {"seed": 25, "step_rate": 0.5, "without": "vllm.log"},
+    "no log, one batch": {"seed": 26, "step_rate": 0.5, "asynchronous": False, "without": "vllm.log"},
+    "no reports": {"seed": 27, "rates": (20.0, 40.0), "abort_share": 0.05, "without": REPORTS},
 }
 
 SHARES = {"few blocks, small budget": 0.97}
@@ -87,15 +77,14 @@ GIVEN = Given("H100-SXM-80GB", {}, {MODEL: TINY})
 class Made:
     """A case's truth, and everything that was written of it."""
 
-    def __init__(self, case: Case, home: Path) -> None:
-        self.case = case
-        self.truth: Truth = simulate(**case.options)
+    def __init__(self, home: Path, without: str = "", **options: Any) -> None:
+        self.without = without
+        self.truth: Truth = simulate(**options)
         folder = home / NAME
         write(self.truth, folder)
-        for pattern in case.without:
-            for path in folder.glob(pattern):
-                if pattern == PER_REQUEST or path != folder / PER_REQUEST:
-                    path.unlink()
+        for path in folder.glob(without) if without else ():
+            if without == PER_REQUEST or path != folder / PER_REQUEST:
+                path.unlink()
         (run,) = ingest([look(folder)], home / "out", GIVEN, 1, lambda run, n: None, lambda run: None)
         self.quality = run.to_json()
         self.out = home / "out"
@@ -139,7 +128,7 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+def cases() -> dict[str, Made]:
     return {}
 
 
@@ -147,7 +136,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
 def made(request: pytest.FixtureRequest, cases: dict[str, Made], tmp_path_factory: pytest.TempPathFactory) -> Made:
     name: str = request.param
     if name not in cases:
-        cases[name] = Made(CASES[name], tmp_path_factory.mktemp("made"))
+        cases[name] = Made(tmp_path_factory.mktemp("made"), **CASES[name])
     return cases[name]
 
 
@@ -155,7 +144,7 @@ def of(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("made", names or list(CASES), indirect=True)
 
 
-ROWS = [name for name, case in CASES.items() if PER_REQUEST not in case.without]
+ROWS = [name for name, case in CASES.items() if case.get("without") != PER_REQUEST]
 
 
 # steps
@@ -184,7 +173,7 @@ def test_inferred_batches_are_mostly_the_engines(made: Made, request: pytest.Fix
     assert right >= SHARES.get(request.node.callspec.params["made"], 1.0) * len(inferred)
 
 
-BLOCKS = [name for name, case in CASES.items() if not {"kv_events.jsonl", PER_REQUEST} & set(case.without)]
+BLOCKS = [name for name, case in CASES.items() if case.get("without") not in ("kv_events.jsonl", PER_REQUEST)]
 
 
 @of(*BLOCKS)
@@ -257,22 +246,16 @@ def test_summaries_are_carried_over(made: Made) -> None:
         assert (row["summary_finished"], row["summary_preempted"]) == (s.finished, s.preempted)
         assert (row["kv_blocks_total"], row["kv_blocks_free"]) == (s.total_blocks, s.free_blocks)
         assert row["kv_usage_ratio"] == pytest.approx(1 - s.free_blocks / s.total_blocks)
-
-
-@of("plain", "a third", "few blocks", "all steps, one batch")
-def test_temporal_split(made: Made) -> None:
-    sampled = sorted(made.truth.sampled_steps)
-    train, valid = round(0.6 * len(sampled)), round(0.2 * len(sampled))
-    expected = dict(zip(sampled, ["train"] * train + ["valid"] * valid + ["test"] * len(sampled), strict=False))
-    assert {r["step_id"]: r["split"] for r in made.steps if r["sampled"]} == expected
-    assert {r["split"] for r in made.steps if not r["sampled"]} <= {None}
-    assert all(c["split"] == expected[c["step_id"]] for c in made.table("cycles"))
+    train, valid = round(0.6 * len(rows)), round(0.2 * len(rows))
+    split = dict(zip(sorted(rows), ["train"] * train + ["valid"] * valid + ["test"] * len(rows), strict=False))
+    assert {step: row["split"] for step, row in rows.items()} == split
+    assert all(cycle["split"] == split[cycle["step_id"]] for cycle in made.table("cycles"))
 
 
 # cycles
 
 
-PAIRS = [name for name, case in CASES.items() if case.options.get("step_rate", 0.5) >= 0.3]
+PAIRS = [name for name, case in CASES.items() if case.get("step_rate", 0.5) >= 0.3]
 
 
 @of(*PAIRS)
@@ -455,7 +438,7 @@ def test_parts_of_the_latency_add_up(made: Made) -> None:
     whole = [r for r in made.truth.requests if r.status == "length"]
     assert made.experiment["x_components_requests"] == len(whole)
     parts = made.experiment["x_components_ms"]
-    if PER_REQUEST in made.case.without:
+    if made.without == PER_REQUEST:
         expected = np.mean([(r.left_ns - r.arrived_ns) / 1e6 for r in whole])
         assert "client" not in parts
     else:
@@ -467,8 +450,7 @@ def test_parts_of_the_latency_add_up(made: Made) -> None:
 def test_observed_from_rows_is_observed_from_reports(tmp_path: Path) -> None:
     options = {"seed": 27, "rates": (20.0, 40.0), "abort_share": 0.05}
     reports, rows = (
-        Made(Case(options, without), tmp_path / str(len(without))).experiment["observed"]
-        for without in ((), (REPORTS,))
+        Made(tmp_path / str(len(without)), without, **options).experiment["observed"] for without in ("", REPORTS)
     )
     assert len(rows["stages"]) == 2
     for ours, theirs in zip([rows["summary"], *rows["stages"]], [reports["summary"], *reports["stages"]], strict=True):

@@ -183,27 +183,22 @@ def test_a_trace_of_failed_requests_is_overloaded(
 
 def test_a_load_without_times_is_not_overloaded(observed: Path, tmp_path: Path, ingest: Ingest) -> None:
     """Completed requests without times in the file: their quality is unknown."""
-    data = edited(observed, tmp_path, lambda i: {"status": "ok", **NO_TIMES})
+    changed = {"status": "ok", **NO_TIMES}
+    data = edited(observed, tmp_path, lambda i: changed | ({"streaming": "false"} if i == 50 else {}))
     (trace,) = json.loads(ingest(*GPU, "--json", data=data))["traces"]
+    assert "1 of 1,440 requests of seen.csv were not streamed: they have no TTFT and no ITL" in trace["notes"]
     assert (trace["measured"], trace["overloaded"]) == (0, [])
     assert any("there is nothing to fit or to compare" in note for note in trace["notes"])
     assert load_experiments(tmp_path / "o" / "traces.yaml")[0].quality == "clean"
 
 
-def test_unknown_words_of_status_are_named_once_with_their_counts(
-    observed: Path, tmp_path: Path, ingest: Ingest
-) -> None:
+def test_unknown_words_of_status_are_named_once_and_only_a_few(observed: Path, tmp_path: Path, ingest: Ingest) -> None:
     """1,440 lines, of which every fourth says `OK` and every fourth nothing: both count as failed, and are named."""
     words = ("ok", "OK", "timeout", "")
     text = ingest(*GPU, data=edited(observed, tmp_path, lambda i: {"status": words[i % 4]}))
-    known = "(known are ok, timeout, error, incomplete)"
-    assert text.count(f"unknown status in seen.csv: '' 360, 'OK' 360: counted as failed {known}") == 1
-    assert "75.00 % of 1,420 requests failed" in text
-    assert "unknown status" not in ingest()
-
-
-def test_only_a_few_of_many_unknown_words_are_named(observed: Path, tmp_path: Path, ingest: Ingest) -> None:
-    """1,440 words, of which one is known, would make a note that no experiments file may have."""
+    assert text.count("unknown status in seen.csv: '' 360, 'OK' 360: counted as failed (known are ok, timeout, ") == 1
+    assert "75.00 % of 1,420 requests failed" in text and "unknown status" not in ingest()
+    # 1,440 words, of which one is known, would make a note that no experiments file may have
     ingest(*GPU, data=edited(observed, tmp_path, lambda i: {"status": f"failed-{i:04}" if i else "ok"}))
     (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
     (note,) = [n for n in experiment.notes if "unknown status" in n]
@@ -220,12 +215,6 @@ def test_the_experiments_file_names_the_options_that_wrote_it(tmp_path: Path, in
         assert run_command(["ingest", *trace]) == 0
         assert file.read_text().startswith("# Written by evolve ingest --trace and --tracev2: each experiment")
     assert [e.id for e in load_experiments(file)] == ["seen", "own"]
-
-
-def test_requests_that_were_not_streamed_have_no_ttft(observed: Path, tmp_path: Path, ingest: Ingest) -> None:
-    data = edited(observed, tmp_path, lambda i: {"streaming": "false"} if i == 50 else {})
-    (trace,) = json.loads(ingest("--json", data=data))["traces"]
-    assert "1 of 1,440 requests of seen.csv were not streamed: they have no TTFT and no ITL" in trace["notes"]
 
 
 def test_options_take_precedence_over_the_header(tmp_path: Path, ingest: Ingest) -> None:
@@ -276,11 +265,6 @@ def test_predictions_repeat_the_notes_of_a_trace(
 def test_without_a_gpu_there_is_only_a_table(tmp_path: Path, ingest: Ingest) -> None:
     assert "no experiment: --hardware says" in ingest()
     assert [p.name for p in (tmp_path / "o").iterdir()] == ["seen.parquet"]
-
-
-def test_simulated_times_have_a_note(observed: Path, tmp_path: Path, ingest: Ingest) -> None:
-    text = ingest(header=header_with(observed, tmp_path, "real", "replayed"))
-    assert "mode is replayed: the times of seen.csv are a simulation's, not measured" in text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ The event table, the traps of the summaries and the formulas of the reports are 
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import re
 from collections import Counter, defaultdict
@@ -19,7 +18,7 @@ from paths import SHARED
 from trace_blocks import Pool, digest, low64
 from trace_engine import HANDLING_NS, simulate
 from trace_files import write
-from trace_records import BLOCK, CoreSpan, Entry, Journey, KvBatch, Row, StepTruth, Truth
+from trace_records import CoreSpan, Entry, Row, StepTruth, Truth
 from trace_reports import Rows, report
 
 SAMPLE = SHARED / "samples" / "20260101-000000-tiny-llama-tp1-general"
@@ -86,91 +85,10 @@ def test_cases_reach_their_situations() -> None:
     full = [s.summary.running == 3 and s.summary.waiting > 0 for s in run("long prompts, one batch").steps]
     assert sum(full) > 10
     assert any(not s.entries for s in run("easy").steps)
-
-
-def test_tokens_of_every_request_add_up(truth: Truth) -> None:
-    shares = entries(truth)
-    assert len(truth.requests) == truth.options.requests
-    for r in truth.requests:
-        mine = shares[r.core_id]
-        assert [s.step for s, _ in mine] == list(r.steps)
-        assert len(r.admissions) <= r.preemptions + 1
-        starts = {a.step: a for a in r.admissions}
-        for (_, before), (step, entry) in zip([(None, None), *mine], mine, strict=False):
-            assert entry.kv_after - entry.kv_before == entry.new_tokens > 0
-            admission = starts.pop(step.step, None)
-            assert entry.kv_before == (admission.cached if admission else before.kv_after)
-        assert not starts
-        if r.status == "length":
-            assert r.output_tokens == r.max_tokens == len(r.token_ns) == len(r.token_times)
-            assert sum(e.produces_token for _, e in mine) == r.output_tokens
-            caught_up = sum(a.tokens - a.cached for a in r.admissions)
-            decoding = sum(e.new_tokens for _, e in mine if e.role == "decode")
-            if not r.preemptions:
-                assert caught_up + decoding == r.prompt_tokens - r.admissions[0].cached + r.output_tokens - 1
-                assert sum(e.new_tokens for _, e in mine) == caught_up + decoding
-            assert decoding + sum(e.produces_token for _, e in mine if e.role == "prefill") == r.output_tokens
-            ran_last = max(e.kv_after for _, e in mine)
-            assert ran_last == r.prompt_tokens + r.output_tokens - 1
-
-
-def test_limits_hold(truth: Truth) -> None:
-    o = truth.options
-    for step in truth.steps:
-        assert sum(e.new_tokens for e in step.entries) <= o.max_num_batched_tokens
-        assert len(step.entries) <= step.summary.running <= o.max_num_seqs
-        assert 0 <= step.summary.free_blocks <= step.summary.total_blocks == o.blocks - 1
-        for s in step.summary.snapshots:
-            assert s.allocated >= -(-(s.computed + s.scheduled) // BLOCK) >= s.cached - 1
-        if step.rich:
-            used = step.summary.total_blocks - step.summary.free_blocks
-            held = [s.allocated for s in step.summary.snapshots]
-            assert max(held, default=0) <= used <= sum(held)
-    assert truth.steps[-1].summary.free_blocks == o.blocks - 1
-    present: Counter[int] = Counter()
-    for batch in (b for b in truth.records if isinstance(b, KvBatch)):
-        for event in batch.events:
-            if event[0] == "BlockStored" and event[6] == "GPU":
-                present.update(event[1])
-            elif event[0] == "BlockRemoved":
-                present.subtract(event[1])
-        assert min(present.values()) >= 0
-        assert sum(present.values()) <= o.blocks - 1
-
-
-def test_the_queue_is_served_in_order(truth: Truth) -> None:
-    """First come first served; the preempted go to the head, and nothing is admitted in a step that preempted."""
-    firsts = sorted((r for r in truth.requests if r.admissions), key=lambda r: r.scheduled_ns or 0)
-    assert [r.queued_ns for r in firsts] == sorted(r.queued_ns for r in firsts)
-    traced = [s for s in truth.records if isinstance(s, CoreSpan)]
-    told = sorted((e.ns, e.step, e.name, s.request_id) for s in traced for e in s.events)
-    pending: set[str] = set()
-    last = 0
-    for _, step, name, request_id in told:
-        if name == "PREEMPTED":
-            pending.add(request_id)
-            last = step
-        elif name == "SCHEDULED":
-            assert step != last
-            assert request_id in pending or not pending
-            pending.discard(request_id)
-        elif name == "FINISHED":
-            pending.discard(request_id)
-
-
-def test_steps_are_counted_and_take_the_time_of_the_formula(truth: Truth) -> None:
-    steps = truth.steps
-    assert [s.step for s in steps] == list(range(1, len(steps) + 1))
-    for s in steps:
-        if not s.entries:
-            assert s.exec_us == 0
-            continue
-        computing = sum(e.new_tokens for e in s.entries if e.role == "prefill")
-        reading = sum(e.kv_before for e in s.entries)
-        assert abs(s.exec_us - 8000 - 20 * computing - 0.02 * reading) < 200
-        assert s.ended_ns - s.started_ns == round(s.exec_us * 1000)
-    ran = [s for s in steps if s.entries]
-    assert all(a.ended_ns <= b.started_ns for a, b in itertools.pairwise(ran))
+    truth, count = run("few blocks"), processed(run("few blocks"))
+    assert any(not count(e.request_id, s) for s in truth.steps for e in s.entries if e.role == "decode")
+    # a recomputation counts as decode with its whole chunk
+    assert any(s.summary.decode_tokens > s.summary.decode_requests for s in truth.steps)
 
 
 def test_batches_in_flight(truth: Truth) -> None:
@@ -192,17 +110,6 @@ def test_batches_in_flight(truth: Truth) -> None:
         if before.entries and step.entries and step.started_ns == before.ended_ns:
             steady += after.summary.start_ns - before.handled_ns < 10_000
     assert steady > len(steps) // 4
-
-
-def test_steady_cycles_are_the_execution_of_the_step_before() -> None:
-    steps = run("easy").steps
-    errors = []
-    for a, b, c, d in zip(steps, steps[1:], steps[2:], steps[3:], strict=False):
-        busy = all(step.entries for step in (a, b, c, d))
-        if busy and c.started_ns == b.ended_ns == a.ended_ns + b.exec_us * 1000:
-            errors.append((d.summary.start_ns - c.summary.start_ns) / 1000 - b.exec_us)
-    assert len(errors) > 50
-    assert sorted(map(abs, errors))[len(errors) // 2] < 1
 
 
 def test_a_repeated_prompt_is_cached_except_its_last_token() -> None:
@@ -253,31 +160,6 @@ def test_summaries_follow_the_batches(truth: Truth) -> None:
             assert snapshot.scheduled == (entry.new_tokens if entry else 0)
             assert not entry or snapshot.computed == entry.kv_before
         assert not (step.rich and scheduled)
-
-
-def test_traps_of_two_batches_in_flight() -> None:
-    truth, count = run("few blocks"), processed(run("few blocks"))
-    second = [e for s in truth.steps for e in s.entries if e.role == "decode" and not count(e.request_id, s)]
-    assert second and {e.new_tokens for e in second} == {1}  # the first decode step counts as prefill
-    plain, counted = run("few blocks, one batch"), processed(run("few blocks, one batch"))
-    assert all(counted(e.request_id, s) for s in plain.steps for e in s.entries if e.role == "decode")
-    lags = [_lag(truth, r.core_id, e) for r, e in _preempted(truth)]
-    assert set(lags) == {0, 1} or set(lags) == {1}
-    assert {_lag(plain, r.core_id, e) for r, e in _preempted(plain)} == {0}
-    chunks = [s.summary for s in truth.steps if s.summary.decode_tokens > s.summary.decode_requests]
-    assert chunks  # a recomputation counts as decode with its whole chunk
-
-
-def _preempted(truth: Truth) -> list[tuple[Any, Journey]]:
-    requests = {r.core_id: r for r in truth.requests}
-    spans = [s for s in truth.records if isinstance(s, CoreSpan)]
-    return [(requests[s.request_id], e) for s in spans for e in s.events if e.name == "PREEMPTED"]
-
-
-def _lag(truth: Truth, request_id: str, event: Journey) -> int:
-    """Tokens of steps before a preemption that its event does not know."""
-    made = [s for s, e in entries(truth)[request_id] if e.produces_token and s.step < event.step]
-    return len(made) - event.decode_done
 
 
 # the folder
