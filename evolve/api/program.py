@@ -67,7 +67,7 @@ class Program:
 
     @property
     def name(self) -> str:
-        """What it was named by; `text` for a text.
+        """The name that it was given by; `text` for a text.
 
         >>> evolve.Program("floor").name
         'floor'
@@ -87,7 +87,7 @@ class Program:
 
     @cached_property
     def key(self) -> str:
-        """What identifies its form: the program without the values of its constants.
+        """The hash of its form, which is the program without the values of its constants.
 
         >>> len(evolve.Program("champion").key)
         16
@@ -114,7 +114,7 @@ class Program:
 
     @cached_property
     def description(self) -> Description:
-        """Everything that `evolve show` shows of it."""
+        """The figures and texts that `evolve show` prints."""
         return describe(self.source)
 
     @cached_property
@@ -201,7 +201,6 @@ class Program:
         return f"<pre>{text}</pre><p>{html.escape(visible(f'{self.name}: {self.description.counts}'))}</p>"
 
     def _repr_latex_(self) -> str:
-        """The formulas, as a notebook shows them."""
         return f"$${self.latex()}$$"
 
 

@@ -179,7 +179,7 @@ class Run:
 
     @cached_property
     def _experiments(self) -> tuple[list[Experiment], list[Experiment]]:
-        """Those that the run fits, and those that it only predicts."""
+        """The experiments that the run fits, and the others, which it only predicts."""
         fitted, others = self._run.experiments()
         check_data(self._run, fitted)
         return fitted, others

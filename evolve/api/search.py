@@ -122,9 +122,8 @@ def _named(program: Start) -> str:
     except InputError:
         same = False
     if not same:
-        raise InputError(
-            f"start: {program.name}: no file has this text, which a resumed run needs: write one, and name that"
-        )
+        problem = "no file has this text, which a resumed run needs: write one, and name that"
+        raise InputError(f"start: {program.name}: {problem}")
     return program.name
 
 

@@ -8,21 +8,7 @@ from collections.abc import Mapping
 from evolve.export.latex import to_latex
 from evolve.export.symbols import FIELD_SIGN, constant_symbols
 from simulator.common.errors import InputError
-from simulator.language.ir import (
-    Call,
-    Choose,
-    Compare,
-    Const,
-    Expr,
-    Field,
-    Function,
-    Let,
-    Local,
-    Neg,
-    Number,
-    Op,
-    Program,
-)
+from simulator.language import ir
 
 try:
     import sympy
@@ -49,7 +35,7 @@ _COMPARE = {"<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge, "==": 
 Names = Mapping[str, sympy.Expr]
 
 
-def to_sympy(program: Program) -> dict[str, sympy.Expr]:
+def to_sympy(program: ir.Program) -> dict[str, sympy.Expr]:
     """The expression of each method that the program has, in microseconds.
 
     Fields are the symbols of `field`, constants those of `values`, so `expression.subs(values(program))` has numbers
@@ -63,7 +49,7 @@ def to_sympy(program: Program) -> dict[str, sympy.Expr]:
     return {f.name: _function(f, {c.name: symbols[f.name, c.name] for c in f.constants}) for f in program.functions}
 
 
-def values(program: Program) -> dict[sympy.Symbol, float]:
+def values(program: ir.Program) -> dict[sympy.Symbol, float]:
     """The value of each constant by its symbol, named as in the text, or `method.name` where methods share a name.
 
     >>> values(parse("def step_time(b, s, *, c=2.0): return c * b.tokens"))
@@ -82,15 +68,14 @@ def field(scope: str, name: str) -> sympy.Symbol:
     return sympy.Symbol(f"{scope}.{name}", **{FIELD_SIGN: True})
 
 
-def _symbols(program: Program) -> dict[tuple[str, str], sympy.Symbol]:
-    """The symbol of each constant, by its method and name."""
+def _symbols(program: ir.Program) -> dict[tuple[str, str], sympy.Symbol]:
     return {(c.method, c.constant.name): sympy.Symbol(c.name, **{c.sign: True}) for c in constant_symbols(program)}
 
 
-def _function(function: Function, constants: Names) -> sympy.Expr:
+def _function(function: ir.Function, constants: Names) -> sympy.Expr:
     names, guards = dict(constants), []
     for statement in function.body:
-        if isinstance(statement, Let):
+        if isinstance(statement, ir.Let):
             names[statement.name] = _expression(statement.value, names)
         else:
             guards.append((_condition(statement.condition, names), _expression(statement.value, names)))
@@ -100,23 +85,23 @@ def _function(function: Function, constants: Names) -> sympy.Expr:
     return rules.plain(result)
 
 
-def _condition(node: Compare, names: Names) -> sympy.Basic:
+def _condition(node: ir.Compare, names: Names) -> sympy.Basic:
     return _COMPARE[node.op](_expression(node.left, names), _expression(node.right, names))
 
 
-def _expression(node: Expr, names: Names) -> sympy.Expr:
+def _expression(node: ir.Expr, names: Names) -> sympy.Expr:
     match node:
-        case Number(value):
+        case ir.Number(value):
             return sympy.Rational(value)  # exact: the numbers of formulas are few, such as 0.5
-        case Const(name) | Local(name):
+        case ir.Const(name) | ir.Local(name):
             return names[name]
-        case Field(scope, name):
+        case ir.Field(scope, name):
             return field(scope, name)
-        case Neg(inner):
+        case ir.Neg(inner):
             return -_expression(inner, names)
-        case Op(op, left, right):
+        case ir.Op(op, left, right):
             return _OPS[op](_expression(left, names), _expression(right, names))
-        case Call(name, args):
+        case ir.Call(name, args):
             return _CALLS[name](*(_expression(arg, names) for arg in args))
-        case Choose(condition, then, other):
+        case ir.Choose(condition, then, other):
             return rules.Choose(_condition(condition, names), _expression(then, names), _expression(other, names))

@@ -9,22 +9,7 @@ from __future__ import annotations
 import re
 
 from simulator.common.text import visible
-from simulator.language.ir import (
-    Call,
-    Choose,
-    Compare,
-    Const,
-    Expr,
-    Field,
-    Function,
-    Guard,
-    Let,
-    Local,
-    Neg,
-    Number,
-    Op,
-    Program,
-)
+from simulator.language import ir
 from simulator.language.unparse import terms
 
 _CALLS = {"max": r"\max", "min": r"\min", "log": r"\ln", "exp": r"\exp"}
@@ -42,7 +27,7 @@ _SPECIAL = {
 _SUM, _PRODUCT, _ATOM = range(3)  # how tightly the outermost operation of an expression binds
 
 
-def to_latex(program: Program) -> str:
+def to_latex(program: ir.Program) -> str:
     r"""The methods of a program as one block for a formula, to be set between `\[` and `\]`.
 
     Fields are upright, constants and assigned names in italics.
@@ -66,10 +51,10 @@ def escaped(text: str) -> str:
     return re.sub(r'[\\~^<>"|{}$&#%_]', lambda match: _SPECIAL[match[0]], visible(text))
 
 
-def _function(function: Function) -> list[str]:
-    lines, guards = [], list[Guard]()
+def _function(function: ir.Function) -> list[str]:
+    lines, guards = [], list[ir.Guard]()
     for statement in function.body:
-        if isinstance(statement, Let):
+        if isinstance(statement, ir.Let):
             lines += _equation(_italic(statement.name), statement.value)
         else:
             guards.append(statement)
@@ -79,56 +64,56 @@ def _function(function: Function) -> list[str]:
     return [*lines, f"{name} ={{}}& {_cases([(g.condition, g.value) for g in guards], function.result)}"]
 
 
-def _equation(name: str, value: Expr) -> list[str]:
+def _equation(name: str, value: ir.Expr) -> list[str]:
     """The lines of `name = value`, one for each term."""
     (_, first), *rest = terms(value)
     return [f"{name} ={{}}& {_inside(first, _SUM)}", *(f" &{sign} {_inside(term, _PRODUCT)}" for sign, term in rest)]
 
 
-def _cases(cases: list[tuple[Compare, Expr]], other: Expr) -> str:
+def _cases(cases: list[tuple[ir.Compare, ir.Expr]], other: ir.Expr) -> str:
     rows = [rf"{_inside(value, _SUM)} & \text{{if }} {_condition(condition)}" for condition, value in cases]
     return r"\begin{cases} " + r" \\ ".join([*rows, rf"{_inside(other, _SUM)} & \text{{otherwise}}"]) + r" \end{cases}"
 
 
-def _condition(node: Compare) -> str:
+def _condition(node: ir.Compare) -> str:
     return f"{_inside(node.left, _SUM)} {_COMPARE[node.op]} {_inside(node.right, _SUM)}"
 
 
-def _inside(node: Expr, rank: int) -> str:
+def _inside(node: ir.Expr, rank: int) -> str:
     """The expression, in brackets where it binds less tightly than `rank`."""
     text, own = _set(node)
     return text if own >= rank else rf"\left({text}\right)"
 
 
-def _set(node: Expr) -> tuple[str, int]:
+def _set(node: ir.Expr) -> tuple[str, int]:
     """The expression, and how tightly its outermost operation binds."""
     match node:
-        case Number(value):
+        case ir.Number(value):
             return f"{value:g}", _ATOM
-        case Const(name) | Local(name):
+        case ir.Const(name) | ir.Local(name):
             return _italic(name), _ATOM
-        case Field(scope, name):
+        case ir.Field(scope, name):
             return rf"\mathrm{{{escaped(f'{scope}.{name}')}}}", _ATOM
-        case Neg(inner):
+        case ir.Neg(inner):
             return f"-{_inside(inner, _PRODUCT)}", _SUM
-        case Op("/", left, right):
+        case ir.Op("/", left, right):
             return rf"\frac{{{_inside(left, _SUM)}}}{{{_inside(right, _SUM)}}}", _PRODUCT
-        case Op("*", left, right):
+        case ir.Op("*", left, right):
             return rf"{_inside(left, _PRODUCT)} \cdot {_inside(right, _PRODUCT)}", _PRODUCT
-        case Op(op, left, right):
+        case ir.Op(op, left, right):
             return f"{_inside(left, _SUM)} {op} {_inside(right, _PRODUCT)}", _SUM
-        case Call("pow", (base, exponent)):
+        case ir.Call("pow", (base, exponent)):
             return f"{{{_inside(base, _ATOM)}}}^{{{_inside(exponent, _SUM)}}}", _PRODUCT
-        case Call("sqrt", (inner,)):
+        case ir.Call("sqrt", (inner,)):
             return rf"\sqrt{{{_inside(inner, _SUM)}}}", _PRODUCT
-        case Call("log1p", (inner,)):
+        case ir.Call("log1p", (inner,)):
             return rf"\ln\left(1 + {_inside(inner, _PRODUCT)}\right)", _PRODUCT
-        case Call("softplus", (inner,)):
+        case ir.Call("softplus", (inner,)):
             return rf"\ln\left(1 + \exp\left({_inside(inner, _SUM)}\right)\right)", _PRODUCT
-        case Call(name, args):
+        case ir.Call(name, args):
             spelled = _CALLS.get(name, rf"\operatorname{{{name}}}")
             return rf"{spelled}\left({', '.join(_inside(arg, _SUM) for arg in args)}\right)", _PRODUCT
-        case Choose(condition, then, other):
+        case ir.Choose(condition, then, other):
             return _cases([(condition, then)], other), _SUM
 
 

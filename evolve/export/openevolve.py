@@ -14,7 +14,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -29,29 +28,24 @@ from evolve.run.program import with_true_names
 from evolve.summary.searched import Searched
 from simulator.common.errors import InputError, unwritable
 from simulator.common.json import JsonObject
+from simulator.common.records import fields_to_json, record_class, stored
 
 DIMENSIONS = ("operations", "features_in_grid")
 ROOM = 1000  # programs that OpenEvolve may add before it removes the worst ones
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class Checkpoint:
     """The folder that was written, its number of programs, and how many candidates were rejected and left out."""
 
-    path: Path
+    path: Path = stored(key="out", write=str)
     programs: int
     rejected: int
     bytes: int
     champion: int
 
     def to_json(self) -> JsonObject:
-        return {
-            "out": str(self.path),
-            "programs": self.programs,
-            "rejected": self.rejected,
-            "bytes": self.bytes,
-            "champion": self.champion,
-        }
+        return fields_to_json(self)
 
 
 def write_checkpoint(found: Searched, out: Path) -> Checkpoint:
@@ -89,7 +83,6 @@ def _draft_of(path: Path) -> Iterator[Path]:
 
 
 def _files(found: Searched) -> Iterator[tuple[str, str]]:
-    """(name, text) of each file."""
     config, elites = found.run.config, found.archive.by_id
     home = {o.elite.id: _island(o, config.search.islands) for o in found.outcomes if o.elite}
     generations = _generations(found.outcomes)
@@ -111,11 +104,8 @@ def _island(outcome: Outcome, islands: int) -> int:
 def _generations(outcomes: Sequence[Outcome]) -> dict[int, int]:
     """The number of first-parent ancestors of each elite, by id."""
     generations: dict[int, int] = {}
-    for outcome in outcomes:
-        if outcome.elite:
-            generations[outcome.elite.id] = 1 + max(
-                (generations.get(p, 0) for p in outcome.elite.parents[:1]), default=-1
-            )
+    for elite in (outcome.elite for outcome in outcomes if outcome.elite):
+        generations[elite.id] = 1 + generations.get(elite.parents[0], 0) if elite.parents else 0
     return generations
 
 
@@ -145,7 +135,6 @@ def _metrics(elite: Elite, config: Config) -> dict[str, float]:
 
 
 def _program(outcome: Outcome, island: int, generations: Mapping[int, int], config: Config) -> JsonObject:
-    """A program with the fields of OpenEvolve's Program."""
     elite, proposal = outcome.elite, outcome.proposal
     assert elite
     errors = {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in elite.score.rows}
@@ -175,7 +164,6 @@ def _program(outcome: Outcome, island: int, generations: Mapping[int, int], conf
 
 
 def _metadata(found: Searched, home: Mapping[int, int]) -> JsonObject:
-    """The content of OpenEvolve's metadata.json."""
     config, elites = found.run.config, found.archive.by_id
     islands = [[elites[id] for id in home if home[id] == i] for i in range(config.search.islands)]
     grids = [_grid(members, config) for members in islands]
@@ -193,8 +181,7 @@ def _metadata(found: Searched, home: Mapping[int, int]) -> JsonObject:
         "island_generations": generations,
         "last_migration_generation": max(generations) // config.search.migrate_every * config.search.migrate_every,
         "feature_stats": {
-            name: {"min": 1.0, "max": 1.0 + bins_and_most[1], "values": []}
-            for name, bins_and_most in _dimensions(config).items()
+            name: {"min": 1.0, "max": 1.0 + most, "values": []} for name, (_, most) in _dimensions(config).items()
         },
     }
 

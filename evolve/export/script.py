@@ -8,27 +8,11 @@ from importlib import resources
 
 from evolve.export.source import ExportSource
 from evolve.export.symbols import FIELD_SIGN, constant_symbols
-from simulator.language.ir import (
-    Call,
-    Choose,
-    Compare,
-    Const,
-    Expr,
-    Field,
-    Function,
-    Let,
-    Local,
-    Neg,
-    Number,
-    Op,
-    nodes,
-)
+from simulator.language import ir
 from simulator.language.unparse import spell_number
 
 # Names that the functions of the file use, so that no constant of a program may take them.
-_TAKEN = frozenset(
-    ("sympy", "plain", "Divide", "Power", "Choose", "sqrt", "log", "log1p", "exp", "softplus", "expressions")
-)
+_TAKEN = {"sympy", "plain", "Divide", "Power", "Choose", "sqrt", "log", "log1p", "exp", "softplus", "expressions"}
 _CALLS = {"max": "sympy.Max", "min": "sympy.Min", "pow": "Power"}
 _RELATIONS = {"<": "Lt", "<=": "Le", ">": "Gt", ">=": "Ge", "==": "Eq", "!=": "Ne"}
 _SUM, _PRODUCT, _UNARY, _ATOM = range(4)
@@ -56,21 +40,20 @@ def script(title: str, entries: Sequence[ExportSource]) -> str:
     rules = resources.files("evolve.export").joinpath("rules.py").read_text("utf-8")
     body = re.sub(r"  # type: ignore\[[\w-]+\]", "", rules[rules.index("import sympy") :])
     fields = sorted(
-        {(n.scope, n.name) for e in entries for f in e.program.functions for n in nodes(f) if isinstance(n, Field)}
+        {
+            (n.scope, n.name)
+            for e in entries
+            for f in e.program.functions
+            for n in ir.nodes(f)
+            if isinstance(n, ir.Field)
+        }
     )
     names = {field: f"{field[0]}_{field[1]}" for field in fields}
     lines = [f'{name} = sympy.Symbol("{scope}.{field}", {FIELD_SIGN}=True)' for (scope, field), name in names.items()]
     functions = [_program(i, entry, names) for i, entry in enumerate(entries)]
     programs = ", ".join(f"{e.name!a}: program_{i}" for i, e in enumerate(entries))
-    parts = [
-        _HEAD.format(title=_plain(title)),
-        body,
-        "\n",
-        "\n".join(lines),
-        *functions,
-        _TAIL.format(programs=programs),
-    ]
-    return "\n".join(parts)
+    head, tail = _HEAD.format(title=_plain(title)), _TAIL.format(programs=programs)
+    return "\n".join([head, body, "\n", "\n".join(lines), *functions, tail])
 
 
 def _plain(text: str) -> str:
@@ -79,7 +62,6 @@ def _plain(text: str) -> str:
 
 
 def _program(number: int, entry: ExportSource, fields: Names) -> str:
-    """The function that makes a program's expressions."""
     symbols = constant_symbols(entry.program)
     taken = {*_TAKEN, *fields.values()}
     names = dict(fields)
@@ -110,13 +92,12 @@ def _about(entry: ExportSource) -> str:
     return f"Program {entry.name}: mean error {entry.elite.mean_error:.2f} %{group_out}."
 
 
-def _function(function: Function, names: Names, taken: set[str]) -> list[str]:
-    """The lines that make a method's expression."""
+def _function(function: ir.Function, names: Names, taken: set[str]) -> list[str]:
     known = dict(names) | {("", c.name): names[function.name, c.name] for c in function.constants}
     lines, guards = list[str](), list[tuple[str, str]]()
     for statement in function.body:
         value = _spell(statement.value, known)[0]
-        if isinstance(statement, Let):
+        if isinstance(statement, ir.Let):
             variable = known["", statement.name] = _free(statement.name, taken)
             lines.append(f"    {variable} = {value}")
         else:
@@ -127,36 +108,36 @@ def _function(function: Function, names: Names, taken: set[str]) -> list[str]:
     return [*lines, f'    expressions["{function.name}"] = plain({result})']
 
 
-def _condition(node: Compare, names: Names) -> str:
+def _condition(node: ir.Compare, names: Names) -> str:
     left, right = _spell(node.left, names)[0], _spell(node.right, names)[0]
     return f"sympy.{_RELATIONS[node.op]}({left}, {right})"
 
 
-def _inside(node: Expr, names: Names, rank: int) -> str:
+def _inside(node: ir.Expr, names: Names, rank: int) -> str:
     text, own = _spell(node, names)
     return text if own >= rank else f"({text})"
 
 
-def _spell(node: Expr, names: Names) -> tuple[str, int]:
+def _spell(node: ir.Expr, names: Names) -> tuple[str, int]:
     """The expression as Python, and how tightly its outermost operation binds."""
     match node:
-        case Number(value) if value == int(value):
+        case ir.Number(value) if value == int(value):
             return str(int(value)), _ATOM
-        case Number(value):
+        case ir.Number(value):
             return f"sympy.Rational({spell_number(value)})", _ATOM
-        case Const(name) | Local(name):
+        case ir.Const(name) | ir.Local(name):
             return names["", name], _ATOM
-        case Field(scope, name):
+        case ir.Field(scope, name):
             return names[scope, name], _ATOM
-        case Neg(inner):
+        case ir.Neg(inner):
             return f"-{_inside(inner, names, _UNARY)}", _UNARY
-        case Op("/", left, right):
+        case ir.Op("/", left, right):
             return f"Divide({_spell(left, names)[0]}, {_spell(right, names)[0]})", _ATOM
-        case Op(op, left, right):
+        case ir.Op(op, left, right):
             rank = _PRODUCT if op == "*" else _SUM
             return f"{_inside(left, names, rank)} {op} {_inside(right, names, rank + 1)}", rank
-        case Call(name, args):
+        case ir.Call(name, args):
             return f"{_CALLS.get(name, name)}({', '.join(_spell(arg, names)[0] for arg in args)})", _ATOM
-        case Choose(condition, then, other):
+        case ir.Choose(condition, then, other):
             parts = _condition(condition, names), _spell(then, names)[0], _spell(other, names)[0]
             return f"Choose({', '.join(parts)})", _ATOM

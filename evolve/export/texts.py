@@ -52,16 +52,9 @@ def run_snippet(found: Searched) -> str:
     """The table of the run's front, errors in percent, and the champion's formula with its constants."""
     title = escaped(str(found.run.path))
     rows = [_row(e) for e in found.archive.front_by_size()]
-    return "\n".join(
-        [
-            _HEAD,
-            rf"% Pareto front of {title}, errors in percent as in the search; the champion is {found.champion.id}",
-            *_table("r" * len(_HEADS), _HEADS, rows),
-            "",
-            *_formula(entries(found)[0]),
-            "",
-        ]
-    )
+    front = rf"% Pareto front of {title}, errors in percent as in the search; the champion is {found.champion.id}"
+    table = _table("r" * len(_HEADS), _HEADS, rows)
+    return "\n".join([_HEAD, front, *table, "", *_formula(entries(found)[0]), ""])
 
 
 def program_snippet(entry: ExportSource) -> str:

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the Python interface and of its frames run, and every public name has one."""
+"""The examples in the docstrings of the Python interface and of its frames run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ import evolve
 INTERFACE = [importlib.import_module(f"evolve.api.{name}") for name in ("program", "run", "search", "calls")]
 OTHERS = [importlib.import_module("simulator.serving.spec")]  # of which the interface has a name
 FRAMES = [importlib.import_module(f"evolve.output.{name}") for name in ("columns", "writing")]
-# What the annotations or the examples of others show.
-SHOWN_ELSEWHERE = {"Plan", "Program.of", "Program.description"}
 
 
 @pytest.fixture(scope="module")
 def names(tiny: Path, tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """What the examples start from: the interface, a finished run, its configuration and data, and a folder."""
+    """The names in the examples: the interface, a finished run, its configuration and data, and a folder."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "data.yaml").write_text(tiny_world.DATA)
     config = yaml.safe_load(tiny.read_text())
@@ -53,21 +51,3 @@ def test_examples_run(module: ModuleType, names: dict[str, object], monkeypatch:
         runner.run(test, out=reports.append)
     results = runner.summarize(verbose=False)
     assert results.attempted and not results.failed, "".join(reports)
-
-
-@pytest.mark.parametrize("module", INTERFACE, ids=lambda module: module.__name__)
-def test_every_public_name_has_an_example(module: ModuleType) -> None:
-    with_example = {test.name for test in examples(module) if test.examples}
-    for name, value in vars(module).items():
-        if name.startswith("_") or getattr(value, "__module__", "") != module.__name__ or not callable(value):
-            continue
-        members = vars(value).items() if inspect.isclass(value) else ()
-        public = [name, *(f"{name}.{member}" for member, method in members if is_public(member, method))]
-        for qualified in set(public) - SHOWN_ELSEWHERE:
-            assert f"{module.__name__}.{qualified}" in with_example, qualified
-
-
-def is_public(name: str, member: object) -> bool:
-    """Whether a member of a class is a public method or property."""
-    shown = inspect.isroutine(member) or type(member).__name__ in ("classmethod", "property", "cached_property")
-    return not name.startswith("_") and shown

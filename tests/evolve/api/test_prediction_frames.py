@@ -12,7 +12,6 @@ import tiny_world
 
 import evolve
 from evolve.cli import run_command
-from evolve.plan.prediction_rows import PREDICTIONS, STAGES
 
 LATENCIES = ("e2e", "ttft", "itl")
 
@@ -85,8 +84,3 @@ def test_stages_are_those_of_the_champion_s_predictions(tiny_run: Path, capsys: 
             loads = {"rate_rps": row["rate_rps"], "duration_s": row["duration_s"]}
             is_same(row, figures(stage) | loads, 10)
     assert list(stages["rate_rps"]) == [5.0, 10.0, 8.0, 3.0, 6.0, 80.0]  # of the tiny world
-
-
-@pytest.mark.parametrize("columns", [PREDICTIONS, STAGES], ids=["predictions", "stages"])
-def test_every_column_is_documented_once(columns: Any) -> None:
-    assert len({c.name for c in columns}) == len(columns) and all(c.meaning for c in columns)

@@ -17,7 +17,6 @@ from archive.elite import Elite
 from archive.proposal import OLD_STAGES
 from evaluator.ensemble import final_champion
 from evolve.inspect.lists import archive_json
-from evolve.output.columns import Column
 from evolve.output.frames import frame
 from evolve.run.folder import RunFolder, open_run
 from evolve.summary.result import read_report
@@ -42,7 +41,7 @@ def records(made: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def is_elite(row: dict[str, Any], elite: dict[str, Any]) -> bool:
-    """Whether a row has every figure of an elite but its errors by experiment."""
+    """True if a row has every figure of an elite but its errors by experiment."""
     return (
         all(row[column] == elite[name] for column, name in FIGURES.items())
         and all(row[name] == elite[name] for name in SAME)
@@ -90,11 +89,8 @@ def test_programs_have_a_row_for_every_candidate_of_the_journal(world: World) ->
             assert is_elite(row, elite | {"parents": list(elite["parents"])})
             assert (row["verdict"], row["why"]) == ("scored", None)
         else:
-            assert (row["verdict"], row["why"], row["text"]) == (
-                OLD_STAGES.get(line["stage"], line["stage"]),
-                line["why"],
-                line["text"],
-            )
+            verdict = OLD_STAGES.get(line["stage"], line["stage"])
+            assert (row["verdict"], row["why"], row["text"]) == (verdict, line["why"], line["text"])
             assert row["mean_error_pct"] is None
     assert {row["id"] for row in rows if row["in_front"]} == {elite["id"] for elite in world.json["front"]}
     assert {row["id"] for row in rows if row["in_grid"]} == {cell["id"] for cell in world.json["grid"]}
@@ -122,9 +118,3 @@ def test_errors_are_those_of_the_report(tiny_run: Path) -> None:
         observed = [row[f"observed_{x}_mean_ms"] for x in ("e2e", "ttft", "itl")]
         assert observed == report["observed_ms"][name]
         assert (row["quality"], row["fitted"]) == (report["quality"][name], name in report["fitted"])
-
-
-@pytest.mark.parametrize("columns", [PROGRAMS, ELITES, GRID, ERRORS])
-def test_every_column_has_a_meaning_and_a_name_of_its_own(columns: tuple[Column, ...]) -> None:
-    assert len({c.name for c in columns}) == len(columns)
-    assert all(c.meaning for c in columns)

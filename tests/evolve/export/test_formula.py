@@ -125,14 +125,10 @@ def test_a_plain_program_is_plain_sympy() -> None:
 
 
 def test_constants_that_methods_share_a_name_for_are_told_apart() -> None:
-    program = parse(
-        "def step_time(b, s, *, base=1.0, k=2.0): return base + k\ndef queueing_time(r, s, *, base=5.0): return base"
-    )
-    assert {symbol.name: x for symbol, x in values(program).items()} == {
-        "step_time.base": 1.0,
-        "k": 2.0,
-        "queueing_time.base": 5.0,
-    }
+    text = "def step_time(b, s, *, base=1.0, k=2.0): return base + k\ndef queueing_time(r, s, *, base=5.0): return base"
+    program = parse(text)
+    named = {symbol.name: x for symbol, x in values(program).items()}
+    assert named == {"step_time.base": 1.0, "k": 2.0, "queueing_time.base": 5.0}
     assert [float(e.subs(values(program))) for e in to_sympy(program).values()] == [3.0, 5.0]
 
 
