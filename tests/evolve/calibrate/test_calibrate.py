@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,13 +28,11 @@ from simulator.serving.bundled import load_experiments
 SEVEN, MIXTRAL = "llama-2-7b-tp1-codegen", "mixtral-8x7b-tp2-roleplay"
 
 
-def fitted(capsys: Capsys, *args: object) -> dict[str, Any]:
-    result: dict[str, Any] = as_json(capsys, "fit", *args)
-    return result
+def fitted(capsys: Capsys, *args: object) -> Any:
+    return as_json(capsys, "fit", *args)
 
 
 def recorded() -> dict[str, Any]:
-    """The constants in the shipped champion's record, by `method.name`."""
     record = load("champion").record
     assert record is not None
     constants: dict[str, Any] = record.to_json()["constants"]
@@ -61,9 +60,8 @@ def test_only_leaves_the_others_as_they_are_to_the_last_bit(capsys: Capsys, tmp_
     assert "standard error" in printed(capsys, "show", out)
     again = fitted(capsys, str(out), "--id", SEVEN, "--only", ",".join(sure))
     moved = next(c for c in again["constants"] if c["standard_error"] and c["standard_error_before"])
-    assert moved["moved"] == pytest.approx(
-        (moved["after"] - moved["before"]) / (moved["standard_error"] ** 2 + moved["standard_error_before"] ** 2) ** 0.5
-    )
+    error = math.hypot(moved["standard_error"], moved["standard_error_before"])
+    assert moved["moved"] == pytest.approx((moved["after"] - moved["before"]) / error)
 
 
 def test_factors_of_kernels_that_no_run_has_keep_their_values(capsys: Capsys) -> None:
@@ -72,15 +70,6 @@ def test_factors_of_kernels_that_no_run_has_keep_their_values(capsys: Capsys) ->
     kept = {c["name"]: c for c in result["constants"] if c["name"].startswith("kernel_moe")}
     assert kept and all(abs(c["before"] - 1) > 0.005 for c in kept.values())
     assert all(c["after"] == c["before"] and c["data_share"] == 0.0 for c in kept.values())
-
-
-def test_a_threshold_is_called_one(tmp_path: Path, capsys: Capsys) -> None:
-    program = tmp_path / "steps.py"
-    constants = "few=9e3, many=16e3, more=48.0"
-    program.write_text(f"def step_time(b, s, *, {constants}):\n    return few if b.decode_reqs < more else many\n")
-    out = printed(capsys, "fit", program, "--id", SEVEN, "--out", tmp_path / "fitted.py")
-    (line,) = (line for line in out.splitlines() if line.startswith("step_time.more "))
-    assert line.split()[-3:] == ["-", "a", "threshold"]
 
 
 def test_the_share_from_the_data_is_printed(capsys: Capsys) -> None:
@@ -162,9 +151,8 @@ def test_a_fit_without_intervals_says_why(capsys: Capsys, own: Path, tmp_path: P
     assert fitted(capsys, "kernels", *at)["no_intervals"] is None
 
 
-def predicted(capsys: Capsys, program: Path, data: Path) -> dict[str, Any]:
-    forecast: dict[str, Any] = as_json(capsys, "predict", program, "--experiments", data)["experiments"][0]
-    return forecast
+def predicted(capsys: Capsys, program: Path, data: Path) -> Any:
+    return as_json(capsys, "predict", program, "--experiments", data)["experiments"][0]
 
 
 @pytest.fixture

@@ -51,7 +51,6 @@ def test_the_block_read_back_gives_the_programs_step_times(tmp_path: Path, model
 
 
 def listed(text: str, head: str) -> list[str]:
-    """The coefficients of the comment that begins so."""
     (comment,) = (line for line in text.splitlines() if line.startswith(head))
     return comment.removesuffix(".").rpartition(": ")[2].split(", ")
 
@@ -76,7 +75,7 @@ def test_coefficients_that_one_gpu_cannot_decide_are_named(tmp_path: Path, capsy
     assert out.endswith("  evolve emit mine.py --coefficients\n")
 
 
-def test_the_command_that_keeps_undecided_coefficients_can_be_pasted(
+def test_the_command_that_keeps_undecided_ones_works(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fits the decided ones on the same runs, from the published values, so that no doubt is left."""

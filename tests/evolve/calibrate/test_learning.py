@@ -33,9 +33,8 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data.yaml"
 
 
-def curve(capsys: Capsys, *args: object) -> dict[str, Any]:
-    result: dict[str, Any] = as_json(capsys, "fit", *args, "--learning-curve")
-    return result
+def curve(capsys: Capsys, *args: object) -> Any:
+    return as_json(capsys, "fit", *args, "--learning-curve")
 
 
 def left_out_errors(result: dict[str, Any], data: Path, fitted: Callable[[list[Experiment]], Program]) -> list[float]:
@@ -82,7 +81,6 @@ def test_on_new_runs_the_fits_are_those_of_evolve_fit(capsys: Capsys, data: Path
 
 
 def test_on_runs_that_a_program_may_know_constants_are_reset(capsys: Capsys, data: Path, tmp_path: Path) -> None:
-    """It was fitted on one of them, as its record says, or nothing says what it was fitted on."""
     mine = tmp_path / "mine.py"
     assert evolve("fit", "floor", "--experiments", data, "--id", "dense-chat", "--out", mine) == 0
     for program, before, why in ((mine, ["dense-chat"], "fitted on 1 of these 3 runs"), ("floor", None, "not known")):
@@ -108,20 +106,10 @@ def test_the_table_has_a_row_for_each_number_of_runs(capsys: Capsys) -> None:
     assert line.split()[-1] == f"{point['e2e_p90']:.2f}"
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--out OUT",
-        "--split",
-        "--steps .",
-        "--method all",
-        "--scope per-model",
-        "--only alpha",
-        "--loss log",
-        "--id sparse-chat",
-        "--id dense-overloaded",
-    ],
-)
+OPTIONS = "--out OUT/--split/--steps ./--method all/--scope per-model/--only alpha/--loss log"
+
+
+@pytest.mark.parametrize("options", [*OPTIONS.split("/"), "--id sparse-chat", "--id dense-overloaded"])
 def test_unused_options_and_single_runs_are_refused(options: str, capsys: Capsys, tmp_path: Path, data: Path) -> None:
     out = tmp_path / "mine.py"
     args = options.replace("OUT", str(out)).split()

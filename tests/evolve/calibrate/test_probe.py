@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,11 +32,6 @@ experiments:
   workload: {name: chat, stages: [{rate: 4.0, duration_s: 60}], prompt_len: 700, output_len: 100}
 """
 MODEL = ["--model", "llama-3.1-8b", "--hardware", "H100", "--tp", "1"]
-
-
-def probed(capsys: Capsys, *args: object) -> dict[str, Any]:
-    result: dict[str, Any] = as_json(capsys, "probe", *args)
-    return result
 
 
 @pytest.fixture
@@ -101,9 +95,7 @@ def test_rates_are_shares_of_what_a_program_sustains() -> None:
     assert prompts["num_prompts_per_group"] == round(runs[0].rate * 120) and prompts["question_len"] == 184
     with pytest.raises(InputError, match="leaves no room for KV cache"):  # 140 GB of weights
         grid(program, new_deployment("llama-2-70b", "H100"), (1,), CANDIDATES, "")
-
-
-def test_deployments_are_those_of_the_targets_each_once() -> None:
+    # deployments are those of the targets, each once
     a, b = new_deployment("llama-2-7b", "H100"), new_deployment("llama-2-7b", "A100-80")
     assert deployments([a, b, a.vary(tp=2)]) == [a, b]
 
@@ -119,11 +111,8 @@ def test_the_sizes_of_the_parts_come_from_the_residuals() -> None:
     assert shared == pytest.approx([0.1 / 0.6745, 0.0, 0.1 / 0.6745])
     assert alone == pytest.approx([0.0, 0.2 / 0.6745, 0.0], abs=1e-5)
     nothing = [np.zeros((n, 2 * len(MEANS))) for n in (1, 2, 0)]
-    runs = [
-        run.experiment
-        for run in grid(load("champion").complete, new_deployment("llama-2-7b", "H100"), (1,), (0.2,), "")
-    ][:2]
-    prior = Prior.of(nothing, sizes(rows), runs, 1)
+    offered = grid(load("champion").complete, new_deployment("llama-2-7b", "H100"), (1,), (0.2,), "")
+    prior = Prior.of(nothing, sizes(rows), [run.experiment for run in offered[:2]], 1)
     # of one deployment: what is shared is learned by measuring the other run, whose noise is nothing
     assert prior.joint().posterior([0])[0] == pytest.approx(0.0, abs=1e-9)
     assert prior.joint().prior[0] == pytest.approx((0.1 / 0.6745) ** 2)
@@ -133,7 +122,7 @@ def test_the_sizes_of_the_parts_come_from_the_residuals() -> None:
 @pytest.mark.slow
 def test_the_command_writes_runs_that_predict_reads(capsys: Capsys, plan: Path, tmp_path: Path) -> None:
     out = tmp_path / "next.yaml"
-    result = probed(capsys, "--experiments", plan, "--tp", "1,2", "--budget-runs", "2", "--out", out)
+    result = as_json(capsys, "probe", "--experiments", plan, "--tp", "1,2", "--budget-runs", "2", "--out", out)
     assert result["candidates"] == 18 and [t["id"] for t in result["targets"]] == ["plan"]
     assert result["helps"] is False  # held-out errors make these intervals wide, not what programs disagree on
     written = load_experiments(out)
@@ -152,7 +141,7 @@ def test_on_an_unmeasured_gpu_the_advice_is_to_measure(capsys: Capsys, tmp_path:
     """And the intervals have the warning of predict. With H100 alone there is none (the test above)."""
     out = tmp_path / "next.yaml"
     args = *MODEL[:3], "L40S", "--tp", "1", "--budget-runs", "2", "--out", out
-    result = probed(capsys, *args)
+    result = as_json(capsys, "probe", *args)
     first, second = result["runs"]
     assert result["helps"] and result["measure_first"] == {"L40S-48GB": first["id"]} and first["id"] != second["id"]
     said = "no run on another GPU was held out"
@@ -174,11 +163,11 @@ def test_a_run_on_an_unmeasured_gpu_comes_first(capsys: Capsys, plan: Path) -> N
     """The target on an H100 needs no run. Without a run on the other's GPU the remedy is to offer some."""
     plan.write_text(PLAN + PLAN.partition("experiments:")[2].replace("id: plan", "id: far").replace("H100", "L40S"))
     args = "--experiments", plan, "--tp", "1", "--budget-runs", "1"
-    result = probed(capsys, *args)
+    result = as_json(capsys, "probe", *args)
     [run] = result["runs"]
     assert run["hardware"] == "L40S-48GB" and result["measure_first"]["L40S-48GB"] == run["id"]
     assert [target["narrow"] for target in result["targets"]] == [False, True]
-    result = probed(capsys, *args, "--hardware", "H100")
+    result = as_json(capsys, "probe", *args, "--hardware", "H100")
     assert result["measure_first"] == {"L40S-48GB": None}
     assert {run["hardware"] for run in result["runs"]} == {"H100-SXM-80GB"}
     shown = flat(capsys, "probe", *args, "--hardware", "H100")
@@ -187,16 +176,14 @@ def test_a_run_on_an_unmeasured_gpu_comes_first(capsys: Capsys, plan: Path) -> N
 
 @pytest.mark.parametrize(
     ("given", "model", "gpu"),
-    [
-        (["--hardware", "A100"], "llama-3.1-8b", "A100-SXM-80GB"),
-        (["--model", "llama-2-7b"], "llama-2-7b", "H100-SXM-80GB"),
-    ],
+    [("--hardware A100", "llama-3.1-8b", "A100-SXM-80GB"), ("--model llama-2-7b", "llama-2-7b", "H100-SXM-80GB")],
 )
 def test_a_missing_model_or_gpu_is_that_of_the_targets(
-    given: list[str], model: str, gpu: str, capsys: Capsys, plan: Path, tmp_path: Path
+    given: str, model: str, gpu: str, capsys: Capsys, plan: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "next.yaml"
-    probed(capsys, "--experiments", plan, "--tp", "1", "--budget-runs", "1", *given, "--out", out)
+    at = "--experiments", plan, "--tp", "1", "--budget-runs", "1", "--out", out
+    as_json(capsys, "probe", *at, *given.split())
     [entry] = yaml.safe_load(out.read_text())["experiments"]
     assert (entry["model"], entry["hardware"]) == (model, gpu)
     assert entry["engine"] == {"tensor_parallel": 1, "max_num_seqs": 64}  # the KV blocks were measured on its own
@@ -218,7 +205,7 @@ def test_a_target_without_a_completed_request_is_left_out(capsys: Capsys, plan: 
     lost = lost.replace("{name: chat,", "{name: chat, timeout_s: 0.001,")
     plan.write_text(PLAN.rstrip() + "\n" + lost)
     args = "--experiments", plan, "--tp", "1", "--budget-runs", "1"
-    result = probed(capsys, *args)
+    result = as_json(capsys, "probe", *args)
     assert [t["id"] for t in result["targets"]] == ["plan"] and result["lost"] == {"lost": "every client gives up"}
     assert all(math.isfinite(width) for width in result["width_80_pct"]) and not result["saturated"]
     shown = flat(capsys, "probe", *args)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_world
+from commands import Capsys, as_json, flat, refused
 
 from archive.score import Errors
 from evaluator.fit.fit import fit_set
 from evaluator.group_out import fitted_without
+from evaluator.metrics import LATENCIES
 from evaluator.score import MEANS, error_rows, predictions, score_set
-from evolve.cli import run_command
 from evolve.inspect.ablation import (
     DOES_NOT,
     EARNS,
@@ -58,7 +59,7 @@ def runs(noise_pct: float = 0.0) -> list[Experiment]:
         assert p.predicted.summary
 
         def moved(o: Any, off: float = off) -> Any:
-            of = {f"{name}_ms": getattr(o, f"{name}_ms") for name in MEANS}
+            of = {name: getattr(o, name) for name in LATENCIES}
             return replace(o, **{name: replace(of[name], mean=of[name].mean * off) for name in of})
 
         seen.append(replace(e, observed=Observed(moved(p.predicted.summary), tuple(map(moved, p.predicted.stages)))))
@@ -70,7 +71,7 @@ def result() -> Ablation:
     return ablate(Source("idle", IDLE, parse(IDLE)), runs(noise_pct=1.0), Here(Line(quiet=True)))
 
 
-def test_the_terms_of_the_truth_earn_their_place_and_one_that_is_not_in_it_does_not(result: Ablation) -> None:
+def test_the_terms_of_the_truth_earn_their_place(result: Ablation) -> None:
     verdicts = {part.text: part.verdict for part in result.parts}
     assert verdicts["weights * s.weights_us"] == verdicts["context * b.kv_decode_sum"] == verdicts["wait"] == EARNS
     assert verdicts["idle * b.prefill_reqs"] in (DOES_NOT, UNDECIDED)
@@ -131,29 +132,20 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data.yaml"
 
 
-def test_workers_change_nothing_and_every_table_agrees(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    printed = []
-    for workers in ("1", "2"):
-        args = ["show", "--ablate", "linear", "--experiments", str(data), "--workers", workers, "--json"]
-        assert run_command([*args, "--csv", str(tmp_path / "parts.csv")]) == 0
-        printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1]
-    found = json.loads(printed[0])
+def test_workers_change_nothing_and_every_table_agrees(data: Path, tmp_path: Path, capsys: Capsys) -> None:
+    args = ["show", "--ablate", "linear", "--experiments", data, "--csv", tmp_path / "parts.csv"]
+    one, two = (as_json(capsys, *args, "--workers", workers) for workers in (1, 2))
+    assert one == two
     lines = (tmp_path / "parts.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in lines[1:]] == [part["text"] for part in found["parts"]]
-    assert run_command(["show", "linear", "--ablate", "--explain", "--experiments", str(data)]) == 0
-    out = capsys.readouterr().out
-    assert "Verdict: does not" in out and "only its constants are held out" in " ".join(out.split())
+    assert [line.split(",")[0] for line in lines[1:]] == [part["text"] for part in one["parts"]]
+    out = flat(capsys, "show", "linear", "--ablate", "--explain", "--experiments", data)
+    assert "Verdict: does not" in out and "only its constants are held out" in out
 
 
-def test_a_runs_program_is_ablated_on_what_its_run_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_runs_program_is_ablated_on_what_its_run_fits(tmp_path: Path, capsys: Capsys) -> None:
     run = tiny_world.run(tiny_world.write(tmp_path, "models: [llama-2-7b]"), tmp_path / "run", "--budget", 12)
     champion = json.loads((run / "report.json").read_text())["champion"]["id"]
-    capsys.readouterr()
-    assert run_command(["show", "--ablate", f"{run}:{champion}", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["runs"] == list(open_run(run).about.fitted)
+    assert as_json(capsys, "show", "--ablate", f"{run}:{champion}")["runs"] == list(open_run(run).about.fitted)
 
 
 def test_a_step_without_any_term_is_no_form_and_says_so(data: Path) -> None:
@@ -162,8 +154,6 @@ def test_a_step_without_any_term_is_no_form_and_says_so(data: Path) -> None:
     assert [(p.text, p.verdict, p.measured) for p in found.parts] == [("w * s.weights_us", NEEDED, None)]
 
 
-def test_a_single_run_is_refused_in_a_line(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_run_is_refused_in_a_line(data: Path, capsys: Capsys) -> None:
     for ident, words in (("sparse-chat", "sparse-chat is the only run"), ("dense-overloaded", "quality is clean")):
-        assert run_command(["show", "--ablate", "floor", "--experiments", str(data), "--id", ident]) == 2
-        err = capsys.readouterr().err
-        assert words in err and err.count("\n") == 1
+        assert words in refused(capsys, "show", "--ablate", "floor", "--experiments", data, "--id", ident)

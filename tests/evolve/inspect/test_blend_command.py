@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from commands import evolve, refused
+from commands import Capsys, as_json, evolve, flat, printed, refused
 from paths import ROOT
 from tiny_world import FITTED, copy
 
@@ -29,22 +28,14 @@ from simulator.language.evaluate import evaluate
 from simulator.language.parse import parse
 
 
-def printed(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
-    capsys.readouterr()
-    assert evolve("fit", "--blend", *args, "--json") == 0
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
-
-
 def best(run: Path) -> list[Elite]:
-    """The contenders of the run, by selection score."""
     opened = open_run(run)
     elites, rule = contenders(opened.archive().members(), opened.config.score.rule)
     return sorted(elites, key=lambda e: (rule.selection_score(e), e.id))
 
 
-def test_the_best_are_averaged_and_measured_as_reports_do(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = printed(capsys, tiny_run, "--top", 4)
+def test_the_best_are_averaged_and_measured_as_reports_do(tiny_run: Path, capsys: Capsys) -> None:
+    result = as_json(capsys, "fit", "--blend", tiny_run, "--top", 4)
     assert [m["id"] for m in result["members"]] == [e.id for e in best(tiny_run)[:4]]
     assert len({m["key"] for m in result["members"]}) == 4
     fitted, _ = chosen(open_run(tiny_run).config.data)
@@ -62,7 +53,7 @@ def test_the_best_are_averaged_and_measured_as_reports_do(tiny_run: Path, capsys
     assert result["champion"]["id"] == json.loads((tiny_run / "report.json").read_text())["champion"]["id"]
 
 
-def test_the_file_works_in_other_commands(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_works_in_other_commands(tiny_run: Path, tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "mixed.py"
     assert evolve("fit", "--blend", tiny_run, "--top", 3, "--out", out) == 0
     text = capsys.readouterr().out
@@ -82,23 +73,17 @@ def test_the_file_works_in_other_commands(tiny_run: Path, tmp_path: Path, capsys
     assert list(record.errors) == rows
 
 
-def test_a_blend_says_that_it_replaces_a_fit_and_leaves_nothing_of_it(
-    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_blend_says_that_it_replaces_a_fit(tiny_run: Path, tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "mine.py"
     assert evolve("fit", "champion", "--id", "llama-2-7b-tp1-codegen", "--out", out) == 0
     assert trust_file(out).exists()
-    for again in (False, True):
-        capsys.readouterr()
-        assert evolve("fit", "--blend", tiny_run, "--top", 3, "--out", out if again else tmp_path / "new.py") == 0
-        said = f"Replaced: what an earlier fit, or blend, had written as {out}."
-        assert (said in capsys.readouterr().out) == again
+    for path in tmp_path / "new.py", out:
+        text = printed(capsys, "fit", "--blend", tiny_run, "--top", 3, "--out", path)
+        assert (f"Replaced: what an earlier fit, or blend, had written as {out}." in text) == (path == out)
     assert not trust_file(out).exists()
 
 
-def test_the_committee_is_averaged_and_the_caps_that_its_mean_needs_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_committee_is_averaged_and_the_caps_that_its_mean_needs_are_named(tmp_path: Path, capsys: Capsys) -> None:
     out, shipped = tmp_path / "mixed.py", ROOT / "seeds" / "champion"
     blended = blend_run(open_run(shipped), None, CAPS, out)
     print_blend(blended)
@@ -106,9 +91,7 @@ def test_the_committee_is_averaged_and_the_caps_that_its_mean_needs_are_named(
     options = result["options"]
     assert options == ["--max-operations", str(result["operations"]), "--max-constants", str(len(result["constants"]))]
     assert f"every command that reads it needs {' '.join(options)}." in " ".join(text.split())
-    assert evolve("show", out) == 2
-    assert "raise --max-operations" in capsys.readouterr().err
-    assert evolve("show", out, *options) == 0
+    assert "raise --max-operations" in refused(capsys, "show", out)
     assert evolve("predict", out, "--id", "llama-2-7b-tp1-codegen", *options) == 0
     texts = {e.text for e in open_run(shipped).archive().members() if e.id in {m["id"] for m in result["members"]}}
     assert set(json.loads((shipped / "trust.json").read_text())["committee"]) <= texts
@@ -116,44 +99,39 @@ def test_the_committee_is_averaged_and_the_caps_that_its_mean_needs_are_named(
     assert min(mean_errors) < result["in_sample"]["mean_error"] < sum(mean_errors) / len(mean_errors)
 
 
-def test_what_cannot_be_averaged_is_said_in_a_line(
-    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    many = f"--top 99: {tiny_run} has {len(best(tiny_run))} programs to choose from: give fewer, or search longer"
-    assert many in refused(capsys, "fit", "--blend", tiny_run, "--top", 99)
-    caps = refused(capsys, "fit", "--blend", tiny_run, "--top", 3, "--max-operations", 5, "--max-constants", 2)
+def test_what_cannot_be_averaged_is_said_in_a_line(tiny_run: Path, tmp_path: Path, capsys: Capsys) -> None:
+    def told(run: Path, *args: object) -> str:
+        return refused(capsys, "fit", "--blend", run, *args)
+
+    count = len(best(tiny_run))
+    assert f"--top 99: {tiny_run} has {count} programs to choose from" in told(tiny_run, "--top", 99)
+    small = "--max-operations", 5, "--max-constants", 2
+    caps = told(tiny_run, "--top", 3, *small)
     assert f"{tiny_run}: the mean of 3 programs has " in caps and "operations (at most 5 are allowed), " in caps
     assert ": average fewer with --top, or give --max-operations " in caps and " --max-constants " in caps
-    two = refused(capsys, "fit", "--blend", tiny_run, "--top", 2, "--max-operations", 5, "--max-constants", 2)
+    two = told(tiny_run, "--top", 2, *small)
     options = [word for option in re.findall(r"--max-\w+ \d+", two) for word in option.split()]
-    assert ": average the best 2 with --top 2, or give --max-" in refused(
-        capsys, "fit", "--blend", tiny_run, "--top", 3, *options
-    )
+    assert ": average the best 2 with --top 2, or give --max-" in told(tiny_run, "--top", 3, *options)
     assert evolve("fit", "--blend", tiny_run, "--top", 2, *options) == 0
-    assert "is not a run" in refused(capsys, "fit", "--blend", tmp_path)
-    assert "a program's file ends in .py" in refused(
-        capsys, "fit", "--blend", tiny_run, "--top", 3, "--out", tmp_path / "mixed.txt"
-    )
+    assert "is not a run" in told(tmp_path)
+    assert "a program's file ends in .py" in told(tiny_run, "--top", 3, "--out", tmp_path / "mixed.txt")
     other = copy(tiny_run, tmp_path)
     about = json.loads((other / "run.json").read_text()) | {"data": "0123"}
     (other / "run.json").write_text(json.dumps(about))
-    assert "made on data 0123, these are " in refused(capsys, "fit", "--blend", other, "--top", 3)
+    assert "made on data 0123, these are " in told(other, "--top", 3)
     (other / "run.json").write_text((tiny_run / "run.json").read_text())
-    assert "its ensemble is one program, which needs no average: give --top" in refused(capsys, "fit", "--blend", other)
+    assert "its ensemble is one program, which needs no average: give --top" in told(other)
     (other / "journal.jsonl").write_text("")
-    assert "no candidate could be scored: `evolve resume" in refused(capsys, "fit", "--blend", other)
+    assert "no candidate could be scored: `evolve resume" in told(other)
 
 
 def test_nothing_is_written_if_a_gate_refuses(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
-    out = tmp_path / "mixed.py"
     monkeypatch.setattr(checking, "judge", lambda *_: [Gate("finite", False, "", "a step of -1 us: lower a constant")])
-    assert evolve("fit", "--blend", tiny_run, "--top", 3, "--out", out) == 1
-    text = capsys.readouterr().out
-    assert (
-        "refused: finite" in text and "- finite: a step of -1 us" in text and "Not written: a gate refuses it" in text
-    )
-    assert evolve("fit", "--blend", tiny_run, "--top", 3, "--out", out, "--json") == 1
-    result = json.loads(capsys.readouterr().out)
+    args = "fit", "--blend", tiny_run, "--top", 3, "--out", tmp_path / "mixed.py"
+    text = flat(capsys, *args, status=1)
+    for words in ("refused: finite", "- finite: a step of -1 us", "Not written: a gate refuses it"):
+        assert words in text
+    result = as_json(capsys, *args, status=1)
     assert not result["ok"] and result["out"] is None and list(tmp_path.iterdir()) == []

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_world
+from commands import Capsys, as_json, evolve, flat, refused
 from laws import law
 
 from evaluator.metrics import observe_all
-from evolve.cli import run_command
 from evolve.inspect.diagnose import Findings, diagnose, observed
 from evolve.run.folder import open_run
 from evolve.run.program import Source
@@ -22,6 +21,7 @@ from simulator.common.errors import InputError
 from simulator.language.ir import Program
 from simulator.language.unparse import unparse
 from simulator.serving.bundled import bundled_experiments, load_experiments
+from simulator.serving.experiment import Experiment
 
 STEP = """
 def step_time(b, s, *, weights: one = 1.15, kv: one = 1.4, layer: us = 40.0):
@@ -40,40 +40,38 @@ SOME = [e for e in bundled_experiments() if e.id.endswith("-codegen") and e.id.s
 
 
 @pytest.fixture(scope="module")
-def runs() -> list:  # type: ignore[type-arg]
+def runs() -> list[Experiment]:
     return [replace(e, observed=observe_all(replay(e, TRUTH, 77))) for e in SOME]
 
 
-def findings(program: Program, runs: list) -> Findings:  # type: ignore[type-arg]
+def findings(program: Program, runs: list[Experiment]) -> Findings:
     return diagnose(Source("p", unparse(program), program), runs, (1,))
 
 
-def test_the_term_that_was_left_out_is_the_one_to_add(runs: list) -> None:  # type: ignore[type-arg]
+def test_the_term_that_was_left_out_is_the_one_to_add(runs: list[Experiment]) -> None:
     found = findings(NO_LAYERS, runs).add
     # contexts hardly differ between these runs, so the layers times a context explain as much
     assert all(a.method == "step_time" and a.term.startswith("s.layers") for a in found[:3])
     assert next(a for a in found if a.term == "s.layers").gain > 0.98
 
 
-def test_a_true_law_asks_for_little_and_would_miss_all_of_its_terms(runs: list) -> None:  # type: ignore[type-arg]
+def test_a_true_law_asks_for_little_and_would_miss_all_of_its_terms(runs: list[Experiment]) -> None:
     found = findings(WITH_REQUESTS, runs)
     # r, which the truth has not, is what these runs miss least; the others are needed
     assert (found.drop[0].constant, found.drop[1].cost > 1.0) == ("r", True) and found.drop[0].cost < 0.1
 
 
-def test_a_constant_that_these_runs_do_not_read_has_no_cost(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_constant_that_these_runs_do_not_read_has_no_cost(capsys: Capsys) -> None:
     """The champion's factor of quantized experts, on a dense model with weights of 16 bits."""
-    args = ["show", "--diagnose", "champion", "--id", "llama-2-7b-tp1-general"]
-    assert run_command([*args, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    args = "show", "--diagnose", "champion", "--id", "llama-2-7b-tp1-general"
+    found = as_json(capsys, *args)
     assert found["without_effect"] and {"step_time.kernel_moe_quantized"} <= {*found["without_effect"]}
     assert not {f"{r['method']}.{r['constant']}" for r in found["drop"]} & {*found["without_effect"]}
-    assert run_command(args) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = flat(capsys, *args)
     assert "step_time.kernel_moe_quantized has no effect on these runs: they say nothing about it" in out
 
 
-def test_terms_that_do_the_same_on_these_runs_are_one(runs: list) -> None:  # type: ignore[type-arg]
+def test_terms_that_do_the_same_on_these_runs_are_one(runs: list[Experiment]) -> None:
     same = findings(NO_LAYERS, runs[:1]).add  # of a single deployment the size of a layer is a constant
     batch = next(a for a in same if a.term == "b.graph_batch")
     assert "s.layers * b.graph_batch" in batch.alike
@@ -91,12 +89,10 @@ def test_every_term_that_an_operator_may_draw_is_offered(fields: str, method: st
 
 
 @pytest.mark.slow
-def test_a_runs_program_gets_what_its_prompt_says(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_runs_program_gets_what_its_prompt_says(tiny_run: Path, capsys: Capsys) -> None:
     best = open_run(tiny_run).archive().members()[0].id
-    assert run_command(["llm", "prompt", str(tiny_run), str(best), "--json"]) == 0
-    asked = json.loads(capsys.readouterr().out)["messages"][1]["content"]
-    assert run_command(["show", "--diagnose", f"{tiny_run}:{best}", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    asked = as_json(capsys, "llm", "prompt", tiny_run, best)["messages"][1]["content"]
+    told = as_json(capsys, "show", "--diagnose", f"{tiny_run}:{best}")
     assert told["seeds"] == [1] and {e["fitted"] for e in told["experiments"]} == {True}
     for c in told["correlations"][:1]:
         assert f"{c['field']} " in asked and f"{c['r']:+.2f}" in asked
@@ -106,14 +102,14 @@ def test_a_runs_program_gets_what_its_prompt_says(tiny_run: Path, capsys: pytest
         assert f"{error:+.0f}" in asked if abs(error) >= 10 else f"{error:+.1f}" in asked
 
 
-def test_data_that_changed_since_the_run_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_that_changed_since_the_run_are_said(tmp_path: Path, capsys: Capsys) -> None:
     config = tiny_world.write(tmp_path)
     run = tiny_world.run(config, tmp_path / "run", "--budget", 4)
     data = tmp_path / "data.yaml"
     best = f"{run}:{open_run(run).archive().members()[0].id}"
     for changed in (False, True):
         capsys.readouterr()
-        assert run_command(["show", "--diagnose", best]) == 0
+        assert evolve("show", "--diagnose", best) == 0
         assert ("made on data" in capsys.readouterr().err) == changed
         data.write_text(data.read_text().replace("mean: 284.3", "mean: 310.0"))
 
@@ -126,28 +122,16 @@ def test_overloaded_runs_are_diagnosed_if_they_are_named(tiny: Path) -> None:
         observed([replace(e, observed=None) for e in runs], named=True)
 
 
-def test_diagnose_prints_errors_and_that_no_other_run_tested_its_terms(
-    tiny: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    args = ["show", "champion", "--diagnose", "--explain", "--experiments", str(tiny.parent / "data.yaml")]
-    assert run_command(args) == 0
-    out = capsys.readouterr().out
-    for part in (
-        "Errors of champion by run and load stage",
-        "dense-chat",
-        " new ",
-        "Correlations of the errors",
-        "The steps of the worst stages",
-        "would add, by these runs alone",
-    ):
+def test_diagnose_prints_errors_and_that_no_other_run_tested_its_terms(tiny: Path, capsys: Capsys) -> None:
+    out = flat(capsys, "show", "champion", "--diagnose", "--explain", "--experiments", tiny.parent / "data.yaml")
+    parts = "Errors of champion by run and load stage/dense-chat/ new /Correlations of the errors/no other run has tested it"
+    for part in (*parts.split("/"), "The steps of the worst stages", "would add, by these runs alone"):
         assert part in out
-    assert "no other run has tested it" in " ".join(out.split())
     assert "in sample: on the runs that the program was fitted on" not in out  # none of these
 
 
-def test_diagnose_needs_measurements(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diagnose_needs_measurements(tiny: Path, tmp_path: Path, capsys: Capsys) -> None:
     lines = (tiny.parent / "data.yaml").read_text().splitlines()
-    plan = [line for line in lines[:7] if "observed" not in line]
-    (tmp_path / "plan.yaml").write_text("\n".join(plan))
-    assert run_command(["show", "--diagnose", "champion", "--experiments", str(tmp_path / "plan.yaml")]) == 2
-    assert "nothing to fit: no experiment has `observed` figures" in capsys.readouterr().err
+    (tmp_path / "plan.yaml").write_text("\n".join(line for line in lines[:7] if "observed" not in line))
+    args = "show", "--diagnose", "champion", "--experiments", tmp_path / "plan.yaml"
+    assert "nothing to fit: no experiment has `observed` figures" in refused(capsys, *args)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_world
+from commands import Capsys, as_json, evolve, printed, refused
 
-from evolve.cli import run_command
 from evolve.inspect.explain import DECODE, MIXED, Explanation, explain
 from evolve.inspect.provenance import provenance
 from evolve.inspect.readings import readings
@@ -35,8 +34,13 @@ def queueing_time(r, s, *, base: us = 9000.0):
 
 
 @pytest.fixture(scope="module")
-def linear(tiny: Path) -> Explanation:
-    runs = load_experiments(tiny.parent / "data.yaml")
+def data(tiny: Path) -> Path:
+    return tiny.parent / "data.yaml"
+
+
+@pytest.fixture(scope="module")
+def linear(data: Path) -> Explanation:
+    runs = load_experiments(data)
     return explain(Source("linear", LINEAR, parse(LINEAR)), runs[:3], (1,))
 
 
@@ -66,25 +70,20 @@ def test_a_stage_has_steps_of_decodes_alone_and_steps_that_carry_prompts(linear:
     assert run.steps[2].decode_reqs > run.steps[0].decode_reqs  # at twice the rate
 
 
-def test_the_parts_of_a_request_add_up_to_its_e2e(linear: Explanation) -> None:
+def test_parts_and_terms_add_up_to_the_e2e(linear: Explanation) -> None:
+    place = [t.term for t in linear.terms].index("base")
     for run in linear.runs:
         assert sum(run.parts_ms.values()) == pytest.approx(run.e2e_ms, rel=1e-6)
         assert run.parts_ms["queueing"] == pytest.approx(9.0)  # 9,000 us
-
-
-def test_the_shares_of_terms_in_the_e2e_add_up_and_agree_with_the_replays_parts(linear: Explanation) -> None:
-    for run in linear.runs:
         assert sum(run.terms_pct) == pytest.approx(100.0)
-        base = run.terms_pct[[t.term for t in linear.terms].index("base")]
-        assert base == pytest.approx(100.0 * run.parts_ms["queueing"] / run.e2e_ms)
+        assert run.terms_pct[place] == pytest.approx(100.0 * run.parts_ms["queueing"] / run.e2e_ms)
 
 
-def test_the_steps_of_a_run_that_was_not_observed_go_at_the_predicted_pace(tiny: Path) -> None:
-    one = load_experiments(tiny.parent / "data.yaml")[1]
+def test_the_steps_of_a_run_that_was_not_observed_go_at_the_predicted_pace(data: Path) -> None:
+    one = load_experiments(data)[1]
     program = parse("def step_time(b, s, *, floor: us = 20000.0): return floor")
-    observed, planned = (
-        explain(Source("p", "", program), [e], (1,)).runs[0] for e in (one, replace(one, observed=None))
-    )
+    runs = one, replace(one, observed=None)
+    observed, planned = (explain(Source("p", "", program), [e], (1,)).runs[0] for e in runs)
     # 8/s x 39 gaps x pace decode at once, and the token's own request: 20 ms are predicted, 6.4 observed
     of_decodes = {s.kind: s.decode_reqs for s in planned.steps}
     assert of_decodes[DECODE] == pytest.approx(1.0 + 8.0 * 39 * 0.020, rel=0.02)
@@ -95,24 +94,19 @@ def test_the_steps_of_a_run_that_was_not_observed_go_at_the_predicted_pace(tiny:
 # ---- in words
 
 
-def test_a_factor_of_a_measured_kernel_reads_as_a_difference_from_its_table() -> None:
+def test_terms_read_as_what_they_are() -> None:
+    """Kernels by their table, datasheet times by their multiple, constants by their unit, names by their value."""
     step = "def step_time(b, s, *, g=0.962, m=1.031, c=1.0): return g * b.kernel_gemm_us + m * b.kernel_moe_us + c"
     assert [*meanings(step).values()][:2] == [
         "measured matrix products of all layers (without routed experts), padded tokens: 3.8 % faster than the table",
         "measured routed experts of all layers in 16 bits, else 0: 3.1 % slower than the table",
     ]
-
-
-def test_a_factor_of_a_datasheet_time_reads_as_a_multiple_of_it() -> None:
     step = "def step_time(b, s, *, w=1.09, e=0.8): return w * b.weight_read_us + b.prefill_gemm_us / e + b.kv_read_us"
     assert [*meanings(step).values()] == [
         "weights read once, routed experts by the share touched, over bandwidth: 1.09 times the datasheet's time",
         "matrix products of prefill over peak: at 80 % of the datasheet's peak",
         "KV cache of the whole batch over bandwidth: the datasheet's time",
     ]
-
-
-def test_a_constant_with_a_unit_reads_as_a_rate_and_a_switch_as_a_condition() -> None:
     step = """def step_time(b, s, *, a: us/token = 0.0224, l: us = 46.1, f: us = 2500.0):
     return a * b.kv_decode_sum * s.is_fp8 + l * s.layers + f"""
     assert [*meanings(step).values()] == [
@@ -120,23 +114,13 @@ def test_a_constant_with_a_unit_reads_as_a_rate_and_a_switch_as_a_condition() ->
         "transformer layers: 46.1 us for each",
         "2,500 us",
     ]
-
-
-def test_a_kernel_that_is_added_again_reads_so() -> None:
     step = "def step_time(b, s): return b.kernel_moe_us + b.uncaptured * b.kernel_moe_us"
-    assert meanings(step)["b.uncaptured * b.kernel_moe_us"].startswith(
-        "measured routed experts of all layers in 16 bits, else 0: as in the table, once more, only if the step has more"
-    )
-
-
-def test_a_name_reads_as_what_was_assigned_to_it() -> None:
+    assert ": as in the table, once more, only if the step" in meanings(step)["b.uncaptured * b.kernel_moe_us"]
     step = """def step_time(b, s, *, c: us/request = 5.0):
     n = max(b.decode_reqs, b.prefill_reqs)
     return c * n * s.tp"""
-    assert meanings(step) == {
-        "c * n * s.tp": "the larger of requests past their prompt and requests still in their prompt x tensor "
-        "parallelism: 5 us per request"
-    }
+    larger = "the larger of requests past their prompt and requests still in their prompt"
+    assert meanings(step) == {"c * n * s.tp": f"{larger} x tensor parallelism: 5 us per request"}
 
 
 @pytest.mark.parametrize("name", ["champion", "kernels", "regimes", "roofline", "threshold", "components"])
@@ -180,44 +164,30 @@ def test_the_shipped_champion_is_traced_to_its_seed_and_its_tables() -> None:
     assert "aiconfigurator-core 0.12.0" in p.sources[gemm.table]
 
 
-def test_a_threshold_was_chosen_by_trial_and_has_no_error(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = "def step_time(b, s, *, most: request = 4.0, few=3000.0, many=4000.0): return few if b.decode_reqs < most else many"
+def test_a_threshold_was_chosen_by_trial_and_has_no_error(data: Path, tmp_path: Path, capsys: Capsys) -> None:
+    text = (
+        "def step_time(b, s, *, most: request = 4.0, few=3e3, many=4e3): return few if b.decode_reqs < most else many"
+    )
     (tmp_path / "p.py").write_text(text)
-    args = [
-        "fit",
-        str(tmp_path / "p.py"),
-        "--experiments",
-        str(tiny.parent / "data.yaml"),
-        "--out",
-        str(tmp_path / "q.py"),
-    ]
-    assert run_command(args) == 0
-    found = provenance(load(str(tmp_path / "q.py")), []).constants
-    verdicts = {c.name: c.by for c in found}
+    assert evolve("fit", tmp_path / "p.py", "--experiments", data, "--out", tmp_path / "q.py") == 0
+    verdicts = {c.name: c.by for c in provenance(load(str(tmp_path / "q.py")), []).constants}
     assert verdicts["most"] == "chosen by trial: a threshold has no slope, and so no error"
     assert verdicts["few"] == "the fitted runs, but it is smaller than its error"  # the law of these runs is another
-    capsys.readouterr()
-    assert run_command(["show", str(tmp_path / "q.py")]) == 0
-    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step_time.most ")]
+    [line] = [x for x in printed(capsys, "show", tmp_path / "q.py").splitlines() if x.startswith("step_time.most ")]
     assert line.rstrip().endswith("a threshold")
 
 
 def test_a_program_of_own_runs_is_not_explained_on_others_in_silence(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     (tmp_path / "p.py").write_text(LINEAR)
-    data, fitted = str(tiny.parent / "data.yaml"), str(tmp_path / "q.py")
-    assert run_command(["fit", str(tmp_path / "p.py"), "--experiments", data, "--out", fitted]) == 0
+    fitted = tmp_path / "q.py"
+    assert evolve("fit", tmp_path / "p.py", "--experiments", data, "--out", fitted) == 0
     remedy = "was fitted on dense-chat, dense-code, sparse-chat: give --experiments with their file"
-    capsys.readouterr()
-    assert run_command(["show", "--explain", fitted, "--id", "dense-chat"]) == 2
-    assert remedy in capsys.readouterr().err
-    assert run_command(["show", "--explain", fitted]) == 0
-    assert remedy in " ".join(capsys.readouterr().err.split())
-    assert run_command(["show", "--explain", fitted, "--experiments", data]) == 0
-    assert remedy not in " ".join(capsys.readouterr().err.split())
+    assert remedy in refused(capsys, "show", "--explain", fitted, "--id", "dense-chat")
+    for more, said in ((), True), (("--experiments", data), False):
+        assert evolve("show", "--explain", fitted, *more) == 0
+        assert (remedy in " ".join(capsys.readouterr().err.split())) == said
 
 
 def test_a_program_without_a_record_says_so() -> None:
@@ -229,40 +199,20 @@ def test_a_program_without_a_record_says_so() -> None:
 # ---- the command
 
 
-def test_explain_prints_terms_parts_steps_and_provenance(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = str(tiny.parent / "data.yaml")
-    assert run_command(["show", "--explain", "champion", "--experiments", data, "--id", "dense-chat"]) == 0
-    out = capsys.readouterr().out
-    for part in (
-        "3.8 % faster than the table",
-        "Parts of the predicted E2E",
-        "dense-chat: terms",
-        "stage 2:",
-        "Constants",
-        "Where the times of measured kernels come from",
-        "seed:kernels",
-    ):
+def test_explain_prints_terms_parts_steps_and_provenance(data: Path, capsys: Capsys) -> None:
+    out = printed(capsys, "show", "--explain", "champion", "--experiments", data, "--id", "dense-chat")
+    parts = "3.8 % faster than the table/Parts of the predicted E2E/dense-chat: terms/stage 2:/Constants/seed:kernels"
+    for part in (*parts.split("/"), "Where the times of measured kernels come from"):
         assert part in out
+    assert "--id nobody: no such experiment" in refused(capsys, "show", "--explain", "champion", "--id", "nobody")
 
 
-def test_explain_json_has_the_steps_of_every_experiment(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = str(tiny.parent / "data.yaml")
-    assert run_command(["show", "--explain", "linear", "--experiments", data, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [e["id"] for e in found["experiments"]][:3] == list(tiny_world.FITTED)
-    for e in found["experiments"]:
-        assert len(e["terms_pct"]) == len(found["terms"]) and np.isfinite(e["terms_pct"]).all()
-
-
-def test_a_runs_program_is_explained_on_its_own_experiments(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    best = open_run(tiny_run).archive().members()[0].id
-    assert run_command(["show", "--explain", f"{tiny_run}:{best}", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [e["id"] for e in found["experiments"]] == [*tiny_world.FITTED, "dense-overloaded"]
-    assert run_command(["show", "--diagnose", f"{tiny_run}:{best}", "--id", "dense-code", "--json"]) == 0
-    assert [e["experiment"] for e in json.loads(capsys.readouterr().out)["experiments"]] == ["dense-code"]
-
-
-def test_explain_refuses_an_unknown_experiment(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["show", "--explain", "champion", "--id", "nobody"]) == 2
-    assert "--id nobody: no such experiment" in capsys.readouterr().err
+def test_explain_json_has_the_steps_of_every_experiment(data: Path, tiny_run: Path, capsys: Capsys) -> None:
+    best = f"{tiny_run}:{open_run(tiny_run).archive().members()[0].id}"
+    for args in ("linear", "--experiments", data), (best,):
+        found = as_json(capsys, "show", "--explain", *args)
+        assert [e["id"] for e in found["experiments"]] == [*tiny_world.FITTED, "dense-overloaded"]
+        for e in found["experiments"]:
+            assert len(e["terms_pct"]) == len(found["terms"]) and np.isfinite(e["terms_pct"]).all()
+    found = as_json(capsys, "show", "--diagnose", best, "--id", "dense-code")
+    assert [e["experiment"] for e in found["experiments"]] == ["dense-code"]

@@ -20,7 +20,6 @@ def shares_of(text: str) -> StepShares:
 
 
 def of_one_and_four(us: tuple[float, ...]) -> tuple[float, float]:
-    """The times in batches of one and of four requests."""
     return us[BATCH_SIZES.index(1)], us[BATCH_SIZES.index(4)]
 
 
@@ -41,9 +40,8 @@ def test_the_terms_add_up_to_the_step(seed: str) -> None:
 def test_a_term_is_in_microseconds_of_its_batch() -> None:
     shares = shares_of("def step_time(b, s, *, c=3.0, d=0.5): return c * b.decode_reqs + d * b.kv_decode_sum")
     assert shares.terms == ("c * b.decode_reqs", "d * b.kv_decode_sum")
-    assert np.array([*map(of_one_and_four, shares.us)]) == pytest.approx(
-        np.array([[3.0, 12.0], [512.0, 2048.0]])
-    )  # 3 n, and 0.5 * 1,024 n
+    wanted = np.array([[3.0, 12.0], [512.0, 2048.0]])  # 3 n, and 0.5 * 1,024 n
+    assert np.array([*map(of_one_and_four, shares.us)]) == pytest.approx(wanted)
 
 
 def test_only_the_larger_side_of_a_maximum_has_a_share() -> None:
@@ -53,9 +51,7 @@ def test_only_the_larger_side_of_a_maximum_has_a_share() -> None:
         "d": pytest.approx((2.0, 0.0)),
         "d * b.decode_reqs": pytest.approx((0.0, 8.0)),
     }
-
-
-def test_terms_that_no_decode_step_has_are_left_out() -> None:
+    # a term that no decode step has
     assert shares_of("def step_time(b, s, *, c=5.0, d=2.0): return c + d * b.prefill_tokens").terms == ("c",)
 
 

@@ -57,9 +57,8 @@ def test_a_criterion_selects_if_it_orders_held_out_errors(monkeypatch: pytest.Mo
     assert searched(monkeypatch, elites([2.0] * 5)) is None  # all alike
     assert searched(monkeypatch, elites([1.0, 2.0, 3.0, 30.0, 25.0])) == pytest.approx(0.975, abs=0.01)  # a tie at 20 %
     assert searched(monkeypatch, elites([1.0, 2.0, 3.0, 4.0, 5.0], consistent=False)) is None
-    polished = [
-        example(id=9, key="0", mean_error=2.0, text="9.0")
-    ]  # a form that came twice counts by its better programs
+    # a form that came twice counts by its better programs
+    polished = [example(id=9, key="0", mean_error=2.0, text="9.0")]
     assert searched(monkeypatch, elites([1.0, 2.0, 3.0, 4.0, 5.0]) + polished) == pytest.approx(1.0)
     worse = [(BEST - i) / 10 for i in range(BEST)]  # beyond the best hundred nothing counts
     assert searched(monkeypatch, elites([*worse, *range(10)])) == pytest.approx(-1.0)

@@ -77,21 +77,16 @@ def test_an_interrupted_repeat_goes_on(made: Path, tmp_path: Path) -> None:
     assert report_of(copy)["figures"] == report_of(made)["figures"]
 
 
-def test_bad_folders_are_refused(made: Path, tmp_path: Path, capsys: Capsys) -> None:
+def test_a_folder_of_repeats_is_known_as_one(made: Path, tmp_path: Path, capsys: Capsys) -> None:
+    """It is no run, and not replaced; its runs are listed and named."""
     assert "exists already" in refused(capsys, "run", "--repeats", 2, "--out", made)
+    line = refused(capsys, "archive", made)
+    assert "holds repeats" in line and str(min(made.glob("seed-*"))) in line
+    runs = as_json(capsys, "list", "--runs", made.parent)["runs"]
+    assert [Path(r["run"]).name for r in runs] == ["seed-3", "seed-4"]
     (tmp_path / "repeats.json").write_text("{}")
     with pytest.raises(InputError, match="Restore it from a copy"):
         reopen(tmp_path)
-
-
-def test_a_command_on_one_run_names_the_runs_of_repeats(made: Path, capsys: Capsys) -> None:
-    line = refused(capsys, "archive", made)
-    assert "holds repeats" in line and str(min(made.glob("seed-*"))) in line
-
-
-def test_list_names_the_runs_of_repeats(made: Path, capsys: Capsys) -> None:
-    runs = as_json(capsys, "list", "--runs", made.parent)["runs"]
-    assert [Path(r["run"]).name for r in runs] == ["seed-3", "seed-4"]
 
 
 BLACKBOX = {"e2e": None, "ttft": None, "itl": None}

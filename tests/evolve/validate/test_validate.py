@@ -65,13 +65,11 @@ def reference(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def again(reference: Path, tmp_path: Path) -> Path:
-    """A copy of the validated run that a test may change."""
     return copy(reference, tmp_path)
 
 
-def result(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((path / "validate.json").read_text())
-    return found
+def result(path: Path) -> Any:
+    return json.loads((path / "validate.json").read_text())
 
 
 def test_no_fold_is_given_what_it_holds_out(reference: Path) -> None:
@@ -110,9 +108,9 @@ def test_folds_of_any_name_have_folders_of_their_own(tmp_path: Path) -> None:
     raw = yaml.safe_load(DATA)
     folders = {"聊天": "x", "代码": "x-2", "Chat 1k": "chat-1k", "chat_1k": "chat-1k-2"}
     [first, *_] = raw["experiments"]
-    raw["experiments"] = [
-        first | {"id": f"e{i}", "workload": first["workload"] | {"name": name}} for i, name in enumerate(folders)
-    ]
+    raw["experiments"] = []
+    for i, name in enumerate(folders):
+        raw["experiments"].append(first | {"id": f"e{i}", "workload": first["workload"] | {"name": name}})
     (tmp_path / "names.yaml").write_text(yaml.safe_dump(raw, allow_unicode=True))
     config = Config(data=DataSettings(files=(str(tmp_path / "names.yaml"),), predict_files=()))
     found, _ = folds_of(config, ("workloads",), 10, chosen(config.data)[0])
@@ -126,11 +124,8 @@ def test_the_best_baseline_predicts_every_observed_e2e() -> None:
         start = "models", "m", f"e{number}", "m", "w", 1, False, "k"
         return HeldOutRow(*start, e2e is not None, {}, errors, False, {}, answers)
 
-    rows = [
-        row(0, 3.0, {"partial": 1.0, "whole": 4.0}),
-        row(1, 3.0, {"partial": None, "whole": 6.0}),
-        row(2, None, {"partial": None, "whole": None}),
-    ]
+    answers = {"partial": 1.0, "whole": 4.0}, {"partial": None, "whole": 6.0}, {"partial": None, "whole": None}
+    rows = [row(i, e2e, of_run) for i, (e2e, of_run) in enumerate(zip((3.0, 3.0, None), answers, strict=True))]
     found = summary(rows, 0)
     assert found.best_baseline == "whole" and found.against is not None
     assert (found.against.label, found.against.e2e) == ("whole", 5.0)
@@ -155,7 +150,6 @@ def test_a_folds_search_does_not_depend_on_held_out_figures(tmp_path: Path) -> N
 def test_an_interrupted_validation_equals_an_uninterrupted_one(
     workers: int, tiny_run: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
-    """One worker is interrupted in the second fold, two of them while all folds are being searched."""
     path, update, met = copy(tiny_run, tmp_path), MemberProgress.update, set[str]()
     args = "validate", path, *FOLDS[:4], "--workers", workers, "--quiet"
 
@@ -214,12 +208,6 @@ def test_a_changed_rule_or_budget_is_refused_and_named(again: Path, capsys: Caps
     assert validations.calls(again)[2]["changed_since_first_call"] == [change]
 
 
-def predicted(program: str, capsys: Capsys) -> dict[str, Any]:
-    """The prediction of one of the shipped runs as JSON."""
-    found: dict[str, Any] = as_json(capsys, "predict", program, "--id", IDS[0])["experiments"][0]
-    return found
-
-
 def test_a_validated_champion_is_predicted_with_intervals(reference: Path, capsys: Capsys) -> None:
     found = result(reference)
     trust = read_trust((reference / "trust.json").read_bytes(), "trust.json")
@@ -229,13 +217,15 @@ def test_a_validated_champion_is_predicted_with_intervals(reference: Path, capsy
     assert kept == {(r["experiment"], -math.log1p(r["e2e"] / 100.0), r["spread"]["e2e"]) for r in rows}
     assert {r.experiment for r in trust.outside} == {row["experiment"] for row in rows if row["outside"]}
     champion = json.loads((reference / "report.json").read_text())["champion"]["id"]
-    ours = predicted(f"{reference}:{champion}", capsys)
+    other = next(o.elite.id for o in open_run(reference).outcomes() if o.elite and o.elite.key != trust.key)
+    ours, without = (
+        as_json(capsys, "predict", f"{reference}:{number}", "--id", IDS[0])["experiments"][0]
+        for number in (champion, other)
+    )
     assert ours["intervals_of"] == "outside" and ours["saturated"] == 0.0  # no model of the shipped runs was fitted
     e2e = ours["predicted"]["e2e_ms"]
     assert e2e["mean_95"][0] <= e2e["mean_80"][0] < e2e["mean"] < e2e["mean_80"][1] <= e2e["mean_95"][1]
     assert "mean_80" not in ours["stages"][0]["predicted"]["e2e_ms"]
-    other = next(o.elite.id for o in open_run(reference).outcomes() if o.elite and o.elite.key != trust.key)
-    without = predicted(f"{reference}:{other}", capsys)
     assert without["intervals_of"] is None and "mean_80" not in without["predicted"]["e2e_ms"]
     assert "No intervals: " in flat(capsys, "predict", f"{reference}:{other}", "--id", IDS[0])
 
@@ -281,14 +271,10 @@ def test_the_json_is_the_file_and_against_names_its_program(again: Path, capsys:
 def test_impossible_folds_are_named(again: Path, capsys: Capsys) -> None:
     (file,) = open_run(again).config.data.files
     for kind, why in (("files", file), ("hardware", "H100-SXM-80GB")):
-        [said] = [
-            line
-            for line in printed(capsys, "validate", again, "--folds", f"{kind},stages", *HINDSIGHT).splitlines()
-            if line.startswith(f"No {kind} fold: ")
-        ]
-        assert why in said
+        out = printed(capsys, "validate", again, "--folds", f"{kind},stages", *HINDSIGHT)
+        [said] = [line for line in out.splitlines() if line.startswith(f"No {kind} fold: ")]
         line = refused(capsys, "validate", again, "--folds", kind, "--hindsight", "--quiet")
-        assert f"nothing can be held out ({kind}: " in line and why in line
+        assert why in said and f"nothing can be held out ({kind}: " in line and why in line
 
 
 def test_impossible_validations_are_refused(again: Path, capsys: Capsys) -> None:
@@ -372,7 +358,6 @@ def test_the_rest_of_three_stages_is_weighted_by_requests(second: Stage, weights
 
 
 def test_errors_of_the_whole_of_later_stages_and_of_the_last() -> None:
-    """The later ones of two stages are the last one; a run of one stage has no later ones."""
     program = load("floor").complete
     held = [e for e in bundled_experiments() if e.id in IDS[:2]]
     found = [held_out_errors(program, held, last_stage) for last_stage in (False, True)]
@@ -409,13 +394,10 @@ def test_each_figure_of_a_held_out_run_is_below_its_head() -> None:
     row = HeldOutRow("models", "f", "run", "m", "w", 1, False, "c", True, {}, figures, False, {}, {})
     validation = cast(Validation, SimpleNamespace(rows=[row], summary={"models": SimpleNamespace(against=None)}))
     table = rows_table(validation, "models", "")
-    heads = [column.name for column in table.columns]
-    assert heads[:5] == ["experiment", "E2E", "TTFT", "ITL", "limits"]
-    shown = dict(zip(heads, table.cells()[0], strict=True))
+    shown = dict(zip((column.name for column in table.columns), table.cells()[0], strict=True))
+    assert [*shown][:5] == ["experiment", "E2E", "TTFT", "ITL", "limits"]
     for name in ("E2E", "ITL", "E2E p90", "TTFT p99", "later E2E", "later TTFT p99"):
-        figure = name.lower().removeprefix("later ").replace(" ", "_")
-        if name.startswith("later"):
-            figure += "_later"
+        figure = name.lower().removeprefix("later ").replace(" ", "_") + ("_later" if "later" in name else "")
         assert shown[name] == f"{figures[figure]:+.1f}", name
 
 

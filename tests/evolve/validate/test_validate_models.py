@@ -20,7 +20,7 @@ from archive.proposal import Outcome, Proposal, Rejected
 from evolve.run.data import chosen
 from evolve.run.folder import open_run
 from evolve.run.validations import RECORDED, SOURCES, calls
-from evolve.search.recorded import forms_of
+from evolve.search.proposer import forms_of
 from evolve.validate.folds import Fold, folds_of
 
 CONFIG = """
@@ -51,15 +51,12 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def source(folder: Path, server: Server) -> Path:
-    """A finished run of models and operators. To be read only."""
     args = search(server, folder / "tiny.yaml", "--proposer", "mixed", "--quiet", "--seed", 1, "--out", "source")
     assert evolve(folder, *args).status == 0
     return folder / "source"
 
 
 class Recording:
-    """A run validated with its recorded forms, and how many requests the server had seen before and after."""
-
     def __init__(self, source: Path, server: Server, out: Path) -> None:
         self.run = Path(shutil.copytree(source, out / "recorded"))
         self.before = len(server.seen)
@@ -73,12 +70,11 @@ def recorded(source: Path, server: Server, tmp_path_factory: pytest.TempPathFact
     return Recording(source, server, tmp_path_factory.mktemp("recorded"))
 
 
-def result(run: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / name).read_text())
-    return found
+def result(run: Path, name: str) -> Any:
+    return json.loads((run / name).read_text())
 
 
-def test_recorded_forms_are_validated_without_a_key_or_a_call(recorded: Recording) -> None:
+def test_recorded_forms_are_validated_without_a_call_and_named(recorded: Recording) -> None:
     assert recorded.ran.status == 0, recorded.ran.err
     assert recorded.before == recorded.after > 0
     folds = sorted((recorded.run / "validate-recorded").iterdir())
@@ -88,6 +84,16 @@ def test_recorded_forms_are_validated_without_a_key_or_a_call(recorded: Recordin
         assert not (fold / "ledger.csv").exists() and not (fold / "prompts").exists()
     # Their residuals would be too small for intervals: the forms have seen what is held out.
     assert not (recorded.run / "trust.json").exists() and not (recorded.run / "validate.json").exists()
+    words = SOURCES[RECORDED]
+    assert recorded.ran.out.count(f"; {words}, up to 24 candidates each") >= 3
+    assert SOURCES["searched"] not in recorded.ran.out
+    found = result(recorded.run, "validate-recorded.json")
+    assert (found["forms"], found["forms_in_words"]) == ("recorded", words)
+    assert found["form_chosen_with_hindsight"] is False and found["budget"] == 24
+    rows = csv.DictReader(io.StringIO(recorded.table.read_text()))
+    assert {row["forms"] for row in rows} == {"recorded"}
+    (line,) = calls(recorded.run)
+    assert line["forms"] == "recorded" and words in (recorded.run / "summary.md").read_text()
 
 
 def test_every_fold_fits_the_recorded_forms_in_their_order(source: Path, recorded: Recording) -> None:
@@ -106,19 +112,6 @@ def test_every_fold_fits_the_recorded_forms_in_their_order(source: Path, recorde
         # the constants are the fold's own
         assert sum(elite["text"] != texts[elite["id"]] for elite in scored) > len(scored) / 2
         assert fold["champion"]["text"] in [line["elite"]["text"] for line in entries(run) if "elite" in line]
-
-
-def test_the_source_of_the_forms_is_named_everywhere(recorded: Recording) -> None:
-    words = SOURCES[RECORDED]
-    assert recorded.ran.out.count(f"; {words}, up to 24 candidates each") >= 3
-    assert SOURCES["searched"] not in recorded.ran.out
-    found = result(recorded.run, "validate-recorded.json")
-    assert (found["forms"], found["forms_in_words"]) == ("recorded", words)
-    assert found["form_chosen_with_hindsight"] is False and found["budget"] == 24
-    rows = csv.DictReader(io.StringIO(recorded.table.read_text()))
-    assert {row["forms"] for row in rows} == {"recorded"}
-    (line,) = calls(recorded.run)
-    assert line["forms"] == "recorded" and words in (recorded.run / "summary.md").read_text()
 
 
 def test_an_interrupted_fold_of_recorded_forms_goes_on(recorded: Recording, tmp_path: Path) -> None:
@@ -153,8 +146,6 @@ def test_forms_of_leaves_out_what_was_not_fitted() -> None:
 
 
 class Asked:
-    """A run whose models were asked in every fold, and what the server was sent for the folds."""
-
     def __init__(self, server: Server, out: Path) -> None:
         (out / "data.yaml").write_text(tiny_world.DATA)
         (out / "tiny.yaml").write_text(CONFIG)
@@ -179,7 +170,6 @@ def asked_anew(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Aske
 
 
 def test_no_prompt_of_a_fold_leaks_what_it_holds_out(asked_anew: Asked) -> None:
-    """All prompts: to proposers in every round, judges and notes."""
     prompts, purposes = list[str](), set[str]()
     for fold in asked_anew.folds():
         run = asked_anew.run / "validate" / fold.folder
@@ -225,10 +215,6 @@ def test_asked_folds_are_validated_as_searched_in_the_fold(asked_anew: Asked) ->
         assert any(line["operator"].startswith("llm:") for line in entries(run))
 
 
-def again(asked_anew: Asked, folder: Path) -> Path:
-    return Path(shutil.copytree(asked_anew.run, folder / "run"))
-
-
 def test_all_folds_share_one_budget_and_their_costs_add_up(asked_anew: Asked) -> None:
     costs = asked_anew.found["llm"]
     names = sorted(fold["folder"] for fold in asked_anew.found["folds"])
@@ -247,7 +233,7 @@ def test_all_folds_share_one_budget_and_their_costs_add_up(asked_anew: Asked) ->
 
 
 def test_a_fold_that_was_cut_off_pays_no_answer_twice(asked_anew: Asked, server: Server, tmp_path: Path) -> None:
-    run = again(asked_anew, tmp_path)
+    run = Path(shutil.copytree(asked_anew.run, tmp_path / "run"))
     fold = run / "validate" / asked_anew.found["folds"][0]["folder"]
     whole = (fold / "journal.jsonl").read_bytes().splitlines(keepends=True)
     answers = [i for i, line in enumerate(whole) if b'"kind":"answered"' in line]
@@ -267,7 +253,7 @@ def test_a_fold_that_was_cut_off_pays_no_answer_twice(asked_anew: Asked, server:
 
 @pytest.mark.slow
 def test_further_folds_need_a_budget_above_the_spent(asked_anew: Asked, server: Server, tmp_path: Path) -> None:
-    run = again(asked_anew, tmp_path)
+    run = Path(shutil.copytree(asked_anew.run, tmp_path / "run"))
     most, before = max(row["requests"] for row in asked_anew.found["llm"]["searches"]), len(server.seen)
     # two workloads more than the three folds that there are
     args = ["--folds", "workloads", "--ask-models", "--max-usd", 50, "--workers", 1, "--quiet", "--max-calls"]
@@ -281,12 +267,9 @@ def test_further_folds_need_a_budget_above_the_spent(asked_anew: Asked, server: 
     assert all(row["requests"] <= most for row in costs["searches"])
 
 
-@pytest.mark.parametrize("args", [["--ask-models", "--hindsight"], ["--max-usd", 3]])
-def test_options_that_exclude_each_other_are_refused(source: Path, args: list[object]) -> None:
-    ran = evolve(source.parent, "validate", source, *args, key=None)
-    assert ran.status == 2 and ran.err.count("\n") == 1 and str(args[0]) in ran.err and "--ask-models" in ran.err
-
-
-def test_a_run_without_models_asks_none(tiny_run: Path) -> None:
+def test_wrong_options_are_refused(source: Path, tiny_run: Path) -> None:
+    for args in ["--ask-models", "--hindsight"], ["--max-usd", 3]:
+        ran = evolve(source.parent, "validate", source, *args, key=None)
+        assert ran.status == 2 and ran.err.count("\n") == 1 and str(args[0]) in ran.err and "--ask-models" in ran.err
     ran = evolve(tiny_run.parent, "validate", tiny_run, "--ask-models", key=None)
     assert ran.status == 2 and "leave out --ask-models" in ran.err
