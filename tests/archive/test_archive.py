@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import lzma
 import resource
@@ -14,13 +13,11 @@ import numpy as np
 import pytest
 from elites import dominates, elite
 
-from archive.archive import Archive
 from archive.champion import Rule, champion, finalists
 from archive.elite import UNMEASURED, Elite
 from archive.grid import Added, Grid
 from archive.journal import Damaged, Journal, Tail, cut, read_journal, unchecked
 from archive.pareto import fitness, ranks
-from archive.population import Island
 from archive.score import Errors
 from simulator.common.json import JsonObject
 
@@ -37,17 +34,6 @@ def test_an_inconsistent_program_comes_after_every_consistent_one() -> None:
     assert [grid.add(better), grid.add(plain), grid.add(better)] == [Added.NEW, Added.BETTER, Added.NOT]
 
 
-def test_an_island_keeps_its_fittest_and_each_form_once() -> None:
-    island = Island(Grid(), size=2)
-    for e in (elite(1, mean_error=9.0, worst3=9.0), elite(2, mean_error=1.0), elite(3, mean_error=2.0, worst3=1.0)):
-        island.add(e)
-    assert island.add(elite(4, mean_error=1.0, key="k2")) is Added.NOT  # the form of 2, no better
-    island.select()
-    assert {e.id for e in island.survivors} == {2, 3}
-    assert [e.id for e in island.members()] == [2, 3]
-    assert [e.id for e in Island(Grid(), 2, cells=False).members()] == []
-
-
 def test_ranks_prefer_the_first_front_and_the_less_crowded() -> None:
     points = [(0.0, 4.0, 1.0), (1.0, 3.0, 1.0), (1.1, 2.9, 1.0), (4.0, 0.0, 1.0), (5.0, 5.0, 2.0)]
     found = ranks(points)
@@ -56,43 +42,12 @@ def test_ranks_prefer_the_first_front_and_the_less_crowded() -> None:
     assert found[1] > found[0] and found[4] > found[1]
 
 
-@pytest.mark.parametrize("bins", [1, 3, 10])
-def test_the_span_of_a_cell_holds_the_sizes_that_are_in_it(bins: int) -> None:
-    for cap in range(1, 80):
-        grid = Grid(operation_cap=cap, operation_bins=bins)
-        columns, rows = grid.spans()
-        sizes: dict[int, list[int]] = {}
-        for operations in range(1, cap + 1):
-            sizes.setdefault(grid.cell_of(operations, 1)[0], []).append(operations)
-        for i, text in enumerate(columns):
-            ends = [int(end) for end in text.split("-")] if text != "none" else []
-            assert ends in ([], [sizes[i][0]], [sizes[i][0], sizes[i][-1]]) if i in sizes else not ends
-            assert len(ends) == min(len(sizes.get(i, [])), 2)
-        for features in range(1, 20):
-            low, _, high = rows[grid.cell_of(1, features)[1]].removesuffix("+").partition("-")
-            assert int(low) <= features <= int(high or 99)
-
-
 def test_grid_keeps_the_lowest_mean_error_and_the_earlier_on_ties() -> None:
     grid = Grid()
     assert grid.add(elite(0, mean_error=3.0)) is Added.NEW
     assert grid.add(elite(1, mean_error=3.0)) is Added.NOT
     assert grid.add(elite(2, mean_error=2.0)) is Added.BETTER
     assert [e.id for e in grid.cells.values()] == [2]
-
-
-def test_archive_front_does_not_depend_on_the_order() -> None:
-    pool = [
-        elite(i, worst3=w, mean_error=j, operations=o)
-        for i, (w, j, o) in enumerate([(1, 9, 5), (2, 2, 9), (9, 1, 3), (9, 9, 9)])
-    ]
-    fronts = set()
-    for order in itertools.permutations(pool):
-        archive = Archive(Grid())
-        for e in order:
-            archive.add(e)
-        fronts.add(frozenset(e.id for e in archive.front))
-    assert fronts == {frozenset({0, 1, 2})}
 
 
 def test_champion_is_the_simplest_consistent_one_near_the_best() -> None:

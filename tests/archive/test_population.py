@@ -11,7 +11,7 @@ from elites import elite
 from archive.archive import Archive
 from archive.champion import Rule
 from archive.elite import Elite
-from archive.grid import Added, Grid
+from archive.grid import Grid
 from archive.pareto import fitness
 from archive.population import EXCESS, GREED, REMEMBERED, Island, Population, proposers, tournament
 from archive.proposal import Outcome, Proposal, Rejected
@@ -114,13 +114,6 @@ def test_a_tournament_is_won_by_the_fittest_entrant_and_the_earlier_on_ties() ->
     entrants = np.random.default_rng(3).integers(4, size=2)
     winner = tournament(elites, order, 2, np.random.default_rng(3))
     assert winner.id == min(entrants, key=lambda i: (order[i], i))
-
-
-def test_without_its_grid_an_island_has_its_survivors_alone() -> None:
-    island = Island(Grid(), 10, cells=False)
-    assert island.add(elite(0)) is Added.NEW
-    island.survivors.clear()
-    assert island.members() == [] and len(island.grid.cells) == 1
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -11,7 +11,6 @@ from drawn_programs import FACTS, programs
 from examples import daily
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_programs import random_program
 
 from evolve.run.program import load, seed_names
 from simulator.clock.fields import Active, BatchFields
@@ -87,15 +86,6 @@ def compared(some: Sequence[Program], rng: Random) -> int:
 
 
 # The first seeds stand for the others: the draws are alike.
-@pytest.mark.parametrize("seed", [*range(24), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(24, 60))])
-def test_every_time_is_the_mean_for_random_programs(seed: int) -> None:
-    rng = Random(seed)
-    some = [random_program(rng, ("pow", "exp", "log", "log1p", "softplus")) for _ in range(rng.randint(1, 4))]
-    first = some[0]  # the same form twice, with other constants
-    some.append(first.with_theta(tuple(x * rng.uniform(0.5, 2.0) for x in first.theta)))
-    assert compared(some, rng) > 15  # of 30
-
-
 # What searches find, each term in several spellings. A quantity of the second column makes a coefficient of the first
 # microseconds.
 SPELLINGS = [

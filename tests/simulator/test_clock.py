@@ -18,6 +18,7 @@ from simulator.clock.bind import Bound, bind
 from simulator.clock.replay import Replay, replay_bound
 from simulator.clock.run import NeverEnds
 from simulator.clock.steps import steps_of
+from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.serving.load import NEVER, EngineLimits, Load
@@ -151,33 +152,17 @@ def compare(seen: Replay, told: Host) -> None:
     assert dict(zip(*(x.tolist() for x in run.account.gaps), strict=True)) == gaps
 
 
-@settings(max_examples=daily(40), derandomize=True)
-@given(loads(), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
+@settings(max_examples=daily(80), derandomize=True)
+@given(loads() | loads(chunked=False), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
 def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str) -> None:
-    compare_clocks(load, step, queueing)
-
-
-@settings(max_examples=daily(40), derandomize=True)
-@given(loads(chunked=False), st.sampled_from(PROGRAMS), st.sampled_from(QUEUEING))
-def test_fast_exact_and_plain_are_equal_without_chunked_prefill(load: Load, step: str, queueing: str) -> None:
-    compare_clocks(load, step, queueing)
-
-
-@settings(max_examples=20, deadline=None, derandomize=True)
-@given(st.sampled_from(PROGRAMS[:5]))
-def test_prompts_that_fill_a_step_share_it_without_chunked_prefill(step: str) -> None:
-    """60 and 40 tokens in a step of 100: neither waits. That of 90 waits for both."""
-    load = burst([60, 40, 90], [5, 5, 5], block=16, blocks=1000, chunked=False)
-    compare_clocks(load, step, "")
-    first, second, third = replay_bound(load, bound_of(step)).ttft_us
-    assert first == second < third
-
-
-def compare_clocks(load: Load, step: str, queueing: str) -> None:
     """The fast clock, the exact one, and the exact one that remembers no step times, against the plain one."""
-    bound = bound_of(step + "\n" + queueing)
+    compare_clocks(load, parse(step + "\n" + queueing))
+
+
+def compare_clocks(load: Load, program: Program) -> None:
+    bound = bind(assemble(program), program.theta, FACTS)
     queue_us = [max(0, min(int(bound.queueing_us(int(n))), 10**10)) for n in load.requests.input_len]
-    told = host(load.requests, queue_us, load.limits, step_function(parse(step), FACTS), most_steps=20_000)
+    told = host(load.requests, queue_us, load.limits, step_function(program, FACTS), most_steps=20_000)
     if told.stuck:  # for ever, unless a client gives up some time, or the horizon comes
         if load.requests.deadline_us.any() or load.limits.horizon_us != NEVER:
             return
@@ -196,16 +181,7 @@ def compare_clocks(load: Load, step: str, queueing: str) -> None:
 def test_fast_exact_and_plain_are_equal_with_trees(load: Load, seed: int, contexts: bool) -> None:
     """With features of the contexts, which no line can be drawn through, and without, where steps are remembered."""
     kinds = [f for f in CLOCK_FEATURES if contexts or "kv" not in f]
-    program = parse(TREES_TEXT).with_forest(random_forest(seed, kinds))
-    bound = bind(assemble(program), program.theta, FACTS)
-    told = host(
-        load.requests, [0] * len(load.requests.input_len), load.limits, step_function(program, FACTS), most_steps=20_000
-    )
-    assume(not told.stuck)
-    for kwargs in ({}, {"force_exact": True}, {"steps": steps_of(bound, load.limits, remember=False)}):
-        seen = replay_bound(load, bound, account=True, **kwargs)  # type: ignore[arg-type]
-        event("fast" if seen.run.fast else "exact")
-        compare(seen, told)
+    compare_clocks(load, parse(TREES_TEXT).with_forest(random_forest(seed, kinds)))
 
 
 @settings(max_examples=daily(40), derandomize=True)
@@ -291,19 +267,11 @@ def test_content_that_two_requests_compute_at_once_is_left_to_the_exact_clock() 
     """Nine requests send one prompt, two at a time, in parts of 5 tokens: before the first has stored it, the second
     computes it too. Of two copies the eviction of one hides the other, so the last request finds 3 of its 14 blocks. One
     of 12,476 random loads with little room for which that decides a time."""
-    load = burst(
-        [57] * 10,
-        [9, 5, 6, 0, 4, 18, 10, 19, 15, 10],
-        max_seqs=2,
-        budget=121,
-        threshold=5,
-        block=4,
-        blocks=58,
-        max_model_len=0,
-    )
+    limits = EngineLimits(max_seqs=2, budget=121, threshold=5, block=4, blocks=58)
     arrival_us = np.array([9, 15, 15, 15, 16, 22, 30, 31, 40, 46], np.int64)
     prompt = np.array([0, 0, 0, -1, 0, 0, 0, 0, 0, 0], np.int32)
-    load = replace(load, requests=replace(load.requests, arrival_us=arrival_us, prompt=prompt))
+    outputs = [9, 5, 6, 0, 4, 18, 10, 19, 15, 10]
+    load = Load(asked([57] * 10, outputs, arrival_us=arrival_us, prompt=prompt), limits)
     text = "def step_time(b, s): return 1000 + 10 * b.prefill_tokens"
     told = host(load.requests, [0] * 10, load.limits, step_function(parse(text), FACTS), most_steps=1000)
     for force_exact in (False, True):

@@ -10,8 +10,7 @@ from deployed import facts_of_terms
 
 from simulator.common.errors import InputError
 from simulator.model.architecture import architecture
-from simulator.schema import FIELDS, HOST
-from simulator.serving.bundled import bundled_experiments
+from simulator.schema import HOST
 from simulator.serving.engine import Engine
 from simulator.serving.gpu import hardware_table
 from simulator.serving.model import model_table
@@ -69,13 +68,6 @@ def test_every_field_equals_the_hand_computation(column: int, name: str) -> None
     assert own == pytest.approx(expected, rel=1e-14)  # for those of the host's form see test_host_form.py
 
 
-def test_the_fields_are_those_of_the_schema() -> None:
-    static = {field for scope, field in (*FIELDS, *HOST) if scope == "s"} - {"reference_step_us"}
-    for experiment in bundled_experiments():
-        assert set(experiment.facts) == static
-        assert all(type(value) is float for value in experiment.facts.values())
-
-
 CARDS = """llama-2-7b 6.74, codellama-34b 33.7, qwen3-14b 14.8, llama-3.1-8b 8.03, mistral-nemo-12b 12.2, qwen2.5-7b 7.62,
     yi-34b 34.4, llama-3.1-70b 70.6, mixtral-8x22b 141.0, llama-4-scout 109.0"""
 
@@ -115,11 +107,9 @@ def test_weights_by_precision() -> None:
     for config, size in (
         ({}, 2.0),
         ({"torch_dtype": "float32"}, 2.0),  # vLLM serves it in 16 bits
-        ({"quantization": "fp8"}, 1.0),
         ({"quantization_config": {"quant_method": "fp8"}}, 1.0),
         ({"quantization_config": compressed | float8}, 1.0),
         ({"quantization_config": compressed | int4}, 0.5),
-        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, 0.5),
         ({"_name_or_path": "someone/Llama-w4a16"}, 0.5),
         ({"_name_or_path": "someone/Llama-FP8-dynamic"}, 1.0),
     ):
@@ -202,8 +192,6 @@ def test_sampling_fields(generation: str, fields: tuple[int, int]) -> None:
     ("config", "tp", "problem"),
     [
         ("hidden_size: null", 1, "model_config.hidden_size must be a whole number, got null"),
-        ("num_hidden_layers: '32'", 1, "model_config.num_hidden_layers must be a whole number, got '32'"),
-        ("vocab_size: 0", 1, "model_config.vocab_size must be >= 1, got 0"),
         ("vocab_size: 900000000", 1, "engine.tensor_parallel leaves no room for KV cache"),
         ("num_attention_heads: 16", 3, "engine.tensor_parallel must divide the model's 16 attention heads"),
         ("num_attention_heads: 12, head_dim: 64, num_key_value_heads: 6", 4, "engine.tensor_parallel must divide"),

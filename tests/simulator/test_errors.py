@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.common.errors import OWN_GPU, OWN_MODEL, nearest_listed
+from simulator.common.errors import OWN_MODEL, nearest_listed
 from simulator.serving.gpu import hardware_table
 from simulator.serving.model import model_table
 
@@ -36,7 +36,3 @@ def test_a_misspelt_name_gets_the_one_that_was_meant(name: str, meant: str) -> N
 def test_a_name_with_another_number_or_part_is_of_another_model_or_gpu(name: str) -> None:
     assert said(name).startswith("the closest are ")
     assert said(name).endswith(f"; `evolve list` has all, or {OWN_MODEL}")
-
-
-def test_a_gpu_of_ones_own_is_described_in_an_experiments_file() -> None:
-    assert nearest_listed("TPU", tuple(hardware_table()), OWN_GPU).endswith(f"or {OWN_GPU}")

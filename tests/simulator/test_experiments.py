@@ -131,16 +131,6 @@ def test_without_chunked_prefill_a_step_has_room_for_the_longest_prompt() -> Non
         budget(max_num_batched_tokens=4095)
 
 
-def test_prompt_len_means_that_nothing_is_shared() -> None:
-    raw = changed("workload.prompt_len", 123)
-    raw["experiments"][0]["engine"] = {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
-    del raw["experiments"][0]["workload"]["shared_prefix"]
-    (x,) = read(raw)
-    p = profile_of(x)
-    assert (p.groups, p.prompts_per_group, p.system_prompt_len, p.question_len) == (0, 0, 0, constant(123))
-    assert x.notes == ()
-
-
 MAY_BE_NULL = """engine.max_model_len engine.total_kv_blocks engine.version engine workload.timeout_s
     workload.prompt_len_mean observed model_config"""
 
@@ -165,18 +155,13 @@ REFUSED: list[tuple[str, object, str]] = [
     ("id", MISSING, "experiments[0]: id is missing"),
     ("id", 7, "experiments[0]: id must be text, got 7"),
     ("quality", "cleen", "quality is 'cleen', which is not fitted: did you mean 'clean'?"),
-    ("quality", "Clean", "quality is 'Clean', which is not fitted"),
     ("modle", 1, "modle is not a known key: did you mean 'model'?"),
-    ("7", 1, "7 is not a known key: known are engine, hardware, id, model"),
     ("model", MISSING, "model is missing"),
     ("model", "llama-2-7", "model 'llama-2-7' is not in the model table"),
     ("model_config", [], "model_config must be a mapping, got []"),
-    ("hardware", MISSING, "hardware is missing"),
     ("hardware", "H100-SMX", "hardware 'H100-SMX' is not in the hardware table"),
-    ("hardware", "A100-PCIe-80GB", "the closest are A100-80GB, A100-SXM-80GB, A100 80GB; `evolve list` has all"),
     ("hardware", {"name": "g", "tflops": 1}, "hardware.tflops is not a known key: did you mean 'fp8_tflops'?"),
     ("hardware", {"name": "g"}, "hardware.bf16_tflops is missing"),
-    ("hardware", {**H100, "mfu_decode": 0}, "hardware.mfu_decode must be > 0, got 0"),
     ("hardware", {**H100, "mfu_prefill": 65}, "hardware.mfu_prefill must be <= 1, got 65"),
     ("hardware", {**H100, "memory_tb_per_s": 3350}, "hardware.memory_tb_per_s must be <= 100, got 3350"),
     ("engine.data_parallel_size", 2, "engine.data_parallel_size is not a known key: one replica is replayed"),
@@ -184,7 +169,6 @@ REFUSED: list[tuple[str, object, str]] = [
     ("engine.tp", 2, "engine.tp is not a known key: it is called tensor_parallel here"),
     ("engine.max_num_seq", 1, "engine.max_num_seq is not a known key: did you mean 'max_num_seqs'?"),
     ("engine.max_num_seqs", True, "engine.max_num_seqs must be a whole number, got true"),
-    ("engine.max_num_seqs", "5", "engine.max_num_seqs must be a whole number, got '5'"),
     ("engine.max_num_seqs", None, "engine.max_num_seqs must be a whole number, got null"),
     ("engine.block_size", 0, "engine.block_size must be >= 1, got 0"),
     ("engine.total_kv_blocks", 2**60, "engine.total_kv_blocks must be <= 100000000"),
@@ -204,16 +188,12 @@ REFUSED: list[tuple[str, object, str]] = [
     ("workload.stages.0.rate", -1.5, "workload.stages[0].rate must be > 0, got -1.5"),
     ("workload.stages.0.rate", "1e3", "workload.stages[0].rate must be a number, got '1e3'"),
     ("workload.stages.0.rate", math.nan, "workload.stages[0].rate must be finite, got nan"),
-    ("workload.stages.0.rate", math.inf, "workload.stages[0].rate must be finite, got inf"),
     ("workload.stages.0.rate", 10**400, f"workload.stages[0].rate must be finite, got 1{'0' * 56}..."),
     ("workload.stages.0.rates", 1, "workload.stages[0].rates is not a known key: did you mean 'rate'?"),
-    ("workload.arrival", "poison", "workload.arrival 'poison' is not known: did you mean 'poisson'?"),
-    ("workload.output_len", 0, "workload.output_len must be >= 1, got 0"),
     ("workload.output_len", MISSING, "workload.output_len is missing"),
     ("workload.prompt_len", 5, "workload.shared_prefix and prompt_len exclude each other"),
     ("workload.shared_prefix", MISSING, "workload.shared_prefix is missing"),
     ("workload.shared_prefix.groups", 0, "workload.shared_prefix.groups must be >= 1, got 0"),
-    ("workload.timeout_s", 0, "workload.timeout_s must be > 0, got 0"),
     ("observed.sumary", {}, "observed.sumary is not a known key: did you mean 'summary'?"),
     ("observed.e2e_ms", {}, "observed.e2e_ms is not a known key: write `observed: {summary: {e2e_ms: ...}}`"),
     ("observed.stages", [{}, {}], "observed.stages must be as many as workload.stages (1), got 2"),
@@ -225,11 +205,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("observed.summary", {"mean_itl_ms": 9.0}, "mean_itl_ms is not a known key: it is a mean over tokens"),
     ("observed.summary", {"tpot_ms": 9.0}, "tpot_ms is not a known key: the mean of each request's (E2E - TTFT)/"),
     ("observed.summary", {"itl_mean_ms": math.nan}, "observed.summary.itl_mean_ms must be finite, got nan"),
-    (
-        "observed.summary",
-        {"e2e_ms": {"mean": 60.0}, "ttft_ms": {"mean": 900.0}},
-        "ttft_ms mean 900 is above that of e2e_ms",
-    ),
+    ("observed.summary", {"e2e_ms": {"mean": 6.0}, "ttft_ms": {"mean": 9.0}}, "ttft_ms mean 9 is above that of e2e_ms"),
     ("observed.summary", {"e2e_ms": {"p50": 9.0, "p90": 5.0}}, "observed.summary.e2e_ms.p90 5 is below p50, 9"),
     ("x_note", 5, "x_note must be text or a list of texts, got 5"),
 ]
@@ -290,23 +266,6 @@ def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
         assert str(caught.value) == f"{path}: cannot be read ({why}): name a YAML file of experiments"
 
 
-def test_a_file_reads_as_its_mapping(tmp_path: Path) -> None:
-    path = tmp_path / "f.yaml"
-    path.write_text(yaml.safe_dump(MINIMAL))
-    assert load_experiments(path) == read(MINIMAL)
-
-
-def test_the_bundled_runs() -> None:
-    runs = bundled_experiments()
-    assert len(runs) == len({x.id for x in runs}) == 24
-    assert sum(x.quality == "clean" for x in runs) == 20
-    assert {x.id for x in runs if x.quality == "overloaded"} == {x.id for x in runs if x.workload.name == "reasoning"}
-    assert all(x.engine.kv_cpu_offload for x in runs[:16]) and not any(x.engine.kv_cpu_offload for x in runs[16:])
-    lite = [x for x in runs if x.workload.name == "reasoning-lite"]
-    assert len(lite) == 3
-    assert all("reasoning-lite: the stage duration of 1200 s is assumed" in x.notes[-1] for x in lite)
-
-
 def test_bundled_figures_are_consistent() -> None:
     """ITL is (E2E - TTFT)/(output_len - 1) everywhere, and counts add up to what was offered."""
     for x in bundled_experiments():
@@ -326,8 +285,6 @@ def test_tables_know_every_alias() -> None:
         entries = {entry[key]: entry for entry in table.values()}.values()
         names = [name for entry in entries for name in (entry[key], *entry.get("aliases", ()))]
         assert sorted(names) == sorted(table)  # so none is used twice
-    counts = f"{len({e['id'] for e in models.values()})} models, {len({e['name'] for e in gpus.values()})} GPUs"
-    assert counts in (ROOT / "docs/results.md").read_text()
     assert {entry["kernels"] for entry in gpus.values() if "kernels" in entry} == set(kernel_tables())
     assert "kernels" not in gpus["H100-NVL"]
     assert gpus["H100"] is gpus["H100-SXM"] is gpus["H100-SXM-80GB"]
@@ -350,14 +307,6 @@ def test_data_hash_sees_every_figure_and_not_the_order() -> None:
         assert data_hash([other, *runs[1:]]) != known
 
 
-def test_published_errors() -> None:
-    rows = published_errors()
-    assert len(rows) == 86
-    assert {row.metric for row in rows} == {"e2e", "ttft", "itl"}
-    assert {row.experiment for row in rows} <= {x.id for x in bundled_experiments()}
-    assert all(row.abs_error_pct >= 0 and row.source for row in rows)
-
-
 def shared(name: str) -> Path:
     path = SHARED / "data" / name
     if not path.exists():
@@ -365,23 +314,9 @@ def shared(name: str) -> Path:
     return path
 
 
-def test_runs_equal_the_figures_they_were_carried_from() -> None:
-    source = load_experiments(shared("experiments_h100_vllm_0_15_1.yaml"))
-    source += load_experiments(shared("experiments_h100_trainval.yaml"))
-    mine = bundled_experiments()
-    assert [x.workload.timeout_s for x in mine] == [300.0 if x.quality == "overloaded" else None for x in mine]
-    plain = [replace(x, notes=(), workload=replace(x.workload, timeout_s=None)) for x in mine]  # these are our own
-    assert plain == [replace(x, notes=()) for x in source]
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        ("experiments_h100.yaml", "experiments_h100_vllm_0_15_1.yaml"),
-        ("experiments_h100_further.yaml", "experiments_h100_trainval.yaml"),
-    ],
-)
-def test_every_key_was_carried_over(ours: str, theirs: str) -> None:
+@pytest.mark.parametrize("pair", ["h100.yaml h100_vllm_0_15_1.yaml", "h100_further.yaml h100_trainval.yaml"])
+def test_every_key_was_carried_over(pair: str) -> None:
+    ours, theirs = (f"experiments_{name}" for name in pair.split())
     mine = yaml.safe_load((ROOT / "configs" / ours).read_text())
     for a, b in zip(mine["experiments"], yaml.safe_load(shared(theirs).read_text())["experiments"], strict=True):
         a.pop("x_note", None)

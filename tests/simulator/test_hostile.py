@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import ctypes
-import importlib
-import marshal
 import os
 import pickle
 import re
@@ -17,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from complaints import COMPLAINTS, DEEP, HEAD, body
-from fuzz_language import checked_complaint, follow, nothing_but_computation, read, warm
+from fuzz_language import follow, nothing_but_computation, read, warm
 from hostile_texts import texts
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -117,17 +115,12 @@ def test_a_program_as_deep_as_can_be_survives() -> None:
     "action",
     [
         lambda: print("text"),
-        lambda: sys.stderr.write("text"),
         lambda: warnings.warn("text", stacklevel=2),
-        lambda: Path(os.devnull).read_bytes(),
         lambda: os.listdir("."),
         lambda: eval("1"),
-        lambda: compile("1", "text", "eval"),
         lambda: ast.parse("(", "text"),
-        lambda: importlib.import_module("this"),
         lambda: socket.socket(socket.AF_INET),
         lambda: pickle.loads(b"cos\nsystem\n."),
-        lambda: marshal.loads(b"N"),
         lambda: ctypes.string_at(b"x"),
         lambda: sys.modules.update(text=os),
     ],
@@ -138,13 +131,6 @@ def test_the_watch_sees(action: Callable[[], object]) -> None:
             action()
     finally:
         sys.modules.pop("text", None)
-
-
-def test_the_watch_lets_a_text_be_read() -> None:
-    with nothing_but_computation():
-        for text in ("x = (", "'\\d'", "1 is 1", "ﬁ = 1"):
-            with pytest.raises(ProgramError):
-                parse(text)
 
 
 def test_texts_of_the_fuzzing() -> None:
@@ -201,23 +187,6 @@ def test_a_unit_of_long_names_is_cut_short() -> None:
     assert len(str(error.value)) < 300
 
 
-@pytest.mark.parametrize(
-    ("complaint", "text"),
-    [
-        ("two\nlines", "text"),
-        ("program:1: a reason without a remedy", "text"),
-        ("program:0: no line: fix it", "text"),
-        ("program:3: no such line: fix it", "one\r\ntwo"),
-        ("program:1: a colour \x1b[1m: fix it", "text"),
-        ("program:1: " + "x" * 400 + ": fix it", "text"),
-    ],
-)
-def test_the_fuzzing_sees_a_bad_complaint(complaint: str, text: str) -> None:
-    with pytest.raises(AssertionError):
-        checked_complaint(complaint, text)
-    checked_complaint("program:2: a reason: fix it", "one\r\ntwo")
-
-
 # EFFECT stands for code with an effect, "; " for a new line of a body, " ;" for another line
 PLACES = """
 EFFECT
@@ -270,14 +239,7 @@ def test_nothing_is_ever_executed(tmp_path: Path, capfd: pytest.CaptureFixture[s
 
 
 def test_no_warning_is_ever_shown(capfd: pytest.CaptureFixture[str]) -> None:
-    texts = [
-        "'\\d'\n" + HEAD + "1",
-        HEAD + "1if 1<2else 2",
-        HEAD + "1 if 1 is 1 else 2",
-        HEAD + "1()",
-        HEAD + "0x1for",
-        "'\\777'",
-    ]
+    texts = ["'\\d'\n" + HEAD + "1", *(HEAD + end for end in ("1if 1<2else 2", "1 if 1 is 1 else 2", "1()", "0x1for"))]
     for behaviour in ("error", "always"):
         with warnings.catch_warnings():
             warnings.simplefilter(behaviour)

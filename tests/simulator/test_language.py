@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
@@ -25,30 +26,11 @@ from simulator.clock.bind import bind
 from simulator.clock.fields import Active, BatchFields, raw_fields
 from simulator.clock.vm import clamps, to_ticks
 from simulator.common.errors import InputError
-from simulator.language import measure, units
+from simulator.language import ir, measure, units
 from simulator.language.bounds import at_bounds, bounds, kernel_factors, too_narrow
 from simulator.language.complete import complete
 from simulator.language.evaluate import evaluate
-from simulator.language.ir import (
-    COMPARISONS,
-    METHODS,
-    Call,
-    Choose,
-    Compare,
-    Const,
-    Constant,
-    Expr,
-    Field,
-    Function,
-    Guard,
-    Let,
-    Local,
-    Neg,
-    Number,
-    Op,
-    Program,
-    rebuild,
-)
+from simulator.language.ir import METHODS, Function, Program
 from simulator.language.key import key
 from simulator.language.measure import Caps, complaints
 from simulator.language.opcodes import assemble
@@ -151,7 +133,7 @@ DOCS = [*QUOTED, *"\0\t\ud800\u2028 ", "a\nb", "\r\n", "\x85\x0c\x7f"]
 
 @pytest.mark.parametrize("doc", DOCS)
 def test_docstrings_round_trip(doc: str) -> None:
-    program = Program((Function("step_time", (), (), Number(1.0), doc),), doc)
+    program = Program((Function("step_time", (), (), ir.Number(1.0), doc),), doc)
     assert parse(unparse(program).encode()) == program
 
 
@@ -176,8 +158,6 @@ def completion_time(s):
 @pytest.mark.parametrize(
     ("written", "unit", "limits", "canonical"),
     [
-        ("one", "one", None, "one"),
-        ("us", "us", None, "us"),
         ("us/token**2", "us/token**2", None, "us/token**2"),
         ("us/token[0, 5]", "us/token", (0.0, 5.0), "(us/token)[0.0, 5.0]"),
         ("(us/request)[0, 5]", "us/request", (0.0, 5.0), "(us/request)[0.0, 5.0]"),
@@ -197,7 +177,7 @@ def test_annotations(written: str, unit: str | None, limits: tuple[float, float]
             parse(text)
         return
     program = parse(text)
-    assert program.functions[0].constants == (Constant("a", -0.25, units.read(unit), limits),)
+    assert program.functions[0].constants == (ir.Constant("a", -0.25, units.read(unit), limits),)
     assert f"a: {canonical} = -0.25" in unparse(program)
     assert parse(unparse(program)) == program
 
@@ -207,8 +187,8 @@ def test_negative_literals_and_lifted_numbers() -> None:
     text = f"def step_time(b, s, *, k1=-1e-30):\n{lets}    return x + k1 + k2 + 0.5"
     program = parse(text)
     assert [(c.name, c.value) for c in program.functions[0].constants] == [("k1", -1e-30), ("k3", 3.0), ("k4", 7.0)]
-    assert program.functions[0].body[0] == Let(
-        "x", Op("-", Op("*", Neg(Const("k3")), Field("b", "tokens")), Neg(Number(2.0)))
+    assert program.functions[0].body[0] == ir.Let(
+        "x", ir.Op("-", ir.Op("*", ir.Neg(ir.Const("k3")), ir.Field("b", "tokens")), ir.Neg(ir.Number(2.0)))
     )
     assert parse(unparse(program)) == program
 
@@ -442,39 +422,26 @@ def test_key_sees_through_names_docs_and_guards() -> None:
 
 
 def disguise(program: Program, flips: list[bool]) -> Program:
-    """The same form: operands swapped, comparisons mirrored, all renamed, other values, other order."""
+    """The same form: operands swapped, constants and locals renamed, other values, other order."""
     turn = iter(flips * 200)
-    mirrored = dict(zip(COMPARISONS, (">", ">=", "<", "<=", "==", "!="), strict=True))
 
-    def compare(c: Compare) -> Compare:
-        return Compare(mirrored[c.op], c.right, c.left) if next(turn) else c
-
-    def change(node: Expr) -> Expr:
+    def change(node: ir.Expr) -> ir.Expr:
         match node:
-            case Const(name):
-                return Const(f"const_{name}")
-            case Local(name):
-                return Local(f"local_{name}")
-            case Op("+" | "*" as op, left, right) if next(turn):
-                return Op(op, right, left)
-            case Call("max" | "min" as name, args) if next(turn):
-                return Call(name, args[::-1])
-            case Choose(condition, then, other):
-                return Choose(compare(condition), then, other)
+            case ir.Const(name):
+                return ir.Const(f"const_{name}")
+            case ir.Local(name):
+                return ir.Local(f"local_{name}")
+            case ir.Op("+" | "*" as op, left, right) if next(turn):
+                return ir.Op(op, right, left)
+            case ir.Call("max" | "min" as name, args) if next(turn):
+                return ir.Call(name, args[::-1])
         return node
 
     functions = []
-    for f in program.functions:
-        body: list[Let | Guard] = []
-        for statement in f.body:
-            value = rebuild(statement.value, change)
-            if isinstance(statement, Let):
-                body.append(Let(f"local_{statement.name}", value))
-            else:
-                c = statement.condition
-                body.append(Guard(compare(Compare(c.op, rebuild(c.left, change), rebuild(c.right, change))), value))
-        constants = tuple(Constant(f"const_{c.name}", c.value / 2 + 1) for c in f.constants[::-1])
-        functions.append(Function(f.name, constants, tuple(body), rebuild(f.result, change), "Another doc."))
+    for f in (ir.rebuilt(f, change) for f in program.functions):
+        body = tuple(replace(s, name=f"local_{s.name}") if isinstance(s, ir.Let) else s for s in f.body)
+        constants = tuple(ir.Constant(f"const_{c.name}", c.value / 2 + 1) for c in f.constants[::-1])
+        functions.append(replace(f, constants=constants, body=body, doc="Another doc."))
     return Program(tuple(functions))
 
 
@@ -489,65 +456,52 @@ def test_key_of_a_disguised_program(program: Program, flips: list[bool]) -> None
 # (d), (e) size
 
 
-@pytest.mark.parametrize(
-    ("body", "operations", "conditionals", "features"),
-    [
-        ("return b.tokens", 0, 0, ("b.tokens",)),
-        ("return 1", 0, 0, ()),
-        ("return -b.tokens", 0, 0, ("b.tokens",)),
-        ("return - - -b.tokens", 0, 0, ("b.tokens",)),
-        ("x = b.tokens\n    y = x\n    return y", 0, 0, ("b.tokens",)),
-        ("return b.tokens + b.tokens", 1, 0, ("b.tokens",)),
-        ("return b.tokens + b.kv_sum - s.tp * 2 / b.tokens", 4, 0, ("b.kv_sum", "b.tokens", "s.tp")),
-        ("return max(b.tokens, 1)", 1, 0, ("b.tokens",)),
-        ("return max(b.tokens, 1, 2, 0, s.tp)", 4, 0, ("b.tokens", "s.tp")),
-        ("return min(max(b.tokens, 1), 2, 0)", 3, 0, ("b.tokens",)),
-        ("return sqrt(log(log1p(softplus(exp(b.tokens)))))", 5, 0, ("b.tokens",)),
-        ("return pow(b.tokens, 2)", 1, 0, ("b.tokens",)),
-        ("return pow(b.tokens, -2)", 1, 0, ("b.tokens",)),
-        ("return 1 if b.tokens > 2 else 0", 2, 1, ("b.tokens",)),
-        ("return 1 if b.tokens + 1 > 2 else -s.tp", 3, 1, ("b.tokens", "s.tp")),
-        ("if b.tokens > 2:\n        return 1\n    return 0", 2, 1, ("b.tokens",)),
-        ("if b.tokens > 2: return 1\n    elif b.tokens > 1: return 2 * s.tp\n    return 0", 5, 2, ("b.tokens", "s.tp")),
-        ("x = b.tokens * 2\n    return x * b.tokens", 2, 0, ("b.tokens",)),
-    ],
-)
-def test_measures(body: str, operations: int, conditionals: int, features: tuple[str, ...]) -> None:
-    program = parse(f"def step_time(b, s):\n    {body}")
-    assert measure.operations(program) == operations
-    assert measure.conditionals(program) == conditionals
-    assert measure.features(program) == features
-    assert measure.constants(program) == 0
-    assert measure.complexity(program) == operations
+# operations, conditionals, features ~ bodies
+MEASURES = """
+0 0 b.tokens ~ return b.tokens ; return -b.tokens ; x = b.tokens|y = x|return y
+1 0 b.tokens ~ return b.tokens + b.tokens ; return pow(b.tokens, -2)
+4 0 b.kv_sum b.tokens s.tp ~ return b.tokens + b.kv_sum - s.tp * 2 / b.tokens
+4 0 b.tokens s.tp ~ return max(b.tokens, 1, 2, 0, s.tp)
+3 0 b.tokens ~ return min(max(b.tokens, 1), 2, 0)
+5 0 b.tokens ~ return sqrt(log(log1p(softplus(exp(b.tokens)))))
+2 1 b.tokens ~ return 1 if b.tokens > 2 else 0 ; if b.tokens > 2: return 1|return 0
+3 1 b.tokens s.tp ~ return 1 if b.tokens + 1 > 2 else -s.tp
+5 2 b.tokens s.tp ~ if b.tokens > 2: return 1|elif b.tokens > 1: return 2 * s.tp|return 0
+2 0 b.tokens ~ x = b.tokens * 2|return x * b.tokens
+"""
 
 
-@pytest.mark.parametrize(
-    ("body", "numbers"),
-    [
-        ("return 2 * 2 * 2 * 0.5 * b.tokens", [4.0]),
-        ("return 2 / 0.5 * b.tokens", [4.0]),
-        ("return 2 * b.tokens / 0.5 + 2 * 2 * b.kv_sum", [4.0]),  # one number, though in two places of a sum
-        ("return pow(2, 2) * b.tokens", [4.0]),
-        ("return pow(2, -2) * b.tokens", [0.25]),
-        ("return b.tokens + 1 + 2", [3.0]),
-        ("return -2 * 2 * b.tokens", [4.0]),
-        ("return sqrt(0.5) * b.tokens", [math.sqrt(0.5)]),
-        ("return max(b.tokens, 2 * 2)", [4.0]),
-        ("return b.kv_sum if b.tokens > 2 + 2 else 1", [0.25]),  # read as b.tokens / 4 > 1
-        ("x = 2 * b.tokens\n    return 2 * x", [4.0]),
-        ("return 2 * (b.tokens + 2 * b.kv_sum)", [4.0]),
-        ("return b.tokens + b.tokens + b.tokens", [3.0]),
-        # numbers that may stand in a formula
-        ("return 2 * 0.5 * b.tokens + 2 * 2 * 0.5 * b.kv_sum", []),
-        ("return 2 * (b.tokens + 0.5 * b.kv_sum) - 1 - 1", []),
-        ("return sqrt(2 * b.tokens) + b.kv_sum / 2 + b.kv_max / 0.5", []),
-        ("return max(b.tokens, 2) + min(2, b.kv_sum / (b.tokens + 2)) + pow(b.tokens, 2)", []),
-    ],
-)
-def test_numbers_made_of_free_ones_count_as_constants(body: str, numbers: list[float]) -> None:
-    program = parse(f"def step_time(b, s):\n    {body}")
-    assert measure.made_numbers(program) == pytest.approx(numbers, abs=0)
-    assert measure.constants(program) == len(numbers)
+@pytest.mark.parametrize("line", MEASURES.strip().splitlines())
+def test_measures(line: str) -> None:
+    expected, bodies = line.split(" ~ ")
+    operations, conditionals, *features = expected.split()
+    for body in bodies.split(" ; "):
+        program = parse("def step_time(b, s):\n    " + body.replace("|", "\n    "))
+        assert (measure.operations(program), measure.conditionals(program)) == (int(operations), int(conditionals))
+        assert measure.features(program) == tuple(features) and measure.constants(program) == 0
+        assert measure.complexity(program) == int(operations)
+
+
+# number ~ formulas that make it of free ones (b.tokens > 2 + 2 is read as b.tokens / 4 > 1); none: numbers of a formula
+MADE = """
+4 ~ 2 * 2 * 2 * 0.5 * b.tokens ; 2 / 0.5 * b.tokens ; 2 * b.tokens / 0.5 + 2 * 2 * b.kv_sum ; pow(2, 2) * b.tokens
+4 ~ -2 * 2 * b.tokens ; max(b.tokens, 2 * 2) ; 2 * (b.tokens + 2 * b.kv_sum)
+0.25 ~ pow(2, -2) * b.tokens ; b.kv_sum if b.tokens > 2 + 2 else 1
+3 ~ b.tokens + 1 + 2 ; b.tokens + b.tokens + b.tokens
+0.7071067811865476 ~ sqrt(0.5) * b.tokens
+none ~ 2 * 0.5 * b.tokens + 2 * 2 * 0.5 * b.kv_sum ; 2 * (b.tokens + 0.5 * b.kv_sum) - 1 - 1
+none ~ sqrt(2 * b.tokens) + b.kv_sum / 2 + b.kv_max / 0.5
+none ~ max(b.tokens, 2) + min(2, b.kv_sum / (b.tokens + 2)) + pow(b.tokens, 2)
+"""
+
+
+@pytest.mark.parametrize("line", MADE.strip().splitlines())
+def test_numbers_made_of_free_ones_count_as_constants(line: str) -> None:
+    number, formulas = line.split(" ~ ")
+    for formula in formulas.split(" ; "):
+        program = parse(f"def step_time(b, s): return {formula}")
+        assert measure.made_numbers(program) == ([] if number == "none" else [float(number)]), formula
+        assert measure.constants(program) == (number != "none")
 
 
 def test_shipped_programs_make_no_numbers_and_keep_to_wide_bounds() -> None:
@@ -577,16 +531,15 @@ def test_measures_are_summed_over_functions() -> None:
     assert measure.features(program) == tuple(names.split())
 
 
+CHOICE = "(1 if b.tokens > 2 else 0)"
+
+
 @pytest.mark.parametrize(
     ("cap", "allowed", "refused"),
     [
         ("40 operations", " + ".join(["b.tokens"] * 41), " + ".join(["b.tokens"] * 42)),
         ("40 operations", f"max({', '.join(['b.tokens'] * 41)})", f"max({', '.join(['b.tokens'] * 42)})"),
-        (
-            "4 conditionals",
-            " + ".join(["(1 if b.tokens > 2 else 0)"] * 4),
-            " + ".join(["(1 if b.tokens > 2 else 0)"] * 5),
-        ),
+        ("4 conditionals", " + ".join([CHOICE] * 4), " + ".join([CHOICE] * 5)),
         ("16 constants", f"max({', '.join(map(str, range(3, 19)))})", f"max({', '.join(map(str, range(3, 20)))})"),
     ],
 )
@@ -734,16 +687,10 @@ def test_a_chain_that_doubles_forty_times_stays_cheap() -> None:
         assert value == (2.0**41 if op == "+" else math.inf)
 
 
-# (h) the original proposal's dialect, and its five seeds
+# (h) the original proposal's dialect, and three of its seeds
 
 HEAD = "CONSTANTS = {'c1': 1.5, 'c2': 2.5, 'c3': 3.5, 'c4': 4.5, 'c5': 5.5}\n"
 DIALECT = [
-    (
-        "CONSTANTS = {'b0': 5000.0, 'b1': 12.0, 'b2': 30.0}\ndef predict_step_time(b):\n"
-        "    return (CONSTANTS['b0'] + CONSTANTS['b1'] * b['prefill_tokens']\n"
-        "            + CONSTANTS['b2'] * b['decode_tokens'])",
-        "def step_time(b, s, *, x=1, y=1, z=1): return x + y * b.prefill_tokens + z * b.decode_reqs",
-    ),
     (
         "CONSTANTS = {'b0': 5000.0, 'b1': 12.0, 'b2': 30.0, 'c': 0.01}\ndef predict_step_time(b):\n"
         "    linear = CONSTANTS['b0'] + CONSTANTS['b1'] * b['prefill_tokens'] + (\n"
@@ -752,14 +699,6 @@ DIALECT = [
         "def step_time(b, s, *, x=1, y=1, z=1, c=1):\n"
         "    line = x + y * b.prefill_tokens + z * b.decode_tokens\n"
         "    return line + b.decode_reqs * (c * b.kv_max)",
-    ),
-    (
-        "CONSTANTS = {'a': 12.0, 'c': 30.0, 'd': 0.01, 'o': 4000.0}\ndef predict_step_time(b):\n"
-        "    return max(b['prefill_tokens'] * CONSTANTS['a'],\n"
-        "               b['decode_reqs'] * (CONSTANTS['c'] + b['kv_mean'] * CONSTANTS['d'])\n"
-        "               ) + CONSTANTS['o']",
-        "def step_time(b, s, *, o=1, a=1, c=1, d=1):\n"
-        "    return o + max(b.decode_reqs * (c + d * b.kv_mean), a * b.prefill_tokens)",
     ),
     (
         "CONSTANTS = {'peak': 5e8, 'bandwidth': 2e6, 'o': 4000.0}\ndef predict_step_time(b):\n"
@@ -814,7 +753,7 @@ def test_the_original_dialect(theirs: str, ours: str) -> None:
 
 
 def test_the_original_dialect_reads_constants_in_order() -> None:
-    program = parse(DIALECT[4][0])
+    program = parse(DIALECT[-1][0])
     names = [c.name for c in program.functions[0].constants]
     assert (names, program.theta) == (["c1", "c2", "c3", "c4", "c5", "k1"], (1.5, 2.5, 3.5, 4.5, 5.5, 100.0))
     expression = "CONSTANTS['a'] * b['tp'] + CONSTANTS['z']"

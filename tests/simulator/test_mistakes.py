@@ -61,11 +61,6 @@ def test_all_mistakes_are_found(body: str, found: str) -> None:
     assert str(error.value) == str(read(text).mistakes[0])
 
 
-def test_a_program_without_mistakes_is_what_parse_reads() -> None:
-    text = f"{HEAD}    return c + c * d\n"
-    assert read(text).program == parse(text) and read(text).mistakes == ()
-
-
 def test_mistakes_are_not_counted_beyond_a_limit() -> None:
     text = HEAD + "".join(f"    x{i} = b.f{i}\n" for i in range(300)) + "    return c + d\n"
     assert len(mistakes(text)) == MOST_MISTAKES

@@ -66,24 +66,18 @@ def test_a_key_is_judged_once_and_what_is_read_is_modelled() -> None:
         assert {VERDICTS[key] for key in entry["config"]} <= {KeyVerdict.MODELLED, KeyVerdict.FREE}
 
 
-CARDS = {  # billions of parameters of the text model: all, a token's
-    "gemma-2-9b": (9.24, 9.24),
-    "Qwen2.5-32B-Instruct": (32.8, 32.8),
-    "Mistral-7B-v0.1": (7.24, 7.24),
-    "DeepSeek-V3": (671.0, 37.0),
-    "gpt-oss-20b": (20.9, 3.6),
-    "gemma-3-4b-it": (3.88, 3.88),
-    "Llama-4-Scout-FP8": (107.8, 17.0),
-}
+# billions of parameters of the text model: all, a token's
+CARDS = """gemma-2-9b 9.24 9.24, Qwen2.5-32B-Instruct 32.8 32.8, Mistral-7B-v0.1 7.24 7.24, DeepSeek-V3 671 37,
+    gpt-oss-20b 20.9 3.6, gemma-3-4b-it 3.88 3.88, Llama-4-Scout-FP8 107.8 17"""
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_parameters_of_public_models_are_those_of_their_cards(name: str) -> None:
+@pytest.mark.parametrize("card", CARDS.split(","))
+def test_parameters_of_public_models_are_those_of_their_cards(card: str) -> None:
+    name, everything, active = card.split()
     f = facts_of({**PUBLIC[name], "_name_or_path": name}, Engine(tensor_parallel=8, total_kv_blocks=10_000))
-    everything, active = CARDS[name]
-    assert f["model_params_b"] == pytest.approx(everything, rel=0.003)
+    assert f["model_params_b"] == pytest.approx(float(everything), rel=0.003)
     # cards leave out an embedding table, of gpt-oss both, or the approximation of DeepSeek's latent attention
-    assert f["active_params_b"] == pytest.approx(active, rel=0.17)
+    assert f["active_params_b"] == pytest.approx(float(active), rel=0.17)
 
 
 EXPECTED = {
@@ -91,17 +85,10 @@ EXPECTED = {
     "Qwen2.5-32B-Instruct": (),  # use_sliding_window is false
     "Mistral-7B-v0.1": ("sliding_window = 4096 in 32 of 32 layers",),
     # query 7168*1536 + 1536*128*192, key-value 7168*576 + 512*128*256, output 128*128*7168; counted 4*7168*128*56
-    "DeepSeek-V3": (
-        "206 million parameters a layer instead of 187 million (over-estimated)",
-        "num_nextn_predict_layers",
-    ),
+    "DeepSeek-V3": ("206 million parameters a layer instead of 187 million (over-", "num_nextn_predict_layers"),
     "gpt-oss-20b": ("sliding_window = 128 in 12 of 24 layers", "4-bit weights", "extra_weights_gib: 0.9"),
     "gemma-3-4b-it": ("sliding_window = 1024 in 29 of 34 layers", "vision encoders"),
-    "Llama-4-Scout-FP8": (
-        "attention_chunk_size = 8192 in 36 of 48 layers",
-        "extra_weights_gib: 2.8",
-        "vision encoders",
-    ),
+    "Llama-4-Scout-FP8": ("attention_chunk_size = 8192 in 36 of 48", "extra_weights_gib: 2.8", "vision encoders"),
 }
 
 
@@ -183,15 +170,12 @@ def test_a_window_that_no_request_exceeds_is_without_effect() -> None:
         ({"is_encoder_decoder": True}, "is_encoder_decoder is true, and no encoder is modelled"),
         ({"model_type": "bert"}, "model_type 'bert' is an encoder"),
         ({"model_type": "mamba2"}, "model_type 'mamba2' has state-space layers"),
-        ({"mamba_d_state": 128}, "mamba_d_state is of state-space or linear-attention layers"),
         ({"linear_num_value_heads": 32}, "linear_num_value_heads is of state-space or linear-attention layers"),
         ({"layer_types": ["linear_attention", "full_attention"]}, "layer_types has layers of type 'linear_attention'"),
         ({"layers_block_type": ["attention", "mamba"]}, "layer_types has layers of type 'mamba'"),
         ({"block_configs": [{"ffn": 1}]}, "block_configs gives every layer a size of its own"),
-        ({"layer_types": "full_attention"}, "layer_types must be a list, got 'full_attention'"),
         ({"sliding_window": "wide"}, "sliding_window must be a whole number, got 'wide'"),
         ({"sliding_window": 512, "use_sliding_window": "no"}, "use_sliding_window must be true or false, got 'no'"),
-        ({"rope_scaling": {"type": "yarn", "factor": "4"}}, "rope_scaling.factor must be a number, got '4'"),
     ],
 )
 def test_what_the_formulas_do_not_fit_is_refused_in_one_line(terms: dict[str, Any], message: str) -> None:

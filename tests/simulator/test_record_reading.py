@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
+import yaml
 
 from simulator.common.errors import InputError
 from simulator.common.records import DamagedRecord, derived, from_json, stored, to_json
@@ -49,20 +51,14 @@ class Whole:
         return len(self.rows)
 
 
+_PARTS = (Part("p"), Part("q", 0.5))
 EXAMPLE = Whole(
-    7,
-    2.5,
-    "a",
-    (("x", 1.0, None), ("y", None, 2.0)),
-    (Part("p"), Part("q", 0.5)),
-    {3: 1.5},
-    Pair(1.0, None),
-    True,
-    2,
-    ("n",),
-    0.25,
-    {"k": [1]},
+    *(7, 2.5, "a", (("x", 1.0, None), ("y", None, 2.0)), _PARTS, {3: 1.5}, Pair(1.0, None), True),
+    *(2, ("n",), 0.25, {"k": [1]}),
 )
+WRITTEN = yaml.safe_load("""{id: 7, error: 2.5, kind: a, rows: [[x, 1.0, null], [y, null, 2.0]],
+    parts: [{name: p, share: null}, {name: q, share: 0.5}], by_number: {"3": 1.5}, pair: [1.0, null], seen: true,
+    count: 2, notes: [n], spelled: "0.25", free: {k: [1]}, size: 2}""")
 
 
 def changed(**values: Any) -> dict[str, Any]:
@@ -70,21 +66,7 @@ def changed(**values: Any) -> dict[str, Any]:
 
 
 def test_a_record_is_written_by_its_fields() -> None:
-    assert to_json(EXAMPLE) == {
-        "id": 7,
-        "error": 2.5,
-        "kind": "a",
-        "rows": [["x", 1.0, None], ["y", None, 2.0]],
-        "parts": [{"name": "p", "share": None}, {"name": "q", "share": 0.5}],
-        "by_number": {"3": 1.5},
-        "pair": [1.0, None],
-        "seen": True,
-        "count": 2,
-        "notes": ["n"],
-        "spelled": "0.25",
-        "free": {"k": [1]},
-        "size": 2,
-    }
+    assert to_json(EXAMPLE) == WRITTEN and list(to_json(EXAMPLE)) == list(WRITTEN)
     assert "notes" not in to_json(Whole(7, 2.5, "a", (("x", 1.0, None),), (), {}, Pair(1.0, 2.0), True))
 
 
@@ -113,41 +95,22 @@ def test_whole_numbers_are_numbers() -> None:
     assert isinstance(read.rows[0][1], float)
 
 
-@pytest.mark.parametrize(
-    "place, changes",
-    [
-        ("id", {"id": "7"}),
-        ("id", {"id": True}),
-        ("id", {"id": None}),
-        ("id", {"id": 7.0}),
-        ("error", {"error": float("nan")}),
-        ("error", {"error": float("inf")}),
-        ("error", {"error": "2.5"}),
-        ("kind", {"kind": "c"}),
-        ("kind", {"kind": ["a"]}),
-        ("rows", {"rows": "xy"}),
-        ("rows", {"rows": {}}),
-        ("rows[1]", {"rows": [["x", 1.0, None], ["y", 2.0]]}),
-        ("rows[0][0]", {"rows": [[3, 1.0, None]]}),
-        ("rows[0][2]", {"rows": [["x", 1.0, float("nan")]]}),
-        ("rows[0][1]", {"rows": [["x", "", None]]}),
-        ("rows[0]", {"rows": [{}]}),
-        ("rows[0]", {"rows": ["abc"]}),
-        ("parts[1].share", {"parts": [{"name": "p"}, {"name": "q", "share": True}]}),
-        ("parts[0].name", {"parts": [{}]}),
-        ("parts[0]", {"parts": [[]]}),
-        ("by_number.x", {"by_number": {"x": 1.0}}),
-        ("by_number.3", {"by_number": {"3": "1"}}),
-        ("pair", {"pair": [1.0]}),
-        ("pair.low", {"pair": ["1", 2.0]}),
-        ("seen", {"seen": 1}),
-        ("count", {"count": 0}),
-        ("count", {"count": 10}),
-        ("notes[0]", {"notes": [1]}),
-        ("spelled", {"spelled": "x"}),
-    ],
-)
-def test_a_damaged_value_is_named(place: str, changes: dict[str, Any]) -> None:
+# place ~ damaged value (YAML)
+DAMAGED = """
+id ~ id: "7" ; id ~ id: true ; id ~ id: null ; id ~ id: 7.0 ; error ~ error: .nan ; error ~ error: .inf
+error ~ error: "2.5" ; kind ~ kind: c ; kind ~ kind: [a] ; rows ~ rows: xy ; rows ~ rows: {} ; rows[0] ~ rows: [{}]
+rows[1] ~ rows: [[x, 1.0, null], [y, 2.0]] ; rows[0][0] ~ rows: [[3, 1.0, null]] ; rows[0] ~ rows: [abc]
+rows[0][2] ~ rows: [[x, 1.0, .nan]] ; rows[0][1] ~ rows: [[x, "", null]] ; parts[0].name ~ parts: [{}]
+parts[1].share ~ parts: [{name: p}, {name: q, share: true}] ; parts[0] ~ parts: [[]] ; by_number.x ~ by_number: {x: 1.0}
+by_number.3 ~ by_number: {"3": "1"} ; pair ~ pair: [1.0] ; pair.low ~ pair: ["1", 2.0] ; seen ~ seen: 1
+count ~ count: 0 ; count ~ count: 10 ; notes[0] ~ notes: [1] ; spelled ~ spelled: x
+"""
+
+
+@pytest.mark.parametrize("case", re.split(" ; |\n", DAMAGED.strip()))
+def test_a_damaged_value_is_named(case: str) -> None:
+    place, change = case.split(" ~ ")
+    changes = yaml.safe_load(change)
     from_json(Whole, changed(), "whole.json")
     with pytest.raises(DamagedRecord) as error:
         from_json(Whole, changed(**changes), "whole.json")

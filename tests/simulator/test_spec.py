@@ -12,7 +12,7 @@ from trace_tables import HEAD, written
 
 from simulator.common.documents import shipped, yaml_text
 from simulator.common.errors import InputError
-from simulator.serving.bundled import BUNDLED, bundled_experiments, load_experiments, load_specs, specs_from_mapping
+from simulator.serving.bundled import BUNDLED, load_experiments, load_specs, specs_from_mapping
 from simulator.serving.experiment import deploy
 from simulator.serving.gpu import hardware_table
 from simulator.serving.model import model_table
@@ -81,12 +81,6 @@ def test_every_form_is_written_as_it_was_read(tmp_path: Path) -> None:
     (tmp_path / "again.yaml").write_text(text)
     assert load_specs(str(tmp_path / "again.yaml")) == specs
     assert len(load_experiments(tmp_path / "again.yaml")) == 2
-
-
-def test_an_experiment_has_its_spec() -> None:
-    runs = bundled_experiments()
-    assert [e.spec for e in runs] == [*RUNS.values()]
-    assert [deploy(spec) for spec in RUNS.values()] == runs
 
 
 def test_measurements_belong_to_what_was_measured() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from simulator.common.errors import InputError
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from simulator.serving.load import load_of
-from simulator.serving.traces import formats
 from simulator.serving.traces.read import files_beside, read_trace
 
 DATES = [datetime(2026, 6, 11, 0, 0, i) for i in range(3)]
@@ -161,16 +158,12 @@ TEN = "".join(f",{i}_s" for i in range(10))
         ("t.csv", f"{HEAD},prompt,prompts\n0,100,3,1,1\n", []),
         ("p.parquet", PIECES | {"timeout": [1, 2, 3]}, ["the column 'timeout' is not read: did you mean 'timeout_s'?"]),
         ("p.parquet", PIECES, []),
-        (
-            "t.csv",
-            f"{HEAD},user,latency_ms,first_token_ms,e2e_ms\n0,100,3,7,20,9,20\n",
-            ["the columns 'latency_ms', 'f"],
-        ),
+        ("t.csv", f"{HEAD},latency_ms,first_token_ms,e2e_ms\n0,100,3,20,9,20\n", ["the columns 'latency_ms', 'first"]),
         ("t.csv", f"{HEAD},e2e_ms,ttft_ms,Prompt Tokens\n0,100,3,20,9,7\n", ["the column 'Prompt Tokens' is not read"]),
         (
             "t.csv",
             f"{HEAD}{TEN}\n0,100,3{',1' * 10}\n",
-            ["the columns '0_s', '1_s', '2_s', '3_s', '4_s', '5_s', '6_s', '7_"],
+            ["the columns '0_s', '1_s', '2_s', '3_s', '4_s', '5_s', '6_s'"],
         ),
         ("i.parquet", OURS | {"queue_ms": [1, 2, 3]}, []),
         ("b.csv", BURSTGPT, [LEFT_OUT.format("csv")]),
@@ -211,9 +204,7 @@ def test_a_request_of_a_benchmark_without_times_failed(tmp_path: Path) -> None:
 )
 def test_a_closed_loop_is_noted(load: dict[str, Any], noted: bool, tmp_path: Path) -> None:
     notes = " ".join(trace_of(tmp_path, "b.json", BENCHMARK | load).notes)
-    assert (
-        ("b.json is of 32 users in a closed loop" in notes) == noted == ("vllm bench serve --request-rate R" in notes)
-    )
+    assert ("b.json is of 32 users in a closed loop" in notes) == noted == ("serve --request-rate R" in notes)
 
 
 # the model of the file, the one that the benchmark says, and the end of the note
@@ -238,28 +229,22 @@ def test_another_model_than_that_of_the_file_is_noted(case: str, tmp_path: Path)
     assert len(found) == bool(end) and all(note.endswith(end) for note in found)
 
 
-def test_no_csv_format_is_taken_for_another() -> None:
-    """Formats are tried in turn, so none may be known by columns that another one has, too."""
-    ours, written_by_ingest = {*formats.COLUMNS}, {*formats.OURS.values()}
-    known_by = {name: {*columns} for name, columns in formats.PUBLISHED.items() if columns}
-    known_by |= {"ours": {*formats.NEEDED}, "requests": {formats.OURS[name] for name in formats.NEEDED}}
-    for name, columns in known_by.items():
-        for other, theirs in (known_by | {"ours": ours, "requests": written_by_ingest}).items():
-            assert name == other or not columns <= theirs, (name, other)
-
-
 MANY_PIECES = {"arrival_s": [0.0] * 9, "input_len": [10**7] * 9, "output_len": [1] * 9, "hash_ids": [[1]] * 9}
 MANY_PIECES |= {"hash_tokens": [1] * 9}
 SECONDS = BENCHMARK | {"ttfts": [41, 38, 0]}
+
+
+def without(given: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name != key}
+
+
 DAMAGED: list[tuple[str, Any, str]] = [
     ("t.csv", "", "t.csv: is empty: begin with the names of the columns"),
     ("t.csv", HEAD + "\n", "t.csv: holds no request: give a row for each below the header"),
     ("t.csv", "input_len,output_len\n1,2\n", "t.csv: the column arrival_s is missing among input_len, output_len:"),
     ("t.csv", HEAD + ",input_len\n0,1,2,3\n", "t.csv: has the column input_len twice: leave one out"),
-    ("t.csv", HEAD + "\n0,10,3\n1,x,3\n", "t.csv:3: input_len is 'x': give a number that fits"),
     ("t.csv", HEAD + "\n0,10,3\n2026-06-11T00:00:02.608Z,10,3\n", "t.csv:3: arrival_s is '2026-06-11T00:00:02.608Z'"),
     ("p.parquet", PIECES | {"arrival_s": DATES}, "p.parquet: arrival_s is of dates (timestamp[us]): give seconds"),
-    ("t.csv", HEAD + "\n0,10,3\n1,,3\n", "t.csv:3: input_len is empty: give a number"),
     ("t.csv", HEAD + "\n\n0,10,3\n\n1,x,3\n", "t.csv:5: input_len is 'x': give a number that fits"),
     ("t.csv", HEAD + "\n\n0,10,3\n\n1,,3\n", "t.csv:5: input_len is empty: give a number"),
     ("t.csv", HEAD + "\n\n0,10,3\n\n1,10\n", "t.csv:5: has 2 fields but the header has 3: correct the line"),
@@ -278,25 +263,21 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ("t.csv", HEAD + ",completed\n0,10,3,True\n", "t.csv:2: completed is 'True': give 1 or 0"),
     ("t.csv", HEAD.replace(",", ";") + "\n0;10;3\n", "t.csv:1: has semicolons between the names of columns"),
     ("a.csv", AZURE.replace("GeneratedTokens", "Generated"), "a.csv: the column GeneratedTokens is missing among"),
-    ("b.csv", BURSTGPT.replace("Response tokens", "Answer"), "b.csv: the column Response tokens is missing among"),
     ("t.csv", HEAD.encode("utf-16"), "t.csv:1: is not text: name a CSV file"),
     ("a.csv", AZURE.replace("2023-11-16 18:17:04.0319600", "yesterday"), "a.csv:3: TIMESTAMP is 'yesterday'"),
-    ("a.csv", AZURE.splitlines()[0] + "\n", "a.csv: holds no request: give a row for each below the header"),
-    ("a.csv", AZURE.replace("3180", "-1"), "a.csv:3: input_len is -1: give whole tokens from 1 to 1e+07"),
     ("b.csv", BURSTGPT.replace("417", ""), "b.csv:4: Request tokens is empty: give a number"),
     ("p.parquet", b"", "p.parquet: is not a parquet file with these columns (Parquet file size is 0 bytes)"),
     ("p.parquet", PIECES | {"arrival_s": ["a", "b", "c"]}, "p.parquet: is not a parquet file with these columns"),
     ("p.parquet", PIECES | {"input_len": [100, -3, 7]}, "p.parquet: row 1: input_len is -3"),
-    ("p.parquet", {k: v for k, v in PIECES.items() if k != "hash_tokens"}, "p.parquet: hash_ids and hash_tokens go"),
+    ("p.parquet", without(PIECES, "hash_tokens"), "p.parquet: hash_ids and hash_tokens go"),
     ("p.parquet", PIECES | {"hash_tokens": [64, 64, 32]}, "p.parquet: hash_tokens differs from row to row"),
     ("p.parquet", PIECES | {"hash_tokens": [0, 0, 0]}, "p.parquet: hash_tokens is 0"),
     ("p.parquet", PIECES | {"hash_ids": ["a", "b", "c"]}, "p.parquet: hash_ids must be lists of whole numbers, got"),
     ("p.parquet", PIECES | {"hash_ids": [[1], [2, None], [3]]}, "p.parquet: row 1: hash_ids has an empty item"),
-    ("p.parquet", {k: v for k, v in SERVER.items() if k != "queued_ns"}, "p.parquet: no request has an arrival, a"),
+    ("p.parquet", without(SERVER, "queued_ns"), "p.parquet: no request has an arrival, a"),
     ("p.parquet", MANY_PIECES, "p.parquet: its prompts have 90,000,000 pieces, at most 5e+07 are replayed"),
     ("m.jsonl", "", "m.jsonl: Empty JSON file: write a JSON object on each line"),
     ("m.jsonl", lines(MOONCAKE) + "nonsense\n", "m.jsonl:4: is not JSON: correct or remove the line"),
-    ("m.jsonl", lines(MOONCAKE)[:-30], "m.jsonl:3: is not JSON: correct or remove the line"),
     ("m.jsonl", "[1, 2]\n", "m.jsonl:1: must be an object with timestamp, input_length, output_length: correct it"),
     ("m.jsonl", lines(MOONCAKE).replace("1400", '"1400"'), "m.jsonl:2: input_length is '1400': give a number"),
     ("m.jsonl", lines([*MOONCAKE, {"timestamp": 1}]), "m.jsonl:4: input_length is missing: give a number"),
@@ -308,31 +289,14 @@ DAMAGED: list[tuple[str, Any, str]] = [
     *(("v.json", other, "v.json: is no result of vLLM's serving benchmark") for other in ([], {"requests": []})),
     ("v.json", {"model_id": "m"}, "v.json: has no input_lens: save the benchmark's result with --save-detailed, or"),
     ("v.json", lines([BENCHMARK] * 2), "v.json: has 2 results, one a line, as --append-result saves them: save"),
-    ("v.json", {k: v for k, v in BENCHMARK.items() if k != "start_times"}, "v.json: has no start_times, so it is"),
+    ("v.json", without(BENCHMARK, "start_times"), "v.json: has no start_times, so it is"),
     ("v.json", BENCHMARK | {"ttfts": [0.1]}, "v.json: ttfts must be a list with one entry a request"),
-    ("v.json", BENCHMARK | {"start_times": [1, "2", 3]}, "v.json: start_times[1] must be a finite number, got '2'"),
     ("v.json", BENCHMARK | {"start_times": [1, 10**310, 3]}, "v.json: start_times[1] must be a finite number, got 10"),
     ("v.json", BENCHMARK | {"itls": [[0.1], "x", []]}, "v.json: itls[1] must be a list of seconds, got 'x'"),
-    (
-        "v.json",
-        {k: v for k, v in BENCHMARK.items() if k != "itls"},
-        "v.json: has no itls, without which no request's E2E",
-    ),
-    (
-        "v.json",
-        {k: v for k, v in BENCHMARK.items() if k != "ttfts"},
-        "v.json: has no ttfts, without which no request's TTFT",
-    ),
-    (
-        "v.json",
-        SECONDS | {"itls": [[12], [12, 13], []], "duration": 1.9},
-        "v.json: a request takes 58 s in the mean, but",
-    ),
-    (
-        "v.json",
-        SECONDS | {"duration": 600, "mean_ttft_ms": 39.5},
-        "v.json: the mean of ttfts is 39.5 s, but mean_ttft_ms",
-    ),
+    ("v.json", without(BENCHMARK, "itls"), "v.json: has no itls, without which no request's E2E"),
+    ("v.json", without(BENCHMARK, "ttfts"), "v.json: has no ttfts, without which no request's TTFT"),
+    ("v.json", SECONDS | {"itls": [[12], [12, 13], []], "duration": 1.9}, "v.json: a request takes 58 s in the mean"),
+    ("v.json", SECONDS | {"duration": 600, "mean_ttft_ms": 39.5}, "v.json: the mean of ttfts is 39.5 s, but mean_ttft"),
     ("v.json", BENCHMARK | {"itls": [[-9], [1], []]}, "v.json: request 0: e2e_ms is -8959"),
 ]
 
@@ -343,23 +307,23 @@ def test_a_damaged_file_is_refused_in_one_line(name: str, content: Any, message:
     assert said.startswith(message) and ": " in said.removeprefix(f"{name}: ")  # a problem, and a remedy
 
 
-@pytest.mark.parametrize(
-    ("ending", "arrivals"), [("csv", ["2026-06-11T00:00:02.608Z", "2026-06-11T00:00:05Z"]), ("parquet", DATES[1:])]
-)
-def test_what_the_message_on_dates_says_gives_seconds(ending: str, arrivals: list[Any], tmp_path: Path) -> None:
-    columns = {"arrival_s": arrivals, "input_len": [10, 10], "output_len": [3, 3]}
-    rows = ["arrival_s,input_len,output_len", *(f"{arrival},10,3" for arrival in arrivals)]
-    written(tmp_path, f"IN.{ending}", "\n".join(rows) if ending == "csv" else columns)
-    code = complaint(tmp_path, f"IN.{ending}", (tmp_path / f"IN.{ending}").read_bytes()).split("`")[1]
-    code = code.replace("'IN'", f"'IN.{ending}'")
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    assert read_trace(tmp_path / "OUT.csv", "OUT").requests.arrival_us[1] in (2_392_000, 1_000_000)
+# name, content, the file that the line of the message writes, its arrivals
+REMEDIED: list[tuple[str, Any, str, list[int]]] = [
+    ("I.csv", HEAD + "\n2026-06-11T00:00:02.608Z,9,3\n2026-06-11T00:00:05Z,9,3\n", "OUT.csv", [0, 2_392_000]),
+    ("I.parquet", {"arrival_s": DATES[1:], "input_len": [9, 9], "output_len": [3, 3]}, "OUT.csv", [0, 1_000_000]),
+    ("v.json", lines([BENCHMARK] * 2), "OUT-1.json", [0, 400_000]),
+    ("I.csv", "t,input_len,output_len\n0,100,3\n2.5,100,3\n", "OUT.csv", [0, 2_500_000]),
+]
 
 
-def test_what_the_message_on_several_results_says_gives_them(tmp_path: Path) -> None:
-    code = complaint(tmp_path, "v.json", lines([BENCHMARK] * 2)).split("`")[1]
-    subprocess.run([sys.executable, "-c", code.replace("'IN'", "'v.json'")], cwd=tmp_path, check=True)
-    assert all(len(read_trace(tmp_path / f"OUT-{i}.json", "OUT").requests) == 2 for i in (0, 1))
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a short line leaves its file open
+@pytest.mark.parametrize(("name", "content", "out", "arrivals"), REMEDIED)
+def test_the_line_of_python_in_a_message_makes_a_trace(
+    name: str, content: Any, out: str, arrivals: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(complaint(tmp_path, name, content).split("`")[1].replace("'IN'", f"'{name}'").replace("YOURS", "t"), {})
+    assert read_trace(tmp_path / out, out).requests.arrival_us.tolist() == arrivals
 
 
 @pytest.mark.parametrize("name", ["none.csv", "x" * 300 + ".csv", "."])
@@ -398,25 +362,8 @@ def test_bytes_changed_anywhere_are_read_or_refused_in_one_line(name: str, tmp_p
 
 def test_a_parquet_file_of_another_program(tmp_path: Path) -> None:
     """Small integers, dictionaries and several row groups, as other writers choose them."""
-    table = pa.table(
-        {
-            "arrival_s": pa.array([3, 1, 2], pa.uint8()),
-            "input_len": pa.array([5, 6, 7], pa.int16()),
-            "output_len": pa.array([2.0, 3.0, 4.0], pa.float32()),
-            "note": ["a", "b", "c"],
-        }
-    )
-    pq.write_table(table, tmp_path / "t.parquet", row_group_size=1, compression="gzip")
+    arrivals, inputs, outputs = pa.array([3, 1, 2], pa.uint8()), pa.array([5, 6, 7], pa.int16()), [2.0, 3.0, 4.0]
+    columns = {"arrival_s": arrivals, "input_len": inputs, "output_len": pa.array(outputs, pa.float32())}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=1, compression="gzip")
     r = read_trace(tmp_path / "t.parquet", "t").requests
     assert (r.arrival_us.tolist(), r.input_len.tolist()) == ([0, 1_000_000, 2_000_000], [6, 7, 5])
-
-
-def test_other_names_of_columns_are_changed_by_the_line_that_the_error_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    written(tmp_path, "IN", "t,input_len,output_len\n0,100,3\n2.5,100,3\n")
-    with pytest.raises(InputError, match="to rename, in Python: ") as error:
-        read_trace(tmp_path / "IN", "IN")
-    exec(str(error.value).split("`")[1].replace("YOURS", "t"))
-    assert read_trace(tmp_path / "OUT.csv", "OUT.csv").requests.arrival_us.tolist() == [0, 2_500_000]

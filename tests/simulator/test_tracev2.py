@@ -10,25 +10,13 @@ import pytest
 
 from simulator.common.errors import InputError
 from simulator.serving.trace import Requests
-from simulator.serving.traces.tracev2 import (
-    COLUMNS,
-    NEVER,
-    Header,
-    Recording,
-    TraceServer,
-    header_text,
-    read_header,
-    read_recording,
-    with_one_prefix,
-    write_data,
-)
+from simulator.serving.traces import tracev2
+from simulator.serving.traces.tracev2 import COLUMNS, NEVER, Header, Recording, TraceServer
 
 HEADER = "trace_version: 2\ntime_unit: microseconds\nmode: real\nwarm_up_requests: 1\n"
 EPOCH = 1_790_000_000_000_000  # of send times: microseconds since 1970, as the host's observe has them
 ROW = dict.fromkeys(COLUMNS, "") | {"streaming": "true", "input_tokens": "10", "output_tokens": "5", "status": "ok"}
-ROW |= dict.fromkeys(
-    (name for name in COLUMNS if name.endswith(("_us", "_length", "_index", "_chunks", "_ratio"))), "0"
-)
+ROW |= {name: "0" for name in COLUMNS if name.endswith(("_us", "_length", "_index", "_chunks", "_ratio"))}
 ROW |= dict.fromkeys(("request_id", "text_tokens", "image_tokens", "audio_tokens", "video_tokens"), "0")
 ROW["server_input_tokens"] = "0"
 
@@ -42,7 +30,7 @@ def written(tmp_path: Path, *rows: dict[str, object], header: str = HEADER, name
 
 
 def read(folder: Path) -> Recording:
-    return read_recording(folder / "header.yaml", folder / "data.csv")
+    return tracev2.read_recording(folder / "header.yaml", folder / "data.csv")
 
 
 def test_prompts_are_the_prefix_and_the_rest_or_what_the_server_counted(tmp_path: Path) -> None:
@@ -67,21 +55,15 @@ def test_prompts_are_the_prefix_and_the_rest_or_what_the_server_counted(tmp_path
 def test_send_times_are_moved_to_the_clock_of_arrivals(tmp_path: Path) -> None:
     """The first request waited 300 us for a connection, the other 500 us: the host injects them at their send times,
     moved so that the earliest is at the earliest arrival. Deadlines are on the clock of arrivals already."""
-    recording = read(
-        written(
-            tmp_path,
-            {
-                "request_id": 1,
-                "arrival_time_us": 2000,
-                "send_time_us": EPOCH + 2500,
-                "deadline_us": 9000,
-                "first_chunk_time_us": EPOCH + 2700,
-                "last_chunk_time_us": EPOCH + 3000,
-                "streaming": "False",
-            },
-            {"request_id": 0, "arrival_time_us": 1000, "send_time_us": EPOCH + 1300, "status": "timeout"},
-        )
-    )
+    late: dict[str, object] = {
+        "request_id": 1,
+        "arrival_time_us": 2000,
+        "send_time_us": EPOCH + 2500,
+        "deadline_us": 9000,
+    }
+    late |= {"first_chunk_time_us": EPOCH + 2700, "last_chunk_time_us": EPOCH + 3000, "streaming": "False"}
+    lost = {"request_id": 0, "arrival_time_us": 1000, "send_time_us": EPOCH + 1300, "status": "timeout"}
+    recording = read(written(tmp_path, late, lost))
     assert recording.number.tolist() == [0, 1] and recording.line.tolist() == [3, 2]
     assert recording.requests.arrival_us.tolist() == [1000, 2200]
     assert recording.requests.deadline_us.tolist() == [0, 9000]
@@ -117,9 +99,9 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     first, last = np.array([20, NEVER, NEVER]), np.array([30, NEVER, NEVER])
     states = np.array(["ok", "timeout", "incomplete"])
     recording = Recording(header, np.array([0, 1, 2]), requests, states, first, last, np.array([True, True, True]))
-    (tmp_path / "header.yaml").write_text(header_text(header))
+    (tmp_path / "header.yaml").write_text(tracev2.header_text(header))
     with (tmp_path / "data.csv").open("w", newline="") as file:
-        write_data(recording, file)
+        tracev2.write_data(recording, file)
     assert (tmp_path / "data.csv").read_text().splitlines()[1] == (
         "0,,,,,0,prefix-0,32,true,8,3,0,0,0,0,0,,0,0,5,5,20,30,0,ok,,"
     )
@@ -141,10 +123,10 @@ def test_whole_prompts_or_prefixes_are_kept_whichever_repeats_more() -> None:
     prompt, lengths = np.array([0, 1, 0, 1], np.int32), np.full(4, 100, np.int32)
     zeros = np.zeros(4, np.int64)
     requests = Requests(zeros, group, lengths, lengths, prompt, group, shared, zeros)
-    held, lost = with_one_prefix(requests)
+    held, lost = tracev2.with_one_prefix(requests)
     assert held.group.tolist() == [0, 1, 0, 1] and held.shared_len.tolist() == [100] * 4
     assert held.prompt.tolist() == [-1] * 4 and lost == pytest.approx(16 / 216)
-    once, lost = with_one_prefix(replace(requests, prompt=np.full(4, -1, np.int32)))
+    once, lost = tracev2.with_one_prefix(replace(requests, prompt=np.full(4, -1, np.int32)))
     assert once.group.tolist() == [0] * 4 and once.shared_len.tolist() == [16] * 4 and lost == 0
 
 
@@ -152,8 +134,6 @@ def test_whole_prompts_or_prefixes_are_kept_whichever_repeats_more() -> None:
     ("row", "problem"),
     [
         ({"request_id": "x"}, "data.csv:2: request_id is 'x': give a whole number from 0"),
-        ({"input_tokens": "1.5"}, "data.csv:2: input_tokens is '1.5': give a whole number of tokens"),
-        ({"input_tokens": "-1"}, "data.csv:2: input_tokens is '-1': give a whole number of tokens from 0"),
         ({"input_tokens": "0"}, "data.csv:2: input_tokens is 0: give at least 1 token, or a prefix"),
         ({"arrival_time_us": ""}, "data.csv:2: arrival_time_us is '': give a whole number of microseconds"),
         ({"deadline_us": "3", "arrival_time_us": "4"}, "data.csv:2: deadline_us is 3: give a time after"),
@@ -208,7 +188,7 @@ def test_a_bad_header_is_refused(tmp_path: Path, text: str, problem: str) -> Non
 
 def test_an_unknown_key_of_the_header_is_noted(tmp_path: Path) -> None:
     (tmp_path / "h.yaml").write_text(HEADER + "created_at: today\nkv_offload: {x: 1}\nserver: {max_num_seqs: 0}\n")
-    header = read_header(tmp_path / "h.yaml")
+    header = tracev2.read_header(tmp_path / "h.yaml")
     assert [note.partition(": ")[2] for note in header.notes] == ["'kv_offload' of the header is not replayed"]
     assert header.server == TraceServer()
 
@@ -221,4 +201,4 @@ def test_a_header_and_data_that_are_swapped_are_said_to_be(mark: str, tmp_path: 
     with pytest.raises(
         InputError, match=r"data\.csv: is the data of a trace, a CSV file, not its header: swap the two"
     ):
-        read_recording(data, tmp_path / "header.yaml")
+        tracev2.read_recording(data, tmp_path / "header.yaml")

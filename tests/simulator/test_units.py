@@ -73,49 +73,34 @@ def test_the_units_of_constants_are_found(body: str, constants: str, expected: s
     assert found == units_of(expected)
 
 
-# formula (or statements) | units of its constants as given | the problem
+# formula (or statements) | units of its constants as given | the problem | the remedy, of some
 REFUSED = """
-b.tokens | | 2: units: step_time returns us, b.tokens is token
-b.tokens + b.weight_read_us | | 2: units: cannot add b.tokens (token) and b.weight_read_us (us)
+b.tokens | | 2: units: step_time returns us, b.tokens is token | multiply it by a constant of us/token
+b.tokens + b.weight_read_us | | 2: units: cannot add b.tokens (token) and b.weight_read_us (us) | multiply the first by a constant of us/token
 a * (b.prefill_tokens + b.decode_reqs) | a: | 2: units: cannot add b.prefill_tokens (token) and b.decode_reqs (request)
 x = a * b.tokens; return x - b.kv_read_us | a: one | 3: units: cannot subtract x (token) and b.kv_read_us (us)
-max(a, b.tokens, c) | a: us, c: us | 2: units: cannot take the larger or smaller of a (us) and b.tokens (token)
+max(a, b.tokens, c) | a: us, c: us | 2: units: cannot take the larger or smaller of a (us) and b.tokens (token) | multiply the second by a constant of us/token, or correct the unit of a
 if b.tokens > s.layers: return a; return 2 * a | a: us | 2: units: cannot compare b.tokens (token) and s.layers (one)
 if b.tokens > 1: return b.tokens; return a | a: us | 2: units: step_time returns us, b.tokens is token
 a if b.tokens > 1 else b.kv_sum | a: us | 2: units: cannot choose between a (us) and b.kv_sum (token)
-a * log(b.tokens) | a: us | 2: units: log takes a pure number (one), b.tokens is token
+a * log(b.tokens) | a: us | 2: units: log takes a pure number (one), b.tokens is token | divide it by a constant of token
 a * exp(b.kv_read_us) | a: us | 2: units: exp takes a pure number (one), b.kv_read_us is us
 a * softplus(b.kv_read_us) | a: us | 2: units: softplus takes a pure number (one), b.kv_read_us is us
 softplus(b.tokens / b.kv_max) | | 2: units: step_time returns us, softplus(b.tokens / b.kv_max) is one
 a * pow(b.tokens / b.kv_max, c) | a: us, c: token | 2: units: the exponent of pow takes a pure number (one), c is token
-a * pow(b.tokens, c) | a: us/token, c: | 2: units: step_time returns us, a * pow(b.tokens, c) is us*token**c/token
+a * pow(b.tokens, c) | a: us/token, c: | 2: units: step_time returns us, a * pow(b.tokens, c) is us*token**c/token | a constant without a unit, or leave out the unit of a
 a * b.tokens + 4000 | a: us/request | 2: units: step_time returns us, a * b.tokens + 4000 is us*token/request
 b.weight_read_us + sqrt(b.kv_read_us) | | 2: units: cannot add b.weight_read_us (us) and sqrt(b.kv_read_us) (us**(1/2))
 a * b.tokens + a * b.kv_var | a: | 2: units: cannot add a * b.tokens (token*[a]) and a * b.kv_var (token**2*[a])
 """
 
 
-@pytest.mark.parametrize(("body", "constants", "problem"), lines(REFUSED))
-def test_units_that_do_not_fit_are_refused(body: str, constants: str, problem: str) -> None:
+@pytest.mark.parametrize("cells", lines(REFUSED))
+def test_units_that_do_not_fit_are_refused(cells: list[str]) -> None:
+    body, constants, problem, *remedy = cells
     with pytest.raises(UnitError) as error:
         check_units(step(body, **units_of(constants)), "p.py")
-    assert str(error.value).startswith(f"p.py:{problem}: ")
-
-
-@pytest.mark.parametrize(
-    ("body", "constants", "remedy"),
-    [
-        ("b.tokens", "", "multiply it by a constant of us/token"),
-        ("b.tokens + b.weight_read_us", "", "multiply the first by a constant of us/token"),
-        ("max(a, b.tokens)", "a: us", "multiply the second by a constant of us/token, or correct the unit of a"),
-        ("a * log(b.tokens)", "a: us", "divide it by a constant of token"),
-        ("a * pow(b.tokens, c)", "a: us/token, c:", "a constant without a unit, or leave out the unit of a"),
-    ],
-)
-def test_a_clash_of_units_has_a_remedy(body: str, constants: str, remedy: str) -> None:
-    with pytest.raises(UnitError) as error:
-        check_units(step(body, **units_of(constants)), "p.py")
-    assert str(error.value).endswith(remedy)
+    assert str(error.value).startswith(f"p.py:{problem}: ") and str(error.value).endswith(*remedy or [""])
 
 
 def test_every_method_returns_microseconds() -> None:
@@ -160,7 +145,7 @@ def test_a_consistent_formula_has_one_value_in_any_units() -> None:
     plain = dict.fromkeys(units.BASES, 1.0)
     other = {"us": 1e-3, "token": 7.0, "request": 0.25, "byte": 8.0, "flop": 3.0}
     checked = 0
-    for seed in range(150):
+    for seed in range(60):
         program = grown(seed)
         for function in program.functions:
             found = infer(function)
@@ -172,4 +157,4 @@ def test_a_consistent_formula_has_one_value_in_any_units() -> None:
             old, new = evaluate(function, Rescaled(seed, plain)), evaluate(rescaled, Rescaled(seed, other))
             assert new == pytest.approx(old * other["us"], rel=1e-9)
             checked += 1
-    assert checked > 300
+    assert checked > 120

@@ -31,13 +31,10 @@ def prompts(**of: Any) -> dict[str, Any]:
 # what is given, and what the message says after `my.yaml: experiment 'x': workload.`
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt_len": [3]}, "prompt_len must be a whole number, got [3]"),
-    ({"prompt_len": 2.5}, "prompt_len must be a whole number, got 2.5"),
     ({"prompt_len": 10**8}, "prompt_len must be <= 10000000, got 100000000"),
     ({"prompt_len": {}}, "prompt_len must name one distribution, got {}"),
-    ({"prompt_len": {"lognorm": 3}}, "prompt_len must name one distribution, got {'lognorm': 3}"),
     ({"prompt_len": {"constant": 2, "normal": 3}}, "prompt_len must name one distribution, got {'constant': 2,"),
     ({"prompt_len": {"constant": 0}}, "prompt_len.constant must be >= 1, got 0"),
-    ({"prompt_len": {"constant": 2.5}}, "prompt_len.constant must be a whole number, got 2.5"),
     ({"prompt_len": {"normal": 3}}, "prompt_len.normal must be a mapping, got 3: give mean, sd, min, max"),
     ({"prompt_len": {"normal": {"mean": 3}}}, "prompt_len.normal.sd is missing"),
     ({"prompt_len": {"normal": {"mean": "3", "sd": 1}}}, "prompt_len.normal.mean must be a number, got '3'"),
@@ -47,30 +44,22 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt_len": {"normal": {"mean": 1, "sd": 2e6}}}, "prompt_len.normal.sd 2e+06 is more than 1e+06"),
     ({"prompt_len": {"uniform": {"min": 5}}}, "prompt_len.uniform.max is missing"),
     ({"prompt_len": {"uniform": {"min": 5, "max": 4}}}, "prompt_len.uniform.max must be >= 5, got 4"),
-    ({"prompt_len": {"uniform": {"min": 0, "max": 4}}}, "prompt_len.uniform.min must be >= 1, got 0"),
     ({"prompt_len": {"uniform": {"min": 1.2, "max": 1.4}}}, "prompt_len.uniform.max 1.4 and min 1.2 have no whole"),
     ({"prompt_len": {"empirical": 3}}, "prompt_len.empirical must be text, got 3"),
     ({"prompt_len": {"empirical": "a\nb.csv"}}, "prompt_len.empirical must be one line without control characters"),
     ({"prompt_len": {"empirical": "zero.csv"}}, "prompt_len.empirical lists 0 to 5: give values from 1 to 1e+07"),
-    (
-        {"prompt_len_mean": 99.5, "prompt_len": {"uniform": {"min": 5, "max": 9}}},
-        "prompt_len_mean applies only where all",
-    ),
+    ({"prompt_len_mean": 9, "prompt_len": {"uniform": {"min": 5, "max": 9}}}, "prompt_len_mean applies only where all"),
     ({"prompt_len_mean": 99.5} | stage(prompt_len=9), "prompt_len_mean applies only where all prompts have one"),
     ({"prompt_len_mean": 9, "session": TALK}, "prompt_len_mean applies only where all prompts have one length"),
     ({"arrival": 7}, "arrival 7 is not known: give constant, poisson, even, {gamma: {cv: 2}} or {burst: {size: 10}}"),
     ({"arrival": "gama"}, "arrival 'gama' is not known: did you mean 'gamma'?"),
     ({"arrival": "gamma"}, "arrival 'gamma' is not known: give constant"),
-    ({"arrival": "burst"}, "arrival 'burst' is not known: give constant"),
     ({"arrival": {"gamma": {"cv": 1}, "burst": {"size": 2}}}, "arrival {'gamma': {'cv': 1}, 'burst': {'size'"),
     ({"arrival": {"gamma": 2}}, "arrival.gamma must be a mapping, got 2"),
     ({"arrival": {"gamma": {"cv": 0}}}, "arrival.gamma.cv must be >= 0.01, got 0"),
-    ({"arrival": {"gamma": {"cv": 100}}}, "arrival.gamma.cv must be <= 20, got 100"),
     ({"arrival": {"gamma": {"sd": 1}}}, "arrival.gamma.sd is not a known key: known are cv"),
     ({"arrival": {"burst": {"size": 0}}}, "arrival.burst.size must be >= 1, got 0"),
-    ({"arrival": {"burst": {"size": 1.5}}}, "arrival.burst.size must be a whole number, got 1.5"),
     (stage(arrival="poison"), "stages[1].arrival 'poison' is not known: did you mean 'poisson'?"),
-    (stage(prompt_len=0), "stages[1].prompt_len must be >= 1, got 0"),
     (stage(output_len={"normal": {"mean": 3}}), "stages[1].output_len.normal.sd is missing"),
     (stage(question_len=5), "stages[1].question_len is not a known key: write `workload: {shared_prefix:"),
     (stage(rate=0.001), "stages[1].duration_s of 60 s at 0.001 requests/s offers no request"),
@@ -81,22 +70,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (prompts(prompts_per_group=4) | {"session": TALK}, "shared_prefix.prompts_per_group and session exclude each"),
     ({"session": 3}, "session must be a mapping, got 3"),
     ({"session": {"turns": 3}}, "session.think_time_s is missing"),
-    ({"session": {"think_time_s": 3}}, "session.turns is missing"),
-    ({"session": TALK | {"turns": 2.5}}, "session.turns must be a whole number, got 2.5"),
     ({"session": TALK | {"turns": 10_001}}, "session.turns must be <= 10000, got 10001"),
     ({"session": TALK | {"think_time_s": -1}}, "session.think_time_s must be >= 0, got -1"),
-    ({"session": TALK | {"think_time_s": float("nan")}}, "session.think_time_s must be finite, got nan"),
     ({"session": TALK | {"turn": 1}}, "session.turn is not a known key: did you mean 'turns'?"),
     (
         {"session": TALK | {"turns": {"lognormal": {"mean": 3, "sd": 3000}}}, "prompt_len": 10**7},
         "output_len of 20 and the prompts make 2.93e+11 tokens, at most 1e+11 are replayed",
     ),
     ({"window_s": 5}, "window_s applies to a trace only"),
-    ({"window_requests": 5}, "window_requests applies to a trace only"),
     ({"trace": "t.csv"}, "stages and trace exclude each other"),
     (TRACE | {"session": TALK}, "session and trace exclude each other"),
-    (TRACE | {"trace": 5}, "trace must be text, got 5"),
-    (TRACE | {"trace": "a\nb"}, "trace must be one line without control characters"),
     (TRACE | {"window_s": 0}, "window_s must be > 0, got 0"),
     (TRACE | {"window_requests": 1.5}, "window_requests must be a whole number, got 1.5"),
     (TRACE | {"timeout_s": 0}, "timeout_s must be > 0, got 0"),
@@ -154,22 +137,13 @@ def test_every_form_is_read(tmp_path: Path) -> None:
         session: {turns: {uniform: {min: 1, max: 4}}, think_time_s: {lognormal: {mean: 9, sd: 4}}}""")
     given["shared_prefix"] = SHARED | given["shared_prefix"]
     e = read(tmp_path, given)
-    most = 1e7
     own = Stage(2.0, 9.0, Arrival("burst", size=3), Distribution("uniform", low=1.0, high=9.0), constant(4))
     assert e.workload.stages == (Stage(1.0, 9.0), own)
-    session = Session(
-        Distribution("uniform", low=1.0, high=4.0), Distribution("lognormal", mean=9.0, sd=4.0, low=0.0, high=1e9)
-    )
-    assert e.workload.source == Profile(
-        Arrival("gamma", cv=2.0),
-        2,
-        0,
-        10,
-        Distribution("normal", mean=9.0, sd=2.0, low=1.0, high=20.0),
-        None,
-        Distribution("empirical", low=1.0, high=most, values=(5.0, 7.0), counted=(1, 2)),
-        session,
-    )
+    thought = Distribution("lognormal", mean=9.0, sd=4.0, low=0.0, high=1e9)
+    session = Session(Distribution("uniform", low=1.0, high=4.0), thought)
+    question = Distribution("normal", mean=9.0, sd=2.0, low=1.0, high=20.0)
+    answer = Distribution("empirical", low=1.0, high=1e7, values=(5.0, 7.0), counted=(1, 2))
+    assert e.workload.source == Profile(Arrival("gamma", cv=2.0), 2, 0, 10, question, None, answer, session)
     assert e.notes == ()
 
 

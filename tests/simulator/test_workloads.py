@@ -17,7 +17,7 @@ from simulator.language.complete import complete
 from simulator.language.parse import parse
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.digests import data_hash
-from simulator.serving.distribution import GRID, Distribution, constant
+from simulator.serving.distribution import GRID, Distribution
 from simulator.serving.experiment import Experiment
 from simulator.serving.load import load_of
 from simulator.serving.trace import Requests
@@ -78,14 +78,6 @@ def test_draws_have_the_stated_moments_and_agree_with_the_quantiles(
         at = np.quantile(quantiles, p)
         low, high = (draws < at - 0.5).mean(), (draws <= at + 0.5).mean()
         assert low - FAR * 0.0025 <= p <= high + FAR * 0.0025
-
-
-def test_empirical_values_come_as_often_as_they_are_listed(tmp_path: Path) -> None:
-    written(tmp_path, "lengths.csv", "len\n10\n20\n20\n90\n")
-    draws = distribution(tmp_path, {"empirical": "lengths.csv"}).draw_whole(stream(3, 2), N)
-    values, counts = np.unique(draws, return_counts=True)
-    assert values.tolist() == [10, 20, 90]
-    np.testing.assert_allclose(counts / N, [0.25, 0.5, 0.25], atol=FAR * 0.0025)
 
 
 @pytest.mark.parametrize("kind", ["normal", "lognormal"])
@@ -251,10 +243,3 @@ def test_many_turns_of_many_requests_need_no_more_memory_than_requests() -> None
         session={"turns": 10_000, "think_time_s": 1},
     )
     assert len(r) == 50_000 and r.prompt.max() == 4 and r.input_len.max() == 2 * 10_000 - 1
-
-
-def test_a_constant_is_what_it_was() -> None:
-    assert constant(7).quantiles().tolist() == [7] and constant(7).most == 7
-    state = stream(1, 1)
-    constant(7).draw_whole(state, 5)
-    assert state.random() == stream(1, 1).random()  # nothing was drawn
