@@ -94,7 +94,7 @@ class Place:
         self.url = server.url if server else "http://127.0.0.1:9/v1"
 
     def dispatch(self, recorded: bool = False, **more: Any) -> Dispatch:
-        asked = {"backoff_s": 0.0, "rpm": 0, "answer_tokens": ANSWER_TOKENS, "timeout_s": 60.0, **more}
+        asked = {"backoff_s": 0.0, "rpm": 0, "answer_tokens": ANSWER_TOKENS, "timeout_s": FOREVER, **more}
         prices: defaultdict[str, Price] = defaultdict(lambda: PRICE)
         journal = journal_at(self.path)
         return Dispatch(self.log, journal, LlmSettings(api_base=self.url, **asked), prices, recorded)
