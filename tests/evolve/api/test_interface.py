@@ -22,7 +22,7 @@ from evolve.cli import run_command
 
 
 def python(code: str, cwd: Path, timeout_s: float = 120) -> str:
-    """What this code prints in a fresh interpreter."""
+    """The output of this code in a fresh interpreter."""
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, timeout=timeout_s, check=False
     )

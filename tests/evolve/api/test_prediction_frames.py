@@ -24,7 +24,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def predicted(program: str, data: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """What `evolve predict --json` prints for each experiment."""
+    """The objects that `evolve predict --json` prints, one for each experiment."""
     assert run_command(["predict", program, "--experiments", str(data), "--json"]) == 0
     experiments: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["experiments"]
     return experiments

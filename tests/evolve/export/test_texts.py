@@ -1,4 +1,4 @@
-"""What `evolve export` writes as one text: a script that runs by itself, a LaTeX snippet, a JSON document."""
+"""The single texts that `evolve export` writes: a script that runs by itself, a LaTeX snippet, a JSON document."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def output(capsys: pytest.CaptureFixture[str], *args: object) -> str:
 
 
 def alone(text: str) -> str:
-    """What a Python script prints that sees nothing of this project."""
+    """The output of a Python script that sees nothing of this project."""
     command = [sys.executable, "-I", "-c", text]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout
 
@@ -51,7 +51,7 @@ def reprs(program: Program) -> dict[str, str]:
 
 
 def run_here(text: str) -> dict[str, tuple[dict[str, str], dict[str, float]]]:
-    """What each program of a script makes: the expressions spelled out, and the values of constants."""
+    """For each program of a script, its expressions spelled out and the values of its constants."""
     space: dict[str, object] = {"__name__": "script"}
     exec(compile(text, "script", "exec"), space)
     made = {name: make() for name, make in space["PROGRAMS"].items()}  # type: ignore[attr-defined]

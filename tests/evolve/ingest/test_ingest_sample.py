@@ -148,7 +148,7 @@ def test_nothing_private_is_carried_along(found: dict[str, Any]) -> None:
     assert not any(word in text for word in ("/workspace", "/mnt", "192.0.2", "localhost", "synthetic prompt"))
 
 
-def test_score_steps_reads_the_ingested_tables(found: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
+def test_score_steps_reads_the_ingested_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ingest(HERE / RUN, tmp_path / "out")
     capsys.readouterr()
     assert run_command(["fit", "--score-steps", "floor", "--steps", str(tmp_path / "out"), "--json"]) == 0
