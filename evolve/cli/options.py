@@ -73,9 +73,10 @@ def gathered(
             values = {key: value for key, value in values.items() if value not in (None, ())}
             return command(**{name: made(values)}, **given)
 
+        added: Callable[..., Any] = with_one
         for option in reversed([*options.values()]):
-            with_one = option(with_one)
-        return with_one
+            added = option(added)
+        return added
 
     return decorated
 

@@ -69,7 +69,7 @@ def plot(
     if suffix not in FORMATS:
         raise InputError(f"--out {out}: is not a picture: name a file that ends in .svg, .png or .pdf")
     if len(names) > 1 and kind != "history":
-        raise InputError(f"--kind {kind} is of one: several runs go with --kind history")
+        raise InputError(f"--kind {kind} draws one run or program. Give --kind history for several runs.")
     if kind in OF_RUNS and (experiments or ids):
         raise InputError(f"--experiments and --id go with --kind fit or terms: leave them out for {kind}")
     check_writable(out, "--out")

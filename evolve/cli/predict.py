@@ -58,7 +58,8 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
     if missing := ", ".join(name for name, value in needed.items() if not value):
         rates = "" if needed["--rate"] else " (or --sweep rate=FIRST:LAST:STEP, or --load)"
         raise InputError(f"a plan without a file lacks {missing}: give {missing}{rates}, or --experiments FILE instead")
-    return Spec.of(*needed.values(), tp)
+    model, hardware, rate_rps, prompt_len, output_len = needed.values()
+    return Spec.of(model, hardware, rate_rps, prompt_len, output_len, tp)
 
 
 @click.command()
@@ -173,24 +174,23 @@ def predict(
     if load_rps is not None and math.isnan(load_rps):
         raise InputError("--load must be requests/s above 0: give a number")
     if plans and named_part:
-        raise InputError(f"--part compares with what was measured, {of_limits} does not: give one of the two")
+        raise InputError(f"--part compares with measurements, and {of_limits} does not. Give one of them.")
     if plans and against:
         raise InputError(
-            f"--against compares two programs on experiments as they are, {of_limits} predicts others: "
-            "give one of the two"
+            f"--against compares programs on unchanged experiments, and {of_limits} changes them. Give one of them."
         )
     axes, limits = parse_axes(sweeps), parse_slo(slo)
     described: dict[str, Any] = {"--model": model, "--hardware": hardware, "--tp": tp, "--rate": rate_rps}
     described |= {"--prompt-len": prompt_len, "--output-len": output_len}
     if (experiments or ids) and any(value is not None for value in described.values()):
         raise InputError(
-            "--experiments and --id name what is described already: leave out --model, --hardware, --tp, "
-            "--rate, --prompt-len and --output-len, or vary them with --sweep"
+            "--experiments and --id name experiments, and the other options describe one. Leave out --model, "
+            "--hardware, --tp, --rate, --prompt-len and --output-len, or vary them with --sweep."
         )
     planned = _planned(described, axes, load_rps is not None)
     if plans:
         if axes.rate and load_rps is not None:
-            raise InputError("--load tries the rates of one, two, three ... replicas: leave --sweep rate=... out")
+            raise InputError("--load chooses the rates itself. Leave out --sweep rate=...")
         specs = [planned] if planned else named_specs(experiments, ids)
         if not sweeps and load_rps is None:
             for spec in specs:

@@ -98,7 +98,7 @@ def probe(
     ]
     if not offered:
         raise InputError(
-            "nothing can be run: no load fits the deployment without a queue: give other --tp or --hardware"
+            "cannot choose a run: every load makes a queue on this deployment. Give another --tp or --hardware."
         )
     if not targets:
         first = offered[0].experiment.engine.tensor_parallel
@@ -127,5 +127,5 @@ def _bases(targets: Sequence[Experiment], model: str | None, hardware: str | Non
     if model and hardware:
         return [new_deployment(model, hardware)]
     if not targets:
-        raise InputError("what to predict is missing: give --experiments FILE, or --model and --hardware")
+        raise InputError("probe needs targets. Give --experiments FILE, or --model and --hardware.")
     return deployments([e.spec for e in targets if e.spec], model, hardware)

@@ -71,7 +71,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        """What the column is called for readers."""
+        """Its name for readers."""
         return self.head or head_of(self.name)
 
     @property
@@ -101,7 +101,7 @@ class Column:
 
 
 def head_of(name: str) -> str:
-    """What a table for readers calls a column without a head.
+    """The name for readers of a column without a head.
 
     >>> head_of("ttft_p99_ms"), head_of("worst3_pct"), head_of("output_tokens_per_s")
     ('TTFT p99 (ms)', 'worst-3 E2E (%)', 'output tokens per s')

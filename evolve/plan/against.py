@@ -91,8 +91,8 @@ def print_against(result: Rivalry, explain: bool = False) -> None:
     differences = result.differences
     left: list[str] = []
     for uses in dict.fromkeys(d.uses for d in differences):
-        unfair = "" if uses[0] == uses[1] else ", so that the comparison is not fair"
-        prose(f"Of use {uses[0]} by {first} and {uses[1]} by {other}{unfair}:")
+        unfair = "" if uses[0] == uses[1] else ", an unfair comparison"
+        prose(f"Experiments with use {uses[0]} by {first}, and {uses[1]} by {other}{unfair}:")
         for d in (d for d in differences if d.uses == uses):
             interval = f", 95 % interval {d.interval[0]:+.2f} to {d.interval[1]:+.2f}" if d.interval else ""
             errors = f"mean absolute error {d.first:.2f} % against {d.other:.2f} % ({d.points:+.2f} points{interval})"

@@ -59,8 +59,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """How the latencies of one experiment move with each setting of its engine. `figures_ms`, `fails` and `outside` are
-    those of its own settings, as in Point."""
+    """The effects of each engine setting on one experiment.
+
+    figures_ms, fails, outside: under its own settings, as in SensitivityPoint.
+    """
 
     experiment: str
     figures_ms: Mapping[str, float | None]

@@ -76,7 +76,7 @@ def _cell(effect: Effect, figure: str) -> str:
 
 
 def _switched(effect: Effect, figure: str) -> Change | None:
-    """What turning a switch over changes, percent; None if that is impossible."""
+    """The change in percent after a switch is turned over; None if that is impossible."""
     [point] = effect.points
     return point.change_pct[figure] if point.change_pct else None
 

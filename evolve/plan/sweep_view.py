@@ -106,7 +106,8 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
         for block in result.blocks
         if block.predicted
     }
-    left += say_once(said, NAMED, None if explain else LINES)
+    lines = LINES - 2 if impossible else LINES  # the reason of the first one takes two
+    left += say_once(said, NAMED, None if explain else lines)
     if not explain:
         more(left)
 
@@ -369,7 +370,7 @@ def _said(block: Block) -> list[str]:
 
 
 def _marked(block: Block, count: int | None) -> bool:
-    """Whether so many replicas are enough over the whole run, but not in every stage."""
+    """Return True if so many replicas are enough over the whole run, but not in every stage."""
     return bool(count and block.by_stage and block.by_stage.every != count)
 
 
@@ -406,7 +407,7 @@ def _whole_run_only(result: Sweep, block: Block, stages: ByStage, count: int) ->
         more = f"but not in every stage: that takes {stages.every}, {counted(block.gpus_every_stage or 0, 'GPU')}"
     else:
         never = ", ".join(str(need.number) for need in stages.needs if not need.replicas)
-        more = f"but no number is in every stage{f' (none in {never})' if never else ''}"
+        more = f"but no number is enough in every stage{f' (none in {never})' if never else ''}"
     return f"*: {result.label(block)}: {enough}, {more}."
 
 

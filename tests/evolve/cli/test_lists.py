@@ -119,5 +119,3 @@ def test_the_commands_in_a_report_name_every_id(tmp_path: Path, capsys: Capsys) 
     assert evolve("report", "floor", *given, "--md", "--quiet") == 0
     lines = re.findall(r"evolve (?:report|predict) floor [^`\n]*", capsys.readouterr().out)
     assert lines and all("--id dense-code,dense-chat" in line for line in lines)
-    capsys.readouterr()
-    assert evolve(*lines[0].split()[1:]) == 0

@@ -56,7 +56,7 @@ def test_both_predict_as_alone_and_each_use_is_averaged_apart(data: Path, mine: 
 def test_the_table_marks_unfair_comparisons(data: Path, mine: Path, tmp_path: Path, capsys: Capsys) -> None:
     file = tmp_path / "p.csv"
     out = flat(capsys, "predict", mine, "--experiments", data, "--against", "champion", "--csv", file)
-    assert f"of {mine} against champion, percent" in out and out.count("not fair") == 1
+    assert f"of {mine} against champion, percent" in out and out.count("unfair") == 1
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
     assert [row["experiment"] for row in rows] == ["dense-chat", "dense-code", "sparse-chat", "dense-overloaded"]
     assert {row["fitted"] for row in rows} == {"True", "False"}  # the first program's rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,16 @@ from test_replicas import plan, predicted, with_trace
 import evolve.plan.sweep as sweep_module
 from evaluator.intervals import LONGER, WAITING
 from evaluator.score import Prediction, predictions, score_set
-from evolve.plan.by_stage import StageRun, by_stage
 from evolve.run.data import experiments_of
 from evolve.run.program import load
 from simulator.clock.replay import replay
-from simulator.serving.observations import Observation, Statistic
-from simulator.serving.workload import Stage
+from simulator.serving.observations import Observation
 
 STAGES = ((30.0, 10.0), (200.0, 10.0), (70.0, 20.0))  # requests/s, s
 LOAD = 92.5  # requests/s, the mean of these: one replica has the load as it is in the file
 ITL = "itl_mean=6.5ms"  # the more requests/s a replica has, the longer
 MOST = 12  # replicas that are tried one by one
 SEEDS = (1, 2, 3)
-NONE = Statistic(None, None, None, None)
 
 
 def with_so_many(folder: Path, count: int, *stages: tuple[float, float]) -> Prediction:
@@ -210,33 +206,3 @@ def test_the_deployment_with_the_fewest_gpu_hours_is_shown(tmp_path: Path, capsy
 def test_percentiles_of_few_requests_of_a_stage_say_so(tmp_path: Path, capsys: Capsys) -> None:
     args = asked(tmp_path, "ttft_p99=60ms", ((5.0, 10.0), (100.0, 20.0)))
     assert "requests in 1 of 2 stages" in out(capsys, *args)
-
-
-def needing(*fewest: int) -> Callable[[int], list[StageRun]]:
-    """Stages that hold with so many replicas or more."""
-    run = Observation(NONE, NONE, NONE, completed=1, failed=0)
-    return lambda count: [StageRun(run, () if count >= least else ("e2e_mean",)) for least in fewest]
-
-
-@pytest.mark.parametrize("fewest", [(1, 1, 1), (1, 7, 3), (5, 4, 8), (2, 8, 8)])
-def test_stages_are_searched_between_numbers_that_are_known(fewest: tuple[int, ...]) -> None:
-    runs, tried = needing(*fewest), {2, 4, 8}
-    looked_at: set[int] = set()
-
-    def seen(count: int) -> list[StageRun]:
-        looked_at.add(count)
-        tried.add(count)
-        return runs(count)
-
-    def halved(holds: Callable[[int], bool], few: int, many: int) -> int | None:
-        while many - few > 1:
-            middle = (few + many) // 2
-            few, many = (few, middle) if holds(middle) else (middle, many)
-        return many
-
-    stages = [Stage(rate, 10.0) for rate in (1.0, 3.0, 2.0)]
-    found = by_stage(stages, 4.0, max(fewest), tried, seen, halved)
-    assert tuple(need.replicas for need in found.needs) == fewest
-    assert [need.rate_rps for need in found.needs] == [2.0, 6.0, 4.0]
-    assert found.gpu_hours(2) == (2 * max(fewest) * 30 / 3600, pytest.approx(2 * sum(fewest) * 10 / 3600))
-    assert looked_at - {2, 4, 8} <= {1, 3, 5, 6, 7}

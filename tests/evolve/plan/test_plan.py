@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import Capsys, as_json, flat, refused
+from commands import Capsys, as_json, refused
 
 LENGTHS = ["--prompt-len", "300", "--output-len", "40"]
 MODEL = ["--model", "llama-3.1-8b", "--hardware", "H100"]
@@ -69,11 +69,3 @@ def test_an_incomplete_or_impossible_plan_is_refused(args: str, parts: list[str]
     names = {"DEPLOYMENT": DEPLOYMENT, "LENGTHS": LENGTHS, "MODEL": MODEL}
     line = refused(capsys, "predict", *(word for part in args.split() for word in names.get(part, [part])))
     assert all(part in line for part in parts), line
-
-
-def test_legends_explain_what_their_tables_show(capsys: Capsys) -> None:
-    """A plan is new and calm; of the run `llama-2-7b-tp1-codegen` the champion has seen everything."""
-    plan = flat(capsys, "predict", "champion", *DEPLOYMENT, *LENGTHS, "--rate", "2", "--explain")
-    assert "use: new, " in plan and not any(text in plan for text in ("use: fitted, ", "in sample", "saturated, "))
-    run = flat(capsys, "predict", "champion", "--id", "llama-2-7b-tp1-codegen", "--explain")
-    assert "use: fitted, " in run and "in sample" in run and "use: new, " not in run

@@ -22,7 +22,6 @@ from evolve.run.program import load
 from simulator.clock.replay import Replay, replay
 from simulator.common.errors import InputError
 from simulator.serving.bundled import load_experiments
-from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.workload import Stage
 
@@ -463,13 +462,6 @@ AXES = {
 @pytest.mark.parametrize("text", AXES)
 def test_values_are_read_as_a_file_would_have_them(text: str) -> None:
     assert parse_axes([text]).values == AXES[text]
-
-
-def test_combinations_are_those_of_the_other_keys() -> None:
-    axes = parse_axes(["rate=1,2", "tp=1,2", "max_num_seqs=8,16"])
-    settings = list(axes.settings("L40S-48GB", Engine(max_num_batched_tokens=512)))
-    assert {(s.hardware, s.max_num_batched_tokens) for s in settings} == {("L40S-48GB", 512)}
-    assert [(s.tp, s.max_num_seqs) for s in settings] == [(1, 8), (1, 16), (2, 8), (2, 16)]
 
 
 WRONG_AXES = """
