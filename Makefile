@@ -90,7 +90,7 @@ champion: $(VENV)/run  ## repeat the search that found the program that is shipp
 rejudged: $(VENV)/dev  ## judge what earlier rounds believed again, and write docs/rejudged.md: minutes
 	$(BIN)/python -m research rejudged --page docs/rejudged.md
 
-# The pinned source of the kernel tables; its hash is also in simulator/kernels/extract.py. Read as an archive, never
+# The pinned source of the kernel tables; its hash is also in tools/kernel_tables.py. Read as an archive, never
 # installed: the tag only names the file.
 KERNELS_WHEEL := build/aiconfigurator_core-0.12.0-cp311-abi3-manylinux_2_28_x86_64.whl
 KERNELS_PIN := aiconfigurator-core==0.12.0 --hash=sha256:aadc4aad0a00bf8a61c477c62bef43de479849c3aa0b1c3078068e08309eccc4
@@ -102,7 +102,7 @@ $(KERNELS_WHEEL): | $(VENV)/run
 		--platform manylinux_2_28_x86_64 -d build -r build/kernels.txt
 
 kernels: $(KERNELS_WHEEL) $(VENV)/run  ## write configs/kernels again from the pinned wheel of measured kernels: 82 MB, once
-	$(BIN)/python -m simulator.kernels.extract $<
+	$(BIN)/python tools/kernel_tables.py $<
 
 # python-dateutil<3, which pandas uses: litellm's boto3 admits no later one, and all lock files shall agree
 lock:  ## write the lock files again from pyproject.toml

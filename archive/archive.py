@@ -20,13 +20,6 @@ class Archive:
     - keys: those of all forms that the search knows: of elites, and of forms rejected or in assessment, which it adds.
 
     Only `add` may change grid and front: the archive remembers values derived from them.
-
-    >>> from archive.elite import example
-    >>> archive = Archive(Grid())
-    >>> archive.add(example(id=1)), archive.add(example(id=2, key="other", mean_error=2.0))
-    (<Added.NEW: 2>, <Added.BETTER: 1>)
-    >>> [elite.id for elite in archive.members()]
-    [2]
     """
 
     grid: Grid

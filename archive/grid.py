@@ -31,11 +31,7 @@ class Grid:
         return self.cell_of(elite.operations, elite.features)
 
     def cell_of(self, operations: int, features: int) -> tuple[int, int]:
-        """The cell of a program with so many operations and distinct features.
-
-        >>> Grid().cell_of(5, 3), Grid().cell_of(99, 99)
-        ((1, 1), (9, 4))
-        """
+        """The cell of a program with so many operations and distinct features."""
         column = max(operations - 1, 0) * self.operation_bins // self.operation_cap
         row = max(features - 1, 0) // 2
         return min(column, self.operation_bins - 1), min(row, self.feature_bins - 1)

@@ -46,8 +46,6 @@ class Damaged(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A complete line of a journal."""
-
     body: bytes  # without its check
     check: bytes  # of this line, computed
     checked: bool  # whether the line has a check; those of older releases have none
@@ -80,12 +78,6 @@ def cut(path: Path, good: int) -> Path | None:
     """Shorten a journal to its first `good` lines; the rest is kept in the file that is returned, None without a rest.
 
     Raises Damaged if the journal is damaged within those lines, and ValueError if it has fewer.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = (path := Path(folder) / "journal.jsonl").write_text('{"id":0}\\n{"id":1}\\n')
-    ...     print(cut(path, 1).name, read_journal(path))
-    journal.after-1.jsonl [{'id': 0}]
     """
     # the line after them may be the damaged one, and is not looked at
     ends = [line.end for line in islice(_lines(path), good)]
@@ -106,7 +98,6 @@ def cut(path: Path, good: int) -> Path | None:
 
 
 def _lines(path: Path) -> Iterator[_Line]:
-    """The complete lines, each compared with its check as soon as it is reached."""
     return _chained(path, _complete(path), _START, 0)
 
 
@@ -184,19 +175,7 @@ class Replaced(ValueError):
 
 
 class Tail:
-    """A journal that another process appends to, read bit by bit and checked as `read_journal` does.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     journal = Journal(Path(folder) / "journal.jsonl")
-    ...     tail = Tail(Path(folder) / "journal.jsonl")
-    ...     journal.append([{"id": 0}])
-    ...     first = tail.read()
-    ...     journal.append([{"id": 1}])
-    ...     journal.close()
-    ...     first, tail.read()
-    ([{'id': 0}], [{'id': 1}])
-    """
+    """A journal that another process appends to, read bit by bit and checked as `read_journal` does."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._last, self._count = path, _START, 0
@@ -208,12 +187,6 @@ class Tail:
         There are none if nothing was appended; a torn last line is not there yet. Raises OSError if the file is gone,
         Replaced if it is another one or was cut, and Damaged like `read_journal`; then the next call begins at the same
         line again.
-
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     _ = (path := Path(folder) / "journal.jsonl").write_text('{"id":0}\\n{"id":')
-        ...     (tail := Tail(path)).read(), tail.read()
-        ([{'id': 0}], [])
         """
         with self._path.open("rb") as file:
             about = os.fstat(file.fileno())
@@ -234,16 +207,7 @@ class Tail:
 
 
 class Journal:
-    """A journal opened for appending. A torn last line is cut off first. Raises Damaged.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     journal = Journal(Path(folder) / "journal.jsonl")
-    ...     journal.append([{"id": 0}, {"id": 1}])
-    ...     journal.close()
-    ...     read_journal(Path(folder) / "journal.jsonl")
-    [{'id': 0}, {'id': 1}]
-    """
+    """A journal opened for appending. A torn last line is cut off first. Raises Damaged."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._check, end = path, b"", 0
@@ -275,5 +239,4 @@ class Journal:
         self._check = check
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()

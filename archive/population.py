@@ -32,14 +32,6 @@ class Island:
     Members are the cells of a grid (if `cells` is true) and the `size` fittest of all elites that were added. NSGA-II
     chooses the fittest by `Elite.objectives`; consistent elites come before the others (Deb's rule for constraints).
     Only `add` and `select` may add survivors: the island remembers the errors of their forms.
-
-    >>> from archive.elite import example
-    >>> island = Island(Grid(), size=1)
-    >>> for i, mean_error in enumerate((3.0, 2.0)):
-    ...     _ = island.add(example(id=i, key=f"form {i}", mean_error=mean_error))
-    >>> island.select()
-    >>> [elite.id for elite in island.members()]
-    [1]
     """
 
     grid: Grid
@@ -103,14 +95,6 @@ class Population:
     - best: the champion's errors after every generation.
     - rejected: the latest rejections. ideas: the latest outcomes of language models' proposals.
     - reached: proposals, fits and elites that were kept, counted by (proposer, what).
-
-    >>> from archive.elite import example
-    >>> from archive.proposal import Proposal
-    >>> population = Population(Archive(Grid()), [Island(Grid(), 48)], Rule())
-    >>> population.tell(Outcome(Proposal(1, 0, "...", "add", ()), example(id=1), key="form"))
-    True
-    >>> population.champion().id, population.fitted
-    (1, 1)
     """
 
     archive: Archive
@@ -161,9 +145,8 @@ class Population:
     def end_generation(self) -> None:
         """Record the champion's errors."""
         best = self.champion()
-        self.best.append(
-            ChampionErrors(best.mean_error, best.group_out) if best else ChampionErrors(float("inf"), None)
-        )
+        errors = (best.mean_error, best.group_out) if best else (float("inf"), None)
+        self.best.append(ChampionErrors(*errors))
 
     def migrate(self, count: int) -> None:
         """Copy the `count` fittest elites of each island to the next island around the ring."""
@@ -203,19 +186,13 @@ class Population:
 
 
 def _lowest(elites: Sequence[Elite]) -> dict[str, float]:
-    """The lowest mean error of each form."""
     return {e.key: e.mean_error for e in sorted(elites, key=lambda e: -e.mean_error)}
 
 
 def tournament(
     elites: Sequence[Elite], order: Sequence[tuple[float, ...]], size: int, rng: np.random.Generator
 ) -> Elite:
-    """The fittest of `size` elites drawn with replacement; the earlier one on ties.
-
-    >>> from archive.elite import example
-    >>> tournament([example(id=1), example(id=2)], [(0.2,), (0.1,)], 20, np.random.default_rng(0)).id
-    2
-    """
+    """The fittest of `size` elites drawn with replacement; the earlier one on ties."""
     entrants = rng.integers(len(elites), size=size)
     return elites[min(entrants, key=lambda i: (order[i], elites[i].id))]
 

@@ -110,13 +110,8 @@ class Outcome:
     def to_json(self) -> JsonObject:
         """The journal line: everything that the archive and later proposals depend on, without times and places."""
         p = self.proposal
-        line: JsonObject = {
-            "kind": OUTCOME,
-            "id": p.id,
-            "island": p.island,
-            "operator": p.operator,
-            "parents": list(p.parents),
-        }
+        line: JsonObject = {"kind": OUTCOME, "id": p.id, "island": p.island, "operator": p.operator}
+        line["parents"] = list(p.parents)
         if p.call:
             line |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
             if p.judges:
@@ -132,27 +127,13 @@ class Outcome:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Outcome:
-        """The outcome in a journal line. Lines of older runs have no `kind`.
-
-        >>> outcome = Outcome(Proposal(7, 0, "x", "add", (1, 2)), Rejected("parse", "no function"))
-        >>> Outcome.from_json(outcome.to_json()) == outcome
-        True
-        """
+        """The outcome in a journal line. Lines of older runs have no `kind`."""
         scored = line["verdict"] == SCORED
         text = line["elite"]["text"] if scored else line["text"]
         reviews = tuple(Review(**review) for review in line.get("reviews", ()))
-        proposal = Proposal(
-            line["id"],
-            line["island"],
-            text,
-            line["operator"],
-            tuple(line["parents"]),
-            line.get("call", ""),
-            line.get("idea", ""),
-            reviews,
-            motivation=line.get("motivation", ""),
-            judges=line.get("judges", 0),
-        )
+        said = {key: line[key] for key in ("call", "idea", "motivation", "judges") if key in line}
+        parents = tuple(line["parents"])
+        proposal = Proposal(line["id"], line["island"], text, line["operator"], parents, reviews=reviews, **said)
         verdict: Elite | Rejected
         if scored:
             verdict = Elite.from_json(line["elite"])

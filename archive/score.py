@@ -52,14 +52,9 @@ class Score:
         Score(rows=(Errors(experiment='chat', e2e=1.23457, ttft=None, itl=2.0),), \
 e2e=1.23457, ttft=None, itl=2.0, mean_error=1.61728, worst3=1.23457)
         """
-        return Score(
-            tuple(Errors(row.experiment, *map(rounded, row.figures)) for row in self.rows),
-            rounded(self.e2e),
-            rounded(self.ttft),
-            rounded(self.itl),
-            float(f"{self.mean_error:.{DIGITS}g}"),
-            float(f"{self.worst3:.{DIGITS}g}"),
-        )
+        rows = tuple(Errors(row.experiment, *map(rounded, row.figures)) for row in self.rows)
+        means = map(rounded, (self.e2e, self.ttft, self.itl, self.mean_error, self.worst3))
+        return Score(rows, *means)  # type: ignore[arg-type]
 
 
 def rounded(error: float | None) -> float | None:

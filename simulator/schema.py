@@ -352,7 +352,6 @@ def declared(text: str) -> Iterator[FieldSpec]:
 
 
 def _add(attribute: str, field: dict[str, Any]) -> None:
-    """Add an attribute to what is known of a field."""
     if attribute in MARKS:
         field["marks"] |= {attribute}
         return

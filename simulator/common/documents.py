@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
@@ -195,7 +194,8 @@ def _check_yaml(text: str, where: str) -> None:
     sizes: dict[str, int] = {}  # expanded values under each anchor
     open_: list[tuple[str | None, int]] = []  # anchor of every enclosing collection, and the total before it
     total = 0
-    for event in _events(text):
+    events: Any = yaml.parse(text, _SAFE_LOADER)  # of many types
+    for event in events:
         problem = ""
         if isinstance(event, yaml.CollectionStartEvent):
             open_.append((event.anchor, total))
@@ -215,15 +215,11 @@ def _check_yaml(text: str, where: str) -> None:
             if event.anchor:
                 sizes[event.anchor] = size
             problem = _too_long(len(event.value))
-            # What is not quoted, or has a tag, may be read as a number.
+            # A text without quotes, or with a tag, may be read as a number.
             if len(event.value) > LONGEST_NUMBER and (event.implicit[0] or event.tag) and _NUMERIC.match(event.value):
                 problem = _TOO_MANY_DIGITS
         if problem := problem or _too_many(total, MOST_VALUES):
             raise InputError(f"{where}: line {event.start_mark.line + 1}: {problem}: {RIGHT_FILE}")
-
-
-def _events(text: str) -> Iterator[Any]:
-    return yaml.parse(text, _SAFE_LOADER)
 
 
 _TOO_MANY_DIGITS = f"has a number of more than {LONGEST_NUMBER} characters"

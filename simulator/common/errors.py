@@ -225,13 +225,7 @@ class Section:
         return value
 
     def number(
-        self,
-        key: str,
-        remedy: str,
-        *,
-        above: float = -math.inf,
-        least: float = -math.inf,
-        most: float = math.inf,
+        self, key: str, remedy: str, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
     ) -> float:
         """A required finite number (not a boolean, not text), > `above`, >= `least` and <= `most`."""
         value = self.required(key, remedy)
@@ -239,12 +233,9 @@ class Section:
             raise self.error(key, f"must be a number, got {shown(value)}", remedy)
         if not abs(value) <= LARGEST_NUMBER:
             raise self.error(key, f"must be finite, got {shown(value)}", remedy)
-        if not value > above:
-            raise self.error(key, f"must be > {above:g}, got {shown(value)}", remedy)
-        if not value >= least:
-            raise self.error(key, f"must be >= {least:g}, got {shown(value)}", remedy)
-        if not value <= most:
-            raise self.error(key, f"must be <= {most:g}, got {shown(value)}", remedy)
+        bounds = {f"> {above:g}": value > above, f">= {least:g}": value >= least, f"<= {most:g}": value <= most}
+        if wrong := [bound for bound, holds in bounds.items() if not holds]:
+            raise self.error(key, f"must be {wrong[0]}, got {shown(value)}", remedy)
         return float(value)
 
     def whole(self, key: str, remedy: str, *, least: int = 0, most: int = LARGEST_WHOLE) -> int:

@@ -38,7 +38,7 @@ if "NUMBA_CACHE_DIR" not in os.environ:  # the user's own choice wins
     numba.config.CACHE_DIR = str(_cache_folder())  # type: ignore[attr-defined]
 
 F = TypeVar("F", bound=Callable[..., Any])
-# What to say meanwhile; it takes 23 s before a prediction and 18 more before a search.
+# The message meanwhile; it takes 23 s before a prediction and 18 more before a search.
 COMPILING = "compiling (once, about half a minute)"
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy"}

@@ -9,9 +9,5 @@ JsonObject = dict[str, Any]
 
 
 def renamed(raw: Mapping[str, Any], names: Mapping[str, str]) -> JsonObject:
-    """The object with the keys of an older release under today's names, `names` (old: new).
-
-    >>> renamed({"joint": 2.0, "id": 7}, {"joint": "mean_error"})
-    {'mean_error': 2.0, 'id': 7}
-    """
+    """The object with the keys of an older release under today's names, `names` (old: new)."""
     return {names.get(key, key): value for key, value in raw.items()}

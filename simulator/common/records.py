@@ -58,11 +58,7 @@ class _Stored:
 
 
 def stored(
-    *,
-    default: Any = MISSING,
-    default_factory: Any = MISSING,
-    metadata: Mapping[str, Any] | None = None,
-    **options: Any,
+    *, default: Any = MISSING, default_factory: Any = MISSING, metadata: Mapping[str, Any] | None = None, **options: Any
 ) -> Any:
     """A dataclass field with options for its key.
 
@@ -152,7 +148,6 @@ def _options(field: dataclasses.Field[Any]) -> _Stored:
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
-    """The default of a field; MISSING if it has none."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
@@ -493,7 +488,7 @@ def _field_reader(hint: Any, options: _Stored) -> _Reader:
 
 
 def _in_place_of(field: dataclasses.Field[Any], options: _Stored, key: str, item: Any) -> Any:
-    """What a field has whose key is missing, or null."""
+    """The value of a field whose key is missing, or null."""
     value = _default(field) if options.lacking is ... else options.lacking
     if value is MISSING:
         raise _Wrong("is missing" if item is MISSING else "must not be null", key)

@@ -6,18 +6,8 @@ from functools import cache
 
 import numpy as np
 
-from simulator.kernels.roofline import (
-    BELIEVED,
-    DATASHEET,
-    INTERPOLATED,
-    LAUNCH_US,
-    MEASURED,
-    NEAREST,
-    KernelGpu,
-    Timing,
-    octaves,
-    rising,
-)
+from simulator.kernels import roofline
+from simulator.kernels.roofline import KernelGpu, Timing
 from simulator.kernels.tables import tables
 
 # vLLM's own kernel takes messages up to this size; larger ones go to NCCL (vllm, custom_all_reduce.py).
@@ -44,28 +34,28 @@ def allreduce(gpu: KernelGpu, message_bytes: np.ndarray, gpus: int) -> Timing:
     """The time of one all-reduce of `message_bytes` over `gpus`; 0 on a single GPU."""
     if gpus == 1:
         nothing = np.zeros(len(message_bytes))
-        return Timing(nothing, nothing, MEASURED, "none")
+        return Timing(nothing, nothing, roofline.MEASURED, "none")
     sent = 2.0 * (gpus - 1) / gpus * message_bytes
     ring = sent / gpu.link_bytes
-    bound = LAUNCH_US + ring
+    bound = roofline.LAUNCH_US + ring
     custom, nccl = _curves(gpu.tables, CUSTOM), _curves(gpu.tables, "nccl")
     here = custom or nccl
     if not here:
-        return Timing(2.0 * bound, bound, DATASHEET, "none")
-    counted = min(here, key=lambda n: (octaves(n, gpus), n))
+        return Timing(2.0 * bound, bound, roofline.DATASHEET, "none")
+    counted = min(here, key=lambda n: (roofline.octaves(n, gpus), n))
     us, kernel = _at(here[counted], message_bytes), CUSTOM if custom else "nccl"
     if custom and nccl:
-        large = nccl[min(nccl, key=lambda n: (octaves(n, gpus), n))]
+        large = nccl[min(nccl, key=lambda n: (roofline.octaves(n, gpus), n))]
         us = np.where(message_bytes <= CUSTOM_BYTES, us, _at(large, message_bytes))
     if gpu.tables in HOPPER and gpus in SWITCHED_GPUS:
         switched = np.interp(message_bytes / 2**10, list(SWITCHED_US), list(SWITCHED_US.values()))
         us = np.where((message_bytes > SWITCHED_ABOVE) & (message_bytes <= SWITCHED_BYTES), switched, us)
         kernel += f", {SWITCHED}"
-    us = us * (bound / (LAUNCH_US + sent / gpu.timed.link_bytes))
-    most = LATEST_US + BELIEVED[1] * ring
+    us = us * (bound / (roofline.LAUNCH_US + sent / gpu.timed.link_bytes))
+    most = LATEST_US + roofline.BELIEVED[1] * ring
     sure = bool((us <= most).all() and counted == gpus and custom)
-    kind = INTERPOLATED if sure else NEAREST
-    return Timing(rising(np.minimum(us, most)), bound, kind, kernel, octaves(counted, gpus))
+    kind = roofline.INTERPOLATED if sure else roofline.NEAREST
+    return Timing(roofline.rising(np.minimum(us, most)), bound, kind, kernel, roofline.octaves(counted, gpus))
 
 
 def _at(curve: tuple[np.ndarray, np.ndarray], message_bytes: np.ndarray) -> np.ndarray:
@@ -81,4 +71,6 @@ def _curves(name: str, kernel: str) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     rows = tables(name).rows["allreduce"]
     mine = rows["kernel"] == kernel
     gpus, sizes, us = (rows[c][mine] for c in ("gpus", "bytes", "latency_us"))
-    return {int(n): (sizes[gpus == n].astype(float), rising(us[gpus == n].astype(float))) for n in np.unique(gpus)}
+    return {
+        int(n): (sizes[gpus == n].astype(float), roofline.rising(us[gpus == n].astype(float))) for n in np.unique(gpus)
+    }

@@ -8,18 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from simulator.kernels.roofline import (
-    DATASHEET,
-    INTERPOLATED,
-    MEASURED,
-    NEAREST,
-    KernelGpu,
-    Timing,
-    bound_us,
-    efficiency,
-    octaves,
-    rising,
-)
+from simulator.kernels import roofline
+from simulator.kernels.roofline import KernelGpu, Timing
 from simulator.kernels.tables import tables
 
 ACTIVATION_BYTES = 2.0
@@ -40,11 +30,11 @@ def gemm(gpu: KernelGpu, at: np.ndarray, n: int, k: int, weight_bytes: float) ->
 
     def bound(gpu: KernelGpu, tokens: np.ndarray, n: int, k: int, size: float) -> np.ndarray:
         moved = n * k * size + tokens * (n + k) * ACTIVATION_BYTES
-        return bound_us(moved, 2.0 * tokens * n * k, gpu, size)
+        return roofline.bound_us(moved, 2.0 * tokens * n * k, gpu, size)
 
     here = bound(gpu, at, n, k, weight_bytes)
     for dtype in dtypes(weight_bytes):
-        shapes, kernel = _gemm_shapes(gpu.tables, dtype)
+        shapes, kernel = gemm_rows(gpu.tables, dtype)
         if not shapes:
             continue
         size = {"fp8": 1.0, "bf16": 2.0}[dtype]
@@ -52,7 +42,7 @@ def gemm(gpu: KernelGpu, at: np.ndarray, n: int, k: int, weight_bytes: float) ->
         corners = []
         for weight, corner in _corners(gpu.tables, dtype, n, k):
             tokens, us = _gemm_curve(gpu.tables, dtype, *corner)
-            share = efficiency(at, tokens, us, bound(gpu.timed, tokens, *corner, size))
+            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, *corner, size))
             if share is not None:
                 corners.append((weight, share))
         widths = _gemm_widths(gpu.tables, dtype)
@@ -63,21 +53,21 @@ def gemm(gpu: KernelGpu, at: np.ndarray, n: int, k: int, weight_bytes: float) ->
             exact = own and (n, k) in shapes
             within = all(measured[0] <= x <= measured[-1] for measured, x in zip(widths, (n, k), strict=True))
             between = own and total > 0.999 and within
-            kind = MEASURED if exact else INTERPOLATED if between else NEAREST
-            return Timing(rising(here / mean), here, kind, kernel, off)
-        near = sorted(sorted(shapes), key=lambda s: octaves(s[0], n) + octaves(s[1], k))
+            kind = roofline.MEASURED if exact else roofline.INTERPOLATED if between else roofline.NEAREST
+            return Timing(roofline.rising(here / mean), here, kind, kernel, off)
+        near = sorted(sorted(shapes), key=lambda s: roofline.octaves(s[0], n) + roofline.octaves(s[1], k))
         for shape in near[:20]:
             tokens, us = _gemm_curve(gpu.tables, dtype, *shape)
-            share = efficiency(at, tokens, us, bound(gpu.timed, tokens, *shape, size))
+            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, *shape, size))
             if share is not None:
-                off = max(octaves(shape[0], n), octaves(shape[1], k))
-                return Timing(rising(here / share), here, NEAREST, kernel, off)
-    return Timing(here / TYPICAL, here, DATASHEET, "none", 0.0)
+                off = max(roofline.octaves(shape[0], n), roofline.octaves(shape[1], k))
+                return Timing(roofline.rising(here / share), here, roofline.NEAREST, kernel, off)
+    return Timing(here / TYPICAL, here, roofline.DATASHEET, "none", 0.0)
 
 
 def _corners(name: str, dtype: str, n: int, k: int) -> Iterator[tuple[float, tuple[int, int]]]:
     """The measured shapes around (n, k), with their weights in a bilinear interpolation of the logarithms."""
-    shapes, _ = _gemm_shapes(name, dtype)
+    shapes, _ = gemm_rows(name, dtype)
     sides = [_bracket(grid, size) for grid, size in zip(_gemm_widths(name, dtype), (n, k), strict=True)]
     for a, weight_a in sides[0]:
         for b, weight_b in sides[1]:
@@ -97,7 +87,7 @@ def _bracket(grid: list[int], size: int) -> list[tuple[int, float]]:
 def _off(measured: list[int], width: int) -> float:
     """Octaves from a width to the nearest of the measured ones, which are in order."""
     i = bisect_left(measured, width)
-    return min(octaves(near, width) for near in measured[max(i - 1, 0) : i + 1])
+    return min(roofline.octaves(near, width) for near in measured[max(i - 1, 0) : i + 1])
 
 
 @cache
@@ -116,16 +106,9 @@ def gemm_rows(name: str, dtype: str) -> tuple[dict[tuple[int, int], tuple[np.nda
 
 
 @cache
-def _gemm_shapes(name: str, dtype: str) -> tuple[frozenset[tuple[int, int]], str]:
-    """The measured shapes (n, k), and the kernel."""
-    curves, kernel = gemm_rows(name, dtype)
-    return frozenset(curves), kernel
-
-
-@cache
 def _gemm_widths(name: str, dtype: str) -> tuple[list[int], list[int]]:
     """The distinct n of the measured shapes, and their distinct k, each in order."""
-    shapes, _ = _gemm_shapes(name, dtype)
+    shapes, _ = gemm_rows(name, dtype)
     return sorted({n for n, _ in shapes}), sorted({k for _, k in shapes})
 
 
@@ -133,7 +116,7 @@ def _gemm_widths(name: str, dtype: str) -> tuple[list[int], list[int]]:
 def _gemm_curve(name: str, dtype: str, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     """(tokens, latencies in us) of a measured shape, as a curve that never falls."""
     tokens, us = gemm_rows(name, dtype)[0][n, k]
-    return tokens, rising(us)
+    return tokens, roofline.rising(us)
 
 
 Experts = tuple[int, int, int, int]  # hidden, width of an expert on one GPU, experts, experts a token uses
@@ -152,21 +135,21 @@ def moe(gpu: KernelGpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> 
         chosen = experts * (1.0 - (1.0 - active / experts) ** tokens)
         touched = np.minimum(active * tokens, experts) if even else chosen
         moved = touched * 3 * hidden * ffn * size + tokens * active * (hidden + ffn) * ACTIVATION_BYTES
-        return bound_us(moved, 2.0 * 3 * hidden * ffn * active * tokens, gpu, size)
+        return roofline.bound_us(moved, 2.0 * 3 * hidden * ffn * active * tokens, gpu, size)
 
     here = bound(gpu, at, shape, weight_bytes)
     for dtype in ("fp8_block", "fp8", "bf16") if weight_bytes == 1.0 else ("bf16",):
         size = 2.0 if dtype == "bf16" else 1.0
         measured, even = _moe_rows(gpu.tables, dtype)
-        near = sorted(measured, key=lambda s: sum(octaves(a, b) for a, b in zip(s, shape, strict=True)))
+        near = sorted(measured, key=lambda s: sum(roofline.octaves(a, b) for a, b in zip(s, shape, strict=True)))
         for other in near[:10]:
             tokens, us, kernel = measured[other]
-            share = efficiency(at, tokens, us, bound(gpu.timed, tokens, other, size, even))
+            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, other, size, even))
             if share is not None:
-                off = max(octaves(a, b) for a, b in zip(other, shape, strict=True))
-                kind = MEASURED if other == shape and size == weight_bytes else NEAREST
-                return Timing(rising(here / share), here, kind, kernel, off)
-    return Timing(here / TYPICAL, here, DATASHEET, "none", 0.0)
+                off = max(roofline.octaves(a, b) for a, b in zip(other, shape, strict=True))
+                kind = roofline.MEASURED if other == shape and size == weight_bytes else roofline.NEAREST
+                return Timing(roofline.rising(here / share), here, kind, kernel, off)
+    return Timing(here / TYPICAL, here, roofline.DATASHEET, "none", 0.0)
 
 
 @cache
@@ -192,5 +175,5 @@ def _moe_rows(name: str, dtype: str) -> tuple[dict[Experts, tuple[np.ndarray, np
     for shape, by_tokens in logs.items():
         at = sorted(by_tokens)
         means = [float(np.mean(by_tokens[t])) if len(by_tokens[t]) > 1 else by_tokens[t][0] for t in at]
-        curves[shape] = np.array(at, float), rising(np.exp(means)), kernels[shape]
+        curves[shape] = np.array(at, float), roofline.rising(np.exp(means)), kernels[shape]
     return curves, bool(even.any())

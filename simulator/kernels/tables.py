@@ -1,6 +1,6 @@
 """Measured latencies of single kernels on one GPU, read from configs/kernels/NAME.parquet.
 
-The files are written by simulator.kernels.extract, which names the source of the measurements. Every file has its
+The files are written by tools/kernel_tables.py, which names the source of the measurements. Every file has its
 source, version, hash, licence and copyright lines in its schema.
 """
 

@@ -15,31 +15,17 @@ from itertools import islice
 from statistics import mean
 
 from simulator.common.errors import InputError
-from simulator.language import guarded
+from simulator.language import guarded, ir
 from simulator.language.complete import complete
 from simulator.language.evaluate import value
 from simulator.language.infer import unit_of
-from simulator.language.ir import (
-    METHODS,
-    Const,
-    Constant,
-    Expr,
-    Field,
-    Function,
-    Neg,
-    Number,
-    Op,
-    Program,
-    inlined,
-    rebuild,
-    walk,
-)
+from simulator.language.ir import METHODS, Expr, Function, Program, inlined, rebuild, walk
 from simulator.language.normal import MAX_TERMS, ZERO, Normal, Polynomial
 from simulator.language.simplify import lean
 from simulator.language.source import MAX_PIECES
 from simulator.language.units import ONE, Unit, over, read
 
-ALONE = Number(1.0)  # the feature of a term that is a constant
+ALONE = ir.Number(1.0)  # the feature of a term that is a constant
 REQUIRED = ("step_time", "queueing_time")  # the methods whose absence does not mean 0
 DIGITS = 12  # of a mean coefficient; later ones are the rounding of float64
 LONGEST = 40  # characters of a name that is made from fields
@@ -72,18 +58,17 @@ def terms(function: Function) -> list[BlendTerm]:
 
 
 def _terms(node: Expr, constants: Mapping[str, float]) -> list[BlendTerm]:
-    """The terms of an expression without locals."""
-    if not any(isinstance(n, Field) for n in walk(node)):
-        name = next((n.name for n in walk(node) if isinstance(n, Const)), "")
+    if not any(isinstance(n, ir.Field) for n in walk(node)):
+        name = next((n.name for n in walk(node) if isinstance(n, ir.Const)), "")
         return [BlendTerm(value(node, constants, {}), ALONE, name)]
     match node:
-        case Neg(inner):
+        case ir.Neg(inner):
             return _negative(_terms(inner, constants))
-        case Op("+", left, right):
+        case ir.Op("+", left, right):
             return _terms(left, constants) + _terms(right, constants)
-        case Op("-", left, right):
+        case ir.Op("-", left, right):
             return _terms(left, constants) + _negative(_terms(right, constants))
-        case Op("*", left, right):
+        case ir.Op("*", left, right):
             one, other = _terms(left, constants), _terms(right, constants)
             if len(one) * len(other) <= MAX_TERMS:
                 return [
@@ -91,7 +76,7 @@ def _terms(node: Expr, constants: Mapping[str, float]) -> list[BlendTerm]:
                     for x in one
                     for y in other
                 ]
-        case Op("/", left, right):
+        case ir.Op("/", left, right):
             below = _terms(right, constants)
             if len(below) == 1:  # the inverse of a sum is not a sum
                 divisor = below[0]
@@ -113,14 +98,14 @@ def _product(left: Expr, right: Expr) -> Expr:
     if ALONE in (left, right):
         return right if left == ALONE else left
     match right:
-        case Op("*" | "/" as op, first, last):
-            return Op(op, _product(left, first), last)
+        case ir.Op("*" | "/" as op, first, last):
+            return ir.Op(op, _product(left, first), last)
         case _:
-            return Op("*", left, right)
+            return ir.Op("*", left, right)
 
 
 def _quotient(left: Expr, right: Expr) -> Expr:
-    return left if right == ALONE else Op("/", left, right)
+    return left if right == ALONE else ir.Op("/", left, right)
 
 
 @dataclass(slots=True)
@@ -132,7 +117,7 @@ class _Shared:
 
     feature: Expr
     first: int
-    constants: Mapping[str, Constant]
+    constants: Mapping[str, ir.Constant]
     coefficients: list[float]
     name: str = ""
 
@@ -163,7 +148,7 @@ def blend(programs: Sequence[Program], doc: str = "") -> Program:
     functions = []
     for method in METHODS:
         function = _mean(method, [p.function(method) for p in whole])
-        if method in REQUIRED or function.result != Number(0.0):
+        if method in REQUIRED or function.result != ir.Number(0.0):
             functions.append(function)
     forests = list({p.forest for p in programs if p.forest and p.reads_trees})
     if len(forests) > 1:
@@ -184,18 +169,17 @@ def _mean(method: str, functions: Sequence[Function | None]) -> Function:
             signed += [(sign, feature) for feature in features]
         else:
             stem = first.name if uses[first.name] == 1 else ""  # a name of several does not describe this one
-            name = draft.declare(Constant(stem or _stem(same), abs(average), first.unit))
-            signed.append((sign, _product(Const(name), _sum(("+", feature) for feature in features))))
+            name = draft.declare(ir.Constant(stem or _stem(same), abs(average), first.unit))
+            signed.append((sign, _product(ir.Const(name), _sum(("+", feature) for feature in features))))
     return Function(method, tuple(draft.constants.values()), (), _sum(signed))
 
 
 def _sum(signed: Iterable[tuple[str, Expr]]) -> Expr:
-    """The sum of these terms, each with its sign; 0 if there are none."""
     total: Expr | None = None
     for sign, term in signed:
-        first = term if sign == "+" else Neg(term)
-        total = first if total is None else Op(sign, total, term)
-    return total or Number(0.0)
+        first = term if sign == "+" else ir.Neg(term)
+        total = first if total is None else ir.Op(sign, total, term)
+    return total or ir.Number(0.0)
 
 
 def _features(functions: Sequence[Function | None]) -> list[_Shared]:
@@ -215,9 +199,9 @@ def _features(functions: Sequence[Function | None]) -> list[_Shared]:
     return list(shared.values())
 
 
-def _in_numbers(feature: Expr, constants: Mapping[str, Constant]) -> Expr:
+def _in_numbers(feature: Expr, constants: Mapping[str, ir.Constant]) -> Expr:
     """The feature with the values of its constants."""
-    return rebuild(feature, lambda n: Number(constants[n.name].value) if isinstance(n, Const) else n)
+    return rebuild(feature, lambda n: ir.Number(constants[n.name].value) if isinstance(n, ir.Const) else n)
 
 
 def _groups(features: Iterable[_Shared]) -> list[tuple[float, list[_Shared]]]:
@@ -234,11 +218,11 @@ def _groups(features: Iterable[_Shared]) -> list[tuple[float, list[_Shared]]]:
 class _Draft:
     """The constants of a function that is being made."""
 
-    constants: dict[str, Constant] = field(default_factory=dict)
+    constants: dict[str, ir.Constant] = field(default_factory=dict)
     # (number of the function that a constant inside a feature is from, its name there) -> its name here
     names: dict[tuple[int, str], str] = field(default_factory=dict)
 
-    def declare(self, constant: Constant) -> str:
+    def declare(self, constant: ir.Constant) -> str:
         """The name, made unique, under which the function has the constant from now on."""
         stem, n = constant.name, 1
         while (name := stem if n == 1 else f"{stem}_{n}") in self.constants:
@@ -250,12 +234,12 @@ class _Draft:
         """The feature with its constants under their names here."""
 
         def here(node: Expr) -> Expr:
-            if not isinstance(node, Const):
+            if not isinstance(node, ir.Const):
                 return node
             place = one.first, node.name
             if place not in self.names:
                 self.names[place] = self.declare(one.constants[node.name])
-            return Const(self.names[place])
+            return ir.Const(self.names[place])
 
         return rebuild(one.feature, here)
 
@@ -264,5 +248,5 @@ def _stem(same: Sequence[_Shared]) -> str:
     """A name for the coefficient of these features: the fields that it multiplies, or `share` if there are several."""
     if len(same) > 1:
         return "share"
-    fields = dict.fromkeys(n.name.removesuffix("_us") for n in walk(same[0].feature) if isinstance(n, Field))
+    fields = dict.fromkeys(n.name.removesuffix("_us") for n in walk(same[0].feature) if isinstance(n, ir.Field))
     return "_".join(fields)[:LONGEST].strip("_") or "base"

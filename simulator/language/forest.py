@@ -90,9 +90,6 @@ def block(forest: Forest, slots: Sequence[int]) -> np.ndarray:
 
     First the number of features and their slots, then the baseline, the number of trees and where the root of each is,
     then the nodes, which name the slots of their features. Places are counted from the begin of the block.
-
-    >>> block(Forest((), (), baseline=2.0), []).tolist()
-    [0.0, 2.0, 0.0]
     """
     head = [float(len(slots)), *map(float, slots), forest.baseline, float(len(forest.trees))]
     sizes = [len(tree.feature) for tree in forest.trees]

@@ -14,40 +14,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from simulator.language.ir import (
-    Call,
-    Choose,
-    Compare,
-    Const,
-    Constant,
-    Expr,
-    Field,
-    Function,
-    Guard,
-    Let,
-    Local,
-    Neg,
-    Number,
-    Op,
-    Program,
-    rebuild,
-    walk,
-)
+from simulator.language import ir, units
+from simulator.language.ir import Expr, Function, Program, rebuild, walk
 from simulator.language.source import ProgramError
-from simulator.language.units import (
-    MICROSECONDS,
-    PURE,
-    Form,
-    Key,
-    Unit,
-    Unknown,
-    form_of,
-    plus,
-    read,
-    scaled,
-    spell_form,
-    unit_of_form,
-)
+from simulator.language.units import Form, Key, Unit, Unknown
 from simulator.language.unparse import spell
 from simulator.schema import READABLE
 
@@ -77,12 +47,7 @@ class Inference:
 
 
 def check_units(program: Program, where: str) -> Program:
-    """The program itself. Raises UnitError with the first clash of its methods.
-
-    >>> check_units(parse("def step_time(b, s): return b.tokens"), "mine.py")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    simulator.language.infer.UnitError: mine.py:1: units: step_time returns us, b.tokens is token: ...
-    """
+    """The program itself. Raises UnitError with the first clash of its methods."""
     for function in program.functions:
         for clash in infer(function).clashes:
             raise UnitError(where, clash.line or 1, f"units: {clash.why}")
@@ -98,44 +63,44 @@ def infer(function: Function) -> Inference:
     solver = _Solver(function.constants, function.name)
     for statement in function.body:
         match statement:
-            case Let(name, value, line):
+            case ir.Let(name, value, line):
                 solver.line = line
                 solver.locals[name] = solver.unit(value, bare=True)
-            case Guard(condition, value, line):
+            case ir.Guard(condition, value, line):
                 solver.line = line
                 solver.compare(condition)
                 solver.returned(value)
     solver.line = function.line
     solver.returned(function.result)
-    units: dict[str, str | None] = {}
+    found: dict[str, str | None] = {}
     for c in function.constants:
         form = solver.reduced(solver.constants[c.name])
-        units[c.name] = None if any(isinstance(key, str) for key in form) else spell_form(form)
-    return Inference(units, tuple(solver.clashes))
+        found[c.name] = None if any(isinstance(key, str) for key in form) else units.spell_form(form)
+    return Inference(found, tuple(solver.clashes))
 
 
-def unit_of(node: Expr, constants: Mapping[str, Constant]) -> Unit | None:
+def unit_of(node: Expr, constants: Mapping[str, ir.Constant]) -> Unit | None:
     """The unit of an expression without locals, or None where it is left open or has no integer exponents.
 
     >>> unit_of(expr("b.tokens / b.batch_size"), {})
     (0, 1, -1, 0, 0)
     """
     solver = _Solver(constants.values())
-    return unit_of_form(solver.reduced(solver.unit(node, bare=True)))
+    return units.unit_of_form(solver.reduced(solver.unit(node, bare=True)))
 
 
 class _Solver:
     """Gaussian elimination while an expression is walked: each equation determines an unknown, or must hold already."""
 
-    def __init__(self, constants: Iterable[Constant], method: str = "") -> None:
+    def __init__(self, constants: Iterable[ir.Constant], method: str = "") -> None:
         constants = tuple(constants)
         self.method = method
         self.constants: dict[str, Form] = {
-            c.name: form_of(c.unit) if c.unit is not None else {c.name: Fraction(1)} for c in constants
+            c.name: units.form_of(c.unit) if c.unit is not None else {c.name: Fraction(1)} for c in constants
         }
         self.annotated = [c.name for c in constants if c.unit is not None]
         self.numbered: dict[str, Expr] = {
-            c.name: Number(c.value) for c in constants if c.unit is None and LIFTED.fullmatch(c.name)
+            c.name: ir.Number(c.value) for c in constants if c.unit is None and LIFTED.fullmatch(c.name)
         }
         self.locals: dict[str, Form] = {}
         self.solved: dict[Unknown, Form] = {}  # in terms of what was unknown at the time, so never circular
@@ -148,12 +113,14 @@ class _Solver:
         """The form with every solved unknown replaced."""
         while unknown := next((key for key in form if isinstance(key, str) and key in self.solved), None):
             n = form[unknown]
-            form = plus({key: m for key, m in form.items() if key != unknown}, scaled(self.solved[unknown], n), 1)
+            form = units.plus(
+                {key: m for key, m in form.items() if key != unknown}, units.scaled(self.solved[unknown], n), 1
+            )
         return form
 
     def same(self, left: Form, right: Form) -> bool:
         """Make two forms equal. False if no choice of the unknowns does."""
-        gap = self.reduced(plus(left, right, -1))
+        gap = self.reduced(units.plus(left, right, -1))
         open_ = [key for key in gap if isinstance(key, str)]
         if not open_:
             return not gap
@@ -166,7 +133,7 @@ class _Solver:
 
     def clash(self, why: str, *sides: Expr) -> None:
         """Note two sides that do not fit. If one has an annotated constant, the remedy may be its annotation."""
-        held = {n.name for side in sides for n in walk(side) if isinstance(n, Const)}
+        held = {n.name for side in sides for n in walk(side) if isinstance(n, ir.Const)}
         doubted = [name for name in self.annotated if name in held]
         change = "leave out" if why.endswith(UNSPELLABLE) else "correct"
         self.clashes.append(Clash(self.line, why + (f", or {change} the unit of {doubted[0]}" if doubted else "")))
@@ -174,11 +141,11 @@ class _Solver:
     def returned(self, value: Expr) -> None:
         """Require that a returned expression is in microseconds."""
         form = self.unit(value, bare=True)
-        if not self.same(form, MICROSECONDS):
-            remedy = self._factor("it", form, MICROSECONDS)
+        if not self.same(form, units.MICROSECONDS):
+            remedy = self._factor("it", form, units.MICROSECONDS)
             self.clash(f"{self.method} returns us, {self._side(value)} is {self._text(form)}: {remedy}", value)
 
-    def compare(self, condition: Compare) -> None:
+    def compare(self, condition: ir.Compare) -> None:
         """Require that both sides of a condition have the same unit."""
         self._sides("compare", condition.left, condition.right)
 
@@ -189,7 +156,7 @@ class _Solver:
         b = self.unit(right, bare=True)
         if not self.same(a, b):
             sides = f"{self._side(left)} ({self._text(a)}) and {self._side(right)} ({self._text(b)})"
-            first = self.reduced(b) == MICROSECONDS  # change the other side: a time is wanted in the end
+            first = self.reduced(b) == units.MICROSECONDS  # change the other side: a time is wanted in the end
             remedy = self._factor("the first", a, b) if first else self._factor("the second", b, a)
             self.clash(f"cannot {verb} {sides}: {remedy}", left, right)
             return b if first else a  # as if corrected, so that this is said once
@@ -197,22 +164,22 @@ class _Solver:
 
     def _factor(self, what: str, form: Form, goal: Form) -> str:
         """The remedy that turns `form` into `goal`: multiply `what` by a constant of the right unit."""
-        ratio = self.reduced(plus(goal, form, -1))
-        if unit_of_form(ratio) is None:
+        ratio = self.reduced(units.plus(goal, form, -1))
+        if units.unit_of_form(ratio) is None:
             return f"multiply {what} {UNSPELLABLE}"
-        return f"multiply {what} by a constant of {_cut(spell_form(ratio))}"
+        return f"multiply {what} by a constant of {_cut(units.spell_form(ratio))}"
 
     def _text(self, form: Form) -> str:
-        return _cut(spell_form(self.reduced(form)))
+        return _cut(units.spell_form(self.reduced(form)))
 
     def _side(self, node: Expr) -> str:
         """The expression as it was written, with numbers that became constants as numbers, cut short."""
-        return _cut(spell(rebuild(node, lambda n: self.numbered.get(n.name, n) if isinstance(n, Const) else n)))
+        return _cut(spell(rebuild(node, lambda n: self.numbered.get(n.name, n) if isinstance(n, ir.Const) else n)))
 
     def pure(self, what: str, value: Expr) -> None:
         """Require that the argument of `what` is a pure number."""
         form = self.unit(value, bare=True)
-        if not self.same(form, PURE):
+        if not self.same(form, units.PURE):
             text = self._text(form)
             why = f"{what} takes a pure number (one), {self._side(value)} is {text}: divide it by a constant of {text}"
             self.clash(why, value)
@@ -220,38 +187,38 @@ class _Solver:
     def unit(self, node: Expr, *, bare: bool = False) -> Form:
         """The form of an expression. `bare`: a number here takes the unit of its surroundings."""
         match node:
-            case Number(value):
+            case ir.Number(value):
                 if value != 0.0 and not bare:
-                    return PURE
+                    return units.PURE
                 self.numbers += 1
                 return {f"#{self.numbers}": Fraction(1)}
-            case Const(name):
+            case ir.Const(name):
                 return self.constants[name]
-            case Local(name):
+            case ir.Local(name):
                 return self.locals[name]
-            case Field(scope, name):
+            case ir.Field(scope, name):
                 return _form_of_field(scope, name)
-            case Neg(value):
+            case ir.Neg(value):
                 return self.unit(value, bare=bare)
-            case Op("*", left, right):
-                return plus(self.unit(left), self.unit(right), 1)
-            case Op("/", left, right):
-                return plus(self.unit(left), self.unit(right), -1)
-            case Op(op, left, right):
+            case ir.Op("*", left, right):
+                return units.plus(self.unit(left), self.unit(right), 1)
+            case ir.Op("/", left, right):
+                return units.plus(self.unit(left), self.unit(right), -1)
+            case ir.Op(op, left, right):
                 return self._sides("add" if op == "+" else "subtract", left, right)
-            case Call("max" | "min", args):
+            case ir.Call("max" | "min", args):
                 first = self.unit(args[0], bare=True)
                 for other in args[1:]:
                     self._equal("take the larger or smaller of", args[0], first, other)
                 return first
-            case Call("sqrt", (arg,)):
-                return scaled(self.unit(arg), Fraction(1, 2))
-            case Call("pow", (base, exponent)):
+            case ir.Call("sqrt", (arg,)):
+                return units.scaled(self.unit(arg), Fraction(1, 2))
+            case ir.Call("pow", (base, exponent)):
                 return self._power(base, exponent)
-            case Call(name, (arg,)):
+            case ir.Call(name, (arg,)):
                 self.pure(name, arg)
-                return PURE
-            case Choose(condition, then, other):
+                return units.PURE
+            case ir.Choose(condition, then, other):
                 self.compare(condition)
                 return self._sides("choose between", then, other)
         raise AssertionError(node)
@@ -259,11 +226,11 @@ class _Solver:
     def _power(self, base: Expr, exponent: Expr) -> Form:
         """The form of `pow(base, exponent)`; the exponent is a number or a constant, either perhaps negated."""
         form, sign, inner = self.unit(base), 1, exponent
-        while isinstance(inner, Neg):
+        while isinstance(inner, ir.Neg):
             sign, inner = -sign, inner.value
-        if isinstance(inner, Number):
-            return scaled(form, Fraction(inner.value) * sign)
-        assert isinstance(inner, Const)
+        if isinstance(inner, ir.Number):
+            return units.scaled(form, Fraction(inner.value) * sign)
+        assert isinstance(inner, ir.Const)
         self.pure("the exponent of pow", inner)
         power: dict[Key, Fraction] = {}
         for key, n in self.reduced(form).items():
@@ -278,7 +245,7 @@ class _Solver:
 
 @cache
 def _form_of_field(scope: str, name: str) -> Form:
-    return form_of(read(READABLE[scope, name].unit))
+    return units.form_of(units.read(READABLE[scope, name].unit))
 
 
 def _cut(text: str) -> str:

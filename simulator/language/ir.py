@@ -213,11 +213,7 @@ def nodes(function: Function) -> Iterator[Node]:
 
 
 def rebuild(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression with `change` applied to every sub-expression, children first.
-
-    >>> spell(rebuild(expr("b.tokens + 2"), lambda n: Number(1.0) if isinstance(n, Field) else n))
-    '1 + 2'
-    """
+    """The expression with `change` applied to every sub-expression, children first."""
     match node:
         case Neg(value):
             node = Neg(rebuild(value, change))
@@ -262,11 +258,7 @@ def with_step_times(program: Program, change: Callable[[Expr], Expr]) -> Program
 
 
 def inlined(function: Function) -> Expr:
-    """The function as one expression: without assignments, early returns as conditionals.
-
-    >>> spell(inlined(parse("def step_time(b, s): x = b.tokens; return x + x").functions[0]))
-    'b.tokens + b.tokens'
-    """
+    """The function as one expression: without assignments, early returns as conditionals."""
     values: dict[str, Expr] = {}
 
     def without_locals(node: Expr) -> Expr:

@@ -96,7 +96,6 @@ def _plain(normal: Normal, m: Monomial) -> bool:
 
 
 def _basis(normal: Normal, m: Monomial) -> Monomial:
-    """The term without its constants."""
     return tuple((i, power) for i, power in m if normal.atoms[i].kind != "const")
 
 

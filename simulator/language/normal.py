@@ -20,22 +20,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from simulator.language import ir
 from simulator.language.evaluate import FUNCTIONS
-from simulator.language.ir import (
-    Call,
-    Choose,
-    Compare,
-    Const,
-    Expr,
-    Field,
-    Function,
-    Guard,
-    Let,
-    Local,
-    Neg,
-    Number,
-    Op,
-)
+from simulator.language.ir import Expr, Function
 from simulator.language.opcodes import formula
 from simulator.schema import READABLE
 
@@ -94,7 +81,6 @@ def plus(p: Polynomial, q: Polynomial, sign: float = 1.0) -> Polynomial:
 
 
 def _join(a: Monomial, b: Monomial) -> Monomial:
-    """The product of two monomials."""
     powers = dict(a)
     for atom, power in b:
         powers[atom] = powers.get(atom, 0) + power
@@ -118,12 +104,12 @@ class Normal:
     def function(self, function: Function) -> Polynomial:
         """The polynomial of a method's result."""
         names: dict[str, Polynomial] = {}
-        guards: list[tuple[Compare, dict[str, Polynomial], Polynomial]] = []
+        guards: list[tuple[ir.Compare, dict[str, Polynomial], Polynomial]] = []
         for statement in function.body:
             match statement:
-                case Let(name, value):
+                case ir.Let(name, value):
                     names[name] = self.of(value, names)
-                case Guard(condition, value):
+                case ir.Guard(condition, value):
                     guards.append((condition, dict(names), self.of(value, names)))
         result = self.of(function.result, names)
         for condition, names_then, early in reversed(guards):
@@ -133,28 +119,28 @@ class Normal:
     def of(self, node: Expr, names: Mapping[str, Polynomial]) -> Polynomial:
         """The polynomial of an expression with the locals `names`."""
         match node:
-            case Number(value):
+            case ir.Number(value):
                 return number(value)
-            case Local(name):
+            case ir.Local(name):
                 return names[name]
-            case Const(name):
+            case ir.Const(name):
                 fixed = self.values.get(name)
                 return self._atom(Atom("const", name)) if fixed is None else number(fixed)
-            case Field(scope, name):
+            case ir.Field(scope, name):
                 return self._field(scope, name)
-            case Neg(value):
+            case ir.Neg(value):
                 return scaled(self.of(value, names), -1.0)
-            case Op("+" | "-" as op, left, right):
+            case ir.Op("+" | "-" as op, left, right):
                 return plus(self.of(left, names), self.of(right, names), 1.0 if op == "+" else -1.0)
-            case Op("*", left, right):
+            case ir.Op("*", left, right):
                 return self.product(self.of(left, names), self.of(right, names))
-            case Op(_, left, right):
+            case ir.Op(_, left, right):
                 return self.product(self.of(left, names), self._inverse(self.of(right, names)))
-            case Call("max" | "min" as name, args):
+            case ir.Call("max" | "min" as name, args):
                 return self._extreme(name, [self.of(a, names) for a in args])
-            case Call(name, args):
+            case ir.Call(name, args):
                 return self._call(name, tuple(self.of(a, names) for a in args))
-            case Choose(condition, then, other):
+            case ir.Choose(condition, then, other):
                 return self._choice(condition, self.of(then, names), self.of(other, names), names)
         raise AssertionError(node)
 
@@ -227,7 +213,7 @@ class Normal:
         return self._atom(Atom(name, args=args))
 
     def _choice(
-        self, condition: Compare, then: Polynomial, other: Polynomial, names: Mapping[str, Polynomial]
+        self, condition: ir.Compare, then: Polynomial, other: Polynomial, names: Mapping[str, Polynomial]
     ) -> Polynomial:
         left, right = self.of(condition.left, names), self.of(condition.right, names)
         if condition.op in ("<", ">="):
@@ -249,16 +235,12 @@ def unexpanded(function: Function) -> tuple[Normal, Polynomial]:
     """The normal form of a method in which derived fields stay as they are: atoms and polynomial, not to be changed.
 
     It is remembered for a while, because a search asks for that of one method several times in a row.
-
-    >>> normal, root = unexpanded(parse("def step_time(b, s, *, c=2.0): return c * b.tokens").functions[0])
-    >>> [atom.name for atom in normal.atoms], root
-    (['c', 'b.tokens'], ((((0, 1), (1, 1)), 1.0),))
     """
     return _unexpanded(function.body, function.result)  # names, values and lines change nothing
 
 
 @lru_cache(maxsize=128)
-def _unexpanded(body: tuple[Let | Guard, ...], result: Expr) -> tuple[Normal, Polynomial]:
+def _unexpanded(body: tuple[ir.Let | ir.Guard, ...], result: Expr) -> tuple[Normal, Polynomial]:
     normal = Normal(expand=False)
     return normal, normal.function(Function("", (), body, result))
 

@@ -15,25 +15,9 @@ from functools import cache
 import numpy as np
 
 from simulator.common.errors import InputError
+from simulator.language import ir
 from simulator.language.forest import Forest, block
-from simulator.language.ir import (
-    Call,
-    Choose,
-    Compare,
-    Const,
-    Expr,
-    Field,
-    Function,
-    Guard,
-    Let,
-    Local,
-    Neg,
-    Number,
-    Op,
-    Program,
-    rebuild,
-    walk,
-)
+from simulator.language.ir import Expr, Function, Program, rebuild, walk
 from simulator.language.reader import Scope, expression
 from simulator.language.source import ProgramError, syntax_tree
 from simulator.schema import CURVES, RAW, READABLE, SPECIAL, TREES, marked
@@ -144,9 +128,6 @@ def assemble(program: Program) -> Code:
     """The opcodes of the four timed methods; scheduling and preemption change nothing that is measured.
 
     Raises InputError for a program that reads `b.trees` and has no ensemble.
-
-    >>> [OPERATIONS[row[0]] for row in assemble(parse("def step_time(b, s): return max(b.tokens, 1)")).rows]
-    ['+', 'max']
     """
     assembler = _Assembler(len(program.theta), program.forest)
     raw = [assembler.input("b", name) for name in RAW]
@@ -192,16 +173,16 @@ def formula(name: str) -> Expr:
 
 
 @cache
-def operands(name: str) -> tuple[Field, ...]:
+def operands(name: str) -> tuple[ir.Field, ...]:
     """The operands of a batch field that is an operation (schema.SPECIAL)."""
-    return tuple(Field(*key.split(".")) for key in READABLE["b", name].operands)
+    return tuple(ir.Field(*key.split(".")) for key in READABLE["b", name].operands)
 
 
 @cache
 def feature(text: str) -> Expr:
     """The expression of a feature of an ensemble. Raises ProgramError for what is none."""
     parsed = _formula(text, "feature")
-    if Field("b", TREES.name) in walk(parsed):
+    if ir.Field("b", TREES.name) in walk(parsed):
         raise ProgramError("feature", 1, "b.trees cannot be read by its own ensemble: use another field")
     return parsed
 
@@ -214,8 +195,8 @@ def _formula(text: str, where: str) -> Expr:
             parsed = expression(node, scope)
         case _:
             raise ProgramError(where, 1, f"{text[:60]!r} is not a formula: write one over b. and s. fields")
-    numbers = {c.name: Number(c.value) for c in scope.constants.values()}
-    return rebuild(parsed, lambda n: numbers[n.name] if isinstance(n, Const) else n)
+    numbers = {c.name: ir.Number(c.value) for c in scope.constants.values()}
+    return rebuild(parsed, lambda n: numbers[n.name] if isinstance(n, ir.Const) else n)
 
 
 def _function(function: Function, first: int, assembler: _Assembler) -> int:
@@ -223,9 +204,9 @@ def _function(function: Function, first: int, assembler: _Assembler) -> int:
     guards: list[tuple[int, int]] = []
     for statement in function.body:
         match statement:
-            case Let(name, value):
+            case ir.Let(name, value):
                 names[name] = _lower(value, names, assembler)
-            case Guard(condition, value):
+            case ir.Guard(condition, value):
                 guards.append((_compare(condition, names, assembler), _lower(value, names, assembler)))
     result = _lower(function.result, names, assembler)
     for test, early in reversed(guards):
@@ -233,39 +214,39 @@ def _function(function: Function, first: int, assembler: _Assembler) -> int:
     return result
 
 
-def _compare(node: Compare, names: dict[str, int], assembler: _Assembler) -> int:
+def _compare(node: ir.Compare, names: dict[str, int], assembler: _Assembler) -> int:
     return assembler.emit(node.op, _lower(node.left, names, assembler), _lower(node.right, names, assembler))
 
 
 def _lower(node: Expr, names: dict[str, int], assembler: _Assembler) -> int:
     match node:
-        case Number(value):
+        case ir.Number(value):
             return assembler.literal(value)
-        case Const(name) | Local(name):
+        case ir.Const(name) | ir.Local(name):
             return names[name]
-        case Field("b", name) if name in SPECIAL:
+        case ir.Field("b", name) if name in SPECIAL:
             return assembler.emit(name, *(_lower(operand, names, assembler) for operand in operands(name)))
-        case Field("b", TREES.name):
+        case ir.Field("b", TREES.name):
             return _trees(assembler)
-        case Field("b", name) if name not in RAW:
+        case ir.Field("b", name) if name not in RAW:
             if name not in assembler.derived:
                 value, curve = _lower(formula(name), {}, assembler), READABLE["b", name].curve
                 assembler.derived[name] = assembler.emit("curve", value, assembler.curve(curve)) if curve else value
             return assembler.derived[name]
-        case Field(scope, name):
+        case ir.Field(scope, name):
             return assembler.input(scope, name)
-        case Neg(value):
+        case ir.Neg(value):
             return assembler.emit("neg", _lower(value, names, assembler))
-        case Op(op, left, right):
+        case ir.Op(op, left, right):
             return assembler.emit(op, _lower(left, names, assembler), _lower(right, names, assembler))
-        case Call(name, args):
+        case ir.Call(name, args):
             slot = _lower(args[0], names, assembler)
             if len(args) == 1:
                 return assembler.emit(name, slot)
             for arg in args[1:]:
                 slot = assembler.emit(name, slot, _lower(arg, names, assembler))
             return slot
-        case Choose(condition, then, other):
+        case ir.Choose(condition, then, other):
             test = _compare(condition, names, assembler)
             return assembler.emit("select", test, _lower(then, names, assembler), _lower(other, names, assembler))
 

@@ -165,7 +165,6 @@ _HEADS = {f"predict_{name}": name for name in METHODS}
 
 
 def _is_dialect(tree: ast.Module) -> bool:
-    """True if a module is written in the dialect."""
     return any(isinstance(n, ast.FunctionDef) and n.name in _HEADS for n in tree.body)
 
 

@@ -9,25 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from simulator.language.ir import (
-    CALLS,
-    COMPARISONS,
-    FREE_LITERALS,
-    METHODS,
-    Call,
-    Choose,
-    Compare,
-    Const,
-    Constant,
-    Expr,
-    Field,
-    Guard,
-    Let,
-    Local,
-    Neg,
-    Number,
-    Op,
-)
+from simulator.language import ir
+from simulator.language.ir import CALLS, COMPARISONS, FREE_LITERALS, METHODS, Expr
 from simulator.language.source import TOO_LARGE, ProgramError, kind, names
 from simulator.schema import FIELDS, READABLE
 
@@ -52,7 +35,7 @@ class Scope:
     """
 
     objects: tuple[str, ...]
-    constants: dict[str, Constant]
+    constants: dict[str, ir.Constant]
     where: str
     subscript: Callable[[ast.Subscript, Scope], Expr] | None = None  # reads a subscript, which only the dialect has
     tree: ast.AST | None = None  # the function
@@ -84,17 +67,17 @@ class Scope:
         fields = [f"{o}.{n}" for o, n in FIELDS if o in self.objects and n == name]
         return " or ".join(fields or difflib.get_close_matches(name, known, n=1))
 
-    def lift(self, value: float) -> Const:
+    def lift(self, value: float) -> ir.Const:
         """Make a number in a formula a constant, under a name that the text does not use."""
         self.lifted += 1
         while (name := f"k{self.lifted}") in self.constants or name in self.taken:
             self.lifted += 1
-        self.constants[name] = Constant(name, value)
+        self.constants[name] = ir.Constant(name, value)
         self.used.add(name)
-        return Const(name)
+        return ir.Const(name)
 
 
-def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tuple[Let | Guard, ...], Expr, int]:
+def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tuple[ir.Let | ir.Guard, ...], Expr, int]:
     """The statements of a body: assignments and early returns, then the final return and its line.
 
     Statements after an `if` that returns are read as its `else`.
@@ -104,7 +87,7 @@ def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tup
     >>> spell(result), line
     ('x + 1', 2)
     """
-    body: list[Let | Guard] = []
+    body: list[ir.Let | ir.Guard] = []
     rest = list(statements)
     while rest:
         node = rest.pop(0)
@@ -116,22 +99,21 @@ def block(statements: list[ast.stmt], scope: Scope, owner: ast.AST) -> tuple[tup
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 if taken := name in (*scope.locals, *scope.constants, *scope.objects, *CALLS, "CONSTANTS"):
                     scope.note(scope.fail(node, f"the name {name!r} is taken: assign to a fresh one"))
-                let = Let(name, expression(value, scope), node.lineno)
+                let = ir.Let(name, expression(value, scope), node.lineno)
                 if not taken:
                     body.append(let)
                     scope.locals.add(name)
             case ast.If(test=test, body=[ast.Return(value=ast.expr() as value)], orelse=orelse):
-                body.append(Guard(_condition(test, scope), expression(value, scope), node.lineno))
+                body.append(ir.Guard(_condition(test, scope), expression(value, scope), node.lineno))
                 rest = [*orelse, *rest]
             case _:
                 scope.note(scope.fail(node, _foreign(node)))
                 body += _skipped(node, scope)
     scope.note(scope.fail(owner, "no return at the end: add one"))
-    return tuple(body), Number(0.0), getattr(owner, "lineno", 1)
+    return tuple(body), ir.Number(0.0), getattr(owner, "lineno", 1)
 
 
 def _foreign(node: ast.stmt) -> str:
-    """The mistake in a statement that is not on the whitelist."""
     match node:
         case ast.If():
             return "an if may hold one return and nothing else: use `x if a < b else y`"
@@ -143,13 +125,13 @@ def _foreign(node: ast.stmt) -> str:
             return f"{kind(node)} is not part of the language: use assignments, `if ...: return` and return"
 
 
-def _skipped(node: ast.stmt, scope: Scope) -> list[Let]:
+def _skipped(node: ast.stmt, scope: Scope) -> list[ir.Let]:
     """Assignments in place of a statement that cannot be read: no complaint is about the names in it."""
     scope.used |= names(node)
     stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     fresh = sorted(stored - scope.locals - scope.constants.keys())
     scope.locals |= {*fresh}
-    return [Let(name, Number(0.0), node.lineno) for name in fresh]
+    return [ir.Let(name, ir.Number(0.0), node.lineno) for name in fresh]
 
 
 def expression(node: ast.expr, scope: Scope) -> Expr:
@@ -161,7 +143,7 @@ def expression(node: ast.expr, scope: Scope) -> Expr:
         scope.used |= names(node)  # it would be wrong to say that they are not used
         for part in _parts(node):
             expression(part, scope)
-        return Number(0.0)
+        return ir.Number(0.0)
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:
@@ -179,14 +161,14 @@ def _expression(node: ast.expr, scope: Scope) -> Expr:
     match node:
         case ast.Constant():
             value = number(node, scope)
-            return Number(value) if value in FREE_LITERALS else scope.lift(value)
+            return ir.Number(value) if value in FREE_LITERALS else scope.lift(value)
         case ast.Name(id=name):
             if name in scope.locals:
                 scope.used.add(name)
-                return Local(name)
+                return ir.Local(name)
             if name in scope.constants and scope.subscript is None:
                 scope.used.add(name)
-                return Const(name)
+                return ir.Const(name)
             if name in scope.objects:
                 raise scope.fail(node, f"{name} is not a number: read one of its fields")
             meant = f"did you mean {near}?" if (near := scope.near(name)) else "assign it first or make it a constant"
@@ -199,13 +181,13 @@ def _expression(node: ast.expr, scope: Scope) -> Expr:
         case ast.Subscript() if scope.subscript is not None:
             return scope.subscript(node, scope)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return Neg(expression(operand, scope))
+            return ir.Neg(expression(operand, scope))
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
             return expression(operand, scope)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return Op(_OPERATORS[type(op)], expression(left, scope), expression(right, scope))
+            return ir.Op(_OPERATORS[type(op)], expression(left, scope), expression(right, scope))
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            return Choose(_condition(test, scope), expression(body, scope), expression(orelse, scope))
+            return ir.Choose(_condition(test, scope), expression(body, scope), expression(orelse, scope))
         case ast.Call():
             return _call(node, scope)
         case ast.BinOp(op=ast.Pow()):
@@ -235,27 +217,27 @@ def _call(node: ast.Call, scope: Scope) -> Expr:
     args = tuple(expression(a, scope) for a in node.args)
     if name == "pow":
         exponent = args[1]
-        while isinstance(exponent, Neg):
+        while isinstance(exponent, ir.Neg):
             exponent = exponent.value
-        if not isinstance(exponent, Const | Number):
+        if not isinstance(exponent, ir.Const | ir.Number):
             why = "the exponent of pow must be a constant or a number: name it as a constant"
             raise scope.fail(node, why)
-    return Call(name, args)
+    return ir.Call(name, args)
 
 
-def _condition(node: ast.expr, scope: Scope) -> Compare:
+def _condition(node: ast.expr, scope: Scope) -> ir.Compare:
     try:
         return _comparison(node, scope)
     except ProgramError as e:
         scope.note(e)
         scope.used |= names(node)
-        return Compare("<", Number(0.0), Number(0.0))
+        return ir.Compare("<", ir.Number(0.0), ir.Number(0.0))
 
 
-def _comparison(node: ast.expr, scope: Scope) -> Compare:
+def _comparison(node: ast.expr, scope: Scope) -> ir.Compare:
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
-            return Compare(_COMPARE[type(op)], expression(left, scope), expression(right, scope))
+            return ir.Compare(_COMPARE[type(op)], expression(left, scope), expression(right, scope))
         case ast.Compare():
             raise scope.fail(node, "one comparison with < <= > >= == != at a time: split it")
         case ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
@@ -264,7 +246,7 @@ def _comparison(node: ast.expr, scope: Scope) -> Compare:
             raise scope.fail(node, "a condition must be a comparison: write one such as b.tokens > limit")
 
 
-def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> Field:
+def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> ir.Field:
     """The field `owner.name`. Raises ProgramError for one that does not exist or is not allowed here."""
     if (owner, name) not in READABLE:
         seen = [f"{o}.{n}" for o, n in FIELDS if o in scope.objects]
@@ -273,7 +255,7 @@ def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> Field:
         raise scope.fail(node, f"unknown field {owner}.{name}: {remedy}")
     if name == "reference_step_us" and scope.objects != METHODS["queueing_time"]:
         raise scope.fail(node, "s.reference_step_us is for queueing_time only: use another field here")
-    return Field(owner, name)
+    return ir.Field(owner, name)
 
 
 def number(node: ast.expr, scope: Scope) -> float:

@@ -5,27 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from simulator.language.ir import (
-    OVERHEADS,
-    Call,
-    Choose,
-    Compare,
-    Const,
-    Expr,
-    Field,
-    Function,
-    Guard,
-    Let,
-    Local,
-    Neg,
-    Node,
-    Number,
-    Op,
-    Program,
-    nodes,
-    rebuild,
-    walk,
-)
+from simulator.language import ir
+from simulator.language.ir import OVERHEADS, Expr, Function, Node, Program, nodes, rebuild, walk
 from simulator.language.units import ONE
 
 
@@ -42,21 +23,16 @@ def lean(program: Program) -> Program:
 
 
 def brief(program: Program) -> Program:
-    """The program without overheads whose constants make them 0; `complete` writes them out again.
-
-    >>> text = "def step_time(b, s): return b.tokens\\ndef completion_time(s, *, c=0.0): return c"
-    >>> [f.name for f in brief(parse(text)).functions]
-    ['step_time']
-    """
+    """The program without overheads whose constants make them 0; `complete` writes them out again."""
     return replace(program, functions=tuple(f for f in program.functions if f.name not in OVERHEADS or not _is_none(f)))
 
 
 def without_dead_lets(function: Function) -> Function:
     """The function without assignments that nothing after them reads."""
     read = _locals(function.result)
-    body: list[Let | Guard] = []
+    body: list[ir.Let | ir.Guard] = []
     for statement in reversed(function.body):
-        if isinstance(statement, Guard):
+        if isinstance(statement, ir.Guard):
             read |= _locals(statement.condition)
         elif statement.name not in read:
             continue
@@ -68,7 +44,7 @@ def without_dead_lets(function: Function) -> Function:
 def without_unused(function: Function) -> Function:
     """The function without assignments and constants that nothing reads."""
     bare = without_dead_lets(function)
-    used = {n.name for n in nodes(bare) if isinstance(n, Const)}
+    used = {n.name for n in nodes(bare) if isinstance(n, ir.Const)}
     return replace(bare, constants=tuple(c for c in function.constants if c.name in used))
 
 
@@ -82,7 +58,7 @@ def _zeros(function: Function) -> set[str]:
 
 
 def _locals(node: Node) -> set[str]:
-    return {n.name for n in walk(node) if isinstance(n, Local)}
+    return {n.name for n in walk(node) if isinstance(n, ir.Local)}
 
 
 def _function(function: Function) -> Function:
@@ -93,25 +69,25 @@ def _function(function: Function) -> Function:
     def simpler(node: Expr) -> Expr:
         return rebuild(node, lambda n: _idle(_largest(_flat(_sum(n, zeros)), zeros, constants), ones))
 
-    body: list[Let | Guard] = []
+    body: list[ir.Let | ir.Guard] = []
     for statement in function.body:
         match statement:
-            case Let(name, value):
+            case ir.Let(name, value):
                 value = simpler(value)
-                body.append(Let(name, value))
+                body.append(ir.Let(name, value))
                 if _is_zero(value, zeros):
                     zeros.add(name)
-            case Guard(Compare(op, left, right), value):
-                body.append(Guard(Compare(op, simpler(left), simpler(right)), simpler(value)))
+            case ir.Guard(ir.Compare(op, left, right), value):
+                body.append(ir.Guard(ir.Compare(op, simpler(left), simpler(right)), simpler(value)))
     result = simpler(function.result)
     return without_unused(replace(function, body=tuple(body), result=result))
 
 
 def _sum(node: Expr, zeros: set[str]) -> Expr:
     match node:
-        case Op("+", left, right) if _is_zero(left, zeros):
+        case ir.Op("+", left, right) if _is_zero(left, zeros):
             return right
-        case Op("+" | "-", left, right) if _is_zero(right, zeros):
+        case ir.Op("+" | "-", left, right) if _is_zero(right, zeros):
             return left
         case _:
             return node
@@ -119,9 +95,9 @@ def _sum(node: Expr, zeros: set[str]) -> Expr:
 
 def _flat(node: Expr) -> Expr:
     match node:
-        case Call("max" | "min" as name, args) if any(isinstance(a, Call) and a.name == name for a in args):
-            parts = [a.args if isinstance(a, Call) and a.name == name else (a,) for a in args]
-            return Call(name, tuple(part for group in parts for part in group))
+        case ir.Call("max" | "min" as name, args) if any(isinstance(a, ir.Call) and a.name == name for a in args):
+            parts = [a.args if isinstance(a, ir.Call) and a.name == name else (a,) for a in args]
+            return ir.Call(name, tuple(part for group in parts for part in group))
         case _:
             return node
 
@@ -129,9 +105,9 @@ def _flat(node: Expr) -> Expr:
 def _largest(node: Expr, zeros: set[str], constants: Mapping[str, float]) -> Expr:
     """The maximum without arguments that are 0, if another one is never negative."""
     match node:
-        case Call("max", args) if any(_never_negative(a, constants) for a in args if not _is_zero(a, zeros)):
+        case ir.Call("max", args) if any(_never_negative(a, constants) for a in args if not _is_zero(a, zeros)):
             kept = tuple(a for a in args if not _is_zero(a, zeros))
-            return kept[0] if len(kept) == 1 else Call("max", kept)
+            return kept[0] if len(kept) == 1 else ir.Call("max", kept)
         case _:
             return node
 
@@ -139,19 +115,19 @@ def _largest(node: Expr, zeros: set[str], constants: Mapping[str, float]) -> Exp
 def _never_negative(node: Expr, constants: Mapping[str, float]) -> bool:
     """True if the expression cannot be negative at these constants, because no field is."""
     match node:
-        case Number(value):
+        case ir.Number(value):
             return value >= 0.0
-        case Const(name):
+        case ir.Const(name):
             return constants[name] >= 0.0
-        case Field():
+        case ir.Field():
             return True
-        case Op("+" | "*" | "/", left, right):
+        case ir.Op("+" | "*" | "/", left, right):
             return _never_negative(left, constants) and _never_negative(right, constants)
-        case Call("max", args):
+        case ir.Call("max", args):
             return any(_never_negative(a, constants) for a in args)
-        case Call("min", args):
+        case ir.Call("min", args):
             return all(_never_negative(a, constants) for a in args)
-        case Choose(_, then, other):
+        case ir.Choose(_, then, other):
             return _never_negative(then, constants) and _never_negative(other, constants)
         case _:
             return False
@@ -160,36 +136,36 @@ def _never_negative(node: Expr, constants: Mapping[str, float]) -> bool:
 def _idle(node: Expr, ones: set[str]) -> Expr:
     """The node, or its operand if the operation does nothing."""
     match node:
-        case Op("*", Const(name), inner) if name in ones:
+        case ir.Op("*", ir.Const(name), inner) if name in ones:
             return inner
-        case Op("*", inner, Const(name)) if name in ones:
+        case ir.Op("*", inner, ir.Const(name)) if name in ones:
             return inner
-        case Op("*" | "/", inner, Number(1.0)) | Op("*", Number(1.0), inner) | Neg(Neg(inner)):
+        case ir.Op("*" | "/", inner, ir.Number(1.0)) | ir.Op("*", ir.Number(1.0), inner) | ir.Neg(ir.Neg(inner)):
             return inner
-        case Choose(_, then, other) if then == other:
+        case ir.Choose(_, then, other) if then == other:
             return then
-        case Call("max" | "min" as name, args) if len(set(args)) < len(args):
+        case ir.Call("max" | "min" as name, args) if len(set(args)) < len(args):
             kept = tuple(dict.fromkeys(args))
-            return kept[0] if len(kept) == 1 else Call(name, kept)
+            return kept[0] if len(kept) == 1 else ir.Call(name, kept)
         case _:
             return node
 
 
 def _is_zero(node: Expr, zeros: set[str]) -> bool:
     match node:
-        case Number(value):
+        case ir.Number(value):
             return value == 0.0
-        case Const(name) | Local(name):
+        case ir.Const(name) | ir.Local(name):
             return name in zeros
-        case Neg(value):
+        case ir.Neg(value):
             return _is_zero(value, zeros)
-        case Op("*", left, right):
+        case ir.Op("*", left, right):
             return _is_zero(left, zeros) or _is_zero(right, zeros)
-        case Op("/", left, right):  # x/0 is 0, too
-            return _is_zero(left, zeros) or (isinstance(right, Const | Local) and right.name in zeros)
-        case Choose(_, then, other):
+        case ir.Op("/", left, right):  # x/0 is 0, too
+            return _is_zero(left, zeros) or (isinstance(right, ir.Const | ir.Local) and right.name in zeros)
+        case ir.Choose(_, then, other):
             return _is_zero(then, zeros) and _is_zero(other, zeros)
-        case Call("max" | "min", args):
+        case ir.Call("max" | "min", args):
             return all(_is_zero(a, zeros) for a in args)
         case _:
             return False

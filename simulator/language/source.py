@@ -39,12 +39,7 @@ class ProgramError(InputError):
 
 
 def syntax_tree(text: str | bytes, where: str) -> ast.Module:
-    """The syntax tree of a text. Raises ProgramError for one that is not Python, too large or too deep.
-
-    >>> syntax_tree("return (", "mine.py")
-    Traceback (most recent call last):
-    simulator.language.source.ProgramError: mine.py:1: not valid syntax ('(' was never closed): fix the text
-    """
+    """The syntax tree of a text. Raises ProgramError for one that is not Python, too large or too deep."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(raw) > MAX_BYTES:
         raise ProgramError(where, 1, f"{len(raw)} bytes, at most {MAX_BYTES} are read: shorten the program")

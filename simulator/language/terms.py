@@ -7,25 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from simulator.language import units
+from simulator.language import ir, units
 from simulator.language.infer import unit_of
-from simulator.language.ir import (
-    Call,
-    Choose,
-    Const,
-    Constant,
-    Expr,
-    Field,
-    Function,
-    Let,
-    Neg,
-    Op,
-    Program,
-    children,
-    inlined,
-    nodes,
-    rebuilt,
-)
+from simulator.language.ir import Expr, Function, Program, children, inlined, nodes, rebuilt
 from simulator.language.unparse import terms as signed_terms
 from simulator.schema import READABLE
 
@@ -42,9 +26,9 @@ class Draft:
 
     name: str
     expr: Expr
-    constants: Mapping[str, Constant]
+    constants: Mapping[str, ir.Constant]
 
-    def with_constant(self, constant: Constant) -> Draft:
+    def with_constant(self, constant: ir.Constant) -> Draft:
         """The draft with one more constant, or another of the same name."""
         return replace(self, constants={**self.constants, constant.name: constant})
 
@@ -61,7 +45,7 @@ def draft(function: Function) -> Draft:
 def function_of(d: Draft, doc: str = "") -> Function:
     """The draft as a function. It declares only the constants that it uses, in order of use."""
     bare = Function(d.name, (), (), d.expr)
-    used = dict.fromkeys(n.name for n in nodes(bare) if isinstance(n, Const))
+    used = dict.fromkeys(n.name for n in nodes(bare) if isinstance(n, ir.Const))
     return Function(d.name, tuple(d.constants[name] for name in used), (), d.expr, doc)
 
 
@@ -78,16 +62,16 @@ def put(node: Expr, path: Path, new: Expr) -> Expr:
         return new
     i, rest = path[0], path[1:]
     match node:
-        case Neg(value):
-            return Neg(put(value, rest, new))
-        case Op(op, left, right):
-            return Op(op, put(left, rest, new), right) if i == 0 else Op(op, left, put(right, rest, new))
-        case Call(name, args):
-            return Call(name, tuple(put(a, rest, new) if j == i else a for j, a in enumerate(args)))
-        case Choose(condition, then, other) if i == 1:
-            return Choose(condition, put(then, rest, new), other)
-        case Choose(condition, then, other):
-            return Choose(condition, then, put(other, rest, new))
+        case ir.Neg(value):
+            return ir.Neg(put(value, rest, new))
+        case ir.Op(op, left, right):
+            return ir.Op(op, put(left, rest, new), right) if i == 0 else ir.Op(op, left, put(right, rest, new))
+        case ir.Call(name, args):
+            return ir.Call(name, tuple(put(a, rest, new) if j == i else a for j, a in enumerate(args)))
+        case ir.Choose(condition, then, other) if i == 1:
+            return ir.Choose(condition, put(then, rest, new), other)
+        case ir.Choose(condition, then, other):
+            return ir.Choose(condition, then, put(other, rest, new))
     raise ValueError(f"no child {i} in {node!r}")
 
 
@@ -96,17 +80,17 @@ def sites(node: Expr, path: Path = ()) -> list[Path]:
     paths: list[Path] = [path]
     for position, term in summands(node, path):
         match term:
-            case Call("max" | "min", args):
+            case ir.Call("max" | "min", args):
                 for i, arg in enumerate(args):
                     paths += sites(arg, (*position, i))
-            case Choose(_, then, other):
+            case ir.Choose(_, then, other):
                 paths += sites(then, (*position, 1)) + sites(other, (*position, 2))
     return paths
 
 
 def summands(node: Expr, path: Path = ()) -> list[tuple[Path, Expr]]:
     """A sum's terms with their paths, in the order of the text."""
-    if isinstance(node, Op) and node.op in "+-":
+    if isinstance(node, ir.Op) and node.op in "+-":
         return [*summands(node.left, (*path, 0)), ((*path, 1), node.right)]
     return [(path, node)]
 
@@ -116,46 +100,30 @@ def all_terms(node: Expr) -> list[tuple[Path, Expr]]:
     return [(path, term) for site in sites(node) for path, term in summands(get(node, site), site)]
 
 
-def all_fields(node: Expr) -> list[tuple[Path, Field]]:
+def all_fields(node: Expr, path: Path = ()) -> list[tuple[Path, ir.Field]]:
     """Every field with its path, except those in conditions."""
-    fields: list[tuple[Path, Field]] = []
-
-    def visit(node: Expr, path: Path) -> None:
-        match node:
-            case Field():
-                fields.append((path, node))
-            case Neg(value):
-                visit(value, (*path, 0))
-            case Op(_, left, right):
-                visit(left, (*path, 0))
-                visit(right, (*path, 1))
-            case Call(_, args):
-                for i, arg in enumerate(args):
-                    visit(arg, (*path, i))
-            case Choose(_, then, other):
-                visit(then, (*path, 1))
-                visit(other, (*path, 2))
-
-    visit(node, ())
-    return fields
+    if isinstance(node, ir.Field):
+        return [(path, node)]
+    parts = [(i, part) for i, part in enumerate(children(node)) if not isinstance(part, ir.Compare)]
+    return [found for i, part in parts for found in all_fields(part, (*path, i))]
 
 
 def split(node: Expr) -> list[Expr]:
     """A sum's terms; subtracted terms are negated."""
-    return [term if sign == "+" else Neg(term) for sign, term in signed_terms(node)]
+    return [term if sign == "+" else ir.Neg(term) for sign, term in signed_terms(node)]
 
 
 def join(parts: list[Expr]) -> Expr:
     """The sum of these terms; the inverse of `split`."""
     total, *rest = parts
     for part in rest:
-        total = Op("-", total, part.value) if isinstance(part, Neg) else Op("+", total, part)
+        total = ir.Op("-", total, part.value) if isinstance(part, ir.Neg) else ir.Op("+", total, part)
     return total
 
 
 def factors(node: Expr) -> list[Expr]:
     """A product's factors from left to right."""
-    if isinstance(node, Op) and node.op == "*":
+    if isinstance(node, ir.Op) and node.op == "*":
         return [*factors(node.left), node.right]
     return [node]
 
@@ -164,24 +132,24 @@ def product(parts: Sequence[Expr]) -> Expr:
     """The product of these factors; the inverse of `factors`."""
     total, *rest = parts
     for part in rest:
-        total = Op("*", total, part)
+        total = ir.Op("*", total, part)
     return total
 
 
 def basis_of(term: Expr) -> list[Expr]:
     """A term's factors without its constants."""
-    return [factor for factor in factors(term) if not isinstance(factor, Const)]
+    return [factor for factor in factors(term) if not isinstance(factor, ir.Const)]
 
 
-def coefficient(term: Expr) -> Const | None:
+def coefficient(term: Expr) -> ir.Const | None:
     """The constant of a plain `constant * fields` term; None for any other term."""
     parts = factors(term)
-    constants = [f for f in parts if isinstance(f, Const)]
-    plain = all(isinstance(f, (Const, Field, Call)) or (isinstance(f, Op) and f.op == "/") for f in parts)
-    return constants[0] if plain and len(constants) == 1 and not isinstance(term, Call) else None
+    constants = [f for f in parts if isinstance(f, ir.Const)]
+    plain = all(isinstance(f, (ir.Const, ir.Field, ir.Call)) or (isinstance(f, ir.Op) and f.op == "/") for f in parts)
+    return constants[0] if plain and len(constants) == 1 and not isinstance(term, ir.Call) else None
 
 
-def coefficient_unit(basis: Sequence[Expr], constants: Mapping[str, Constant]) -> units.Unit | None:
+def coefficient_unit(basis: Sequence[Expr], constants: Mapping[str, ir.Constant]) -> units.Unit | None:
     """The unit that makes `coefficient * basis` microseconds; None if a wildcard leaves it open."""
     if not basis:
         return US
@@ -201,8 +169,8 @@ def _fresh(stem: str, taken: Collection[str]) -> str:
 
 def stem(parts: Sequence[Expr]) -> str:
     """A readable name for the coefficient of these factors: `s.layers * b.batch_size` -> `layers_batch_size`."""
-    fields = [f.name for f in parts if isinstance(f, Field)]
-    fields += [n.name for f in parts if isinstance(f, Call) for n in f.args if isinstance(n, Field)]
+    fields = [f.name for f in parts if isinstance(f, ir.Field)]
+    fields += [n.name for f in parts if isinstance(f, ir.Call) for n in f.args if isinstance(n, ir.Field)]
     return "_".join(name.removesuffix("_us") for name in fields) or "base"
 
 
@@ -222,7 +190,7 @@ def _truthful(function: Function, authored: bool) -> Function:
         constant, basis = coefficient(term), basis_of(term)
         if constant is not None and basis and not (authored and not OF_FIELDS.fullmatch(constant.name)):
             stems[constant.name].append(stem(basis))
-    locals_ = [statement.name for statement in function.body if isinstance(statement, Let)]
+    locals_ = [statement.name for statement in function.body if isinstance(statement, ir.Let)]
     taken = {*locals_, *(name for name, found in stems.items() if not found)}
     names: dict[str, str] = {}
     for name, found in stems.items():
@@ -230,5 +198,5 @@ def _truthful(function: Function, authored: bool) -> Function:
         taken.add(names[name])
     if all(name == old for old, name in names.items()):
         return function
-    renamed = rebuilt(function, lambda n: Const(names[n.name]) if isinstance(n, Const) else n)
+    renamed = rebuilt(function, lambda n: ir.Const(names[n.name]) if isinstance(n, ir.Const) else n)
     return replace(renamed, constants=tuple(replace(c, name=names[c.name]) for c in function.constants))

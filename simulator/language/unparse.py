@@ -4,25 +4,8 @@ from __future__ import annotations
 
 import re
 
-from simulator.language import units
-from simulator.language.ir import (
-    METHODS,
-    Call,
-    Choose,
-    Compare,
-    Const,
-    Constant,
-    Expr,
-    Field,
-    Function,
-    Guard,
-    Let,
-    Local,
-    Neg,
-    Number,
-    Op,
-    Program,
-)
+from simulator.language import ir, units
+from simulator.language.ir import METHODS, Expr, Function, Program
 
 WIDTH = 100  # columns; a line that cannot be broken may be longer
 
@@ -38,20 +21,20 @@ def spell_number(value: float) -> str:
 def _spell(node: Expr) -> tuple[str, int]:
     """The expression as text, and the rank of its outermost operation."""
     match node:
-        case Number(value):
+        case ir.Number(value):
             return (str(int(value)) if value == int(value) else repr(value)), _ATOM
-        case Const(name) | Local(name):
+        case ir.Const(name) | ir.Local(name):
             return name, _ATOM
-        case Field(scope, name):
+        case ir.Field(scope, name):
             return f"{scope}.{name}", _ATOM
-        case Neg(value):
+        case ir.Neg(value):
             return f"-{_inside(value, _UNARY)}", _UNARY
-        case Op(op, left, right):
+        case ir.Op(op, left, right):
             rank = _RANK[op]
             return f"{_inside(left, rank)} {op} {_inside(right, rank + 1)}", rank
-        case Call(name, args):
+        case ir.Call(name, args):
             return f"{name}({', '.join(spell(a) for a in args)})", _ATOM
-        case Choose(condition, then, other):
+        case ir.Choose(condition, then, other):
             return f"{_inside(then, _SUM)} if {spell_condition(condition)} else {spell(other)}", _CHOOSE
 
 
@@ -66,12 +49,12 @@ def spell(node: Expr) -> str:
     return _spell(node)[0]
 
 
-def spell_condition(node: Compare) -> str:
+def spell_condition(node: ir.Compare) -> str:
     """The condition as text."""
     return f"{_inside(node.left, _SUM)} {node.op} {_inside(node.right, _SUM)}"
 
 
-def _constant(constant: Constant) -> str:
+def _constant(constant: ir.Constant) -> str:
     unit, bounds = constant.unit, constant.bounds
     if unit is None and bounds is None:
         return f"{constant.name}={spell_number(constant.value)}"
@@ -93,12 +76,8 @@ def _head(function: Function) -> str:
 
 
 def terms(node: Expr) -> list[tuple[str, Expr]]:
-    """The terms of a sum in order, each with its sign.
-
-    >>> [(sign, spell(term)) for sign, term in terms(expr("b.tokens - b.kv_sum + 1"))]
-    [('+', 'b.tokens'), ('-', 'b.kv_sum'), ('+', '1')]
-    """
-    if isinstance(node, Op) and node.op in "+-":
+    """The terms of a sum in order, each with its sign."""
+    if isinstance(node, ir.Op) and node.op in "+-":
         return [*terms(node.left), (node.op, node.right)]
     return [("+", node)]
 
@@ -107,7 +86,7 @@ def _assign(prefix: str, value: Expr) -> str:
     text = f"    {prefix}{spell(value)}"
     if len(text) <= WIDTH:
         return text
-    if isinstance(value, Call) and len(value.args) > 1:
+    if isinstance(value, ir.Call) and len(value.args) > 1:
         return "\n".join(_rows(value, _CHOOSE, "    ", prefix))
     return "\n".join([f"    {prefix}(", *_rows(value, _CHOOSE, "        "), "    )"])
 
@@ -121,17 +100,17 @@ def _rows(node: Expr, rank: int, indent: str, before: str = "", after: str = "")
     if _spell(node)[1] < rank:
         return [f"{indent}{before}(", *_rows(node, _CHOOSE, deeper), f"{indent}){after}"]
     match node:
-        case Op("+" | "-"):
+        case ir.Op("+" | "-"):
             (_, first), *rest = terms(node)
             last = len(rest) - 1
             rows = _rows(first, _SUM, indent, before)
             for i, (sign, term) in enumerate(rest):
                 rows += _rows(term, _PRODUCT, indent, f"{sign} ", after if i == last else "")
             return rows
-        case Call(name, args) if len(args) > 1:
+        case ir.Call(name, args) if len(args) > 1:
             inside = [row for arg in args for row in _rows(arg, _CHOOSE, deeper, after=",")]
             return [f"{indent}{before}{name}(", *inside, f"{indent}){after}"]
-        case Choose(condition, then, other):
+        case ir.Choose(condition, then, other):
             rows = _rows(then, _SUM, indent, before)
             rows.append(f"{indent}if {spell_condition(condition)}")
             return [*rows, *_rows(other, _CHOOSE, indent, "else ", after)]
@@ -152,9 +131,9 @@ def _function(function: Function) -> str:
     lines = [_head(function), *_doc(function.doc, "    ")]
     for statement in function.body:
         match statement:
-            case Let(name, value):
+            case ir.Let(name, value):
                 lines.append(_assign(f"{name} = ", value))
-            case Guard(condition, value):
+            case ir.Guard(condition, value):
                 lines.append(f"    if {spell_condition(condition)}:")
                 lines.append("    " + _assign("return ", value).replace("\n", "\n    "))
     lines.append(_assign("return ", function.result))

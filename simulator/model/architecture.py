@@ -13,16 +13,8 @@ from typing import Any
 
 from simulator.common.errors import InputError, Section, shown
 from simulator.common.json import JsonObject
-from simulator.model.config_keys import (
-    ATTENTION,
-    CLASS_DEFAULTS,
-    ENCODERS,
-    RECURRENT,
-    TIED,
-    UNGATED,
-    VERDICTS,
-    KeyVerdict,
-)
+from simulator.model import config_keys
+from simulator.model.config_keys import VERDICTS, KeyVerdict
 from simulator.model.quantization import unquantized, weights
 
 KEYS = {
@@ -113,7 +105,7 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
     moe = experts >= 2
     moe_layers = sum(_is_moe_layer(c, i) for i in range(layers)) if moe else 0
     llama4 = moe and (c.has("interleave_moe_layer_step") or model_type(c).startswith("llama4"))
-    gated = model_type(c) not in UNGATED and activation(c) not in TWO_MATRICES
+    gated = model_type(c) not in config_keys.UNGATED and activation(c) not in TWO_MATRICES
     ffn = _first(c, "ffn", 0 if moe else None if gated else 4 * hidden)
     moe_ffn = _first(c, "moe_ffn", ffn) if moe else 0
     if moe and not moe_ffn:
@@ -140,7 +132,7 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
         active=_first(c, "active") if moe else 0,
         mla_width=latent + _whole(c, "qk_rope_head_dim", 0) if latent else 0,
         longest=_longest(c),
-        tied=c.flag("tie_word_embeddings", model_type(c) in TIED),
+        tied=c.flag("tie_word_embeddings", model_type(c) in config_keys.TIED),
         weight_bits=bits,
         # vLLM's fp8 checkpoints of Llama-4 leave attention in bf16
         attention_bits=16 if bits < 16 and ((llama4 and is_fp8) or "attention" in unquantized(c)) else bits,
@@ -156,7 +148,7 @@ def flat_config(config: Mapping[str, Any]) -> JsonObject:
     for nested in NESTED_CONFIGS:
         if isinstance(config.get(nested), Mapping):
             flat |= config[nested]
-    return {**CLASS_DEFAULTS.get(str(flat.get("model_type")), {}), **flat}
+    return {**config_keys.CLASS_DEFAULTS.get(str(flat.get("model_type")), {}), **flat}
 
 
 def model_type(c: Section) -> str:
@@ -186,11 +178,11 @@ def _unlike(c: Section) -> InputError | None:
     kind, kinds = model_type(c), layer_types(c)
     if c.raw.get("is_encoder_decoder") is True:
         return c.error("is_encoder_decoder", "is true, and no encoder is modelled", remedy)
-    if kind in ENCODERS:
+    if kind in config_keys.ENCODERS:
         return c.error("model_type", f"{shown(kind)} is an encoder, which generates no text", remedy)
-    if kind in RECURRENT:
+    if kind in config_keys.RECURRENT:
         return c.error("model_type", f"{shown(kind)} has state-space layers, which are not modelled", remedy)
-    if other := next((kind for kind in kinds if kind not in ATTENTION), None):
+    if other := next((kind for kind in kinds if kind not in config_keys.ATTENTION), None):
         return c.error("layer_types", f"has layers of type {shown(other)}, which are not modelled", remedy)
     if kinds and len(kinds) < (layers := _first(c, "layers")):
         return c.error("layer_types", f"names {len(kinds)} layers of {layers}", REMEDY)

@@ -131,31 +131,16 @@ def _key(line: str) -> Key:
 JUDGED = tuple(map(_key, re.split(r"\n(?=\S)", _JUDGED.strip())))
 VERDICTS: Mapping[str, KeyVerdict] = {name: key.verdict for key in JUDGED for name in key.names}
 
-CLASS_DEFAULTS: Mapping[str, Mapping[str, int | bool]] = {
-    "gemma3_text": {
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "vocab_size": 262208,
-        "max_position_embeddings": 131072,
-    },
-}
+_GEMMA3 = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208}
+CLASS_DEFAULTS: Mapping[str, Mapping[str, int]] = {"gemma3_text": {**_GEMMA3, "max_position_embeddings": 131072}}
 """By model_type, what published config.json files leave to the model's class."""
 
-TIED = frozenset(
-    (
-        *("gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "gpt2", "gpt_neo", "gpt_bigcode", "opt"),
-        *("bloom", "falcon", "starcoder2", "mpt"),
-    )
-)
+_TIED = "gemma gemma2 gemma3 gemma3_text cohere cohere2 gpt2 gpt_neo gpt_bigcode opt bloom falcon starcoder2 mpt"
+TIED = frozenset(_TIED.split())
 """The model types whose embeddings are tied unless config.json says otherwise."""
 
-UNGATED = frozenset(
-    (
-        *("gpt2", "gpt_neo", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "phi", "starcoder2"),
-        *("nemotron", "persimmon", "arcee", "apertus"),
-    )
-)
+_TWO = "gpt2 gpt_neo gpt_neox gptj gpt_bigcode opt bloom falcon mpt phi starcoder2 nemotron persimmon arcee apertus"
+UNGATED = frozenset(_TWO.split())
 """The model types whose MLP has two matrices. All others have three: gate, up and down."""
 
 ENCODERS = frozenset(("bert", "roberta", "distilbert", "xlm-roberta", "modernbert", "electra", "deberta-v2"))

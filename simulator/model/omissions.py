@@ -178,7 +178,6 @@ def _quantization(m: _Model) -> Iterator[Omission]:
 
 
 def _types(m: _Model) -> Iterator[Omission]:
-    """The type of the weights, and that of the activation."""
     if dtype(m.c) == "float32":
         yield Omission(
             "torch_dtype float32: published in float32; vLLM's default (--dtype auto) serves it in 16 bits, and that "
@@ -193,7 +192,6 @@ def _types(m: _Model) -> Iterator[Omission]:
 
 
 def _layers(m: _Model) -> Iterator[Omission]:
-    """Encoders, and layers of other kinds."""
     if kinds := [key.removesuffix("_config") for key in ("vision_config", "audio_config") if m.c.has(key)]:
         text = f"{' and '.join(kinds)} encoders are left out: prompts are taken as text alone"
         memory = ", and their weights take memory from the KV cache (give extra_weights_gib in model_config)"
@@ -213,7 +211,6 @@ def _layers(m: _Model) -> Iterator[Omission]:
 
 
 def _after_the_layers(m: _Model) -> Iterator[Omission]:
-    """Soft caps, and further tokens."""
     if m.c.has("attn_logit_softcapping"):
         yield Omission("attn_logit_softcapping is left out: attention is under-estimated, most in prefill")
     if m.c.has("final_logit_softcapping"):

@@ -46,7 +46,6 @@ def _values(e: Experiment) -> JsonObject:
 
 
 def _asked(spec: Spec) -> JsonObject:
-    """All that a spec asks for."""
     terms = {key: value for key, value in spec.model.config.items() if key != "_name_or_path"}
     about = {"model": spec.model.name, "config": terms, "hardware": spec.gpu.figures()}
     return {"id": spec.id, **about, "engine": spec.engine.to_entry(), "workload": _load(spec.workload)}

@@ -98,9 +98,5 @@ def _normal_quantiles() -> np.ndarray:
 
 
 def constant(value: float) -> Distribution:
-    """The distribution of something that is always the same.
-
-    >>> constant(247).fixed
-    247
-    """
+    """The distribution of something that is always the same."""
     return Distribution("constant", mean=value, low=value, high=value)

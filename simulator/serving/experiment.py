@@ -18,23 +18,10 @@ from simulator.serving.engine import Engine, unsplit_tokens
 from simulator.serving.facts import Facts
 from simulator.serving.gpu import DEFAULT_MFU, Mfu
 from simulator.serving.model import known_models
-from simulator.serving.observations import (
-    NOT_MEASURED,
-    Components,
-    Observation,
-    Observed,
-    doubts,
-    filled,
-    measured,
-)
+from simulator.serving.observations import NOT_MEASURED, Components, Observation, Observed, doubts, filled, measured
 from simulator.serving.spec import Spec
 from simulator.serving.trace import Trace
-from simulator.serving.workload import (
-    Profile,
-    Workload,
-    longest_request,
-    offered_requests,
-)
+from simulator.serving.workload import Profile, Workload, longest_request, offered_requests
 from simulator.serving.workload_entry import check_size
 
 BATCH_LIMITS = ("max_num_seqs", "max_num_batched_tokens")

@@ -147,17 +147,11 @@ def gpu_of(given: Section) -> Gpu:
     if raw.get("usable_gib") is None and isinstance(raw.get("memory_gb"), int | float):
         raw["usable_gib"] = raw["memory_gb"] * USABLE_SHARE
     s = Section(given.where, given.path, raw)
-    shares = {
-        key.removeprefix("mfu_"): s.number(key, "give a share of the peak, as 0.65", above=0, most=1)
-        for key in MFU
-        if s.has(key)
-    }
-    return Gpu(
-        name=s.name("name") if s.has("name") else "inline",
-        **{key: _figure(s, key) for key in FIGURES if s.has(key)},  # type: ignore[arg-type]
-        kernels=s.text("kernels") if s.has("kernels") else "",
-        mfu=Mfu(**shares),
-    )
+    remedy = "give a share of the peak, as 0.65"
+    shares = {key.removeprefix("mfu_"): s.number(key, remedy, above=0, most=1) for key in MFU if s.has(key)}
+    figures = {key: _figure(s, key) for key in FIGURES if s.has(key)}
+    name, kernels = (s.name("name") if s.has("name") else "inline"), (s.text("kernels") if s.has("kernels") else "")
+    return Gpu(name=name, **figures, kernels=kernels, mfu=Mfu(**shares))  # type: ignore[arg-type]
 
 
 def _figure(s: Section, key: str) -> float:

@@ -22,7 +22,7 @@ PROMPT_LEN_MEAN = "prompt_len_mean"  # of an observation: carried along like a f
 ITL = "itl_mean_ms"
 OBSERVATION = ("e2e_ms", "ttft_ms", ITL, PROMPT_LEN_MEAN, "completed", "failed")
 
-# How a key is written in the entry of an experiment, and the keys that are written so.
+# The forms in which the entry of an experiment has a key, and the keys of each form.
 FORMS = {
     "{key}: ...": EXPERIMENT,
     "engine: {{{key}: ...}}": SETTINGS,

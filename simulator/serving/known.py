@@ -113,7 +113,7 @@ def _models() -> list[str]:
 def model_names(model: str) -> tuple[str, ...]:
     """The other names of a known model: its aliases.
 
-    Of one of the user's own, the Hugging Face name that its config.json has, unless another model is known by it.
+    A model of the user's own has the Hugging Face name of its config.json, unless another model is known by it.
     """
     models = known_models()
     if model not in own_models():

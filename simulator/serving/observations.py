@@ -200,9 +200,7 @@ def read_components(top: Section) -> Components | None:
     least = {name: -MOST_MS if name == "client" else 0.0 for name in COMPONENT_KEYS}
     given = [name for name in COMPONENT_KEYS if c.has(name)]
     parts = {name: c.number(name, "give milliseconds", least=least[name], most=MOST_MS) for name in given}
-    requests = None
-    if top.has(COMPONENT_REQUESTS):
-        requests = top.whole(COMPONENT_REQUESTS, "give a number of requests")
+    requests = top.whole(COMPONENT_REQUESTS, "give a number of requests") if top.has(COMPONENT_REQUESTS) else None
     return Components(**parts, requests=requests)
 
 
@@ -221,11 +219,8 @@ def together(stages: tuple[Observation, ...], workload: Workload) -> Observation
             return Statistic()
         return Statistic(sum(n * v for n, v in zip(offered, values, strict=True) if v is not None) / sum(offered))
 
-    return Observation(
-        e2e_ms=mean([s.e2e_ms.mean for s in stages]),
-        ttft_ms=mean([s.ttft_ms.mean for s in stages]),
-        itl_ms=mean([s.itl_ms.mean for s in stages]),
-    )
+    e2e, ttft, itl = (mean([getattr(s, f"{name}_ms").mean for s in stages]) for name in LATENCIES)
+    return Observation(e2e, ttft, itl)
 
 
 def _statistic(o: Section, key: str) -> Statistic:

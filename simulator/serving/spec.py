@@ -18,22 +18,12 @@ import numpy as np
 from simulator.common.errors import InputError, Section, shown
 from simulator.common.json import JsonObject
 from simulator.model.config_keys import FREE
-from simulator.serving import limits
+from simulator.serving import limits, observations
 from simulator.serving.engine import SETTINGS, Engine, Setting
 from simulator.serving.gpu import Gpu, known_gpu, read_hardware
 from simulator.serving.keys import EXPERIMENT, ITL, PROMPT_LEN_MEAN, only
 from simulator.serving.model import Model, ModelTable, known_model, read_model
-from simulator.serving.observations import (
-    CLEAN,
-    COMPONENT_REQUESTS,
-    COMPONENTS,
-    Components,
-    Observed,
-    components_entry,
-    observed_entry,
-    read_components,
-    read_observed,
-)
+from simulator.serving.observations import CLEAN, Components, Observed
 from simulator.serving.workload import Workload, at_rate
 from simulator.serving.workload_entry import NO_FILES, Files, check_size, read_workload, workload_entry
 
@@ -180,13 +170,13 @@ class Spec:
         entry |= {"hardware": self.gpu.to_entry(), "engine": self.engine.to_entry()}
         entry["workload"] = workload_entry(self.workload)
         if self.observed:
-            entry |= {"observed": observed_entry(self.observed), "quality": self.quality}
+            entry |= {"observed": observations.observed_entry(self.observed), "quality": self.quality}
         elif self.quality != CLEAN:
             entry["quality"] = self.quality
         if self.notes:
             entry[NOTE] = list(self.notes)
         if self.components:
-            entry |= components_entry(self.components)
+            entry |= observations.components_entry(self.components)
         for place, value in self.free.items():
             _put(entry, place, value)
         return entry
@@ -211,9 +201,9 @@ def read_spec(raw: Mapping[str, Any], where: str, files: Files = NO_FILES, model
         gpu=gpu,
         engine=engine,
         workload=workload,
-        observed=read_observed(top, workload) if top.has("observed") else None,
+        observed=observations.read_observed(top, workload) if top.has("observed") else None,
         quality=_quality(top) if "quality" in raw else CLEAN,
-        components=read_components(top),
+        components=observations.read_components(top),
         notes=_notes(top),
         free={place: value for place, value in _free(raw) if not (named and place[0] == "hardware")},
         where=where,
@@ -278,7 +268,7 @@ def _is_free(key: object, place: Place) -> bool:
     observation = place[:1] == ("observed",) and len(place) > 1
     if observation and key == PROMPT_LEN_MEAN:
         return True
-    read = ("completed", "failed") if observation else (NOTE, COMPONENTS, COMPONENT_REQUESTS)
+    read = ("completed", "failed") if observation else (NOTE, observations.COMPONENTS, observations.COMPONENT_REQUESTS)
     return isinstance(key, str) and key.startswith(FREE) and key not in read
 
 

@@ -15,6 +15,7 @@ from deployed import facts_of_terms
 
 from evaluator.judge.physics import roofline_us
 from simulator.clock.fields import Active, BatchFields
+from simulator.kernels import curves
 from simulator.kernels.allreduce import CUSTOM_BYTES, allreduce
 from simulator.kernels.attention import Heads, decode, prefill
 from simulator.kernels.curves import CURVES, LENGTHS, TOKENS, Kernels, kernels
@@ -26,14 +27,11 @@ from simulator.kernels.roofline import (
     MEASURED,
     NEAREST,
     KernelGpu,
-    Timing,
     efficiency,
 )
-from simulator.kernels.sampler import DRAW, PENALTIES, SORT, parts, sampler
-from simulator.kernels.tables import names, tables
+from simulator.kernels.tables import tables
 from simulator.model.architecture import Sampling
 from simulator.schema import CURVES as KNOTS
-from simulator.schema import KERNELS
 from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
 from simulator.serving.gpu import hardware_table
@@ -67,17 +65,6 @@ def never_falls(us: np.ndarray) -> bool:
 
 # Matrix products
 
-SHAPES = [
-    (6144, 4096, 2.0),
-    (4096, 14336, 2.0),
-    (10240, 8192, 1.0),
-    (32, 32, 2.0),
-    (128256, 4096, 2.0),
-    (8, 4096, 2.0),
-    (28672, 8192, 0.5),
-    (5000, 3333, 1.0),
-]
-
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 def test_a_measured_linear_layer_takes_the_tables_own_time(dtype: str) -> None:
@@ -91,14 +78,6 @@ def test_a_measured_linear_layer_takes_the_tables_own_time(dtype: str) -> None:
         off = found.us / rows["latency_us"] - 1.0
         assert abs(off.mean()) < 0.02 and np.abs(off).max() < 0.3, (n, k)
         assert np.median(np.abs(off)) < 0.03
-
-
-@pytest.mark.parametrize("gpu", [H100, A100, B200])
-def test_more_tokens_never_take_less_time_in_a_linear_layer(gpu: KernelGpu) -> None:
-    for n, k, size in SHAPES:
-        found = gemm(gpu, TOKENS, n, k, size)
-        assert never_falls(found.us) and np.isfinite(found.us).all() and (found.us > 0.0).all()
-        assert len(found.us) == len(found.bound_us) == len(TOKENS)
 
 
 def test_between_measured_widths_the_efficiency_lies_between_its_neighbours() -> None:
@@ -208,12 +187,6 @@ def test_experts_of_no_measured_shape_have_the_efficiency_of_the_nearest() -> No
     assert odd.kind in (NEAREST, DATASHEET) and never_falls(odd.us) and (odd.us > 0.8 * odd.bound_us).all()
 
 
-def test_experts_without_fp8_tables() -> None:
-    found = moe(A100, TOKENS, (4096, 14336 // 2, 8, 2), 1.0)
-    assert found.kind != MEASURED and never_falls(found.us)
-    assert found.us[0] < moe(A100, TOKENS, (4096, 14336 // 2, 8, 2), 2.0).us[0]
-
-
 # Attention
 
 LLAMA = Heads(32, 8, 128, 2 * 8 * 128)  # Llama-3.1-8B on one GPU
@@ -230,15 +203,6 @@ def test_decode_attention_is_the_tables_line_in_the_context() -> None:
             i = int(np.searchsorted(TOKENS, n))
             errors.append((found.launch.us[i] + found.per_token.us[i] * n * context) / us - 1.0)
     assert len(errors) > 30 and abs(np.median(errors)) < 0.03 and np.quantile(np.abs(errors), 0.9) < 0.12
-
-
-def test_decode_attention_grows_with_requests_and_is_bound_by_memory() -> None:
-    for gpu in (H100, A100, B200):
-        found = decode(gpu, TOKENS, LLAMA)
-        assert never_falls(found.launch.us) and never_falls(found.per_token.us)
-        assert (found.launch.us >= LAUNCH_US).all()
-        share = found.per_token.us / found.per_token.bound_us
-        assert share[0] > 0.9 and share[int(np.searchsorted(TOKENS, 128.0))] < 2.0
 
 
 def test_more_kv_heads_than_the_tables_have_read_more_bytes() -> None:
@@ -324,13 +288,6 @@ def test_an_all_reduce_that_no_link_explains_is_not_believed() -> None:
     found = allreduce(l40s, size, 8)
     assert found.us[0] == pytest.approx(30.0 + 4.0 * 3670.0, rel=1e-3) and found.kind == NEAREST
     assert allreduce(l40s, np.array([8192.0]), 8).us[0] == pytest.approx(27.0, rel=0.05)  # as in the table
-
-
-def test_small_messages_cost_latency_nearly_flat_in_the_gpus() -> None:
-    """128 B to 64 kB at TP 2, 4 and 8: 4.3-4.8, 4.6-5.8 and 4.7-7.7 us (kernels.md)."""
-    sizes = np.array([128.0, 65536.0])
-    for gpus, low, high in ((2, 4.3, 4.8), (4, 4.6, 5.8), (8, 4.7, 7.7)):
-        assert allreduce(H100, sizes, gpus).us == pytest.approx([low, high], abs=0.06)
 
 
 def test_one_gpu_reduces_nothing_and_untimed_counts_take_the_nearest() -> None:
@@ -430,16 +387,6 @@ def test_a_step_takes_at_least_most_of_its_datasheet_time(model: str, tp: int) -
         assert 0.8 < share < 4.0, (batch[0], share)
 
 
-def test_faster_gpus_and_more_of_them_are_faster() -> None:
-    def step(model: str, gpu: str, tp: int) -> float:
-        fields = BatchFields([Active(0, 2048, 1)] * 64, facts_of(model, gpu, Engine(tensor_parallel=tp)))
-        return fields["b", "kernel_us"]
-
-    order = [step("llama-3.1-8b", gpu, 1) for gpu in ("B200", "H200", "H100", "A100", "L40S")]
-    assert order == sorted(order)
-    assert 1.5 < step("codellama-34b", "H100", 1) / step("codellama-34b", "H100", 4) < 4.0
-
-
 # Sampler
 
 # Requests, words, ms of sorting and masking by top_p. Source: vllm-project/vllm, pull requests 33538 (48 and 56 requests),
@@ -449,7 +396,7 @@ SORTED = [(48, 32768, 0.350), (56, 32768, 0.393), (64, 131072, 1.074), (64, 1310
 
 @pytest.mark.parametrize(("requests", "words", "ms"), SORTED)
 def test_sorting_takes_what_was_published(requests: int, words: int, ms: float) -> None:
-    found = sampler(H100, np.array([float(requests)]), words, SORT)
+    found = curves.sampler(H100, np.array([float(requests)]), words, curves.SORT)
     assert found.us[0] / 1e3 == pytest.approx(ms, rel=0.12)
 
 
@@ -464,7 +411,7 @@ def test_the_sampler_does_what_generation_config_asks_for() -> None:
         "llama-3.1-8b": ["sampling: sort", "sampling: draw"],
         "qwen2.5-7b": ["sampling: penalties", "sampling: sort", "sampling: draw"],
     }
-    assert parts(Sampling(sorts=False, penalises=True)) == (PENALTIES, DRAW)
+    assert curves.parts(Sampling(sorts=False, penalises=True)) == (curves.PENALTIES, curves.DRAW)
 
 
 def test_the_sampler_by_hand() -> None:
@@ -472,25 +419,6 @@ def test_the_sampler_by_hand() -> None:
     facts = facts_of("qwen2.5-7b", "H100", Engine())
     us = BatchFields([Active(0, 1024, 1)] * 8, facts)["b", "kernel_sampler_us"]
     assert us == pytest.approx(50 * 5.0 + 8 * 152064 * 345 / (0.5 * 3.35e6), rel=1e-4)
-
-
-def test_kernel_fields_are_the_sum_of_their_parts() -> None:
-    facts = facts_of("mixtral-8x7b", "H100", Engine(tensor_parallel=2))
-    fields = BatchFields([*[Active(10, 500 + i, 1) for i in range(30)], Active(900, 100, 300)], facts)
-    kinds = "gemm elementwise moe router allreduce lm_head sampler decode_attention prefill_attention"
-    parts = [f"kernel_{kind}_us" for kind in kinds.split()]
-    assert set(parts) < set(KERNELS)
-    assert fields["b", "kernel_us"] == pytest.approx(sum(fields["b", name] for name in parts))
-    assert all(fields["b", name] > 0.0 for name in parts)
-
-
-def test_timings_of_every_gpu_with_tables() -> None:
-    by_tables = {str(e["kernels"]): str(e["name"]) for e in hardware_table().values() if e.get("kernels")}
-    assert sorted(by_tables) == names()
-    for name in by_tables.values():
-        gpu = gpu_named(name)
-        linear: Timing = gemm(gpu, TOKENS, 4096, 4096, 2.0)
-        assert linear.kind == MEASURED and linear.us[0] > 0.8 * (linear.bound_us[0] - LAUNCH_US)
 
 
 # Kernels measured on another GPU
@@ -550,9 +478,3 @@ def test_a_mapping_with_the_kernels_of_another_gpu_applies_their_efficiencies_to
     # by its name it is the GPU that was measured, of which somebody has other figures
     figures = with_gpu("llama-3.1-8b", {**hardware_table()["H100"], "memory_tb_per_s": 3.0}, Engine()).deployed
     assert figures and figures.gpu.bytes == 3.0e6 and figures.gpu.timed_on is None
-
-
-def test_a_single_gpu_with_the_kernels_of_another_needs_no_link() -> None:
-    own = {name: figure for name, figure in hardware_table()["H100"].items() if name != "link_gb_per_s"}
-    one = with_gpu("llama-3.1-8b", own, Engine()).deployed
-    assert one and one.gpu.timed_on is None and kernels(one).curves["gemm"][0] > 0.0

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-
-from simulator.kernels.extract import SYSTEMS, files_of
+from kernel_tables import SYSTEMS, files_of
 
 # Our columns under the source's names, per table of the source.
 NAMES = {

@@ -50,7 +50,6 @@ HEADER = ("trace_version", "time_unit", "mode", "warm_up_requests", "server")
 ABOUT = ("created_at", "workload_seed", "workload_spec", "network", "goodput_slo_targets", "observed_kv_metrics")
 DATA, BOM = b"request_id,", b"\xef\xbb\xbf"  # how the other file begins, perhaps after a mark of its encoding
 GROWTH = "session_context_growth"
-MEMORY = "gpu_memory_utilization"
 CASE = "case.json"  # next to an exported header: the engine settings that a header has no place for
 NEVER = -1  # instead of the time of a chunk that did not come, which the file has as 0
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
@@ -296,19 +295,15 @@ def read_header(path: Path) -> Header:
 def _server(s: Section) -> TraceServer:
     s.only(tuple(TraceServer.__dataclass_fields__))
 
-    def whole(key: str) -> int | None:  # the host takes 0 for "not known"
-        return (s.whole(key, "give a whole number", most=ENGINE[key]) or None) if s.has(key) else None
+    def read(key: str) -> str | float:
+        if key in ("type", "model"):
+            return s.name(key)
+        if key == "gpu_memory_utilization":
+            return s.number(key, "give a fraction of the GPU's memory, as 0.9", least=0, most=1)
+        return s.whole(key, "give a whole number", most=ENGINE[key])
 
-    memory = s.number(MEMORY, "give a fraction of the GPU's memory, as 0.9", least=0, most=1) if s.has(MEMORY) else 0
-    return TraceServer(
-        type=s.name("type") if s.has("type") else None,
-        model=s.name("model") if s.has("model") else None,
-        tensor_parallel=whole("tensor_parallel"),
-        max_num_seqs=whole("max_num_seqs"),
-        block_size=whole("block_size"),
-        gpu_memory_utilization=memory or None,
-        max_model_len=whole("max_model_len"),
-    )
+    # the host takes 0 for "not known"
+    return TraceServer(**{key: read(key) or None for key in TraceServer.__dataclass_fields__ if s.has(key)})  # type: ignore[arg-type]
 
 
 def header_text(header: Header) -> str:

@@ -1,6 +1,6 @@
 """`make kernels`: write configs/kernels/*.parquet from the pinned wheel of measured kernels.
 
-    python -m simulator.kernels.extract WHEEL [--out configs/kernels]
+    python tools/kernel_tables.py WHEEL [--out configs/kernels]
 
 Nothing of the wheel is imported or run: it is read as a zip archive. The rows that a vLLM step needs are selected
 (bf16 and fp8 weights, a bf16 KV cache, no sliding window, no expert parallelism), milliseconds become microseconds,
@@ -168,7 +168,7 @@ def packed(table: pa.Table, name: str, files: Mapping[str, str]) -> bytes:
 
 def main(arguments: list[str]) -> int:
     """Write every table. Returns the exit status: 2 if the wheel is not the pinned one."""
-    parser = argparse.ArgumentParser(prog="python -m simulator.kernels.extract", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--out", type=Path, default=Path("configs/kernels"))
     given = parser.parse_args(arguments)
