@@ -46,7 +46,7 @@ def print_explanation(e: Explanation) -> None:
         for run in e.runs:
             show(_steps_table(e, run))
     else:
-        prose(f"The steps of a run: {command('explain', e.name, '--id', e.runs[0].id)}")
+        prose(f"The steps of a run: {command('show', e.name, '--explain', '--id', e.runs[0].id)}")
     _print_provenance(e.provenance)
 
 

@@ -75,7 +75,7 @@ def overheads(evidence: Evidence) -> Dimension:
     brief = f"{data[0].upper()}{data[1:]}; a compiled replay takes {speed.ns_a_step:,.0f} ns a step."
     exhibits = [_data(subject), _search(evidence), _speed(subject, speed), _bytes(subject)]
     if len(subject.clean) > 1:
-        exhibits.append(_parts(evidence.ablation, subject.by("ablate", dimension=NAME)))
+        exhibits.append(_parts(evidence.ablation, subject.by("show", "--ablate", dimension=NAME)))
     caveats = ("Times are of this machine, and other work on it makes them longer.",)
     return Dimension.of(NAME, "Overheads", (level, sentence), RULE, exhibits, brief, caveats)
 

@@ -165,7 +165,7 @@ def test_the_best_seed_of_the_search_is_a_baseline_where_it_was_fitted(champion:
     one = evidence(champion)
     found = one.best_seed
     assert found and found[0] == f"best seed ({best.operator.removeprefix('seed:')})"
-    searched = next(row for row in best.rows if row[0] == one.subject.clean[0].id)
+    searched = next(row for row in best.score.rows if row[0] == one.subject.clean[0].id)
     # the search has fewer arrival seeds, or the same
     assert found[1][0].e2e == pytest.approx(searched[1], abs=0.5)
     twice = under(champion.clean[:1], champion.source.complete, kernels_times(champion.source.complete, 2.0))[0]
