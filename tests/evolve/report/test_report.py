@@ -185,7 +185,7 @@ def test_the_report_on_a_file_without_a_record_says_so(capsys: Capsys, data: Pat
     check_whole(result)
     for text in ("no record of", "never validated", "from no run"):
         assert any(text in line for line in result["missing"])
-    kinds = {row["kind"]: row["constants or terms"] for row in table(result, "Constants by what")}
+    kinds = {row["kind"]: row["constants or terms"] for row in table(result, "Constants by their worth")}
     assert kinds["in a step"] == 1 and kinds["measured kernel"] == 0
     sample = "on runs of which no record says whether it was fitted on them"
     assert {row["sample"] for row in table(result, "Errors of the program")} == {sample, ""}
