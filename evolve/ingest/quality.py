@@ -136,7 +136,7 @@ def _timeout(reports: Reports, load: LoadSettings | None, findings: FolderFindin
             findings.warn(load.source, f"request_timeout is {set_to:g} s, failures came at {limit:g} s")
         return limit
     if failed:
-        text = f"{failed:,} requests failed, but not at one round time: no timeout is inferred"
+        text = f"{failed:,} requests failed after different times: the timeout of the client is unknown"
         findings.warn(with_failures[0].source, text, failed)
     return set_to
 

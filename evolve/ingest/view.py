@@ -115,7 +115,7 @@ def print_runs(runs: Sequence[IngestedRun], findings: Sequence[Finding], out: Pa
     if any(f.severity == "note" for _, f in of_runs):
         more.append("notes")
     if more:
-        prose(f"More in quality.json: {' and '.join(more)}", "dim")
+        prose(f"quality.json also has {' and '.join(more)}.", "dim")
     _print_next(reports, out)
 
 
@@ -123,7 +123,7 @@ def _print_next(reports: Sequence[QualityReport], out: Path) -> None:
     tables = sorted({table for report in reports for table in report.tables})
     prose(f"Written below {out}: quality.json of every run" + (f", tables {', '.join(tables)}" if tables else ""))
     if not (out / EXPERIMENTS).exists():
-        prose("No run has enough for an experiment: see the warnings")
+        prose("No experiment is written: the lines above name what each run lacks.", "bold")
         return
     prose(f"Written: {out / EXPERIMENTS}")
     stepped = any(r.cycles and r.cycles.usable and r.batches and r.experiment for r in reports)

@@ -107,7 +107,8 @@ def print_against(result: Rivalry, explain: bool = False) -> None:
     if explain:
         note(f"{LEGEND}.")
     for forecasts in (result.first, result.other):
-        say(f"{forecasts.name}:", "bold")
+        if any(forecasts.warnings_by_id.values()):
+            say(f"{forecasts.name}:", "bold")
         left += say_once(forecasts.warnings_by_id, lines=None if explain else LINES // 2)
     if not explain:
         more(left)
@@ -117,7 +118,7 @@ def _means_table(result: Rivalry) -> Table:
     columns = [*words("experiment")]
     for name in MEANS:
         ms = figures(".2f" if name == "itl" else ".1f", name.upper(), f"other {name.upper()}")
-        columns += [*ms, *figures("+.1f", "change")]
+        columns += [*ms, *figures("+.1f", "other, % more")]
     rows: list[list[object]] = []
     for pair in result.pairs:
         cells: list[object] = [pair[0].id]

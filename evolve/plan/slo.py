@@ -77,7 +77,7 @@ def slo_limit(name: str, most: object, where: str) -> SloLimit:
     if name not in NAMES:
         begin = name.partition("_")[0]
         remedy = TPOT if begin == "tpot" else QUANTITY if begin in MEANS else nearest(name, NAMES)
-        raise InputError(f"{where}: {shown(name)} is not a figure: {FORM if name.endswith(('<', '>')) else remedy}")
+        raise InputError(f"{where}: {shown(name)} is not a figure: {FORM if '<' in name or '>' in name else remedy}")
     time = _TIME.fullmatch(most) if isinstance(most, str) else None
     most_us = float(Decimal(time[1]) * US[time[2]]) if time else 0.0
     if not 0.0 < most_us <= 1e3 * MOST_MS:

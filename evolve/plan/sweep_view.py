@@ -131,10 +131,11 @@ def _fewest(result: Sweep) -> list[str]:
             rate = block.knee.holds_up_to if block.knee else None
             gpus, replicas = result.gpus(block, rate), result.replicas(rate)
             if block.experiment == ident and gpus and replicas:
-                needs.append((gpus, replicas, result.label(block)))
+                likely = _likely_gpus(result, block) if result.intervals else ""
+                needs.append((gpus, replicas, result.label(block), likely and f" (80 % sure: {likely})"))
         if needs:
-            gpus, replicas, label = min(needs)
-            lines.append(f"{load} need {counted(gpus, 'GPU')}: {counted(replicas, 'replica')} of {label}.")
+            gpus, replicas, label, likely = min(needs)
+            lines.append(f"{load} need {counted(gpus, 'GPU')}{likely}: {counted(replicas, 'replica')} of {label}.")
         else:
             lines.append(f"{load}: no number of replicas of {ident} is enough.")
     return lines
@@ -217,8 +218,14 @@ def _needed(result: Sweep, block: Block) -> list[str]:
     count, gpus = result.replicas(knee.holds_up_to), result.gpus(block, knee.holds_up_to)
     replicas = f"{count or '-'}{MARK}" if _marked(block, count) else str(count or "-")
     stages = [block.by_stage.every, block.gpus_every_stage] if block.by_stage else []
-    likely = [_doubted(str(result.gpus(block, knee.likely) or "-"), knee)] if result.intervals else []
+    likely = [_likely_gpus(result, block)] if result.intervals else []
     return [replicas, str(gpus or "-"), *(str(n or "-") for n in stages), *likely]
+
+
+def _likely_gpus(result: Sweep, block: Block) -> str:
+    """How many GPUs hold at the upper ends of intervals; `-` where none do."""
+    knee = block.knee
+    return _doubted(str(result.gpus(block, knee.likely) or "-"), knee) if knee else "-"
 
 
 def _capacity_legend(result: Sweep) -> str:

@@ -133,7 +133,9 @@ def _crowded(experiment: Experiment, prediction: Prediction, span: Span | None) 
     for number, (stage, predicted) in enumerate(stages, 1):
         flight = in_flight(stage, predicted)
         if flight > TOLERANCE * span[1]:
-            lines.append(f"stage {number}: {flight:.0f} requests in flight, at most {span[1]:.0f} in the fitted runs")
+            lines.append(
+                f"stage {number}: {flight:.0f} requests are in flight: the fitted runs have at most {span[1]:.0f}"
+            )
     return lines
 
 

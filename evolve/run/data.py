@@ -115,7 +115,7 @@ def nothing_to_fit(experiments: Sequence[Experiment]) -> str:
     if not any(e.observed for e in experiments):
         return "nothing to fit: no experiment has `observed` figures: add measurements, or use `evolve predict`"
     if not any(e.quality == CLEAN for e in experiments):
-        return "nothing to fit: no experiment's quality is clean: leave overloaded runs to `evolve predict`"
+        return "nothing to fit: no experiment has `quality: clean`: measure at a lower load, or use `evolve predict`"
     return "nothing to fit: no clean experiment with observed means is left: loosen the filters or add measurements"
 
 

@@ -166,8 +166,8 @@ class Record:
         e2e = summarise(self.errors).e2e
         if e2e is not None and e2e > USELESS_PCT:
             lines.append(
-                f"mean E2E is {e2e:.0f} % off on the very runs that the constants are fitted on: do not use it, "
-                "fit all of its constants, or another form"
+                f"mean E2E is {e2e:.0f} % off on the runs that it was fitted on: do not use it. Check the units, the "
+                "model and the GPU of these runs, or search for another form by `evolve run --experiments FILE`"
             )
         return tuple(lines)
 

@@ -21,6 +21,7 @@ from simulator.clock.steps import steps_of
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
+from simulator.schema import RAW
 from simulator.serving.load import NEVER, EngineLimits, Load
 from simulator.serving.trace import Chains, Requests
 
@@ -157,6 +158,13 @@ def compare(seen: Replay, told: Host) -> None:
 def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str) -> None:
     """The fast clock, the exact one, and the exact one that remembers no step times, against the plain one."""
     compare_clocks(load, parse(step + "\n" + queueing))
+
+
+@pytest.mark.parametrize("name", RAW)
+@settings(max_examples=daily(5, 50), derandomize=True)
+@given(load=loads())
+def test_every_recorded_sum_is_the_plain_clocks(name: str, load: Load) -> None:
+    compare_clocks(load, parse(f"def step_time(b, s, *, a=900.5): return a + 1.75 * b.{name}"))
 
 
 def compare_clocks(load: Load, program: Program) -> None:

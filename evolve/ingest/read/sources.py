@@ -243,7 +243,7 @@ def _names(path: Path) -> set[str]:
     try:
         return set(os.listdir(path))
     except NotADirectoryError:
-        problem = "is a file: name the folder that contains it, or give a trace as --trace FILE"
+        problem = "is a file: name the folder of the run that contains it (--trace FILE is for a benchmark's trace)"
     except FileNotFoundError:
         problem = "there is no such folder: name the folder of an experiment"
     except (OSError, ValueError) as e:

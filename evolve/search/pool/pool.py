@@ -139,7 +139,9 @@ class Pool:
         """Report that no answer has come for a while, and why if that is known."""
         seconds = time.monotonic() - self._heard
         if seconds >= SILENT_S:
-            self.line.update(lambda: f"workers: no answer for {seconds:.0f} s{self._why_silent()}")
+            self.line.update(
+                lambda: f"workers: no answer for {seconds:.0f} s{self._why_silent() or ', still computing'}"
+            )
 
     def _begin(self, task: Task[Any]) -> None:
         """Start to carry out a task, or start again."""

@@ -472,7 +472,7 @@ def test_failures_at_a_round_time_show_the_timeout(
     figures["summary"]["failures"]["request_latency"] = {"mean": mean, "min": least, "median": median, "max": most}
     found = ingest(build(tmp_path, figures=figures))
     assert found.quality.timeout_s == found.mapping["workload"].get("timeout_s") == timeout
-    assert ("no timeout is inferred" in found.text) == (timeout is None)
+    assert ("the timeout of the client is unknown" in found.text) == (timeout is None)
     without = build(tmp_path / "set", config=changed(CONFIG, "load.request_timeout", 45.0))
     assert ingest(without).quality.timeout_s == 45.0  # the setting's, where nothing failed
 
@@ -619,7 +619,7 @@ def test_paths_that_are_no_folder_of_an_experiment(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "bench" / "bench.json").write_text("{}")
     assert "no such folder" in refused(tmp_path / "absent")
-    assert "is a file: name the folder that contains it" in refused(path / "vllm.log")
+    assert "is a file: name the folder of the run" in refused(path / "vllm.log")
     assert "contains none of exp-config.yaml, profile.yaml" in refused(tmp_path / "empty")
     assert "contains none of" in refused(tmp_path / "new\nline")
     assert refused(tmp_path / "bench").endswith(f"recorded requests with --trace {tmp_path}/bench/*.json")

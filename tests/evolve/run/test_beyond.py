@@ -125,7 +125,9 @@ def test_engine_switches_and_requests_in_flight_unlike_all_fitted_runs_are_a_lin
     assert outside([replace(known, prefix_caching=(True,))], whole, of_llama) == [chunks, caching]
     lines = outside([Ranges(requests_in_flight=(1.0, 2.0))], LLAMA, of_llama)
     assert len(lines) == len(LLAMA.workload.stages)
-    assert lines[0].startswith("stage 1: ") and lines[0].endswith(" requests in flight, at most 2 in the fitted runs")
+    assert lines[0].startswith("stage 1: ") and lines[0].endswith(
+        " requests are in flight: the fitted runs have at most 2"
+    )
     # a queue holds at most the requests of its stage: of 240 requests/s for 30 s, each an hour long, 7,200
     hour, short = (Observation(Statistic(mean=ms), Statistic(), Statistic()) for ms in (3.6e6, 2000.0))
     assert in_flight(Stage(240.0, 30.0), hour) == 7200 and in_flight(Stage(10.0, 30.0), short) == 20
