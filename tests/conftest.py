@@ -27,7 +27,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests start a hundred processes. Each would compile all sources again if none may keep the bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # `make test-all` takes the second one.
-settings.register_profile("daily", max_examples=100, deadline=None)
+settings.register_profile("daily", max_examples=50, deadline=None)
 settings.register_profile("all", max_examples=2000, deadline=None)
 settings.load_profile("daily")
 

@@ -32,6 +32,7 @@ def complaints(made: dict[str, Any], name: str, value: Any) -> list[str]:
     return [f"{name} {list(error.absolute_path)}: {error.message[-200:]}" for error in validator.iter_errors(value)]
 
 
+@pytest.mark.slow  # every command with --json, twice
 def test_the_schema_describes_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another load, seed and budget."""
     made = schema(samples(tmp_path / "one", quick=True))

@@ -114,5 +114,5 @@ def test_unused_options_and_single_runs_are_refused(options: str, capsys: Capsys
     out = tmp_path / "mine.py"
     args = options.replace("OUT", str(out)).split()
     line = refused(capsys, "fit", "floor", "--experiments", data, "--learning-curve", *args)
-    key = {"sparse-chat": "the only run", "dense-overloaded": "quality is clean"}.get(args[-1], args[0])
+    key = {"sparse-chat": "the only run", "dense-overloaded": "quality: clean"}.get(args[-1], args[0])
     assert key in line and not out.exists()

@@ -155,5 +155,5 @@ def test_a_step_without_any_term_is_no_form_and_says_so(data: Path) -> None:
 
 
 def test_a_single_run_is_refused_in_a_line(data: Path, capsys: Capsys) -> None:
-    for ident, words in (("sparse-chat", "sparse-chat is the only run"), ("dense-overloaded", "quality is clean")):
+    for ident, words in (("sparse-chat", "sparse-chat is the only run"), ("dense-overloaded", "quality: clean")):
         assert words in refused(capsys, "show", "--ablate", "floor", "--experiments", data, "--id", ident)
