@@ -23,8 +23,7 @@ UNITS = "requests/s; TTFT, E2E and ITL: ms; tokens/s: of answers"
 ITL_LEGEND = "ITL: a request's mean time per token after the first, so its p99 is over requests, not over tokens"
 WAITING_LEGEND = (
     f"waiting: share of the mean E2E spent in the queue; queue: beyond {100 * WAITING:.0f} %, and the second half of "
-    f"the requests waits {LONGER:g} times as long as the first, so the queue grows, or in a load of a minute or two "
-    "may only begin so. running: most requests in a batch"
+    f"the requests waits {LONGER:g} times as long as the first: the queue grows. running: most requests in a batch"
 )
 CAPACITY = "Each deployment is one replica: L requests/s need L / (holds up to) of them, rounded up (--load L)"
 SHARES = (

@@ -210,8 +210,7 @@ def contradicted(observed: Observation | None, intervals: Intervals, ident: str,
     remedy = f"`evolve drift` with `--id {ident}` says what differs, and `evolve fit` adapts the program"
     if fitted:
         remedy = (
-            "it was fitted, so unless that is chance, as of one mean in twenty, no constants of this form explain it "
-            "together with the other fitted runs: see whether its settings differ from theirs, or try another form"
+            "no constants of this form explain all fitted runs. Compare its settings with theirs, or try another form"
         )
     return [f"observed means lie outside the {LEVELS[-1]:.0%} intervals ({'; '.join(beyond)}): {remedy}"]
 

@@ -145,7 +145,8 @@ def _from_file(spec: str, caps: Caps | None) -> Source:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as e:
-        hint = nearest(spec, [*seed_names(), *method_names()])
+        names = [*seed_names(), *method_names()]
+        hint = "`evolve list` has them" if path.suffix else nearest(spec, names)
         raise unreadable(spec, e, f"give a file, RUN:ID or a shipped name ({hint})") from None
     if path.suffix in (".yaml", ".yml"):
         raise InputError(f"{spec}: is a YAML file, not a program: give experiments with --experiments {spec}")
