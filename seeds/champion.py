@@ -1,10 +1,7 @@
 """Found by `evolve run --config seeds/champion/config.yaml`, fitted on 20 serving runs.
 
-Chosen by the configuration's rule: the simplest program within 2 % of the lowest mean of joint and transfer error, in
-the 50 % of these nearest to the median of near-optimal programs, among those with no experiment above 10 % E2E that
-contradict no datasheet; where none is that good, that limit is dropped.
-Its errors (champion.json) are those on the runs it was fitted on; README.md has the held-out ones.
-Source: this project's search over the measurements of configs/experiments_h100*.yaml; champion/ has its journal.
+The simplest program within 2 % of the lowest mean of mean error and leave-group-out error, by that configuration.
+champion.json has its errors on these runs, README.md held-out ones, champion/ the journal of the search.
 """
 
 

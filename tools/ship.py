@@ -11,7 +11,6 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from textwrap import wrap
 
 from evaluator.ensemble import final_champion
 from evaluator.fit.fit import fit_set
@@ -24,13 +23,13 @@ from evolve.run.program import constant_values, with_true_names
 from evolve.run.records import FoundBy, constant_records, record
 from evolve.run.trust import TRUST_FILE
 from evolve.run.validations import LOG
-from evolve.summary.sentences import rule_text
 from simulator.common.errors import InputError
 from simulator.language.complete import complete
 from simulator.language.key import key
 from simulator.language.unparse import unparse
 
 SEEDS = Path("seeds")
+LOWEST = {"mean_error": "mean error", "group_out": "mean of mean error and leave-group-out error"}
 
 
 def ship(path: Path) -> None:
@@ -54,12 +53,11 @@ def ship(path: Path) -> None:
 
 
 def _doc(run: RunFolder, runs: int) -> str:
+    rule = run.config.score.rule
     return (
         f"Found by `evolve run --config seeds/champion/{CONFIG}`, fitted on {runs} serving runs.\n\n"
-        + "\n".join(wrap(f"Chosen by the configuration's rule: {rule_text(run.config.score.rule)}.", 118))
-        + "\nIts errors (champion.json) are those on the runs it was fitted on; README.md has the held-out ones.\n"
-        "Source: this project's search over the measurements of configs/experiments_h100*.yaml; champion/ has its "
-        "journal.\n"
+        f"The simplest program within {100 * rule.within:g} % of the lowest {LOWEST[rule.by]}, by that configuration.\n"
+        "champion.json has its errors on these runs, README.md held-out ones, champion/ the journal of the search.\n"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from evaluator.fit.uncertainty import IDENTIFIED
 from evolve.output.columns import NUMBER, Column
 from evolve.run.records import ConstantRecord
+from simulator.common.text import counted
 
 TOGETHER = 0.8  # correlation of the errors of two constants from which they are hard to tell apart
 
@@ -38,8 +39,10 @@ def said_by_data(constant: ConstantRecord) -> str:
     return "smaller than its error" if decided else "NOT identified"
 
 
-def hard_to_tell_apart(correlated: Mapping[str, Mapping[str, float]]) -> list[str]:
+def hard_to_tell_apart(correlated: Mapping[str, Mapping[str, float]], explain: bool = True) -> list[str]:
     """A line if the errors of any two constants, by `method.name`, correlate by TOGETHER or more.
+
+    explain: name all such pairs; otherwise the one that correlates most, and how many others there are.
 
     >>> hard_to_tell_apart({"f.a": {"f.b": -0.97, "f.c": 0.2}, "f.b": {"f.a": -0.97}})
     ['hard to tell apart: f.a and f.b (errors correlate by -0.97): the runs say more of both together than of each']
@@ -47,8 +50,11 @@ def hard_to_tell_apart(correlated: Mapping[str, Mapping[str, float]]) -> list[st
     []
     """
     pairs = {frozenset((one, other)): r for one, others in correlated.items() for other, r in others.items()}
-    close = [f"{' and '.join(sorted(pair))} ({r:+.2f})" for pair, r in pairs.items() if abs(r) >= TOGETHER]
+    by_size = sorted(pairs.items(), key=lambda pair: -abs(pair[1]))
+    close = [f"{' and '.join(sorted(pair))} ({r:+.2f})" for pair, r in by_size if abs(r) >= TOGETHER]
     if not close:
         return []
     first = close[0].replace("(", "(errors correlate by ")
+    if not explain and close[1:]:
+        return [f"hard to tell apart: {first}, and {counted(len(close) - 1, 'more pair')}"]
     return [f"hard to tell apart: {', '.join([first, *close[1:]])}: the runs say more of both together than of each"]

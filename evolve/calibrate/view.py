@@ -1,18 +1,21 @@
-"""What `evolve fit` prints: constants before and after with what the data say of them, and errors before and after."""
+"""The text that `evolve fit` prints: errors before and after, constants, and what the data say of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 
+from archive.score import Errors
 from evaluator.score import MEANS, summarise
 from evolve.calibrate.certainty import CERTAINTY, hard_to_tell_apart, said_by_data
 from evolve.calibrate.coefficients import has_coefficients
 from evolve.calibrate.first_stage import FITTED, StageFigures
 from evolve.calibrate.result import Calibration, ConstantChange
 from evolve.output.columns import NUMBER, Column, figures, words
-from evolve.output.printing import prose, say_once, show
+from evolve.output.printing import LINES, NAMED, more, points, prose, say_once, show
 from evolve.output.table import Row, Table, absolute_errors, number, row, section
 from evolve.output.terminal import GO_FOLDER, command, say, suggest
 from evolve.output.terms import legend
@@ -23,9 +26,12 @@ from simulator.common.text import counted
 from simulator.language.affine import thresholds
 from simulator.language.bounds import at_bounds, clipped_exponents, outside_bounds
 from simulator.language.complete import complete
+from simulator.language.unparse import unparse
 
 # Steps and load stages disagree if the error per step grows by this factor in the whole fit, to more than this.
 APART, APART_PCT = 2.0, 5.0
+TEXT = 16  # lines of a program's text, at most, that stands before its constants without --explain
+ROWS_BELOW_TEXT, ROWS_ALONE = 13, 20  # lines of the table of constants without --explain
 SPLIT = {"valid": "next 20 %", "test": "last 20 %"}
 LEGEND = """\
 moved: the change, in the standard errors of before and after combined; at a bound: the fitted runs would take it
@@ -33,30 +39,104 @@ further (recorded requests: or do not show it); a threshold: in conditions alone
 
 
 def print_fit(result: Calibration, file: str | None, explain: bool = False) -> None:
-    """The program, its constants, its errors before and after, and where it was written.
+    """Print the mean errors before and after, where the program was written, its text and constants, and the warnings,
+    in about 40 lines.
 
-    `file`: where its first experiment is, None if it is shipped.
+    file: where its first experiment is, None if it is shipped. explain: print everything: also the docstring, errors
+    by run, methods, values by model, degrees of freedom, and the meanings of terms.
     """
-    if result.program is not None:
-        say(result.program)
-    if len(result.tries) > 1:
-        show(_methods_table(result))
-    show(_constants_table(result))
-    if explain:
-        legend("standard error", "data share", "identified", also=LEGEND)
-    own = [c for c in result.constants if c.model]
-    if own:
-        show(_models_table(own))
-    for text in (*_at_bounds(result), *_beyond_limits(result), *_together(result), *_dropped(result)):
-        prose(f"- {text}")
-    show(_errors_table(result))
     worse = _most_worse(result)
+    prose(_answer(result), "bold")
     if worse:
         prose(worse, "bold")
-    if result.later:
+    _print_files(result, file is None)
+    left = _print_program(result, explain)
+    if explain:
+        legend("standard error", "data share", "identified", also=LEGEND)
+    left += show(_constants_table(result), None if explain else ROWS_ALONE if left else ROWS_BELOW_TEXT)
+    if own := [c for c in result.constants if c.model]:
+        left.append("values by model")
+        if explain:
+            show(_models_table(own))
+    doubts = [*_at_bounds(result), *_beyond_limits(result), *_together(result, explain)]
+    left += points([*doubts, *_dropped(result)] if explain else doubts, "doubt", None if explain else LINES)
+    if len(result.tries) > 1:
+        left.append("methods")
+        if explain:
+            show(_methods_table(result))
+    left.append("errors by run")
+    if explain:
+        show(_errors_table(result))
+    for part, errors in result.later.items():
+        prose(f"{_mean_errors(errors)} on the {SPLIT[part]} of the requests, not fitted", "bold")
+    if result.later and explain:
         show(_later_table(result))
     if result.steps:
-        _print_stage(result.steps)
+        _print_stage(result.steps, explain)
+    left.append("degrees of freedom")
+    if explain:
+        _print_freedom(result)
+    if result.left_out:
+        prose(f"Not fitted: {_left_out(result.left_out, explain)}")
+    left += say_once(result.warnings, lines=None if explain else LINES)
+    if result.no_trust:
+        prose(f"Predictions of it have no intervals: {result.no_trust}.")
+    if not explain:
+        more(left)
+    cautions = list(dict.fromkeys(text for p in result.programs for text in p.cautions))
+    for text in cautions:
+        prose(f"Caution: {text}.", "bold")
+    if result.out:
+        _suggest(result, result.out[0], file, bool(worse or cautions))
+
+
+def _answer(result: Calibration) -> str:
+    runs = counted(len(result.best.errors), "fitted run")
+    before, after = (_means(errors) for errors in (result.before, result.best.errors))
+    figures = (f"{name.upper()} {x} -> {after[name]} %" for name, x in before.items())
+    return f"Mean absolute error on {runs}, before -> after: {', '.join(figures)}"
+
+
+def _mean_errors(errors: Sequence[Errors]) -> str:
+    return f"Mean absolute error {', '.join(f'{name.upper()} {x} %' for name, x in _means(errors).items())}"
+
+
+def _means(errors: Sequence[Errors]) -> dict[str, str]:
+    """The mean absolute error of each latency that was observed, in percent, as text."""
+    means = zip(MEANS, absolute_errors([e._asdict() for e in errors], mean), strict=True)
+    return {name: number(x, 2, signed=False) for name, x in means if x is not None}
+
+
+def _print_files(result: Calibration, shipped: bool) -> None:
+    which = " These are shipped runs, because no --experiments is given." if shipped else ""
+    if not result.out:
+        prose(f"Not written: the same command with `--out mine.py` writes it.{which}")
+        return
+    records = "each with its record" if len(result.out) > 1 else "with its record"
+    prose(f"Written: {', '.join(result.out)}, {records} next to it.{which}")
+    if result.replaced:
+        prose(f"Replaced: what an earlier fit, or blend, had written as {', '.join(result.replaced)}.")
+    if result.rewritten:
+        prose(f"Replaced: the text of {result.name} that was fitted, without its comments.")
+    if result.trust:
+        kept = trust_file(Path(result.out[0]))
+        count = counted(len(result.trust.ensemble), "near-optimal program")
+        using = command("predict", result.out[0])
+        prose(f"Intervals: {kept}, with {count} fitted on the same runs; `{using}` uses it.")
+
+
+def _print_program(result: Calibration, explain: bool) -> list[str]:
+    """Print the text. Without `explain` leave out its docstring, and all of a long one, and return what is left out."""
+    if result.program is None:
+        return []
+    text = result.program if explain else unparse(replace(result.programs[0].parsed, doc=""))
+    if not explain and text.count("\n") > TEXT:
+        return ["the program's text"]
+    say("\n" + text)
+    return []
+
+
+def _print_freedom(result: Calibration) -> None:
     free = result.freedom
     prose(
         f"Degrees of freedom: {counted(free.constants, 'constant')} fitted; {free.observations} observed means decide "
@@ -67,33 +147,21 @@ def print_fit(result: Calibration, file: str | None, explain: bool = False) -> N
             f"Started from {result.started}: from the program's own constants the fit ends at a loss of "
             f"{min(t.fit.loss for t in result.tries):.4g}"
         )
-    if result.left_out:
-        prose("Not fitted: " + ", ".join(f"{ident} ({why})" for ident, why in result.left_out.items()))
-    say_once(result.warnings)
-    if result.out:
-        records = "each with its record" if len(result.out) > 1 else "with its record"
-        prose(f"Written: {', '.join(result.out)}, {records} next to it.")
-        if result.replaced:
-            prose(f"Replaced: what an earlier fit, or blend, had written as {', '.join(result.replaced)}.")
-        if result.rewritten:
-            prose(f"Replaced: the text of {result.name} that was fitted, without its comments.")
-        if result.trust:
-            kept = trust_file(Path(result.out[0]))
-            count = counted(len(result.trust.ensemble), "near-optimal program")
-            using = command("predict", result.out[0])
-            prose(f"Intervals: {kept}, with {count} fitted on the same runs; `{using}` uses it.")
-    else:
-        prose("Not written: the same command with `--out mine.py` writes it.")
-    if result.no_trust:
-        prose(f"Predictions of it have no intervals: {result.no_trust}.")
+
+
+def _left_out(reasons: Mapping[str, str], explain: bool) -> str:
+    """The runs that were not fitted, with the reason; without `explain` the numbers of more than NAMED."""
+    if explain or len(reasons) <= NAMED:
+        return ", ".join(f"{ident} ({why})" for ident, why in reasons.items())
+    return ", ".join(f"{counted(n, 'run')} ({why})" for why, n in Counter(reasons.values()).items())
+
+
+def _suggest(result: Calibration, out: str, file: str | None, doubtful: bool) -> None:
+    """Suggest commands for the written program: predictions of later requests, and unless it is doubtful its export."""
     known = ["--experiments", file] if file else []
-    out = result.out[0] if result.out else "mine.py"
     later = [command("predict", out, *known, "--part", "test")] if result.later else []
     fitted = result.programs[0]
-    cautions = dict.fromkeys(text for p in result.programs for text in p.cautions)
-    for text in cautions:
-        prose(f"Caution: {text}.", "bold")
-    if worse or cautions:
+    if doubtful:
         if later:
             suggest(*later)
     elif has_coefficients(complete(fitted.parsed)):  # the host has the form itself, and needs no Go
@@ -139,7 +207,7 @@ def _constants_table(result: Calibration) -> Table:
         if several_models:
             name += f", {alias(c.model) if c.model else 'all models'}"
         values = (c.before, c.after_steps, c.after) if staged else (c.before, c.after)
-        said = said_by_data(known) if c.shown else "not determined: no fitted run shows it"
+        said = said_by_data(known) if c.shown else "no fitted run shows it"
         return row(name, *values, c.standard_error, c.moved, share, "a threshold" if chooses else said)
 
     error, by_data = CERTAINTY
@@ -165,11 +233,11 @@ def _beyond_limits(result: Calibration) -> list[str]:
     return list(dict.fromkeys(text for p in programs for text in (*outside_bounds(p), *clipped_exponents(p))))
 
 
-def _together(result: Calibration) -> list[str]:
+def _together(result: Calibration, explain: bool) -> list[str]:
     texts = []
     for model in dict.fromkeys(c.model for c in result.constants):
         of_model = {f"{c.method}.{c.name}": c.correlated for c in result.constants if c.model == model}
-        texts += [f"{alias(model)}: {text}" if model else text for text in hard_to_tell_apart(of_model)]
+        texts += [f"{alias(model)}: {text}" if model else text for text in hard_to_tell_apart(of_model, explain)]
     return texts
 
 
@@ -214,16 +282,15 @@ def _most_worse(result: Calibration) -> str | None:
     )
 
 
-def _print_stage(steps: StageFigures) -> None:
-    names = {"before": "before", "after_steps": "after steps", "after": "after the whole fit"}
-    rows = []
-    for key, name in names.items():
-        rows.append([name, *(x for f in steps.per_step[key].values() for x in (f.mape_pct, f.bias_pct))])
-    title = f"Cycles of single steps, {len(steps.runs)} runs: MAPE and bias in percent; fitted first, on train"
-    columns: list[Column | tuple[Column, ...]] = [words("constants")]
-    for split, f in steps.per_step["before"].items():
-        columns += [figures(".2f", f"{split} ({f.steps})"), figures("+.2f", "bias")]
-    show(Table.of(title, columns, rows))
+def _print_stage(steps: StageFigures, explain: bool) -> None:
+    if explain:
+        show(_stage_table(steps))
+    else:
+        changes = []
+        for split, f in steps.per_step["before"].items():
+            pair = (number(x.mape_pct, 2, signed=False) for x in (f, steps.per_step["after"][split]))
+            changes.append(f"{split} {' -> '.join(pair)} %")
+        prose(f"MAPE of cycles of single steps, before -> after: {', '.join(changes)}", "bold")
     of_means = steps.loss != "quantile"  # a quantile is meant to differ from the mean
     after_steps, after = (steps.per_step[key][FITTED].mape_pct for key in ("after_steps", "after"))
     if of_means and after is not None and after_steps is not None and after > max(APART * after_steps, APART_PCT):
@@ -232,13 +299,21 @@ def _print_stage(steps: StageFigures) -> None:
             f"{after_steps:.1f} % after steps alone. Do not trust both.",
             "bold",
         )
-    runs = ", ".join(f"{r.id} {r.fitted} of {r.usable}" for r in steps.runs)
+    for note in _stage_notes(steps, explain):
+        prose(f"- {note}", "dim")
+
+
+def _stage_notes(steps: StageFigures, explain: bool) -> list[str]:
+    """Sentences on the first stage; without `explain` only what a quantile does to predictions."""
     goes_on = "The whole fit starts from there, and keeps within about 30 % of it."
     if steps.loss == "quantile":
         goes_on = (
             "The whole fit held the constants of step_time, because load stages show means. So latencies are predicted "
             "too long, as if every step were a slow one."
         )
+    if not explain:
+        return [goes_on] if steps.loss == "quantile" else []
+    runs = ", ".join(f"{r.id} {r.fitted} of {r.usable}" for r in steps.runs)
     notes = [
         *_loss_notes(steps),
         f"Fitted to cycles of the train split: {runs}; not to those measured against a neighbour's batch with prefill. "
@@ -247,8 +322,19 @@ def _print_stage(steps: StageFigures) -> None:
     ]
     if steps.left_out:
         notes.append(f"Steps not used, because their experiments are not fitted: {', '.join(steps.left_out)}")
-    for note in notes:
-        prose(f"- {note}", "dim")
+    return notes
+
+
+def _stage_table(steps: StageFigures) -> Table:
+    names = {"before": "before", "after_steps": "after steps", "after": "after the whole fit"}
+    rows = []
+    for key, name in names.items():
+        rows.append([name, *(x for f in steps.per_step[key].values() for x in (f.mape_pct, f.bias_pct))])
+    title = f"Cycles of single steps, {len(steps.runs)} runs: MAPE and bias in percent; fitted first, on train"
+    columns: list[Column | tuple[Column, ...]] = [words("constants")]
+    for split, f in steps.per_step["before"].items():
+        columns += [figures(".2f", f"{split} ({f.steps})"), figures("+.2f", "bias")]
+    return Table.of(title, columns, rows)
 
 
 def _loss_notes(steps: StageFigures) -> list[str]:

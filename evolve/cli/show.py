@@ -25,18 +25,18 @@ from evolve.inspect.ablation_view import AblationRow, ablation_rows, print_ablat
 from evolve.inspect.check import check, fields_json, print_check, print_fields
 from evolve.inspect.diagnose import Findings, diagnose, observed
 from evolve.inspect.diagnose_view import print_findings
-from evolve.inspect.explain import explain
+from evolve.inspect.explain import Explanation, explain
 from evolve.inspect.explain_view import print_explanation
 from evolve.inspect.refusal import print_refusal, refusal_of
-from evolve.inspect.show import CONSTANTS, constant_rows, describe, print_show
+from evolve.inspect.show import CONSTANTS, Description, constant_rows, describe, print_show
 from evolve.output.terminal import warn
 from evolve.run.folder import check_data
 from evolve.run.program import Source
 from simulator.common.errors import InputError
 
 MODES = {
-    "explain": "Explain every term in words, its share of the predicted times, and the origin of its constants; with "
-    "another mode: the terms of its tables.",
+    "explain": "Show constants, dot products and errors by run too; explain every term in words, its share of the "
+    "predicted times, and its origin. With another mode: explain the terms of its tables.",
     "diagnose": "Show signed errors by load stage, and the terms that could reduce them.",
     "ablate": "Drop each part in turn, fit the rest again, and show which parts earn their place.",
     "check": "Check language, caps, units and gates, as a search does.",
@@ -77,8 +77,8 @@ def show(
 ) -> int:
     """Show a program; explain, diagnose, ablate or check it.
 
-    The default output has its text, size, constants, and its errors on the fitted runs. For a refused proposal of a
-    run, RUN:ID, it has the text, the reason, and the judges' reviews.
+    The default output has its mean errors on the fitted runs, its text and its size; --explain has the rest. For a
+    refused proposal of a run, RUN:ID, it has the text, the reason, and the judges' reviews.
 
     --ablate fits every smaller form to all runs, and in folds without each model, TP degree, architecture and workload.
     A part earns its place if the error on these held-out runs grows without it.
@@ -113,7 +113,8 @@ def show(
     source = load(program, caps)
     match mode:
         case "explain":
-            finish(explain(source, experiments_for(source, experiments, ids)), as_json, print_explanation)
+            explanation = explain(source, experiments_for(source, experiments, ids))
+            finish(explanation, as_json, partial(_print_explained, describe(source)))
         case "diagnose":
             finish(_diagnosis(source, experiments, ids), as_json, partial(print_findings, explain=explained))
         case "check":
@@ -131,6 +132,11 @@ def show(
             if not tables.on_stdout:
                 finish(description, as_json, print_show)
     return 0
+
+
+def _print_explained(description: Description, explanation: Explanation) -> None:
+    print_show(description, explanation.provenance.constants)
+    print_explanation(explanation)
 
 
 def _refuse_unused(mode: str | None, physics: bool, tables: TableFiles, chosen: bool) -> None:

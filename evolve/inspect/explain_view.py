@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evaluator.metrics import PARTS
-from evolve.calibrate.certainty import CERTAINTY
 from evolve.inspect.explain import MIXED, Explanation, RunParts, Step
 from evolve.inspect.provenance import Provenance
-from evolve.output.columns import NUMBER, Column, figures, words, wrapped
+from evolve.output.columns import figures, words, wrapped
 from evolve.output.printing import note, prose, show
 from evolve.output.table import Table, row, section
 from evolve.output.terminal import command
-from evolve.output.terms import legend
 from evolve.run.use import use
 from simulator.common.text import counted
 
@@ -29,13 +27,10 @@ STEPS_LEGEND = """\
 us of a mean step of each load stage as the tokens of its answers meet it, and percentages of the step. The pace is
 the observed one, if there is one. with prefill: of the steps that also carry prompts, so many percent of the tokens. ms
 of E2E: at the predicted batches, so that all terms add up to it. Terms that are 0 in all of it are left out."""
-ORIGIN_LEGEND = """\
-decided by: the fitted runs if more than 0.9 of what is known of the constant comes from them; a factor of a measured
-kernel that they do not decide stays near 1"""
 
 
 def print_explanation(e: Explanation) -> None:
-    """The terms, the parts of every run, the steps of up to FEW runs, and the provenance."""
+    """The terms, the parts of every run, the steps of up to FEW runs, and the provenance besides that of constants."""
     note(TERMS_LEGEND)
     rows = [(_method(t.method), t.term, t.meaning) for t in e.terms]
     show(Table.of(f"What the terms of {e.name} mean", [words("method"), wrapped("term", "meaning")], rows))
@@ -93,19 +88,8 @@ def _head(step: Step) -> str:
 
 
 def _print_provenance(p: Provenance) -> None:
-    legend("standard error", "data share", also=ORIGIN_LEGEND)
-    rows = []
-    for c in p.constants:
-        decided = None if c.bound else c.data_share
-        rows.append([f"{c.method}.{c.name}", c.value, c.unit or "any", c.standard_error, decided, c.by])
-    share = Column("data share", NUMBER, format=".2f", missing="")
-    columns = [words("constant"), figures("g", "value"), words("unit"), (CERTAINTY[0], share), wrapped("decided by")]
-    show(Table.of("Constants", columns, rows))
-    if p.record:
-        fitted = f"Fitted on {counted(len(p.record.fitted), 'experiment')} ({p.record.date}, data {p.record.data})"
-        prose(f"{fitted}: {', '.join(p.record.fitted)}")
-        if p.record.fitted_from:
-            prose(f"Constants fitted from: {p.record.fitted_from}")
+    if p.record and p.record.fitted_from:
+        prose(f"Constants fitted from: {p.record.fitted_from}")
     if p.kernels:
         show(_kernels_table(p))
         for table, source in p.sources.items():
@@ -134,7 +118,7 @@ def _lineage_table(p: Provenance) -> Table:
     for a in p.lineage:
         rows.append((a.id, a.generation, a.operator, a.parents or None, a.mean_error))
     if len(rows) > LINES + 1:
-        rows = [*rows[:LINES], (f"... {len(rows) - LINES - 1} more",), rows[-1]]
+        rows = [*rows[:LINES], (f"... {len(rows) - LINES - 1} more", *[""] * 4), rows[-1]]
     title = f"How it came about in {p.run}: always the first parent, of {counted(p.ancestors, 'ancestor')}"
     columns = [figures("d", "proposal", "generation"), words("operator"), figures("", "parents")]
     columns.append(figures(".2f", "mean error"))

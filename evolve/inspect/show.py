@@ -1,20 +1,22 @@
-"""`evolve show`: a program's text, size, constants, dot products, and what it reached where it was fitted."""
+"""`evolve show`: what a program reached where it was fitted, its text and size, constants and dot products."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import mean
+from typing import TYPE_CHECKING
 
-from archive.proposal import Proposal
+from evaluator.score import MEANS
 from evolve import __version__
-from evolve.calibrate.certainty import CERTAINTY, hard_to_tell_apart, said_by_data
+from evolve.calibrate.certainty import CERTAINTY, hard_to_tell_apart
 from evolve.calibrate.result import ConstantChange
 from evolve.inspect.refusal import reviews_table
-from evolve.output.columns import chosen, column, columns_of, figures, row_class, words, wrapped
-from evolve.output.printing import prose, show
-from evolve.output.table import Table, bias_label
+from evolve.output.columns import NUMBER, Column, chosen, column, columns_of, figures, row_class, words, wrapped
+from evolve.output.printing import LINES, more, points, prose, show
+from evolve.output.table import Table, absolute_errors, bias_label, number
 from evolve.output.terminal import say
 from evolve.output.terms import legend
 from evolve.run.program import Source
@@ -37,13 +39,15 @@ from simulator.language.infer import infer
 from simulator.language.key import key
 from simulator.language.unparse import spell, unparse
 
+if TYPE_CHECKING:
+    from evolve.inspect.provenance import ConstantOrigin
+
 DOUBTFUL = 2.0  # standard deviations from 1 at which `show` doubts a factor of a measured kernel
 # The host's names for its coefficients; those of an output token are numbered after those of the queue.
 _COEFFICIENTS = {"step_time": "beta", "queueing_time": "alpha", "output_token_time": "alpha"}
-LEGEND = (
-    "at a bound: the fitted runs would take it further, or do not show it; a threshold: in conditions alone, so it has "
-    "no error"
-)
+LEGEND = """\
+decided by: the fitted runs if more than 0.9 of what is known of the constant comes from them; a factor of a measured
+kernel that they do not decide stays near 1. at a bound: the fitted runs would take it further, or do not show it"""
 
 
 @row_class
@@ -164,31 +168,50 @@ def constant_rows(description: Description) -> list[dict[str, object]]:
     return rows
 
 
-def print_show(description: Description, explain: bool = False) -> None:
-    """Print the text and its size, the constants, the dot products, the errors of the fit; terms if `explain`."""
-    program = description.source.program
-    say(unparse(program))
+def print_show(description: Description, origins: Sequence[ConstantOrigin] | None = None) -> None:
+    """Print the errors on the fitted runs, the text without its docstring, its size and the largest doubts, in about
+    40 lines of the shipped champion.
+
+    origins: print everything: the docstring, features, constants with their origins, dot products, and errors by run.
+    """
+    program, record = description.source.program, description.source.record
+    explain = origins is not None
+    prose(_answer(record), "bold")
+    if record is None and description.source.foreign:
+        prose(f"- {description.source.foreign}", "bold")
+    say("\n" + unparse(program if explain else replace(program, doc="")).rstrip())
     prose(f"{description.source.name}: {description.counts}")
-    prose("features: " + ", ".join(measure.features(program)))
-    if description.certainty and explain:
-        legend("standard error", "identified", also=LEGEND)
-    show(_constants_table(description))
-    together = hard_to_tell_apart({name: c.correlated for name, c in (description.certainty or {}).items()})
-    for text in (*at_limits(description), *_doubts(description.constants), *together):
-        prose(f"- {text}")
-    show(_products_table(description.products))
-    record = description.source.record
-    if record is None:
-        prose("No record of what it was fitted on.")
-        if description.source.foreign:
-            prose(f"- {description.source.foreign}", "bold")
-        return
-    show(_errors_table(record))
-    prose(bias_label(row._asdict() for row in record.errors))
-    for text in record.cautions:
+    for text in record.cautions if record else ():
         prose(f"- {text}", "bold")
-    if record.proposal and record.proposal.call:
-        _print_proposal(record.proposal)
+    correlated = {name: c.correlated for name, c in (description.certainty or {}).items()}
+    doubts = (*at_limits(description), *_doubts(description.constants), *hard_to_tell_apart(correlated, explain))
+    left = points(doubts, "doubt", None if explain else LINES)
+    if record and record.proposal and record.proposal.call:
+        prose(f"Proposed in call {record.proposal.call}: {record.proposal.idea or 'no idea given'}")
+        if record.proposal.reviews:
+            left.append("reviews")
+            if explain:
+                show(reviews_table(record.proposal.reviews))
+    if origins is None:
+        by_run = ["errors by run"] if record else []
+        more(["features", "constants", "dot products", *by_run, "meaning and origin of terms", *left])
+        return
+    prose("features: " + ", ".join(measure.features(program)))
+    if description.certainty:
+        legend("standard error", "data share", also=LEGEND)
+    show(_constants_table(description, origins))
+    show(_products_table(description.products))
+    if record:
+        show(_errors_table(record))
+
+
+def _answer(record: Record | None) -> str:
+    if record is None:
+        return "No record of what it was fitted on."
+    rows = [row._asdict() for row in record.errors]
+    means = dict(zip(MEANS, absolute_errors(rows, mean), strict=True))
+    figures = ", ".join(f"{name.upper()} {number(x, 2, signed=False)} %" for name, x in means.items() if x is not None)
+    return f"Mean absolute error on {counted(len(rows), 'fitted run')}: {figures}. {bias_label(rows)}".rstrip()
 
 
 def at_limits(description: Description) -> tuple[str, ...]:
@@ -197,21 +220,28 @@ def at_limits(description: Description) -> tuple[str, ...]:
     return (*outside_bounds(program), *at_bounds(program, description.held).values(), *clipped_exponents(program))
 
 
-def _constants_table(description: Description) -> Table:
-    certainty = description.certainty or {}
-    columns = (*words("constant"), *figures("g", "value"), *wrapped("unit", "bounds"), *words("enters"))
+def _constants_table(description: Description, origins: Sequence[ConstantOrigin]) -> Table:
+    """The constants of the text, and after them those that the host has at 0 besides."""
+    shown = {(c.method, c.name): c for c in description.constants}
+    columns = [*words("constant"), *figures("g", "value"), *wrapped("unit", "bounds"), *words("enters")]
+    certain = bool(description.certainty)
+    if description.source.record:
+        columns += [CERTAINTY[0]] if certain else []
+        columns += [Column("data share", NUMBER, format=".2f", missing="")] if certain else []
+        columns += wrapped("decided by")
     rows = []
-    for c in description.constants:
-        at_bound = " (at the bound)" if c.value in (c.low, c.high) else ""
-        where = " (OUTSIDE)" if c.outside else at_bound
-        unit = (c.unit or "any") + ("" if c.annotated else " (found)")
-        name, enters = f"{c.method}.{c.name}", "linearly" if c.enters == "affine" else "otherwise"
-        cells: list[object] = [name, c.value, unit, c.limits + where, enters]
-        if known := certainty.get(name):
-            threshold = known.standard_error is None and name in description.thresholds
-            cells += [known.standard_error, "a threshold" if threshold else said_by_data(known)]
+    for o in origins:
+        cells: list[object] = [f"{o.method}.{o.name}", o.value, o.unit or "any", "", ""]
+        if c := shown.get((o.method, o.name)):
+            at_bound = " (at the bound)" if c.value in (c.low, c.high) else ""
+            cells[2] = (c.unit or "any") + ("" if c.annotated else " (found)")
+            cells[3] = c.limits + (" (OUTSIDE)" if c.outside else at_bound)
+            cells[4] = "linearly" if c.enters == "affine" else "otherwise"
+        if description.source.record:
+            cells += [o.standard_error, None if o.bound else o.data_share] if certain else []
+            cells.append(o.by)
         rows.append(cells)
-    return Table.of("Constants", (*columns, *CERTAINTY) if certainty else columns, rows)
+    return Table.of("Constants", columns, rows)
 
 
 def _doubts(constants: Sequence[ShownConstant]) -> list[str]:
@@ -257,9 +287,3 @@ def _errors_table(record: Record) -> Table:
     rows = [(r.experiment, r.e2e, r.ttft, r.itl) for r in record.errors]
     columns = [words("experiment"), figures("+.1f", "E2E", "TTFT", "ITL")]
     return Table.of(f"Fitted on ({when}): errors in percent", columns, rows)
-
-
-def _print_proposal(proposal: Proposal) -> None:
-    prose(f"Proposed in call {proposal.call}: {proposal.idea or 'no idea given'}")
-    if proposal.reviews:
-        show(reviews_table(proposal.reviews))

@@ -121,15 +121,26 @@ def say_once(texts_by_id: Mapping[str, Sequence[str]], most: int | None = None, 
     pairs = list(ids_by_text.items())
     if lines is not None:
         most, pairs = most or NAMED, sorted(pairs, key=lambda pair: -len(pair[1]))
-    used = 0
-    for i, (text, ids) in enumerate(pairs):
+    said = []
+    for text, ids in pairs:
         names = "all" if len(ids) == len(texts_by_id) > 1 else ", ".join(ids)
         if most is not None and most < len(ids) < len(texts_by_id):
             names = f"{ids[0]} and {len(ids) - 1} more of {len(texts_by_id)}"
-        said = flowed(visible(f"- {text} ({names})", LAYOUT), width())
+        said.append(f"{text} ({names})")
+    return points(said, "warning", lines)
+
+
+def points(texts: Sequence[str], noun: str, lines: int | None = None) -> list[str]:
+    """Print each text as a point.
+
+    lines: print no more than so many, but always the first text. Return the number of texts left out, as `2 NOUNs`.
+    """
+    used = 0
+    for i, text in enumerate(texts):
+        said = flowed(visible(f"- {text}", LAYOUT), width())
         used += said.count("\n") + 1
         if lines is not None and i and used > lines:
-            return [counted(len(pairs) - i, "warning")]
+            return [counted(len(texts) - i, noun)]
         say(said, "dim")
     return []
 

@@ -71,8 +71,10 @@ def test_coefficients_that_one_gpu_cannot_decide_are_named(tmp_path: Path, capsy
     block = yaml.safe_load(out)["trained_physics_coefficients"]["beta_coeffs"]
     rounded = pytest.approx(BETA[7], rel=1e-6)  # a fit writes six digits
     assert (block[3], block[7], block[10]) == (BETA[3], rounded, BETA[3])
-    out = printed(capsys, "fit", mine, "--id", SEVEN)  # a file of the form
-    assert out.endswith("  evolve emit mine.py --coefficients\n")
+    again = tmp_path / "again.py"  # from a file of the form
+    assert printed(capsys, "fit", mine, "--id", SEVEN, "--out", again).endswith(
+        f"  evolve emit {again} --coefficients\n"
+    )
 
 
 def test_the_command_that_keeps_undecided_ones_works(
@@ -114,8 +116,11 @@ def test_a_fit_that_makes_most_runs_worse_suggests_no_export(tmp_path: Path, cap
     assert "b3 to a bound" in err and "hardly decide" not in err
 
 
-def test_a_fit_of_another_form_goes_on_with_go(capsys: Capsys) -> None:
-    assert f"evolve emit mine.py --out go --id {SEVEN}" in printed(capsys, "fit", "linear", "--id", SEVEN)
+def test_a_fit_of_another_form_goes_on_with_go_once_it_is_written(tmp_path: Path, capsys: Capsys) -> None:
+    args, out = ("fit", "linear", "--id", SEVEN), tmp_path / "mine.py"
+    assert f"evolve emit {out} --out go --id {SEVEN}" in printed(capsys, *args, "--out", out)
+    unwritten = printed(capsys, *args)
+    assert "`--out mine.py` writes it" in unwritten and "Next:" not in unwritten
 
 
 @pytest.mark.parametrize("name", ["champion", "kernels", "linear", "regimes", "floor"])

@@ -196,7 +196,7 @@ def test_fit_writes_the_program_and_its_record(files: Path, capsys: Capsys) -> N
     assert record["fitted"] == result["fitted"] == ["llama-2-7b-tp1-codegen", "llama-2-7b-tp1-roleplay"]
     assert sum(abs(r["e2e"]) for r in result["after"]) < sum(abs(r["e2e"]) for r in result["before"])
     status, shown, _ = run(capsys, "show", out)
-    assert status == 0 and "Fitted on" in shown and "llama-2-7b-tp1-roleplay" in shown
+    assert status == 0 and "on 2 fitted runs" in shown
 
 
 @pytest.mark.parametrize("target", ["blis-4", "blis-5"])

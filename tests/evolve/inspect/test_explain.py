@@ -173,8 +173,9 @@ def test_a_threshold_was_chosen_by_trial_and_has_no_error(data: Path, tmp_path: 
     verdicts = {c.name: c.by for c in provenance(load(str(tmp_path / "q.py")), []).constants}
     assert verdicts["most"] == "chosen by trial: a threshold has no slope, and so no error"
     assert verdicts["few"] == "the fitted runs, but it is smaller than its error"  # the law of these runs is another
-    [line] = [x for x in printed(capsys, "show", tmp_path / "q.py").splitlines() if x.startswith("step_time.most ")]
-    assert line.rstrip().endswith("a threshold")
+    shown = printed(capsys, "show", tmp_path / "q.py", "--explain", "--experiments", data)
+    [line] = [x for x in shown.splitlines() if x.startswith("step_time.most ")]
+    assert "chosen by trial" in line
 
 
 def test_a_program_of_own_runs_is_not_explained_on_others_in_silence(
@@ -199,11 +200,21 @@ def test_a_program_without_a_record_says_so() -> None:
 # ---- the command
 
 
+def test_show_opens_with_the_errors_and_leaves_the_rest_to_explain(capsys: Capsys) -> None:
+    first, _, *lines, last = printed(capsys, "show", "champion").splitlines()
+    assert first.startswith("Mean absolute error on 20 fitted runs: E2E 1.33 %, ") and first.endswith(": pass")
+    assert lines[0] == "def step_time(" and len(lines) <= 37
+    assert last.startswith("More: --explain (features, constants, ")
+
+
 def test_explain_prints_terms_parts_steps_and_provenance(data: Path, capsys: Capsys) -> None:
     out = printed(capsys, "show", "--explain", "champion", "--experiments", data, "--id", "dense-chat")
     parts = "3.8 % faster than the table/Parts of the predicted E2E/dense-chat: terms/stage 2:/Constants/seed:kernels"
     for part in (*parts.split("/"), "Where the times of measured kernels come from"):
         assert part in out
+    for once in ("\nConstants\n", "As dot products", "Fitted on (", "def step_time("):
+        assert out.count(once) == 1
+    assert "More: --explain" not in out
     assert "--id nobody: no such experiment" in refused(capsys, "show", "--explain", "champion", "--id", "nobody")
 
 
