@@ -74,7 +74,7 @@ def _row(part: ProgramPart, ablation: Ablation) -> Row:
     text = part.text if part.kind == METHOD or part.method == "step_time" else f"{part.method}: {part.text}"
     measured, full = part.measured, ablation.full
     if measured is None:
-        return row(text, part.kind, None, None, "", "", "", "", part.verdict)
+        return row(text, part.kind, None, None, "", "", "", "", part.verdict, short=True)
     interval = ablation.interval_pct(part)
     in_sample, acts_on = measured.mean_error - full.mean_error, f"{len(part.acts_on)} of {len(ablation.models)}"
     span = f"{interval[0]:+.2f} to {interval[1]:+.2f}" if interval else None

@@ -66,7 +66,7 @@ def _errors_table(f: Findings) -> Table:
         stages, run = list(group), runs[name]
         first = name, use(f.fitted_share[name], name in f.fitted_by_predecessor)
         if len(stages) > 1:
-            whole = row(*first, "all", "", run.e2e, run.ttft, run.itl)
+            whole = row(*first, "all", "", run.e2e, run.ttft, run.itl, short=True)
             rows += section([whole, *(_stage(("", ""), s) for s in stages)])
         else:
             rows += section([_stage(first, stages[0])])

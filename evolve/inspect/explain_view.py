@@ -73,7 +73,7 @@ def _steps_table(e: Explanation, run: RunParts) -> Table:
         if abs(share) >= 0.05 or any(us):
             cells = [_with_percent(x, step.step_us) for x, step in zip(us, run.steps, strict=True)] if us else []
             of_e2e = None if run.e2e_ms is None else f"{share / 100.0 * run.e2e_ms:,.1f} ({share:.1f} %)"
-            rows.append(row(_method(term.method), term.term, of_e2e, *cells))
+            rows.append(row(_method(term.method), term.term, of_e2e, *cells, short=not us))
     columns = [words("method"), wrapped("term", names=True), figures(".1f", "ms of E2E")]
     columns.append(figures(",.1f", *map(_head, run.steps)))
     total = row("all", "", run.e2e_ms, *(step.step_us for step in run.steps))

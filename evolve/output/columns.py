@@ -51,7 +51,7 @@ class Column:
 
     - kind: one of the constants above. unit: "" takes that of the name's last part.
     - head: for readers; "" makes one of the name. format: of a number, as in Python's `format`, or a function.
-    - paper: LaTeX has the column, too; there is no room for all.
+    - paper: LaTeX has the column, too; there is no room for all. brief: its head in a terminal, if that has it, too.
     - wraps: long text may be broken into lines. names: it names the row, like the first column, so every part of a
       table that is too wide repeats it. missing: the cell of a missing value.
     - arrow: the name of its Arrow type, where it is narrower than the kind's.
@@ -64,6 +64,7 @@ class Column:
     head: str = ""
     format: str | Callable[[Any], str] = ""
     paper: bool = False
+    brief: str = ""
     wraps: bool = False
     names: bool = False
     missing: str = "-"
@@ -201,9 +202,14 @@ def chosen(declared: Columns, *names: str, **heads: str) -> tuple[Column, ...]:
 
 
 def values(declared: Columns, rows: Iterable[RowLike]) -> list[tuple[object, ...]]:
-    """The values of every row in the order of the columns; what a mapping lacks is missing."""
+    """The values of every row in the order of the columns; what a mapping lacks is missing.
+
+    Raises AssertionError for a mapping with a key that is no column.
+    """
     names = [c.name for c in columns(declared)]
-    return [
-        tuple(row.get(n) for n in names) if isinstance(row, Mapping) else tuple(getattr(row, n) for n in names)
-        for row in rows
-    ]
+    found = []
+    for row in rows:
+        if isinstance(row, Mapping) and (undeclared := row.keys() - names):
+            raise AssertionError(f"no column is declared for {sorted(undeclared)}")
+        found.append(tuple(row.get(n) if isinstance(row, Mapping) else getattr(row, n) for n in names))
+    return found

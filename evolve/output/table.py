@@ -16,17 +16,18 @@ MOST_BIAS_PCT = 5.0  # INV-M-6 of docs/language.md
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Values in the order of the columns; those missing at the end are empty cells. `style`: "bold", "dim" or "".
-    `ends_section`: followed by a blank line in a terminal."""
+    """Values in the order of the columns. `style`: "bold", "dim" or "". `ends_section`: followed by a blank line in a
+    terminal. `short`: the cells that it lacks at its end are empty."""
 
     values: tuple[object, ...]
     style: str = ""
     ends_section: bool = False
+    short: bool = False
 
 
-def row(*values: object, style: str = "") -> Row:
+def row(*values: object, style: str = "", short: bool = False) -> Row:
     """A row of these values."""
-    return Row(values, style)
+    return Row(values, style, short=short)
 
 
 def section(rows: Iterable[Row | Sequence[object]]) -> list[Row]:
@@ -39,7 +40,7 @@ def section(rows: Iterable[Row | Sequence[object]]) -> list[Row]:
 class Table:
     """A table: title, columns, rows, and a caption below. `Table.of` and `Table.of_rows` make one.
 
-    Raises AssertionError for a row with more values than there are columns: heads and values do not go together.
+    Raises AssertionError for a row with more or fewer values than there are columns, or only more if it is `short`.
     """
 
     title: str
@@ -49,9 +50,9 @@ class Table:
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            if len(row.values) > len(self.columns):
+            if len(row.values) > len(self.columns) or (len(row.values) < len(self.columns) and not row.short):
                 heads = [column.title for column in self.columns]
-                raise AssertionError(f"table {self.title!r}: {row.values} has more values than the columns {heads}")
+                raise AssertionError(f"table {self.title!r}: {row.values} are not the values of the columns {heads}")
 
     @classmethod
     def of(
@@ -82,13 +83,8 @@ class Table:
 
     def cells(self) -> list[list[str]]:
         """The cells of every row as text, as many as there are columns."""
-        return [
-            [
-                *(c.cell(v) for c, v in zip(self.columns, r.values, strict=False)),
-                *[""] * (len(self.columns) - len(r.values)),
-            ]
-            for r in self.rows
-        ]
+        texts = ([c.cell(v) for c, v in zip(self.columns, r.values, strict=False)] for r in self.rows)
+        return [[*cells, *[""] * (len(self.columns) - len(cells))] for cells in texts]
 
     def to_json(self) -> JsonObject:
         """Title, heads, rows of values, and the caption as `note`."""

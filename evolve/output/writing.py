@@ -72,10 +72,11 @@ def latex_text(declared: Columns, rows: Iterable[RowLike]) -> str:
     \\end{tabular}
     <BLANKLINE>
     """
-    shown = tuple(c for c in columns(declared) if c.paper)
+    every = columns(declared)
+    shown = [c for c in every if c.paper]
     lines = [[_latex(c.title) for c in shown]]
-    for row in values(shown, rows):
-        lines.append([_latex_cell(value, c.kind == NUMBER) for value, c in zip(row, shown, strict=True)])
+    for row in values(every, rows):
+        lines.append([_latex_cell(value, c.kind == NUMBER) for value, c in zip(row, every, strict=True) if c.paper])
     head, *body = (" & ".join(line) + r" \\" for line in lines)
     begin = rf"\begin{{tabular}}{{{''.join('r' if c.right else 'l' for c in shown)}}}"
     return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", ""])

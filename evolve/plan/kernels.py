@@ -249,9 +249,9 @@ def _table(breakdown: Breakdown, wide: bool) -> Table:
     bound = [sum(times.datasheet_us[SHARES_AT] for times in shown)] if wide else []
     rows = [
         *section(map(cells, shown)),
-        row("sum", *total, "", "", *bound),
-        row("roofline", *breakdown.roofline_us),
-        row("sum / roofline", *(f"{a / b:.2f}" for a, b in zip(total, breakdown.roofline_us, strict=True))),
+        row("sum", *total, "", "", *bound, short=wide),
+        row("roofline", *breakdown.roofline_us, short=True),
+        row("sum / roofline", *(f"{a / b:.2f}" for a, b in zip(total, breakdown.roofline_us, strict=True)), short=True),
     ]
     names = ("prefill" if s.prefill else str(s.decodes) for s in breakdown.steps)
     columns = [words("operation"), figures(_us, *names), figures("", "share"), words("from")]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evaluator.intervals import queue_grows, waits_longer
+from evaluator.intervals import queue_grows, waiting_share, waits_longer
 from evaluator.metrics import later_wait
 from evaluator.score import Prediction, prediction_of
 from evolve.plan.by_stage import StageRun
@@ -34,6 +34,7 @@ def figures_of(
         return float(np.mean([count / s for count, s in zip(counts, lasting_s, strict=True)]))
 
     goodput = per_s([int(meeting(r, limits).sum()) for r in replays]) if limits else None
+    fails = _fails(prediction, limits)
     most_running = max(map(_most_running, replays))
     full = []
     if most_running == e.engine.max_num_seqs:
@@ -44,9 +45,11 @@ def figures_of(
         completed_rps=per_s([int(r.completed.sum()) for r in replays]),
         output_tokens_per_s=per_s([int(r.requests.output_len[r.completed].sum(dtype=np.int64)) for r in replays]),
         goodput_rps=goodput,
+        waiting_share=waiting_share(prediction),
+        queue_grows=QUEUE in fails,
         most_running=most_running,
         holds={limit.name: limit.holds(prediction.predicted.summary) for limit in limits},
-        fails=_fails(prediction, limits),
+        fails=fails,
         seeds=len(replays),
         seeds_holding=sum(not _fails(prediction_of(e, [r]), limits) for r in replays),
         stages=_stage_runs(prediction, replays, limits),

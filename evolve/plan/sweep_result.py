@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 
-from evaluator.intervals import waiting_share
 from evaluator.metrics import LATENCIES
 from evaluator.score import Prediction
 from evolve import __version__
+from evolve.output.columns import column, columns, row_class
 from evolve.plan.axes import Axes, Setting
 from evolve.plan.by_stage import ByStage, StageRun
 from evolve.plan.slo import SloLimit
@@ -23,37 +23,42 @@ from simulator.serving.observations import Observation
 QUEUE = "queue grows"
 LOST = "requests fail"
 NOTHING = "nothing completes"
-RATES = (
-    *("offered_rps", "completed_rps", "output_tokens_per_s", "goodput_rps", "waiting_share", "queue_grows"),
-    *("most_running", "seeds_holding"),
-)
 COUNTS = ("preemptions", "refused", "gave_up")  # of a prediction
 IDLE = 0.005  # requests in flight on average, below which even p99 is that of requests that are alone
 MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies would be beyond any p99
 
 
-@dataclass(frozen=True, slots=True)
-class SweepFigures:
-    """The predictions for one combination, averaged over arrival seeds.
+def _share(share: float) -> str:
+    return f"{100.0 * share:.1f} %"
 
-    Rates are per second; those of completed requests and their tokens per second until the load is over and all
-    requests have ended. goodput_rps: None without limits. most_running: the most requests in a batch at once. holds:
-    True for each limit that holds; None where no request has such a latency. fails: the limits that do not hold, and
-    QUEUE, LOST or NOTHING; seeds_holding: the number of arrival `seeds` under which alone nothing fails. likely: True
-    if everything holds at the upper ends of the 80 % intervals, too; None without a judgement or intervals. narrow:
-    reasons why these may be too narrow. stages: every load stage, if there are several.
+
+@row_class
+class SweepFigures:
+    """The predictions for one combination, averaged over arrival seeds. Its columns are keys of JSON, too, and those
+    with a `brief` head are in the terminal.
+
+    holds: True for each limit that holds; None where no request has such a latency. fails: the limits that do not
+    hold, and QUEUE, LOST or NOTHING. likely: True if everything holds at the upper ends of the 80 % intervals, too;
+    None without a judgement or intervals. narrow: reasons why these may be too narrow. stages: every load stage, if
+    there are several.
     """
 
+    offered_rps: float = column("requests per second that arrive, while they arrive", brief="offered")
+    completed_rps: float = column(
+        "requests per second that complete, until the last one has ended", paper=True, brief="done"
+    )
+    output_tokens_per_s: float = column("tokens per second of the answers of these", paper=True, brief="tokens/s")
+    goodput_rps: float | None = column(
+        "requests per second that complete within every limit of `--slo`; missing: no limits", brief="goodput"
+    )
+    waiting_share: float = column("share of the mean E2E spent in the queue", brief="waiting", format=_share)
+    queue_grows: bool = column("whether requests wait longer and longer")
+    most_running: int = column("the most requests in a batch at once", brief="running")
+    seeds_holding: int = column("number of arrival seeds under which, alone, everything holds")
     prediction: Prediction
-    offered_rps: float
-    completed_rps: float
-    output_tokens_per_s: float
-    goodput_rps: float | None
-    most_running: int
     holds: Mapping[str, bool | None]
     fails: tuple[str, ...]
     seeds: int
-    seeds_holding: int
     warnings: tuple[str, ...]
     likely: bool | None = None
     narrow: tuple[str, ...] = ()
@@ -63,16 +68,6 @@ class SweepFigures:
     def run(self) -> Observation | None:
         """The predicted latencies and counts."""
         return self.prediction.predicted.summary
-
-    @property
-    def waiting_share(self) -> float:
-        """The share of the mean E2E spent in the queue."""
-        return waiting_share(self.prediction)
-
-    @property
-    def queue_grows(self) -> bool:
-        """True if requests wait longer and longer, so that the deployment does not keep up."""
-        return QUEUE in self.fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +235,7 @@ def _row_json(result: Sweep, block: Block, row: SweepRow) -> JsonObject:
         **{name: asdict(getattr(run, name)) if run else None for name in LATENCIES},
         "completed": run.completed if run else None,
         "failed": run.failed if run else None,
-        **{name: getattr(f, name) if f else None for name in RATES},
+        **{c.name: getattr(f, c.name, None) for c in columns(SweepFigures)},
         **{name: getattr(f.prediction, name) if f else None for name in COUNTS},
         "holds": dict(f.holds) if f else {},
         "fails": list(f.fails) if f else [],

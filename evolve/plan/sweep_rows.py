@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evaluator.metrics import LATENCIES
-from evolve.output.columns import flag, number, several, text, whole
+from evolve.output.columns import columns, flag, number, several, text, whole
 from evolve.plan.by_stage import StageNeed
 from evolve.plan.prediction_rows import SETTING, figures_of
-from evolve.plan.sweep_result import COUNTS, LOST, NOTHING, QUEUE, RATES, Block, Sweep, SweepRow
+from evolve.plan.sweep_result import COUNTS, LOST, NOTHING, QUEUE, Block, Sweep, SweepFigures, SweepRow
 from simulator.serving.observations import QUANTITIES
 
 SWEEP = (
@@ -37,14 +37,7 @@ SWEEP = (
     ),
     whole("completed", "predicted number of requests that complete"),
     whole("failed", "predicted number of requests that fail or are given up"),
-    number("offered_rps", "requests per second that arrive, while they arrive"),
-    number("completed_rps", "requests per second that complete, until the last one has ended", paper=True),
-    number("output_tokens_per_s", "tokens per second of the answers of these", paper=True),
-    number("goodput_rps", "requests per second that complete within every limit of `--slo`; missing: no limits"),
-    number("waiting_share", "share of the mean E2E spent in the queue"),
-    flag("queue_grows", "whether requests wait longer and longer"),
-    whole("most_running", "the most requests in a batch at once"),
-    whole("seeds_holding", "number of arrival seeds under which, alone, everything holds"),
+    *columns(SweepFigures),
     whole("preemptions", "number of preemptions"),
     whole("refused", "number of requests that are refused because they are too long"),
     whole("gave_up", "number of requests that their client gives up"),
@@ -93,7 +86,7 @@ def _row(result: Sweep, block: Block, row: SweepRow) -> dict[str, object]:
     return {
         **combination,
         **figures_of(f.run),
-        **{name: getattr(f, name) for name in RATES},
+        **{c.name: getattr(f, c.name) for c in columns(SweepFigures)},
         **{name: getattr(f.prediction, name) for name in COUNTS},
         "holds": not f.fails,
         "fails": f.fails,

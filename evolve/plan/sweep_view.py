@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from evaluator.intervals import LONGER, STATISTICS, WAITING
-from evolve.output.columns import figures, words, wrapped
+from evolve.output.columns import NUMBER, Column, figures, words, wrapped
+from evolve.output.columns import columns as declared
 from evolve.output.printing import LINES, NAMED, ROWS, more, note, prose, say_once, show
 from evolve.output.table import Row, Table, number, row
 from evolve.output.terms import legend
@@ -168,19 +170,15 @@ def _capacity(result: Sweep) -> Table:
     if result.load_rps:
         blocks.sort(key=lambda b: result.gpus(b, b.knee.holds_up_to if b.knee else None) or math.inf)
     likely = ["80 % sure"] if result.intervals else []
-    if not result.load_rps:
-        heads = ["GPUs", "holds up to", "per GPU", "by seed", *likely]
-        rows = [_served(result, block) for block in blocks]
-        return Table.of(
-            "Load that each deployment serves, requests/s", [words("deployment"), figures("", *heads)], rows
-        )
-    heads = ["GPUs each", "holds at least", "per GPU", "by seed", *likely, "replicas", "GPUs"]
-    if result.staged:
-        heads += ["every stage", "its GPUs"]
-    if result.intervals:  # the columns before it are of every stage, and may be larger
-        heads.append("GPUs 80 % sure, whole run" if result.staged else "GPUs 80 % sure")
-    rows = [[*_served(result, block), *_needed(result, block)] for block in blocks]
-    title = f"Deployments for {rate_figure(result.load_rps)} requests/s"
+    title = "Load that each deployment serves, requests/s"
+    heads = ["GPUs", "holds up to", "per GPU", "by seed", *likely]
+    if result.load_rps:
+        title = f"Deployments for {rate_figure(result.load_rps)} requests/s"
+        heads = ["GPUs each", "holds at least", "per GPU", "by seed", *likely, "replicas", "GPUs"]
+        heads += ["every stage", "its GPUs"] if result.staged else []
+        if result.intervals:  # the columns before it are of every stage, and may be larger
+            heads.append("GPUs 80 % sure, whole run" if result.staged else "GPUs 80 % sure")
+    rows = [row(*_served(result, block), *_needed(result, block), short=block.knee is None) for block in blocks]
     return Table.of(title, [words("deployment"), figures("", *heads)], rows)
 
 
@@ -210,15 +208,17 @@ def _doubted(text: str, knee: Knee) -> str:
 
 
 def _needed(result: Sweep, block: Block) -> list[str]:
-    """The cells of a deployment about its replicas and GPUs; none where it is impossible."""
+    """The cells of a deployment about its replicas and GPUs; none without a load, or where it is impossible."""
     knee = block.knee
-    if knee is None:
+    if knee is None or not result.load_rps:
         return []
     count, gpus = result.replicas(knee.holds_up_to), result.gpus(block, knee.holds_up_to)
     replicas = f"{count or '-'}{MARK}" if _marked(block, count) else str(count or "-")
-    stages = [block.by_stage.every, block.gpus_every_stage] if block.by_stage else []
+    stages = ["", ""] if result.staged else []
+    if block.by_stage:
+        stages = [str(n or "-") for n in (block.by_stage.every, block.gpus_every_stage)]
     likely = [_likely_gpus(result, block)] if result.intervals else []
-    return [replicas, str(gpus or "-"), *(str(n or "-") for n in stages), *likely]
+    return [replicas, str(gpus or "-"), *stages, *likely]
 
 
 def _likely_gpus(result: Sweep, block: Block) -> str:
@@ -308,28 +308,24 @@ def _table(
     columns.append(wrapped("fails"))
     if result.intervals and not result.rated:
         columns.append(words("80 % sure"))
-    rates = ["done", "tokens/s"] if "rate" in keys else ["offered", "done", "tokens/s"]
-    if result.limits:
-        rates.append("goodput")
+    brief = _brief(result, keys)
     columns += [
-        figures(_short, *(f"{name.upper()} {q}" for name, q in _quantities(result.limits)), *rates),
-        figures("", "waiting"),
-        figures("d", "running", *(name.replace("_", " ") for name in counts)),
+        figures(_short, *(f"{name.upper()} {q}" for name, q in _quantities(result.limits))),
+        tuple(replace(c, head=c.brief, format=c.format or (_short if c.kind == NUMBER else "")) for c in brief),
+        figures("d", *(name.replace("_", " ") for name in counts)),
     ]
-    return Table.of(title, columns, (_row(result, keys, *row, knee, counts) for row in rows))
+    return Table.of(title, columns, (_row(result, keys, of_one, knee, counts) for of_one in rows))
 
 
-def _row(
-    result: Sweep,
-    keys: Sequence[str],
-    ident: str,
-    setting: Setting,
-    f: SweepFigures,
-    knee: Knee | None,
-    counts: Sequence[str],
-) -> Row:
+def _brief(result: Sweep, keys: Sequence[str]) -> list[Column]:
+    """The columns of SweepFigures that the terminal has."""
+    said = {"offered_rps": "rate" in keys, "goodput_rps": not result.limits}  # by the rate, or for want of limits
+    return [c for c in declared(SweepFigures) if c.brief and not said.get(c.name)]
+
+
+def _row(result: Sweep, keys: Sequence[str], predicted: Predicted, knee: Knee | None, counts: Sequence[str]) -> Row:
+    ident, setting, f = predicted
     times = (getattr(getattr(f.run, f"{name}_ms", None), q, None) for name, q in _quantities(result.limits))
-    rates = [*([f.offered_rps] if "rate" not in keys else []), f.completed_rps, f.output_tokens_per_s]
     likely = None if f.likely is None else "holds" if f.likely else "may fail"
     return row(
         *(ident if name == "experiment" else setting.shown(name) for name in keys),
@@ -337,10 +333,7 @@ def _row(
         ", ".join(SHORT.get(name) or _words(name) for name in f.fails),
         *([likely] if result.intervals and not result.rated else []),
         *times,
-        *rates,
-        *([f.goodput_rps] if result.limits else []),
-        f"{100.0 * f.waiting_share:.1f} %",
-        f.most_running,
+        *(getattr(f, c.name) for c in _brief(result, keys)),
         *(getattr(f.prediction, name) for name in counts),
         style="bold" if knee and setting.rate == knee.rate else "",
     )

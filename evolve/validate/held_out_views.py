@@ -206,7 +206,7 @@ def summary_table(validation: Validation, title: str) -> Table:
         rows.append(row(*first, *means, *against, style="bold"))
     e2e, ttft, itl = (validation.in_sample[x] for x in MEANS)
     unknown = "", "", "", "", ""
-    rows.append(row("nothing: run's champion, in sample", "", e2e, *unknown, ttft, itl, style="dim"))
+    rows.append(row("nothing: run's champion, in sample", "", e2e, *unknown, ttft, itl, style="dim", short=True))
     return Table.of(title, columns, rows)
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from commands import Capsys
 
-from evolve.output.columns import figures, words, wrapped
+from evolve.output.columns import figures, values, words, wrapped
 from evolve.output.layout import broken, flowed, parts
 from evolve.output.printing import fits, markdown, plain, say_once, show
-from evolve.output.table import Table, arrival_seeds, bias_label, mean_errors, passes, row, section
+from evolve.output.table import Row, Table, arrival_seeds, bias_label, mean_errors, passes, row, section
 from simulator.common.text import counted
 
 TABLE = Table.of(
     "Errors [percent]",
     [words("model"), figures("+.1f", "E2E"), wrapped("what")],
-    [*section([row("ours", 1.0, "x|y", style="bold"), row("theirs", -12.5)]), ("[bold]mean", "3.0", "of all")],
+    [*section([row("ours", 1.0, "x|y", style="bold"), ("theirs", -12.5, "")]), ("[bold]mean", "3.0", "of all")],
     caption="Lower is better.",
 )
 
@@ -50,10 +50,17 @@ def test_plain_text_is_aligned_and_keeps_least_widths() -> None:
     assert plain(wide, least=(0, 7)) == "      E2E\na       1"
 
 
-def test_a_row_may_be_shorter_than_the_columns_but_not_longer() -> None:
-    assert Table.of("", words("a", "b"), [["1"]]).cells() == [["1", ""]]
-    with pytest.raises(AssertionError, match=r"table 'Errors': \('1', '2', '3'\) has more values than .*\['a', 'b'\]"):
-        Table.of("Errors", words("a", "b"), [["1", "2"], ["1", "2", "3"]])
+@pytest.mark.parametrize("cells", [row("1", "2", "3"), row("1"), row("1", "2", "3", short=True)])
+def test_a_row_has_a_value_for_each_column_unless_it_says_that_it_is_short(cells: Row) -> None:
+    assert Table.of("", words("a", "b"), [row("1", short=True)]).cells() == [["1", ""]]
+    with pytest.raises(AssertionError, match=r"table 'Errors': \('1'.*\) are not .*\['a', 'b'\]"):
+        Table.of("Errors", words("a", "b"), [["1", "2"], cells])
+
+
+def test_a_value_without_a_declared_column_is_refused() -> None:
+    assert values(words("a", "b"), [{"b": 2}]) == [(None, 2)]
+    with pytest.raises(AssertionError, match=r"\['c'\]"):
+        values(words("a", "b"), [{"a": 1, "c": 3}])
 
 
 def test_a_terminal_shows_every_character_as_it_is(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:

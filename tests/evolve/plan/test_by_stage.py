@@ -114,6 +114,11 @@ def test_a_load_of_one_stage_has_no_stages(tmp_path: Path, capsys: Capsys) -> No
     assert {knee[f"{of}_every_stage"] for of in ("replicas", "gpus", "gpu_hours")} == {None}
     text = out(capsys, *args)
     assert "every stage" not in text and "GPU hours" not in text
+    both = plan(tmp_path / "both.yaml", *STAGES)
+    one = (tmp_path / "own.yaml").read_text().removeprefix("experiments:\n")
+    both.write_text(both.read_text().replace("dense-chat", "staged").replace("version: 1\n", one))
+    text = out(capsys, "--experiments", both, *args[2:])
+    assert f"{knee['replicas']} {knee['gpus']} staged" in text or f"{knee['replicas']} {knee['gpus']} *" in text
     rates = "--experiments", plan(tmp_path / "own.yaml", *STAGES), "--sweep", "rate=10,20", "--slo", "itl_mean=1s"
     assert predicted(capsys, *rates, program="floor")["by_stage"] == []
 
