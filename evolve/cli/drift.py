@@ -19,12 +19,12 @@ from evolve.cli.options import caps_options, ids_option, load, named_experiments
 @quiet_option
 @caps_options
 def drift(program: str, experiments: str, ids: tuple[str, ...], as_json: bool, caps: dict[str, int]) -> int:
-    """Check whether a program still holds for new runs.
+    """Check whether a program still predicts new runs.
 
     The command compares the residuals of E2E, TTFT and ITL in every load stage with the program's held-out errors. If
     they are larger, it fits the constants before the queue (alpha), those of the step (beta), and then all again to the
     new runs. The smallest set that restores the residuals is the one to recalibrate. If none does, the form no longer
-    fits. Exit status 1 if anything drifted, or if too few errors of the program are known to tell.
+    fits. Exits with status 1 if anything drifted, or if too few errors of the program are known to tell.
 
     \b
     evolve drift champion --experiments tonight.yaml

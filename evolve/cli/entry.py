@@ -46,7 +46,7 @@ GROUPS = {
     "Your data": {
         "ingest": ("ingest", "ingest", "Make experiments from vLLM traces and load-generator reports."),
         "fit": ("fit", "fit", "Fit the constants of a program to experiments."),
-        "drift": ("drift", "drift", "Check whether a program still holds for new runs."),
+        "drift": ("drift", "drift", "Check whether a program still predicts new runs."),
         "model": ("models", "model", "Add your own models, so that every command knows them by name."),
     },
     "Search": {

@@ -116,16 +116,17 @@ def fit(
 
     The form stays the same.
     The output shows each constant before and after, its standard error, and whether the measurements determine it.
-    `alpha` names queueing_time and the overheads, `beta` names step_time. Methods: linear (Gauss-Newton, with CMA-ES
-    for constants in conditions), lbfgsb, neldermead, cma; auto is linear, then CMA-ES for more than two conditionals.
+    `--only alpha` fits queueing_time and the overheads, `--only beta` fits step_time. Methods: linear (Gauss-Newton,
+    with CMA-ES for constants in conditions), lbfgsb, neldermead, cma; auto is linear, then CMA-ES for more than two
+    conditionals.
 
     Losses on steps: relative (robust), ridge (penalty by cross-validation), log (of logarithms, then scaled to the
     mean), quantile (of step times; the fit to load stages then leaves step_time alone).
 
-    With per-model constants --out gets one file per model, NAME-MODEL.py. --learning-curve leaves out each model in
-    turn (of one model, each run) and fits 1, 2, 4, ... of the other runs. --blend gives each term the mean of its
-    constants in the ensemble: up to twelve programs within 10 % of the best selection score; status 1 if a gate refuses
-    the blend.
+    With per-model constants --out gets one file per model, NAME-MODEL.py. --learning-curve holds out each model in turn
+    and fits 1, 2, 4, ... of the other runs. With one model only, it holds out each run. --blend gives each term the
+    mean of its constants in the ensemble: up to twelve programs within 10 % of the best selection score. It exits with
+    status 1 if a gate refuses the blend.
 
     \b
     evolve fit champion --experiments mine.yaml --out mine.py

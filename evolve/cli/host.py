@@ -74,8 +74,8 @@ from translate_go.naming import DEFAULT, BackendName
     "--check",
     "verify",
     is_flag=True,
-    help="Build, vet, test and time the Go, and compare 10,000 random batches with Python. Exit status 1 if anything "
-    "fails, or a gate refuses the program.",
+    help="Build, vet, test and time the Go, and compare 10,000 random batches with Python. Exits with status 1 if "
+    "anything fails, or a gate refuses the program.",
 )
 @caps_options
 def emit(

@@ -85,7 +85,7 @@ def ingest(
 
     The command reads traces.json, kv_events.jsonl, vllm.log, exp-config.yaml and profile.yaml of each folder. From its
     results/ (or inference-perf-data/) it reads config.yaml, the per-request file, the summary and the stages. The
-    report lists missing files; without them the output has less. A folder of such folders stands for all of them.
+    report lists missing files; without them the output has less. A folder of such folders is read as a whole.
 
     OUT gets experiments.yaml and, for every run, a folder with quality.json and the parquet tables requests, steps,
     journeys, kv_events and cycles. A second call reads only changed files, and adds new folders. A run without a

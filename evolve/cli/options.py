@@ -33,7 +33,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _WRITTEN = {
     "csv": "Write {what} to this file, or to standard output for -.",
     "parquet": "The same as Parquet.",
-    "latex": "The same, the most important columns, as a LaTeX table.",
+    "latex": "Write the most important columns as a LaTeX table.",
 }
 
 
@@ -112,7 +112,7 @@ def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def caps_options_from(caps: Caps, or_else: str = "") -> Decorator:
     """`caps_options` whose help names these defaults, and what else may replace them."""
-    kind, text = click.IntRange(min=0), "Most {} a program may have [default: {}{}]."
+    kind, text = click.IntRange(min=0), "Maximum number of {} in a program [default: {}{}]."
     options = {
         name: click.option(f"--max-{name}", f"max_{name}", type=kind, help=text.format(name, most, or_else))
         for name, most in asdict(caps).items()

@@ -155,8 +155,8 @@ def predict(
     --against predicts the same requests with another program, and shows which one is closer to the observations. --csv
     has the first program's rows.
 
-    Exit status 1 if no request of any experiment completes, or no combination is possible. With --slo, also if an
-    experiment keeps the limits at no combination; with --load, if no number of replicas is enough.
+    Exits with status 1 if no request of any experiment completes, or if no combination is possible. With --slo it also
+    does so if no combination of an experiment meets the limits, and with --load if no number of replicas is enough.
 
     \b
     evolve predict champion --model llama-3.1-8b --hardware H100 --rate 5 --prompt-len 1000 --output-len 300

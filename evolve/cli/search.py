@@ -126,10 +126,10 @@ def pilot(model: str, generations: int, repeats: int, llm: dict[str, Any], **opt
     """Repeat a short search on one model: does a full search pay?
 
     The command compares the median mean error of the repeats with that of blackbox, the host's linear form fitted on
-    the same experiments. The verdict is to escalate if the gain exceeds the interquartile range of the repeats, else to
-    stop. A pilot has one population (search.islands: 1). Without --budget each repeat has 800 candidates, about a
-    minute in all for a bundled model on two cores. Language models can propose too. All repeats share --max-usd,
-    --max-calls and --max-tokens equally.
+    the same experiments. It recommends a full search if the gain over blackbox exceeds the interquartile range of the
+    repeats, and otherwise to stop. A pilot has one population (search.islands: 1). Without --budget each repeat has 800
+    candidates, about a minute in all for a bundled model on two cores. Language models can propose too. All repeats
+    share --max-usd, --max-calls and --max-tokens equally.
 
     \b
     evolve pilot --model llama-2-7b

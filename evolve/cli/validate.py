@@ -83,7 +83,7 @@ def validate(
 
     The figures evaluate the search procedure, not the shipped program. Language models are asked only with
     --ask-models. Without it, the forms in the journal are fitted, scored and chosen again in every fold, at no cost.
-    The models had seen the errors on all runs, so these figures are optimistic. The output says so.
+    These language models had seen the errors on all runs, so these figures are optimistic. The output says so.
 
     A fold leaves out one model, workload, TP degree, architecture (dense or mixture of experts), GPU type or
     experiments file, or the last load stages. The figures are also written to RUN/validate.json, and one line for every

@@ -15,7 +15,7 @@ from evolve.run.use import use
 
 ERRORS_LEGEND = """\
 signed errors of means in percent, (predicted - observed)/observed, {seeds}; use: fitted, the program was fitted on this
-run, so its errors are in sample; new, it was not; before, only a program that it was fitted from was; % fitted, on so
+run, so its errors are in sample; new, it was not; before, only an ancestor was; % fitted, on so
 much of it; -, that is not known"""
 CORRELATIONS_LEGEND = """\
 r: rank correlation of a signed error with a field over the load stages; above 0: predicted too long where the field is
@@ -26,10 +26,9 @@ WORST_LEGEND = """\
 Mean steps of the worst stages, in us. observed: the ITL less the program's overhead per token. Then the batch, and the
 datasheet's times of its parts."""
 CHANGES_LEGEND = """\
-From the residuals on these runs at the program's constants, without refitting, and chosen with these errors in sight:
-no other run has tested it. removes: the share of the squared residuals that the term would remove. The effect of other
-values of the program's own constants, which `evolve fit` finds, is not counted. grows: the growth of the residuals
-without the constant and its prior, which holds factors of measured kernels near 1."""
+These terms are chosen from the residuals on these runs, without refitting; no other run has tested them. removes: the
+share of the squared residuals that the term would remove, at the program's own constants. grows: the growth of the
+residuals without the constant and its prior."""
 
 
 def print_findings(f: Findings, explain: bool = False) -> None:
@@ -115,4 +114,4 @@ def _additions_table(f: Findings) -> Table:
 def _removals_table(f: Findings) -> Table:
     rows = [[f"{r.method}.{r.constant}", f"{r.value:g}", f"{100.0 * r.cost:.1f} %"] for r in f.drop]
     columns = [words("constant"), figures("", "value", "grows")]
-    return Table.of("Constants that these runs would miss least", columns, rows)
+    return Table.of("Constants that matter least on these runs", columns, rows)

@@ -19,8 +19,8 @@ from simulator.common.records import to_json
 SEED = 0  # of the bootstrap
 MOST_ROWS = 20  # lines of rows without --explain
 LEGEND = """\
-change: of the other program's mean, in percent of the first one's. use: fitted, in sample; new, not fitted; before,
-only a program that it was fitted from was; % fitted, on so much of it"""
+other, % more: the other program's mean against the first one's. use: fitted, in sample; new, not fitted; before,
+only an ancestor was fitted; % fitted, the share that was"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ CLASSES = {
     SATURATED: "saturated, near capacity or beyond it",
     None: "-, none were held out",
 }
-QUEUES = "queues: the share of those programs under which requests spend over 5 % of the E2E in the queue"
-QUEUES_GROW = "; there latencies may depend on the length of the load, and errors on saturated runs count"
+QUEUES = "queues: the share of equally good programs that predict over 5 % of the E2E in the queue"
+QUEUES_GROW = "; latencies may then depend on the length of the load"
 NO_INTERVALS = (
     """No intervals: only the shipped champion, a run's champion after `{command}`, and fits of these have some."""
 )

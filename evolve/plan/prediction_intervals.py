@@ -68,8 +68,8 @@ def unsure_constants(
 def exceeded(causes: Sequence[Origin]) -> list[str]:
     """A line if the standard errors of the constants are larger than an interval that comes from these origins."""
     return [
-        f"the standard errors of its constants, mostly {o.constant}, are larger than these intervals, which are too "
-        "narrow: look for fitted runs that contradict each other, or measure more"
+        f"the intervals are too narrow, since the standard errors of constants, mostly {o.constant}, are larger. Look "
+        "for fitted runs that contradict each other, or measure more"
         for o in causes
         if o.kind == CONSTANT and o.share > 1.0
     ]

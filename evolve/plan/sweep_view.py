@@ -29,16 +29,16 @@ WAITING_LEGEND = (
 )
 CAPACITY = "Each deployment is one replica: L requests/s need L / (holds up to) of them, rounded up (--load L)"
 SHARES = (
-    "Replicas share the load equally, each with arrivals and stages as in the experiments file. At least: only load / "
-    "n for whole n was tried"
+    "Replicas share the load equally, each with arrivals and stages as in the experiments file. At least: only "
+    "rates of whole numbers of replicas were tried"
 )
 SEVERAL = "Each experiment is a service of its own with this load"
 BUSIEST = "The load is the mean over the stages, of which the busiest may have more"
-BY_SEED = "By seed: up to where all holds under each arrival seed alone"
+BY_SEED = "By seed: the highest rate that meets all limits under each arrival seed alone"
 RECORDED = " (-: a trace, the same under every seed)"
-LIKELY = "80 % sure: up to where all holds at the upper ends of the 80 % intervals, too"
+LIKELY = "80 % sure: the highest rate that meets all limits even at the upper ends of the 80 % intervals"
 WHOLE = ', over the whole run: stages have no intervals, so "every stage" may need more GPUs'
-NARROW = "; ?: these may be too narrow, for the reasons below"
+NARROW = "; ?: the intervals may be too narrow, see below"
 NO_LIKELY = "Latencies have intervals in `evolve predict` without --sweep"
 NO_LIMITS = "Without --slo only a queue that grows is too much, however long requests take"
 LATENCIES = (("ttft", ("mean", "p50", "p90", "p99")), ("e2e", ("mean", "p99")), ("itl", ("mean", "p99")))

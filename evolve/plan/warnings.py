@@ -68,8 +68,8 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         lines.append(f"{prediction.refused} of {total} requests are longer than max_model_len and were refused")
     if prediction.gave_up:
         after = f"after {experiment.workload.timeout_s:g} s"
-        text = f"{prediction.gave_up} of {total} requests were given up by their client {after}"
-        lines.append(f"{text}: the latencies are those of the others")
+        text = f"clients give up {prediction.gave_up} of {total} requests {after}"
+        lines.append(f"{text}: latencies are those of the others")
     if prediction.preemptions:
         times = counted(prediction.preemptions, "preemption")
         lines.append(f"{times}: the cache of {experiment.facts['kv_blocks']:.0f} KV blocks is full at times")
@@ -212,7 +212,7 @@ def contradicted(observed: Observation | None, intervals: Intervals, ident: str,
         remedy = (
             "no constants of this form explain all fitted runs. Compare its settings with theirs, or try another form"
         )
-    return [f"observed means lie outside the {LEVELS[-1]:.0%} intervals ({'; '.join(beyond)}): {remedy}"]
+    return [f"observed means lie outside the {100 * LEVELS[-1]:.0f} % intervals ({'; '.join(beyond)}): {remedy}"]
 
 
 def farther_than_held_out(far: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -68,7 +68,7 @@ def test_a_fitted_run_outside_its_interval_is_beyond_the_form(tmp_path: Path, ca
     plan = written(tmp_path, observed(420), observed(840))
     assert evolve("fit", "champion", "--experiments", plan, "--out", tmp_path / "mine.py") == 0
     found = as_json(capsys, "predict", tmp_path / "mine.py", "--experiments", plan)
-    assert any("no constants of this form" in line for line in said(found, "outside the 95% intervals"))
+    assert any("no constants of this form" in line for line in said(found, "outside the 95 % intervals"))
     assert not any(said(found, "`evolve drift`"))
 
 
@@ -280,7 +280,7 @@ def test_constants_less_certain_than_the_intervals_are_a_warning(tmp_path: Path,
         path.write_text(path.read_text().replace("rate: 2", "rate: 0.5").replace("duration_s: 30", "duration_s: 60"))
         printed(capsys, "fit", "champion", "--experiments", path, "--out", mine)
         found = as_json(capsys, "predict", mine, "--experiments", path)
-        assert len(list(said(found, "the standard errors of its constants, mostly "))) == (2 if uncertain else 0)
+        assert len(list(said(found, "the intervals are too narrow, since the standard errors of constants, mostly "))) == (2 if uncertain else 0)
 
 
 @pytest.mark.parametrize(("think_time_s", "share"), [("1.9", "100"), ("{uniform: {min: 0, max: 8}}", "2."), ("60", "")])
