@@ -280,7 +280,9 @@ def test_constants_less_certain_than_the_intervals_are_a_warning(tmp_path: Path,
         path.write_text(path.read_text().replace("rate: 2", "rate: 0.5").replace("duration_s: 30", "duration_s: 60"))
         printed(capsys, "fit", "champion", "--experiments", path, "--out", mine)
         found = as_json(capsys, "predict", mine, "--experiments", path)
-        assert len(list(said(found, "the intervals are too narrow, since the standard errors of constants, mostly "))) == (2 if uncertain else 0)
+        assert len(
+            list(said(found, "the intervals are too narrow, since the standard errors of constants, mostly "))
+        ) == (2 if uncertain else 0)
 
 
 @pytest.mark.parametrize(("think_time_s", "share"), [("1.9", "100"), ("{uniform: {min: 0, max: 8}}", "2."), ("60", "")])

@@ -192,7 +192,9 @@ def test_intervals_below_constants_errors_are_marked(
     assert evolve("model", "add", tmp_path / "config.json", "--id", "fp8") == 0
     args = ("--model", "fp8", "--hardware", "H100", "--tp", 4, "--rate", 8, "--prompt-len", 700, "--output-len", 200)
     [plain] = predicted(capsys, *args)["experiments"]
-    said = "the intervals are too narrow, since the standard errors of constants, mostly step_time.kv_decode_sum_is_fp8, "
+    said = (
+        "the intervals are too narrow, since the standard errors of constants, mostly step_time.kv_decode_sum_is_fp8, "
+    )
     assert plain["intervals_of"] == "outside" and any(text.startswith(said) for text in plain["warnings"])
     assert any(text.startswith("fp8 weights of a dense model") for text in plain["warnings"])
     limits = "--load", 8, "--slo", "ttft_p99=2s,itl_p90=60ms"
