@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from simulator.common.documents import read_json
 from simulator.common.errors import InputError, Section, unreadable
-from simulator.serving.limits import ENGINE as MOST
+from simulator.serving.engine import LARGEST as MOST
 from simulator.serving.limits import HOST_ENGINE
 from simulator.serving.load import NEVER, EngineLimits
 from simulator.serving.trace import Requests

@@ -17,7 +17,7 @@ import numpy as np
 from evolve.ingest.columns import NONE
 from evolve.ingest.derive.requests import components, reports_of
 from evolve.ingest.folder import Derived, Inputs
-from evolve.ingest.options import ENGINE_KEYS, Given, Setting
+from evolve.ingest.options import Given
 from evolve.ingest.quality import Quality, quality_of
 from evolve.ingest.read.log import EngineLog
 from evolve.ingest.read.reports import Reports, observed_json
@@ -26,7 +26,7 @@ from evolve.ingest.read.sources import MANIFEST, PER_REQUEST, Folder, Listed
 from evolve.ingest.read.values import FolderFindings
 from simulator.common.errors import InputError, shown
 from simulator.common.json import JsonObject
-from simulator.serving.engine import STANDARD, unsplit_tokens
+from simulator.serving.engine import SETTINGS, STANDARD, Setting, unsplit_tokens
 from simulator.serving.experiment import deploy
 from simulator.serving.gpu import hardware_table
 from simulator.serving.model import known_models
@@ -267,7 +267,7 @@ def _engine(
     traced_kv_blocks: int | None,
     findings: FolderFindings,
 ) -> dict[str, Setting]:
-    """The settings by ENGINE_KEYS, in their order; keys that no source knows are left out.
+    """The settings by SETTINGS, in their order; keys that no source knows are left out.
 
     `traced_kv_blocks` is `kv.blocks_total_gpu` of the traces: the blocks that requests can use.
     """
@@ -292,7 +292,7 @@ def _engine(
     text = f"{', '.join(unknown)}: no source gives them, left out{more}; --engine KEY=VALUE sets them"
     findings.note("engine", text, len(unknown))
     engine.update(assumed)
-    return {key: engine[key] for key in ENGINE_KEYS if key in engine}
+    return {key: engine[key] for key in SETTINGS if key in engine}
 
 
 def _recorded(

@@ -12,21 +12,12 @@ from simulator.common.errors import OWN_GPU, InputError, Section, nearest, neare
 from simulator.common.json import JsonObject
 from simulator.model.architecture import architecture
 from simulator.model.config_keys import VERDICTS, KeyVerdict
+from simulator.serving.engine import SETTINGS, Setting
 from simulator.serving.gpu import hardware_table
 from simulator.serving.spec import engine_of
 
-Setting = bool | int | float | str
-"""The value of an engine setting."""
-
 Terms = Mapping[str, Any]
 """The terms of a model's config.json."""
-
-ENGINE_KEYS = (
-    *("name", "version", "tensor_parallel", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size"),
-    *("gpu_memory_utilization", "chunked_prefill", "prefix_caching", "long_prefill_token_threshold"),
-    *("kv_cpu_offload", "total_kv_blocks"),
-)
-"""The keys of an engine, in the order of the experiments files that ship."""
 
 GENERATION = "generation_config.json"
 _SAMPLING = ("top_p", "top_k", "repetition_penalty")
@@ -56,8 +47,8 @@ def parse_overrides(pairs: Sequence[str]) -> dict[str, Setting]:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not key:
             raise InputError(f"--engine {plain(pair)}: is not KEY=VALUE: write it like --engine max_num_seqs=64")
-        if key not in ENGINE_KEYS:
-            raise InputError(f"--engine {plain(key)}: is not an engine setting: {nearest(key, ENGINE_KEYS)}")
+        if key not in SETTINGS:
+            raise InputError(f"--engine {plain(key)}: is not an engine setting: {nearest(key, SETTINGS)}")
         if key in given:
             raise InputError(f"--engine {plain(key)}: is given twice: give it once")
         given[key] = value if key in ("name", "version") else _scalar(value)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evolve.ingest.options import ENGINE_KEYS, Given, Setting
+from evolve.ingest.options import Given
 from evolve.ingest.quality import judge
 from evolve.ingest.read.reports import LoadReport, Reports
 from evolve.ingest.read.sources import shown_path, trace_ending
@@ -16,6 +16,7 @@ from evolve.output.files import digest_of
 from simulator.common.errors import InputError, shown
 from simulator.common.text import listed
 from simulator.model.names import known_name
+from simulator.serving.engine import SETTINGS, Setting
 from simulator.serving.experiment import Experiment
 from simulator.serving.model import known_models
 from simulator.serving.observations import NOT_MEASURED, Observation, measured
@@ -119,7 +120,7 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
         server = recording.header.server
         if given.hardware and not (model or server.model):
             raise InputError(f"{shown_path(header)}: names no model: give --model")
-        recorded = {key: value for key, value in asdict(server).items() if key in ENGINE_KEYS and value is not None}
+        recorded = {key: value for key, value in asdict(server).items() if key in SETTINGS and value is not None}
         changed = ", ".join(
             f"{key} {shown(value)} (the header has {shown(recorded[key])})"
             for key, value in given.engine.items()
@@ -248,5 +249,5 @@ def assumed(experiment: Experiment, given: Iterable[str]) -> str:
     facts = experiment.facts
     computed = {"max_model_len": int(facts["max_model_len"]), "total_kv_blocks": int(facts["kv_blocks"])}
     settings = asdict(experiment.engine) | computed
-    missing = [key for key in ENGINE_KEYS if key not in (*given, *INDIFFERENT)]
+    missing = [key for key in SETTINGS if key not in (*given, *INDIFFERENT)]
     return " ".join(f"--engine {key}={str(settings[key]).lower()}" for key in missing)

@@ -10,7 +10,7 @@ from pathlib import Path
 from archive.elite import OLD_KEYS
 from archive.proposal import SEED, ancestors, is_outcome
 from evaluator.fit.uncertainty import IDENTIFIED
-from evolve.inspect.show import describe
+from evolve.inspect.show import ConstantOrigin, describe
 from evolve.inspect.step_shares import deployment_name
 from evolve.run.folder import RunFolder, is_run, open_run, shipped_run
 from evolve.run.program import CHAMPION, Source
@@ -26,25 +26,6 @@ from simulator.language.measure import features
 from simulator.language.opcodes import formula
 from simulator.schema import FIELDS, KERNELS
 from simulator.serving.experiment import Experiment
-
-
-@dataclass(frozen=True, slots=True)
-class ConstantOrigin:
-    """A constant, and what decided its value.
-
-    standard_error: in its unit, None if unknown or if it has none. bound: the bound that it is at, `low`, `high` or
-    None. determined: the share, 0 to 1, of what is known of it that comes from the fitted runs, not the prior; None if
-    unknown. by: the verdict in words.
-    """
-
-    method: str
-    name: str
-    value: float
-    unit: str | None
-    standard_error: float | None
-    bound: str | None
-    data_share: float | None
-    by: str
 
 
 @dataclass(frozen=True, slots=True)

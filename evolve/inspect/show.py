@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import mean
-from typing import TYPE_CHECKING
 
 from evaluator.score import MEANS
 from evolve import __version__
@@ -39,15 +38,31 @@ from simulator.language.infer import infer
 from simulator.language.key import key
 from simulator.language.unparse import spell, unparse
 
-if TYPE_CHECKING:
-    from evolve.inspect.provenance import ConstantOrigin
-
 DOUBTFUL = 2.0  # standard deviations from 1 at which `show` doubts a factor of a measured kernel
 # The host's names for its coefficients; those of an output token are numbered after those of the queue.
 _COEFFICIENTS = {"step_time": "beta", "queueing_time": "alpha", "output_token_time": "alpha"}
 LEGEND = """\
 decided by: the fitted runs if more than 0.9 of what is known of the constant comes from them; a factor of a measured
 kernel that they do not decide stays near 1. at a bound: the fitted runs would take it further, or do not show it"""
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantOrigin:
+    """A constant, and what decided its value.
+
+    standard_error: in its unit, None if unknown or if it has none. bound: the bound that it is at, `low`, `high` or
+    None. data_share: the share, 0 to 1, of what is known of it that comes from the fitted runs, not the prior; None if
+    unknown. by: the verdict in words.
+    """
+
+    method: str
+    name: str
+    value: float
+    unit: str | None
+    standard_error: float | None
+    bound: str | None
+    data_share: float | None
+    by: str
 
 
 @row_class

@@ -11,7 +11,7 @@ from numbers import Real
 
 from simulator.common.errors import OWN_GPU, InputError, nearest, nearest_listed, shown
 from simulator.serving import limits
-from simulator.serving.engine import STANDARD, Engine
+from simulator.serving.engine import LARGEST, STANDARD, Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.gpu import hardware_table
 from simulator.serving.workload import mean_rate
@@ -19,7 +19,7 @@ from simulator.serving.workload import mean_rate
 # A swept setting of the engine: its key here, and its name in an experiments file.
 ENGINE = {"tp": "tensor_parallel", "max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "max_num_batched_tokens"}
 KEYS = ("rate", "hardware", *ENGINE)
-MOST = {"rate": limits.MOST_RATE, **{key: limits.ENGINE[name] for key, name in ENGINE.items()}}
+MOST = {"rate": limits.MOST_RATE, **{key: LARGEST[name] for key, name in ENGINE.items()}}
 MOST_VALUES = 1000  # of a key
 MOST_COMBINATIONS = 10_000  # of an experiment
 

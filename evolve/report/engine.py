@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import fields
 from statistics import median
 
 from evaluator.score import MEANS
@@ -12,25 +11,12 @@ from evolve.output.columns import figures, integers, words, wrapped
 from evolve.plan.sensitivity_result import Effect
 from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit
 from evolve.report.evidence import Evidence
-from simulator.serving.engine import Engine
+from simulator.serving.engine import DECLARED
 from simulator.serving.experiment import Experiment
 
 NAME = "settings"
 # The settings that change latencies, and what a replay makes of each.
-SETTINGS = {
-    "tensor_parallel": "widths, heads and vocabulary are split, two all-reduces a layer",
-    "max_num_seqs": "scheduler's limit, and the largest captured CUDA graph",
-    "max_num_batched_tokens": "scheduler's budget of a step",
-    "max_model_len": "longer requests are refused",
-    "block_size": "KV blocks, prefix cache",
-    "gpu_memory_utilization": "KV blocks",
-    "total_kv_blocks": "KV blocks, if given",
-    "chunked_prefill": "scheduler: without it prompts are computed whole or wait",
-    "prefix_caching": "by blocks, with eviction",
-    "long_prefill_token_threshold": "scheduler",
-    "kv_cpu_offload": "read by programs; what is evicted is prefilled again",
-}
-assert set(SETTINGS) <= {f.name for f in fields(Engine)}
+SETTINGS = {name: declared.replay for name, declared in DECLARED.items() if declared.replay}
 RULE = (
     "good: every setting that changes latencies has several values among the fitted runs; with care: some have; "
     "untested: none has"

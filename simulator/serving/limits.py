@@ -32,17 +32,6 @@ GPU = {
     "usable_gib": (0.5, 10_000.0),
 }
 
-ENGINE = {
-    "tensor_parallel": MOST_GPUS,
-    "max_num_seqs": MOST_SEQS,
-    "max_num_batched_tokens": MOST_TOKENS,
-    "max_model_len": MOST_TOKENS * 2,
-    "block_size": MOST_BLOCK,
-    "long_prefill_token_threshold": MOST_TOKENS,
-    "total_kv_blocks": MOST_BLOCKS,
-}
-"""The largest value of each of the engine's settings that is a whole number."""
-
 HOST_ENGINE = {
     "total_kv_blocks": 1_000_000,
     "block_size": 16,

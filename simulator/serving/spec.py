@@ -19,7 +19,7 @@ from simulator.common.errors import InputError, Section, shown
 from simulator.common.json import JsonObject
 from simulator.model.config_keys import FREE
 from simulator.serving import limits, observations
-from simulator.serving.engine import SETTINGS, Engine, Setting
+from simulator.serving.engine import SETTINGS, Engine, Setting, read_setting
 from simulator.serving.gpu import Gpu, known_gpu, read_hardware
 from simulator.serving.keys import EXPERIMENT, ITL, PROMPT_LEN_MEAN, only
 from simulator.serving.model import Model, ModelTable, known_model, read_model
@@ -28,7 +28,6 @@ from simulator.serving.workload import Workload, at_rate
 from simulator.serving.workload_entry import NO_FILES, Files, check_size, read_workload, workload_entry
 
 DURATION_S = 600.0  # of the steady load of `Spec.of`
-_NULLABLE = ("version", "max_model_len", "total_kv_blocks")  # settings of the engine that null leaves out
 LONGEST_NOTES = 20_000  # characters of x_note: they are printed with results
 NOTE = "x_note"
 REPLICAS = "one replica is replayed: give it its share of the rate (docs/ingest.md), and leave this out"
@@ -239,19 +238,8 @@ def _notes(top: Section) -> tuple[str, ...]:
 def engine_of(e: Section) -> Engine:
     """The engine with the settings in a mapping. Raises InputError for an unknown key or a value of the wrong type."""
     only(e, SETTINGS, OTHER_SETTINGS)
-    given = {key: _setting(e, key) for key in SETTINGS if (e.has(key) if key in _NULLABLE else key in e.raw)}
+    given = {key: value for key in SETTINGS if (value := read_setting(e, key)) is not None}
     return Engine(**given, given=frozenset(given))  # type: ignore[arg-type]
-
-
-def _setting(e: Section, key: str) -> Setting:
-    if key in ("chunked_prefill", "prefix_caching", "kv_cpu_offload"):
-        return e.flag(key, False)
-    if key in ("name", "version"):
-        return e.name(key)
-    if key == "gpu_memory_utilization":
-        return e.number(key, "give a fraction of the GPU's memory, as 0.9", above=0, most=1)
-    least = 0 if key == "long_prefill_token_threshold" else 1
-    return e.whole(key, "give a whole number", least=least, most=limits.ENGINE[key])
 
 
 def _free(value: object, place: Place = ()) -> Iterator[tuple[Place, Any]]:

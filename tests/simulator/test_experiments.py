@@ -20,7 +20,7 @@ from simulator.kernels.tables import names as kernel_tables
 from simulator.serving.bundled import bundled_experiments, experiments_from_mapping, load_experiments, published_errors
 from simulator.serving.digests import data_hash
 from simulator.serving.distribution import constant
-from simulator.serving.engine import Engine
+from simulator.serving.engine import SETTINGS, Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.facts import Facts
 from simulator.serving.gpu import Mfu, hardware_table
@@ -105,7 +105,7 @@ def test_every_setting_is_read() -> None:
         "stages": [{"ttft_ms": {"p50": 1.5, "p99": 2}, "harness_itl_mean_ms": "anything"}],
     }
     (x,) = read(raw)
-    assert x.engine == Engine(**engine) and x.engine.to_entry() == engine
+    assert set(engine) == set(SETTINGS) and x.engine == Engine(**engine) and x.engine.to_entry() == engine
     assert (x.facts["kv_blocks"], x.facts["kv_cpu_offload"], x.facts["block_size"]) == (777, 1, 32)
     profile = profile_of(x)
     assert (profile.arrival, x.workload.timeout_s, profile.prompt_len_mean) == (Arrival("even"), 300.0, 99.5)

@@ -19,7 +19,8 @@ import numpy as np
 
 from simulator.common.documents import parse_yaml, read_bytes, yaml_text
 from simulator.common.errors import InputError, Section, shown, unreadable
-from simulator.serving.limits import ENGINE, MOST_TOKENS
+from simulator.serving.engine import LARGEST
+from simulator.serving.limits import MOST_TOKENS
 from simulator.serving.trace import Requests, repeated_share
 
 COLUMNS = (
@@ -300,7 +301,7 @@ def _server(s: Section) -> TraceServer:
             return s.name(key)
         if key == "gpu_memory_utilization":
             return s.number(key, "give a fraction of the GPU's memory, as 0.9", least=0, most=1)
-        return s.whole(key, "give a whole number", most=ENGINE[key])
+        return s.whole(key, "give a whole number", most=LARGEST[key])
 
     # the host takes 0 for "not known"
     return TraceServer(**{key: read(key) or None for key in TraceServer.__dataclass_fields__ if s.has(key)})  # type: ignore[arg-type]

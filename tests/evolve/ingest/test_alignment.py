@@ -10,11 +10,11 @@ from trace_engine import simulate
 from trace_files import write
 
 from evolve.ingest.columns import NONE
-from evolve.ingest.options import ENGINE_KEYS as OPTIONS
 from evolve.ingest.read.settings import ENGINE_KEYS
 from evolve.ingest.read.traces import ATTRIBUTES, SUMMARY, Traces, read_traces
 from evolve.ingest.write.schema import COLUMNS
 from simulator.schema import FIELDS, RAW, SPECIAL
+from simulator.serving.engine import SETTINGS
 
 FILES = ("config.json", "generation_config.json", "vllm.log", "--hardware")
 SOURCES = {f"{f.scope}.{f.name}": f.learned_from.split(", ") for f in FIELDS.values() if f.learned_from}
@@ -50,7 +50,7 @@ def test_every_source_is_an_attribute_a_file_or_an_option() -> None:
             if first == "exp-config.yaml":
                 assert ENGINE_KEYS[key] == {"s.tp": "tensor_parallel"}.get(field, field.removeprefix("s."))
             elif first == "--engine":
-                assert key in OPTIONS and f"s.{key}" == field
+                assert key in SETTINGS and f"s.{key}" == field
             else:
                 assert name in ATTRIBUTES or name in FILES, f"{field}: {name}"
 
