@@ -42,7 +42,7 @@ from simulator.model.config_keys import JUDGED
 from simulator.schema import READABLE
 from simulator.serving import gpu, limits, observations
 from simulator.serving import keys as file_keys
-from simulator.serving.engine import DECLARED, LARGEST, SETTINGS, STANDARD, Declared
+from simulator.serving.engine import DECLARED, LARGEST, SETTINGS, TYPES
 from simulator.serving.experiment import Experiment, deploy
 from simulator.serving.spec import read_spec
 from translate_go.batch import go_field
@@ -264,21 +264,14 @@ def required_keys() -> list[str]:
     return [*LEAST, *workload, *stage, *prefix, *session]
 
 
-def _setting(key: str, declared: Declared) -> tuple[str, str, str]:
-    """Kind, unit and meaning of an engine setting."""
-    default = getattr(STANDARD, key.removeprefix("engine."))
-    number = "whole number" if declared.most else "number" if isinstance(default, float) else "text"
-    return "true or false" if isinstance(default, bool) else number, declared.unit, declared.meaning
-
-
 def experiments_page() -> str:
     """The keys of an experiments file, its limits, and the keys of a model's config.json."""
     keys, required, example, rows = experiment_keys(), required_keys(), least_experiment(), []
-    settings = {f"engine.{name}": declared for name, declared in DECLARED.items()}
-    meanings = same("experiments", set(keys) - settings.keys())
+    settings = {f"engine.{name}": f"{KINDS[TYPES[name]]} | {d.unit} | {d.meaning}" for name, d in DECLARED.items()}
+    meanings = same("experiments", set(keys) - settings.keys()) | settings
     drawn = {"workload.stages", "workload.output_len"}  # required unless there is a trace
     for key in keys:
-        kind, unit, meaning = _setting(key, settings[key]) if key in settings else meanings[key].split(" | ")
+        kind, unit, meaning = meanings[key].split(" | ")
         part, _, name = key.rpartition(".")
         default = "-"
         if key in required:

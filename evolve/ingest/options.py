@@ -12,7 +12,7 @@ from simulator.common.errors import OWN_GPU, InputError, Section, nearest, neare
 from simulator.common.json import JsonObject
 from simulator.model.architecture import architecture
 from simulator.model.config_keys import VERDICTS, KeyVerdict
-from simulator.serving.engine import SETTINGS, Setting
+from simulator.serving.engine import SETTINGS, TYPES, Setting
 from simulator.serving.gpu import hardware_table
 from simulator.serving.spec import engine_of
 
@@ -51,7 +51,7 @@ def parse_overrides(pairs: Sequence[str]) -> dict[str, Setting]:
             raise InputError(f"--engine {plain(key)}: is not an engine setting: {nearest(key, SETTINGS)}")
         if key in given:
             raise InputError(f"--engine {plain(key)}: is given twice: give it once")
-        given[key] = value if key in ("name", "version") else _scalar(value)
+        given[key] = value if TYPES[key] is str else _scalar(value)
     engine_of(Section("--engine", "", given))
     return given
 

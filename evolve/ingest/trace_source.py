@@ -112,7 +112,7 @@ def _model_of(trace: Trace, model: str | None, given: Given) -> str | None:
 def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: Given) -> list[TraceSource]:
     """The traces in TraceV2, each a header and its data; --engine takes precedence over the settings of the header.
 
-    Raises InputError naming file, line and remedy for a file that is none.
+    Raises InputError, with file, line and remedy, for a file in another format.
     """
     sources = []
     for header, data in pairs:

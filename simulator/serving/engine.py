@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
-from simulator.common.errors import Section
+from simulator.common.errors import LARGEST_WHOLE, Section
 from simulator.common.json import JsonObject
 from simulator.serving.limits import MOST_BLOCK, MOST_BLOCKS, MOST_GPUS, MOST_SEQS, MOST_TOKENS
 
@@ -17,19 +17,18 @@ Setting = bool | int | float | str  # the value of a setting
 class Declared:
     """What is known of a setting besides its name and default.
 
-    unit: of a number. replay: what a replay makes of it; "" if it changes no latency. least, most: of a whole number;
-    a number without `most` is a share above 0.
+    unit: of a number. replay: what a replay makes of it; "" if it changes no latency. least, most: of a whole number.
     """
 
     meaning: str
     unit: str = ""
     replay: str = ""
     least: int = 1
-    most: int | None = None
+    most: int = LARGEST_WHOLE
 
 
 def setting(
-    default: Any, meaning: str, unit: str = "", replay: str = "", *, least: int = 1, most: int | None = None
+    default: Any, meaning: str, unit: str = "", replay: str = "", *, least: int = 1, most: int = LARGEST_WHOLE
 ) -> Any:
     """A setting of `Engine` with vLLM's default; if that is None, null leaves the setting out."""
     return field(default=default, metadata={"declared": Declared(meaning, unit, replay, least, most)})
@@ -100,22 +99,25 @@ class Engine:
         return {name: value for name, value in values.items() if name in self.given or value != getattr(STANDARD, name)}
 
 
-DECLARED: Mapping[str, Declared] = {f.name: f.metadata["declared"] for f in fields(Engine) if f.metadata}
+DECLARED: Mapping[str, Declared] = {f.name: f.metadata["declared"] for f in fields(Engine) if f.name != "given"}
 SETTINGS = tuple(DECLARED)
-LARGEST = {name: declared.most for name, declared in DECLARED.items() if declared.most}  # of whole numbers
+TYPES: Mapping[str, type] = {  # without None
+    name: next(iter(get_args(hint)), hint) for name, hint in get_type_hints(Engine).items() if name in DECLARED
+}
+LARGEST = {name: declared.most for name, declared in DECLARED.items() if TYPES[name] is int}
 STANDARD = Engine()  # vLLM's defaults
 
 
 def read_setting(e: Section, key: str) -> Setting | None:
     """The value of a setting in a mapping, None if it is left out. Raises InputError for a value of the wrong kind."""
-    default, declared = getattr(STANDARD, key), DECLARED[key]
-    if not e.has(key) if default is None else key not in e.raw:
+    kind, declared = TYPES[key], DECLARED[key]
+    if not e.has(key) if getattr(STANDARD, key) is None else key not in e.raw:
         return None
-    if isinstance(default, bool):
+    if kind is bool:
         return e.flag(key, False)
-    if declared.most is not None:
+    if kind is int:
         return e.whole(key, "give a whole number", least=declared.least, most=declared.most)
-    if isinstance(default, float):
+    if kind is float:  # gpu_memory_utilization, the only one
         return e.number(key, "give a fraction of the GPU's memory, as 0.9", above=0, most=1)
     return e.name(key)
 

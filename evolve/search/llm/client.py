@@ -295,7 +295,7 @@ def _one_line(value: object) -> str:
 
 
 def _fault(error: Exception) -> CallFault:
-    """The fault for an exception of litellm, whose own message may quote the key.
+    """The fault for an exception of litellm. Its own message may quote the key.
 
     litellm chooses the class of an exception by the text of the error as much as by its status, and reports a broken
     answer as a 500. Only an exception with the server's headers has a status that the server sent.
