@@ -51,6 +51,7 @@ def test_chosen_runs_narrow_intervals_more_than_random_ones() -> None:
     assert n.chosen.min() > 0.0
 
 
+@pytest.mark.slow
 def test_widths_are_those_of_predict_and_fall() -> None:
     world = World(1)
     result = world.probe(3)

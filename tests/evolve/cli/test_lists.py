@@ -112,6 +112,7 @@ def test_filters_of_a_run_that_are_repeated_are_all_in_its_configuration(tmp_pat
     assert data.exclude == ("dense-chat", "dense-overloaded")
 
 
+@pytest.mark.slow
 def test_the_commands_in_a_report_name_every_id(tmp_path: Path, capsys: Capsys) -> None:
     file = tmp_path / "data.yaml"
     file.write_text(tiny_world.DATA)

@@ -139,6 +139,7 @@ def test_tables_that_cannot_be_written_are_refused_before_the_work(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [["--csv"], ["--parquet"]], ids=["csv", "parquet"])
 def test_pandas_is_imported_only_for_parquet(given: list[str], tiny_run: Path, tmp_path: Path) -> None:
     """Of all four commands in turn; validate is only parsed, as it has no champion to validate in this folder."""

@@ -79,6 +79,7 @@ def test_experiments_have_what_was_observed_and_the_numbers_of_load_and_deployme
     assert [stage["name"] for stage in chat["stages"]] == ["stage 1, 5 requests/s", "stage 2, 10 requests/s"]
 
 
+@pytest.mark.slow
 def test_the_shipped_run_is_shown_with_its_champion() -> None:
     shown = seen(SHIPPED)
     agrees(open_run(SHIPPED), shown)

@@ -304,6 +304,7 @@ def test_a_folder_that_is_no_clone_of_the_host(clone: Path, tmp_path: Path, caps
         assert said.startswith(f"evolve: cannot emit into {path}: ") and why in said and then in said
 
 
+@pytest.mark.slow
 @needs_go
 def test_the_way_back_works_from_a_commit_that_is_on_no_branch(clone: Path, capsys: Capsys) -> None:
     git(clone, "switch", "-q", "--detach", "main")

@@ -83,6 +83,7 @@ def test_a_blend_says_that_it_replaces_a_fit(tiny_run: Path, tmp_path: Path, cap
     assert not trust_file(out).exists()
 
 
+@pytest.mark.slow
 def test_the_committee_is_averaged_and_the_caps_that_its_mean_needs_are_named(tmp_path: Path, capsys: Capsys) -> None:
     out, shipped = tmp_path / "mixed.py", ROOT / "seeds" / "champion"
     blended = blend_run(open_run(shipped), None, CAPS, out)

@@ -220,6 +220,7 @@ def test_emitted_go_knows_a_model_by_its_hugging_face_name(tmp_path: Path, capsy
     assert "in emitted Go" not in out and '"my-org/mine"' in go
 
 
+@pytest.mark.slow
 def test_every_command_of_the_recipe_for_a_model_of_ones_own(capsys: Capsys) -> None:
     """docs/calibrate.md, to the letter, on a machine without Go less --check."""
     page = (ROOT / "docs" / "calibrate.md").read_text("utf-8")

@@ -166,6 +166,7 @@ def test_a_search_whose_scheduler_is_lost_is_resumed(
     assert (run / "journal.jsonl").read_bytes() == (tiny_run / "journal.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_a_local_cluster_in_silence(tmp_path: Path) -> None:
     """Ctrl-C in a terminal reaches the workers too, which are of the same process group."""
     run, config = tmp_path / "run", tiny_world.write(tmp_path, ONE, **BRIEF)

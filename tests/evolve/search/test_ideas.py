@@ -110,6 +110,7 @@ def test_the_issues_are_in_the_preview_of_the_next_question(story: Story) -> Non
     assert ran.status == 0 and f": b objects to {GENERATIONS}\n2. openai/judge on idea" in ran.out
 
 
+@pytest.mark.slow
 def test_a_replay_and_what_a_kill_left_of_it_come_to_the_same_document(story: Story) -> None:
     folder, again = story.run.parent, story.run.parent / "again"
     args = ("run", "--replay", story.run, "--out", again, "--workers", 1, "--quiet")

@@ -71,6 +71,7 @@ def test_a_limit_that_was_passed_by_the_last_answer_is_reported(folder: Path) ->
     assert f"A limit did not hold: {calls['passed']}." in one_line(story.ran.out)
 
 
+@pytest.mark.slow
 def test_a_lowered_limit_says_what_was_sent_and_spent_already(folder: Path) -> None:
     run = folder / "lowered"
     with Server(by_content) as server:
@@ -103,6 +104,7 @@ def test_counts_that_are_not_believed_are_reported_as_a_guess(folder: Path, coun
 # answers that come when the budget is full
 
 
+@pytest.mark.slow
 def test_programs_beyond_the_budget_are_reported_with_their_cost(folder: Path) -> None:
     """Of an answer with four new programs the budget leaves room for one, and for none of the rounds that follow."""
 

@@ -12,6 +12,8 @@ from llm_replies import Reply, Request, status
 from llm_runs import USD, by_content, entries, evolve, journal, ledger, of_kind, search, verdicts
 from llm_server import Server
 
+pytestmark = pytest.mark.slow  # whole runs with a second model; test_llm_fallback goes from model to model call by call
+
 ROUNDS = ("--budget", 40)
 BOTH_TO_A = 6  # with this seed both of the first two questions are put to a
 LITTLE = ("--budget", 20, "--start", "roofline", "--only-start", "--seed", BOTH_TO_A)

@@ -88,6 +88,7 @@ BODIES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(BODIES, st.lists(FIELDS, min_size=4, max_size=4))
 def test_programs_mean_what_they_mean_in_python(body: str, batches: list[Fields]) -> None:
     understanding = of(body)

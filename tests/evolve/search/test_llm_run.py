@@ -63,6 +63,7 @@ def archive(run: Path) -> dict[str, Any]:
 # every fault
 
 
+@pytest.mark.slow
 def test_a_run_survives_every_fault(played: Played) -> None:
     story, again, ran = played(plays.faulty)
     assert (story.ran.status, story.ran.err) == (0, "")
@@ -148,6 +149,7 @@ def test_workers_and_concurrency_change_nothing(played: Played) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_cache_answers_all_of_an_equal_run(played: Played) -> None:
     first, cached = played(plays.reference)
     assert first.server.seen and not cached.server.seen
@@ -300,6 +302,7 @@ def test_a_wrong_key_is_one_line_and_the_run_goes_on_with_the_right_one(played: 
 # who is asked, and what for
 
 
+@pytest.mark.slow
 def test_a_dear_model_is_asked_less_often_than_a_cheap_one(played: Played) -> None:
     cheap, dear = played(plays.mixed)
     for story in (cheap, dear):

@@ -161,6 +161,7 @@ def test_resume_refuses_a_locked_run_and_another_engine_or_data(
     assert words in refused(capsys, "resume", path, "--quiet")
 
 
+@pytest.mark.slow
 def test_a_run_on_real_measurements_polishes_its_finalists_and_shows_everything(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "real"
     args = ["run", "--models", "llama-2-7b", "--budget", 12, "--workers", 1, "--quiet", "--out", path]
@@ -203,6 +204,7 @@ def test_archive_show_and_list_read_the_run(tiny_run: Path, capsys: Capsys) -> N
 WITH_KEYS = ("panel", "ideas")  # configurations of language models, which need four keys
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_KEYS)
 def test_judges_are_of_several_vendors_and_their_keys_are_asked_for(
     name: str, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch

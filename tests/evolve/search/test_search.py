@@ -326,6 +326,7 @@ def goes_on(path: Path, config: Config, outcomes: Mapping[int, Outcome], interru
     return judge
 
 
+@pytest.mark.slow
 def test_a_search_interrupted_after_any_outcome_and_resumed_gives_the_same_journal(tmp_path: Path) -> None:
     """With everything that carries over: islands, migration, the bandit, places without a proposal, finalists."""
     config = configured(budget=40, islands=2, batch=3, migrate_every=2, migrants=1, finalists=2)

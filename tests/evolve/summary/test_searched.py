@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import tiny_world
 from commands import Capsys, evolve
 from paths import ROOT
@@ -29,6 +30,7 @@ def test_a_champion_is_that_of_a_report_that_covers_the_journal(tiny_run: Path, 
     assert searched(run).champion.id == chosen_by_rule
 
 
+@pytest.mark.slow
 def test_what_a_run_has_before_its_search_has_ended_is_shown_with_a_warning(
     tiny_run: Path, tmp_path: Path, capsys: Capsys
 ) -> None:

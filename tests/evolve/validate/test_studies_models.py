@@ -61,6 +61,7 @@ def report(path: Path) -> Any:
     return json.loads((path / "report.json").read_text())
 
 
+@pytest.mark.slow
 def test_repeats_share_one_budget_and_go_on_with_a_higher_one(folder: Path) -> None:
     path = folder / "r"
     with Server(Recorder()) as server:
@@ -80,6 +81,7 @@ def test_repeats_share_one_budget_and_go_on_with_a_higher_one(folder: Path) -> N
     assert [row["stopped"] for row in report(path)["llm"]["searches"]] == ["", ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "value"), [("--max-usd", 0.04), ("--max-tokens", 20_000)])
 def test_a_share_too_small_for_one_question_is_refused(folder: Path, limit: str, value: float) -> None:
     with Server(Recorder()) as server:
@@ -93,6 +95,7 @@ def test_a_share_too_small_for_one_question_is_refused(folder: Path, limit: str,
         assert all(of_kind(folder / "r" / seed, "answered") for seed in SEEDS)
 
 
+@pytest.mark.slow
 def test_repeats_without_an_answer_fail_and_keep_what_operators_found(folder: Path) -> None:
     with Server(lambda _: status(500)) as server:
         ran = evolve(folder, *repeats(server, folder, "--out", "r", "--budget", 20))
@@ -184,6 +187,7 @@ def comparison(server: Server, folder: Path, *more: object) -> list[object]:
     return ["baselines", *args[1:at], *args[at + 2 :], *engines, *more]
 
 
+@pytest.mark.slow
 def test_engines_that_ask_models_are_compared_under_one_budget(folder: Path) -> None:
     with Server(Recorder()) as server:
         args = comparison(server, folder, "--max-usd", 8, "--out", "b")

@@ -169,6 +169,7 @@ def asked_anew(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Aske
     return made
 
 
+@pytest.mark.slow
 def test_no_prompt_of_a_fold_leaks_what_it_holds_out(asked_anew: Asked) -> None:
     prompts, purposes = list[str](), set[str]()
     for fold in asked_anew.folds():
@@ -185,6 +186,7 @@ def test_no_prompt_of_a_fold_leaks_what_it_holds_out(asked_anew: Asked) -> None:
 PLANTED = "dense-chat/Dense_Code/meta-llama\\Llama-2-7b-hf/LLAMA 2 7B/330.2/0.3302 s/284,300 us"
 
 
+@pytest.mark.slow
 def test_the_search_for_leaks_finds_them(asked_anew: Asked) -> None:
     """In prompts of the run itself, which saw all experiments, and if something is planted in a fold's prompt."""
     fold, _, stages = asked_anew.folds()
@@ -203,6 +205,7 @@ def test_the_search_for_leaks_finds_them(asked_anew: Asked) -> None:
         assert leaks(f"{of_stages} {figure}", stages.held, stages.train(), last_stage=True) == leak
 
 
+@pytest.mark.slow
 def test_asked_folds_are_validated_as_searched_in_the_fold(asked_anew: Asked) -> None:
     found = asked_anew.found
     assert found["forms"] == "searched" and found["budget"] == 14
@@ -215,6 +218,7 @@ def test_asked_folds_are_validated_as_searched_in_the_fold(asked_anew: Asked) ->
         assert any(line["operator"].startswith("llm:") for line in entries(run))
 
 
+@pytest.mark.slow
 def test_all_folds_share_one_budget_and_their_costs_add_up(asked_anew: Asked) -> None:
     costs = asked_anew.found["llm"]
     names = sorted(fold["folder"] for fold in asked_anew.found["folds"])
@@ -232,6 +236,7 @@ def test_all_folds_share_one_budget_and_their_costs_add_up(asked_anew: Asked) ->
     assert "cost by search, of 3 USD for all of them together" in asked_anew.ran.out
 
 
+@pytest.mark.slow
 def test_a_fold_that_was_cut_off_pays_no_answer_twice(asked_anew: Asked, server: Server, tmp_path: Path) -> None:
     run = Path(shutil.copytree(asked_anew.run, tmp_path / "run"))
     fold = run / "validate" / asked_anew.found["folds"][0]["folder"]
