@@ -94,7 +94,7 @@ def deploy(spec: Spec) -> Experiment:
         notes=(
             *(o.text for o in affecting(facts.omitted, longest_request(workload))),
             *_notes_on_load(spec),
-            *doubts(observed, workload),
+            *doubts(observed, spec.observed, workload),
             *(_assumed(engine) if observed is None else ()),
             *spec.notes,
         ),

@@ -82,6 +82,7 @@ OTHER_PERCENTILES = {"median": "it is called p50 here"} | dict.fromkeys(
     ("p75", "p95", "p99.9", "max"), "p50, p90 and p99 are read: leave it out"
 )
 APART = 0.02  # by which the mean of a run may lie outside those of its stages: some requests are of no stage
+HALVED = 0.4, 0.6  # an ITL over (E2E - TTFT)/(output_len - 1), of a load generator that stamps blank lines too
 FALLS = 0.9  # of the mean E2E at the lowest rate; the noise of arrivals is a few percent
 MOST_APART = 10.0  # times that an ITL may differ from (E2E - TTFT)/(output_len - 1)
 
@@ -129,16 +130,21 @@ def _itl_between(o: Observation, gaps: int | None) -> float | None:
 
 
 def filled(observed: Observed, workload: Workload) -> Observed:
-    """The measurements of a load, with missing means of ITL by those of E2E and TTFT, and a missing summary by the
-    stages."""
+    """The measurements of a load, with missing and halved means of ITL by those of E2E and TTFT, and a missing summary
+    by the stages."""
     gaps = gaps_of(workload)
 
     def with_itl(o: Observation) -> Observation:
-        return o if o.itl_ms.mean is not None else replace(o, itl_ms=Statistic(mean=_itl_between(o, gaps)))
+        itl, between = o.itl_ms.mean, _itl_between(o, gaps)
+        return replace(o, itl_ms=Statistic(mean=between)) if itl is None or _is_halved(itl, between) else o
 
     stages = tuple(map(with_itl, observed.stages))
     summary = with_itl(observed.summary) if observed.summary else together(stages, workload) if stages else None
     return Observed(summary, stages)
+
+
+def _is_halved(itl: float, between: float | None) -> bool:
+    return between is not None and HALVED[0] * between < itl < HALVED[1] * between
 
 
 def observed_entry(observed: Observed) -> JsonObject:
@@ -238,11 +244,12 @@ def _statistic(o: Section, key: str) -> Statistic:
     return statistic
 
 
-def doubts(observed: Observed | None, workload: Workload) -> tuple[str, ...]:
-    """Notes on observations that are probably wrong."""
+def doubts(observed: Observed | None, given: Observed | None, workload: Workload) -> tuple[str, ...]:
+    """Notes on observations that are probably wrong. given: as they were before `filled`."""
     if observed is None or observed.summary is None:
         return ()
-    return (*_doubts(observed, observed.summary), *_falling(observed, workload), *_itl(observed.summary, workload))
+    itl = _itl(given.summary, workload) if given and given.summary else ()
+    return (*_doubts(observed, observed.summary), *_falling(observed, workload), *itl)
 
 
 def _doubts(observed: Observed, run: Observation) -> Iterator[str]:
@@ -282,7 +289,9 @@ def _falling(observed: Observed, workload: Workload) -> Iterator[str]:
 
 
 def _itl(run: Observation, workload: Workload) -> Iterator[str]:
-    itl, true = run.itl_ms.mean, _itl_between(run, gaps_of(workload))
-    if itl is not None and true is not None and abs(itl - true) > 0.1 * true:
-        why = "load generators may halve it" if itl < true else "check the three figures"
-        yield f"itl_mean_ms is {itl:g}, but (E2E - TTFT)/(output_len - 1) is {true:.4g}: {why}"
+    itl, between = run.itl_ms.mean, _itl_between(run, gaps_of(workload))
+    if itl is None or between is None or abs(itl - between) <= 0.1 * between:
+        return
+    text = f"itl_mean_ms is {itl:g}, but (E2E - TTFT)/(output_len - 1) is {between:.4g}"
+    halved = _is_halved(itl, between)
+    yield f"{text}: its load generator halved it, so it is left out" if halved else f"{text}: check the three figures"

@@ -377,8 +377,9 @@ def test_a_slip_in_a_model_key_does_not_become_a_default() -> None:
 
 def test_missing_figures_follow_from_the_others() -> None:
     halved = {"summary": {"e2e_ms": {"mean": 200.0}, "ttft_ms": {"mean": 10.0}, "itl_mean_ms": 5.0}}
-    notes = one("observed", halved).notes  # (200 - 10)/19 = 10
-    assert any("itl_mean_ms is 5, but (E2E - TTFT)/(output_len - 1) is 10" in note for note in notes)
+    x = one("observed", halved)  # (200 - 10)/19 = 10
+    assert any("itl_mean_ms is 5, but (E2E - TTFT)/(output_len - 1) is 10" in note for note in x.notes)
+    assert x.observed is not None and x.observed.summary is not None and x.observed.summary.itl_ms.mean == 10.0
     x = one("observed", {"stages": [{"e2e_ms": {"mean": 200.0}, "ttft_ms": {"mean": 10.0}}]})
     assert x.observed is not None and x.observed.summary is not None
     assert x.observed.summary.e2e_ms.mean == 200.0 and x.observed.summary.itl_ms.mean == 10.0

@@ -11,7 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from trace_tables import AZURE, BENCHMARK, BURSTGPT, HEAD, MOONCAKE, complaint, experiment, lines, trace_of, written
+from trace_tables import (
+    AZURE,
+    BAILIAN,
+    BENCHMARK,
+    BURSTGPT,
+    HEAD,
+    MOONCAKE,
+    complaint,
+    experiment,
+    lines,
+    trace_of,
+    written,
+)
 
 from simulator.clock.replay import replay
 from simulator.common.errors import InputError
@@ -40,6 +52,7 @@ FORMATS: dict[str, tuple[Any, list[int], list[int], list[int]]] = {
     "ingested.parquet": (OURS, [0, 1_500_000, 2_500_000], [60, 65, 70], [4, 6, 5]),
     "server.parquet": (SERVER, [0, 2_500_000], [60, 70], [4, 5]),
     "mooncake.jsonl": (lines(MOONCAKE), [0, 3_000_000, 6_000_000], [1300, 1400, 600], [5, 4, 3]),
+    "bailian.jsonl": (lines(BAILIAN), [0, 1_500_000], [20, 33], [5, 4]),
     "azure.csv": (AZURE, [0, 52_000, 99_000], [4808, 3180, 110], [10, 8, 27]),
     "azure24.csv": (AZURE.replace("9799600", "979960+00:00"), [0, 52_000, 99_000], [4808, 3180, 110], [10, 8, 27]),
     "burstgpt.csv": (BURSTGPT, [0, 113_000_000], [472, 417], [18, 276]),
@@ -283,6 +296,7 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ("m.jsonl", lines([*MOONCAKE, {"timestamp": 1}]), "m.jsonl:4: input_length is missing: give a number"),
     ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", '[0, "x"]'), "m.jsonl:3: hash_ids must be a list of whole numbers"),
     ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", "[0, null]"), "m.jsonl:3: hash_ids has an empty item"),
+    ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", "[0, 4, 5]"), "m.jsonl:3: hash_ids has 3 pieces for 600 tokens"),
     ("m.jsonl", "\n" + lines(MOONCAKE).replace("600,", "-600,"), "m.jsonl:4: input_len is -600"),
     ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", f"[0, {2**63}]"), "m.jsonl:3: hash_ids has"),
     ("t.csv.gz", b"\x1f\x8b\x08", "t.csv.gz: is compressed: unpack it, and name the file that comes out"),

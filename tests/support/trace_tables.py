@@ -33,6 +33,12 @@ MOONCAKE = [
     {"timestamp": 3000, "input_length": 1400, "output_length": 4, "hash_ids": [0, 1, 3]},
     {"timestamp": 6000, "input_length": 600, "output_length": 3, "hash_ids": [0, 4]},
 ]
+BAILIAN = [
+    {"chat_id": 1, "parent_chat_id": -1, "turn": 1, "timestamp": 0.0, "input_length": 20, "output_length": 5}
+    | {"hash_ids": [0, 1]},
+    {"chat_id": 2, "parent_chat_id": 1, "turn": 2, "timestamp": 1.5, "input_length": 33, "output_length": 4}
+    | {"hash_ids": [0, 2, 3]},
+]
 BENCHMARK: dict[str, Any] = {
     **{"date": "20260101-000000", "backend": "vllm", "request_rate": "inf", "completed": 2},
     **{"input_lens": [512, 640, 30], "output_lens": [2, 3, 0], "ttfts": [0.041, 0.038, 0.0]},

@@ -2,8 +2,9 @@
 
 Ours, as CSV or parquet: arrival_s, input_len, output_len, and optionally what COLUMNS lists. The table `requests` that
 `evolve ingest` writes. Mooncake's JSON lines (Qin et al. 2024, arXiv:2407.00079, section 4), whose hash_ids number
-prefixes in pieces of 512 tokens. The CSV files of the Azure LLM inference traces (2023, 2024) and of BurstGPT (Wang et
-al. 2024, arXiv:2401.17644). The result file of vLLM's serving benchmark, saved with --save-detailed.
+prefixes in pieces of 512 tokens, and Bailian's (Wang et al. 2025, arXiv:2506.02634), known by chat_id and turn, which
+are in seconds and pieces of 16 tokens. The CSV files of the Azure LLM inference traces (2023, 2024) and of BurstGPT
+(Wang et al. 2024, arXiv:2401.17644). The result file of vLLM's serving benchmark, saved with --save-detailed.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ BURSTGPT = {"arrival_s": "Timestamp", "input_len": "Request tokens", "output_len
 # Columns that look like latencies or tokens, so that they may be believed to be measurements that count.
 MEASURED = re.compile(r"_m?s$|latency|token|ttft|e2e", re.IGNORECASE)
 MOST_NAMED = 8  # columns that a note lists
+CONVERSATION = ("chat_id", "turn")  # the keys by which Bailian's JSON lines are known
+BAILIAN_TOKENS = 16  # of a piece of a prompt
 TRACES = (".json", ".csv", ".parquet", ".jsonl", ".ndjson")  # endings of the formats
 HEAD_BYTES = 1 << 16
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
@@ -49,6 +52,7 @@ RENAMING = "import pandas; pandas.read_{kind}('IN').rename(columns={{'YOURS': '{
 # where the ending tells.
 PUBLISHED = {
     "Mooncake": (),
+    "Bailian": (),
     "Azure": (AZURE_TIME, *AZURE.values()),
     "BurstGPT": tuple(BURSTGPT.values()),
     "vLLM's benchmark": (),
@@ -174,7 +178,7 @@ def _mooncake(path: Path) -> Rows:
         return f"{path}:{line_of(path, i)}"
 
     names = {"arrival_s": "timestamp", "input_len": "input_length", "output_len": "output_length"}
-    kinds = pa.schema({**dict.fromkeys(names.values(), pa.float64()), HASHES: pa.list_(pa.int64())})
+    kinds = pa.schema({**dict.fromkeys((*names.values(), *CONVERSATION), pa.float64()), HASHES: pa.list_(pa.int64())})
     try:
         options = pj.ParseOptions(explicit_schema=kinds, unexpected_field_behavior="ignore")
         table = pj.read_json(path, pj.ReadOptions(block_size=1 << 24), options)
@@ -184,9 +188,23 @@ def _mooncake(path: Path) -> Rows:
     for own, theirs in names.items():
         if (lost := np.isnan(columns[own])).any():
             raise InputError(f"{line(int(lost.argmax()))}: {theirs} is missing: give a number")
-    columns["arrival_s"] = columns["arrival_s"] / 1e3
+    bailian = all(table.column(name).null_count == 0 for name in CONVERSATION)
+    tokens = BAILIAN_TOKENS if bailian else MOONCAKE_TOKENS
+    if not bailian:
+        columns["arrival_s"] = columns["arrival_s"] / 1e3
     ids = table.column(HASHES)
-    return Rows(columns, line, _lists(ids, line) if ids.null_count < len(ids) else None)
+    if ids.null_count == len(ids):
+        return Rows(columns, line)
+    hashes = _lists(ids, line)
+    pieces = np.diff(hashes[1])
+    if (more := pieces > np.ceil(np.abs(columns["input_len"]) / tokens)).any():
+        i = int(more.argmax())
+        problem = (
+            f"{HASHES} has {pieces[i]} pieces for {columns['input_len'][i]:g} tokens, more than of {tokens} tokens each"
+        )
+        remedy = f"write a parquet file with arrival_s in seconds, {HASHES} and {HASH_TOKENS}"
+        raise InputError(f"{line(i)}: {problem}: {remedy}")
+    return Rows(columns, line, hashes, tokens)
 
 
 def _damaged_line(path: Path, why: str) -> str:
