@@ -12,11 +12,13 @@ import lzma
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count, islice, takewhile
 from pathlib import Path
 
+from simulator.common.files import plain_file
 from simulator.common.json import JsonObject
 
 MOVED = "not the line that was written here: it was changed, or lines before it were removed, added or moved"
@@ -87,13 +89,16 @@ def cut(path: Path, good: int) -> Path | None:
     if path.stat().st_size == end:
         return None
     names = (path.with_name(f"{path.stem}.after-{good}{f'.{n}' if n > 1 else ''}{path.suffix}") for n in count(1))
-    kept = next(name for name in names if not name.exists())
-    with path.open("rb") as whole, kept.open("wb") as file:
-        whole.seek(end)
-        shutil.copyfileobj(whole, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.truncate(path, end)
+    kept = next(name for name in names if not os.path.lexists(name))
+    try:
+        with open(path, "r+b", opener=plain_file) as whole, open(kept, "xb", opener=plain_file) as file:
+            whole.seek(end)
+            shutil.copyfileobj(whole, file)
+            file.flush()
+            os.fsync(file.fileno())
+            whole.truncate(end)
+    except OSError as e:
+        raise OSError(e.errno, e.strerror, e.filename or str(kept)) from None
     return kept
 
 
@@ -152,7 +157,7 @@ def _complete(path: Path) -> Iterator[bytes]:
         return
     packed, read = path.suffix == ".xz", 0
     try:
-        with lzma.open(path) if packed else path.open("rb") as file:
+        with open(path, "rb", opener=plain_file) as raw, lzma.open(raw) if packed else nullcontext(raw) as file:
             while line := file.readline(MOST_BYTES - read + 1):
                 if len(line) > MOST_BYTES - read:
                     raise _too_long(path)
@@ -188,7 +193,7 @@ class Tail:
         Replaced if it is another one or was cut, and Damaged like `read_journal`; then the next call begins at the same
         line again.
         """
-        with self._path.open("rb") as file:
+        with open(self._path, "rb", opener=plain_file) as file:
             about = os.fstat(file.fileno())
             if self._file not in (None, (about.st_dev, about.st_ino)) or about.st_size < self._last.end:
                 raise Replaced(f"{self._path}: was replaced or cut")
@@ -215,7 +220,7 @@ class Journal:
             self._check, end = line.check, line.end
         if path.exists() and end < path.stat().st_size:
             os.truncate(path, end)
-        self._file = path.open("ab", buffering=0)
+        self._file = open(path, "ab", buffering=0, opener=plain_file)  # noqa: SIM115
 
     def append(self, entries: Iterable[JsonObject]) -> None:
         """Write the entries and wait until they are on disk.

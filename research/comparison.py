@@ -14,7 +14,7 @@ from archive.journal import read_journal
 from archive.population import Population
 from archive.proposal import DUPLICATE, SCORED
 from evolve import __version__
-from evolve.output.files import REMEDY, draft_of
+from evolve.output.files import REMEDY
 from evolve.output.terminal import research
 from evolve.run.config import Config
 from evolve.search.search import Appended
@@ -23,6 +23,7 @@ from evolve.validate.shares import limits_of
 from evolve.validate.statistics import Spread, spread
 from research.engines.engines import ENGINES, OURS
 from simulator.common.documents import read_json
+from simulator.common.files import draft_of
 from simulator.common.json import JsonObject, renamed
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
@@ -255,7 +256,7 @@ def verdict(ours: Spread, theirs: Spread, name: str, figure: str = "mean_error")
 def write_curves(comparison: Comparison) -> None:
     """Write curves.csv: a row for every candidate of every search, with the figures and CPU seconds so far."""
     columns = ("candidate", "cpu_s", *FIGURES)
-    with draft_of(comparison.path / "curves.csv") as draft, draft.open("w", newline="") as file:
+    with draft_of(comparison.path / "curves.csv", kept=True) as draft, draft.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("engine", "seed", *columns))
         for name in comparison.engines:

@@ -16,7 +16,7 @@ from evaluator.ensemble import final_champion
 from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
-from evolve.output.files import write_json, write_text
+from evolve.output.files import write_json
 from evolve.output.terminal import command
 from evolve.run.folder import ABOUT, CONFIG, JOURNAL, RunFolder, open_run
 from evolve.run.program import constant_values, with_true_names
@@ -24,6 +24,7 @@ from evolve.run.records import FoundBy, constant_records, record
 from evolve.run.trust import TRUST_FILE
 from evolve.run.validations import LOG
 from simulator.common.errors import InputError
+from simulator.common.files import write_text
 from simulator.language.complete import complete
 from simulator.language.key import key
 from simulator.language.unparse import unparse

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryFile
 
 from simulator.common.errors import InputError, unwritable
+from simulator.common.files import draft_of
 from simulator.common.text import visible
 from simulator.language.ir import Program
 from translate_go.coefficients import DEFAULTS, defaults_yaml
@@ -25,6 +26,7 @@ from translate_go.target import TARGETS, EmitPlan, plan
 from translate_go.trees import trees_file
 
 _DIGEST = "Digest of what follows: "  # in the second line of a written file, so that a change by hand is noticed
+GUIDE = "INTEGRATION.md"
 _HEAD = 200  # bytes at the start of a file in which the mark is looked for
 
 
@@ -70,7 +72,7 @@ def emit(
     files = {
         name.file(): source(needs, provenance),
         name.file("test"): go_test(needs),
-        "INTEGRATION.md": f"<!-- {MARK} -->\n{integration(needs, again, cautions, accuracy)}",
+        GUIDE: f"<!-- {MARK} -->\n{integration(needs, again, cautions, accuracy)}",
     }
     if not needs.target.main:
         files[DEFAULTS] = f"# {MARK}\n{defaults_yaml(program, deployments, name)}"
@@ -103,32 +105,40 @@ def write(files: Mapping[str, str], out: Path, name: BackendName = DEFAULT) -> N
     cannot be written.
     """
     try:
+        optional = (DEFAULTS, *map(name.file, OPTIONAL_FILES))
+        left = [file for file in optional if file not in files and _may_replace(out / file)]
+        check_out(out, name, (*files, *left))
+        out.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as drafts:  # all are written before the first is replaced
+            for file, text in files.items():
+                draft = drafts.enter_context(draft_of(out / file, kept=True))
+                draft.write_text(_with_digest(text), encoding="utf-8", newline="\n")
+        for file in left:
+            (out / file).unlink(missing_ok=True)
+    except OSError as e:
+        raise unwritable(out, e, "choose another --out") from None
+
+
+def check_out(out: Path, name: BackendName = DEFAULT, files: Iterable[str] = ()) -> None:
+    """Raise InputError unless these files, and those that every backend has, can be written into the folder `out`."""
+    try:
         if out.exists() and not out.is_dir():
             raise InputError(f"cannot write to {out}: a file, not a folder. Choose another --out.")
         if other := _other_backend(out, name):
             raise InputError(
                 f"cannot write to {out}: it has another backend, {other}. Choose another --out, or delete its files."
             )
-        for file in files:
+        for file in dict.fromkeys((name.file(), name.file("test"), GUIDE, *files)):
             if not _may_replace(out / file):
                 raise InputError(
                     f"cannot replace {out / file}: evolve emit did not write it. Move it away, or choose another --out."
                 )
-        optional = (DEFAULTS, *map(name.file, OPTIONAL_FILES))
-        left = [file for file in optional if file not in files and _may_replace(out / file)]
-        for file in (*files, *left):
             if _edited(out / file):
                 raise InputError(
                     f"cannot replace {out / file}: it was changed by hand. Move it away, or choose another --out."
                 )
-        out.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=out, prefix=".new-", ignore_cleanup_errors=True) as drafts:
-            for file, text in files.items():
-                (Path(drafts) / file).write_text(_with_digest(text), encoding="utf-8", newline="\n")
-            for file in files:
-                os.replace(Path(drafts) / file, (out / file).resolve())
-        for file in left:
-            (out / file).unlink(missing_ok=True)
+        with TemporaryFile(dir=next(place for place in (out, *out.absolute().parents) if place.exists())):
+            pass
     except OSError as e:
         raise unwritable(out, e, "choose another --out") from None
 
@@ -165,7 +175,7 @@ def _other_backend(out: Path, name: BackendName) -> str:
 
 def _may_replace(path: Path) -> bool:
     """True if there is no file, or an emitted one. Raises OSError if it cannot be read."""
-    if path.exists() and not path.is_file():
+    if path.is_symlink() or (path.exists() and not path.is_file()):
         return False
     try:
         with path.open("rb") as file:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.common.errors import InputError
+from simulator.common.files import write_text
 from translate_go.gotest import benchmark_name
 from translate_go.naming import DEFAULT, BackendName
 from translate_go.target import MODULE, TARGETS, HostTarget
@@ -92,7 +93,7 @@ def write_module(files: Mapping[str, str], workdir: Path, target: str, token_typ
     for name, text in {**stub(TARGETS[target], token_type), **host, **placed}.items():
         path = workdir / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
+        write_text(path, text)
 
 
 def build_and_test(files: Mapping[str, str], workdir: Path, *, target: str, token_type: str | None = None) -> Checked:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolve import __version__
-from evolve.output.files import check_writable, write_text
+from evolve.output.files import check_writable
 from evolve.output.terminal import command, say, warn
+from evolve.output.writing import STDOUT, write
 from evolve.run.data import fittable
 from evolve.run.program import TRAINED_PHYSICS, Source, load
-from simulator.common.errors import InputError, unwritable
+from simulator.common.errors import InputError
 from simulator.common.text import counted
 from simulator.language.ir import Function, Program
 from simulator.serving.bundled import bundled_experiments
@@ -206,11 +207,7 @@ def emit_coefficients(source: Source, out: Path | None) -> None:
         )
         if origins.decided:
             say(f"  {_keeping(source, origins)}", err=True)
+    write(text, str(out or STDOUT), "--out")
     if out is None:
-        say(text, end="")
         return
-    try:
-        write_text(out, text)
-    except OSError as e:
-        raise unwritable(out, e, "choose another --out") from None
     say(f"{out}: written; paste it into the host's defaults.yaml, in place of the block of that name")

@@ -16,11 +16,10 @@ from evaluator.score import MEANS, SCORE_SEEDS, summarise
 from evolve import __version__
 from evolve.calibrate.first_stage import FirstStage, StageFigures
 from evolve.output.columns import column, number, row_class, text
-from evolve.output.files import write_json
-from evolve.run.program import Source, write_program
+from evolve.run.program import Source
+from evolve.run.program_files import save_program
 from evolve.run.records import ConstantRecord, constant_records, record, today
-from evolve.run.trust import Trust, trust_file
-from simulator.common.errors import unwritable
+from evolve.run.trust import Trust
 from simulator.common.json import JsonObject
 from simulator.common.records import to_json
 from simulator.language.ir import Program
@@ -223,13 +222,7 @@ def save(
             consistent=_stays_consistent(source, best.fit.programs[i]),
         )
         if path is not None:
-            try:
-                trust_file(path).unlink(missing_ok=True)
-                write_program(path, text, program.forest, kept)
-                if trust:
-                    write_json(trust_file(path), trust.to_json())
-            except OSError as e:
-                raise unwritable(path, e, "choose another --out") from None
+            save_program(path, text, program.forest, kept, trust)
         model, ids = None if shared else best.fit.models[i], tuple(e.id for e in members)
         programs.append(FittedProgram(model, ids, text, str(path) if path else None, kept.cautions))
     return tuple(programs)

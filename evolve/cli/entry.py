@@ -6,6 +6,7 @@ Exit status: 0 done; 1 failed, refused by a gate, or no language model answered;
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -242,7 +243,9 @@ def _failed(error: OSError) -> int:
     """Name the file, or standard output, that failed in one line, and return the exit status."""
     if error.filename == STDOUT:
         _forget_output()
-    return fail(f"{error.filename or 'a file could not be written'}: {error.strerror or error}", 1)
+    if error.errno == errno.ENAMETOOLONG:
+        return fail(f"{error.filename}: {error.strerror}: give a shorter one", 2)
+    return fail(f"{error.filename or 'the system refused'}: {error.strerror or error}", 1)
 
 
 def _unread() -> int:

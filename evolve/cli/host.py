@@ -18,6 +18,7 @@ from evolve.host.into import emit_into, place_of
 from evolve.output.terminal import command, say
 from evolve.run.program import CHAMPION, TRAINED_PHYSICS
 from simulator.common.errors import InputError
+from translate_go.emit import check_out
 from translate_go.naming import DEFAULT, BackendName
 
 
@@ -122,6 +123,8 @@ def emit(
         emit_coefficients(load(program or TRAINED_PHYSICS, caps), out)
         return 0
     clone = place_of(target, out, into, dry_run, verify, backend)
+    if out:
+        check_out(out, backend)
     program = program or CHAMPION
     source = load(program, caps)
     if experiments and not ids and (named or for_host):

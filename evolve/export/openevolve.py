@@ -27,6 +27,7 @@ from evolve.run.folder import empty_archive
 from evolve.run.program import with_true_names
 from evolve.summary.searched import Searched
 from simulator.common.errors import InputError, unwritable
+from simulator.common.files import write_text
 from simulator.common.json import JsonObject
 from simulator.common.records import fields_to_json, record_class, stored
 
@@ -61,7 +62,7 @@ def write_checkpoint(found: Searched, out: Path) -> Checkpoint:
         with _draft_of(path) as draft:
             (draft / "programs").mkdir()
             for name, text in files.items():
-                (draft / name).write_text(text, "utf-8")
+                write_text(draft / name, text)
     except OSError as e:
         raise unwritable(path, e, "choose another --out") from None
     programs = len(found.archive.by_id)

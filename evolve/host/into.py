@@ -31,7 +31,7 @@ def emit_into(clone: clones.Checkout, emitted: Emitted, about: str, notes: Seque
     backend = registration(needs)
     files = {name: text for name, text in emitted.files.items() if name.endswith(".go")}
     files |= registered_test(needs)
-    with clones.copied(clone) as tree:
+    with clones.copied(clone, apart=dry_run) as tree:
         changed = changes(tree, backend, files)
         clones.check_untracked(clone, changed)
         print_emitted(emitted, notes)

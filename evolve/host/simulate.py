@@ -17,14 +17,15 @@ from evaluator.host_summary import aggregate
 from evolve import __version__
 from evolve.host.cases import HostCase, program_text, read_case, read_trace
 from evolve.host.emit import beyond_fit, unlike_host
-from evolve.output.files import check_writable, digest_of, draft_of
+from evolve.output.files import check_writable, digest_of
+from evolve.output.files import save as save_file
 from evolve.output.progress import Line
 from evolve.output.terminal import say, warn
 from evolve.run.program import Source
 from simulator.clock.bind import Bound, bind
 from simulator.clock.replay import Replay, replay_bound
 from simulator.clock.run import NeverEnds
-from simulator.common.errors import InputError, unwritable
+from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.language.complete import DEFAULTS
 from simulator.language.opcodes import assemble
@@ -239,11 +240,12 @@ def check_output(path: Path, inputs: tuple[Path, ...], option: str, *suffixes: s
 
 def save(path: Path, option: str, write: Callable[[BinaryIO], None]) -> None:
     """Write `option`'s file, whole or not at all; a pipe or a terminal bit by bit. Raises InputError."""
-    try:
-        with draft_of(path) as draft, draft.open("wb") as file:
+
+    def to(draft: Path) -> None:
+        with draft.open("wb") as file:
             write(file)
-    except OSError as e:
-        raise unwritable(path, e, f"choose another {option}") from None
+
+    save_file(path, option, to)
 
 
 def write_results(replay: Replay, number: np.ndarray, out: BinaryIO) -> None:

@@ -23,9 +23,10 @@ from evolve.ingest.options import Given
 from evolve.ingest.read.sources import Folder, shown_path
 from evolve.ingest.report import QualityReport
 from evolve.ingest.write.schema import COLUMNS
-from evolve.output.files import digest_of, without_draft, write_json, write_text
+from evolve.output.files import digest_of, without_draft, write_json
 from simulator.common.documents import Dumper, read_json
 from simulator.common.errors import InputError, unwritable
+from simulator.common.files import write_text
 from simulator.common.records import from_json, to_json
 
 EXPERIMENTS, QUALITY, STATE = "experiments.yaml", "quality.json", "ingest.json"

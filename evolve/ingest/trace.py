@@ -17,9 +17,9 @@ from evolve.ingest.options import Given
 from evolve.ingest.output import LINE_WIDTH, create
 from evolve.ingest.read.sources import shown_path
 from evolve.ingest.trace_source import TraceSource, assumed
-from evolve.output.files import draft_of, write_text
 from simulator.common.documents import parse_yaml, read_bytes, yaml_text
 from simulator.common.errors import InputError, shown, unwritable
+from simulator.common.files import draft_of, write_text
 from simulator.common.json import JsonObject
 from simulator.common.records import read_by
 from simulator.model.names import note_on_model
@@ -137,7 +137,7 @@ def convert(sources: Sequence[TraceSource], out: Path, given: Given) -> list[Con
     try:
         written = [out / e["workload"]["trace"] for e in earlier.values()]
         for c in described:
-            with draft_of(c.table) as draft:
+            with draft_of(c.table, kept=True) as draft:
                 write_table(c.trace, draft)
                 other = c.table.exists() and not filecmp.cmp(draft, c.table, shallow=False)
             replaced = other or (c.experiment is not None and c.experiment.id in changed)

@@ -19,11 +19,10 @@ from evolve.output.table import Row, Table, arrival_seeds, row, section
 from evolve.output.terminal import GO_FOLDER, command, say, suggest
 from evolve.output.terms import legend
 from evolve.run.folder import RunFolder, check_data, open_run
-from evolve.run.program import Source, with_true_names, write_program
-from evolve.run.program_files import files_for
+from evolve.run.program import Source, with_true_names
+from evolve.run.program_files import files_for, save_program
 from evolve.run.records import record, today
-from evolve.run.trust import trust_file
-from simulator.common.errors import InputError, unwritable
+from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.common.text import counted
 from simulator.language.blend import blend
@@ -194,11 +193,7 @@ def _write(path: Path, run: RunFolder, source: Source, fitted: Sequence[Experime
     """Write the program, and its record next to it. No fit determined its constants, so the record knows none."""
     kept = record(key(source.complete), fitted, errors, SCORE_SEEDS, today())
     kept = replace(kept, fitted_from=str(run.path), constants={})
-    try:
-        trust_file(path).unlink(missing_ok=True)  # of a program that was there before
-        write_program(path, source.text, source.program.forest, kept)
-    except OSError as e:
-        raise unwritable(path, e, "choose another --out") from None
+    save_program(path, source.text, source.program.forest, kept)
 
 
 def print_blend(result: Blend, explain: bool = False) -> None:

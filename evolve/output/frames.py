@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evolve.output.columns import FLAG, LIST, MAPPING, NUMBER, TEXT, WHOLE, Columns, RowLike, columns, values
-from evolve.output.files import draft_of
+from evolve.output.files import save
 from evolve.output.writing import encodable
-from simulator.common.errors import unwritable
 
 # Kind of a column -> pandas dtype. Strings are Python's, because text from files need not be encodable.
 DTYPES = {
@@ -45,9 +44,5 @@ def write_parquet(declared: Columns, rows: Iterable[RowLike], file: str) -> None
     table = pa.Table.from_pandas(made.assign(**texts), preserve_index=False)
     about = {c.name: {"meaning": c.meaning, "unit": c.measured_in} for c in shown}
     fields = [field.with_metadata(about[field.name]) for field in table.schema]
-    path = Path(file)
-    try:
-        with draft_of(path) as draft:
-            pq.write_table(table.cast(pa.schema(fields, metadata=table.schema.metadata)), draft)
-    except OSError as e:
-        raise unwritable(path, e, "choose another --parquet") from None
+    described = table.cast(pa.schema(fields, metadata=table.schema.metadata))
+    save(Path(file), "--parquet", lambda draft: pq.write_table(described, draft))

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from evolve.output.columns import NUMBER, Columns, RowLike, columns, values
-from evolve.output.files import draft_of
+from evolve.output.files import save
 from evolve.output.terminal import say
-from simulator.common.errors import unwritable
 
 STDOUT = "-"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet lets a formula begin
@@ -31,12 +30,7 @@ def write(text: str, file: str, option: str) -> None:
     if file == STDOUT:
         say(text, end="")
         return
-    path = Path(file)
-    try:
-        with draft_of(path) as draft:
-            draft.write_text(text, "utf-8", newline="")
-    except OSError as e:
-        raise unwritable(path, e, f"choose another {option}") from None
+    save(Path(file), option, lambda draft: draft.write_text(text, "utf-8", newline=""), text)
 
 
 def csv_text(declared: Columns, rows: Iterable[RowLike]) -> str:

@@ -23,6 +23,7 @@ from evolve.report.dimension import CARE, GOOD, POOR, Dimension, Exhibit
 from evolve.report.evidence import Evidence
 from evolve.run.program import Source
 from simulator.common.errors import InputError
+from simulator.common.files import write_text
 from simulator.common.json import JsonObject
 from simulator.language.ir import Field, nodes
 from simulator.schema import KERNELS
@@ -102,7 +103,7 @@ def first_prediction_s(source: Source) -> float | None:
     """Seconds of `evolve predict` on PLAN in a process of its own; None if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         plan = Path(folder) / "plan.yaml"
-        plan.write_text(yaml.safe_dump(PLAN, sort_keys=False), "utf-8")
+        write_text(plan, yaml.safe_dump(PLAN, sort_keys=False))
         words = [sys.executable, "-m", "evolve", "predict", source.name, "--experiments", str(plan), "--json"]
         begun = time.perf_counter()
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)

@@ -16,7 +16,7 @@ from archive.journal import Damaged, cut, entries, unchecked
 from archive.population import Island, Population
 from archive.proposal import Outcome, is_outcome
 from evolve import __version__
-from evolve.output.files import REMEDY, write_json, write_text
+from evolve.output.files import REMEDY, write_json
 from evolve.output.terminal import command
 from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
@@ -25,6 +25,7 @@ from evolve.run.lock import lock
 from evolve.run.ranges import Ranges
 from simulator.common.documents import parse_yaml, read_bytes, read_json, yaml_text
 from simulator.common.errors import InputError, unwritable
+from simulator.common.files import plain_folder, write_text
 from simulator.common.json import JsonObject
 from simulator.common.records import from_json, record_class, stored, to_json
 from simulator.serving.bundled import BUNDLED
@@ -179,10 +180,23 @@ def next_path(parent: Path = RUNS) -> Path:
     return parent / f"{max(taken, default=0) + 1:04d}"
 
 
-def create(path: Path, config: Config, about: About) -> RunFolder:
-    """A new run folder. Raises InputError if it already exists or cannot be written."""
+def new_folder(out: Path | None) -> Path:
+    """Make the folder `out`, or else the next of `next_path` that no other process makes first. Raises OSError."""
+    while True:
+        path = out or next_path()
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            if out:
+                raise
+
+
+def create(out: Path | None, config: Config, about: About) -> RunFolder:
+    """A new run in `new_folder`. Raises InputError if `out` already exists, or if it cannot be written."""
+    path = out or RUNS
     try:
-        path.mkdir(parents=True)
+        path = new_folder(out)
         _write_config(path, config)
         write_json(path / ABOUT, to_json(about))
         (path / JOURNAL).touch()
@@ -216,14 +230,15 @@ def is_run(path: Path) -> bool:
 
 def shipped_run() -> Path:
     """The folder of the run that found the shipped champion."""
-    return Path(str(resources.files("seeds"))) / "champion"
+    about = Path(str(resources.files("seeds"))) / "champion" / ABOUT
+    return about.resolve().parent  # some installers link every file of a package
 
 
 def open_run(path: Path) -> RunFolder:
     """The run in the folder `path`. Raises InputError if there is none, or if its files are damaged."""
     try:
-        about = read_json(path / ABOUT, REMEDY)
-        raw = parse_yaml(read_bytes(path / CONFIG), str(path / CONFIG), REMEDY)
+        about = read_json(path / ABOUT, REMEDY, kept=True)
+        raw = parse_yaml(read_bytes(path / CONFIG, kept=True), str(path / CONFIG), REMEDY)
     except OSError:
         run, colon, _ = str(path).rpartition(":")
         if colon and is_run(Path(run)):
@@ -278,19 +293,18 @@ def rewind(run: RunFolder, line: int) -> Path | None:
 def write_start(run: RunFolder, programs: Sequence[tuple[str, str]]) -> None:
     """Copy the user's programs, (name, text), that a search starts from: their files may change or vanish."""
     for i, (name, text) in enumerate(programs):
-        (run.path / START).mkdir(exist_ok=True)
-        write_text(run.path / START / f"{i:03d}-{name}.py", text)
+        write_text(plain_folder(run.path / START, make=True) / f"{i:03d}-{name}.py", text)
 
 
 def read_start(run: RunFolder) -> list[tuple[str, str]]:
     """The user's programs that a search starts from, (name, text), in their order."""
-    return [(path.stem[4:], path.read_text("utf-8")) for path in sorted((run.path / START).glob("*.py"))]
+    paths = sorted(plain_folder(run.path / START).glob("*.py"))
+    return [(path.stem[4:], read_bytes(path, kept=True).decode()) for path in paths]
 
 
 def write_programs(run: RunFolder, elites: Sequence[Elite]) -> None:
     """Write programs/ID.py for each of these elites, and remove the other programs there."""
-    folder = run.path / "programs"
-    folder.mkdir(exist_ok=True)
+    folder = plain_folder(run.path / "programs", make=True)
     for old in folder.glob("*.py"):
         old.unlink()
     for elite in elites:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from simulator.common.errors import InputError, unwritable
+from simulator.common.files import plain_file
 
 
 def lock(path: Path) -> IO[str]:
@@ -15,24 +16,26 @@ def lock(path: Path) -> IO[str]:
     Raises InputError if another process holds it.
     """
     try:
-        handle = (path / ".lock").open("w")
+        handle = open(path / ".lock", "a", opener=plain_file)  # noqa: SIM115
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            handle.close()
+            raise
+    except BlockingIOError:
+        raise InputError(f"{path}: another process is working on this run: wait for it, or stop it") from None
     except OSError as e:
         raise unwritable(path, e, "check the folder's permissions") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        handle.close()
-        raise InputError(f"{path}: another process is working on this run: wait for it, or stop it") from None
     return handle
 
 
 def locked(path: Path) -> bool:
     """Return True if another process holds the lock on the folder. Writes nothing, and keeps no lock."""
     try:
-        with (path / ".lock").open() as handle:
+        with open(path / ".lock", opener=plain_file) as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go when the file is closed
     except BlockingIOError:
         return True
-    except OSError:
-        return False  # a run that no process ever worked on, or a folder that is gone
+    except (OSError, InputError):
+        return False  # a run that no process ever worked on, a folder that is gone, or no lock of ours
     return False

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from archive.elite import Elite
 from archive.proposal import MODEL, SEED, Outcome
-from evolve.output.files import write_json, write_text
+from evolve.output.files import write_json
 from evolve.output.terminal import command
 from evolve.run.beyond import kinds_beyond
 from evolve.run.folder import RunFolder, is_run, open_run
 from evolve.run.records import Record, read_record, record_of
 from simulator.common.documents import parse_json, read_bytes
 from simulator.common.errors import InputError, nearest, unreadable
+from simulator.common.files import write_text
 from simulator.language.bounds import outside_bounds
 from simulator.language.complete import DEFAULTS, complete
 from simulator.language.forest import Forest
@@ -203,11 +204,14 @@ def _no_run(path: Path) -> InputError:
 
 
 def write_program(path: Path, text: str, forest: Forest | None, kept: Record) -> None:
-    """Write a program's text, with its ensemble and its record next to it, as `load` reads them. Raises OSError."""
+    """Write a program's text, with its ensemble and its record next to it, as `load` reads them. Raises OSError.
+
+    Links are followed, for the user named the file.
+    """
     if forest:  # first: without it the program cannot be read
-        write_json(forest_file(path), forest.to_json())
-    write_text(path, text)
-    write_json(path.with_suffix(".json"), replace(kept, values=constant_values(parse(text))).to_json())
+        write_json(forest_file(path).resolve(), forest.to_json())
+    write_text(path.resolve(), text)
+    write_json(path.with_suffix(".json").resolve(), replace(kept, values=constant_values(parse(text))).to_json())
 
 
 def has_record(program: Path) -> bool:

@@ -6,11 +6,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from evolve.output.files import check_writable
+from evolve.output.files import check_writable, keep, write_json
 from evolve.run.folder import is_run
-from evolve.run.program import has_record, load
-from evolve.run.trust import trust_file
+from evolve.run.program import has_record, load, write_program
+from evolve.run.records import Record
+from evolve.run.trust import Trust, trust_file
 from simulator.common.errors import InputError
+from simulator.language.forest import Forest
 from simulator.language.forest_file import forest_file
 from simulator.serving.model import model_table
 
@@ -37,6 +39,22 @@ def files_for(out: Path | None, name: str, models: Sequence[str] | None, option:
         for each in (file, file.with_suffix(".json"), trust_file(file), forest_file(file)):
             check_writable(each, option)
     return list(files)
+
+
+def save_program(path: Path, text: str, forest: Forest | None, kept: Record, trust: Trust | None = None) -> None:
+    """Write a program with its ensemble, record and trust to its file and those beside it. Raises InputError like
+    `keep`.
+
+    A trust in the file's place, which is of another program, is removed if there is none to replace it.
+    """
+
+    def write(file: Path) -> None:
+        trust_file(file).unlink(missing_ok=True)
+        write_program(file, text, forest, kept)
+        if trust:
+            write_json(trust_file(file), trust.to_json())
+
+    keep(path, "--out", write, text)
 
 
 def not_ours(file: Path) -> str:

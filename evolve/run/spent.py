@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from simulator.common.documents import read_bytes
+from simulator.common.files import plain_file
+
 FILE = "cpu.csv"
+LONGEST = 1 << 30  # bytes: tens of millions of proposals
 _HEAD = "proposal,cpu_s\n"
 
 
@@ -17,7 +21,7 @@ class Spent:
 
     def __init__(self, run_path: Path) -> None:
         self._path = run_path / FILE
-        self._file = self._path.open("a+b", buffering=0)
+        self._file = open(self._path, "a+b", buffering=0, opener=plain_file)  # noqa: SIM115
         try:
             self._begin()
         except OSError:
@@ -52,7 +56,7 @@ def read_spent(run_path: Path) -> dict[int, float]:
     A proposal that was assessed again after a crash counts once, as it was assessed last.
     """
     try:
-        text = (run_path / FILE).read_text("ascii", errors="replace")
+        text = read_bytes(run_path / FILE, LONGEST, kept=True).decode("ascii", "replace")
     except FileNotFoundError:
         return {}
     spent: dict[int, float] = {}

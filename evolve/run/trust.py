@@ -16,7 +16,7 @@ from evaluator.intervals import STATISTICS, Disagreement, Residual
 from evolve.run.beyond import TOLERANCE
 from evolve.run.folder import RunFolder, shipped_run
 from evolve.run.program import CHAMPION, Source
-from simulator.common.documents import parse_json
+from simulator.common.documents import parse_json, read_bytes
 from simulator.common.errors import LARGEST_NUMBER, InputError
 from simulator.common.json import JsonObject
 from simulator.common.records import fields_to_json, from_json, reader_of, record_class, stored
@@ -151,7 +151,9 @@ def trust_file(program: Path) -> Path:
 
 
 def _trust_at(path: Path | None) -> Trust | None:
-    return read_trust(path.read_bytes(), str(path)) if path is not None and path.is_file() else None
+    if path is None or not path.is_file():
+        return None
+    return read_trust(read_bytes(path, kept=path.name == TRUST_FILE), str(path))
 
 
 def _matches(trust: Trust, source: Source) -> bool:

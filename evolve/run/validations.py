@@ -49,7 +49,7 @@ def _renewed(line: JsonObject) -> JsonObject:
 
 def read_figures(path: Path) -> JsonObject:
     """The JSON object of one of the FILES. Raises OSError, and InputError if it is not JSON."""
-    return read_by(_figures, read_json(path, REMEDY), path)
+    return read_by(_figures, read_json(path, REMEDY, kept=True), path)
 
 
 def _figures(raw: JsonObject) -> JsonObject:

@@ -41,7 +41,7 @@ def run_baselines(
     programs = [key(baselines.form(name)) for name in baselines.NAMES]
     now = _Kept([data_hash(fitted), data_hash(everything)], programs, answers)
     file = path if path.exists() else run.path / OLD_FILE
-    kept = from_json(_Kept, read_json(file, REMEDY), file, REMEDY) if file.exists() else None
+    kept = from_json(_Kept, read_json(file, REMEDY, kept=True), file, REMEDY) if file.exists() else None
     if kept and (kept.data, kept.programs, {*kept.answers}) == (now.data, now.programs, {*answers}):
         return kept.answers
     tasks = baselines.tasks(fitted, everything)

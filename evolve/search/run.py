@@ -88,7 +88,7 @@ def start(
         simulated=simulated(fitted),
         forms_of=forms_of,
     )
-    run = run_folder.create(out or run_folder.next_path(), config, about)
+    run = run_folder.create(out, config, about)
     run_folder.write_start(run, own)
     if asks:
         keep_prompts(run)
@@ -158,7 +158,7 @@ def _search(
     config = run.config
     remembered = {outcome.proposal.id: outcome for outcome in past}
     workers = workers_of(pool, fitted, config)
-    journal, spent = Journal(run.journal), Spent(run.path)
+    spent, journal = Spent(run.path), Journal(run.journal)
     models: LanguageModels | None = None
     calls: JsonObject = {}
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from archive.elite import Elite
 from archive.proposal import SEED
 from evolve.output.columns import words
-from evolve.output.files import write_text
 from evolve.output.printing import markdown
 from evolve.output.table import Table
 from evolve.output.terminal import command
@@ -15,6 +14,7 @@ from evolve.summary.llm import lines
 from evolve.summary.result import RunReport
 from evolve.summary.run import bounds_texts, errors_table, fitted_bias, front_table, means_table, thinned
 from evolve.summary.sentences import apart_text, group_out_text, inconsistent_text, rule_text
+from simulator.common.files import write_text
 from simulator.common.text import counted, visible
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from archive.elite import Elite
 from archive.proposal import MODEL, Outcome, Proposal, Review
-from evolve.output.files import write_text
 from evolve.output.table import number
+from simulator.common.documents import read_bytes
+from simulator.common.files import write_text
 from simulator.common.text import counted, plain
 from simulator.language.key import key
 from simulator.language.measure import features
@@ -229,7 +230,7 @@ def document(outcomes: Iterable[Outcome]) -> str:
 def write(folder: Path, text: str) -> None:
     """Write the document of a run, unless its file says more already, as while a run catches up with its journal."""
     path = folder / FILE
-    if not (path.is_file() and path.read_bytes().startswith(text.encode())):
+    if not (path.is_file() and read_bytes(path, kept=True).startswith(text.encode())):
         write_text(path, text)
 
 

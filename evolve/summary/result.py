@@ -125,7 +125,7 @@ class RunReport:
 def report_json(path: Path) -> Any:
     """The JSON value in a report.json, its champion with today's keys. Raises OSError, and InputError if it is not
     JSON."""
-    raw = read_json(path, REMEDY, LONGER)
+    raw = read_json(path, REMEDY, LONGER, kept=True)
     if isinstance(raw, dict) and isinstance(raw.get("champion"), dict):
         raw["champion"] = renamed(raw["champion"], OLD_KEYS)
     return raw

@@ -17,6 +17,7 @@ from evolve.run.folder import REPORT, RunFolder, archive_of, open_run
 from evolve.run.program import Source, source_of, with_true_names
 from evolve.run.trust import TRUST_FILE, read_trust
 from evolve.summary.result import RunReport, read_report
+from simulator.common.documents import read_bytes
 from simulator.common.errors import InputError
 
 NOT_SCORED = "{}: no candidate was scored, so it has no champion: `{}` goes on or shows why"
@@ -99,6 +100,6 @@ def champion_of(run: RunFolder, members: Sequence[Elite]) -> Elite | None:
 def _trusted_form(run: RunFolder) -> str | None:
     path = run.path / TRUST_FILE
     try:
-        return read_trust(path.read_bytes(), str(path)).key
+        return read_trust(read_bytes(path, kept=True), str(path)).key
     except (OSError, InputError):
         return None

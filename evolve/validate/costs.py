@@ -16,6 +16,7 @@ from evolve.search.llm.ledger import beyond_budget
 from evolve.summary.llm import raises
 from evolve.validate.study import finished
 from simulator.common.errors import InputError
+from simulator.common.files import plain_folder
 from simulator.common.json import JsonObject
 from simulator.common.text import counted
 
@@ -65,7 +66,8 @@ def costs_of(folder: Path, limits: Mapping[str, float]) -> Costs:
 
 def runs_in(folder: Path) -> list[RunFolder]:
     """The runs in the folders below `folder`, by name."""
-    return [open_run(path) for path in sorted(folder.iterdir()) if is_run(path)] if folder.is_dir() else []
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [open_run(plain_folder(path)) for path in paths if is_run(path)]
 
 
 def without_answers(path: Path) -> str:

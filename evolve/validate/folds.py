@@ -31,6 +31,7 @@ from evolve.run.trust import ensemble_of
 from evolve.summary.result import RunReport
 from evolve.validate.shares import without_limits
 from simulator.common.errors import InputError
+from simulator.common.files import plain_folder
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.key import key
@@ -159,8 +160,8 @@ class Winner:
 def folder_of(parent: Path, fold: Fold) -> Path:
     """The folder of the fold's run. A run made with other settings, before an --again, keeps its folder."""
     for n in count(1):
-        path = parent / (fold.folder if n == 1 else f"{fold.folder}.{n}")
-        if path.exists() and not any((path / name).exists() for name in (JOURNAL, REPORT)):
+        path = plain_folder(parent) / (fold.folder if n == 1 else f"{fold.folder}.{n}")
+        if plain_folder(path).exists() and not any((path / name).exists() for name in (JOURNAL, REPORT)):
             shutil.rmtree(path)  # the process was killed while it created the folder, so nothing is lost
         # Compare both as config.yaml reads back: reading may turn a whole number into a float.
         settings = without_limits(config_from(to_mapping(fold.config), str(path)))

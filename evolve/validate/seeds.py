@@ -6,9 +6,9 @@ that ends with a verdict. Language models are asked under limits that the repeat
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -31,7 +31,8 @@ from evolve.validate.costs import Costs, costs_of
 from evolve.validate.shares import check_spent, limits_of, share, shared_out, with_totals
 from evolve.validate.statistics import Spread, spread
 from evolve.validate.study import Member, carry_out, read_about
-from simulator.common.errors import InputError
+from simulator.common.errors import InputError, unwritable
+from simulator.common.files import plain_folder, write_text
 from simulator.common.json import JsonObject
 from simulator.common.records import read_by, to_json
 from simulator.language.measure import features
@@ -123,11 +124,10 @@ def start(
     models and the shares. Raises InputError for an `out` that exists or cannot be written, and for a limit that leaves
     a repeat not one question.
     """
-    path = out or run_folder.next_path()
-    if path.exists():
-        if run_folder.is_run(path):
-            raise InputError(f"{path}: is a single run: choose another --out for repeats")
-        raise run_folder.taken(path, is_repeats(path))
+    if out and out.exists():
+        if run_folder.is_run(out):
+            raise InputError(f"{out}: is a single run: choose another --out for repeats")
+        raise run_folder.taken(out, is_repeats(out))
     seeds = list(range(config.seed, config.seed + repeats))
     limits = None
     if config.search.proposer != "offline":
@@ -135,7 +135,16 @@ def start(
         for line in (*check(config, repeats), shares.shares_line(config.llm, repeats, "repeats")):
             note(line)
         config = replace(config, llm=share(config.llm, repeats))
-    runs = tuple(start_run(replace(config, seed=seed), path / f"seed-{seed}") for seed in seeds)
+    try:
+        path = run_folder.new_folder(out)
+    except OSError as e:
+        raise unwritable(out or run_folder.RUNS, e, "choose another --out") from None
+    try:
+        runs = tuple(start_run(replace(config, seed=seed), path / f"seed-{seed}") for seed in seeds)
+    except InputError:
+        with suppress(OSError):  # some runs are there
+            path.rmdir()
+        raise
     about = {"engine": __version__, "data": runs[0].about.data, "seeds": seeds, "pilot": pilot}
     write_json(path / FILE, about | ({"limits": limits} if limits else {}))
     return Repeats(path, runs, pilot, limits)
@@ -160,7 +169,7 @@ def reopen(path: Path, raised: Mapping[str, float] | None = None) -> Repeats:
     """
     about = read_about(path / FILE, f"{path}: is not a folder of repeats (no {FILE})")
     seeds, pilot, limits = read_by(_repeats, about, path / FILE)
-    runs = tuple(run_folder.open_run(path / f"seed-{seed}") for seed in seeds)
+    runs = tuple(run_folder.open_run(plain_folder(path / f"seed-{seed}")) for seed in seeds)
     if limits is None:
         if raised:
             raise shares.no_models(path, raised)
@@ -182,7 +191,7 @@ def work(repeats: Repeats, pool: Pool) -> RepeatsReport:
     members = [Member(run.path, run.config) for run in repeats.runs]
     baselines.run_baselines(first, fitted, others, pool)  # depend only on the data: the first one's are for all
     for run in repeats.runs[1:]:
-        shutil.copy(first.path / baselines.FILE, run.path / baselines.FILE)
+        write_text(run.path / baselines.FILE, (first.path / baselines.FILE).read_text("utf-8"))
     reports = carry_out(members, "repeat", pool, full=True, then=lambda number, member, progress: member.report)
     report = report_of(repeats.path, first.config, reports, repeats.pilot)
     if repeats.limits is not None:

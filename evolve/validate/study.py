@@ -19,6 +19,7 @@ from evolve.search.run import start, work
 from evolve.summary.result import RunReport, read_report
 from simulator.common.documents import read_json
 from simulator.common.errors import InputError
+from simulator.common.files import plain_folder
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ def carry_out(
 
     def finish(number: int) -> T:
         member, progress = members[number], study.of[number]
-        report = finished(member.folder)
+        report = finished(plain_folder(member.folder))
         if report is not None:
             progress.skip()
             return then(number, Finished(report, False), progress)
@@ -101,7 +102,7 @@ def read_about(path: Path, missing: str) -> Mapping[str, Any]:
     Raises InputError if the file is damaged, and with the text `missing` if there is none.
     """
     try:
-        about = read_json(path, REMEDY)
+        about = read_json(path, REMEDY, kept=True)
     except OSError:
         raise InputError(missing) from None
     if not isinstance(about, dict):

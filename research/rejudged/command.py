@@ -8,7 +8,7 @@ import click
 
 from evaluator.score import SCORE_SEEDS
 from evolve import __version__
-from evolve.output.files import write_json, write_text
+from evolve.output.files import write_json
 from evolve.output.printing import show
 from evolve.output.progress import Line
 from evolve.output.terminal import say
@@ -18,6 +18,7 @@ from research.rejudged.page import complete, overview, page
 from research.rejudged.verdict import SEED
 from research.rejudged.world import World, world
 from simulator.common.errors import InputError, nearest, shown
+from simulator.common.files import write_text
 from simulator.common.json import JsonObject
 from simulator.common.text import visible
 from simulator.serving.bundled import STEPS

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import yaml
 
 from simulator.common.errors import InputError, shown
+from simulator.common.files import plain_file
 
 MOST_BYTES = 64 << 20  # of a file; the largest that the project writes itself is a run's report, which may be longer
 MOST_VALUES = 1_000_000  # of a file, with aliases expanded; 100 characters of text count as a value
@@ -30,18 +31,21 @@ _JSON_TOKEN = re.compile(f"{_TEXT}|{_BRACKET}|{_NUMBER}", re.DOTALL)
 _NUMERIC = re.compile(r"[-+.]?[0-9]")
 
 
-def read_bytes(path: Path, most: int = MOST_BYTES, where: str | None = None) -> bytes:
-    """The bytes of a file. Raises OSError if it cannot be read, InputError if it has more than `most` bytes."""
-    with path.open("rb") as file:
+def read_bytes(path: Path, most: int = MOST_BYTES, where: str | None = None, *, kept: bool = False) -> bytes:
+    """The bytes of a file. Raises OSError if it cannot be read, InputError if it has more than `most` bytes.
+
+    kept: the file is in a folder that a command keeps, see `plain_file`.
+    """
+    with open(path, "rb", opener=plain_file if kept else None) as file:
         data = file.read(most + 1)
     if len(data) > most:
         raise InputError(f"{where or path}: is larger than {most:,} bytes: {RIGHT_FILE}")
     return data
 
 
-def read_json(path: Path, remedy: str, times: int = 1) -> Any:
-    """The JSON value in a file. Raises OSError, and InputError like `parse_json`."""
-    return parse_json(read_bytes(path, times * MOST_BYTES), str(path), remedy, times)
+def read_json(path: Path, remedy: str, times: int = 1, *, kept: bool = False) -> Any:
+    """The JSON value in a file. Raises OSError, and InputError like `parse_json`. kept: see `read_bytes`."""
+    return parse_json(read_bytes(path, times * MOST_BYTES, kept=kept), str(path), remedy, times)
 
 
 def parse_json(data: str | bytes, where: str, remedy: str, times: int = 1) -> Any:

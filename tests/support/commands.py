@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -63,3 +65,14 @@ def refused(capsys: Capsys, *args: object) -> str:
     out, err = capsys.readouterr()
     assert not out and err.count("\n") == 1
     return err
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Files may have so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -63,10 +63,18 @@ def changes(root: Path, backend: Backend, emitted: Mapping[str, str]) -> dict[st
     host.edit(REFERENCE, lambda path, text: with_row(path, text, backend))
     for name, text in emitted.items():
         path = f"{PACKAGE}/{name}"
+        check_no_link(root, path)
         if (root / path).exists():
             raise InputError(f"cannot write {path}: the file exists. Choose another --name.")
         host.changed[path] = text
     return host.changed
+
+
+def check_no_link(root: Path, path: str) -> None:
+    """Raise InputError if the path leads through a link below the root: what a link names may be outside."""
+    for place in [Path(path), *Path(path).parents]:
+        if (root / place).is_symlink():
+            raise InputError(f"cannot edit {path}: {place} is a link in the clone. Give a clone with a file there.")
 
 
 class _Host:
@@ -80,6 +88,7 @@ class _Host:
         """The file with its changes. Raises InputError if it cannot be read."""
         if path in self.changed:
             return self.changed[path]
+        check_no_link(self.root, path)
         try:
             return (self.root / path).read_bytes().decode("utf-8")
         except (OSError, UnicodeDecodeError):

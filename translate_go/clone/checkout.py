@@ -14,6 +14,7 @@ from shlex import quote
 from subprocess import PIPE, STDOUT
 
 from simulator.common.errors import InputError
+from simulator.common.files import write_text
 from simulator.common.text import listed
 from translate_go.toolchain import gofmt_of, needed_go
 
@@ -112,10 +113,18 @@ def check_author(clone: Checkout) -> None:
 
 
 @contextmanager
-def copied(clone: Checkout) -> Iterator[Path]:
-    """A working tree of the clone's commit in a temporary folder, on no branch. It is removed at the end."""
+def copied(clone: Checkout, apart: bool = False) -> Iterator[Path]:
+    """A working tree of the clone's commit in a temporary folder, on no branch. It is removed at the end.
+
+    apart: as a clone of its own, of which nothing is written in the user's clone, not even for a while.
+    """
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "host"
+        if apart:
+            _out(clone.root, "clone", "--quiet", "--shared", "--no-checkout", str(clone.root.resolve()), str(tree))
+            _out(tree, "checkout", "--quiet", "--detach", _out(clone.root, "rev-parse", "HEAD").strip())
+            yield tree
+            return
         _out(clone.root, "worktree", "add", "--quiet", "--detach", str(tree), "HEAD")
         try:
             yield tree
@@ -127,7 +136,7 @@ def write_changes(tree: Path, changed: Mapping[str, str]) -> None:
     """Write the files, path -> text, into the tree."""
     for path, text in changed.items():
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        (tree / path).write_text(text, encoding="utf-8", newline="")
+        write_text(tree / path, text)
 
 
 def stage(tree: Path, paths: Iterable[str]) -> None:
@@ -196,7 +205,7 @@ def _run(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _git(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if name not in _OTHER}
+    env = {name: value for name, value in os.environ.items() if name not in _OTHER} | {"GIT_OPTIONAL_LOCKS": "0"}
     command = ["git", "-C", str(where), *arguments]
     return subprocess.run(command, env=env, capture_output=True, encoding="utf-8", errors="replace", check=False)
 

@@ -25,8 +25,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from evolve.output.files import draft_of
-from simulator.common.errors import unwritable
+from evolve.output.files import save
 from simulator.common.text import visible
 
 COLUMN, PAGE = 3.5, 7.0  # widths in inches
@@ -98,13 +97,11 @@ def write(figure: Figure, path: Path, kind: str, title: str) -> None:
         "pdf": {"CreationDate": None, "Creator": CREATOR},
         "png": {"Software": CREATOR},
     }
-    try:
-        with styled(), warnings.catch_warnings(), draft_of(path) as draft:
-            # A character that the font lacks becomes a box, or in an SVG what the reader's fonts have.
-            warnings.filterwarnings("ignore", NO_GLYPH, UserWarning)
-            figure.savefig(draft, format=kind, metadata={**stamps[kind], "Title": visible(title)})
-    except OSError as e:
-        raise unwritable(path, e, "choose another --out") from None
+    about = {**stamps[kind], "Title": visible(title)}
+    with styled(), warnings.catch_warnings():
+        # A character that the font lacks becomes a box, or in an SVG what the reader's fonts have.
+        warnings.filterwarnings("ignore", NO_GLYPH, UserWarning)
+        save(path, "--out", lambda draft: figure.savefig(draft, format=kind, metadata=about))
 
 
 def label(text: str, room: float = ROOM) -> str:

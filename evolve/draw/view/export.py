@@ -11,8 +11,9 @@ from evolve.draw.view.document import document, run_json
 from evolve.draw.view.followed import Followed
 from evolve.draw.view.html import GENERATOR, Page, pack, packed_size
 from evolve.draw.view.thinning import thinned
-from evolve.output.files import check_writable, write_text
-from simulator.common.errors import InputError, unwritable
+from evolve.output.files import check_writable
+from evolve.output.writing import write
+from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 
 MOST_BYTES = 8_000_000  # of an export
@@ -32,10 +33,7 @@ def export(folders: Sequence[Path], page: Page, path: Path, show: Callable[[str]
     details = [details_of(followed, most, show) for followed in runs]
     show("packing ...")
     text = page.export(fitting(runs, details, MOST_BYTES - len(page.export(b"").encode())))
-    try:
-        write_text(path, text)
-    except OSError as e:
-        raise unwritable(path, e, "choose another --export") from None
+    write(text, str(path), "--export")
     return len(text.encode())
 
 

@@ -17,7 +17,6 @@ from lzma import LZMAError
 from pathlib import Path
 
 from archive.journal import Journal
-from evolve.output.files import write_text
 from evolve.run.llm_settings import LlmSettings
 from evolve.search.llm.calls import (
     Answered,
@@ -39,6 +38,7 @@ from evolve.search.llm.calls import (
 from evolve.search.llm.client import REMEDIES, TOOL_BYTES, CallFault, Reply, calls_tools, request
 from simulator.common.documents import read_json
 from simulator.common.errors import InputError, unwritable
+from simulator.common.files import write_text
 from simulator.common.records import from_json
 from simulator.common.text import counted
 
@@ -285,7 +285,7 @@ def find(folder: str, call: LlmCall) -> Answered | None:
     """The journal line for a call's answer in the folder; None if there is no answer or its file is damaged."""
     path, of_call = _path(folder, call), {"call": call.name, "attempt": 0, "cached": True}
     try:
-        kept = read_json(path, "remove it")
+        kept = read_json(path, "remove it", kept=True)
         line = from_json(Answered, kept | of_call if isinstance(kept, dict) else kept, path)
         unpack(line.answer)
     except (OSError, ValueError, LZMAError):

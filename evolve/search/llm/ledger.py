@@ -11,10 +11,10 @@ from typing import Any
 
 from archive.proposal import SCORED, is_outcome
 from evolve.output.columns import column, columns_of, row_class
-from evolve.output.files import draft_of
 from evolve.run.folder import RunFolder
 from evolve.search.llm.answer import ideas
 from evolve.search.llm.calls import Answered, Failed, Sent, call_log, parts_of, proposes
+from simulator.common.files import draft_of
 from simulator.common.json import JsonObject
 
 FILE = "ledger.csv"
@@ -126,7 +126,7 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]], beyond: Mapping[str, L
 
 def write_table(path: Path, heads: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
     """Write these lines as CSV below the heads. A fault leaves the file that was there."""
-    with draft_of(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+    with draft_of(path, kept=True) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(heads)
         table.writerows(lines)

@@ -25,6 +25,7 @@ from evolve.search.llm.answer import without_fences
 from evolve.search.llm.calls import Messages
 from evolve.search.vocabulary import field_set
 from evolve.summary.research import Issue
+from simulator.common.documents import read_bytes
 from simulator.common.errors import InputError
 from simulator.common.text import counted, plain
 from simulator.language.parse import parse
@@ -72,10 +73,10 @@ def bundled() -> Templates:
     return {name: folder.joinpath(f"{name}.md").read_text("utf-8") for name in TEMPLATES}
 
 
-def load(folder: Path) -> Templates:
+def load(folder: Path, kept: bool = False) -> Templates:
     """The project's templates, replaced by those in `folder`, which may use the same placeholders.
 
-    Raises InputError if the folder has none, or one that cannot be filled in.
+    kept: it is in a run's folder. Raises InputError if the folder has none, or one that cannot be filled in.
     """
     texts = bundled()
     paths = {name: folder / f"{name}.md" for name in TEMPLATES if (folder / f"{name}.md").is_file()}
@@ -84,7 +85,7 @@ def load(folder: Path) -> Templates:
         raise InputError(f"cannot read --prompts {folder}: it has none of {names}. Name a folder with one of them.")
     for name, path in paths.items():
         try:
-            text = path.read_text("utf-8")
+            text = read_bytes(path, kept=kept).decode()
         except (OSError, UnicodeDecodeError) as e:
             raise InputError(f"cannot read {path} as UTF-8 text: {e}. Correct or remove it.") from None
         template, known = Template(text), sorted(Template(texts[name]).get_identifiers())

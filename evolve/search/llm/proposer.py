@@ -17,7 +17,6 @@ from archive.population import Offered, Population
 from archive.proposal import JUDGES, MODEL, Proposal
 from archive.score import Errors
 from evaluator.diagnose.describe import one_value
-from evolve.output.files import write_text
 from evolve.run.folder import RunFolder
 from evolve.run.llm_settings import weighted
 from evolve.search.llm import panel, prompt
@@ -30,6 +29,7 @@ from evolve.search.proposer import Operators, Place, places
 from evolve.search.workers import Workers
 from evolve.summary import research
 from evolve.summary.research import Research
+from simulator.common.files import write_text
 from simulator.common.streams import stream
 from simulator.common.text import counted
 from simulator.serving.experiment import Experiment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
@@ -11,7 +10,6 @@ from pathlib import Path
 
 from archive.journal import Journal
 from archive.proposal import is_outcome
-from evolve.output.files import write_text
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
@@ -22,6 +20,7 @@ from evolve.search.llm.calls import LlmCall, Messages, Price
 from evolve.search.llm.prompt import Templates
 from simulator.common.documents import parse_yaml
 from simulator.common.errors import InputError
+from simulator.common.files import plain_folder, write_text
 
 FREE = (0.0, 0.0)
 MARGIN = 4096  # tokens; programs, their errors and the front take about as many in a question
@@ -134,9 +133,12 @@ def smallest_question(config: Config, texts: Templates) -> Messages:
 
 def keep_prompts(run: RunFolder) -> None:
     """Write the prompt templates of a run to its folder, so that a resumed run uses the words it started with."""
-    folder = run.path / prompt.FOLDER
-    folder.mkdir(exist_ok=True)
-    for name, text in _texts(run.config).items():
+    _write_prompts(run, _texts(run.config))
+
+
+def _write_prompts(run: RunFolder, texts: Templates) -> None:
+    folder = plain_folder(run.path / prompt.FOLDER, make=True)
+    for name, text in texts.items():
         write_text(folder / f"{name}.md", text)
 
 
@@ -146,8 +148,8 @@ def _texts(config: Config) -> Templates:
 
 def prompts_of(run: RunFolder) -> Templates:
     """The prompt templates in a run's folder; the project's if it has none."""
-    folder = run.path / prompt.FOLDER
-    return prompt.load(folder) if folder.is_dir() else prompt.bundled()
+    folder = plain_folder(run.path / prompt.FOLDER)
+    return prompt.load(folder, kept=True) if folder.is_dir() else prompt.bundled()
 
 
 def replay(recording: Path, out: Path | None) -> RunFolder:
@@ -164,11 +166,11 @@ def replay(recording: Path, out: Path | None) -> RunFolder:
             f"cannot replay {recording}: it has no calls to language models. Name a run of --proposer llm or mixed."
         )
     about = replace(source.about, replayed=str(recording))
-    run = run_folder.create(out or run_folder.next_path(), source.config, about)
+    run = run_folder.create(out, source.config, about)
     journal = Journal(run.journal)
     journal.append(calls)
     journal.close()
-    shutil.copytree(recording / prompt.FOLDER, run.path / prompt.FOLDER)
+    _write_prompts(run, prompts_of(source))
     run_folder.write_start(run, run_folder.read_start(source))
     return run
 

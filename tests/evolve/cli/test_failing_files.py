@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 import tiny_world
-from commands import Capsys
+from commands import Capsys, room_for
 from tiny_world import BRIEF, ONE
 
 from archive.journal import Journal
 from evolve.cli import run_command
-from evolve.output.files import draft_of, write_text
+from simulator.common.files import draft_of, write_text
 from simulator.common.json import JsonObject
 
 LIST = [sys.executable, "-m", "evolve", "list"]
@@ -71,17 +69,6 @@ def interrupted_by(monkeypatch: pytest.MonkeyPatch, lines: int, happens: Callabl
                 happens()
 
     monkeypatch.setattr(Journal, "append", watched)
-
-
-@contextmanager
-def room_for(size: int) -> Iterator[None]:
-    """Files may have so many bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize(("workers", "moved"), [(1, False), (1, True), pytest.param(2, True, marks=pytest.mark.slow)])

@@ -210,8 +210,9 @@ def test_a_dry_run_prints_the_diff_and_changes_nothing(clone: Path, capsys: Caps
     (clone / "blis").touch()
     (clone / "notes").mkdir()
     (clone / "notes/mine.go").touch()
-    before = state(clone)
+    before, files = state(clone), listing(clone)
     assert evolve("emit", "linear", "--into", clone, "--dry-run") == 0
+    assert listing(clone) == files
     out, err = capsys.readouterr()
     assert '+\tcase "fitted":' in out and "+++ b/sim/latency/fitted_test.go" in out and "dry run: " in out
     assert "INTEGRATION" not in out and "go build" not in out and state(clone) == before
@@ -357,3 +358,26 @@ def test_a_step_that_falls_has_no_test_that_it_grows(clone: Path, tmp_path: Path
     assert f"no test that a step grows with its decode tokens, {found}" in " ".join(err.split())
     assert "example, 8990 us with 1, 8980 us with 2." in out
     assert "GrowsWithPrefillTokens(" in out and "GrowsWithDecodeTokens(" not in out
+
+
+@needs_go
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("name", ["sim/latency/fitted.go", "sim/latency/latency.go", "sim/latency", "docs"])
+def test_nothing_is_read_or_written_through_a_link_in_the_clone(
+    name: str, dry_run: bool, clone: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    outside = tmp_path / "outside"
+    if (clone / name).exists():
+        shutil.move(clone / name, outside)
+    (clone / name).symlink_to(outside)
+    commit_all(clone)
+    before = listing(tmp_path)
+    options = ["--dry-run"] if dry_run else []
+    assert name in refused(capsys, "emit", "linear", "--into", clone, *options)
+    changed = {path for path, _ in listing(tmp_path) ^ before}
+    assert not [path for path in changed if dry_run or ".git" not in Path(path).parts]
+
+
+def listing(root: Path) -> set[tuple[str, int]]:
+    """Every file and folder below `root`, and `root`, with the time of its last change."""
+    return {(str(path), path.lstat().st_mtime_ns) for path in (root, *root.rglob("*"))}

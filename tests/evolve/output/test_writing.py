@@ -67,9 +67,9 @@ def test_latex_has_the_columns_of_a_paper_and_no_markup_of_others() -> None:
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     file = tmp_path / "no" / "a"
-    with pytest.raises(InputError, match=f"{file}: cannot be written .*: choose another --latex"):
+    with pytest.raises(InputError, match=f"{file}: cannot be written .*choose another --latex"):
         writing.write("", str(file), "--latex")
-    with pytest.raises(InputError, match=f"{file}: cannot be written .*: choose another --parquet"):
+    with pytest.raises(InputError, match=f"{file}: cannot be written .*choose another --parquet"):
         write_parquet(COLUMNS, ROWS, str(file))
 
 
