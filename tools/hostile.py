@@ -1,4 +1,4 @@
-"""A campaign against the product: damaged files, bombs, foreign text, hostile programs, full disks.
+"""A campaign against the product: damaged files, bombs, foreign text, hostile programs, full disks, links.
 
 `python tools/hostile.py [--seed 0] [--only files,disk]`: a table of counts per part, exit status 1 if work was
 lost, a command ended in a traceback, hung, or printed a control character. It takes ten minutes on two cores.
@@ -348,7 +348,55 @@ def disk(world: World, part: Part) -> None:
             part.findings.append(f"ulimit -v {kilobytes}: {process.stderr[-300:]!r}")
 
 
-PARTS = {part.__name__: part for part in (files, bombs, texts, programs, disk)}
+def links(world: World, part: Part) -> None:
+    """Links and pipes in a run's folder, and names that are too long: nothing outside changes, nothing is lost."""
+    outside, writes = world.home / "outside", 0
+    names = (".lock", "journal.jsonl", "run.json", "config.yaml", "report.json", "cpu.csv", "summary.md", "programs")
+    for name in names:
+        for kind in ("link", "dangling", "pipe"):
+            run = world.copy("linked")
+            shutil.rmtree(outside, ignore_errors=True)
+            outside.mkdir()
+            target, place = outside / "it", run / name
+            if kind == "link":
+                place.rename(target) if place.exists() else target.write_text("kept")
+            elif place.is_dir():
+                shutil.rmtree(place)
+            else:
+                place.unlink(missing_ok=True)
+            os.mkfifo(place) if kind == "pipe" else place.symlink_to(target)
+            before = _contents(outside)
+            for command in ("list", "archive", "report", "resume"):
+                spec = ("--runs", world.home) if command == "list" else (run, "--workers", 1, "--quiet")
+                spec = spec[:1] if command == "archive" else spec
+                attempt(
+                    part,
+                    f"{name} as {kind}: {command}",
+                    command,
+                    *(("--only", "accuracy") if command == "report" else ()),
+                    *spec,
+                )
+            writes += _contents(outside) != before
+    for length in (245, 251, 252, 300):
+        for command in (
+            ("fit", "floor", "--experiments", world.home / "data.yaml", "--out"),
+            ("predict", "champion", "--experiments", world.home / "data.yaml", "--csv"),
+        ):
+            suffix = ".py" if command[0] == "fit" else ".csv"
+            file = world.home / f"{'n' * (length - len(suffix))}{suffix}"
+            if attempt(part, f"a name of {length} bytes: {command[0]}", *command, file) == 0 and not file.exists():
+                part.findings.append(f"a name of {length} bytes: {command[0]} lost its result")
+    if writes:
+        part.findings.append(f"{writes} writes outside")
+
+
+def _contents(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Every file below the folder, with its time and its bytes."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [(str(path), path.stat().st_mtime_ns, path.read_bytes()) for path in paths]
+
+
+PARTS = {part.__name__: part for part in (files, bombs, texts, programs, disk, links)}
 
 
 def main() -> int:
