@@ -39,7 +39,11 @@ UNWATCHED = {  # settings of dask: by default its watching itself takes some per
     "distributed.admin.tick.interval": "500ms",
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.scheduler.active-memory-manager.start": False,  # results arrive as events, so workers hold none
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
 }
+# Every scheduler and worker of dask opens an HTTP port for anybody who reaches it: on loopback, without pages.
+UNSEEN = {"protocol": "inproc", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
 CONNECT_S = 10.0  # to wait for an answer of a scheduler
 
 
@@ -77,7 +81,8 @@ class Cluster(Pool):
         self._watcher.start()
         workers, address = len(self._client.scheduler_info(n_workers=-1)["workers"]), self._client.scheduler.address
         waits = "" if workers else f"; waiting for workers: `dask worker {address}` starts one"
-        line.note(f"scheduler {address}, {counted(workers, 'worker')}, dashboard {self._client.dashboard_link}{waits}")
+        dashboard = "" if self._cluster else f", dashboard {self._client.dashboard_link}"
+        line.note(f"scheduler {address}, {counted(workers, 'worker')}{dashboard}{waits}")
 
     def state(self) -> str:
         with self._lock:
@@ -261,7 +266,7 @@ def connected(where: str) -> tuple[Any, Any]:
     try:
         # An optional library, which takes half a second to load.
         import dask
-        from distributed import Client, LocalCluster
+        from distributed import Client, Scheduler, SpecCluster, Worker
     except ImportError:
         raise InputError("--cluster needs the extra: make cluster, or pip install 'evolve-latency[cluster]'") from None
     for name in [*logging.root.manager.loggerDict, "asyncio", "tornado.application"]:
@@ -276,9 +281,10 @@ def connected(where: str) -> tuple[Any, Any]:
                 raise InputError(f"--cluster {where}: {number or 'nothing'} is not a number of workers. Give local:4.")
             # Workers in this process: they only hand on tasks, and what carries these out are processes anyway. So the
             # memory of this process is not theirs, and they need no limit at which they would pause.
-            settings = {"n_workers": int(number), "threads_per_worker": 1, "processes": False, "memory_limit": None}
+            scheduler = {"cls": Scheduler, "options": UNSEEN}
+            worker = {"cls": Worker, "options": {**UNSEEN, "nthreads": 1, "memory_limit": None}}
             with dask.config.set(UNWATCHED):
-                cluster = LocalCluster(**settings, silence_logs=logging.CRITICAL)
+                cluster = SpecCluster(dict.fromkeys(range(int(number)), worker), scheduler, silence_logs=logging.CRITICAL)
             return cluster, Client(cluster)
         address = _address(where)
         try:

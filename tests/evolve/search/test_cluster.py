@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
+import psutil
 import pytest
 import tiny_world
 from commands import Capsys, evolve, refused
@@ -178,6 +181,26 @@ def test_an_interrupt_ends_a_local_cluster_in_silence(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert err == f"evolve: interrupted; nothing is lost: `evolve resume {run}` goes on\n"
     assert not worker_pids(process.pid) and written(run) >= 5
+
+
+def listening() -> set[tuple[str, int]]:
+    """The addresses and ports at which this process and those below it wait for connections."""
+    me = psutil.Process()
+    opened = [c for process in (me, *me.children(recursive=True)) for c in process.net_connections("inet")]
+    return {(c.laddr.ip, c.laddr.port) for c in opened if c.status == psutil.CONN_LISTEN}
+
+
+def test_a_local_cluster_listens_on_loopback_alone_and_shows_nothing(capsys: Capsys) -> None:
+    before = listening()
+    with closing(Cluster("local:2", Line())) as pool:
+        assert seven(pool, 2).result() == 14
+        opened = listening() - before
+        assert opened and {host for host, _ in opened} == {"127.0.0.1"}
+        for _, port in opened:
+            for page in ("", "status", "health", "metrics", "info/main/workers.html", "json/counts.json"):
+                with pytest.raises(HTTPError, match="404"):
+                    urlopen(f"http://127.0.0.1:{port}/{page}")
+    assert "dashboard" not in capsys.readouterr().err
 
 
 def test_a_worker_of_another_engine_is_refused_by_name(dask: DaskCluster, tmp_path: Path, capsys: Capsys) -> None:
