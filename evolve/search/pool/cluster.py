@@ -289,10 +289,10 @@ def connected(where: str) -> tuple[Any, Any]:
         address = _address(where)
         try:
             return None, Client(address, timeout=CONNECT_S)
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, TypeError, RuntimeError) as e:  # the latter two: of certificates
             raise InputError(
                 f"cannot reach --cluster {where}: no scheduler answers ({type(e).__name__}). "
-                "Start one with `dask scheduler`, or correct the address."
+                "Start one with `dask scheduler`, or correct the address or dask's certificates."
             ) from None
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import dask.config as dask_config
 import psutil
 import pytest
 import tiny_world
@@ -40,6 +41,7 @@ from simulator.common.errors import InputError
 
 SEVEN = parcel(prepare, 7)
 WAIT_S = 240.0
+CERTIFICATES = ("evolve.crt", "evolve.key", "evolve.yaml")
 
 
 @pytest.fixture
@@ -203,6 +205,32 @@ def test_a_local_cluster_listens_on_loopback_alone_and_shows_nothing(capsys: Cap
     assert "dashboard" not in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
+def test_the_recipe_of_the_documentation_closes_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its certificates work from end to end; without them, nobody gets through."""
+    blocks = (ROOT / "docs" / "search.md").read_text().split("```sh\n")
+    [recipe] = [block.partition("```")[0] for block in blocks if "openssl" in block]
+    subprocess.run(["sh", "-ec", recipe], env={**os.environ, "HOME": str(tmp_path)}, check=True, capture_output=True)
+    folder = tmp_path / ".config" / "dask"
+    assert {path.name: path.stat().st_mode & 0o077 for path in folder.iterdir()} == dict.fromkeys(CERTIFICATES, 0)
+    monkeypatch.setenv("DASK_CONFIG", str(folder))
+    with closing(DaskCluster(tmp_path)) as scheduler:
+        scheduler.join()
+        monkeypatch.setattr(cluster, "CONNECT_S", 3.0)
+        for address in (scheduler.address, scheduler.address.replace("tls", "tcp")):
+            with pytest.raises(InputError, match="no scheduler answers"):
+                Cluster(address, Line())
+        with dask_config.set(dask_config.merge(dask_config.config, dask_config.collect([str(folder)], env={}))):
+            with pytest.raises(InputError, match=r"no scheduler answers \(RuntimeError\)"):
+                Cluster(scheduler.address.replace("tls", "tcp"), Line())
+            monkeypatch.undo()
+            assert scheduler.address.startswith("tls://")
+            with closing(Cluster(scheduler.address, Line(quiet=True))) as pool:
+                assert seven(pool, 3).result() == 21
+            with closing(Cluster("local:1", Line(quiet=True))) as pool:
+                assert seven(pool, 3).result() == 21
+
+
 def test_a_worker_of_another_engine_is_refused_by_name(dask: DaskCluster, tmp_path: Path, capsys: Capsys) -> None:
     other = tmp_path / "other"
     shutil.copytree(ROOT / "simulator", other / "simulator", ignore=shutil.ignore_patterns("__pycache__"))
@@ -238,6 +266,7 @@ def test_linear_algebra_has_a_digest_of_its_kernels() -> None:
         ("nothing.json", "no such scheduler file"),
         ("tcp://127.0.0.1:1", "no scheduler answers (OSError)"),
         ("soup://here:1", "no scheduler answers (ValueError)"),
+        ("tls://127.0.0.1:1", "no scheduler answers (TypeError)"),  # without certificates
         ("tcp://here", "is not an address"),
         ("here:8786", "is not an address"),
         ("", "--cluster ''"),
