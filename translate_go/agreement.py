@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from simulator.clock.fields import BatchFields
 from simulator.clock.vm import MAX_TICKS, to_ticks
+from simulator.common.secrets import without_secrets
 from simulator.language.ir import Program
 from translate_go.constructors import constructor, options_literal
 from translate_go.deployment import Deployment
@@ -161,7 +162,8 @@ def _ask_go(
         built = go(workdir, "build", "-o", str(binary), "./sim/latency/cmd")
         if built.returncode:
             raise RuntimeError(f"the emitted Go does not build:\n{built.stderr}")
-        ran = subprocess.run([binary], input=text, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        env = without_secrets()
+        ran = subprocess.run([binary], env=env, input=text, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     return list(zip(*(map(int, line.split()) for line in ran.stdout.splitlines()), strict=True))
 
 

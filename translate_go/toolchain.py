@@ -13,6 +13,7 @@ from pathlib import Path
 
 from simulator.common.errors import InputError
 from simulator.common.files import write_text
+from simulator.common.secrets import without_secrets
 from translate_go.gotest import benchmark_name
 from translate_go.naming import DEFAULT, BackendName
 from translate_go.target import MODULE, TARGETS, HostTarget
@@ -59,7 +60,7 @@ def gofmt(workdir: Path) -> subprocess.CompletedProcess[str]:
 def _run(workdir: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     offline = {"GOPROXY": "off", "GOTOOLCHAIN": "local", "GOWORK": "off", "GO111MODULE": "on", "CGO_ENABLED": "0"}
     # Without its path in the compiled code, the same package in another temporary folder is taken from Go's cache.
-    env = {**os.environ, **offline, "GOFLAGS": "-mod=mod -trimpath", **environment}
+    env = {**without_secrets(), **offline, "GOFLAGS": "-mod=mod -trimpath", **environment}
     if not env.keys() & {"GOCACHE", "HOME", "XDG_CACHE_HOME", "LocalAppData"}:
         env["GOCACHE"] = str(workdir / ".cache")
     return subprocess.run(command, cwd=workdir, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)

@@ -25,6 +25,7 @@ from evolve.run.program import Source
 from simulator.common.errors import InputError
 from simulator.common.files import write_text
 from simulator.common.json import JsonObject
+from simulator.common.secrets import without_secrets
 from simulator.language.ir import Field, nodes
 from simulator.schema import KERNELS
 from simulator.serving.bundled import experiments_from_mapping
@@ -106,7 +107,8 @@ def first_prediction_s(source: Source) -> float | None:
         write_text(plan, yaml.safe_dump(PLAN, sort_keys=False))
         words = [sys.executable, "-m", "evolve", "predict", source.name, "--experiments", str(plan), "--json"]
         begun = time.perf_counter()
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        env = without_secrets()
+        done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         return time.perf_counter() - begun if done.returncode == 0 else None
 
 

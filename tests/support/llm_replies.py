@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ class Request:
     authorization: str
 
 
-Content = dict[str, Any] | str  # an object is sent as JSON, text as it is
+Content = dict[str, Any] | str | bytes  # an object is sent as JSON, all else as it is
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,24 @@ def status(code: int, message: str = "the server says no", retry_after: float | 
 def echo_key(code: int) -> Reply:
     """An error whose message repeats the Authorization header."""
     return Reply(lambda request: error(f"Incorrect API key provided: {request.authorization}", code), code)
+
+
+def endless(size: int) -> Reply:
+    """Status 200 and so many spaces."""
+    return Reply(lambda _: " " * size)
+
+
+def bomb(size: int) -> Reply:
+    """A whole answer after so many spaces, in a thousandth of the bytes."""
+    return Reply(
+        lambda request: gzip.compress(b" " * size + json.dumps(completion(request, "x")).encode()),
+        headers={"Content-Encoding": "gzip"},
+    )
+
+
+def redirect(url: str) -> Reply:
+    """Another address, to which the same request is to be sent."""
+    return Reply(lambda _: "", 307, {"Location": url})
 
 
 def truncated() -> Reply:

@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(length)
         if len(raw) < length:
             raise ConnectionError("the client went away while it was asking")
-        if self.path != PATH:
+        if self.path.partition("?")[0] != PATH:
             return self.send_error(404)
         request, reply = self.server.hear(json.loads(raw), self.headers.get("Authorization", ""))
         if reply.manner == "hang":
@@ -134,7 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return None
         content = reply.content(request)
-        body = (content if isinstance(content, str) else json.dumps(content)).encode()
+        text = json.dumps(content) if isinstance(content, dict) else content
+        body = text.encode() if isinstance(text, str) else text
         self._head(reply, len(body))
         if reply.manner == "whole":
             self.wfile.write(body[:-1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import tempfile
@@ -15,6 +14,7 @@ from subprocess import PIPE, STDOUT
 
 from simulator.common.errors import InputError
 from simulator.common.files import write_text
+from simulator.common.secrets import without_secrets
 from simulator.common.text import listed
 from translate_go.toolchain import gofmt_of, needed_go
 
@@ -199,13 +199,22 @@ def _gofmt(tree: Path, action: str, paths: Iterable[str]) -> str:
 
 
 def _run(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    env = without_secrets()  # tests of a clone run what its authors wrote
     return subprocess.run(
-        command, cwd=tree, stdout=PIPE, stderr=STDOUT, encoding="utf-8", errors="replace", timeout=LIMIT_S, check=False
+        command,
+        cwd=tree,
+        env=env,
+        stdout=PIPE,
+        stderr=STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        timeout=LIMIT_S,
+        check=False,
     )
 
 
 def _git(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if name not in _OTHER} | {"GIT_OPTIONAL_LOCKS": "0"}
+    env = {n: value for n, value in without_secrets().items() if n not in _OTHER} | {"GIT_OPTIONAL_LOCKS": "0"}
     command = ["git", "-C", str(where), *arguments]
     return subprocess.run(command, env=env, capture_output=True, encoding="utf-8", errors="replace", check=False)
 

@@ -23,6 +23,7 @@ from evolve.processes import LOCAL_PRICES
 from evolve.run.llm_settings import LlmSettings, is_private
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
+from simulator.common.secrets import redact
 from simulator.common.text import plain
 
 # Prefixes of models that are served at `api_base`; other providers have fixed addresses.
@@ -30,11 +31,10 @@ SELF_HOSTED = ("openai/", "hosted_vllm/", "ollama/", "ollama_chat/", "lm_studio/
 PROXY = "litellm_proxy/"  # may call models that others bill
 LONGEST = 300  # characters of an error message that are kept
 LONGEST_WORDS = 80  # characters of a server's words in a message of one line
+MOST_BYTES = 2**23  # of an answer that are read: a thousand times as many as most have
 LONGEST_LISTING = 10**7  # bytes of a server's list of models that are read
 LISTING_S = 5.0  # how long a server may take to list its models
 NO_KEY = "none"  # the key that is sent to an OpenAI-compatible server without keys
-KEY_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # of environment variables
-SHORTEST_KEY = 8  # characters; redacting anything shorter would also hide ordinary words
 # litellm's words around those of a server.
 RECEIVED = re.compile(r"Received: '(.*?)(?:'\. Check the|$)")
 EXCEPTION_NAMES = re.compile(r"^(?:[\w.]+: )*\w+Exception - ")
@@ -54,8 +54,13 @@ REMEDIES = {
     "no connection": "Start the server, or correct --api-base.",
     "connection lost": "Read the log of the server, then try again.",
     "broken answer": "Give --api-base of an OpenAI-compatible server; most end in /v1.",
+    "redirect": "If you trust that server, give its address as --api-base.",
 }
-SETUP = ("key refused", "no such model")  # every request fails until the user corrects a key, a name or an address
+SETUP = (
+    "key refused",
+    "no such model",
+    "redirect",
+)  # every request fails until the user corrects a key, a name or an address
 FINAL = (*SETUP, "bad request")  # another attempt cannot succeed
 MAYBE_PAID = ("timeout", "connection lost", "broken answer")  # the server may have generated an answer
 # The kind of fault of a status; of others from 500 on a server error, from 400 on a bad request.
@@ -93,7 +98,7 @@ class Reply:
 
 
 def litellm() -> Any:
-    """The library, silenced, and kept from downloads and from .env files. Raises InputError if it is not installed."""
+    """The library, silenced, guarded, and kept from downloads and from .env files. Raises InputError without it."""
     os.environ.update(LOCAL_PRICES)  # again, for programs that use this module without the command line
     os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
     for name in [name for name, value in os.environ.items() if name.endswith("_API_KEY") and not value.strip()]:
@@ -107,7 +112,58 @@ def litellm() -> Any:
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     # of answers in another form, which are faults
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
+    _guard()
     return library
+
+
+@cache
+def _guard() -> None:
+    """Have litellm read no more of an answer than MOST_BYTES, and send nothing on to another server."""
+    # An optional library, and the one that it sends requests with.
+    import httpx
+    import litellm as library
+
+    inner = library.module_level_client.client  # with the user's proxies and certificates
+
+    class Limited(httpx.SyncByteStream):
+        def __init__(self, answer: httpx.Response) -> None:
+            self.answer = answer
+
+        def __iter__(self) -> Iterator[bytes]:
+            size = 0
+            for chunk in self.answer.iter_raw():
+                size += len(chunk)
+                if size > MOST_BYTES:
+                    raise CallFault("broken answer", f"the answer has more than {MOST_BYTES >> 20} MiB")
+                yield chunk
+
+        def close(self) -> None:
+            self.answer.close()
+
+    class Guarded(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            request.headers["Accept-Encoding"] = "identity"  # what is compressed may become any number of bytes
+            answer = inner.send(request, stream=True, follow_redirects=False)
+            fault, there = None, answer.next_request and answer.next_request.url
+            if there and (there.scheme, there.host, there.port) != (
+                request.url.scheme,
+                request.url.host,
+                request.url.port,
+            ):
+                fault = CallFault(
+                    "redirect", _one_line(f"the server refers to {there.scheme}://{there.netloc.decode()}")
+                )
+            elif answer.headers.get("Content-Encoding", "identity") != "identity":
+                fault = CallFault("broken answer", "the answer is compressed, though none such was asked for")
+            if fault:
+                answer.close()
+                raise fault
+            return httpx.Response(
+                answer.status_code, headers=answer.headers, stream=Limited(answer), extensions=answer.extensions
+            )
+
+    library.sync_transport = Guarded()
+    library.client_session = httpx.Client(transport=Guarded(), follow_redirects=True)  # that of OpenAI's library
 
 
 def check_keys(models: Sequence[str], api_base: str) -> None:
@@ -281,15 +337,6 @@ def _reply(response: Any, model: str, sent_at: float) -> Reply:
     )
 
 
-def redact(text: str) -> str:
-    """`text` without bearer tokens, and without the value of any environment variable that is named like a key."""
-    values = {value.strip() for name, value in os.environ.items() if KEY_NAMES.search(name)}
-    # the longest first, since one key may be part of another
-    for value in sorted((v for v in values if len(v) >= SHORTEST_KEY), key=len, reverse=True):
-        text = text.replace(value, "[key]")
-    return re.sub(r"(?i)\b(bearer\s+)[\w.~+/=-]{8,}", r"\1[key]", text)
-
-
 def _one_line(value: object) -> str:
     return plain(redact(str(value)), LONGEST)
 
@@ -300,6 +347,8 @@ def _fault(error: Exception) -> CallFault:
     litellm chooses the class of an exception by the text of the error as much as by its status, and reports a broken
     answer as a 500. Only an exception with the server's headers has a status that the server sent.
     """
+    if own := next((e for e in _causes(error) if isinstance(e, CallFault)), None):
+        return own
     text, headers = str(error), getattr(error, "litellm_response_headers", None)
     if "Invalid response object Traceback" in text:
         not_text = "validation error for Message\ncontent\n" in text

@@ -284,7 +284,9 @@ def connected(where: str) -> tuple[Any, Any]:
             scheduler = {"cls": Scheduler, "options": UNSEEN}
             worker = {"cls": Worker, "options": {**UNSEEN, "nthreads": 1, "memory_limit": None}}
             with dask.config.set(UNWATCHED):
-                cluster = SpecCluster(dict.fromkeys(range(int(number)), worker), scheduler, silence_logs=logging.CRITICAL)
+                cluster = SpecCluster(
+                    dict.fromkeys(range(int(number)), worker), scheduler, silence_logs=logging.CRITICAL
+                )
             return cluster, Client(cluster)
         address = _address(where)
         try:

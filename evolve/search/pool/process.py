@@ -23,6 +23,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from simulator.common.secrets import without_secrets
+
 MOST_KEPT = 16  # values of parcels that a process keeps, the latest used; prepared data takes about 20 MB
 
 
@@ -80,7 +82,8 @@ class WorkerCall:
 class WorkerProcess:
     """A process that carries out calls, one at a time. It ends with its owner, or when nothing holds it any more.
 
-    settings: environment variables in addition to the owner's. idle_s: seconds without a call after which it ends too.
+    settings: environment variables in addition to the owner's, of which it gets no secrets. idle_s: seconds without a
+    call after which it ends too.
     """
 
     def __init__(self, settings: Mapping[str, str], idle_s: float | None = None) -> None:
@@ -90,7 +93,7 @@ class WorkerProcess:
         serving = f"from {__name__} import serve; serve({theirs.fileno()}, {idle_s})"
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {serving}"],
-            env={**os.environ, **settings},
+            env={**without_secrets(), **settings},
             pass_fds=[theirs.fileno()],
             stdin=subprocess.PIPE,  # closed when the owner dies: the process waits for that
             process_group=0,  # Ctrl-C in a terminal is for the owner alone

@@ -448,7 +448,7 @@ STATUSES = {
     "timeout": (408, 504, 524),
 }
 BROKEN = [llm_replies.truncated(), llm_replies.html(), Reply(lambda _: llm_replies.error("broken", 200))]
-BROKEN += [Reply(lambda _: "[]"), Reply(lambda _: "")]
+BROKEN += [Reply(lambda _: "[]"), Reply(lambda _: ""), llm_replies.bomb(10_000)]
 SHAPELESS = {name: getattr(llm_replies, name)() for name in ("no_choices", "no_message")}
 SHAPELESS |= {"parts": llm_replies.parts("x")}
 FAULTS = {
@@ -456,11 +456,12 @@ FAULTS = {
     **{f"broken{i}": (reply, "broken answer") for i, reply in enumerate(BROKEN)},
     **{name: (reply, "broken answer") for name, reply in SHAPELESS.items()},
     "die": (llm_replies.die(), "connection lost"),
+    "redirect": (llm_replies.redirect("http://127.0.0.1:1/v1/chat/completions"), "redirect"),
     "closed": (llm_replies.hang(0.0), "connection lost"),
     "hang": (llm_replies.hang(FOREVER), "timeout"),
     "drip": (llm_replies.drip(FOREVER), "timeout"),
 }
-ONCE = ("bad request", "key refused", "no such model")  # another request would end alike
+ONCE = ("bad request", "key refused", "no such model", "redirect")  # another request would end alike
 MAYBE_PAID = ("timeout", "broken answer", "connection lost")
 
 

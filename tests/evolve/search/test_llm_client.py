@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import tiny_world
-from llm_replies import Reply, Request, completion, said, status
+from llm_replies import Reply, Request, bomb, completion, endless, huge, redirect, said, status
 from llm_runs import by_content, evolve
 from llm_scripts import EXAMPLE
 from llm_server import Server
@@ -26,6 +26,7 @@ from evolve.search.llm.calls import Price
 from evolve.search.llm.client import CallFault, check_keys
 from evolve.search.llm.setup import price_table, priced
 from simulator.common.errors import InputError
+from simulator.common.secrets import redact
 
 KEY = "sk-test-0123456789abcdef"
 LOCAL = "http://127.0.0.1:8000/v1"
@@ -81,8 +82,29 @@ def test_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (keys | {"SHORT_TOKEN": "word", "HARMLESS": "a longer value"}).items():
         monkeypatch.setenv(name, value)
     text = "abcdefghijk abcdefgh, word, a longer value, (spaced-out)"
-    assert client.redact(text) == "[key]k [key], word, a longer value, ([key])"  # the longest first
-    assert client.redact("Bearer eyJhbGciOi.J9-_~+/= and bearer short") == "Bearer [key] and bearer short"
+    assert redact(text) == "[key]k [key], word, a longer value, ([key])"  # the longest first
+    assert redact("Bearer eyJhbGciOi.J9-_~+/= and bearer short") == "Bearer [key] and bearer short"
+
+
+def test_an_answer_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MOST_BYTES", 2**20)
+    with Server(lambda _: huge(2**19)) as server:
+        assert len(ask(server.url).text) == 2**19
+    for reply, why in ((endless(2**20 + 1), "more than 1 MiB"), (bomb(10**8), "compressed")):
+        fault = fault_of(reply)
+        assert (fault.kind, fault.again, fault.unpaid) == ("broken answer", True, False) and why in fault.why
+    fault = fault_of(replace(endless(2**20 + 1), code=500))  # of an error, too
+    assert "more than 1 MiB" in fault.why
+
+
+def test_a_question_goes_to_no_other_server() -> None:
+    with Server(lambda _: said("never")) as other:
+        fault = fault_of(redirect(f"{other.url}/chat/completions?key={KEY}"))
+        assert fault.kind == "redirect" and fault.setup and fault.unpaid and not other.seen
+        assert other.url.removesuffix("/v1") in fault.why and KEY not in str(fault)
+    here = redirect("/v1/chat/completions?again")
+    with Server(lambda asked: said("here") if asked.number else here) as server:
+        assert ask(server.url).text == "here"  # the same server may send a request elsewhere within itself
 
 
 def test_keys_and_names_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
