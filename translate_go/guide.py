@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
 
+from simulator.common.text import inert
 from simulator.serving.facts import left_out
 from simulator.serving.limits import HOST_ENGINE
 from translate_go.constructors import constructor, options_literal
@@ -36,7 +37,7 @@ def integration(plan: EmitPlan, again: str, cautions: Sequence[str], accuracy: S
         functions = joined([f"`{function}`" for function in HOST_FUNCTIONS])
         about += " " + fill(_TEXT["calls"], listed=functions)
     parts = ["# Adding this latency model to BLIS"]
-    parts += [_paragraph(f"**Before you use it**: {clean(text)}.") for text in cautions]
+    parts += [_paragraph(f"**Before you use it**: {inert(clean(text))}.") for text in cautions]
     parts.append(_paragraph(about))
     if accuracy:
         parts.append("\n".join(f"    {clean(line)}".rstrip() for line in accuracy))
@@ -78,7 +79,7 @@ def _choice(plan: EmitPlan) -> list[str]:
         text = fill(_TEXT["several"], count=count, flag=plan.target.selector)
     else:
         check = ", and it returns an error for any other `--model`, `--hardware` or `--tp`"
-        text = fill(_TEXT["baked"], deployment=clean(plan.first.name), check=check if plan.checks_names else "")
+        text = fill(_TEXT["baked"], deployment=inert(clean(plan.first.name)), check=check if plan.checks_names else "")
     return [_paragraph(text), _TEXT["curves"]] if plan.curves else [_paragraph(text)]
 
 
@@ -167,7 +168,7 @@ def steps(plan: EmitPlan) -> list[str]:
     command = (replay_command if plan.target.main else run_command)(plan, added[0])
     whose = "With the host's own defaults: give those of your engine"
     common = {
-        "whose": f"With the limits of {clean(plan.first.name)}" if plan.first else whose,
+        "whose": f"With the limits of {inert(clean(plan.first.name))}" if plan.first else whose,
         "command": "\n\n".join([command, *_others(plan, added)]),
         "names": _list_item(f"- `--model` is mandatory. {_selection(plan)}"),
     }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, zip_longest
 
 from rich.box import SIMPLE_HEAD
@@ -15,10 +15,11 @@ from rich.text import Text
 from evolve.output.layout import GAP, broken, flowed, parts, width_of
 from evolve.output.table import Table
 from evolve.output.terminal import LAYOUT, say, width
-from simulator.common.text import counted, visible
+from simulator.common.text import counted, inert, visible
 
 ROWS, LINES = 27, 5  # lines of rows of a table, and of warnings, with which a command opens
 HEAD = 4  # lines of a table besides its rows, about
+BAR = re.compile(r"(\\*)\|")
 NAMED = 3  # experiments, at most, that such a warning names one by one
 
 
@@ -61,19 +62,44 @@ def note(text: str) -> None:
     prose(" ".join(text.split()), "dim")
 
 
-def markdown(table: Table) -> str:
-    """The table as Markdown, without its title. In a bold row the first cell is bold."""
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A block of code of a page."""
+
+    text: str
+    language: str
+
+
+Block = str | Sequence[str] | Table | Code  # of a page of Markdown: one paragraph or heading, points, a table, code
+
+
+def page(blocks: Iterable[Block]) -> str:
+    """A page of Markdown, in which nothing from files is HTML or a link. Empty blocks are left out."""
+    return "\n\n".join(_block(block) for block in blocks if block) + "\n"
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Table():
+            return markdown(block)
+        case Code():
+            fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", block.text))])
+            return f"{fence}{block.language}\n{visible(block.text, LAYOUT)}\n{fence}"
+        case str():
+            return inert(block)
+    return "\n".join(f"- {inert(point)}" for point in block)
+
+
+def markdown(table: Table, linked: bool = False) -> str:
+    """The table as Markdown, without its title. The first cell of a bold row is bold. `linked`: cells have links."""
     lines = [[c.title for c in table.columns], ["---:" if c.right else "---" for c in table.columns], *table.cells()]
     for line, styled in zip(lines[2:], table.rows, strict=True):
         if styled.style == "bold":
             line[0] = f"**{line[0]}**"
-    text = "\n".join("| " + " | ".join(map(_markdown_cell, line)) + " |" for line in lines)
-    return text + (f"\n\n{visible(table.caption)}" if table.caption else "")
-
-
-def _markdown_cell(text: str) -> str:
-    """The text as one cell: a bar, and backslashes in front of it, would be read as the end of the cell."""
-    return re.sub(r"(\\*)\|", r"\1\1\\|", visible(text))
+    # a bar, and backslashes in front of it, would be read as the end of the cell
+    cells = ([BAR.sub(r"\1\1\\|", (visible if linked else inert)(cell)) for cell in line] for line in lines)
+    text = "\n".join("| " + " | ".join(line) + " |" for line in cells)
+    return text + (f"\n\n{inert(table.caption)}" if table.caption else "")
 
 
 def plain(table: Table, least: Sequence[int] = ()) -> str:

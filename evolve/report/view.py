@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evolve.output.columns import words, wrapped
-from evolve.output.printing import markdown, note, prose, show
+from evolve.output.printing import Block, Code, note, prose, show
+from evolve.output.printing import page as page_of
 from evolve.output.table import Table
 from evolve.output.terminal import say
 from evolve.output.terms import legend
-from evolve.report.dimension import Dimension, Exhibit
+from evolve.report.dimension import Dimension
 from evolve.report.report import Report
-from simulator.common.text import visible
 
 TITLE = "Report on {}"
 VERDICTS = "Verdicts"
@@ -49,26 +49,17 @@ def print_report(report: Report, explain: bool = False) -> None:
 
 
 def page(report: Report) -> str:
-    lines = [f"# {TITLE.format(report.name)}", f"**In short.** {report.in_short}", markdown(verdicts_table(report))]
-    if report.missing:
-        lines.append("\n".join(f"- missing: {line}" for line in report.missing))
-    lines += [f"Program, key `{report.key}`, data `{report.data}`:", f"```python\n{report.program}\n```"]
-    for number, dimension in report.numbered:
-        lines += _section(number, dimension)
-    return visible("\n\n".join(lines), keep="\n\t") + "\n"
+    head: list[Block] = [f"# {TITLE.format(report.name)}", f"**In short.** {report.in_short}", verdicts_table(report)]
+    about: list[Block] = [
+        [f"missing: {line}" for line in report.missing],
+        f"Program, key `{report.key}`, data `{report.data}`:",
+    ]
+    sections = (block for number, dimension in report.numbered for block in _section(number, dimension))
+    return page_of([*head, *about, Code(report.program, "python"), *sections])
 
 
-def _section(number: int, d: Dimension) -> Iterator[str]:
-    yield f"## {number}. {d.title}: {d.verdict.level}"
-    yield d.verdict.sentence
-    yield f"Rule: {d.verdict.rule}."
+def _section(number: int, d: Dimension) -> Iterator[Block]:
+    yield from (f"## {number}. {d.title}: {d.verdict.level}", d.verdict.sentence, f"Rule: {d.verdict.rule}.")
     for exhibit in d.exhibits:
-        yield from _exhibit(exhibit)
-    if d.caveats:
-        yield "\n".join(f"- {caveat}" for caveat in d.caveats)
-
-
-def _exhibit(exhibit: Exhibit) -> Iterator[str]:
-    yield f"**{exhibit.table.title}**"
-    yield markdown(exhibit.table)
-    yield "```sh\n" + "\n".join(exhibit.repeat) + "\n```"
+        yield from (f"**{exhibit.table.title}**", exhibit.table, Code("\n".join(exhibit.repeat), "sh"))
+    yield d.caveats

@@ -5,7 +5,7 @@ from __future__ import annotations
 from archive.elite import Elite
 from archive.proposal import SEED
 from evolve.output.columns import words
-from evolve.output.printing import markdown
+from evolve.output.printing import Block, Code, page
 from evolve.output.table import Table
 from evolve.output.terminal import command
 from evolve.run.folder import RunFolder
@@ -15,47 +15,47 @@ from evolve.summary.result import RunReport
 from evolve.summary.run import bounds_texts, errors_table, fitted_bias, front_table, means_table, thinned
 from evolve.summary.sentences import apart_text, group_out_text, inconsistent_text, rule_text
 from simulator.common.files import write_text
-from simulator.common.text import counted, visible
+from simulator.common.text import counted
 
 
 def write(run: RunFolder, report: RunReport) -> None:
-    text = page(run, report, len(calls(run.path)), sources_note(run.path))
-    write_text(run.path / "summary.md", visible(text, keep="\n\t"))
+    blocks = _blocks(run, report, len(calls(run.path)), sources_note(run.path))
+    write_text(run.path / "summary.md", page(blocks))
 
 
-def page(run: RunFolder, report: RunReport, validations: int, sources: str) -> str:
+def _blocks(run: RunFolder, report: RunReport, validations: int, sources: str) -> list[Block]:
     """The page. `validations`: how often held-out errors of this run have been computed. `sources`: with which forms,
     if not by searches in the folds."""
     best = report.champion
-    parts = [f"# Search for latency models: {run.path.name}", markdown(_facts(run, report))]
+    blocks: list[Block] = [f"# Search for latency models: {run.path.name}", _facts(run, report)]
     if best is None:
-        reasons = [f"- {r.count} at {r.stage}, e.g. {r.why}" for r in report.rejected]
-        return "\n\n".join([*parts, "No candidate could be scored.", "\n".join(reasons)]) + "\n"
+        reasons = [f"{r.count} at {r.stage}, e.g. {r.why}" for r in report.rejected]
+        return [*blocks, "No candidate could be scored.", reasons]
     shown = thinned(report.front, best)
-    parts += [
+    return [
+        *blocks,
         "## Champion",
         f"Proposal {best.id}, {best.operations} operations, {best.constants} constants, key `{best.key}`.",
         f"**{text}**" if (text := inconsistent_text(report)) else "",
-        f"```python\n{best.text.strip()}\n```",
-        "\n".join(f"- {text}" for text in bounds_texts(best)),
-        _choice(report, best, validations, sources),
+        Code(best.text.strip(), "python"),
+        list(bounds_texts(best)),
+        *_choice(report, best, validations, sources),
         "## Errors",
         "Signed errors of the means in percent, (predicted - observed)/observed, over arrival seeds "
         f"{', '.join(map(str, report.seeds))}. Pass: within 10 % E2E, 15 % TTFT, 15 % ITL.",
-        markdown(errors_table(report, baselines=False)),
+        errors_table(report, baselines=False),
         fitted_bias(report),
         "## Comparison with baselines",
         f"Mean absolute errors in percent over the {len(report.fitted)} fitted experiments.",
-        markdown(means_table(report)),
+        means_table(report),
         "## Pareto front",
         f"Worst-3 E2E, mean error, group-out and complexity: {len(shown)} of {len(report.front)} programs, from the "
         "simplest to the largest. Size: operations + constants. Consistent: contradicts no datasheet.",
-        markdown(front_table(shown, "Pareto front")),
+        front_table(shown, "Pareto front"),
         *_models(report),
         "## Going on",
-        _commands(run, best.id),
+        Code(_commands(run, best.id), "sh"),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _facts(run: RunFolder, report: RunReport) -> Table:
@@ -71,38 +71,34 @@ def _facts(run: RunFolder, report: RunReport) -> Table:
     return Table.of("Run", [words("what", "value")], rows)
 
 
-def _choice(report: RunReport, best: Elite, validations: int, sources: str) -> str:
+def _choice(report: RunReport, best: Elite, validations: int, sources: str) -> list[str]:
     seed = report.best_seed
-    text = (
+    paragraphs = [
         f"The champion is {rule_text(report.rule, best.consistent)}. **In sample**: the errors on the fitted "
         "experiments come from a fit to these runs. Program and constants were **chosen with hindsight** among "
         f"{report.candidates} candidates. Only experiments marked fitted were fitted."
-    )
+    ]
     if seed is not None:
-        text += (
-            f"\n\nThe best seed ({seed.operator.removeprefix(SEED)}, fitted) has a mean error of "
+        paragraphs.append(
+            f"The best seed ({seed.operator.removeprefix(SEED)}, fitted) has a mean error of "
             f"{seed.mean_error:.2f} % and a worst-3 E2E of {seed.worst3:.2f} %; the champion has "
             f"{best.mean_error:.2f} % and {best.worst3:.2f} %, by the arrival seeds of the search."
         )
-    if group_out := group_out_text(best):
-        text += "\n\n" + group_out
-    if apart := apart_text(report):
-        text += "\n\n" + apart
+    paragraphs += [group_out_text(best), apart_text(report)]
     if validations:
         times = "once" if validations == 1 else f"{validations} times"
-        text += (
-            f"\n\nHeld-out errors were computed {times} for this run (validate.jsonl). Each look before a choice makes "
-            "them less held out."
+        paragraphs.append(
+            f"Held-out errors were computed {times} for this run (validate.jsonl). Each look before a choice makes "
+            "them less held out." + (f" {sources}" if sources else "")
         )
-        text += f" {sources}" if sources else ""
-    return text
+    return paragraphs
 
 
-def _models(report: RunReport) -> list[str]:
+def _models(report: RunReport) -> list[Block]:
     """The cost of language models' proposals, if there were any."""
     if not report.calls:
         return []
-    return ["## Language models", "\n".join(f"- {line}" for line in lines(dict(report.calls), report.run))]
+    return ["## Language models", lines(dict(report.calls), report.run)]
 
 
 def _commands(run: RunFolder, champion: int) -> str:
@@ -114,4 +110,4 @@ def _commands(run: RunFolder, champion: int) -> str:
         command("predict", program, "--experiments", "plan.yaml"),
         command("emit", program, "--target", "blis-4", "--out", "go/", "--check"),
     ]
-    return "```sh\n" + "\n".join(commands) + "\n```"
+    return "\n".join(commands)

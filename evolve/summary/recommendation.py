@@ -13,10 +13,10 @@ from archive.champion import Rule, within
 from archive.elite import Elite
 from archive.proposal import MODEL, POLISH, SEED, Outcome
 from evolve.output.columns import figures, words
-from evolve.output.printing import markdown
+from evolve.output.printing import Block, Code, page
 from evolve.output.table import Table, row
 from evolve.output.terminal import command
-from evolve.summary.research import Research, generation, mean_mark, quoted, title
+from evolve.summary.research import Research, generation, mean_mark, title_of
 from evolve.summary.result import RunReport
 from evolve.summary.sentences import LEAST, rule_text
 from simulator.common.text import counted
@@ -34,13 +34,13 @@ def conclusions(report: RunReport, outcomes: Sequence[Outcome], members: Sequenc
     parts = [
         "# Conclusions",
         "## Executive summary",
-        "\n".join(f"- {line}" for line in _summary(report, research, best, rule, by_id)),
+        _summary(report, research, best, rule, by_id),
         "## Comparison",
-        markdown(_comparison(report, research, best, rule)),
+        _comparison(report, research, best, rule),
         "## Recommendation",
         *_recommendation(report, best, near, rule, len(members), by_id),
     ]
-    return "\n" + "\n\n".join(parts) + "\n"
+    return "\n" + page(parts)
 
 
 def _summary(report: RunReport, research: Research, best: Elite, rule: Rule, by_id: dict[int, Outcome]) -> list[str]:
@@ -51,14 +51,14 @@ def _summary(report: RunReport, research: Research, best: Elite, rule: Rule, by_
     scored = [o for o in ideas if o.elite]
     gains = [(gain, o) for o in scored if (gain := _gain(o, research, rule)) is not None and gain > 0]
     lines = [
-        f"{counted(len(ideas), 'idea')} by {', '.join(map(quoted, models)) or 'no model'} in "
+        f"{counted(len(ideas), 'idea')} by {', '.join(models) or 'no model'} in "
         f"{counted(len({generation(o.proposal) for o in ideas}), 'generation')}: {len(scored)} scored, "
         f"{refused.total()} refused" + (f" ({reasons})." if reasons else "."),
         f"Ideas with a lower {LEAST[rule.by]} than the program that they started from: {len(gains)}.",
     ]
     if gains:
         gain, idea = max(gains, key=lambda x: (x[0], -x[1].proposal.id))
-        lines.append(f"The largest gain, {gain:.2f}, is that of idea {idea.proposal.id}: {title(idea.proposal)}.")
+        lines.append(f"The largest gain, {gain:.2f}, is that of idea {idea.proposal.id}: {_title(idea)}.")
     reviews = [review for o in ideas for review in o.proposal.reviews]
     if (mark := mean_mark(reviews)) is not None:
         judges = counted(len({review.judge for review in reviews}), "judge")
@@ -86,7 +86,7 @@ def _comparison(report: RunReport, research: Research, best: Elite, rule: Rule) 
     for outcome in research.ideas:
         p, base, mark = outcome.proposal, research.base(outcome.proposal), mean_mark(outcome.proposal.reviews)
         cells = *_cells(outcome.elite), mark, _verdict(outcome, research, rule, best, front)
-        name = f"{p.id}: {title(p)}"
+        name = f"{p.id}: {_title(outcome)}"
         rows.append(row(name, base.id if base else None, *cells, style="bold" if p.id == best.id else ""))
     if best.id not in {o.proposal.id for o in research.ideas}:
         base_id = best.parents[0] if best.parents else None
@@ -130,7 +130,7 @@ def _gain(outcome: Outcome, research: Research, rule: Rule) -> float | None:
 
 def _recommendation(
     report: RunReport, best: Elite, near: Sequence[Elite], rule: Rule, kept: int, by_id: dict[int, Outcome]
-) -> list[str]:
+) -> list[Block]:
     """The program to take, and the reason. `near` are those within the distance of `rule`, of `kept` in the archive."""
     competing = math.ceil(rule.nearer * len(near)) if report.apart_pct else len(near)
     least = min(near, key=lambda e: (rule.selection_score(e), e.id))
@@ -153,8 +153,12 @@ def _recommendation(
         f"{len(near)} {'is' if len(near) == 1 else 'are'} that near the lowest, {competing} of them "
         f"{'competes' if competing == 1 else 'compete'}, and none of these is smaller. {price}",
         "These errors are in sample: program and constants were chosen with these runs in sight.",
-        "```sh\n" + "\n".join(commands) + "\n```",
+        Code("\n".join(commands), "sh"),
     ]
+
+
+def _title(outcome: Outcome) -> str:
+    return title_of(outcome.proposal.idea) or "no title"
 
 
 def _origin(elite: Elite, by_id: dict[int, Outcome]) -> str:
@@ -167,7 +171,7 @@ def _origin(elite: Elite, by_id: dict[int, Outcome]) -> str:
         assert before is not None
         return f"{_origin(before, by_id)}, its constants polished"
     if operator.startswith(MODEL):
-        return f"idea {elite.id} ({title(by_id[elite.id].proposal)})"
+        return f"idea {elite.id} ({_title(by_id[elite.id])})"
     return f"program {elite.id} by the operator {operator}"
 
 

@@ -77,7 +77,7 @@ def page(made: Board, bench: Bench) -> str:
     parts = [" ".join(LEGEND.split())]
     for part in _parts(made):
         parts += [f"**{part.title}**", " ".join(part.legend.split()), markdown(_table(made, part))]
-    parts += ["**Where the rows come from**", markdown(origins(made))]
+    parts += ["**Where the rows come from**", markdown(origins(made), linked=True)]
     steps = sum(len(run.steps.step_id) for run in bench.runs)
     cpu_s = sum(row.cpu_s or 0.0 for row in made.rows)
     about = (

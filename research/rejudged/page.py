@@ -90,7 +90,7 @@ LIMITS = """\
 
 
 def page(judgements: Sequence[Judgement], world: World) -> str:
-    table = markdown(overview(judgements, linked=True))
+    table = markdown(overview(judgements, linked=True), linked=True)
     parts = [TITLE, INTRODUCTION, _data(world), "## Verdicts", advice(judgements), _counts(judgements), table]
     for judgement in judgements:
         parts += _section(judgement)

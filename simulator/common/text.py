@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
 # Unicode categories: control characters, format characters (bidi overrides among them), lone surrogates, and the
 # separators of lines and paragraphs.
 HIDDEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+ACTIVE = re.compile(r"(\\*)(<(?=[A-Za-z/!?])|\](?=[(\[:]))")  # what begins HTML, or ends the text of a link
 
 
 def hidden(character: str) -> bool:
@@ -34,6 +36,15 @@ def visible(text: str, keep: str = "") -> str:
     # each distinct character is looked at once: texts may have a million
     spelled = {ord(c): c.encode("unicode_escape").decode() for c in set(text) - set(keep) if hidden(c)}
     return text.translate(spelled) if spelled else text
+
+
+def inert(text: str) -> str:
+    r"""The text as one line of Markdown in which nothing is HTML, a link or a picture.
+
+    >>> print(inert("<b>[x](y) a < b[0]"))
+    \<b>[x\](y) a < b[0]
+    """
+    return ACTIVE.sub(r"\1\1\\\2", visible(text))
 
 
 def listed(names: Sequence[str], most: int) -> str:
