@@ -18,16 +18,23 @@ import sys
 import tempfile
 import time
 import traceback
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
+from urllib.parse import quote
 
 import tiny_world
+from llm_replies import bomb, endless, redirect, said
+from llm_replies import status as answered_with
+from llm_server import Server
 from tiny_world import ONE
 
 from evolve.cli import run_command
+from evolve.run.llm_settings import LlmSettings
+from evolve.search.llm.client import CallFault, request
 from simulator.common.text import hidden
 
 BUDGET = 24
@@ -396,7 +403,34 @@ def _contents(folder: Path) -> list[tuple[str, int, bytes]]:
     return [(str(path), path.stat().st_mtime_ns, path.read_bytes()) for path in paths]
 
 
-PARTS = {part.__name__: part for part in (files, bombs, texts, programs, disk, links)}
+def network(world: World, part: Part) -> None:
+    """Servers that answer without end, in bombs, with the key in disguise, or refer to others: a fault that tells nothing."""
+    key = "sk-Hostile+4Zq/xK3v_Lm7T-w2Rb8Yd9"
+    os.environ |= {"OPENAI_API_KEY": key, "NO_PROXY": "127.0.0.1"}
+    disguised = (
+        key,
+        key[::-1],
+        " ".join(key),
+        "\n".join(key),
+        b64encode(f"Bearer {key}".encode()).decode(),
+        quote(key, ""),
+    )
+    with Server(lambda _: said("never")) as other:
+        replies = [endless(2**24), bomb(2 * 10**8), redirect(f"{other.url}/chat/completions"), *map(said, disguised)]
+        for reply in [*replies, *(answered_with(400, f"wrong key: {text}") for text in disguised)]:
+            part.tried += 1
+            with Server(lambda _, reply=reply: reply) as server, alarm():
+                try:
+                    told = str(request("openai/m", [("user", "x")], LlmSettings(api_base=server.url, attempts=1)))
+                except CallFault as fault:
+                    told, part.refused = str(fault), part.refused + 1
+            if any(form[i : i + 12] in told for form in disguised for i in range(len(form) - 11)):
+                part.findings.append(f"a key is told: {told[:200]!r}")
+        if other.seen:
+            part.findings.append("a question went to another server")
+
+
+PARTS = {part.__name__: part for part in (files, bombs, texts, programs, disk, links, network)}
 
 
 def main() -> int:
