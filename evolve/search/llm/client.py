@@ -15,6 +15,7 @@ import time
 import urllib.request
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -125,42 +126,21 @@ def _guard() -> None:
 
     inner = library.module_level_client.client  # with the user's proxies and certificates
 
-    class Limited(httpx.SyncByteStream):
-        def __init__(self, answer: httpx.Response) -> None:
-            self.answer = answer
-
-        def __iter__(self) -> Iterator[bytes]:
-            size = 0
-            for chunk in self.answer.iter_raw():
-                size += len(chunk)
-                if size > MOST_BYTES:
-                    raise CallFault("broken answer", f"the answer has more than {MOST_BYTES >> 20} MiB")
-                yield chunk
-
-        def close(self) -> None:
-            self.answer.close()
-
     class Guarded(httpx.BaseTransport):
         def handle_request(self, request: httpx.Request) -> httpx.Response:
             request.headers["Accept-Encoding"] = "identity"  # what is compressed may become any number of bytes
-            answer = inner.send(request, stream=True, follow_redirects=False)
-            fault, there = None, answer.next_request and answer.next_request.url
-            if there and (there.scheme, there.host, there.port) != (
-                request.url.scheme,
-                request.url.host,
-                request.url.port,
-            ):
-                fault = CallFault(
-                    "redirect", _one_line(f"the server refers to {there.scheme}://{there.netloc.decode()}")
-                )
-            elif answer.headers.get("Content-Encoding", "identity") != "identity":
-                fault = CallFault("broken answer", "the answer is compressed, though none such was asked for")
-            if fault:
-                answer.close()
-                raise fault
-            return httpx.Response(
-                answer.status_code, headers=answer.headers, stream=Limited(answer), extensions=answer.extensions
-            )
+            with closing(inner.send(request, stream=True, follow_redirects=False)) as answer:
+                here, there, body = request.url, answer.next_request and answer.next_request.url, bytearray()
+                if there and (there.scheme, there.host, there.port) != (here.scheme, here.host, here.port):
+                    address = _one_line(f"{there.scheme}://{there.netloc.decode()}")
+                    raise CallFault("redirect", f"the server refers to {address}")
+                if answer.headers.get("Content-Encoding", "identity") != "identity":
+                    raise CallFault("broken answer", "the answer is compressed, though none such was asked for")
+                for chunk in answer.iter_raw():
+                    body += chunk
+                    if len(body) > MOST_BYTES:
+                        raise CallFault("broken answer", f"the answer has more than {MOST_BYTES >> 20} MiB")
+                return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(body))
 
     library.sync_transport = Guarded()
     library.client_session = httpx.Client(transport=Guarded(), follow_redirects=True)  # that of OpenAI's library
