@@ -32,6 +32,7 @@ from simulator.serving.observations import NOT_MEASURED
 from simulator.serving.splits import SHARES, TRAIN
 
 Known = Mapping[str, ConstantRecord]  # by `method.name`
+WORSE_POINTS = 5.0  # by how much the absolute error of one mean has to grow for a warning, percentage points
 WORSE_PCT = 1.0  # by how much the mean of a run's absolute errors has to grow to be worse: what a replay leaves open
 
 
@@ -63,6 +64,20 @@ class FittedProgram:
     @property
     def parsed(self) -> Program:
         return parse(self.program)
+
+
+@dataclass(frozen=True, slots=True)
+class WorseError:
+    """A latency of MEANS of a fitted run whose error grew by more than WORSE_POINTS: signed, in percent."""
+
+    experiment: str
+    latency: str
+    before: float
+    after: float
+
+    @property
+    def points(self) -> float:
+        return abs(self.after) - abs(self.before)
 
 
 @row_class
@@ -159,6 +174,14 @@ class Calibration:
         pairs = zip(self.before, self.best.errors, strict=True)
         return sum(summarise([new]).mean_error > summarise([old]).mean_error + WORSE_PCT for old, new in pairs)
 
+    @property
+    def worse_errors(self) -> list[WorseError]:
+        """The errors that the fit made larger by more than WORSE_POINTS, the worst first."""
+        pairs = zip(self.before, self.best.errors, strict=True)
+        of_means = ((old.experiment, x, getattr(old, x), getattr(new, x)) for old, new in pairs for x in MEANS)
+        known = (WorseError(*row) for row in of_means if row[2] is not None and row[3] is not None)
+        return sorted((e for e in known if e.points > WORSE_POINTS), key=lambda e: -e.points)
+
     def to_json(self) -> JsonObject:
         return {
             "engine": __version__,
@@ -180,6 +203,7 @@ class Calibration:
             "before": [r._asdict() for r in self.before],
             "after": [r._asdict() for r in self.best.errors],
             "worse": self.worse,
+            "worse_errors": [asdict(e) for e in self.worse_errors],
             "simulated": self.simulated,
             "later": {name: [r._asdict() for r in rows] for name, rows in self.later.items()},
             "out": self.out,

@@ -13,7 +13,7 @@ from evaluator.score import MEANS, summarise
 from evolve.calibrate.certainty import CERTAINTY, hard_to_tell_apart, said_by_data
 from evolve.calibrate.coefficients import has_coefficients
 from evolve.calibrate.first_stage import FITTED, StageFigures
-from evolve.calibrate.result import Calibration, ConstantChange
+from evolve.calibrate.result import WORSE_POINTS, Calibration, ConstantChange
 from evolve.output.columns import NUMBER, Column, figures, words
 from evolve.output.printing import LINES, NAMED, more, points, prose, say_once, show
 from evolve.output.table import Row, Table, absolute_errors, number, row, section
@@ -47,6 +47,8 @@ def print_fit(result: Calibration, file: str | None, explain: bool = False) -> N
     """
     worse = _most_worse(result)
     prose(_answer(result), "bold")
+    if result.worse_errors:
+        prose(_worst(result, advise=not worse), "bold")
     if worse:
         prose(worse, "bold")
     _print_files(result, file is None)
@@ -268,6 +270,19 @@ def _errors_table(result: Calibration) -> Table:
         averages.append(row(name, *(f"{number(a, 2, False)} -> {number(b, 2, False)}" for a, b in pairs), style="bold"))
     title = "Errors of the means in percent, before -> after (fitted on these experiments)"
     return Table.of(title, [words("experiment"), figures("", "E2E", "TTFT", "ITL")], [*section(rows), *averages])
+
+
+def _worst(result: Calibration, advise: bool) -> str:
+    """Sentences on the error that grew most. advise: say what helps."""
+    worst, *others = result.worse_errors
+    text = f"The fit made {worst.latency.upper()} of {worst.experiment} worse: error {number(worst.before)} -> "
+    text += f"{number(worst.after)} %."
+    if others:
+        text += f" {counted(len(others), 'more error')} grew by more than {WORSE_POINTS:g} points."
+    remedy = (
+        " The loss is robust (Huber) already: fit fewer constants with --only, or runs of this kind alone with --id."
+    )
+    return text + (remedy if advise else "")
 
 
 def _most_worse(result: Calibration) -> str | None:

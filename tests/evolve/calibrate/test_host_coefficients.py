@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import Capsys, as_json, evolve, printed, refused
+from commands import Capsys, as_json, evolve, flat, printed, refused
 from host_form import ALPHA, BETA, host_step_us
 
 from evolve.run.program import TRAINED_PHYSICS, load
@@ -108,7 +108,17 @@ def test_a_fit_that_makes_most_runs_worse_suggests_no_export(tmp_path: Path, cap
     sizes = [[sum(abs(r[x]) for x in ("e2e", "ttft", "itl")) for r in result[when]] for when in ("before", "after")]
     worse = sum(new > old + 3.0 for old, new in zip(*sizes, strict=True))  # a percent in the mean of the three
     assert result["worse"] == worse > 10
-    out = printed(capsys, *args)
+    grown = {
+        (old["experiment"], x): abs(new[x]) - abs(old[x])
+        for old, new in zip(result["before"], result["after"], strict=True)
+        for x in ("e2e", "ttft", "itl")
+        if old[x] is not None
+    }
+    expected = sorted((name for name, points in grown.items() if points > 5.0), key=lambda name: -grown[name])
+    assert [(e["experiment"], e["latency"]) for e in result["worse_errors"]] == expected
+    out = flat(capsys, *args)
+    (ident, latency), others = expected[0], len(expected) - 1
+    assert f"{latency.upper()} of {ident} worse" in out and f"{others} more errors" in out
     assert f"{worse} of 20 runs" in out and "12 held constants" in out and "evolve emit" not in out
     assert evolve("emit", mine, "--coefficients") == 0
     block, err = capsys.readouterr()
