@@ -25,11 +25,12 @@ import numpy as np
 from evaluator.fit.fit import fit_scoped, fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import problem_of
-from evaluator.intervals import WAITING, disagreements, waiting_share
+from evaluator.intervals import WAITING, Disagreement, disagreements, figure_of, scales, waiting_share
 from evaluator.metrics import LATENCIES
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
 from evolve import __version__
 from evolve.calibrate.drift_tests import (
+    ALONE,
     FIRST,
     LEVEL,
     PACE,
@@ -37,16 +38,19 @@ from evolve.calibrate.drift_tests import (
     StageResidual,
     blind,
     channel_tests,
-    far_off,
     least_shifts_pct,
+    more_than_chance,
 )
-from evolve.calibrate.error_scale import Yardstick, yardstick
+from evolve.calibrate.error_scale import IN_SAMPLE, Yardstick, yardstick
 from evolve.output.terminal import command
+from evolve.plan.prediction_intervals import class_of, prediction_intervals
+from evolve.plan.warnings import outside_intervals
 from evolve.run.data import fittable, why_not_fitted
 from evolve.run.measurements import refuse_absurd, why_none_completes
 from evolve.run.program import CHAMPION, Source
+from evolve.run.records import Record
 from evolve.run.selectors import positions
-from evolve.run.trust import trust_of
+from evolve.run.trust import Trust, trust_of
 from simulator.clock.run import HostileStep
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
@@ -85,7 +89,8 @@ class Drift:
 
     left_out: by id of a run, why it was not used. scale: of a Yardstick, what residuals are divided by;
     freedom: its degrees of freedom. refits: none if there is no drift. undecided: what these runs cannot show. alone:
-    where no drift is found, the runs that are far off all the same (`drift_tests.far_off`), unless all of them are.
+    where no test rejects, by run and latency the observed means outside the intervals of `evolve predict`, as residuals
+    in percent.
     """
 
     name: str
@@ -160,10 +165,16 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
     residuals = check.residuals([predicted[i] for i in kept])
     tests = channel_tests(residuals, measure.freedom)
     refits = _refits(program, check) if any(t.rejects for t in tests) else ()
-    found = verdict(tests, refits)
-    if found == NONE and (not tests or blind(residuals, tests)):
-        found = CANNOT_TELL
-    far = far_off(residuals, measure.freedom) if found == NONE else {}
+    found, alone = verdict(tests, refits), dict[str, dict[str, float]]()
+    if found == NONE:
+        if trust:
+            rows = ((e, predicted[i], doubts[i]) for e, i in zip(runs, kept, strict=True))
+            alone = {e.id: off for e, p, doubt in rows if (off := _outside(source.record, trust, e, p, doubt))}
+        doubtful = more_than_chance(len(alone), len(runs))
+        if measure.of == IN_SAMPLE:
+            doubtful = any(t.p < ALONE for t in tests)
+        if not tests or blind(residuals, tests) or doubtful:
+            found = CANNOT_TELL
     return Drift(
         name=source.name,
         key=key(program),
@@ -177,8 +188,16 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
         refits=refits,
         verdict=found,
         undecided=tuple(_undecided(residuals, tests, CHAMPION in (source.name, source.record.fitted_from))),
-        alone=far if len(far) < len(runs) else {},
+        alone=alone,
     )
+
+
+def _outside(record: Record, trust: Trust, e: Experiment, p: Prediction, doubt: Disagreement) -> dict[str, float]:
+    """log(observed / predicted) in percent of the means outside the intervals of `evolve predict`, by latency."""
+    intervals = prediction_intervals(p, doubt, scales(trust.residuals(class_of(trust, record, e, p, doubt))))
+    beyond = outside_intervals(e.observed.summary if e.observed else None, intervals)
+    ours = {name: figure_of(p.predicted.summary, name) or math.nan for name in intervals}
+    return {name: 100.0 * math.log(mean / ours[name]) for name, mean, *_ in beyond}
 
 
 def _none_left(left_out: Mapping[str, str]) -> InputError:

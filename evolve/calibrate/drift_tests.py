@@ -12,7 +12,7 @@ import scipy
 LEVEL = 0.01  # of all tests together (Bonferroni): the most false alarms
 PACE, FIRST = CHANNELS = "pace", "ttft"  # ITL, or E2E without one; TTFT
 NAMES = {PACE: "pace", FIRST: "TTFT"}
-ALONE = 0.05  # level of a run's own test: what lies outside the 95 % intervals of `evolve predict`
+ALONE = 0.05  # share of runs outside the 95 % intervals of `evolve predict` by chance
 BLIND_PCT = 100.0  # a shift that runs must show for their silence to mean anything: times that double
 
 
@@ -39,10 +39,6 @@ class StageResidual:
     def of_channel(self, channel: str) -> float | None:
         return self.z(self.latency_of(channel))
 
-    def pct_of_channel(self, channel: str) -> float | None:
-        ratio = self.log_ratio[self.latency_of(channel)]
-        return None if ratio is None else 100.0 * ratio
-
     def scale_of_channel(self, channel: str) -> float | None:
         """The standard deviation of that residual before it is standardised."""
         name = self.latency_of(channel)
@@ -68,17 +64,13 @@ def channel_tests(residuals: Sequence[StageResidual], freedom: int) -> tuple[Cha
     return tuple(ChannelTest(*part, rejects=bool(part[-1] < LEVEL / len(parts))) for part in parts)
 
 
-def far_off(residuals: Sequence[StageResidual], freedom: int) -> dict[str, dict[str, float]]:
-    """The runs that are far off by themselves: by id and channel, the mean residual in percent, where a test of this
-    run's shift alone rejects at ALONE."""
-    runs: dict[str, dict[str, float]] = {}
-    for ident in dict.fromkeys(r.experiment for r in residuals):
-        own = [r for r in residuals if r.experiment == ident]
-        for test in channel_tests(own, freedom):
-            if test.kind == "shift" and test.p < ALONE:
-                known = [pct for r in own if (pct := r.pct_of_channel(test.channel)) is not None]
-                runs.setdefault(ident, {})[test.channel] = float(np.mean(known))
-    return runs
+def more_than_chance(outside: int, runs: int) -> bool:
+    """Return True if chance rarely takes so many of the runs outside their 95 % intervals.
+
+    >>> more_than_chance(1, 1), more_than_chance(1, 2), more_than_chance(2, 7), more_than_chance(0, 1)
+    (True, False, True, False)
+    """
+    return outside > 0 and float(scipy.stats.binom.sf(outside - 1, runs, ALONE)) < 1.01 * ALONE
 
 
 def least_shift(residuals: Sequence[StageResidual], tests: Sequence[ChannelTest], channel: str) -> float | None:

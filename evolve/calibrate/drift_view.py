@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evaluator.score import MEANS
-from evolve.calibrate.drift import BOTH, Drift
-from evolve.calibrate.drift_tests import ALONE, LEVEL, NAMES, ChannelTest
+from evolve.calibrate.drift import BOTH, CANNOT_TELL, Drift
+from evolve.calibrate.drift_tests import LEVEL, NAMES, ChannelTest
 from evolve.calibrate.error_scale import IN_SAMPLE
 from evolve.output.columns import figures, words
 from evolve.output.printing import note, prose, show
@@ -40,7 +40,7 @@ def print_drift(result: Drift, file: str) -> None:
     shifts = result.least_shift_pct.items()
     found = [f"{_percent(pct)} in {NAMES[channel]}" for channel, pct in shifts if pct is not None]
     if found:
-        prose(f"- These runs would show a shift of the mean from {' or '.join(found)} on, no smaller one.")
+        prose(f"- These runs would show a shift of the mean from {' or '.join(found)} on, at a power of 50 %.")
     if result.verdict == BOTH:
         prose(
             "- Constants before the queue are named even if TTFT is as predicted: it contains steps, and with the "
@@ -49,6 +49,8 @@ def print_drift(result: Drift, file: str) -> None:
     if result.alone:
         prose(f"- {_alone(result, file)}")
     where = f"{counted(len(result.used), 'run')}, {counted(len(result.residuals), 'load stage')}"
+    if result.alone:
+        where += f", {len(result.alone)} outside the 95 % intervals"
     prose(f"{result.name}: {result.verdict} ({where})", "bold")
     if following := result.next_command(file):
         suggest(following)
@@ -56,15 +58,14 @@ def print_drift(result: Drift, file: str) -> None:
 
 def _alone(result: Drift, file: str) -> str:
     runs = [
-        f"{ident} ({', '.join(f'{NAMES[channel]} {number(pct, 1)} %' for channel, pct in of_run.items())})"
+        f"{ident} ({', '.join(f'{name.upper()} {number(pct, 1)} %' for name, pct in of_run.items())})"
         for ident, of_run in result.alone.items()
     ]
+    outside = f"Outside the 95 % intervals of `evolve predict`: {', '.join(runs)}."
+    if result.verdict == CANNOT_TELL:
+        return f"{outside} These runs cannot tell a drift from chance: measure more."
     again = command("drift", result.name, "--experiments", file, "--id", ",".join(result.alone))
-    return (
-        f"Farther off than {100.0 * (1.0 - ALONE):g} % of held-out runs, taken alone: {', '.join(runs)}. Among "
-        f"{counted(len(result.used), 'run')} that is not enough for a drift of all: `{again}` tests "
-        f"{'it' if len(runs) == 1 else 'them'} without the others."
-    )
+    return f"{outside} Chance explains so few of {len(result.used)}; `{again}` tests them without the others."
 
 
 def _percent(pct: float) -> str:

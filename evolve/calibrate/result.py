@@ -75,10 +75,6 @@ class WorseError:
     before: float
     after: float
 
-    @property
-    def points(self) -> float:
-        return abs(self.after) - abs(self.before)
-
 
 @row_class
 class ConstantChange:
@@ -179,8 +175,9 @@ class Calibration:
         """The errors that the fit made larger by more than WORSE_POINTS, the worst first."""
         pairs = zip(self.before, self.best.errors, strict=True)
         of_means = ((old.experiment, x, getattr(old, x), getattr(new, x)) for old, new in pairs for x in MEANS)
-        known = (WorseError(*row) for row in of_means if row[2] is not None and row[3] is not None)
-        return sorted((e for e in known if e.points > WORSE_POINTS), key=lambda e: -e.points)
+        known = (WorseError(*row) for row in of_means if None not in row)
+        grown = [(abs(e.after) - abs(e.before), e) for e in known]
+        return [e for points, e in sorted(grown, key=lambda pair: -pair[0]) if points > WORSE_POINTS]
 
     def to_json(self) -> JsonObject:
         return {

@@ -196,15 +196,17 @@ def hurried(experiment: Experiment, own: Experiment) -> list[str]:
     return [f"the trace is played {faster:.2g} times as fast, so {peaks}: in truth queues grow longer in them"]
 
 
+def outside_intervals(observed: Observation | None, intervals: Intervals) -> list[tuple[str, float, float, float]]:
+    """The latencies whose observed mean lies outside the widest interval: (name, mean, low, high) in ms."""
+    means = ((name, figure_of(observed, name), *intervals[name][LEVELS[-1]]) for name in MEANS if name in intervals)
+    return [(name, mean, low, high) for name, mean, low, high in means if mean is not None and not low <= mean <= high]
+
+
 def contradicted(observed: Observation | None, intervals: Intervals, ident: str, fitted: bool) -> list[str]:
     """A line if an observed mean lies outside the widest interval of its latency. ident: of the run; fitted: the
     program was fitted on it, or on a part of it."""
-    beyond = []
-    for name in MEANS:
-        mean = figure_of(observed, name) if observed else None
-        low, high = intervals[name][LEVELS[-1]] if name in intervals else (0.0, math.inf)
-        if mean is not None and not low <= mean <= high:
-            beyond.append(f"{name.upper()} {mean:.4g} ms, not {low:.4g} to {high:.4g}")
+    outside_of = outside_intervals(observed, intervals)
+    beyond = [f"{name.upper()} {mean:.4g} ms, not {low:.4g} to {high:.4g}" for name, mean, low, high in outside_of]
     if not beyond:
         return []
     remedy = f"`evolve drift` with `--id {ident}` says what differs, and `evolve fit` adapts the program"

@@ -20,8 +20,8 @@ from scipy import stats
 
 from evaluator.intervals import scales
 from evaluator.score import predictions, score_set
-from evolve.calibrate.drift import ALPHA, BETA, BOTH, FORM, NONE, Refit, drift, verdict
-from evolve.calibrate.drift_tests import LEVEL, ChannelTest, StageResidual, channel_tests, far_off, least_shift
+from evolve.calibrate.drift import ALPHA, BETA, BOTH, CANNOT_TELL, FORM, NONE, Refit, drift, verdict
+from evolve.calibrate.drift_tests import LEVEL, ChannelTest, StageResidual, channel_tests, least_shift
 from evolve.run.program import load
 from evolve.run.trust import trust_of
 from simulator.serving.bundled import bundled_experiments, load_experiments
@@ -86,17 +86,25 @@ def test_errors_of_held_out_runs_are_no_drift() -> None:
     assert drift_power.false_alarms(500, 4) <= 2.0 * LEVEL
 
 
-def test_a_run_that_is_far_off_alone_is_named(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three runs are as the champion has them, but for the steps of one, an eighth slower; `--id` looks at it alone."""
-    rows = [residual("a", 0, 0.0, 2.2), replace(residual("a", 0, 0.0, 0.1), experiment="other")]
-    assert far_off(rows, 15) == {"run": {"pace": pytest.approx(220.0)}}
+def test_a_run_outside_its_intervals_is_named_and_alone_is_no_proof(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three runs are as the champion has them, but for the steps of one, slower by less than one run can show; `--id`
+    looks at it alone. `predict` and `drift` judge each run by the same intervals."""
     monkeypatch.chdir(tmp_path)
-    as_champion(tmp_path / "one.yaml", {"dense-code": 1.11}, 1.0)
-    out = flat(capsys, "drift", "champion", "--experiments", "one.yaml")
+    as_champion(tmp_path / "one.yaml", {"dense-code": 1.055}, 1.0)
+    file = "--experiments", "one.yaml"
+    warned = {
+        e["id"]
+        for e in as_json(capsys, "predict", "champion", *file)["experiments"]
+        if any("outside the 95 % intervals" in line for line in e["warnings"])
+    }
+    out = flat(capsys, "drift", "champion", *file)
     again = "drift champion --experiments one.yaml --id dense-code"
-    assert "dense-code (pace +10.4 %)" in out and f"`evolve {again}`" in out
-    evolve(*again.split(), "--json")
-    assert json.loads(capsys.readouterr().out)["alone"] == {}
+    assert "dense-code (E2E +5.4 %, ITL +5.4 %)" in out and f"`evolve {again}`" in out
+    assert set(as_json(capsys, "drift", "champion", *file)["alone"]) == warned == {"dense-code"}
+    found = as_json(capsys, *again.split(), status=1)
+    assert found["verdict"] == CANNOT_TELL and set(found["alone"]) == {"dense-code"}
 
 
 @pytest.mark.parametrize(
