@@ -28,7 +28,7 @@ def model() -> None:
 @model.command()
 @click.argument("config", metavar="CONFIG")
 @click.option(
-    "--id", "ident", metavar="NAME", help="Its name [default: that of the file, or of the folder of a config.json]."
+    "--id", "ident", metavar="NAME", help="Its name [default: _name_or_path of the file, else its file or folder]."
 )
 @click.option(
     "--generation-config",

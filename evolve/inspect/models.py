@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class ModelEntry:
     """A model by name. `path`: the file that keeps it, None if it is shipped.
 
     `generation_config`: sampling defaults that the engine applies, None if unknown. warnings: what the model has and
-    no field counts.
+    no field counts. named: what gave the name to a model that was added.
     """
 
     ident: str
@@ -55,6 +56,7 @@ class ModelEntry:
     config: Mapping[str, Any]
     generation_config: Mapping[str, Any] | None
     warnings: tuple[str, ...]
+    named: str = ""
 
     def to_json(self) -> JsonObject:
         about: JsonObject = {"engine": __version__, "data": None, "seeds": [], "id": self.ident}
@@ -67,7 +69,8 @@ class ModelEntry:
 def add(source: str, ident: str | None, generation: Path | None, replace: bool) -> ModelEntry:
     """Keep the model of a config.json, or of a folder with one, under a name; sampling defaults from `generation`.
 
-    Without `ident` the name is that of the file, or of the folder of a config.json. Without `generation` it is the
+    Without `ident` the name is `_name_or_path` of the config, unless that is a path or a shipped model; else that of
+    the file, or of the folder of a config.json. Without `generation` it is the
     generation_config.json next to it, if there is one. Raises InputError for a config that is not that of a model, and
     for a name that is taken.
     """
@@ -75,7 +78,9 @@ def add(source: str, ident: str | None, generation: Path | None, replace: bool) 
     if Path(source).is_dir() and not path.exists():
         raise InputError(f"{source}: the folder has no {CONFIG}: give a model's {CONFIG}, or a folder with one")
     config = _written(read_config(path))
-    name = ident or (path.resolve().parent.name if path.name == CONFIG else path.stem)
+    name, named = ident or str(config.get("_name_or_path")), "--id" if ident else "_name_or_path of its config.json"
+    if ident is None and (not HUGGING_FACE.fullmatch(name) or name in model_table()):
+        name, named = (path.resolve().parent.name, "its folder") if path.name == CONFIG else (path.stem, "its file")
     if not IDENT.fullmatch(name) or len(name) > LONGEST_IDENT:
         problem = "is not a name of letters, digits, . _ + - and at most one slash"
         raise InputError(f"--id {name[:LONGEST_IDENT]}: {problem}: give one, as --id my-model")
@@ -105,7 +110,7 @@ def add(source: str, ident: str | None, generation: Path | None, replace: bool) 
     except OSError as e:
         raise unwritable(folder(), e, f"set {VARIABLE} to another folder") from None
     reread()
-    return show(name)
+    return replace_fields(show(name), named=named)
 
 
 def _written(value: Any) -> Any:
@@ -175,6 +180,7 @@ def print_model(model: ModelEntry) -> None:
         if model.generation_config is not None
         else "sampling unknown, assumed without top_p, top_k, repetition penalty: --generation-config FILE --replace",
         _named_in_go(model.ident) if model.path else "",
+        f"named by {model.named}" if model.named else "",
     ]
     for line in filter(None, lines):
         prose(f"  {line}")

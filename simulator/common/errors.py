@@ -106,16 +106,19 @@ def _close(name: object, known: Collection[str], most: int = 1, cutoff: float = 
 
 
 def nearest(name: object, known: Sequence[str]) -> str:
-    """`did you mean 'x'?` with the known name closest to a mistyped one, or the list of all known names."""
-    close = _close(name, known)
-    return f"did you mean '{close[0]}'?" if close else f"known are {', '.join(sorted(known))}"
+    """`did you mean 'x'?` with the known name of the same words, misspelt, or the list of all known names."""
+    meant = _meant(str(name), known)
+    return f"did you mean '{meant}'?" if meant else f"known are {', '.join(sorted(known))}"
+
+
+def _meant(name: str, known: Collection[str]) -> str | None:
+    return next((each for each in _close(name, known, most=9) if _misspelt(name, each)), None)
 
 
 def nearest_listed(name: str, known: Sequence[str], own: str) -> str:
     """The remedy for a name that `evolve list` does not have: the name that was likely meant, else the three closest
     ones, and `own`, how to give one's own. A similar name is often another model, or another GPU."""
-    meant = next((each for each in _close(name, known, most=9) if _misspelt(name, each)), None)
-    if meant:
+    if meant := _meant(name, known):
         return f"did you mean '{meant}'? Or {own}"
     return f"the closest are {closest(name, known)}; `evolve list` has all, or {own}"
 
@@ -125,6 +128,8 @@ def _misspelt(name: str, known: str) -> bool:
 
     >>> _misspelt("lama-2-7", "llama-2-7b"), _misspelt("Qwen2.5-32B", "Qwen2.5-7B"), _misspelt("L40", "L40S")
     (True, False, False)
+    >>> _misspelt("expert_parallel", "tensor_parallel"), _misspelt("max_num_sequences", "max_num_seqs")
+    (False, True)
     """
     ours, theirs = ([part for part in re.split(r"[^a-z0-9]+", each.casefold()) if part] for each in (name, known))
     if "".join(ours) == "".join(theirs):
@@ -133,7 +138,11 @@ def _misspelt(name: str, known: str) -> bool:
 
 
 def _alike(ours: str, theirs: str) -> bool:
-    """True if two parts of names have the same digits, and at least three quarters of their letters in common."""
+    """True if two parts of names have the same digits, and at least three quarters of their letters in common, or if
+    one is a word and the other its beginning."""
+    short, long = sorted((ours.removesuffix("s"), theirs.removesuffix("s")), key=len)
+    if len(short) > 2 and short.isalpha() and long.startswith(short):
+        return True
     if re.sub(r"\D", "", ours) != re.sub(r"\D", "", theirs):
         return False
     a, b = (Counter(re.sub(r"\d", "", part)) for part in (ours, theirs))

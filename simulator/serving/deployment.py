@@ -17,7 +17,7 @@ from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import KernelGpu
 from simulator.model.architecture import REMEDY, Architecture, flat_config
 from simulator.model.omissions import affecting
-from simulator.serving.engine import Engine
+from simulator.serving.engine import STANDARD, Engine
 from simulator.serving.facts import Facts
 from simulator.serving.gpu import Gpu, gpu_names, measured_gpus
 from simulator.serving.limits import MOST_BLOCKS
@@ -218,11 +218,18 @@ def kv_blocks(gpu: Gpu, engine: Engine, held: float, kv_bytes_per_token: float, 
     log is available. Raises InputError if nothing fits.
     """
     usable = gpu.figure("usable_gib", where, "give memory_gb, or engine.total_kv_blocks")
-    free = (engine.gpu_memory_utilization * usable - RESERVED_GIB) * GIB - held
-    blocks = math.floor(free / (engine.block_size * kv_bytes_per_token)) - 1
+
+    def room(utilization: float) -> int:
+        free = (utilization * usable - RESERVED_GIB) * GIB - held
+        return math.floor(free / (engine.block_size * kv_bytes_per_token)) - 1
+
+    blocks = room(engine.gpu_memory_utilization)
     if blocks < 1:
         problem = f"leaves no room for KV cache, {held / GIB:.1f} GiB of weights per GPU of {usable:g} GiB"
-        raise Section(where, "engine", {}).error("tensor_parallel", problem, "use more or larger GPUs")
+        key, remedy = "tensor_parallel", "use more or larger GPUs"
+        if room(STANDARD.gpu_memory_utilization) >= 1:
+            key, remedy = "gpu_memory_utilization", f"give more, as {STANDARD.gpu_memory_utilization:g}"
+        raise Section(where, "engine", {}).error(key, problem, remedy)
     if blocks > MOST_BLOCKS:
         problem = f"is {usable:g} GiB, room for {blocks:.3g} KV blocks, at most {MOST_BLOCKS:.0e} are replayed"
         raise Section(where, "hardware", {}).error("usable_gib", problem, "correct memory_gb or model_config")
