@@ -14,7 +14,8 @@ from simulator.model.architecture import architecture
 from simulator.model.config_keys import VERDICTS, KeyVerdict
 from simulator.serving.engine import SETTINGS, TYPES, Setting
 from simulator.serving.gpu import hardware_table
-from simulator.serving.spec import engine_of
+from simulator.serving.known import read_config
+from simulator.serving.spec import OTHER_SETTINGS, engine_of
 
 Terms = Mapping[str, Any]
 """The terms of a model's config.json."""
@@ -48,7 +49,8 @@ def parse_overrides(pairs: Sequence[str]) -> dict[str, Setting]:
         if not equals or not key:
             raise InputError(f"--engine {plain(pair)}: is not KEY=VALUE: write it like --engine max_num_seqs=64")
         if key not in SETTINGS:
-            raise InputError(f"--engine {plain(key)}: is not an engine setting: {nearest(key, SETTINGS)}")
+            hint = OTHER_SETTINGS.get(key) or nearest(key, SETTINGS)
+            raise InputError(f"--engine {plain(key)}: is not an engine setting: {hint}")
         if key in given:
             raise InputError(f"--engine {plain(key)}: is given twice: give it once")
         given[key] = value if TYPES[key] is str else _scalar(value)
@@ -79,16 +81,13 @@ def parse_models(pairs: Sequence[str]) -> dict[str, Terms]:
         where = f"--model-config {plain(file)}"
         if not equals or not name or not file:
             raise InputError(f"--model-config {plain(pair)}: is not MODEL=FILE: give a model's id and config.json")
-        raw = read_json(Path(file), where)
-        if not isinstance(raw, Mapping):
-            raise InputError(f"{where}: is not a mapping: give the model's config.json")
-        config = _terms(raw)
+        config = _terms(read_config(Path(file)))
         generation = Path(file).with_name(GENERATION)
         if generation.is_file():
             sampling = read_json(generation, f"--model-config {plain(str(generation))}")
             if isinstance(sampling, Mapping):
                 config["generation_config"] = {k: sampling[k] for k in _SAMPLING if sampling.get(k) is not None}
-        architecture({**config, "_name_or_path": name}, where)
+        architecture(config, where)
         given[name] = config
     return given
 
@@ -98,7 +97,7 @@ def _terms(raw: Terms) -> JsonObject:
     kept: JsonObject = {}
     for key, value in raw.items():
         verdict = VERDICTS.get(key)
-        if value is None or verdict is KeyVerdict.FREE or key == "_name_or_path":
+        if value is None or verdict is KeyVerdict.FREE:
             continue
         if isinstance(value, Mapping) and key not in _WHOLE:
             value = _terms(value)

@@ -15,7 +15,6 @@ from evolve.ingest.read.sources import shown_path, trace_ending
 from evolve.output.files import digest_of
 from simulator.common.errors import InputError, shown
 from simulator.common.text import listed
-from simulator.model.names import known_name
 from simulator.serving.engine import SETTINGS, Setting
 from simulator.serving.experiment import Experiment
 from simulator.serving.model import known_models
@@ -103,8 +102,8 @@ def _model_of(trace: Trace, model: str | None, given: Given) -> str | None:
         return model
     if trace.model in given.models:
         return trace.model
-    if found := known_name(trace.model, known_models()):
-        return found
+    if trace.model in known_models():
+        return trace.model
     says = f"was measured on {shown(trace.model)}, which is not known" if trace.model else "names no model"
     raise InputError(f"{shown_path(Path(trace.file))}: {says}: give --model, or neither --model nor --hardware")
 

@@ -27,7 +27,7 @@ KEYS = {
     "moe_ffn": ("moe_intermediate_size",),
     "vocab": ("vocab_size", "padded_vocab_size"),
     "experts": ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"),
-    "active": ("num_experts_per_tok", "moe_top_k", "moe_k", "experts_per_token"),
+    "active": ("num_experts_per_tok", "moe_top_k", "moe_k", "experts_per_token", "top_k_experts"),
     "shared": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
     "shared_ffn": ("shared_expert_intermediate_size", "shared_intermediate_size"),
     "longest": ("max_position_embeddings", "max_seq_len", "n_positions", "seq_length", "max_sequence_length"),
@@ -189,7 +189,8 @@ def _unlike(c: Section) -> InputError | None:
     if c.raw.get("block_configs"):
         return c.error("block_configs", "gives every layer a size of its own, which is not modelled", remedy)
     for key in c.raw:
-        if VERDICTS.get(key) is KeyVerdict.REFUSED and c.raw[key] and not kinds:
+        full = key == "attn_type_list" and isinstance(c.raw[key], list) and all(kind == 1 for kind in c.raw[key])
+        if VERDICTS.get(key) is KeyVerdict.REFUSED and c.raw[key] and not kinds and not full:
             return c.error(key, "is of state-space or linear-attention layers, which are not modelled", remedy)
     return None
 
@@ -199,8 +200,9 @@ def _first(c: Section, name: str, default: int | None = None) -> int:
     key = next((key for key in KEYS[name] if c.has(key)), KEYS[name][0])
     if default is not None and not c.has(key):
         return default
-    most = MOST_LAYERS if name == "layers" else MOST_SIZE
-    return c.whole(key, REMEDY, least=0 if name in MAY_BE_ZERO else 1, most=most)
+    most, others = MOST_LAYERS if name == "layers" else MOST_SIZE, ", ".join(KEYS[name][1:])
+    remedy = REMEDY if c.has(key) or not others else f"{REMEDY}, which may call it {others}"
+    return c.whole(key, remedy, least=0 if name in MAY_BE_ZERO else 1, most=most)
 
 
 def _whole(c: Section, key: str, default: int) -> int:
@@ -232,8 +234,15 @@ def _longest(c: Section) -> int:
 
 def _is_moe_layer(c: Section, i: int) -> bool:
     """True if layer i of a mixture-of-experts model has routed experts, by the rules of vLLM's loaders."""
-    if c.has("first_k_dense_replace"):  # DeepSeek, GLM
-        return i >= _whole(c, "first_k_dense_replace", 0) and i % max(_whole(c, "moe_layer_freq", 1), 1) == 0
+    if c.has("first_k_dense_replace") or c.has("moe_layer_freq"):  # DeepSeek, GLM, MiMo
+        by_layer = c.raw.get("moe_layer_freq")
+        if not isinstance(by_layer, list):
+            routed = i % max(_whole(c, "moe_layer_freq", 1), 1) == 0
+        elif i < len(by_layer) and by_layer[i] in (0, 1):
+            routed = by_layer[i] == 1
+        else:
+            raise c.error("moe_layer_freq", f"does not say 0 or 1 of layer {i}, got {shown(by_layer)}", REMEDY)
+        return i >= _whole(c, "first_k_dense_replace", 0) and routed
     if c.has("interleave_moe_layer_step"):  # Llama-4
         step = _whole(c, "interleave_moe_layer_step", 1)
         return step > 0 and (i + 1) % step == 0

@@ -47,11 +47,11 @@ modelled max_position_embeddings max_seq_len n_positions seq_length max_sequence
 modelled rope_scaling rope_parameters: the longest sequence, if of type yarn, linear or dynamic
 modelled tie_word_embeddings: a single table of embeddings in memory; default: as the model's class has it
 modelled num_experts moe_num_experts n_routed_experts num_local_experts: routed experts
-modelled num_experts_per_tok moe_top_k moe_k experts_per_token: experts that a token uses
+modelled num_experts_per_tok moe_top_k moe_k experts_per_token top_k_experts: experts that a token uses
 modelled moe_intermediate_size: width of an expert; default: `intermediate_size`
 modelled n_shared_experts num_shared_experts moe_num_shared_experts: shared experts, as wide as routed ones
 modelled shared_expert_intermediate_size shared_intermediate_size: width of the shared expert
-modelled first_k_dense_replace moe_layer_freq: which layers are dense (DeepSeek, GLM)
+modelled first_k_dense_replace moe_layer_freq: which layers are dense (DeepSeek, GLM); a list has 0 for each of them
 modelled decoder_sparse_step mlp_only_layers: which layers are dense (Qwen)
 modelled interleave_moe_layer_step: which layers are dense (Llama 4)
 modelled torch_dtype dtype: a warning for float32, which is served and counted in 16 bits
@@ -59,7 +59,6 @@ modelled quantization_config quantization: bits of the weights and the peak; wha
 modelled text_config llm_config language_config attn_config ffn_config: their keys count as if at the top
 modelled generation_config: `top_p`, `top_k` and `repetition_penalty`: sort and penalties of the sampler
 modelled extra_weights_gib: our own key: memory of weights that the formulas leave out
-modelled _name_or_path: the type of the weights, if only the name tells it
 modelled model_type: rules of a model's class: gated or not, defaults, dense layers
 modelled hidden_act hidden_activation activation_function: relu2 and xielu: two matrices in an MLP
 omitted sliding_window sliding_window_size use_sliding_window max_window_layers layer_types sliding_window_pattern
@@ -85,11 +84,12 @@ refused ssm_state_size state_size ssm_cfg mamba_d_state mamba_d_ssm mamba_d_conv
     mamba_n_groups mamba_expand mamba_chunk_size mamba_conv_bias mamba_proj_bias mamba_dt_rank mamba_num_heads
     mamba_head_dim linear_num_value_heads linear_num_key_heads linear_key_head_dim linear_value_head_dim
     linear_conv_kernel_dim linear_attn_config conv_L_cache lru_width hybrid_override_pattern attn_type_list:
-    state-space, linear-attention and hybrid models, unless `layer_types` names attention alone
+    state-space, linear-attention and hybrid models, unless `layer_types` names attention alone, or `attn_type_list` has
+    only 1
 refused layers_block_type block_types: layers that are not all attention
 refused block_configs: layers of different sizes
 free architectures auto_map transformers_version torchscript torch_compile name_or_path use_bfloat16 is_decoder
-    add_cross_attention cross_attention_hidden_size tie_encoder_decoder pretraining_tp ep_size
+    _name_or_path add_cross_attention cross_attention_hidden_size tie_encoder_decoder pretraining_tp ep_size
     gradient_checkpointing use_cache use_flash_attn attn_implementation cache_implementation return_dict
     output_attentions output_hidden_states use_return_dict chunk_size_feed_forward problem_type task_specific_params
     tokenizer_class prefix pruned_heads finetuning_task id2label label2id: of the file and the library

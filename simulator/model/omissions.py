@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,7 @@ from simulator.model.quantization import dtype, quantization, unquantized
 GIB = 2.0**30
 MOST_UNKNOWN = 8  # unknown keys that a note names
 CLOSE = 0.85  # similarity of an unknown key to a known one, from which it is taken for a misspelling
+QUANTIZED = re.compile(r"fp8|fp4|int4|int8|w4a16|w8a8|awq|gptq", re.IGNORECASE)  # in a name: a note, no more
 MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 # Activations that MLPs of two matrices use, and few gated ones but Gemma's.
 PLAIN_ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_fast", "quick_gelu")
@@ -145,6 +147,10 @@ def _sparse_attention(m: _Model) -> Iterator[Omission]:
 
 def _quantization(m: _Model) -> Iterator[Omission]:
     a, details, kept = m.a, quantization(m.c), unquantized(m.c)
+    if a.weight_bits == 16 and (mark := QUANTIZED.search(str(m.c.raw.get("_name_or_path")))):
+        yield Omission(
+            f"the name says {mark.group()}, but config.json has no quantization_config: weights are counted in 16 bits"
+        )
     if a.weight_bits < 8:
         yield Omission(
             f"{a.weight_bits}-bit weights: kernels for them were not measured; their bytes are modelled at the "

@@ -19,15 +19,15 @@ def dtype(c: Section) -> str:
 
 
 def weights(c: Section) -> tuple[int, bool]:
-    """Bits per layer weight, and True for fp8: from the quantization config, else the name.
+    """Bits per layer weight, and True for fp8, as the quantization config says. A name says nothing of them.
 
-    Without either they have 16: by default (`--dtype auto`), vLLM serves a model published in float32 in 16 bits too.
+    Without a config they have 16: by default (`--dtype auto`), vLLM serves a model published in float32 in 16 bits too.
     """
     details = quantization(c)
     given: Any = details or c.raw.get("quantization")
     of_group = group(details, "weights")
     named = f"{details.get('quant_method')} {details.get('quant_algo')}" if details else given
-    words = str(named or c.raw.get("_name_or_path")).lower()
+    words = str(named or "").lower()
     bits = of_group.get("num_bits") or details.get("bits")
     if details.get("quant_method") == "bitsandbytes":
         bits = 4 if details.get("load_in_4bit") else 8

@@ -12,6 +12,7 @@ from pathlib import Path
 from simulator.common.documents import read_json
 from simulator.common.errors import OWN_MODEL, InputError, nearest_listed, unreadable
 from simulator.common.json import JsonObject
+from simulator.model.architecture import flat_config
 from simulator.serving.deployment import deployment_facts
 from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
@@ -19,6 +20,8 @@ from simulator.serving.gpu import known_gpu, measured_gpus
 from simulator.serving.model import Model, known_model, known_models, model_table, own_models
 
 HUGGING_FACE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)  # a name there: ORGANISATION/MODEL
+QUANTIZATION = "hf_quant_config.json"  # of NVIDIA's checkpoints, which is not read
+QUANTIZED_BY = {"quantization_config", "quantization"}
 GPU = "H100-SXM-80GB"  # the GPU of the shipped runs
 TPS = (1, 2, 4)
 MEASURED_TPS = (1, 2, 4, 8)
@@ -51,13 +54,19 @@ def model_config(name: str) -> JsonObject:
 
 
 def read_config(path: Path) -> JsonObject:
-    """The config.json terms in a file. Raises InputError for a file that is not a JSON object."""
+    """The config.json terms in a file.
+
+    Raises InputError for a file that is not a JSON object, and for one whose quantization is in a file beside it.
+    """
     try:
         config = read_json(path, "give a model's config.json")
     except OSError as error:
         raise unreadable(path, error, "give a model's config.json") from None
     if not isinstance(config, dict):
         raise InputError(f"{path}: is not a JSON object: give a model's config.json")
+    if (beside := path.with_name(QUANTIZATION)).exists() and not QUANTIZED_BY & flat_config(config).keys():
+        remedy = "copy its `quantization` into config.json as `quantization_config`"
+        raise InputError(f"cannot read {path}: {beside.name} beside it says how the weights are stored: {remedy}")
     return config
 
 

@@ -110,8 +110,9 @@ def test_weights_by_precision() -> None:
         ({"quantization_config": {"quant_method": "fp8"}}, 1.0),
         ({"quantization_config": compressed | float8}, 1.0),
         ({"quantization_config": compressed | int4}, 0.5),
-        ({"_name_or_path": "someone/Llama-w4a16"}, 0.5),
-        ({"_name_or_path": "someone/Llama-FP8-dynamic"}, 1.0),
+        ({"_name_or_path": "someone/Llama-w4a16"}, 2.0),  # a name decides nothing
+        ({"_name_or_path": "someone/Llama-FP8-dynamic"}, 2.0),
+        ({"quantization_config": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}}, 0.5),
     ):
         assert layer_bytes(**config) == pytest.approx(whole * size, rel=1e-12), config
 
@@ -139,6 +140,9 @@ DEEPSEEK = "n_routed_experts: 64, moe_intermediate_size: 128"
         (f"{QWEN2}, mlp_only_layers: [3]", 1, 60, 128, 512),
         (f"{DEEPSEEK}, n_shared_experts: 2, first_k_dense_replace: 1", 3, 64, 128, 256),
         (f"{DEEPSEEK}, first_k_dense_replace: 0, moe_layer_freq: 2", 2, 64, 128, 0),
+        (f"{DEEPSEEK}, moe_layer_freq: 2", 2, 64, 128, 0),
+        (f"{DEEPSEEK}, moe_layer_freq: [0, 1, 0, 1]", 2, 64, 128, 0),
+        (f"{DEEPSEEK}, first_k_dense_replace: 1, moe_layer_freq: [0, 1, 1, 1]", 3, 64, 128, 0),
         (LLAMA4, 1, 16, 2048, 2048),  # interleaved
     ],
 )
@@ -147,6 +151,18 @@ def test_mixture_keys(extra: str, moe_layers: int, experts: int, moe_ffn: int, s
     a = architecture({**BASE, "num_experts_per_tok": 1, **terms}, "test")
     assert (a.moe_layers, a.experts, a.moe_ffn, a.shared_ffn) == (moe_layers, experts, moe_ffn, shared_ffn)
     assert a.ffn == terms.get("intermediate_size_mlp", 2048)
+
+
+def test_experts_per_token_are_read_by_every_name_and_all_are_named_where_none_is_there() -> None:
+    config = BASE | yaml.safe_load(f"{{{DEEPSEEK}}}")
+    assert architecture(config | {"top_k_experts": 8}, "test").active == 8
+    with pytest.raises(InputError, match=r"num_experts_per_tok is missing.*top_k_experts"):
+        architecture(config, "test")
+
+
+def test_room_that_the_engine_may_not_use_is_blamed_on_its_share() -> None:
+    with pytest.raises(InputError, match=r"engine\.gpu_memory_utilization leaves no room"):
+        facts_of_terms(BASE, H100, Engine(gpu_memory_utilization=0.001), "test")
 
 
 def test_dbrx_keys_and_text_config() -> None:
@@ -196,6 +212,9 @@ def test_sampling_fields(generation: str, fields: tuple[int, int]) -> None:
         ("num_attention_heads: 16", 3, "engine.tensor_parallel must divide the model's 16 attention heads"),
         ("num_attention_heads: 12, head_dim: 64, num_key_value_heads: 6", 4, "engine.tensor_parallel must divide"),
         ("num_key_value_heads: 6", 1, "model_config.num_key_value_heads must divide the 16 heads, got 6"),
+        (f"{DEEPSEEK}, moe_layer_freq: [0, 1, 1]", 1, "model_config.moe_layer_freq does not say 0 or 1 of layer 3"),
+        (f"{DEEPSEEK}, moe_layer_freq: [0, 1, 1, 2]", 1, "model_config.moe_layer_freq does not say 0 or 1 of layer 3"),
+        (DEEPSEEK, 1, "model_config.num_experts_per_tok is missing"),
         ("layer_types: [full_attention]", 1, "model_config.layer_types names 1 layers of 4"),
         ("quantization: marlin", 1, "model_config.quantization is not understood, got 'marlin'"),
         ("max_position_embeddings: null", 1, "engine.max_model_len is missing"),

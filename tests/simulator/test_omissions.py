@@ -209,6 +209,12 @@ def test_a_hybrid_class_with_attention_alone_is_not_refused() -> None:
     assert facts_of(LLAMA | {"mamba_d_state": 128, "layer_types": ["attention"] * 4}) == facts_of(LLAMA)
 
 
+def test_a_list_of_attention_alone_is_not_refused() -> None:
+    assert facts_of(LLAMA | {"attn_type_list": [1, 1, 1, 1]}) == facts_of(LLAMA)
+    with pytest.raises(InputError, match="attn_type_list"):
+        facts_of(LLAMA | {"attn_type_list": [1, 0, 1, 1]})
+
+
 def test_keys_without_effect_change_nothing() -> None:
     free = {name: 0.5 for name, verdict in VERDICTS.items() if verdict is KeyVerdict.FREE}
     f = facts_of(LLAMA | free)

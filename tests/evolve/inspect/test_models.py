@@ -63,7 +63,7 @@ def test_a_model_is_kept_listed_shown_and_removed(home: Path, capsys: Capsys) ->
     out = printed(capsys, "model", "add", write(generation={"top_p": 0.9, "temperature": 0.6}))
     assert "28 layers of 4096, 32 heads and 8 KV heads of 128" in out and "sampling top_p 0.9, temperature 0.6" in out
     assert str(home / "my-model.json") in out.replace("\n", "")
-    assert out == printed(capsys, "model", "show", "my-model")
+    assert out == printed(capsys, "model", "show", "my-model") + "  named by its folder\n"
     assert printed(capsys, "model", "list") == f"my-model  {home / 'my-model.json'}\n"
     assert as_json(capsys, "model", "list") == {"models": {"my-model": str(home / "my-model.json")}}
     shown = as_json(capsys, "model", "show", "my-model")
@@ -148,7 +148,32 @@ def test_an_experiment_means_the_same_by_name_and_by_config(
     by_name, by_config = load_experiments(Path("name.yaml")), load_experiments(Path("config.yaml"))
     assert by_name == by_config and data_hash(by_name) == data_hash(by_config)
     assert [e.facts for e in by_name] == [facts_of("my-model", "H100", Engine(tensor_parallel=tp)) for tp in (1, 2)]
-    assert by_name[0].facts["is_fp8"] == bool(changes)
+    assert by_name[0].facts["is_fp8"] == ("quantization_config" in changes)  # a name decides nothing
+    assert any("the name says fp8" in note for note in by_name[0].notes) == ("_name_or_path" in changes)
+
+
+@pytest.mark.parametrize(
+    ("published", "expected"),
+    [("my-org/My-8B", "my-org/My-8B"), ("/home/me/x", "my-model"), ("meta-llama/Llama-3.1-8B-Instruct", "my-model")],
+)
+def test_a_model_has_the_name_of_its_config_unless_that_is_a_path_or_another_model(
+    published: str, expected: str, capsys: Capsys
+) -> None:
+    out = printed(capsys, "model", "add", write(_name_or_path=published))
+    assert out.startswith(f"{expected}: ")
+    assert f"named by {'its folder' if expected == 'my-model' else '_name_or_path'}" in out
+
+
+def test_a_quantization_that_is_in_another_file_is_refused_until_config_json_has_it(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    """NVIDIA's checkpoints have it in hf_quant_config.json."""
+    algorithm = {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}
+    folder = Path(write())
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": algorithm}))
+    for args in ("model", "add", folder), ("ingest", tmp_path, "--model-config", f"m={folder}/config.json"):
+        assert "hf_quant_config.json" in refused(capsys, *args, *(["--out", "o"] if args[0] == "ingest" else []))
+    assert "weights of 4 bits" in printed(capsys, "model", "add", write(quantization_config=algorithm))
 
 
 def test_sampling_that_is_unknown_is_a_note(capsys: Capsys) -> None:
@@ -209,7 +234,7 @@ def test_emitted_go_knows_a_model_by_its_hugging_face_name(tmp_path: Path, capsy
         printed(capsys, "emit", "floor", "--out", "go", "--model", ident, "--hardware", "H100")
         return out, Path("go/fitted.go").read_text()
 
-    out, go = added("mine", _name_or_path="my-org/My-Model-8B")
+    out, go = added("mine", "--id", "mine", _name_or_path="my-org/My-Model-8B")
     assert "in emitted Go also my-org/My-Model-8B, as its config.json says" in out
     assert '{"my-org/my-model-8b", "mine"}' in go  # the host's names are compared in lower case
     for changes in {}, {"_name_or_path": "/home/me/mine"}, {"_name_or_path": "meta-llama/Llama-3.1-8B-Instruct"}:
