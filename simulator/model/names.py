@@ -18,18 +18,6 @@ FORM = re.compile(r"instruct|chat|it|hf|base|meta|v\d+(\.\d+)*|\d{4}")
 Table = Mapping[str, Mapping[str, Any]]
 
 
-def known_name(said: str, models: Table) -> str | None:
-    """The name under which the models of `models` have the one that a file calls `said`; None if none or several do.
-
-    >>> known_name("Qwen/Qwen2.5-7B-Instruct", {"qwen2.5-7b": {"id": "Qwen/Qwen2.5-7B"}})
-    'qwen2.5-7b'
-    """
-    if said in models:
-        return said
-    alike = {str(entry["id"]): name for name, entry in models.items() if _core(name) == _core(said)}
-    return next(iter(alike.values())) if len(alike) == 1 else None
-
-
 def note_on_model(file: str, said: str, names: Collection[str], models: Table) -> str | None:
     """A note if the model that a file was measured on, `said`, is not, or not surely, that of the experiment.
 
@@ -38,7 +26,8 @@ def note_on_model(file: str, said: str, names: Collection[str], models: Table) -
     """
     if not said or any(_core(name) == _core(said) for name in names):
         return None
-    other = known_name(said, models)
+    alike = {str(entry["id"]): name for name, entry in models.items() if _core(name) == _core(said)}
+    other = said if said in models else next(iter(alike.values())) if len(alike) == 1 else None
     configs = [models[name]["config"] for name in names if name in models]
     if other and models[other]["config"] in configs:
         return None
