@@ -8,11 +8,17 @@ It also keeps litellm from downloading its list of prices, which may differ from
 from __future__ import annotations
 
 import os
+import resource
 import sys
+
+from simulator.common.errors import InputError
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CORETYPE = "OPENBLAS_CORETYPE"
 KERNELS = "Haswell"  # OpenBLAS's name for its AVX2 kernels, which any x86 server of the last ten years can run
+
+POOL = "ARROW_DEFAULT_MEMORY_POOL"  # Arrow's own allocator reserves 1 GiB of address space, however much is left
+LEAST_BYTES = 1 << 30  # of address space: with less, libraries fail in ways of their own or compute forever
 
 LOCAL_PRICES = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # litellm uses the price list that comes with it
 
@@ -27,10 +33,18 @@ _late = False  # True if `settle` came too late for this process
 def settings() -> dict[str, str]:
     """Environment variables that fix OpenBLAS to one thread and one set of kernels, and litellm to its own price list.
 
-    OpenBLAS reads them when numpy is imported; the user's own come first. litellm reads its own when it is imported.
+    OpenBLAS reads them when numpy is imported, and Arrow its own; the user's own come first. litellm reads its own when
+    it is imported.
     """
-    fixed = dict.fromkeys(THREADS, "1") | ({CORETYPE: KERNELS} if has_avx2() else {})
-    return fixed | {name: os.environ[name] for name in (*THREADS, CORETYPE) if name in os.environ} | LOCAL_PRICES
+    fixed = dict.fromkeys(THREADS, "1") | ({CORETYPE: KERNELS} if has_avx2() else {}) | {POOL: "system"}
+    return fixed | {name: os.environ[name] for name in (*THREADS, CORETYPE, POOL) if name in os.environ} | LOCAL_PRICES
+
+
+def check_memory() -> None:
+    """Raise InputError if `ulimit -v` leaves the libraries too little. Call before numpy is imported."""
+    room, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if room != resource.RLIM_INFINITY and room < LEAST_BYTES:
+        raise InputError(f"`ulimit -v` allows {room >> 20} MiB of memory: allow at least {LEAST_BYTES >> 20}")
 
 
 def settle() -> None:

@@ -1,4 +1,4 @@
-"""A campaign against the product: damaged files, bombs, foreign text, hostile programs, full disks, links.
+"""A campaign against the product: damaged files, bombs, foreign text, hostile programs, full disks, links, bare machines.
 
 `python tools/hostile.py [--seed 0] [--only files,disk]`: a table of counts per part, exit status 1 if work was
 lost, a command ended in a traceback, hung, or printed a control character. It takes ten minutes on two cores.
@@ -430,7 +430,32 @@ def network(world: World, part: Part) -> None:
             part.findings.append("a question went to another server")
 
 
-PARTS = {part.__name__: part for part in (files, bombs, texts, programs, disk, links, network)}
+def machine(world: World, part: Part) -> None:
+    """Little memory, no home, an unwritable or shared cache, a narrow encoding: it works, or one line says why not."""
+    shared = world.home / "shared"
+    shared.mkdir(mode=0o777)
+    shared.chmod(0o777)
+    machines: dict[str, dict[str, str]] = {
+        "no home": {"HOME": "/dev/null"},
+        "no cache": {"NUMBA_CACHE_DIR": "/dev/null/x"},
+        "empty cache": {"NUMBA_CACHE_DIR": ""},
+        "shared cache": {"XDG_CACHE_HOME": str(shared)},
+        "ascii": {"PYTHONIOENCODING": "ascii"},
+        "C": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    }
+    path = world.home / "foreign.yaml"
+    path.write_text(tiny_world.DATA.replace("id: dense-chat", "id: чат-模型", 1), "utf-8")
+    for what, changed in machines.items():
+        part.tried += 1
+        args = [*EVOLVE, "predict", "champion", "--experiments", str(path)]
+        environment = os.environ | changed
+        process = subprocess.run(args, env=environment, capture_output=True, text=True, check=False, timeout=3 * HANG_S)
+        ended(part, what, process, 0)
+        if process.stderr.count("evolve: warning: compiled code") != (what == "no cache"):
+            part.findings.append(f"{what}: {process.stderr[-300:]!r}")
+
+
+PARTS = {part.__name__: part for part in (files, bombs, texts, programs, disk, links, network, machine)}
 
 
 def main() -> int:

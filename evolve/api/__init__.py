@@ -6,4 +6,5 @@ command line does, so it is prepared in the same way before numpy is imported, i
 
 from evolve import processes
 
+processes.check_memory()
 processes.settle()

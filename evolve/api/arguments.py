@@ -37,12 +37,12 @@ def positive(name: str, value: Any, most: float, what: str) -> float:
 
 
 def path(name: str, value: object, what: str) -> Path:
-    """The path that an argument is, of `what`. Raises InputError for another type, and for an empty text.
+    """The path that an argument is, of `what`. Raises InputError for another type, and for text that is no path.
 
     >>> path("path", "runs/0001", "a run's folder").name
     '0001'
     """
-    if not isinstance(value, str | Path) or value == "":
+    if not isinstance(value, str | Path) or value == "" or "\0" in str(value):
         raise InputError(f"{name}: {spelled(value)}: give {what}")
     return Path(value)
 

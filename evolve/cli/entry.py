@@ -10,7 +10,6 @@ import errno
 import importlib
 import io
 import os
-import resource
 import signal
 import sys
 from difflib import get_close_matches
@@ -35,7 +34,6 @@ OUT_OF_MEMORY = (
     "out of memory: use fewer --workers, a shorter load or trace, or allow more memory (`ulimit -v`); "
     "a run keeps its work, `evolve resume RUN` continues it"
 )
-LEAST_BYTES = 1 << 30  # of address space: with less, the libraries that a command loads fail in ways of their own
 # Headings of `evolve --help`, and under each the commands: name -> (module, command in it, first sentence of its help).
 GROUPS = {
     "Plan": {
@@ -115,9 +113,7 @@ class LazyGroup(StrictGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        room, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if room != resource.RLIM_INFINITY and room < LEAST_BYTES:
-            raise Ended(f"`ulimit -v` allows {room >> 20} MiB of memory: allow at least {LEAST_BYTES >> 20}", 1)
+        processes.check_memory()
         module, attribute, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"evolve.cli.{module}"), attribute)
         return command
@@ -173,7 +169,8 @@ class _Output(io.FileIO):
 def _open_streams() -> None:
     """Prepare standard output, and connect streams that the caller closed to nothing.
 
-    Otherwise a file that is opened in a closed stream's place would receive its output.
+    Otherwise a file that is opened in a closed stream's place would receive its output. What the encoding of standard
+    output cannot hold is spelled as in Python.
     """
     for number in range(3):
         try:
@@ -185,7 +182,7 @@ def _open_streams() -> None:
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(_Output(1, "w", closefd=False)),
         before.encoding,
-        before.errors,
+        before.errors if before.errors in ("replace", "ignore", "xmlcharrefreplace") else "backslashreplace",
         line_buffering=bool(before.line_buffering),
     )
 
@@ -194,6 +191,8 @@ def run_command(args: list[str], group: click.Group | None = None) -> int:
     """Run one command line of `evolve`, or of another group. Return its exit status; errors are one line on stderr."""
     if COMPLETION in os.environ:  # a shell asks, and waits
         return int(importlib.import_module("evolve.cli.completion").respond())
+    if nul := [arg for arg in args if "\0" in arg]:
+        return fail(f"{shown(nul[0])} has a NUL character: no name of a file has one", 2)
     try:
         name = f"python -m {group.name}" if group else "evolve"
         return int((group or cli).main(args, prog_name=name, standalone_mode=False) or 0)
@@ -216,7 +215,7 @@ def run_command(args: list[str], group: click.Group | None = None) -> int:
     except MemoryError:
         return fail(OUT_OF_MEMORY, 1)
     except RecursionError:
-        return fail("something that was read is nested too deeply: flatten it", 1)
+        return fail("something that was read is nested too deeply: flatten it", 2)
     except (KeyboardInterrupt, click.Abort):
         return fail("interrupted", 130)
     except Unread:

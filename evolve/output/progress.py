@@ -6,10 +6,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from archive.population import Population
-from evolve.output.terminal import rewrite, say
-from simulator.common.jit import COMPILING, on_first_compilation
+from evolve.output.terminal import rewrite, say, warn
+from simulator.common.jit import COMPILING, on_compilation
 
 EVERY_S = 10.0  # between lines if stderr is not a terminal
 REWRITE_S = 0.2  # between updates of the line in a terminal
@@ -62,13 +63,19 @@ class Line:
 
 
 def tell_compilation(quiet: Callable[[], bool]) -> None:
-    """Say in a terminal that this process compiles, if it does and unless it is to be `quiet` then."""
+    """Say in a terminal that this process compiles, if it does and unless it is to be `quiet` then.
 
-    def tell() -> None:
-        if sys.stderr.isatty() and not quiet():
+    Warn if what it compiles is not kept.
+    """
+
+    def tell(loss: str) -> None:
+        if loss:
+            with suppress(OSError):  # stderr is full or gone
+                warn(loss)
+        elif sys.stderr.isatty() and not quiet():
             say(f"{COMPILING} ...", err=True)
 
-    on_first_compilation(tell)
+    on_compilation(tell)
 
 
 class Rate:

@@ -205,6 +205,8 @@ WANTED |= {int: "a whole number", float: "a number"}
 def _value(default: Any, value: object, where: str, key: str) -> Any:
     """The value, checked against the type of the setting's default."""
     kind, remedy = type(default), "correct the value"
+    if any("\0" in text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)):
+        raise InputError(f"{where}: {key} has a NUL character, got {shown(value)}: {remedy}")
     if kind is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return tuple(value)
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and value == value:

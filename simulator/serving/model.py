@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 
 from simulator.common.documents import read_json, shipped
 from simulator.common.errors import OWN_MODEL, InputError, Section, nearest_listed, shown, unreadable
+from simulator.common.home import home
 from simulator.common.json import JsonObject
 from simulator.model.architecture import Architecture, Sampling, architecture
 from simulator.model.omissions import Omission, omissions
@@ -155,7 +156,7 @@ def folder() -> Path:
     """The folder of the user's own models, which need not exist."""
     if given := os.environ.get(VARIABLE):
         return Path(given)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "evolve" / "models"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / "evolve" / "models"
 
 
 def file_of(ident: str) -> Path:
@@ -178,8 +179,8 @@ def reread() -> None:
     _read.cache_clear()
 
 
-def _files(home: Path) -> dict[str, Path]:
-    return {unquote(path.stem): path for path in sorted(home.glob("*.json"))}
+def _files(folder: Path) -> dict[str, Path]:
+    return {unquote(path.stem): path for path in sorted(folder.glob("*.json"))}
 
 
 @cache

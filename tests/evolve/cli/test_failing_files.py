@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -45,7 +46,47 @@ def test_a_limit_on_memory_that_is_too_low_for_the_libraries_is_one_line(kib: in
     line = f'ulimit -v {kib}; exec "$@"'
     ended = subprocess.run(["sh", "-c", line, "sh", *LIST], capture_output=True, text=True, check=False)
     says = f"evolve: `ulimit -v` allows {kib >> 10} MiB of memory: allow at least 1024\n"
-    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", says)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", says)
+    before = 'import sys; import evolve\ntry: evolve.predict\nexcept evolve.InputError: print("numpy" in sys.modules)'
+    line = f'ulimit -v {kib}; exec "$@"'
+    command = ["sh", "-c", line, "sh", sys.executable, "-c", before]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+ODD = "a\0b", "a" * 300, "d/" * 3000
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("command", [["show"], ["archive"], ["model", "add"], ["run", "--config"]])
+def test_a_name_that_no_file_can_have_is_wrong_input(name: str, command: list[str], capsys: Capsys) -> None:
+    assert run_command([*command, name]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("data", ['{files: ["a\\0b"]}', '{predict_files: ["a\\0b"]}'])
+def test_a_configuration_with_a_nul_character_is_one_line(data: str, tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "run.yaml").write_text(f"data: {data}\n")
+    assert run_command(["run", "--config", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "run")]) == 2
+    assert data[1:].split(":")[0] in capsys.readouterr().err
+
+
+def test_an_output_that_links_to_itself_is_wrong_input(tmp_path: Path, capsys: Capsys) -> None:
+    loop = tmp_path / "loop.csv"
+    loop.symlink_to(loop)
+    assert run_command(["predict", "champion", "--id", "llama-2-7b-tp1-general", "--csv", str(loop)]) == 2
+    assert str(loop) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_text_that_the_terminal_cannot_show_is_spelled(encoding: str, tmp_path: Path) -> None:
+    ident = "чат"
+    path = tmp_path / "e.yaml"
+    path.write_text(tiny_world.DATA.replace("id: dense-chat", f"id: {ident}", 1), "utf-8")
+    for more in ([], ["--csv", "-"]):
+        args = [*LIST[:-1], "predict", "champion", "--experiments", str(path), *more]
+        environment = os.environ | {"PYTHONIOENCODING": encoding}
+        ended = subprocess.run(args, capture_output=True, env=environment, check=True)
+        assert ident.encode("ascii", "backslashreplace") in ended.stdout
 
 
 @pytest.mark.parametrize("redirected", [pytest.param("2>&-", marks=pytest.mark.slow), "2>/dev/full"])
