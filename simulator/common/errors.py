@@ -138,13 +138,15 @@ def _misspelt(name: str, known: str) -> bool:
 
 
 def _alike(ours: str, theirs: str) -> bool:
-    """True if two parts of names have the same digits, and at least three quarters of their letters in common, or if
-    one is a word and the other its beginning."""
+    """True if two parts of names have the same digits, and at least three quarters of their letters in common or one
+    letter of three or more mistyped, or if one is a word and the other its beginning."""
     short, long = sorted((ours.removesuffix("s"), theirs.removesuffix("s")), key=len)
     if len(short) > 2 and short.isalpha() and long.startswith(short):
         return True
     if re.sub(r"\D", "", ours) != re.sub(r"\D", "", theirs):
         return False
+    if len(ours) == len(theirs) > 2 and sum(x != y for x, y in zip(ours, theirs, strict=True)) == 1:
+        return True
     a, b = (Counter(re.sub(r"\d", "", part)) for part in (ours, theirs))
     return not a or not b or 2 * (a & b).total() >= 0.75 * (a.total() + b.total())
 

@@ -160,7 +160,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("model", "llama-2-7", "model 'llama-2-7' is not in the model table"),
     ("model_config", [], "model_config must be a mapping, got []"),
     ("hardware", "H100-SMX", "hardware 'H100-SMX' is not in the hardware table"),
-    ("hardware", {"name": "g", "tflops": 1}, "hardware.tflops is not a known key: did you mean 'fp8_tflops'?"),
+    ("hardware", {"name": "g", "tflops": 1}, "hardware.tflops is not a known key: known are aliases, bf16_tflops, "),
     ("hardware", {"name": "g"}, "hardware.bf16_tflops is missing"),
     ("hardware", {**H100, "mfu_prefill": 65}, "hardware.mfu_prefill must be <= 1, got 65"),
     ("hardware", {**H100, "memory_tb_per_s": 3350}, "hardware.memory_tb_per_s must be <= 100, got 3350"),
