@@ -142,7 +142,7 @@ def test_null_means_left_out_where_that_is_allowed(key: str) -> None:
 
 def test_inline_model_and_hardware() -> None:
     terms = dict(model_table()["llama-2-7b"]["config"])
-    raw = changed("model_config", {**terms, "generation_config": {"repetition_penalty": 1.1}})
+    raw = changed("model_config", {**terms, "quantization": "fp8", "generation_config": {"repetition_penalty": 1.1}})
     gpu = {**hardware_table()["H100"], "name": "my-gpu", "memory_tb_per_s": 6.7}
     raw["experiments"][0] |= {"hardware": gpu, "model": "me/mine-FP8"}
     (x,) = read(raw)
