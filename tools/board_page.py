@@ -13,6 +13,7 @@ from io import StringIO
 from paths import ROOT
 
 from evolve.cli import run_command
+from research.__main__ import research
 
 PAGE = ROOT / "docs" / "leaderboard.md"
 BOARD = re.compile(r"(?<=<!-- board -->\n)(.*?)(?=<!-- end of the board -->)", re.DOTALL)
@@ -22,7 +23,7 @@ def write(folder: str) -> None:
     """Write the page with the board of this folder. Ends the process if there is none."""
     out = StringIO()
     with redirect_stdout(out):
-        status = run_command(["leaderboard", "--md", "--out", folder])
+        status = run_command(["leaderboard", "--md", "--out", folder], research)
     if status:
         sys.exit(status)
     text = PAGE.read_text("utf-8")

@@ -7,18 +7,33 @@ from typing import Literal
 
 from evaluator.baselines import ROOFLINE_PAPER
 from research.methods.recipe import Phase, Recipe
+from research.methods.written import FOR_ALL
 
 # How the own protocol finds the constants, where no recipe for steps does.
 Special = Literal["closed form, published", "closed form", "replays", "trees", "trees on components", "trees on ratios"]
-
+Written = Literal["nrrl written", "lacm written", "hamm written", "jams written", "srfa written", "srfa changed"]
+WRITTEN = (*FOR_ALL, "hamm written")
 TREES = ("trees", "trees on components", "trees on ratios")
-SPECIAL: dict[Special, str] = {
+FALLBACK_PCT = 10.0  # mean error of a deployment's times beyond which SRFA falls back; the limit is our choice
+_SRFA_TRAINING = (
+    "Huber loss, L-BFGS-B; first 100 steps dropped, winsorised at p99; penalties on g and on b and the corner by "
+    "leaving out GPUs (else blocks); imbalance the median MoE residual of a dense fit; on all but the last fifth"
+)
+SPECIAL: dict[Special | Written, str] = {
     "closed form": "closed form",
     "closed form, published": "closed form, on what the load generator published",
     "replays": "80 replays, expected improvement",
     "trees": "optuna, 100 trials, early stop, smearing by phase",
     "trees on components": "optuna, 100 trials, early stop, smearing by phase",
     "trees on ratios": "optuna, 100 trials, early stop, smearing by phase, on load stages only",
+    "nrrl written": "squares; ridge, standardised, penalty 0.01 to 10 by five folds; on all but the last fifth",
+    "lacm written": "squares of logarithms, constants at least 0 (NNLS); on all but the last fifth",
+    "hamm written": "g near physical times, then b on logarithms of the rest of dense models, then a correction of "
+    "each MoE; on all but the last fifth",
+    "jams written": "squares, L2 penalty 0.01 on b, L-BFGS-B from the roofline; on all but the last fifth",
+    "srfa written": _SRFA_TRAINING,
+    "srfa changed": f"{_SRFA_TRAINING}; from the roofline, imbalance at least 1, blackbox for a deployment whose "
+    f"times it misses by more than {FALLBACK_PCT:g} %",
 }
 OURS_WORDS = "our fit on load stages: Gauss-Newton on the mean field, corrected by replays"
 _RIDGE = "Hoerl and Kennard 1970, Technometrics 12(1)"
@@ -38,14 +53,16 @@ class Family:
 FAMILIES = {
     "components": Family("idea 2, analytic components", (ROOFLINE_PAPER,)),
     "phases": Family("idea 2, analytic components", (ROOFLINE_PAPER,)),
-    "nrrl": Family("NRRL, normalised roofline ratios", (ROOFLINE_PAPER, _RIDGE)),
-    "lacm": Family("LACM, log-additive cost model", (_SMEARING,)),
-    "hamm": Family("HAMM, hybrid additive-multiplicative", ()),
+    "nrrl": Family("NRRL, normalized roofline residual learning", (ROOFLINE_PAPER, _RIDGE)),
+    "lacm": Family("LACM, log-space additive component model", (_SMEARING,)),
+    "hamm": Family("HAMM, hybrid additive and multiplicative", ()),
     "jams": Family(
-        "JAMS, joint additive model", (ROOFLINE_PAPER, "Byrd et al. 1995, SIAM J. Sci. Comput. 16(5) (L-BFGS-B)")
+        "JAMS, joint optimization, architecture-derived MoE scaling",
+        (ROOFLINE_PAPER, "Byrd et al. 1995, SIAM J. Sci. Comput. 16(5) (L-BFGS-B)"),
     ),
     "srfa": Family(
-        "SRFA, smooth roofline factors", (ROOFLINE_PAPER, "Huber 1964, Annals of Mathematical Statistics 35(1)", _RIDGE)
+        "SRFA, softplus regression with complete feature alignment",
+        (ROOFLINE_PAPER, "Huber 1964, Annals of Mathematical Statistics 35(1)", _RIDGE),
     ),
     "regimes": Family("round 2, regimes", (_RIDGE,)),
     "regimes-2-log": Family("round 2, log-space target", (_RIDGE, _SMEARING)),
@@ -99,7 +116,7 @@ class Method:
     name: str
     what: str
     program: str
-    own: Recipe | Special
+    own: Recipe | Special | Written
     per_model: bool = False
 
     @property
@@ -130,17 +147,29 @@ components-12 | with an exponent, partial overlap, and a cost of context | compo
 components-18 | with the corrections that the exercise names | components_18 | components
 components-24 | with corrections of all six factors | components_24 | components
 phases | the six components alone, from which a search of their combination starts | phases | restarts
-nrrl | ridge on twelve dimensionless ratios | nrrl | ratios
-lacm | exponential of a linear form in logarithms | lacm | log
-lacm-additive | with additive communication | lacm_additive | log
-hamm | additive overheads, multiplicative work | hamm | hamm
-jams | all constants jointly, imbalance of experts from the architecture | jams | jointly
-srfa | softplus of roofline ratios | srfa | srfa
-srfa-log | first repair: logarithms instead of Huber's loss | srfa | srfa log
-srfa-all-steps | second repair: nothing winsorised, no first steps dropped | srfa | srfa all steps
-srfa-over-runs | third repair: the penalty by leaving runs out, not blocks of steps | srfa | srfa over runs
-srfa-additive | fourth repair: communication outside the softplus | srfa_additive | srfa
-srfa-experts | fifth repair: the factor of experts on their bytes alone | srfa_experts | srfa
+nrrl-as-written | as written, without queue depth, KV usage, running requests, chunked prefill, preemptions \
+| nrrl_as_written | nrrl written
+lacm-as-written | as written, without queue depth, KV usage, prefix hits, phase of an output token \
+| lacm_as_written | lacm written
+hamm-as-written | as written, without offload, all-to-all, queue depth, KV usage in the queue, prefix hits, context of \
+an output token | hamm_as_written | hamm written
+jams-as-written | as written, without queue depth, KV usage in the queue, prefix hits, preemptions, context of an \
+output token | jams_as_written | jams written
+srfa-as-written | as written, without queue depth, KV usage, phase of an output token \
+| srfa_as_written | srfa written
+srfa-recommended | as written, with its reviewers' five changes and its fallback, without queue depth, KV usage and \
+its two thresholds, phase of an output token, preemption history | srfa_recommended | srfa changed
+nrrl | our form: ridge on twelve dimensionless ratios | nrrl | ratios
+lacm | our form: exponential of a linear form in logarithms | lacm | log
+lacm-additive | our form, with additive communication | lacm_additive | log
+hamm | our form: additive overheads, multiplicative work | hamm | hamm
+jams | our form: all constants jointly, imbalance of experts from the architecture | jams | jointly
+srfa | our form: softplus of roofline ratios | srfa | srfa
+srfa-log | our form, logarithms instead of Huber's loss | srfa | srfa log
+srfa-all-steps | our form, nothing winsorised, no first steps dropped | srfa | srfa all steps
+srfa-over-runs | our form, the penalty by leaving runs out, not blocks of steps | srfa | srfa over runs
+srfa-additive | our form, communication outside the softplus | srfa_additive | srfa
+srfa-experts | our form, the factor of experts on their bytes alone | srfa_experts | srfa
 regimes-2-raw | ridge in two regimes, raw counts | regimes_2 | ridge 2
 regimes-2-standardised | the penalty in units of each constant's effect | regimes_2 | standardised 2
 regimes-2-us | features in microseconds | regimes_2_us | ridge 2

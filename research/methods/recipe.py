@@ -95,8 +95,12 @@ def train(program: Program, samples: Sequence[Sample], recipe: Recipe) -> Progra
     trained = [_train_once(start, train, recipe) for start in starts]
     if len(trained) == 1:
         return trained[0]
-    judged = [np.average(np.abs(_residuals(p, valid, "squares")), weights=_weights(valid)) for p in trained]
-    return trained[int(np.argmin(judged))]
+    return min(trained, key=lambda p: mean_error(p, valid))
+
+
+def mean_error(program: Program, samples: Sequence[Sample]) -> float:
+    """The mean absolute relative error of the program on these times, at most WORST each."""
+    return float(np.average(np.abs(_residuals(program, samples, "squares")), weights=_weights(samples)))
 
 
 def _split(samples: Sequence[Sample], split: str, recipe: Recipe) -> list[Sample]:
@@ -108,10 +112,11 @@ def _split(samples: Sequence[Sample], split: str, recipe: Recipe) -> list[Sample
         if recipe.winsorised and split == TRAIN and len(part.observed_us):
             part = replace(part, observed_us=np.minimum(part.observed_us, np.quantile(part.observed_us, TAIL)))
         chosen.append(part)
-    return _some(chosen) or list(samples)
+    return timed(chosen) or list(samples)
 
 
-def _some(samples: Iterable[Sample]) -> list[Sample]:
+def timed(samples: Iterable[Sample]) -> list[Sample]:
+    """The samples that have any times."""
     return [sample for sample in samples if len(sample.observed_us)]
 
 
@@ -127,7 +132,7 @@ def _elsewhere(program: Program, seed: int) -> Program:
 
 def _train_once(program: Program, samples: Sequence[Sample], recipe: Recipe) -> Program:
     for stage in recipe.stages:
-        if rows := _some(sample.where(_rows(sample, stage.rows)) for sample in samples):
+        if rows := timed(sample.where(_rows(sample, stage.rows)) for sample in samples):
             program = _stage(program, rows, recipe, stage)
     if recipe.smeared:
         residuals = _residuals(program, samples, "log")
@@ -218,11 +223,11 @@ class _Fit:
             slopes = slopes_by_differences(self.residuals(samples), start)
             unit *= np.square(slopes).sum(axis=0) / _weights(samples).sum()
         total = _weights(samples).sum()
-        folds, strengths = _folds(samples, self.recipe.over_runs), STRENGTHS[self.recipe.ridge]
+        parts, strengths = folds(samples, self.recipe.over_runs), STRENGTHS[self.recipe.ridge]
         errors = []
         for strength in strengths:
             left_out = 0.0
-            for train, held in folds:
+            for train, held in parts:
                 theta = self.solve(train, strength * total * unit)
                 left_out += float(np.square(self.residuals(held)(theta[self.free])).sum())
             errors.append(left_out)
@@ -230,7 +235,7 @@ class _Fit:
         return chosen
 
 
-def _folds(samples: Sequence[Sample], over_runs: bool) -> list[tuple[list[Sample], list[Sample]]]:
+def folds(samples: Sequence[Sample], over_runs: bool) -> list[tuple[list[Sample], list[Sample]]]:
     """(train, held out) times of each fold: runs, or blocks of consecutive times of all runs."""
     if over_runs and len(samples) > 1:
         return [([*samples[:i], *samples[i + 1 :]], [samples[i]]) for i in range(len(samples))]
@@ -240,13 +245,13 @@ def _folds(samples: Sequence[Sample], over_runs: bool) -> list[tuple[list[Sample
         # The times of runs with few of them are dealt out in turn.
         blocks.append(np.arange(n) * BLOCKS // n if n >= BLOCKS else (before + np.arange(n)) % BLOCKS)
         before += n
-    folds = []
+    parts = []
     for k in range(BLOCKS):
-        train = _some(s.where(block != k) for s, block in zip(samples, blocks, strict=True))
-        held = _some(s.where(block == k) for s, block in zip(samples, blocks, strict=True))
+        train = timed(s.where(block != k) for s, block in zip(samples, blocks, strict=True))
+        held = timed(s.where(block == k) for s, block in zip(samples, blocks, strict=True))
         if train and held:
-            folds.append((train, held))
-    return folds
+            parts.append((train, held))
+    return parts
 
 
 def _least_squares(

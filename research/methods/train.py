@@ -15,17 +15,19 @@ from evaluator.fit.trees import FEATURES, NoRows, SplitRun, train_ratio
 from evaluator.fit.trees import train as train_trees
 from evolve.run.program import method_text
 from research.methods.bayes import calibrate
-from research.methods.catalog import TREES, Method
+from research.methods.catalog import FALLBACK_PCT, TREES, WRITTEN, Method
 from research.methods.closed_form import Means, direct, true_means
 from research.methods.entries import OWN, SEARCH, Entry
 from research.methods.features import Basis, of_trees, slopes
-from research.methods.recipe import Recipe, train
+from research.methods.recipe import Recipe, mean_error, timed, train
 from research.methods.samples import Sample, samples_of
+from research.methods.written import FOR_ALL, train_hamm
 from simulator.clock.run import HostileStep
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 from simulator.serving.experiment import Experiment
+from simulator.serving.splits import TEST
 
 
 class Untrainable(Exception):
@@ -83,7 +85,7 @@ def trained(entry: Entry, protocol: str, training: Training, predicted: Sequence
         return Trained({"": program if protocol == SEARCH else _fitted(program, training.data)})
     if entry.method is None:
         return _known(entry.name, training.data.experiments, predicted)
-    return _method(entry.method, protocol, training)
+    return _method(entry.method, protocol, training, predicted)
 
 
 def basis_of(entry: Entry) -> Basis:
@@ -113,7 +115,7 @@ def _known(name: str, fitted: Sequence[Experiment], predicted: Sequence[Experime
     return Trained({e.id: program for e, program in pairs})
 
 
-def _method(method: Method, protocol: str, training: Training) -> Trained:
+def _method(method: Method, protocol: str, training: Training, predicted: Sequence[Experiment]) -> Trained:
     if method.own in TREES:
         try:
             program, times = _trees(method, training)
@@ -126,6 +128,8 @@ def _method(method: Method, protocol: str, training: Training) -> Trained:
     one = _own if protocol == OWN else _ours
     if method.own in ("closed form", "closed form, published") and protocol == OWN:
         return _closed(method, form, training)
+    if method.own in WRITTEN and protocol == OWN:
+        return _written(method, form, training, predicted)
     if not method.per_model:
         program, times = one(method, form, training)
         return Trained({"": program}, times)
@@ -151,11 +155,49 @@ def _own(method: Method, form: Program, training: Training) -> tuple[Program, in
         except HostileStep as e:
             raise Untrainable(str(e)) from None
     assert isinstance(method.own, Recipe)  # all others are trained above
+    samples = _measured(training)
+    program = train(form, samples, method.own)
+    times = sum(len(s.observed_us) for s in samples)
+    return _with_overheads(program, training.data), times
+
+
+def _written(method: Method, form: Program, training: Training, predicted: Sequence[Experiment]) -> Trained:
+    """The training as it was written, on all but the last fifth of the cycles; the delays on the load stages."""
+    samples = timed(s.where(s.split != TEST) for s in _measured(training))
+    if training_for_all := FOR_ALL.get(str(method.own)):
+        programs = {"": training_for_all(form, samples)}
+    else:
+        programs = train_hamm(form, samples, {e.id: e.model for e in training.data.experiments})
+    for model, program in programs.items():
+        programs[model] = _with_overheads(program, training.only(model).data if model else training.data)
+    if method.own == "srfa changed":
+        programs |= _fallbacks(programs[""], training, samples, predicted)
+    return Trained(programs, sum(len(s.observed_us) for s in samples))
+
+
+def _fallbacks(
+    program: Program, training: Training, samples: Sequence[Sample], predicted: Sequence[Experiment]
+) -> dict[str, Program]:
+    """The host's linear form, fitted to a deployment alone, for each whose times the program misses by too much.
+
+    By the id of the runs that it predicts: a deployment without runs to train on has the program of all.
+    """
+    experiments, deployments = training.data.experiments, [tuple(e.facts.items()) for e in training.data.experiments]
+    programs = dict[str, Program]()
+    for facts in dict.fromkeys(deployments):
+        seen = [i for i, other in enumerate(deployments) if other == facts]
+        theirs = [e.id for e in predicted if tuple(e.facts.items()) == facts]
+        times = [s for s in samples if s.experiment in {experiments[i].id for i in seen}]
+        if theirs and times and 100.0 * mean_error(program, times) > FALLBACK_PCT:
+            programs |= dict.fromkeys(theirs, _fitted(baselines.form("blackbox"), training.data.subset(seen)))
+    return programs
+
+
+def _measured(training: Training) -> Sequence[Sample]:
+    """The measured times. Raises Untrainable if there are none."""
     if not training.samples:
         raise Untrainable("no step times to train on")
-    program = train(form, training.samples, method.own)
-    times = sum(len(s.observed_us) for s in training.samples)
-    return _with_overheads(program, training.data), times
+    return training.samples
 
 
 def _trees(method: Method, training: Training) -> tuple[Program, int]:

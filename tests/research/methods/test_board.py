@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import board_page
 import pytest
 import tiny_world
 from paths import ROOT
@@ -153,3 +154,13 @@ def test_constants_of_its_own_pay_a_model_if_they_are_two_points_better(own_e2e:
 
     (verdict,) = worth([row("components-9", 10.0), row("components-9-per-model", own_e2e)])
     assert verdict.justified is justified
+
+
+def test_the_page_is_written_by_the_command_of_the_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its help in place of a board, which takes an hour."""
+    page = tmp_path / "leaderboard.md"
+    page.write_text("before\n<!-- board -->\nyesterday\n<!-- end of the board -->\n")
+    monkeypatch.setattr(board_page, "PAGE", page)
+    monkeypatch.setattr(board_page, "run_command", lambda args, *group: run_command([args[0], "--help"], *group))
+    board_page.write("runs/leaderboard")
+    assert "Compare latency models" in page.read_text() and "yesterday" not in page.read_text()

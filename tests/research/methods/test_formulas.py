@@ -152,6 +152,74 @@ def srfa_experts(x: Sums, s: Facts, c: Constants) -> float:
     return srfa_overheads(x, s, c) + s["weights_us"] * softplus(ratios(x, s, c) + weights)
 
 
+def longest(x: Sums) -> float:
+    return max(x.kv_max, x.chunk)
+
+
+def in_cache(x: Sums, s: Facts) -> float:
+    return x.kv / (s["kv_blocks"] * s["block_size"])
+
+
+def imbalance(s: Facts) -> float:
+    """(N - k) / (N k) for k of N experts, 0 of a dense model."""
+    n, k = s["experts"], s["active_experts"]
+    return (n - k) / (n * k) if n else 0.0
+
+
+def router_us(x: Sums, s: Facts) -> float:
+    return 2 * x.tokens * s["hidden"] * s["experts"] / s["flops_per_us"]
+
+
+def nrrl_as_written(x: Sums, s: Facts, c: Constants) -> float:
+    n, k = s["experts"], s["active_experts"]
+    expected = math.sqrt((n - k) / (k * x.tokens)) if n else 0.0
+    features = [1.0, x.gp, x.gd, x.ap + x.ad, x.kv_read, s["kv_us_per_token"] * x.tokens, x.weights, x.p / x.n]
+    features += [longest(x) / s["max_model_len"], k / n if n else 0.0, expected]
+    features.append(s["allreduce_us_per_token"] * x.tokens / max(x.flops_us, x.bytes_us))
+    return sum(c[f"w{i}"] * feature for i, feature in enumerate(features))
+
+
+def inner(c: Constants, features: Sequence[float]) -> float:
+    return sum(c[f"b{i}"] * feature for i, feature in enumerate(features))
+
+
+def lacm_as_written(x: Sums, s: Facts, c: Constants) -> float:
+    block_ms, per_token_ms = s["kv_us_per_token"] * s["block_size"] / 1e3, s["gemm_us_per_token"] / 1e3
+    routing_ms = 2 * s["moe_layers"] * s["hidden"] * s["experts"] / s["flops_per_us"] / 1e3
+    features = [1.0, math.log1p(x.p_tokens) * per_token_ms, math.log1p(x.d) * per_token_ms]
+    features += [math.log1p(x.kv / s["block_size"]) * block_ms, math.log1p(x.n)]
+    features += [s["allreduce_us_per_token"] * x.tokens / 1e3, math.log1p(x.tokens) * routing_ms]
+    return clipped_exp(inner(c, [*features, s["is_moe"] * (1 + imbalance(s))]))
+
+
+def hamm_as_written(x: Sums, s: Facts, c: Constants) -> float:
+    features = [1.0, math.log1p(x.p_tokens) * s["gemm_us_per_token"] / 1e3, math.sqrt(x.chunk / 1024)]
+    features += [math.log1p(x.d) * x.kv_read / 1e3, math.log1p(x.n), in_cache(x, s)]
+    features.append(s["is_moe"] * math.log1p(x.tokens))
+    exponent = inner(c, features) + s["is_moe"] * c["correction"]
+    return c["g0"] + c["g1"] * s["allreduce_us_per_token"] * x.tokens + clipped_exp(exponent)
+
+
+def dispatch_us(s: Facts) -> float:
+    return 5.0 * math.log2(s["experts"]) if s["experts"] else 0.0
+
+
+def jams_as_written(x: Sums, s: Facts, c: Constants) -> float:
+    of_token = 2 * 3 * s["hidden"] * s["moe_ffn"] * s["active_experts"] / s["tp"] / s["flops_per_us"]
+    layer = router_us(x, s) + dispatch_us(s) + (1 + math.sqrt(imbalance(s))) * of_token * x.tokens
+    features = [1.0, x.gp, x.gd, x.kv_read, x.n, math.log1p(longest(x))]
+    features += [x.p_tokens * x.d / s["max_num_batched_tokens"] ** 2, x.n * max(in_cache(x, s) - 0.9, 0.0)]
+    overheads = c["g0"] + c["g1"] * s["allreduce_us_per_token"] * x.tokens + c["g2"] * s["moe_layers"] * layer
+    return overheads + inner(c, features)
+
+
+def srfa_as_written(x: Sums, s: Facts, c: Constants) -> float:
+    features = [1.0, x.gp + x.ap, x.gd + x.ad, x.kv_read, math.log1p(x.n), math.log1p(longest(x))]
+    overheads = c["g0"] + c["g1"] * s["allreduce_us_per_token"] * x.tokens + c["g3"] * s["layers"]
+    overheads += s["moe_layers"] * (c["g2"] * 5.0 + c["imbalance"] * (router_us(x, s) + dispatch_us(s)))
+    return overheads + softplus(inner(c, [*features, x.p / x.n * (x.d / x.n)]))
+
+
 def raw_law(x: Sums, c: Constants, letter: str) -> float:
     if letter == "d":
         return c["d0"] + c["d1"] * x.d + c["d2"] * x.kv_d
@@ -190,6 +258,12 @@ TRANSCRIBED: dict[str, Callable[[Sums, Facts, Constants], float]] = {
     "srfa": srfa,
     "srfa_additive": lambda x, s, c: srfa(x, s, c) + communication(x, s, c),
     "srfa_experts": srfa_experts,
+    "nrrl_as_written": nrrl_as_written,
+    "lacm_as_written": lacm_as_written,
+    "hamm_as_written": hamm_as_written,
+    "jams_as_written": jams_as_written,
+    "srfa_as_written": srfa_as_written,
+    "srfa_recommended": srfa_as_written,
     "regimes_2": lambda x, s, c: raw_law(x, c, phase(x)),
     "regimes_2_log": lambda x, s, c: math.exp(c["smearing"]) * raw_law(x, c, phase(x)),
     "regimes_3": lambda x, s, c: raw_law(x, c, regime_of_3(x)),
