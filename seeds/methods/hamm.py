@@ -1,7 +1,7 @@
 """Overheads that add up, and work that multiplies: gamma . overheads + exp(beta . log features).
 
 Overheads: a constant, launches a layer, all-reduces a layer, requests. Work: FLOPs and bytes over the peaks, tokens.
-Source: the hybrid additive-multiplicative model of the original exercise (HAMM).
+Source: our form of the original exercise's HAMM; its own is hamm_as_written.
 """
 
 def step_time(

@@ -2,7 +2,7 @@
 
 The busiest expert holds 1 + sqrt((N - k) / (N k)) times its share, for k of N experts a token; tokens are dispatched in
 log2(N) steps a layer, rounded up (powers of two in all known models). No constant is below 0.
-Source: the jointly fitted additive model of the original exercise (JAMS).
+Source: our form of the original exercise's JAMS; its own is jams_as_written.
 """
 
 def step_time(

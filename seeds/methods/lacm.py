@@ -2,7 +2,7 @@
 
 A product of powers: FLOPs and bytes over the peaks, tokens, requests, context, parameters and tensor parallelism.
 `epsilon` keeps the logarithm of nothing finite.
-Source: the log-additive cost model of the original exercise (LACM).
+Source: our form of the original exercise's LACM; its own is lacm_as_written.
 """
 
 def step_time(

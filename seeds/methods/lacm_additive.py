@@ -2,7 +2,7 @@
 
 Without this repair a product of powers has to explain all-reduces, which are 0 at tensor parallelism 1, by a power of
 it. `epsilon` keeps the logarithm of nothing finite.
-Source: the log-additive cost model of the original exercise (LACM), as its reviewers repaired it.
+Source: our form of the original exercise's LACM; its own is lacm_as_written.
 """
 
 def step_time(

@@ -2,7 +2,7 @@
 
 Ratios of the batch to the engine's limits, of each phase's compute and KV time to the weights' time, arithmetic
 intensity over the machine's balance, shares of attention and of experts, and the spread of the contexts.
-Source: the normalised roofline ratios of the original exercise (NRRL), which gives their kind and number.
+Source: our form of the original exercise's NRRL; its own ratios are in nrrl_as_written.
 """
 
 def step_time(

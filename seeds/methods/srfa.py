@@ -2,7 +2,7 @@
 
 The softplus keeps the work positive and bends smoothly from bound by memory to bound by compute. Mixtures of experts
 take at least as long as their bytes say (`moe`).
-Source: the smooth roofline factors of the original exercise (SRFA).
+Source: our form of the original exercise's SRFA; its own is srfa_as_written.
 """
 
 def step_time(

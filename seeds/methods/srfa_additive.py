@@ -2,7 +2,7 @@
 
 The softplus keeps the work positive and bends smoothly from bound by memory to bound by compute. Mixtures of experts
 take at least as long as their bytes say (`moe`).
-Source: the smooth roofline factors of the original exercise (SRFA), as its reviewers repaired it: communication is additive.
+Source: our form of the original exercise's SRFA, with communication that adds up; its own is srfa_recommended.
 """
 
 def step_time(

@@ -2,8 +2,8 @@
 
 The softplus keeps the work positive and bends smoothly from bound by memory to bound by compute. Experts
 take at least as long as their bytes say (`moe`).
-Source: the smooth roofline factors of the original exercise (SRFA), as its reviewers repaired it: the factor of
-mixtures of experts multiplies their own bytes only.
+Source: our form of the original exercise's SRFA; the factor of mixtures of experts multiplies their own bytes only. The
+exercise's own form is srfa_recommended.
 """
 
 def step_time(

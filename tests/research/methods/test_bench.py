@@ -106,7 +106,7 @@ def test_an_interrupted_bench_says_how_to_go_on(
 
 CHOSEN = {
     ("srfa",): "srfa, blackbox",
-    ("lacm_additive", "SRFA-A"): "lacm-additive, srfa-all-steps, srfa-additive, blackbox",
+    ("lacm_additive", "SRFA-A"): "srfa-as-written, lacm-additive, srfa-all-steps, srfa-additive, blackbox",
     ("overhead-floor",): "overhead-floor, blackbox",
     ("overhead floor",): "blackbox, overhead floor",
     ("blackbox-per", "kernel_sum"): "blackbox, blackbox per model, blackbox per experiment, kernel sum",
