@@ -28,7 +28,8 @@ def say(text: str = "", style: str = "", *, err: bool = False, end: str = "\n") 
     """Print text, on standard error if `err`. `style`: "bold", "dim" or "", shown in a terminal only."""
     shown = visible(text, LAYOUT)
     styles: dict[str, Any] = {style: True}
-    click.echo((click.style(shown, **styles) if style else shown) + end, nl=False, err=err)
+    stream = sys.stderr if err else sys.stdout  # named, because click would write UTF-8 to one that is ASCII
+    click.echo((click.style(shown, **styles) if style else shown) + end, stream, nl=False)
 
 
 def warn(text: str) -> None:
