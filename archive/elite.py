@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from archive.score import Errors, Score, rounded
+from simulator.common.errors import LARGEST_NUMBER, LARGEST_WHOLE
 from simulator.common.json import JsonObject, renamed
+from simulator.common.records import reader_of, record_class, stored
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 
@@ -85,15 +86,39 @@ class Elite:
 
     @classmethod
     def from_json(cls, raw: JsonObject) -> Elite:
-        """The elite of a JSON object; those of older releases have other names for some keys."""
-        own = renamed(raw, OLD_KEYS) if "joint" in raw else dict(raw)
-        # A long journal has millions of rows: this is the fastest way to make them. All elites have the same
-        # experiments: shared names take a fifth less memory.
-        new, shared = tuple.__new__, sys.intern
-        rows = tuple([new(Errors, (shared(name), e2e, ttft, itl)) for name, e2e, ttft, itl in own.pop("rows")])
-        figures = (own.pop("e2e"), own.pop("ttft"), own.pop("itl"), own.pop("mean_error"), own.pop("worst3"))
-        own["parents"] = tuple(own["parents"])
-        return cls(score=Score(rows, *figures), **own)
+        """The elite of a JSON object; those of older releases have other names for some keys. Called by records."""
+        kept: _Kept = reader_of(_Kept)(renamed(raw, OLD_KEYS) if "joint" in raw else raw)
+        new = tuple.__new__  # a long journal has millions of rows: this is the fastest way to make them
+        rows = tuple([new(Errors, row) for row in kept.rows])
+        score = Score(rows, kept.e2e, kept.ttft, kept.itl, kept.mean_error, kept.worst3)
+        sizes = kept.operations, kept.constants, kept.features
+        origin = kept.operator, kept.parents, kept.group_out, kept.consistent
+        return cls(kept.id, kept.key, kept.text, *sizes, score, *origin)
+
+
+_COUNT, _ERROR = (0, LARGEST_WHOLE), (0.0, LARGEST_NUMBER)
+
+
+@record_class
+class _Kept:
+    """The JSON object of an elite."""
+
+    id: int = stored(limits=_COUNT)
+    key: str
+    text: str
+    operations: int = stored(limits=_COUNT)
+    constants: int = stored(limits=_COUNT)
+    features: int = stored(limits=_COUNT)
+    worst3: float = stored(limits=_ERROR)
+    mean_error: float = stored(limits=_ERROR)
+    e2e: float | None = stored(limits=_ERROR)
+    ttft: float | None = stored(limits=_ERROR)
+    itl: float | None = stored(limits=_ERROR)
+    rows: tuple[tuple[str, float | None, float | None, float | None], ...]
+    operator: str
+    parents: tuple[int, ...]
+    group_out: float | None = stored(default=None, limits=_ERROR)
+    consistent: bool = True
 
 
 def example(**changes: Any) -> Elite:

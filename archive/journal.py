@@ -18,6 +18,7 @@ from hashlib import blake2b
 from itertools import count, islice, takewhile
 from pathlib import Path
 
+from simulator.common.documents import no_constant
 from simulator.common.files import plain_file
 from simulator.common.json import JsonObject
 
@@ -54,6 +55,7 @@ class _Line:
     end: int  # offset of the next line in the file
 
 
+_DECODER = json.JSONDecoder(parse_constant=no_constant)
 _START = _Line(b"", b"", False, 0)  # what comes before the first line
 
 
@@ -124,8 +126,8 @@ def _chained(path: Path, lines: Iterable[bytes], last: _Line, before: int) -> It
 def _entry(path: Path, number: int, line: _Line) -> JsonObject:
     """The JSON object of a line. Raises Damaged if it is none."""
     try:
-        entry = json.loads(line.body)
-    except (ValueError, RecursionError):
+        entry = _DECODER.decode(line.body.decode())
+    except (ValueError, RecursionError):  # not UTF-8, or NaN, too
         entry = None
     if not isinstance(entry, dict):
         raise Damaged(path, number, "not a JSON object: the journal is damaged before its end")

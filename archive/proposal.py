@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from archive.elite import Elite
+from simulator.common.errors import LARGEST_WHOLE, shown
 from simulator.common.json import JsonObject
+from simulator.common.records import damaged, from_json, reader_of, record_class, stored
 from simulator.language.ir import Program
 from simulator.language.parse import parse
 
@@ -126,20 +128,75 @@ class Outcome:
         return line | {"verdict": SCORED, **key, **dropped, "elite": self.verdict.to_json()}
 
     @classmethod
-    def from_json(cls, line: Mapping[str, Any]) -> Outcome:
-        """The outcome in a journal line. Lines of older runs have no `kind`."""
-        scored = line["verdict"] == SCORED
-        text = line["elite"]["text"] if scored else line["text"]
-        reviews = tuple(Review(**review) for review in line.get("reviews", ()))
-        said = {key: line[key] for key in ("call", "idea", "motivation", "judges") if key in line}
-        parents = tuple(line["parents"])
-        proposal = Proposal(line["id"], line["island"], text, line["operator"], parents, reviews=reviews, **said)
+    def from_json(cls, raw: Mapping[str, Any]) -> Outcome:
+        """The outcome in a journal line. Lines of older runs have no `kind`. Called by records."""
+        line: _Scored | _Refused = reader_of(_Scored if raw.get("verdict") == SCORED else _Refused)(raw)
         verdict: Elite | Rejected
-        if scored:
-            verdict = Elite.from_json(line["elite"])
+        if isinstance(line, _Scored):
+            text, verdict, dropped = line.elite.text, line.elite, line.dropped
         else:
-            verdict = Rejected(OLD_STAGES.get(line["stage"], line["stage"]), line["why"])
-        return cls(proposal, verdict, line.get("key", ""), tuple(line.get("dropped", ())))
+            text, verdict, dropped = line.text, Rejected(OLD_STAGES.get(line.stage, line.stage), line.why), ()
+        origin, said = (line.operator, line.parents), (line.call, line.idea, line.reviews)
+        last: JsonObject = {"motivation": line.motivation, "judges": line.judges}
+        return cls(Proposal(line.id, line.island, text, *origin, *said, **last), verdict, line.key, dropped)
+
+
+@record_class
+class _Line:
+    """What every journal line of an outcome says."""
+
+    id: int = stored(limits=(0, LARGEST_WHOLE))
+    island: int | None = stored(limits=(0, LARGEST_WHOLE))
+    operator: str
+    parents: tuple[int, ...]
+    key: str = stored(lacking="")
+    call: str = stored(lacking="")
+    idea: str = stored(lacking="")
+    motivation: str = stored(lacking="")
+    judges: int = stored(lacking=0, limits=(0, LARGEST_WHOLE))
+    reviews: tuple[Review, ...] = stored(lacking=())
+
+
+@record_class
+class _Scored(_Line):
+    elite: Elite
+    dropped: tuple[str, ...] = stored(lacking=())
+
+
+@record_class
+class _Refused(_Line):
+    verdict: Literal["rejected"]
+    stage: str
+    why: str
+    text: str
+
+
+class Outcomes:
+    """Reads the outcomes of a journal from its lines, one after the other."""
+
+    def __init__(self, file: object, islands: int, remedy: str) -> None:
+        self._file, self._islands, self._remedy = file, islands, remedy
+        self._lines, self._ids = 0, set[int]()
+
+    def read(self, line: Mapping[str, Any]) -> Outcome | None:
+        """The outcome in the next line, None if it is about something else. Raises DamagedRecord, for one that no
+        search can have written, too: its number again, or parents or an island that there are not."""
+        self._lines += 1
+        if not is_outcome(line):
+            return None
+        where = f"{self._file}:{self._lines}"
+        outcome = from_json(Outcome, line, where, self._remedy)
+        p = outcome.proposal
+        wrong = {
+            "id": p.id in self._ids and f"is that of an earlier line, {p.id}",
+            "parents": not self._ids.issuperset(p.parents) and f"must be of earlier lines, got {shown([*p.parents])}",
+            "island": (p.island or 0) >= self._islands and f"must be below {self._islands}, got {p.island}",
+        }
+        for key, problem in wrong.items():
+            if problem:
+                raise damaged(where, key, problem, self._remedy)
+        self._ids.add(p.id)
+        return outcome
 
 
 def is_outcome(line: Mapping[str, Any]) -> bool:

@@ -30,6 +30,7 @@ import tiny_world
 from llm_replies import bomb, endless, redirect, said
 from llm_replies import status as answered_with
 from llm_server import Server
+from mutate import damaged_files
 from tiny_world import ONE
 
 from evolve.cli import run_command
@@ -38,6 +39,7 @@ from evolve.search.llm.client import CallFault, request
 from simulator.common.text import hidden
 
 BUDGET = 24
+MUTATIONS = 3000
 HANG_S = 120
 EVOLVE = [sys.executable, "-m", "evolve"]
 
@@ -89,12 +91,16 @@ def made(home: Path, seed: int) -> World:
     return World(home, config, whole, (whole / "journal.jsonl").read_bytes(), random.Random(seed))
 
 
+class Hung(Exception):
+    """A command did not end. It is no OSError, which commands handle."""
+
+
 @contextmanager
 def alarm() -> Iterator[None]:
-    """Raises TimeoutError when the body hangs."""
+    """Raises Hung when the body hangs."""
 
     def ring(*_: object) -> None:
-        raise TimeoutError(f"no answer in {HANG_S} s")
+        raise Hung(f"no answer in {HANG_S} s")
 
     signal.signal(signal.SIGALRM, ring)
     signal.alarm(HANG_S)
@@ -112,13 +118,18 @@ def attempt(part: Part, what: str, *args: object) -> int | None:
         with alarm(), redirect_stdout(out), redirect_stderr(err):
             status = run_command([str(arg) for arg in args])
     except BaseException as e:
-        part.findings.append(f"{what}: {''.join(traceback.format_exception_only(e)).strip()}")
+        frame = traceback.extract_tb(e.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno}"
+        part.findings.append(f"{place}: {''.join(traceback.format_exception_only(e)).strip()[:200]} ({what})")
         return None
     said = err.getvalue()
     part.refused += status == 2
     if [c for c in out.getvalue() + said if hidden(c) and c not in "\n\t"]:
         part.findings.append(f"{what}: a control character was printed")
-    if status and said.count("\n") != 1 + said.count("evolve: warning: "):
+    own = [
+        line for line in said.splitlines() if line.startswith("evolve: ") and not line.startswith("evolve: warning: ")
+    ]
+    if status and (len(own) != 1 or not said.endswith(f"{own[0]}\n")):
         part.findings.append(f"{what}: status {status} with {said[:200]!r}")
     return status
 
@@ -455,7 +466,13 @@ def machine(world: World, part: Part) -> None:
             part.findings.append(f"{what}: {process.stderr[-300:]!r}")
 
 
-PARTS = {part.__name__: part for part in (files, bombs, texts, programs, disk, links, network, machine)}
+def mutated(world: World, part: Part) -> None:
+    """Wrong values, lines and bytes in the files that commands read: refused in one line, or read."""
+    for what, command in damaged_files(world.home, world.rng, MUTATIONS):
+        attempt(part, what, *command)
+
+
+PARTS = {part.__name__: part for part in (files, bombs, texts, programs, disk, links, network, machine, mutated)}
 
 
 def main() -> int:

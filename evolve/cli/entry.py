@@ -20,7 +20,7 @@ import click
 from evolve import __version__, processes
 from evolve.cli.endings import Ended, fail
 from evolve.cli.values import StrictGroup
-from evolve.output.terminal import research, say, warn
+from evolve.output.terminal import begin, research, say, warn
 from evolve.processes import WorkStopped
 from simulator.common.errors import InputError, shown
 
@@ -193,6 +193,7 @@ def run_command(args: list[str], group: click.Group | None = None) -> int:
         return int(importlib.import_module("evolve.cli.completion").respond())
     if nul := [arg for arg in args if "\0" in arg]:
         return fail(f"{shown(nul[0])} has a NUL character: no name of a file has one", 2)
+    begin()
     try:
         name = f"python -m {group.name}" if group else "evolve"
         return int((group or cli).main(args, prog_name=name, standalone_mode=False) or 0)

@@ -232,8 +232,6 @@ def resume(
     run = open_run(run_path)
     if line is not None and (kept := rewind(run, line)):
         warn(f"lines after {line} are in {kept}")
-    if old := run.unchecked():
-        warn(f"{run.journal}: {old} lines of an older release are not protected from damage, and not checked")
     if limits:
         run = with_limits(run, limits)
     with where.pool(quiet) as pool:

@@ -60,9 +60,6 @@ def print_archive(found: Searched, grid: bool, pareto: bool, explain: bool = Fal
         prose(f"Champion: proposal {found.best.id}")
         say(f"  {command('show', f'{run.path}:{found.best.id}')}")
     prose(f"Held-out figures: {calls_note(run.path)}. {sources_note(run.path)}".rstrip())
-    if old := run.unchecked():
-        note = f"Journal: {old} lines of an older release, which are not protected from damage and not checked."
-        prose(note)
 
 
 def _grid_table(run: RunFolder, grid: Grid) -> Table:

@@ -128,7 +128,7 @@ def _written(value: Any) -> Any:
 
 def _sampling(path: Path) -> JsonObject:
     try:
-        raw = read_json(path, f"give the model's {GENERATION}")
+        raw = read_json(path, f"give the model's {GENERATION}", foreign=True)
     except OSError as e:
         raise unreadable(path, e, f"give the model's {GENERATION}") from None
     if not isinstance(raw, dict):

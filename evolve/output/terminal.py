@@ -37,6 +37,21 @@ def warn(text: str) -> None:
     say(f"evolve: warning: {' '.join(text.split())}", err=True)
 
 
+_TOLD = set[str]()  # of `warn_once`
+
+
+def warn_once(text: str) -> None:
+    """Warn, unless this command has said it before."""
+    if text not in _TOLD:
+        _TOLD.add(text)
+        warn(text)
+
+
+def begin() -> None:
+    """Forget what another command in this process said."""
+    _TOLD.clear()
+
+
 def rewrite(text: str) -> None:
     """Replace the line that the cursor is in, on standard error."""
     click.echo("\r" + visible(text), nl=False, err=True)

@@ -95,7 +95,7 @@ def _form(text: str, name: str, caps: Caps) -> str:
 
 def _read(path: Path) -> tuple[float, str, str]:
     """(score, id, code) of a member. Raises InputError for a damaged file."""
-    raw = read_json(path, REMEDY, kept=True)
+    raw = read_json(path, REMEDY, kept=True, foreign=True)
     if not isinstance(raw, dict) or not isinstance(raw.get("code"), str):
         raise InputError(f"{path}: is not a program of OpenEvolve: {REMEDY}")
     metrics = raw.get("metrics")

@@ -14,10 +14,10 @@ from archive.elite import Elite
 from archive.grid import Grid
 from archive.journal import Damaged, cut, entries, unchecked
 from archive.population import Island, Population
-from archive.proposal import Outcome, is_outcome
+from archive.proposal import Outcome, Outcomes
 from evolve import __version__
 from evolve.output.files import REMEDY, write_json
-from evolve.output.terminal import command
+from evolve.output.terminal import command, warn_once
 from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.data import chosen
@@ -28,6 +28,7 @@ from simulator.common.errors import InputError, unwritable
 from simulator.common.files import plain_folder, write_text
 from simulator.common.json import JsonObject
 from simulator.common.records import from_json, record_class, stored, to_json
+from simulator.common.text import counted
 from simulator.serving.bundled import BUNDLED
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
@@ -89,11 +90,11 @@ class RunFolder:
 
     def outcomes(self) -> list[Outcome]:
         """The outcomes of all proposals, in the journal's order. Raises InputError if the journal is damaged."""
-        return [Outcome.from_json(line) for line in self.each_line() if is_outcome(line)]
+        return [outcome for _, outcome in self._read() if outcome]
 
     def calls(self) -> list[JsonObject]:
         """The lines about language models: the calls, and the outcomes of what they proposed. Raises like `lines`."""
-        return [line for line in self.each_line() if not is_outcome(line) or line.get("call")]
+        return [line for line, outcome in self._read() if not outcome or outcome.proposal.call]
 
     def lines(self) -> list[JsonObject]:
         """The journal's complete lines: outcomes of proposals, and calls to language models.
@@ -104,16 +105,34 @@ class RunFolder:
 
     def each_line(self) -> Iterator[JsonObject]:
         """The lines one at a time, since all of them take much more memory than their outcomes. Raises like `lines`."""
-        with self._faults():
-            yield from entries(self.written)
+        return (line for line, _ in self._read())
 
-    def unchecked(self) -> int:
-        """The number of the journal's lines that nothing protects from damage, because an older release wrote them.
-
-        Raises InputError if the journal is missing or damaged.
-        """
+    def _read(self) -> Iterator[tuple[JsonObject, Outcome | None]]:
+        """The lines one at a time, each with its outcome if it has one."""
+        reader = self.reader()
         with self._faults():
-            return unchecked(self.written)
+            yield from ((line, reader.read(line)) for line in entries(self.written))
+
+    def reader(self) -> Outcomes:
+        """A reader of the journal's lines, from the first one on."""
+        remedy = (
+            f"restore it from a copy, or go on from the line before: `{command('resume', self.path, '--to', 'LINE')}`"
+        )
+        return Outcomes(self.written, self.config.search.islands, remedy)
+
+    @property
+    def doubts(self) -> list[str]:
+        """A line if nobody can tell whether the journal's first lines were changed, because they have no checks, as
+        those of older releases. None for a journal that is missing or damaged, which reading it says."""
+        try:
+            lines = unchecked(self.written)
+        except (ValueError, OSError):
+            return []
+        if not lines:
+            return []
+        return [
+            f"{counted(lines, 'line')} of {self.written} have no check, so nobody can tell whether they were changed"
+        ]
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -124,6 +143,8 @@ class RunFolder:
             resume = command("resume", self.path, "--to", e.good)
             remedy = f"restore the file from a copy, or go on from the last good line: `{resume}`"
             raise InputError(f"{e}: {remedy}") from None
+        except InputError:
+            raise
         except ValueError as e:
             raise InputError(f"{e}: {REMEDY}") from None
 
@@ -235,7 +256,10 @@ def shipped_run() -> Path:
 
 
 def open_run(path: Path) -> RunFolder:
-    """The run in the folder `path`. Raises InputError if there is none, or if its files are damaged."""
+    """The run in the folder `path`, with a warning if its journal may have been changed.
+
+    Raises InputError if there is none, or if its files are damaged.
+    """
     try:
         about = read_json(path / ABOUT, REMEDY, kept=True)
         raw = parse_yaml(read_bytes(path / CONFIG, kept=True), str(path / CONFIG), REMEDY)
@@ -249,7 +273,10 @@ def open_run(path: Path) -> RunFolder:
         if repeats := sorted(each for each in path.glob("seed-*") if is_run(each)):
             raise InputError(f"{path}: holds repeats: name one of these runs, such as {repeats[0]}") from None
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): {known}") from None
-    return RunFolder(path, config_from(raw, str(path / CONFIG)), from_json(About, about, path / ABOUT))
+    run = RunFolder(path, config_from(raw, str(path / CONFIG)), from_json(About, about, path / ABOUT))
+    for doubt in run.doubts:
+        warn_once(doubt)
+    return run
 
 
 def check_same(run: RunFolder, fitted: Sequence[Experiment]) -> None:

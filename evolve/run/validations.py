@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from archive.journal import Journal, read_journal
 from evolve.output.files import REMEDY
@@ -13,9 +13,9 @@ from evolve.run.config import Config
 from evolve.run.config_file import renewed_setting, to_mapping
 from evolve.run.folder import RunFolder
 from simulator.common.documents import read_json
-from simulator.common.errors import InputError
+from simulator.common.errors import LARGEST_WHOLE, InputError
 from simulator.common.json import JsonObject, renamed
-from simulator.common.records import read_by
+from simulator.common.records import from_json, read_by, record_class, stored
 
 LOG = "validate.jsonl"
 BUDGET = "fold budget"  # the protocol's key for the budget of a fold's search
@@ -32,10 +32,25 @@ SOURCES = {
 OPTIMISTIC = "figures are optimistic if anything was changed or chosen after an earlier one"
 
 
+@record_class
+class _Line:
+    """What is read of a call's line."""
+
+    call: int = stored(limits=(1, LARGEST_WHOLE))
+    forms: Literal["searched", "recorded", "refitted"] | None = stored(lacking=None)
+    protocol: Mapping[str, Any]
+    mean_abs_error_pct: Mapping[str, Mapping[str, float | None]]
+
+
 def calls(run_path: Path) -> list[JsonObject]:
     """The validate calls of a run, the first one first. Raises InputError if the file is damaged."""
     try:
-        return [_renewed(line) for line in read_journal(run_path / LOG)]
+        lines = [_renewed(line) for line in read_journal(run_path / LOG)]
+        for number, line in enumerate(lines, 1):
+            from_json(_Line, line, f"{run_path / LOG}:{number}")
+        return lines
+    except InputError:
+        raise
     except ValueError as e:
         raise InputError(f"{e}: restore the file from a copy") from None
 
@@ -115,7 +130,7 @@ def changed(run_path: Path, current: JsonObject, forms: str) -> list[str]:
     protocols = [line["protocol"] for line in lines]
     if not protocols:
         return []
-    budgets = [line["protocol"][BUDGET] for line in lines if forms_of(line) == forms]
+    budgets = [line["protocol"].get(BUDGET) for line in lines if forms_of(line) == forms]
     # Settings that an older release did not have yet count as today's defaults: that is how it behaved.
     first = flat(to_mapping(Config())) | protocols[0] | {BUDGET: budgets[0] if budgets else current[BUDGET]}
     names = [n for n in {**first, **current} if first.get(n) != current.get(n)]

@@ -43,13 +43,14 @@ def read_bytes(path: Path, most: int = MOST_BYTES, where: str | None = None, *, 
     return data
 
 
-def read_json(path: Path, remedy: str, times: int = 1, *, kept: bool = False) -> Any:
+def read_json(path: Path, remedy: str, times: int = 1, *, kept: bool = False, foreign: bool = False) -> Any:
     """The JSON value in a file. Raises OSError, and InputError like `parse_json`. kept: see `read_bytes`."""
-    return parse_json(read_bytes(path, times * MOST_BYTES, kept=kept), str(path), remedy, times)
+    return parse_json(read_bytes(path, times * MOST_BYTES, kept=kept), str(path), remedy, times, foreign)
 
 
-def parse_json(data: str | bytes, where: str, remedy: str, times: int = 1) -> Any:
-    """The JSON value of a text; NaN and Infinity become floats, for the caller to judge.
+def parse_json(data: str | bytes, where: str, remedy: str, times: int = 1, foreign: bool = False) -> Any:
+    """The JSON value of a text. In a file of another program (`foreign`), which Python may have written, NaN and
+    Infinity become floats, for the caller to judge.
 
     Raises InputError for a text that is not JSON, names a key twice, or exceeds a limit of this module; it may have
     `times` as many values.
@@ -60,12 +61,18 @@ def parse_json(data: str | bytes, where: str, remedy: str, times: int = 1) -> An
         raise InputError(f"{where}: not valid JSON, it is not UTF-8 text: {remedy}") from None
     _check_json(text, where, times * MOST_VALUES)
     try:
-        return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=_distinct)
+        constant = float if foreign else no_constant
+        return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=_distinct, parse_constant=constant)
     except json.JSONDecodeError as e:
         place, problem = f"line {e.lineno}: ", e.msg
     except ValueError as e:
         place, problem = "", str(e)
     raise InputError(" ".join(f"{where}: {place}not valid JSON, {problem}: {remedy}".split()))
+
+
+def no_constant(word: str) -> float:
+    """Refuse NaN, Infinity and -Infinity, which Python's json reads although JSON has no such numbers."""
+    raise ValueError(f"{word} is no number")
 
 
 def _check_json(text: str, where: str, most: int) -> None:

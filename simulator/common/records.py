@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from functools import cache
 from math import isfinite
-from operator import itemgetter
 from typing import Any, Literal, TypeVar, Union
 
-from simulator.common.errors import LARGEST_NUMBER, InputError, shown
+from simulator.common.errors import LARGEST_NUMBER, LARGEST_WHOLE, InputError, shown
 from simulator.common.json import JsonObject
 
 RESTORE = "restore it from a copy"  # the remedy for a damaged file that only commands write
@@ -238,6 +237,8 @@ _SCALARS: dict[type, str] = {
 def _scalar(kind: type) -> _Reader:
     if kind is float:
         return _number(*_LIMITS)
+    if kind is int:
+        return _number(-LARGEST_WHOLE, LARGEST_WHOLE, int)
 
     def read(raw: Any) -> Any:
         if type(raw) is kind:
@@ -328,7 +329,7 @@ def _fast_items(hint: Any) -> Callable[[Sequence[Any]], Iterable[Any] | None] | 
     """A function that takes all items at once; it returns None for items that are not right as they are, which the
     careful reader then judges. None where there is no such function."""
     kind, arguments = _as_they_are(hint), typing.get_args(hint)
-    if kind and float not in kind:
+    if kind and not kind & {int, float}:
         return lambda raw: raw if kind.issuperset(map(type, raw)) else None
     if typing.get_origin(hint) is tuple and ... not in arguments:
         return _fast_rows(arguments)
@@ -367,6 +368,12 @@ def _as_they_are(hint: Any) -> frozenset[type]:
     kinds = frozenset(typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else [hint])
     right = kinds & _SCALARS.keys()
     return kinds if right == kinds and len(kinds - {type(None)}) == 1 else frozenset()
+
+
+def _bounds(kinds: frozenset[type], limits: tuple[float, float]) -> tuple[float, ...]:
+    """The limits of a field of these types, () if they are no numbers."""
+    whole = -LARGEST_WHOLE, LARGEST_WHOLE
+    return limits if float in kinds or limits != _LIMITS else whole if int in kinds else ()
 
 
 def _mapping(key: Any, hint: Any, reader: _Reader | None = None) -> _Reader:
@@ -422,25 +429,22 @@ def _object(cls: type) -> _Reader:
         raise TypeError(f"{cls} has fields that are not written before others, so it cannot be read back")
     readers = [_field_reader(hints[f.name], o) for f, o in fields]
     keys = [o.key or f.name for f, o in fields]
-    plain = [i for i, (f, o) in enumerate(fields) if not o.read and o.limits == _LIMITS and _as_they_are(hints[f.name])]
-    floats = [i for i in plain if float in _as_they_are(hints[fields[i][0].name])]
+    plain = [i for i, (f, o) in enumerate(fields) if not o.read and _as_they_are(hints[f.name])]
+    bounds = {i: _bounds(_as_they_are(hints[fields[i][0].name]), fields[i][1].limits) for i in plain}
+    numbers = [(i, *limits) for i, limits in bounds.items() if limits]
+    absent = [_absent(f, o, i in plain) for i, (f, o) in enumerate(fields)]
     nested = [(i, keys[i], readers[i]) for i in range(len(fields)) if i not in plain]
-    get = itemgetter(*keys) if len(keys) > 1 else None
     right: set[tuple[type, ...]] = set()
 
     def read(raw: Any) -> Any:
-        if get is None or type(raw) is not dict:
+        if type(raw) is not dict:
             return careful(raw)
-        try:
-            found = get(raw)
-        except KeyError:
+        values = [*map(raw.get, keys, absent)]
+        if tuple(map(type, values)) not in right:
             return careful(raw)
-        if tuple(map(type, found)) not in right:
-            return careful(raw)
-        for i in floats:
-            if not (found[i] is None or -LARGEST_NUMBER <= found[i] <= LARGEST_NUMBER):
+        for i, least, most in numbers:
+            if not (values[i] is None or least <= values[i] <= most):
                 return careful(raw)
-        values = list(found)
         for i, key, reader in nested:
             try:
                 values[i] = reader(values[i])
@@ -463,11 +467,18 @@ def _object(cls: type) -> _Reader:
                 values.append(reader(item))
             except _Wrong as wrong:
                 raise wrong.below(key) from None
-        if all(key in raw for key in keys) and all(type(raw[keys[i]]) is type(values[i]) for i in plain):
-            right.add(tuple(type(raw[key]) for key in keys))
+        found = [*map(raw.get, keys, absent)]
+        if MISSING not in found and all(type(found[i]) is type(values[i]) for i in plain):
+            right.add(tuple(map(type, found)))
         return cls(*values)
 
     return read
+
+
+def _absent(field: dataclasses.Field[Any], options: _Stored, plain: bool) -> Any:
+    """What a reader takes where a key is missing; MISSING where that must be looked at."""
+    value = _default(field) if options.lacking is ... else options.lacking
+    return value if not options.old and (plain or value == ()) else MISSING
 
 
 def _allows_none(hint: Any) -> bool:

@@ -59,7 +59,7 @@ def read_config(path: Path) -> JsonObject:
     Raises InputError for a file that is not a JSON object, and for one whose quantization is in a file beside it.
     """
     try:
-        config = read_json(path, "give a model's config.json")
+        config = read_json(path, "give a model's config.json", foreign=True)
     except OSError as error:
         raise unreadable(path, error, "give a model's config.json") from None
     if not isinstance(config, dict):

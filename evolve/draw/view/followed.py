@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from archive.journal import Damaged, Tail
-from archive.proposal import Outcome, is_outcome
 from evolve.draw.view.experiments import PageData, data_of
 from evolve.draw.view.validation import recorded_of, validation_of
 from evolve.run.folder import REPORT, RunFolder, open_run
@@ -21,7 +20,6 @@ from evolve.summary.searched import champion_of
 from evolve.summary.story import Story
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
-from simulator.common.records import from_json
 
 T = TypeVar("T")
 _OF_CALL = ("kind", "call", "verdict", "stage")  # the keys of a proposal's line that the ledger needs
@@ -67,7 +65,7 @@ class Telling:
         """Raises InputError if the journal is missing or damaged."""
         self._path = run.written
         self.story, self.calls = Story(run.config), list[JsonObject]()
-        self._tail = None if run.shipped else Tail(self._path)
+        self._reader, self._tail = run.reader(), None if run.shipped else Tail(self._path)
         if self._tail is None:
             self._tell(run.lines())
             return
@@ -85,8 +83,7 @@ class Telling:
 
     def _tell(self, lines: list[JsonObject]) -> None:
         for line in lines:
-            if is_outcome(line):
-                outcome = from_json(Outcome, line, self._path)
+            if outcome := self._reader.read(line):
                 self.story.add(outcome)
                 if line.get("call"):
                     self.calls.append({key: line[key] for key in _OF_CALL if key in line})
@@ -110,7 +107,7 @@ class Followed:
     def _begin(self, path: Path) -> None:
         run = open_run(path)
         telling = Telling(run)
-        self.run, self.telling, self.problem = run, telling, ""
+        self.run, self.telling, self.problem, self._doubts = run, telling, "", run.doubts
         self.data: PageData = data_of(run)
         self._report: JournalReading[RunReport | None] = JournalReading(path / REPORT, read_report, None)
         self._validation: JournalReading[JsonObject | None] = JournalReading(
@@ -191,7 +188,7 @@ class Followed:
     def notes(self) -> list[str]:
         """Missing or damaged files, one line each."""
         files = self._report, self._validation, self._recorded, self._cpu
-        texts = self.problem, self.data.note, *(reading.problem for reading in files)
+        texts = self.problem, self.data.note, *self._doubts, *(reading.problem for reading in files)
         return [text for text in texts if text]
 
 

@@ -65,7 +65,7 @@ class FolderFindings(list[Finding]):
 
 def read_json(path: Path, source: str) -> Any:
     """Any JSON value; NaN and Infinity become floats, for the caller to judge. Raises InputError for a bad file."""
-    return parse_json(_read_capped(path, source, MOST_JSON_BYTES), source, "copy it again")
+    return parse_json(_read_capped(path, source, MOST_JSON_BYTES), source, "copy it again", foreign=True)
 
 
 def read_yaml(path: Path, source: str) -> Any:

@@ -15,11 +15,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from evolve.run.folder import JOURNAL
 from evolve.search.llm.client import Reply
+from simulator.common.errors import LARGEST_NUMBER, LARGEST_WHOLE, shown
 from simulator.common.json import JsonObject
+from simulator.common.records import damaged, from_json, record_class, stored
 
 Messages = tuple[tuple[str, str], ...]  # (role, text)
 ABSURD = 10**9  # tokens; no call has as many
+MOST_BYTES = 64 << 20  # of an unpacked text: a small packed one can stand for terabytes
+_COUNT, _USD = (0, LARGEST_WHOLE), (0.0, LARGEST_NUMBER)
 BYTES_PER_TOKEN = 2.0  # fewer than in any text that is sent, so that a prompt's cost is never underestimated
 
 
@@ -61,7 +66,21 @@ def pack(text: str) -> str:
 
 
 def unpack(packed: str) -> str:
-    return lzma.decompress(base64.b64decode(packed)).decode()
+    """The text that was packed. Raises DamagedRecord for another one, or one of more than MOST_BYTES."""
+    try:
+        data, reader = base64.b64decode(packed), lzma.LZMADecompressor()
+        text = reader.decompress(data, MOST_BYTES).decode()
+    except (ValueError, lzma.LZMAError, EOFError):
+        reader, text = None, ""
+    if reader is None or not reader.eof:
+        raise damaged(JOURNAL, "", f"has a packed text that cannot be unpacked, {shown(packed)}")
+    return text
+
+
+def _name(raw: Any) -> str:
+    """The name of a call. Raises ValueError for another text."""
+    parts_of(raw)
+    return str(raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +128,7 @@ class CallCost:
         return self.usd + self.possibly_usd, self.tokens + self.possibly_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class Prompt:
     """A journal line: messages, packed, that calls refer to by the name `prompt`."""
 
@@ -117,35 +136,35 @@ class Prompt:
     messages: Messages
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class Sent:
     """A journal line: a request is about to be sent, with the most tokens and USD that it can take."""
 
-    call: str
-    attempt: int
+    call: str = stored(read=_name)
+    attempt: int = stored(limits=_COUNT)
     model: str
     prompt: str
     sample: int
-    tokens_at_most: int
-    usd_at_most: float
+    tokens_at_most: int = stored(limits=_COUNT)
+    usd_at_most: float = stored(limits=_USD)
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class Answered:
     """A journal line: the packed answer to a request, or one from a folder of answers (`cached`).
 
     uncounted: the vendor's count was missing or impossible, so the worst case is charged.
     """
 
-    call: str
-    attempt: int
+    call: str = stored(read=_name)
+    attempt: int = stored(limits=_COUNT)
     model: str
     version: str
     prompt: str
     sample: int
-    tokens_in: int
-    tokens_out: int
-    usd: float
+    tokens_in: int = stored(limits=_COUNT)
+    tokens_out: int = stored(limits=_COUNT)
+    usd: float = stored(limits=_USD)
     seconds: float
     finish: str
     answer: str
@@ -153,12 +172,12 @@ class Answered:
     uncounted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class Failed:
     """A journal line: a request failed. `unpaid`: it certainly cost nothing."""
 
-    call: str
-    attempt: int
+    call: str = stored(read=_name)
+    attempt: int = stored(limits=_COUNT)
     model: str
     fault: str
     why: str
@@ -166,11 +185,11 @@ class Failed:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@record_class
 class GivenUp:
     """A journal line: a call is not tried again. `limit`: because of a limit of the run, not because of the model."""
 
-    call: str
+    call: str = stored(read=_name)
     model: str
     why: str
     limit: bool = False
@@ -195,19 +214,17 @@ def read_line(line: Mapping[str, Any]) -> CallLine | None:
     """
     values = dict(line)
     if "prompt_text" in line:
-        values = {"prompt": line["prompt_text"], "messages": line["messages"]}
+        values = {"prompt": line["prompt_text"], "messages": line.get("messages")}
         kind = "prompt"
     elif "state" in line:
         kind = values.pop("state")
         if kind == "failed":
-            values["fault"] = values.pop("kind")
+            values["fault"] = values.pop("kind", None)
     else:
         kind = values.pop("kind", "")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         return None
-    if kind == "prompt":
-        values["messages"] = tuple((role, text) for role, text in values["messages"])
-    return _KINDS[kind](**values)
+    return from_json(_KINDS[kind], values, f"{JOURNAL}, {kind} {shown(values.get('call', ''))}")
 
 
 def answered_line(call: LlmCall, attempt: int, reply: Reply, price: Price, most: tuple[int, int]) -> Answered:
@@ -261,7 +278,9 @@ class CallLog:
             self.spent += self._reserved(line, -1)
 
     def _reserved(self, line: Sent | Answered | Failed, sign: int = 1) -> CallCost:
-        sent = self.sent[line.call, line.attempt]
+        sent = self.sent.get((line.call, line.attempt))
+        if sent is None:
+            raise damaged(JOURNAL, f"failed {line.call}", f"is of attempt {line.attempt}, which was not sent")
         return CallCost(possibly_tokens=sign * sent.tokens_at_most, possibly_usd=sign * sent.usd_at_most)
 
     def settled(self, name: str) -> bool:
@@ -274,10 +293,12 @@ class CallLog:
         return of_call.model if of_call else ""
 
     def text(self, name: str) -> str:
-        """The text of a call's answer. Raises KeyError if it has none."""
+        """The text of a call's answer. Raises KeyError if it has none, and like `unpack`."""
         return unpack(self.answers[name].answer)
 
     def messages(self, prompt: str) -> Messages:
+        if prompt not in self.prompts:
+            raise damaged(JOURNAL, "", f"lacks the prompt {shown(prompt)}")
         return tuple((role, unpack(packed)) for role, packed in self.prompts[prompt].messages)
 
     def attempts(self, name: str) -> int:

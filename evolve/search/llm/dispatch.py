@@ -13,7 +13,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from lzma import LZMAError
 from pathlib import Path
 
 from archive.journal import Journal
@@ -288,7 +287,7 @@ def find(folder: str, call: LlmCall) -> Answered | None:
         kept = read_json(path, "remove it", kept=True)
         line = from_json(Answered, kept | of_call if isinstance(kept, dict) else kept, path)
         unpack(line.answer)
-    except (OSError, ValueError, LZMAError):
+    except (OSError, ValueError):
         return None
     return line if (line.prompt, line.model, line.sample) == (call.prompt, call.model, call.sample) else None
 

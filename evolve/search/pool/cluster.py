@@ -311,5 +311,5 @@ def _address(where: str) -> str:
         raise InputError(f"--cluster {where}: is not an address of a scheduler. Write it like tcp://HOST:8786.")
     if not Path(where).is_file():
         raise InputError(f"--cluster {where!r}: no such scheduler file. Give one, tcp://HOST:PORT, or local:N.")
-    raw = read_json(Path(where), "name the file that `dask scheduler --scheduler-file` wrote")
+    raw = read_json(Path(where), "name the file that `dask scheduler --scheduler-file` wrote", foreign=True)
     return from_json(_SchedulerFile, raw, where, "give a file of `dask scheduler`").address

@@ -66,7 +66,7 @@ def read_benchmark(path: Path) -> Rows:
 def _value(path: Path) -> Any:
     """The JSON value in a file. Raises InputError, which says so if the file has several results."""
     try:
-        return read_json(path, "save the benchmark's result again", MOST_TIMES)
+        return read_json(path, "save the benchmark's result again", MOST_TIMES, foreign=True)
     except InputError:
         lines = [line.strip() for line in path.read_bytes().splitlines() if line.strip()]
         if len(lines) < 2 or not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
