@@ -15,6 +15,7 @@ Four spaces continue a line. The attributes with a value:
     knots N              number of knots of its curve, if not 113
     times FIELD          the field that makes a time of this one, which is a kernel's time per token or token pair
     peak FIELD           the field that makes a datasheet time of this one, which is a number of FLOPs or bytes
+    per_second NAME      its name in the original proposal, which counts it per second
     scale N              proposals multiply costs by it; N is its place in the order that random draws go by
     example X, least X   sample value, and the smallest one that is accepted (default: any above 0)
 
@@ -257,9 +258,9 @@ s.max_model_len (token): longest sequence
 s.block_size (token): tokens in a KV block
   from --engine block_size; example 16; least 1; no_cost; setting; plain
 s.flops_per_us (flop/us): dense peak for the weights' type, per GPU
-  from --hardware; example 989.5e6
+  from --hardware; per_second peak_throughput; example 989.5e6
 s.bytes_per_us (byte/us): memory bandwidth, per GPU
-  from --hardware; example 3.35e6; plain
+  from --hardware; per_second peak_bandwidth; example 3.35e6; plain
 s.link_bytes_per_us (byte/us): interconnect bandwidth per direction, per GPU
   from --hardware; example 450e3
 s.kv_bytes_per_token (byte/token): KV cache of one token, this rank
@@ -317,6 +318,7 @@ class FieldSpec:
     learned_from: str = ""
     times: str = ""
     peak: str = ""
+    per_second: str = ""
     scale: int = 0
     example: float = 0.0
     least: float = math.ulp(0.0)
@@ -365,7 +367,7 @@ def _add(attribute: str, field: dict[str, Any]) -> None:
             field["operands"] = tuple(value.split())
         case "from":
             field["learned_from"] = value
-        case "times" | "peak":
+        case "times" | "peak" | "per_second":
             field[word] = value
         case "knots" | "scale":
             field[word] = int(value)
@@ -406,6 +408,8 @@ GRAPH_LIMIT = 512  # requests; the largest decode batch for which the engine cap
 CURVES = {f.curve: f.knots for f in READABLE.values() if f.curve}
 # The fields of measured kernels: a constant that multiplies such a time is near 1, above or below.
 KERNELS = tuple(f.name for f in READABLE.values() if f.name.startswith("kernel_"))
+# The fields of the deployment that the original proposal counts per second, by its names.
+PER_SECOND = {f.per_second: f.name for f in READABLE.values() if f.per_second}
 PHYSICAL = frozenset(f.name for f in marked("datasheet"))
 PHASES = frozenset(f.key for f in marked("phase"))
 PAPER18 = frozenset(f.key for f in marked("paper18"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from shlex import quote
 
 from simulator.common.text import inert
@@ -280,7 +280,8 @@ def longest(max_model_len: int, kv_blocks: int, block_size: int) -> int:
 
 def settings_of(deployment: Deployment | None) -> dict[str, float]:
     """These limits by the names of the language's fields."""
-    return {name: float(value) for name, value in asdict(limits_of(deployment)).items()}
+    limits = limits_of(deployment)
+    return {f.name: float(getattr(limits, f.name)) for f in fields(limits)}
 
 
 def replay_command(plan: EmitPlan, backend: str) -> str:

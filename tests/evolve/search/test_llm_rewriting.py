@@ -119,7 +119,12 @@ if b.tokens > c and b.kv_sum > d:; > return e; return 2 ~ return (e if b.kv_sum 
 if b.tokens > c:; > x = d; else:; > x = e; return x ~ x_2 = d; x_3 = e; x = x_2 if b.tokens > c else x_3; return x
 x = c; if b.tokens > d:; > x += 1; return x ~ x = c; x_2 = x + 1; x_3 = x_2 if b.tokens > d else x; return x_3
 if b.tokens > c:; > x = d + 1; > return x; return e ~ x_2 = d + 1; if b.tokens > c:; > return x_2; return e
-return c ** 2 ~ return pow(c, 2)
+return c ** 2 ~ return c * c
+return c ** 0.5 ~ return pow(c, 0.5)
+return (c - d) ** 2 ~ part_2 = c - d; return part_2 * part_2
+return c if s.is_moe else 2 ~ return c if s.is_moe != 0 else 2
+if not s.is_moe:; > return c; return 2 ~ return 2 if s.is_moe != 0 else c
+return c * b['tokens'] / b['layers'] ~ return c * b.tokens / s.layers
 return math.sqrt(c) + np.log1p(d) ~ return sqrt(c) + log1p(d)
 """
 
