@@ -87,13 +87,11 @@ class Elite:
     @classmethod
     def from_json(cls, raw: JsonObject) -> Elite:
         """The elite of a JSON object; those of older releases have other names for some keys. Called by records."""
-        kept: _Kept = reader_of(_Kept)(renamed(raw, OLD_KEYS) if "joint" in raw else raw)
+        k: _Kept = reader_of(_Kept)(renamed(raw, OLD_KEYS) if "joint" in raw else raw)
         new = tuple.__new__  # a long journal has millions of rows: this is the fastest way to make them
-        rows = tuple([new(Errors, row) for row in kept.rows])
-        score = Score(rows, kept.e2e, kept.ttft, kept.itl, kept.mean_error, kept.worst3)
-        sizes = kept.operations, kept.constants, kept.features
-        origin = kept.operator, kept.parents, kept.group_out, kept.consistent
-        return cls(kept.id, kept.key, kept.text, *sizes, score, *origin)
+        score = Score(tuple([new(Errors, row) for row in k.rows]), k.e2e, k.ttft, k.itl, k.mean_error, k.worst3)
+        sizes = k.operations, k.constants, k.features
+        return cls(k.id, k.key, k.text, *sizes, score, k.operator, k.parents, k.group_out, k.consistent)
 
 
 _COUNT, _ERROR = (0, LARGEST_WHOLE), (0.0, LARGEST_NUMBER)

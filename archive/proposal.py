@@ -136,9 +136,19 @@ class Outcome:
             text, verdict, dropped = line.elite.text, line.elite, line.dropped
         else:
             text, verdict, dropped = line.text, Rejected(OLD_STAGES.get(line.stage, line.stage), line.why), ()
-        origin, said = (line.operator, line.parents), (line.call, line.idea, line.reviews)
-        last: JsonObject = {"motivation": line.motivation, "judges": line.judges}
-        return cls(Proposal(line.id, line.island, text, *origin, *said, **last), verdict, line.key, dropped)
+        proposal = Proposal(
+            line.id,
+            line.island,
+            text,
+            line.operator,
+            line.parents,
+            line.call,
+            line.idea,
+            line.reviews,
+            motivation=line.motivation,
+            judges=line.judges,
+        )
+        return cls(proposal, verdict, line.key, dropped)
 
 
 @record_class

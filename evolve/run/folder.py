@@ -273,10 +273,10 @@ def open_run(path: Path) -> RunFolder:
         if repeats := sorted(each for each in path.glob("seed-*") if is_run(each)):
             raise InputError(f"{path}: holds repeats: name one of these runs, such as {repeats[0]}") from None
         raise InputError(f"{path}: is not a run (no run.json, config.yaml): {known}") from None
-    run = RunFolder(path, config_from(raw, str(path / CONFIG)), from_json(About, about, path / ABOUT))
-    for doubt in run.doubts:
+    found = RunFolder(path, config_from(raw, str(path / CONFIG)), from_json(About, about, path / ABOUT))
+    for doubt in found.doubts:
         warn_once(doubt)
-    return run
+    return found
 
 
 def check_same(run: RunFolder, fitted: Sequence[Experiment]) -> None:

@@ -431,7 +431,7 @@ def _object(cls: type) -> _Reader:
     keys = [o.key or f.name for f, o in fields]
     plain = [i for i, (f, o) in enumerate(fields) if not o.read and _as_they_are(hints[f.name])]
     bounds = {i: _bounds(_as_they_are(hints[fields[i][0].name]), fields[i][1].limits) for i in plain}
-    numbers = [(i, *limits) for i, limits in bounds.items() if limits]
+    numbers = [(i, limits[0], limits[1]) for i, limits in bounds.items() if limits]
     absent = [_absent(f, o, i in plain) for i, (f, o) in enumerate(fields)]
     nested = [(i, keys[i], readers[i]) for i in range(len(fields)) if i not in plain]
     right: set[tuple[type, ...]] = set()
@@ -439,7 +439,7 @@ def _object(cls: type) -> _Reader:
     def read(raw: Any) -> Any:
         if type(raw) is not dict:
             return careful(raw)
-        values = [*map(raw.get, keys, absent)]
+        values: list[Any] = [*map(raw.get, keys, absent)]
         if tuple(map(type, values)) not in right:
             return careful(raw)
         for i, least, most in numbers:
