@@ -28,8 +28,9 @@ from simulator.language.forest_file import forest_file, with_forest
 from simulator.language.infer import check_units
 from simulator.language.ir import Program
 from simulator.language.key import key
-from simulator.language.measure import Caps, enforce
+from simulator.language.measure import Caps, constants, enforce, features, operations
 from simulator.language.parse import parse
+from simulator.language.simplify import without_dominated
 from simulator.language.source import MAX_BYTES
 from simulator.language.terms import truthful
 from simulator.language.unparse import unparse
@@ -251,12 +252,17 @@ def _numbered(run: RunFolder, outcomes: Iterable[Outcome], number: int) -> Outco
 
 
 def with_true_names(elite: Elite) -> Elite:
-    """The elite as it is shown, reported and emitted: its constants have names that say what they multiply.
+    """The elite as it is shown, reported and emitted: its constants have names that say what they multiply, and no
+    argument of a max or min is one that never counts.
 
-    The journal keeps the names that the search used. Values, errors and the key are the same.
+    The journal keeps the program that the search compared, and its size. Values, errors and the key are the same.
     """
-    program = truthful(elite.program, authored=elite.operator.startswith((SEED, MODEL)))
-    return elite if program == elite.program else replace(elite, text=unparse(program))
+    shorter = without_dominated(elite.program)
+    if shorter != elite.program:
+        text, n, fields = unparse(shorter), operations(shorter), len(features(shorter))
+        elite = replace(elite, text=text, operations=n, constants=constants(shorter), features=fields)
+    program = truthful(shorter, authored=elite.operator.startswith((SEED, MODEL)))
+    return elite if program == shorter else replace(elite, text=unparse(program))
 
 
 def source_of(run: RunFolder, outcome: Outcome) -> Source:

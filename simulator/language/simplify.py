@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from simulator.language import ir
-from simulator.language.ir import OVERHEADS, Expr, Function, Node, Program, nodes, rebuild, walk
+from simulator.language.ir import OVERHEADS, Expr, Function, Node, Program, nodes, rebuild, rebuilt, walk
 from simulator.language.units import ONE
+from simulator.language.unparse import terms
 
 
 def lean(program: Program) -> Program:
@@ -25,6 +27,49 @@ def lean(program: Program) -> Program:
 def brief(program: Program) -> Program:
     """The program without overheads whose constants make them 0; `complete` writes them out again."""
     return replace(program, functions=tuple(f for f in program.functions if f.name not in OVERHEADS or not _is_none(f)))
+
+
+def without_dominated(program: Program) -> Program:
+    """The program without arguments of max and min that another one never lets through, because no field is negative.
+
+    Such an argument is another one less (in a max) or plus (in a min) terms that are not negative, whatever a fit
+    makes of the constants. Equal but for the last bit, where terms are added in another order.
+
+    >>> text = "def step_time(b, s, *, c=2.0, d=3.0): return max(c * b.tokens + d * b.kv_sum, c * b.tokens)"
+    >>> print(unparse(without_dominated(parse(text))), end="")
+    def step_time(b, s, *, c=2.0, d=3.0):
+        return c * b.tokens + d * b.kv_sum
+    """
+    return replace(program, functions=tuple(map(_without_dominated, program.functions)))
+
+
+def _without_dominated(function: Function) -> Function:
+    signs = {c.name: min(c.value, c.bounds[0] if c.bounds else 0.0) for c in function.constants}
+    for statement in function.body:
+        if isinstance(statement, ir.Let):
+            signs[statement.name] = 0.0 if _never_negative(statement.value, signs) else -1.0
+
+    def simpler(node: Expr) -> Expr:
+        if not isinstance(node, ir.Call) or node.name not in ("max", "min"):
+            return node
+        kept = list(node.args)
+        for arg in node.args:
+            others = [other for other in kept if other is not arg]
+            pairs = [(other, arg) if node.name == "max" else (arg, other) for other in others]
+            if any(_never_negative_gap(high, low, signs) for high, low in pairs):
+                kept = others
+        return kept[0] if len(kept) == 1 else ir.Call(node.name, tuple(kept))
+
+    shorter = rebuilt(function, simpler)
+    return function if shorter == function else without_unused(shorter)
+
+
+def _never_negative_gap(high: Expr, low: Expr, signs: Mapping[str, float]) -> bool:
+    """True if `high - low` cannot be negative: terms that both have cancel, and no other one can lower it."""
+    gap = Counter(terms(high))
+    gap.subtract(terms(low))
+    left = [(sign if n > 0 else {"+": "-", "-": "+"}[sign], term) for (sign, term), n in gap.items() if n]
+    return all(sign == "+" and _never_negative(term, signs) for sign, term in left)
 
 
 def without_dead_lets(function: Function) -> Function:
@@ -117,8 +162,8 @@ def _never_negative(node: Expr, constants: Mapping[str, float]) -> bool:
     match node:
         case ir.Number(value):
             return value >= 0.0
-        case ir.Const(name):
-            return constants[name] >= 0.0
+        case ir.Const(name) | ir.Local(name):
+            return constants.get(name, -1.0) >= 0.0  # of a variable, only where its sign is among them
         case ir.Field():
             return True
         case ir.Op("+" | "*" | "/", left, right):

@@ -35,8 +35,8 @@ from simulator.language.key import key
 from simulator.language.measure import Caps, complaints
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.language.simplify import brief, lean
-from simulator.language.unparse import unparse
+from simulator.language.simplify import brief, lean, without_dominated
+from simulator.language.unparse import spell, unparse
 from simulator.schema import FIELDS, RAW
 
 REFERENCE_BATCH = [Active(0, 0, 1)] * 24
@@ -811,6 +811,34 @@ def test_terms_without_effect_are_left_out(name: str) -> None:
 def test_a_maximum_keeps_a_zero_that_may_be_the_largest(text: str, kept: str) -> None:
     program = lean(parse(f"def step_time(b, s, *, a=0.0, c=3.0): return {text}"))
     assert unparse(program).endswith(f"return {kept}\n")
+
+
+DOMINATED = """
+max(c * b.tokens + d, c * b.tokens) ~ c * b.tokens + d
+max(c * b.tokens, d + c * b.tokens, b.kv_sum) ~ max(d + c * b.tokens, b.kv_sum)
+min(c * b.tokens + d, c * b.tokens) ~ c * b.tokens
+min(d, d - c * b.tokens) ~ d - c * b.tokens
+max(d - c * b.tokens, d) ~ d
+max(d + b.tokens, b.tokens + d) ~ b.tokens + d
+max(c * b.tokens + e, c * b.tokens) ~ max(c * b.tokens + e, c * b.tokens)
+max(c * b.tokens + n, c * b.tokens) ~ max(c * b.tokens + n, c * b.tokens)
+max(c * b.tokens, d) ~ max(c * b.tokens, d)
+max(d - c, d + b.tokens - b.kv_sum) ~ max(d - c, d + b.tokens - b.kv_sum)
+"""
+
+
+@pytest.mark.parametrize("line", DOMINATED.strip().split("\n"))
+def test_arguments_that_another_one_dominates_are_left_out(line: str) -> None:
+    given, kept = line.split(" ~ ")
+    heads = {"c": "c=2.0", "d": "d=3.0", "e": "e: us[-1, 9] = 4.0", "n": "n=-1.0"}  # a fit may make e negative
+    used = ", ".join(text for name, text in heads.items() if re.search(rf"\b{name}\b", given))
+    head = f"def step_time(b, s, *, {used}):\n    return "
+    assert spell(without_dominated(parse(head + given)).functions[0].result) == kept
+
+
+def test_variables_of_known_sign_dominate_too() -> None:
+    text = "def step_time(b, s, *, c=2.0, d=3.0):\n    x = c * b.tokens\n    return max(d + x, d) + max(d - x, d)"
+    assert unparse(without_dominated(parse(text))).endswith("    return d + x + d\n")
 
 
 def test_overheads_of_zero_are_left_out_of_a_program_and_of_its_caps() -> None:

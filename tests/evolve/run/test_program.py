@@ -15,11 +15,12 @@ from paths import ROOT
 from archive.elite import example
 from archive.proposal import MODEL, SEED
 from evolve.run.folder import open_run
-from evolve.run.program import load, with_true_names, write_program
+from evolve.run.program import load, seed_names, with_true_names, write_program
 from evolve.run.trust import TRUST_FILE, trust_file, trust_of
 from simulator.common.errors import InputError
 from simulator.language.complete import complete
 from simulator.language.key import key
+from simulator.language.simplify import without_dominated
 
 SEEDS = ROOT / "seeds"
 
@@ -141,3 +142,20 @@ def test_a_run_is_shown_fitted_and_emitted_under_the_same_names(tiny_run: Path, 
     assert evolve("fit", name, *data, "--only", one, "--out", tmp_path / "fitted.py") == 0
     fitted = json.loads((tmp_path / "fitted.json").read_text())
     assert [of for of, constant in fitted["constants"].items() if not constant.get("held")] == [one]
+
+
+def test_an_elite_is_shown_and_counted_without_an_argument_that_never_counts() -> None:
+    text = "def step_time(b, s, *, base=1.0, kv_sum=2.0): return max(base + kv_sum * b.kv_sum, base)"
+    elite = example(text=text, operations=3, constants=2, features=1)
+    shown = with_true_names(elite)
+    assert "max" not in shown.text and (shown.operations, shown.constants, shown.complexity) == (2, 2, 4)
+    assert (shown.key, shown.score, elite.operations) == (elite.key, elite.score, 3)
+    for outcome in open_run(ROOT / "seeds" / "recorded").outcomes():  # nothing recorded has one
+        if outcome.elite:
+            assert with_true_names(outcome.elite).complexity == outcome.elite.complexity
+
+
+@pytest.mark.parametrize("name", seed_names())
+def test_shipped_programs_have_no_argument_that_never_counts(name: str) -> None:
+    program = load(name).program
+    assert without_dominated(program) == program
