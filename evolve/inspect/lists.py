@@ -46,6 +46,7 @@ def archive_json(found: Searched) -> JsonObject:
 def print_archive(found: Searched, grid: bool, pareto: bool, explain: bool = False) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
     run, archive = found.run, found.archive
+    held_out = f"Held-out figures: {calls_note(run.path)}. {sources_note(run.path)}".rstrip()
     if pareto:
         seeds = arrival_seeds(run.config.score.arrival_seeds)
         terms = "mean error", "worst-3 E2E", "group-out", "consistent", "Pareto front"
@@ -59,7 +60,7 @@ def print_archive(found: Searched, grid: bool, pareto: bool, explain: bool = Fal
     if found.best:
         prose(f"Champion: proposal {found.best.id}")
         say(f"  {command('show', f'{run.path}:{found.best.id}')}")
-    prose(f"Held-out figures: {calls_note(run.path)}. {sources_note(run.path)}".rstrip())
+    prose(held_out)
 
 
 def _grid_table(run: RunFolder, grid: Grid) -> Table:
