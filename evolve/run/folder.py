@@ -130,9 +130,7 @@ class RunFolder:
             return []
         if not lines:
             return []
-        return [
-            f"{counted(lines, 'line')} of {self.written} have no check, so nobody can tell whether they were changed"
-        ]
+        return [f"{self.written}: {counted(lines, 'line')} without a check, which anybody may have changed"]
 
     @contextmanager
     def _faults(self) -> Iterator[None]:

@@ -370,10 +370,10 @@ def _as_they_are(hint: Any) -> frozenset[type]:
     return kinds if right == kinds and len(kinds - {type(None)}) == 1 else frozenset()
 
 
-def _bounds(kinds: frozenset[type], limits: tuple[float, float]) -> tuple[float, ...]:
-    """The limits of a field of these types, () if they are no numbers."""
+def _bounds(kinds: frozenset[type], limits: tuple[float, float]) -> tuple[float, float] | None:
+    """The limits of a field of these types, None if they are no numbers."""
     whole = -LARGEST_WHOLE, LARGEST_WHOLE
-    return limits if float in kinds or limits != _LIMITS else whole if int in kinds else ()
+    return limits if float in kinds or limits != _LIMITS else whole if int in kinds else None
 
 
 def _mapping(key: Any, hint: Any, reader: _Reader | None = None) -> _Reader:

@@ -164,7 +164,6 @@ right: [2, 0, 5, 0, 0] | right[2] must be a later node, from 3 to 4, got 5
 left: [true, 0, 3, 0, 0] | left[0] must be a whole number from 0 to 30000, got true
 feature: [2, -1, 1, -1, -1] | feature[0] must be a whole number from -1 to 1, got 2
 feature: [] | feature is empty
-threshold: [.nan, 0, 2, 0, 0] | threshold[0] must be a finite number, got nan
 value: [0, '1', 0, 2, 4] | value[1] must be a finite number, got '1'
 value: [0, 1] | value has 2 entries, feature has 5
 depth: 3 | depth is not a known key
@@ -172,7 +171,7 @@ depth: 3 | depth is not a known key
 DAMAGED = """
 trees: [] | trees must be a non-empty list, got []
 trees: {feature: []} | trees must be a non-empty list
-baseline: .nan | baseline must be finite, got nan
+baseline: .nan | not valid JSON, NaN is no number
 corrections: {decode: 0.1} | corrections.mixed is missing
 features: [] | features are 0, from 1 to 100 are read
 features: [b.tokens, b.token] | features[1]: feature:1: unknown field b.token: did you mean b.tokens?

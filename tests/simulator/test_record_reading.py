@@ -103,7 +103,7 @@ rows[1] ~ rows: [[x, 1.0, null], [y, 2.0]] ; rows[0][0] ~ rows: [[3, 1.0, null]]
 rows[0][2] ~ rows: [[x, 1.0, .nan]] ; rows[0][1] ~ rows: [[x, "", null]] ; parts[0].name ~ parts: [{}]
 parts[1].share ~ parts: [{name: p}, {name: q, share: true}] ; parts[0] ~ parts: [[]] ; by_number.x ~ by_number: {x: 1.0}
 by_number.3 ~ by_number: {"3": "1"} ; pair ~ pair: [1.0] ; pair.low ~ pair: ["1", 2.0] ; seen ~ seen: 1
-count ~ count: 0 ; count ~ count: 10 ; notes[0] ~ notes: [1] ; spelled ~ spelled: x
+count ~ count: 0 ; count ~ count: 10 ; id ~ id: 9007199254740993 ; by_number.3 ~ by_number: {"3": 1.0e+308} ; notes[0] ~ notes: [1] ; spelled ~ spelled: x
 """
 
 

@@ -85,7 +85,7 @@ def load(folder: Path, kept: bool = False) -> Templates:
         raise InputError(f"cannot read --prompts {folder}: it has none of {names}. Name a folder with one of them.")
     for name, path in paths.items():
         try:
-            text = read_bytes(path, kept=kept).decode()
+            text = read_bytes(path, kept=kept).decode().replace("\r\n", "\n")
         except (OSError, UnicodeDecodeError) as e:
             raise InputError(f"cannot read {path} as UTF-8 text: {e}. Correct or remove it.") from None
         template, known = Template(text), sorted(Template(texts[name]).get_identifiers())

@@ -147,7 +147,7 @@ BAD_CASES = {
     with_case(engine={"total_kv_blocks": 1.5}): "engine.total_kv_blocks must be a whole number",
     with_case(horizon_us=-1): "horizon_us must be >= 0",
     with_case(alpha={"base_us": "much"}): "alpha.base_us must be a number",
-    with_case(step_linear_kv={"b0_us": float("nan")}): "step_linear_kv.b0_us must be finite",
+    with_case(step_linear_kv={"b0_us": float("nan")}): "NaN is no number",
     with_case(step_linear_kv=None): "no step_linear_kv",
 }
 BAD_TRACES = {

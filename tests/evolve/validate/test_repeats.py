@@ -157,6 +157,6 @@ def test_a_run_leaves_a_page_about_itself(made: Path) -> None:
 
 def test_the_page_counts_the_looks_at_held_out_errors(made: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(made / "seed-3", tmp_path / "run"))
-    (copy / "validate.jsonl").write_text("{}\n{}\n")
+    (copy / "validate.jsonl").write_text('{"call": 1, "protocol": {}, "mean_abs_error_pct": {}}\n' * 2)
     assert evolve("resume", copy, "--workers", 1, "--quiet") == 0
     assert "Held-out errors were computed 2 times" in (copy / "summary.md").read_text()
