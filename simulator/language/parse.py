@@ -6,6 +6,7 @@ The text is never compiled, executed or imported. `unparse` is the inverse.
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -44,7 +45,8 @@ class ParsedText:
 def read(text: str | bytes, where: str = "program", notes: list[str] | None = None) -> ParsedText:
     """The program that `text` spells, with all its mistakes; `parse` raises the first one.
 
-    With `notes`, what is never used is no mistake: it is left out, and they say so.
+    A text that is not in the language's own spelling is rewritten first. With `notes`, what is never used is no
+    mistake: it is left out, and they say so.
 
     >>> [mistake.why for mistake in read("def step_time(b, s, *, c=1.0): return b.tokenz").mistakes]
     ['unknown field b.tokenz: did you mean b.tokens?', "step_time: 'c' is never used: remove it"]
@@ -53,11 +55,15 @@ def read(text: str | bytes, where: str = "program", notes: list[str] | None = No
     program = Program((), "")
     try:
         tree, scope = syntax_tree(text, where), Scope((), {}, where, mistakes=mistakes)
-        unused = rewrite(tree, scope, notes)
-        screen(tree, where)
-        program = _module(tree, where, mistakes)
-        for mistake in unused:
-            scope.note(mistake)
+        with suppress(Enough):
+            program = _module(tree, where, mistakes)
+        if mistakes:  # not in the language's own spelling
+            mistakes.clear()
+            unused = rewrite(tree, scope, notes)
+            screen(tree, where)
+            program = _module(tree, where, mistakes)
+            for mistake in unused:
+                scope.note(mistake)
         if not mistakes and (size := len((written := unparse(program)).encode())) > MAX_BYTES:
             why = f"written out it has {size} bytes, at most {MAX_BYTES} are read: shorten the program"
             mistakes.append(ProgramError(where, 1, why))
