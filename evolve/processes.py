@@ -1,4 +1,4 @@
-"""Processes: the number of cores, and linear algebra with the same digits in all processes.
+"""Processes: how many workers, and linear algebra with the same digits in all processes.
 
 OpenBLAS, which comes with numpy and scipy, picks its kernels by the processor it finds. Different kernels add up in a
 different order, so fitted constants differ in the sixth digit and archives from there on. `settle` prevents that.
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 from simulator.common.errors import InputError
 
@@ -19,6 +21,10 @@ KERNELS = "Haswell"  # OpenBLAS's name for its AVX2 kernels, which any x86 serve
 
 POOL = "ARROW_DEFAULT_MEMORY_POOL"  # Arrow's own allocator reserves 1 GiB of address space, however much is left
 LEAST_BYTES = 1 << 30  # of address space: with less, libraries fail in ways of their own or compute forever
+
+# Of a search on the bundled runs, measured while it compiles: resident memory, without libraries that processes share.
+MAIN_BYTES = 400 << 20
+WORKER_BYTES = 450 << 20
 
 LOCAL_PRICES = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # litellm uses the price list that comes with it
 
@@ -73,6 +79,26 @@ def has_avx2() -> bool:
         return False
 
 
-def available_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def default_workers(root: Path = Path("/")) -> int:
+    """The number of workers if the user names none: one for each core, but no more than the memory has room for.
+
+    root: the folder that has `proc` and `sys`.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    room_bytes = _allowed_bytes(root) - MAIN_BYTES
+    return max(1, min(cores, room_bytes // WORKER_BYTES))
+
+
+def _allowed_bytes(root: Path) -> int:
+    """The memory of this machine, or of this container if its control groups allow less."""
+    allowed = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers in ("", "memory"):  # version 2, version 1
+                own = root / "sys/fs/cgroup" / controllers / group.lstrip("/")
+                for folder in (own, *own.parents[: len(Path(group).parts)]):
+                    for name in ("memory.max", "memory.limit_in_bytes"):
+                        with suppress(OSError, ValueError):  # none there, or "max"
+                            allowed.append(int((folder / name).read_text()))
+    return min(allowed)

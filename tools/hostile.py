@@ -436,7 +436,7 @@ def network(world: World, part: Part) -> None:
                 except CallFault as fault:
                     told, part.refused = str(fault), part.refused + 1
             if any(form[i : i + 12] in told for form in disguised for i in range(len(form) - 11)):
-                part.findings.append(f"a key is told: {told[:200]!r}")
+                part.findings.append(f"the key was printed: {told[:200]!r}")
         if other.seen:
             part.findings.append("a question went to another server")
 

@@ -1,7 +1,7 @@
 """Mutations of the files that commands read: a wrong value, key, number, line, check or byte at a random place.
 
-`damaged_files` are those of a folder, each with a command that reads it. The journal's chain of checks may be stripped, or computed anew, so that the
-content is wrong and the checks are right.
+`damaged_files` are those of a folder, each with a command that reads it. A journal's checks may be removed, or computed
+again, so that the content is wrong and the checks are right.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import yaml
 
 from archive.journal import _CHECK, _END, _digest
 from evolve.cli import run_command
+from evolve.summary.result import read_report
 from simulator.serving.known import known_models
 from simulator.serving.model import reread
 
@@ -52,18 +53,18 @@ WRONG: tuple[Any, ...] = (
 KINDS = ("drop", "wrong", "wrong", "wrong", "foreign", "doubled", "swapped", "cut", "bytes", "empty", "deep", "control")
 
 
-# Commands that read the file of this name, in a folder that is written {}. REPORT takes half a minute.
+# Commands that read the file of this name, in a folder that is written {}. BEST is the champion of run; REPORT takes half a minute.
 READERS = """
-run/journal.jsonl: archive {}/run ; archive {}/run --json ; archive {}/run --by proposer ; show {}/run:8 --explain
-  view {}/run --json ; export {}/run --to latex ; export {}/run --to json ; predict {}/run:8 --experiments {}/data.yaml
+run/journal.jsonl: archive {}/run ; archive {}/run --json ; archive {}/run --by proposer ; show {}/run:BEST --explain
+  view {}/run --json ; export {}/run --to latex ; export {}/run --to json ; predict {}/run:BEST --experiments {}/data.yaml
   fit --blend {}/run --top 2 ; plot {}/run --kind history --out {}/p.svg ; resume {}/run --workers 1 --quiet
 run/report.json: list --runs {} ; archive {}/run ; view {}/run --json ; export {}/run --to latex ; REPORT {}/run
   plot {}/run --kind fit --out {}/p.svg ; plot {}/run --kind front --out {}/p.svg
-run/run.json: list --runs {} ; show {}/run:8 ; view {}/run --json ; predict {}/run:8 --experiments {}/data.yaml
+run/run.json: list --runs {} ; show {}/run:BEST ; view {}/run --json ; predict {}/run:BEST --experiments {}/data.yaml
   resume {}/run --workers 1 --quiet
-run/config.yaml: archive {}/run ; view {}/run --json ; fit --blend {}/run --top 2 ; show {}/run:8
+run/config.yaml: archive {}/run ; view {}/run --json ; fit --blend {}/run --top 2 ; show {}/run:BEST
 run/baseline_errors.json: resume {}/run --workers 1 --quiet
-run/trust.json: predict {}/run:8 --experiments {}/data.yaml ; view {}/run --json
+run/trust.json: predict {}/run:BEST --experiments {}/data.yaml ; view {}/run --json
 run/validate.jsonl: archive {}/run ; view {}/run --json ; REPORT {}/run
 run/validate.json: view {}/run --json ; REPORT {}/run
 run/cpu.csv: view {}/run --json
@@ -86,7 +87,7 @@ def damaged_files(home: Path, rng: random.Random, count: int) -> Iterator[tuple[
     if not sources.exists():
         _make(sources)
     os.environ["EVOLVE_MODELS"] = str(folder / "models")
-    text = READERS.strip().replace("\n  ", " ; ")
+    text = READERS.strip().replace("\n  ", " ; ").replace("BEST", _best(sources / "run"))
     readers = {name: rest.split(" ; ") for name, rest in (line.split(": ", 1) for line in text.splitlines())}
     others = [(sources / name).read_bytes() for name in readers]
     for _ in range(count):
@@ -110,7 +111,7 @@ def _make(home: Path) -> None:
         tiny_world.run(config, home / "repeats", "--budget", 4, "--repeats", 2)
         for command in (
             f"validate {run} --budget 3 --workers 1 --quiet",
-            f"fit {run}:8 --experiments {home}/data.yaml --out {home}/mine.py",
+            f"fit {run}:{_best(run)} --experiments {home}/data.yaml --out {home}/mine.py",
         ):
             assert run_command(command.split()) == 0
     recorded = Path(shutil.copytree(Path("seeds/recorded"), home / "recorded"))
@@ -120,6 +121,11 @@ def _make(home: Path) -> None:
     (home / "models").mkdir()
     entry = {"id": "mine", "config": known_models()["llama-2-7b"]["config"]}
     (home / "models" / "mine.json").write_text(json.dumps(entry))
+
+
+def _best(run: Path) -> str:
+    """The number of a run's champion."""
+    return str(read_report(run / "report.json").champion.id)
 
 
 def mutate(path: Path, others: Sequence[bytes], rng: random.Random) -> str:
@@ -146,7 +152,7 @@ def _bytes(data: bytes, kind: str, others: Sequence[bytes], rng: random.Random) 
 
 
 def _values(path: Path, data: bytes, kind: str, others: Sequence[bytes], rng: random.Random) -> str:
-    """Change a value, of one line of a journal, and write the file anew."""
+    """Change a value, of one line of a journal, and write the file again."""
     if path.suffix == ".jsonl":
         return _journal(path, data, kind, others, rng)
     if path.suffix == ".json":
@@ -159,10 +165,10 @@ def _values(path: Path, data: bytes, kind: str, others: Sequence[bytes], rng: ra
 
 
 def _journal(path: Path, data: bytes, kind: str, others: Sequence[bytes], rng: random.Random) -> str:
-    """Change a line; then its checks stay, are stripped, or are computed anew."""
+    """Change a line; then the checks stay, are removed, or are computed again."""
     lines = data.splitlines()
     at = rng.randrange(len(lines))
-    checks = rng.choice(("kept", "stripped", "anew", "anew"))
+    checks = rng.choice(("kept", "removed", "right", "right"))
     bare = [{key: value for key, value in json.loads(line).items() if key != "check"} for line in lines]
     texts = [json.dumps(value, separators=(",", ":")).encode() for value in bare]
     match kind:
@@ -176,7 +182,7 @@ def _journal(path: Path, data: bytes, kind: str, others: Sequence[bytes], rng: r
             texts[at] = _bytes(texts[at], kind, others, rng)
     if checks == "kept":
         path.write_bytes(b"\n".join([*lines[:at], *texts[at:]]) + b"\n")
-    elif checks == "stripped":
+    elif checks == "removed":
         path.write_bytes(b"\n".join(texts) + b"\n")
     else:
         _chain(path, texts)

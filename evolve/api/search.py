@@ -12,7 +12,7 @@ from evolve.api import arguments
 from evolve.api.program import Program
 from evolve.api.run import Run
 from evolve.output import progress
-from evolve.processes import WorkStopped, available_cores
+from evolve.processes import WorkStopped, default_workers
 from evolve.run import folder
 from evolve.run.checkpoint import absolute
 from evolve.run.config import Config
@@ -66,8 +66,8 @@ def search(
 
     config: a bundled name, a YAML file, or its contents as a mapping. start: programs to start from besides the shipped
     ones, or an OpenEvolve checkpoint. budget, seed: replace those of the configuration. workers: processes, by default
-    one per core; they change nothing but speed. out: the folder to create, by default runs/NNNN. on_progress: called
-    for every candidate.
+    one per core, as memory allows; they change nothing but speed. out: the folder to create, by default runs/NNNN.
+    on_progress: called for every candidate.
 
     Ctrl-C, or an interrupted cell of a notebook, raises KeyboardInterrupt; `evolve.resume(out)` goes on from there.
     Raises InputError for wrong settings.
@@ -138,7 +138,7 @@ def _check(workers: object, on_progress: object) -> None:
 def _work(run: folder.RunFolder, workers: int | None, on_progress: Watcher | None) -> Run:
     line = progress.Line(quiet=True)
     watched = _Watched(run, line, on_progress) if on_progress else None
-    pool = local(workers or available_cores(), line)
+    pool = local(workers or default_workers(), line)
     try:
         run_module.work(run, pool, watched)
     except (KeyboardInterrupt, WorkStopped) as e:

@@ -17,7 +17,7 @@ from evolve.ingest.read.values import plain
 from evolve.ingest.trace import convert
 from evolve.ingest.trace_source import of_files, of_recordings
 from evolve.ingest.view import print_converted, print_runs, watching
-from evolve.processes import available_cores
+from evolve.processes import default_workers
 from simulator.common.errors import InputError
 from simulator.serving.traces.formats import PUBLISHED
 
@@ -64,7 +64,11 @@ from simulator.serving.traces.formats import PUBLISHED
     multiple=True,
     help="config.json of a model that `evolve list` does not have (repeatable).",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Folders to read in parallel [default: one per core].")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Folders to read in parallel [default: one per core, as memory allows].",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the quality report of every folder as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @explain_option
@@ -128,7 +132,7 @@ def ingest(
     experiments, findings = find(folders)
     sizes = {folder.name: batch.bytes_of(folder) for folder in experiments}
     with resumable("evolve ingest ..."), watching(sizes, quiet) as watch:
-        runs = batch.ingest(experiments, out, given, workers or available_cores(), watch.on_read, watch.on_done)
+        runs = batch.ingest(experiments, out, given, workers or default_workers(), watch.on_read, watch.on_done)
     reports = [run.report for run in runs]
     if as_json:
         as_values = [run.to_json() for run in runs]

@@ -14,7 +14,7 @@ import click
 from evolve.cli.endings import Result, finish, resumable
 from evolve.output.progress import Line
 from evolve.output.terminal import command
-from evolve.processes import available_cores
+from evolve.processes import default_workers
 from evolve.search.pool.cluster import Cluster
 from evolve.search.pool.local import local
 from evolve.search.pool.pool import Pool
@@ -25,14 +25,14 @@ from simulator.common.errors import InputError
 class Where:
     """The chosen place of work: processes of this machine, or a cluster."""
 
-    workers: int | None = None  # None: one for each core
+    workers: int | None = None  # None: see default_workers
     cluster: str | None = None  # see evolve.search.pool.cluster.Cluster
 
     @contextmanager
     def pool(self, quiet: bool) -> Iterator[Pool]:
         """The pool, closed when the block ends."""
         line = Line(quiet)
-        pool = local(self.workers or available_cores(), line) if self.cluster is None else Cluster(self.cluster, line)
+        pool = local(self.workers or default_workers(), line) if self.cluster is None else Cluster(self.cluster, line)
         try:
             yield pool
         finally:
@@ -40,12 +40,12 @@ class Where:
 
 
 def pool_options(command: Callable[..., Any], default: int | None = None) -> Callable[..., Any]:
-    """Add --workers (so many by default, one for each core if None) and --cluster; the command receives `where`."""
+    """Add --workers (so many by default, see `default_workers` if None) and --cluster; the command receives `where`."""
 
     @click.option(
         "--workers",
         type=click.IntRange(min=1),
-        help=f"Number of processes [default: {default or 'all cores'}]. Results do not depend on it.",
+        help=f"Processes [default: {default or 'one per core, as memory allows'}]. Results do not depend on it.",
     )
     @click.option(
         "--cluster",

@@ -66,7 +66,7 @@ class Prober:
 
     @cached_property
     def _problem_of(self) -> Callable[[Program], Problem]:
-        return lru_cache(maxsize=256)(partial(problem_of, data=self.data))  # most are parents again and again
+        return lru_cache(maxsize=16)(partial(problem_of, data=self.data))  # most are parents again and again
 
 
 @dataclass(frozen=True)

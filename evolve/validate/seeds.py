@@ -34,12 +34,27 @@ from evolve.validate.study import Member, carry_out, read_about
 from simulator.common.errors import InputError, unwritable
 from simulator.common.files import plain_folder, write_text
 from simulator.common.json import JsonObject
-from simulator.common.records import read_by, to_json
+from simulator.common.records import damaged, from_json, record_class, stored, to_json
 from simulator.language.measure import features
 
 FILE = "repeats.json"
 KEPT = ("data", "search_seeds", "run", "config", "budget", "fitted", "repeats", "forms", "shared_fields")  # of a report
 FIGURES = ("mean_error", "worst3", "e2e", "ttft", "itl", "group_out")
+
+
+def _limits(raw: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(raw[name]) for name in shares.LIMITS}
+
+
+@record_class
+class _About:
+    """A repeats.json."""
+
+    engine: str  # version
+    data: str  # hash of the fitted experiments
+    seeds: Sequence[int]
+    pilot: bool
+    limits: Mapping[str, float] | None = stored(default=None, brief=True, read=_limits)
 
 
 @dataclass(frozen=True)
@@ -145,20 +160,12 @@ def start(
         with suppress(OSError):  # some runs are there
             path.rmdir()
         raise
-    about = {"engine": __version__, "data": runs[0].about.data, "seeds": seeds, "pilot": pilot}
-    write_json(path / FILE, about | ({"limits": limits} if limits else {}))
+    write_json(path / FILE, to_json(_About(__version__, runs[0].about.data, seeds, pilot, limits)))
     return Repeats(path, runs, pilot, limits)
 
 
 def is_repeats(path: Path) -> bool:
     return (path / FILE).is_file()
-
-
-def _repeats(about: JsonObject) -> tuple[list[int], bool, dict[str, float] | None]:
-    """The seeds of repeats, whether they are a pilot, and their limits on language models, if these are asked."""
-    limits = about.get("limits")
-    named = None if limits is None else {name: limits[name] for name in shares.LIMITS}
-    return list(about["seeds"]), bool(about["pilot"]), named
 
 
 def reopen(path: Path, raised: Mapping[str, float] | None = None) -> Repeats:
@@ -167,19 +174,21 @@ def reopen(path: Path, raised: Mapping[str, float] | None = None) -> Repeats:
     Raises InputError if repeats.json or one of the runs is damaged. With `raised`, also if no language model is asked,
     or if a repeat has spent more than its new share.
     """
-    about = read_about(path / FILE, f"{path}: is not a folder of repeats (no {FILE})")
-    seeds, pilot, limits = read_by(_repeats, about, path / FILE)
-    runs = tuple(run_folder.open_run(plain_folder(path / f"seed-{seed}")) for seed in seeds)
-    if limits is None:
+    raw = read_about(path / FILE, f"{path}: is not a folder of repeats (no {FILE})")
+    about = from_json(_About, raw, path / FILE)
+    if not about.seeds:
+        raise damaged(path / FILE, "seeds", "must not be empty")
+    runs = tuple(run_folder.open_run(plain_folder(path / f"seed-{seed}")) for seed in about.seeds)
+    if about.limits is None:
         if raised:
             raise shares.no_models(path, raised)
-        return Repeats(path, runs, pilot)
-    llm = with_totals(runs[0].config.llm, {**limits, **(raised or {})})
+        return Repeats(path, runs, about.pilot)
+    llm = with_totals(runs[0].config.llm, {**about.limits, **(raised or {})})
     if raised:
         check_spent(runs, len(runs), llm)
-        write_json(path / FILE, {**about, "limits": limits_of(llm)})
+        write_json(path / FILE, to_json(replace(about, limits=limits_of(llm))))
     # Shares are renewed each time, because a process may have died between this file and the runs' settings.
-    return Repeats(path, tuple(shared_out(run, share(llm, len(runs))) for run in runs), pilot, limits_of(llm))
+    return Repeats(path, tuple(shared_out(run, share(llm, len(runs))) for run in runs), about.pilot, limits_of(llm))
 
 
 def work(repeats: Repeats, pool: Pool) -> RepeatsReport:

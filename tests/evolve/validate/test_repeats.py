@@ -84,8 +84,24 @@ def test_a_folder_of_repeats_is_known_as_one(made: Path, tmp_path: Path, capsys:
     assert "holds repeats" in line and str(min(made.glob("seed-*"))) in line
     runs = as_json(capsys, "list", "--runs", made.parent)["runs"]
     assert [Path(r["run"]).name for r in runs] == ["seed-3", "seed-4"]
-    (tmp_path / "repeats.json").write_text("{}")
-    with pytest.raises(InputError, match="Restore it from a copy"):
+
+
+@pytest.mark.parametrize(
+    "wrong, place",
+    [
+        ({"seeds": []}, "seeds"),
+        ({"seeds": ["3"]}, r"seeds\[0\]"),
+        ({"pilot": 1}, "pilot"),
+        ({"limits": {"max_usd": 1}}, "limits"),
+        ({"limits": {"max_usd": "x", "max_calls": 1, "max_tokens": 1}}, "limits"),
+    ],
+)
+def test_a_wrong_value_in_repeats_json_is_named(
+    made: Path, wrong: dict[str, object], place: str, tmp_path: Path
+) -> None:
+    about = json.loads((made / "repeats.json").read_text()) | wrong
+    (tmp_path / "repeats.json").write_text(json.dumps(about))
+    with pytest.raises(InputError, match=rf"repeats\.json, {place}.*Restore it from a copy"):
         reopen(tmp_path)
 
 
