@@ -275,14 +275,14 @@ def _errors_table(result: Calibration) -> Table:
 def _worst(result: Calibration, advise: bool) -> str:
     """Sentences on the error that grew most. advise: say what helps."""
     worst, *others = result.worse_errors
-    text = f"The fit made {worst.latency.upper()} of {worst.experiment} worse: error {number(worst.before)} -> "
-    text += f"{number(worst.after)} %."
-    if others:
-        text += f" {counted(len(others), 'more error')} grew by more than {WORSE_POINTS:g} points."
+    more = f" {counted(len(others), 'more error')} grew by more than {WORSE_POINTS:g} points." if others else ""
     remedy = (
-        " The loss is robust (Huber) already: fit fewer constants with --only, or runs of this kind alone with --id."
+        "The loss is robust (Huber) already: fit fewer constants with --only, or runs of this kind alone with --id."
     )
-    return text + (remedy if advise else "")
+    return (
+        f"The fit made {worst.latency.upper()} of {worst.experiment} worse: error {number(worst.before)} -> "
+        f"{number(worst.after)} %.{more}{f' {remedy}' if advise else ''}"
+    )
 
 
 def _most_worse(result: Calibration) -> str | None:

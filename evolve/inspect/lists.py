@@ -23,7 +23,7 @@ from evolve.summary.result import report_json
 from evolve.summary.run import FRONT_LEGEND, front_table
 from evolve.summary.searched import Searched
 from simulator.common.json import JsonObject
-from simulator.common.records import read_by
+from simulator.common.records import read_by, reader_of
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.digests import data_hash
 from simulator.serving.gpu import hardware_table
@@ -77,8 +77,8 @@ def _grid_table(run: RunFolder, grid: Grid) -> Table:
 class RunState:
     """A run folder: whether its report is written, and what that says.
 
-    data: hash of the runs that it fits; fitted: how many. champion: its id; joint, e2e, ttft, itl, transfer: its errors
-    in percent by the arrival seeds of the search. usd: spent on language models. None where there is none.
+    data: hash of the runs that it fits; fitted: how many. champion: its id; mean_error, e2e, ttft, itl, group_out: its
+    errors in percent by the arrival seeds of the search. usd: spent on language models. None where there is none.
     """
 
     run: str
@@ -146,7 +146,9 @@ def _reached(run: str, raw: Mapping[str, Any]) -> RunState:
     counts = {name: raw[name] for name in ("data", "seed", "candidates")}
     usd = raw["llm"]["usd"] if raw.get("llm") else None
     champion, fitted = best["id"] if best else None, len(raw["fitted"])
-    return RunState(run, True, **errors, **counts, champion=champion, fitted=fitted, usd=usd)
+    named = {"run": run, "done": True, "champion": champion, "fitted": fitted, "usd": usd}
+    state: RunState = reader_of(RunState)({**named, **errors, **counts})
+    return state
 
 
 def _runs_table(runs: Sequence[RunState]) -> Table:
@@ -154,7 +156,7 @@ def _runs_table(runs: Sequence[RunState]) -> Table:
     rows = []
     for run in runs:
         champion = "none scored" if run.champion is None else run.champion
-        known = run.run, f"{run.data}"[:6], run.fitted, run.seed, run.candidates, champion
+        known = run.run, (run.data or "")[:6], run.fitted, run.seed, run.candidates, champion
         errors = run.e2e, run.ttft, run.itl, run.mean_error, run.group_out
         rows.append([*known, *errors, *([run.usd] if paid else [])])
     columns = [words("run", "data"), figures("d", "fitted", "seed", "candidates", "champion")]

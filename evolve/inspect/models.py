@@ -70,9 +70,8 @@ def add(source: str, ident: str | None, generation: Path | None, replace: bool) 
     """Keep the model of a config.json, or of a folder with one, under a name; sampling defaults from `generation`.
 
     Without `ident` the name is `_name_or_path` of the config, unless that is a path or a shipped model; else that of
-    the file, or of the folder of a config.json. Without `generation` it is the
-    generation_config.json next to it, if there is one. Raises InputError for a config that is not that of a model, and
-    for a name that is taken.
+    the file, or of the folder of a config.json. Without `generation` it is the generation_config.json next to it, if
+    there is one. Raises InputError for a config that is not that of a model, and for a name that is taken.
     """
     path = Path(source) / CONFIG if Path(source).is_dir() else Path(source)
     if Path(source).is_dir() and not path.exists():

@@ -17,7 +17,7 @@ from evolve.report.subject import Subject
 from evolve.run.trust import INSIDE, OUTSIDE, Trust
 from evolve.run.validations import FILES, SEARCHED, read_figures
 from evolve.validate.held_out import Compared, observed_figures
-from simulator.common.records import read_by
+from simulator.common.records import read_by, reader_of
 from simulator.serving.experiment import Experiment
 
 SEED = 0  # of bootstraps
@@ -127,8 +127,6 @@ def baselines_held_out(subject: Subject) -> tuple[BaselineHeldOut, ...]:
 
 
 def _baselines(raw: Mapping[str, Any]) -> tuple[BaselineHeldOut, ...]:
-    return tuple(
-        BaselineHeldOut(kind, row["name"], row["e2e"], row["ttft"], row["itl"], row["over"])
-        for kind, of_kind in raw["summary"].items()
-        for row in of_kind["baselines"]
-    )
+    rows = [row | {"kind": kind} for kind, of_kind in raw["summary"].items() for row in of_kind["baselines"]]
+    baselines: tuple[BaselineHeldOut, ...] = reader_of(tuple[BaselineHeldOut, ...])(rows)
+    return baselines

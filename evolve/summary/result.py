@@ -19,7 +19,7 @@ from evolve.run.program import with_true_names
 from evolve.run.spent import read_spent
 from simulator.common.documents import read_json
 from simulator.common.json import JsonObject, renamed
-from simulator.common.records import fields_to_json, from_json, record_class, stored
+from simulator.common.records import fields_to_json, from_json, reader_of, record_class, stored
 from simulator.serving.experiment import Experiment
 
 Means = Mapping[str, float | None]  # e2e, ttft, itl and worst3: mean absolute errors in percent
@@ -42,30 +42,35 @@ class Refusals:
 
 
 def _rule(raw: JsonObject) -> Rule:
-    return Rule(**raw | {"by": OLD_RULES.get(raw["by"], raw["by"])})
+    rule: Rule = reader_of(Rule)(raw | {"by": OLD_RULES.get(raw["by"], raw["by"])})
+    return rule
 
 
 def _champion(raw: JsonObject | None) -> Elite | None:
     return with_true_names(Elite.from_json(raw)) if raw else None
 
 
-def _best(raw: Sequence[tuple[float | None, float | None]]) -> list[ChampionErrors]:
-    return [ChampionErrors(math.inf if mean_error is None else mean_error, group_out) for mean_error, group_out in raw]
+def _best(raw: object) -> list[ChampionErrors]:
+    pairs = reader_of(tuple[tuple[float | None, float | None], ...])(raw)
+    return [
+        ChampionErrors(math.inf if mean_error is None else mean_error, group_out) for mean_error, group_out in pairs
+    ]
 
 
 def _best_json(best: Sequence[ChampionErrors]) -> list[list[float | None]]:
     return [[mean_error if math.isfinite(mean_error) else None, group_out] for mean_error, group_out in best]
 
 
-def _rows(raw: Sequence[JsonObject]) -> list[Errors]:
-    return [Errors(**row) for row in raw]
+def _rows(raw: Sequence[JsonObject]) -> tuple[Errors, ...]:
+    rows: tuple[Errors, ...] = reader_of(tuple[Errors, ...])([[row[name] for name in Errors._fields] for row in raw])
+    return rows
 
 
 def _rows_json(rows: Sequence[Errors]) -> list[JsonObject]:
     return [row._asdict() for row in rows]
 
 
-def _by_name(raw: Mapping[str, Sequence[JsonObject]]) -> dict[str, list[Errors]]:
+def _by_name(raw: Mapping[str, Sequence[JsonObject]]) -> dict[str, tuple[Errors, ...]]:
     return {name: _rows(rows) for name, rows in raw.items()}
 
 
@@ -73,8 +78,19 @@ def _by_name_json(rows: Mapping[str, Sequence[Errors]]) -> dict[str, list[JsonOb
     return {name: _rows_json(of_name) for name, of_name in rows.items()}
 
 
-def _refusals(raw: Sequence[tuple[str, int, str]]) -> list[Refusals]:
-    return [Refusals(OLD_STAGES.get(stage, stage), count, why) for stage, count, why in raw]
+def _refusals(raw: object) -> list[Refusals]:
+    rows = reader_of(tuple[tuple[str, int, str], ...])(raw)
+    return [Refusals(OLD_STAGES.get(stage, stage), count, why) for stage, count, why in rows]
+
+
+def _counts(raw: JsonObject) -> Mapping[str, int]:
+    counts: Mapping[str, int] = reader_of(Mapping[str, int])(renamed(raw, OLD_STAGES))
+    return counts
+
+
+def _seconds(raw: JsonObject) -> Mapping[str, float]:
+    seconds: Mapping[str, float] = reader_of(Mapping[str, float])(renamed(raw, {"transfer": "group_out"}))
+    return seconds
 
 
 @record_class
@@ -95,8 +111,8 @@ class RunReport:
     champion: Elite | None = stored(read=_champion)
     best: Sequence[ChampionErrors] = stored(read=_best, write=_best_json)  # by generation
     rejected: Sequence[Refusals] = stored(read=_refusals, write=lambda rows: [[r.stage, r.count, r.why] for r in rows])
-    verdicts: Mapping[str, int] = stored(read=lambda raw: renamed(raw, OLD_STAGES))  # outcomes by stage of the cascade
-    cpu_s: Mapping[str, float] = stored(read=lambda raw: renamed(raw, {"transfer": "group_out"}))  # by stage
+    verdicts: Mapping[str, int] = stored(read=_counts)  # outcomes by stage of the cascade
+    cpu_s: Mapping[str, float] = stored(read=_seconds)  # by stage
     polished: int = 0  # scored outcomes that are polished finalists, which do not count as candidates
     ended: str = ""  # why the search ended; "" if its proposer ended it, and in reports of earlier releases
     errors: Sequence[Errors] = stored(default=(), read=_rows, write=_rows_json)  # of every experiment

@@ -199,11 +199,10 @@ def _gofmt(tree: Path, action: str, paths: Iterable[str]) -> str:
 
 
 def _run(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    env = without_secrets()  # tests of a clone run what its authors wrote
     return subprocess.run(
         command,
         cwd=tree,
-        env=env,
+        env=without_secrets(),  # tests of a clone run what its authors wrote
         stdout=PIPE,
         stderr=STDOUT,
         encoding="utf-8",

@@ -57,11 +57,8 @@ REMEDIES = {
     "broken answer": "Give --api-base of an OpenAI-compatible server; most end in /v1.",
     "redirect": "If you trust that server, give its address as --api-base.",
 }
-SETUP = (
-    "key refused",
-    "no such model",
-    "redirect",
-)  # every request fails until the user corrects a key, a name or an address
+# Every request fails until the user corrects a key, a name or an address.
+SETUP = ("key refused", "no such model", "redirect")
 FINAL = (*SETUP, "bad request")  # another attempt cannot succeed
 MAYBE_PAID = ("timeout", "connection lost", "broken answer")  # the server may have generated an answer
 # The kind of fault of a status; of others from 500 on a server error, from 400 on a bad request.

@@ -48,11 +48,31 @@ def test_a_report_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     older["cascade"] = {"verdicts": {"hopeless": 3}, "cpu_s": {"transfer": 1.0}}
     path.write_text(json.dumps({"known" if name == "baselines" else name: value for name, value in older.items()}))
     again = read_report(path)
-    assert again.champion == FULL.champion and dict(again.baselines) == {"floor": list(ROWS)}
+    assert again.champion == FULL.champion and dict(again.baselines) == {"floor": ROWS}
     assert (again.rule.by, dict(again.verdicts), dict(again.cpu_s)) == ("mean_error", {"pruned": 3}, {"group_out": 1.0})
-    path.write_text(json.dumps(raw | {"seed": "x"}))
-    with pytest.raises(InputError, match=r"report\.json, seed: must be a whole number"):
-        read_report(path)
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"seed": "x"}, "seed: must be a whole number"),
+        ({"errors": [FULL.to_json()["errors"][0] | {"e2e": [1.5]}]}, r"errors\[0\]\.e2e: must be a number"),
+        ({"errors": [FULL.to_json()["errors"][0] | {"experiment": 7}]}, r"errors\[0\]\.experiment: must be text"),
+        ({"baselines": {"floor": [[1]]}}, "baselines: is not what this release writes"),
+        ({"best": [[2.0, "x"]]}, r"best\[0\]\[1\]: must be a number"),
+        ({"rejected": [["units", None, "why"]]}, r"rejected\[0\]\[1\]: must be a whole number"),
+        (
+            {"rule": {"by": "group_out", "within": "x", "worst_pct": 10, "nearer": 0.5}},
+            r"rule\.within: must be a number",
+        ),
+        ({"cascade": {"verdicts": {"scored": 1.5}, "cpu_s": {}, "polished": 0}}, r"verdicts\.scored: must be a whole"),
+        ({"cascade": {"verdicts": {}, "cpu_s": {"fit": []}, "polished": 0}}, r"cpu_s\.fit: must be a number"),
+    ],
+)
+def test_a_wrong_value_in_a_report_is_named(wrong: dict[str, object], said: str, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(FULL.to_json() | wrong))
+    with pytest.raises(InputError, match=rf"report\.json, {said}"):
+        read_report(tmp_path / "report.json")
 
 
 OLD = {"mean_error": "joint", "group_out": "transfer", "consistent": "sound"}
