@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import tiny_world
-from console import EVOLVE, wait_until
+from console import wait_until
 from crash_count import Tally, Watch, differences, results
 from paths import ROOT
 from tiny_world import BRIEF
@@ -25,6 +26,7 @@ from trace_records import MODEL
 from worker_pids import worker_pids
 
 from evolve.cli import run_command
+from research.__main__ import research
 
 HANG_S = 300
 LOCAL = ("--workers", "2")
@@ -40,6 +42,7 @@ class Work:
 
     begin: its words for a folder. again: those that go on with it, once the file `mark` is there. prepare: makes the
     folder, if the command needs one. kept: about how many records there are then. seconds: about how long it takes.
+    module: the package whose command it is.
     """
 
     begin: Callable[[World, Path], Sequence[object]]
@@ -48,6 +51,7 @@ class Work:
     prepare: Callable[[World, Path], object] = lambda world, folder: None
     kept: int = 24
     seconds: float = 8.0
+    module: str = "evolve"
 
 
 def _searching(world: World, folder: Path) -> list[object]:
@@ -96,6 +100,7 @@ WORKS = {
         _resuming,
         "baselines.json",
         kept=36,
+        module="research",
     ),
     "ingest": Work(
         lambda world, folder: ["ingest", world.traces, "--hardware", GPU, "--out", folder], kept=3, seconds=4.0
@@ -149,7 +154,7 @@ def _alone(world: World, work: str, folder: Path) -> Path:
     WORKS[work].prepare(world, folder)
     words = [*WORKS[work].begin(world, folder), "--quiet", *ALONE]
     with redirect_stdout(StringIO()):
-        assert run_command([str(word) for word in words]) == 0
+        assert run_command([str(word) for word in words], research if WORKS[work].module == "research" else None) == 0
     return folder
 
 
@@ -171,7 +176,7 @@ class Job:
                 self.work.prepare(self.world, self.folder)
             words = self.work.begin(self.world, self.folder)
         self.begun = True
-        return evolve(*words, "--quiet", *(where or LOCAL))
+        return command(*words, "--quiet", *(where or LOCAL), module=self.work.module)
 
     @property
     def resumes(self) -> bool:
@@ -179,11 +184,11 @@ class Job:
         return self.begun and (self.folder / self.work.mark).exists()
 
 
-def evolve(*words: object) -> subprocess.Popen[str]:
-    """`evolve WORDS` of this source tree, in a process group of its own."""
+def command(*words: object, module: str = "evolve") -> subprocess.Popen[str]:
+    """`python -m MODULE WORDS` of this source tree, in a process group of its own."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(
-        [*EVOLVE, *map(str, words)],
+        [sys.executable, "-m", module, *map(str, words)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
