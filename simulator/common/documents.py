@@ -24,6 +24,7 @@ LONGEST_TEXT = 1_000_000  # characters of one text
 LONGEST_NUMBER = 400  # characters of one number: float64 needs no more
 RIGHT_FILE = "check that it is the right file"
 
+_PIECE_BYTES = 1 << 20
 _SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Possessive repeats: a text of millions of characters leaves no backtracking state.
 _TEXT, _BRACKET, _NUMBER = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', r"[][{},]", rf"[-+.\w]{{{LONGEST_NUMBER + 1},}}"
@@ -36,11 +37,13 @@ def read_bytes(path: Path, most: int = MOST_BYTES, where: str | None = None, *, 
 
     kept: the file is in a folder that a command keeps, see `plain_file`.
     """
+    data = bytearray()
     with open(path, "rb", opener=plain_file if kept else None) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise InputError(f"{where or path}: is larger than {most:,} bytes: {RIGHT_FILE}")
-    return data
+        while piece := file.read(_PIECE_BYTES):  # `read(most)` would take all that memory for a small file too
+            data += piece
+            if len(data) > most:
+                raise InputError(f"{where or path}: is larger than {most:,} bytes: {RIGHT_FILE}")
+    return bytes(data)
 
 
 def read_json(path: Path, remedy: str, times: int = 1, *, kept: bool = False, foreign: bool = False) -> Any:

@@ -1,8 +1,9 @@
-"""Numbers in YAML: those of YAML 1.2, as in JSON, and texts that look like one."""
+"""Files read within their limits; numbers in YAML: those of YAML 1.2, as in JSON, and texts that look like one."""
 
 from __future__ import annotations
 
 import json
+import tracemalloc
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from examples import daily
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.common.documents import parse_yaml, yaml_text
+from simulator.common.documents import parse_yaml, read_bytes, yaml_text
 from simulator.common.errors import InputError
 from simulator.serving.bundled import load_experiments
 
@@ -89,3 +90,19 @@ def test_a_trace_that_is_called_like_a_number_stays_what_it_is(
     (out / "traces.yaml").write_text(older)
     assert "is not what this release writes" in refused(capsys, *ingest, tmp_path / "b.csv")
     assert (out / "traces.yaml").read_text() == older
+
+
+def test_a_small_file_takes_little_memory_whatever_its_limit(tmp_path: Path) -> None:
+    """A limit of a gigabyte is no buffer of one, which `ulimit -v` may refuse."""
+    path = tmp_path / "small"
+    path.write_bytes(b"x" * 100)
+    tracemalloc.start()
+    try:
+        assert read_bytes(path, 1 << 30) == b"x" * 100
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20  # a piece, its copy, and the opened file
+    finally:
+        tracemalloc.stop()
+    path.write_bytes(b"x" * (3 << 20))
+    assert len(read_bytes(path, 3 << 20)) == 3 << 20  # several pieces, and not a byte too many
+    with pytest.raises(InputError, match="is larger than 3,145,727 bytes"):
+        read_bytes(path, (3 << 20) - 1)
