@@ -19,7 +19,7 @@ from evolve.run.config_file import bundled_configs
 from evolve.run.folder import REPORT, RunFolder
 from evolve.run.program import method_names, seed_names
 from evolve.run.validations import calls_note, sources_note
-from evolve.summary.result import report_json
+from evolve.summary.result import REBUILD, report_json
 from evolve.summary.run import FRONT_LEGEND, front_table
 from evolve.summary.searched import Searched
 from simulator.common.json import JsonObject
@@ -45,7 +45,7 @@ def archive_json(found: Searched) -> JsonObject:
 
 def print_archive(found: Searched, grid: bool, pareto: bool, explain: bool = False) -> None:
     """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
-    run, archive = found.run, found.archive
+    run, archive, best = found.run, found.archive, found.best  # read before anything is printed
     held_out = f"Held-out figures: {calls_note(run.path)}. {sources_note(run.path)}".rstrip()
     if pareto:
         seeds = arrival_seeds(run.config.score.arrival_seeds)
@@ -57,9 +57,9 @@ def print_archive(found: Searched, grid: bool, pareto: bool, explain: bool = Fal
         if explain:
             legend("mean error", "features")
         show(_grid_table(run, archive.grid))
-    if found.best:
-        prose(f"Champion: proposal {found.best.id}")
-        say(f"  {command('show', f'{run.path}:{found.best.id}')}")
+    if best:
+        prose(f"Champion: proposal {best.id}")
+        say(f"  {command('show', f'{run.path}:{best.id}')}")
     prose(held_out)
 
 
@@ -137,7 +137,7 @@ def _run_state(path: Path) -> RunState:
     report = path / REPORT
     if not report.exists():
         return RunState(str(path), False)
-    return read_by(partial(_reached, str(path)), report_json(report), report)
+    return read_by(partial(_reached, str(path)), report_json(report), report, REBUILD)
 
 
 def _reached(run: str, raw: Mapping[str, Any]) -> RunState:

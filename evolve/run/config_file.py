@@ -127,6 +127,7 @@ CHECKS: Sequence[tuple[Sequence[str], Callable[[float], bool], str, str]] = (
     ),
     (["score.tail", "score.nearer"], lambda x: 0 < x <= 1, "in (0, 1]", "give a share, 1 for all"),
     (["score.seeds"], lambda x: x <= 100, "at most 100", "give fewer"),
+    (["search.islands", "search.batch"], lambda x: x <= 1000, "at most 1000", "give fewer"),
     (["llm.share"], lambda x: 0 < x < 1, "between 0 and 1", "give e.g. 0.25"),
     (["llm.max_usd"], lambda x: x < math.inf, "a number of USD", "give what the run may spend"),
     (["llm.judge_below"], lambda x: 0 <= x <= 10, "between 0 and 10", "marks are out of 10"),

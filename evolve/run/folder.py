@@ -310,9 +310,11 @@ def rewind(run: RunFolder, line: int) -> Path | None:
         raise InputError(f"{run.path}: is a shipped run, which is read-only: leave out --to")
     with lock(run.path):
         try:
-            return cut(run.written, line)
+            kept = cut(run.written, line)
         except ValueError as e:
             raise InputError(f"{e}: name an earlier line with --to") from None
+        (run.path / REPORT).unlink(missing_ok=True)  # it is of the longer journal
+    return kept
 
 
 def write_start(run: RunFolder, programs: Sequence[tuple[str, str]]) -> None:

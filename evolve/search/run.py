@@ -21,6 +21,7 @@ from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.output.files import write_json
 from evolve.output.progress import ProgressTimes
+from evolve.output.terminal import warn_once
 from evolve.run import folder as run_folder
 from evolve.run.checkpoint import best_programs, checkpoints_in, is_checkpoint
 from evolve.run.config import Config
@@ -46,7 +47,7 @@ from evolve.search.workers import workers_of
 from evolve.summary import markdown as summary
 from evolve.summary import research
 from evolve.summary.recommendation import conclusions
-from evolve.summary.result import Refusals, RunReport, cpu_by_stage, observed_means_ms
+from evolve.summary.result import Refusals, RunReport, cpu_by_stage, cut_off, observed_means_ms, read_report
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.serving.digests import data_hash
@@ -131,6 +132,9 @@ def work(run: RunFolder, pool: Pool, progress: ProgressTimes | None = None, full
     run_folder.check_same(run, fitted)
     with lock(run.path):
         past = run.outcomes()
+        told = run.path / run_folder.REPORT
+        if missing := cut_off(read_report(told) if told.exists() else None, run.path, len(past)):
+            warn_once(missing)
         progress = progress or ProgressTimes(run.config.budget, pool.line, pool.state)
         progress.resumed = len(past)
         search, answers, calls = _search(run, past, fitted, others, pool, progress, full)

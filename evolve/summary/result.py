@@ -13,8 +13,8 @@ from archive.elite import OLD_KEYS, Elite
 from archive.population import ChampionErrors
 from archive.proposal import OLD_STAGES
 from archive.score import Errors
-from evolve.output.files import REMEDY
-from evolve.run.folder import REPORT
+from evolve.output.terminal import command
+from evolve.run.folder import JOURNAL, REPORT
 from evolve.run.program import with_true_names
 from evolve.run.spent import read_spent
 from simulator.common.documents import read_json
@@ -23,6 +23,7 @@ from simulator.common.records import fields_to_json, from_json, reader_of, recor
 from simulator.serving.experiment import Experiment
 
 Means = Mapping[str, float | None]  # e2e, ttft, itl and worst3: mean absolute errors in percent
+REBUILD = "restore it from a copy, or remove it: `evolve resume` writes it again"
 # Times the usual limits of a file: a program on the front takes 130 values, with 1,000 experiments 5,000.
 LONGER = 20
 LEAST_EARLIER_S = 1.0  # CPU seconds of killed sessions: less is rounding
@@ -141,7 +142,7 @@ class RunReport:
 def report_json(path: Path) -> Any:
     """The JSON value in a report.json, its champion with today's keys. Raises OSError, and InputError if it is not
     JSON."""
-    raw = read_json(path, REMEDY, LONGER, kept=True)
+    raw = read_json(path, REBUILD, LONGER, kept=True)
     if isinstance(raw, dict) and isinstance(raw.get("champion"), dict):
         raw["champion"] = renamed(raw["champion"], OLD_KEYS)
     return raw
@@ -151,7 +152,18 @@ def read_report(path: Path) -> RunReport:
     """The report in a report.json. Raises OSError, and InputError if the file is damaged."""
     raw = report_json(path)
     cascade = raw.get("cascade") if isinstance(raw, dict) else None
-    return from_json(RunReport, raw | cascade if isinstance(cascade, dict) else raw, path)
+    return from_json(RunReport, raw | cascade if isinstance(cascade, dict) else raw, path, REBUILD)
+
+
+def cut_off(report: RunReport | None, run: Path, proposals: int) -> str:
+    """A line if the run's journal has fewer proposals than its report counts: its end is missing. Else ""."""
+    if report is None or report.proposals <= proposals:
+        return ""
+    goes_on = command("resume", run)
+    return (
+        f"{run / JOURNAL}: has {proposals:,} of the {report.proposals:,} proposals that {REPORT} counts: "
+        f"restore it from a copy, or let `{goes_on}` search the others again"
+    )
 
 
 def observed_means_ms(e: Experiment) -> list[float | None]:

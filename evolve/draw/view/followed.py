@@ -15,7 +15,7 @@ from evolve.run.lock import locked
 from evolve.run.spent import FILE as CPU
 from evolve.run.spent import read_spent
 from evolve.run.validations import FILES, RECORDED, SEARCHED
-from evolve.summary.result import RunReport, read_report
+from evolve.summary.result import RunReport, cut_off, read_report
 from evolve.summary.searched import champion_of
 from evolve.summary.story import Story
 from simulator.common.errors import InputError
@@ -188,7 +188,8 @@ class Followed:
     def notes(self) -> list[str]:
         """Missing or damaged files, one line each."""
         files = self._report, self._validation, self._recorded, self._cpu
-        texts = self.problem, self.data.note, *self._doubts, *(reading.problem for reading in files)
+        missing = cut_off(self._report.value, self.run.path, len(self.story.rows))
+        texts = self.problem, missing, self.data.note, *self._doubts, *(reading.problem for reading in files)
         return [text for text in texts if text]
 
 

@@ -13,6 +13,9 @@ from evolve import processes
 from evolve.output.progress import Line
 from evolve.search.pool.pool import Pool, Promise, Task, at_once
 from evolve.search.pool.process import Kept, WorkerCall, WorkerProcess
+from simulator.common.errors import InputError
+
+MOST = 1000  # workers: each is a process, and a thread here
 
 
 class Here(Pool):
@@ -102,5 +105,10 @@ class LocalPool(Pool):
 
 
 def local(workers: int, line: Line) -> Pool:
-    """The pool of so many worker processes; this process instead of a single one, if it computes as that would."""
+    """The pool of so many worker processes; this process instead of a single one, if it computes as that would.
+
+    Raises InputError for more than MOST.
+    """
+    if workers > MOST:
+        raise InputError(f"{workers} workers: give at most {MOST}")
     return Here(line) if workers == 1 and processes.settled() else LocalPool(workers, line)

@@ -37,6 +37,7 @@ from evolve.search.pool.local import Here, LocalPool, local
 from evolve.search.pool.pool import Closed, Pool
 from evolve.search.pool.process import MOST_KEPT, TookTooLong, WorkerCall, parcel
 from evolve.search.workers import workers_of
+from simulator.common.errors import InputError
 
 SEVEN = parcel(prepare, 7)
 
@@ -72,6 +73,8 @@ def test_this_process_does_the_same() -> None:
     with pytest.raises(ValueError, match="no"):
         pool.submit(WorkerCall(refuses)).result()
     assert local(1, Line()).here  # a single worker is this process
+    with pytest.raises(InputError, match="100000 workers: give at most 1000"):  # threads would end before
+        local(100_000, Line())
     several = local(2, Line())
     assert not several.here
     several.close()

@@ -256,6 +256,7 @@ def test_a_configuration_without_a_name_has_that_of_its_file(tmp_path: Path) -> 
         ({"search": {"fit": "newton"}}, "search.fit must be one of auto, linear, lbfgsb, neldermead, cma"),
         ({"budget": "many"}, "budget must be a whole number, got 'many'"),
         ({"budget": 0}, "budget must be > 0, got 0"),
+        ({"search": {"islands": 3_000_000}}, "search.islands must be at most 1000, got 3000000"),
         ({"search": {"prune_above": 0.9}}, "search.prune_above must be 0 or at least 1, got 0.9"),
         ({"score": {"moe_weight": True}}, "score.moe_weight must be a number, got true"),
         ([], "the file must be a mapping of settings, got list"),
