@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.metrics import components_ms, observe, run_means_ms
+from evaluator.metrics import WAITING, components_ms, observe, run_means_ms
 from evaluator.score import Prediction, ScoreSet, score_set
 from simulator.clock.replay import replay_all
 from simulator.language.ir import Number, Op, Program, with_step_times
@@ -33,8 +33,6 @@ LEVELS = (0.8, 0.95)
 BETWEEN = " without "  # separates the kind of a fold from the group that it held out, in the name of the fold
 # Factors on step times, about the held-out error of the mean ITL. Figures change by far more where a queue may grow.
 PACES = (0.97, 1.03)
-WAITING = 0.05  # share of the mean E2E in the queue above which it may grow: twice that of the fullest calm run shipped
-LONGER = 1.5  # ratio of the waits of the second and first half of the requests above which the queue grows
 
 Interval = tuple[float, float]
 
@@ -115,19 +113,6 @@ def waiting_share(prediction: Prediction) -> float:
 
 def _share(waiting_ms: float, mean_ms: float | None) -> float:
     return waiting_ms / mean_ms if mean_ms else 0.0
-
-
-def queue_grows(prediction: Prediction) -> bool:
-    """Return True if requests wait, and later ones longer than earlier ones.
-
-    In a queue that grows steadily the second half of the requests waits three times as long as the first half.
-    """
-    return waits_longer(waiting_share(prediction), prediction.later_wait)
-
-
-def waits_longer(share: float, later_wait: float) -> bool:
-    """Return True if the share of time in the queue and the ratio of later to earlier waits show a growing queue."""
-    return share > WAITING and later_wait > LONGER
 
 
 def slowed(program: Program, factor: float) -> Program:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +15,8 @@ LATENCIES = ("e2e_ms", "ttft_ms", "itl_ms")
 PARTS = ("queueing", "waiting", "prefill_steps", "decode_steps", "per_token", "completion")
 US_PER_MS = 1e3
 UNCACHED_PERCENTILE = 95  # see step_tokens
+WAITING = 0.05  # share of the mean E2E in the queue above which it may grow: twice that of the fullest calm run shipped
+LONGER = 1.5  # ratio of the waits of the second and first half of the requests above which the queue grows
 
 
 def observe(replay: Replay, rows: np.ndarray) -> Observation:
@@ -99,14 +100,38 @@ def components_ms(replay: Replay) -> dict[str, float]:
     return {part: float(total) / n / 1e3 for part, total in zip(PARTS, totals, strict=True)}
 
 
-def later_wait(waits_us: Sequence[np.ndarray]) -> float:
-    """The wait of the second half of the requests of each replay over that of the first; 1 if nobody waits."""
-    halves = [np.array_split(of_replay, 2) for of_replay in waits_us]
-    first_us, second_us = map(np.concatenate, zip(*halves, strict=True))
-    earlier, later = (float(part.mean()) if len(part) else 0.0 for part in (first_us, second_us))
-    if earlier == 0.0:
-        return math.inf if later else 1.0
-    return later / earlier
+def queue_grows(replays: Sequence[Replay], stages: int) -> bool:
+    """Whether a queue grows over the run and in one of its load stages: a stage that waits more than the one before
+    it, because it is fuller, need not have a queue that grows."""
+    every = [np.arange(len(r.requests.stage)) for r in replays]
+    return grows(replays, every) and (stages < 2 or any(stages_grow(replays, stages)))
+
+
+def stages_grow(replays: Sequence[Replay], stages: int) -> list[bool]:
+    """Whether a queue `grows` in each of so many load stages."""
+    of_replays = [rows_by_stage(r.requests.stage, stages) for r in replays]
+    return [grows(replays, rows) for rows in zip(*of_replays, strict=True)]
+
+
+def grows(replays: Sequence[Replay], rows: Sequence[np.ndarray]) -> bool:
+    """Whether the requests at these rows of each replay wait, and the second half of them longer than the first.
+
+    In a queue that grows steadily the second half waits three times as long. Requests that arrive at once are in one
+    half: a single burst, whose last requests wait for its first, is no queue that grows.
+    """
+    halves: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+    e2e_us = waiting_us = 0.0
+    for r, of_replay in zip(replays, rows, strict=True):
+        done = of_replay[r.completed[of_replay]]
+        arrivals, instant = np.unique(r.requests.arrival_us[done], return_inverse=True)
+        second = 2 * instant > len(arrivals) - 1
+        waits_us = r.waiting_us[done]
+        halves[0].append(waits_us[~second])
+        halves[1].append(waits_us[second])
+        e2e_us += float(r.e2e_us[done].sum())
+        waiting_us += float(waits_us.sum())
+    earlier, later = (float(part.mean()) if len(part := np.concatenate(half)) else 0.0 for half in halves)
+    return waiting_us > WAITING * e2e_us and later > LONGER * earlier
 
 
 def new_tokens(replay: Replay) -> np.ndarray:

@@ -14,11 +14,11 @@ from evaluator.metrics import (
     components_ms,
     error_pct,
     evicted,
-    later_wait,
     mean,
     mean_abs,
     observe_all,
     present,
+    queue_grows,
     run_means_ms,
     step_tokens,
 )
@@ -61,9 +61,8 @@ class Prediction:
     The others are counts, the mean over seeds rounded up: times clamped, preemptions, requests refused (longer than
     max_model_len or than the KV cache), requests whose client gave up, turns of conversations that are `late`
     (workload.late_requests), `uncached` tokens (metrics.step_tokens) and
-    requests whose prompt was `evicted` from the cache and computed again. later_wait: how many times as long the second
-    half of the requests waits as the first. singles: the errors of single requests, for a trace that has their
-    latencies.
+    requests whose prompt was `evicted` from the cache and computed again. queue_grows: see metrics.queue_grows.
+    singles: the errors of single requests, for a trace that has their latencies.
     """
 
     experiment: str
@@ -76,7 +75,7 @@ class Prediction:
     late: int = 0
     uncached: int = 0
     evicted: int = 0
-    later_wait: float = 1.0
+    queue_grows: bool = False
     singles: Singles | None = None
 
 
@@ -123,7 +122,7 @@ def prediction_of(experiment: Experiment, replays: Sequence[Replay], of_requests
         late=_mean_count(late_requests(experiment.workload, r.requests) for r in replays),
         uncached=_mean_count(map(step_tokens, replays)),
         evicted=_mean_count(map(evicted, replays)),
-        later_wait=later_wait([r.waiting_us[r.completed] for r in replays]),
+        queue_grows=queue_grows(replays, count),
         singles=_singles(experiment, replays) if of_requests else None,
     )
 

@@ -25,8 +25,8 @@ import numpy as np
 from evaluator.fit.fit import fit_scoped, fit_set
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import problem_of
-from evaluator.intervals import WAITING, Disagreement, disagreements, figure_of, scales, waiting_share
-from evaluator.metrics import LATENCIES
+from evaluator.intervals import Disagreement, disagreements, figure_of, scales, waiting_share
+from evaluator.metrics import LATENCIES, WAITING
 from evaluator.score import MEANS, SCORE_SEEDS, Prediction, ScoreSet, predictions, score_set
 from evolve import __version__
 from evolve.calibrate.drift_tests import (

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from evaluator.intervals import WAITING, waiting_share
+from evaluator.intervals import waiting_share
+from evaluator.metrics import WAITING
 from evaluator.score import predictions, score_set
 from evolve.plan.warnings import kv_tokens
 from simulator.common.errors import InputError

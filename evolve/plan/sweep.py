@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
 
-from evaluator.intervals import LEVELS, WAITING, disagreements, scales
+from evaluator.intervals import LEVELS, disagreements, scales
+from evaluator.metrics import WAITING
 from evolve.output.progress import Line
 from evolve.plan.axes import ENGINE, Axes, Setting
 from evolve.plan.by_stage import ByStage

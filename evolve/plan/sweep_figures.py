@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evaluator.intervals import queue_grows, waiting_share, waits_longer
-from evaluator.metrics import later_wait
+from evaluator.intervals import waiting_share
+from evaluator.metrics import stages_grow
 from evaluator.score import Prediction, prediction_of
 from evolve.plan.by_stage import StageRun
 from evolve.plan.slo import SloLimit, meeting
@@ -17,7 +17,6 @@ from evolve.run.records import Record
 from simulator.clock.replay import Replay
 from simulator.serving.experiment import Experiment
 from simulator.serving.observations import Observation
-from simulator.serving.trace import rows_by_stage
 from simulator.serving.workload import Workload, duration_s, late_requests
 
 
@@ -73,7 +72,7 @@ def _in_stages(prediction: Prediction, limits: Sequence[SloLimit]) -> list[str]:
 
 def _fails(prediction: Prediction, limits: Sequence[SloLimit]) -> tuple[str, ...]:
     """The limits that do not hold, and QUEUE, LOST or NOTHING."""
-    return _missed(prediction.predicted.summary, queue_grows(prediction), limits)
+    return _missed(prediction.predicted.summary, prediction.queue_grows, limits)
 
 
 def _stage_runs(prediction: Prediction, replays: Sequence[Replay], limits: Sequence[SloLimit]) -> tuple[StageRun, ...]:
@@ -82,18 +81,8 @@ def _stage_runs(prediction: Prediction, replays: Sequence[Replay], limits: Seque
     stages = prediction.predicted.stages
     if len(stages) < 2:
         return ()
-    rows = zip(*(rows_by_stage(r.requests.stage, len(stages)) for r in replays), strict=True)
-    growing = [_queue_grows(replays, of_stage) for of_stage in rows]
+    growing = stages_grow(replays, len(stages))
     return tuple(StageRun(s, _missed(s, grows, limits)) for s, grows in zip(stages, growing, strict=True))
-
-
-def _queue_grows(replays: Sequence[Replay], rows: Sequence[np.ndarray]) -> bool:
-    """intervals.queue_grows for the requests at these rows of each replay alone."""
-    done = [of_replay[r.completed[of_replay]] for r, of_replay in zip(replays, rows, strict=True)]
-    waits_us = [r.waiting_us[of_replay] for r, of_replay in zip(replays, done, strict=True)]
-    e2e_us = sum(int(r.e2e_us[of_replay].sum()) for r, of_replay in zip(replays, done, strict=True))
-    waiting_us = sum(int(of_replay.sum()) for of_replay in waits_us)
-    return waits_longer(waiting_us / e2e_us if e2e_us else 0.0, later_wait(waits_us))
 
 
 def _missed(run: Observation | None, growing: bool, limits: Sequence[SloLimit]) -> tuple[str, ...]:

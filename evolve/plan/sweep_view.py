@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from evaluator.intervals import LONGER, STATISTICS, WAITING
+from evaluator.intervals import STATISTICS
+from evaluator.metrics import LONGER, WAITING
 from evolve.output.columns import NUMBER, Column, figures, words, wrapped
 from evolve.output.columns import columns as declared
 from evolve.output.printing import LINES, NAMED, ROWS, more, note, prose, say_once, show
@@ -25,7 +26,8 @@ UNITS = "requests/s; TTFT, E2E and ITL: ms; tokens/s: of answers"
 ITL_LEGEND = "ITL: a request's mean time per token after the first, so its p99 is over requests, not over tokens"
 WAITING_LEGEND = (
     f"waiting: share of the mean E2E spent in the queue; queue: beyond {100 * WAITING:.0f} %, and the second half of "
-    f"the requests waits {LONGER:g} times as long as the first: the queue grows. running: most requests in a batch"
+    f"the requests waits {LONGER:g} times as long as the first, in the whole run and in a stage: the queue grows. "
+    "running: most requests in a batch"
 )
 CAPACITY = "Each deployment is one replica: L requests/s need L / (holds up to) of them, rounded up (--load L)"
 SHARES = (

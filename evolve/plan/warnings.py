@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from evaluator.intervals import LEVELS, figure_of, queue_grows, waiting_share
+from evaluator.intervals import LEVELS, figure_of, waiting_share
 from evaluator.judge.gates import complaints, deployments_of
 from evaluator.judge.physics import LEAST_OF_ROOFLINE
 from evaluator.score import MEANS, Prediction
@@ -78,7 +78,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
         lines.append(f"KV offload to CPU is not replayed: {lost} are prefilled again")
     lines += [*too_late(prediction), *_too_soon(experiment, prediction)]
     share, queue = waiting_share(prediction), ""
-    if queue_grows(prediction):
+    if prediction.queue_grows:
         queue = f"growing queue: requests wait {100.0 * share:.0f} % of their time, later ones longer than earlier ones"
     elif share > MOSTLY_WAITING:
         queue = "long queue: requests wait longer than they are served, later ones not much longer than earlier ones"

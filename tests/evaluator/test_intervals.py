@@ -12,7 +12,6 @@ from laws import law
 from evaluator.intervals import (
     PACES,
     STATISTICS,
-    WAITING,
     Residual,
     Scale,
     coverage,
@@ -23,6 +22,7 @@ from evaluator.intervals import (
     slowed,
     waiting_share,
 )
+from evaluator.metrics import WAITING
 from evaluator.score import predictions, score_set
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.engine import Engine

@@ -12,7 +12,8 @@ import yaml
 from commands import Capsys, as_json, flat, printed, refused
 from probe_truth import World, narrowed
 
-from evaluator.intervals import WAITING, Residual, waiting_share
+from evaluator.intervals import Residual, waiting_share
+from evaluator.metrics import WAITING
 from evaluator.score import MEANS, predictions, score_set
 from evolve.calibrate.prior import Prior, moved, sizes
 from evolve.plan.loads import CANDIDATES, deployments, grid, new_deployment, sustained

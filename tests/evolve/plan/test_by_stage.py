@@ -13,7 +13,7 @@ from commands import Capsys, flat, printed
 from test_replicas import plan, predicted, with_trace
 
 import evolve.plan.sweep as sweep_module
-from evaluator.intervals import LONGER, WAITING
+from evaluator.metrics import LONGER, WAITING
 from evaluator.score import Prediction, predictions, score_set
 from evolve.run.data import experiments_of
 from evolve.run.program import load
@@ -168,6 +168,22 @@ def test_a_queue_from_the_stage_before_counts(tmp_path: Path, capsys: Capsys) ->
     [_, after] = predicted(capsys, *args, plan(tmp_path / "after.yaml", peak, quiet), program="floor")["by_stage"]
     [before, _] = predicted(capsys, *args, plan(tmp_path / "before.yaml", quiet, peak), program="floor")["by_stage"]
     assert before["replicas"] == 1 < after["replicas"]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_stage_of_bursts_is_no_queue_that_grows_wherever_it_stands(
+    first: int, tmp_path: Path, capsys: Capsys
+) -> None:
+    """Whole bursts of ten wait, the steady stage does not. By the halves of the run alone, and of a lone burst, the
+    queue would grow at any rate if the bursts came last: 1,067 GPUs instead of 4."""
+    stages = ["{rate: 2, duration_s: 300}", "{rate: 4, duration_s: 120, arrival: {burst: {size: 10}}}"]
+    file = tmp_path / "bursts.yaml"
+    file.write_text(
+        "version: 1\nexperiments:\n- {id: b, model: llama-3.1-8b, hardware: H100, workload: {name: b, stages: "
+        f"[{stages[first]}, {stages[1 - first]}], prompt_len: 4000, output_len: 100}}}}\n"
+    )
+    [knee] = predicted(capsys, "--experiments", file, "--load", 20, "--slo", "ttft_p99=10s")["knees"]
+    assert knee["replicas"] == 4
 
 
 def test_windows_of_a_trace_last_as_long_as_in_its_file(tmp_path: Path, capsys: Capsys) -> None:
