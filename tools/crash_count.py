@@ -48,7 +48,7 @@ class Tally:
 def records(folder: Path) -> dict[str, list[bytes]]:
     """What is on disk and must stay: the complete lines of every journal, and the mark of every ingested run."""
     found = {}
-    for path in sorted(folder.rglob("*.jsonl")):
+    for path in _journals(folder):
         try:
             found[str(path.relative_to(folder))] = path.read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
@@ -60,6 +60,14 @@ def records(folder: Path) -> dict[str, list[bytes]]:
         except FileNotFoundError:
             continue  # its folder has just been replaced
     return found
+
+
+def _journals(folder: Path) -> list[Path]:
+    while True:
+        try:
+            return sorted(folder.rglob("*.jsonl"))
+        except FileNotFoundError:
+            continue  # a folder below it was a draft that has just taken its name
 
 
 def missing(before: Mapping[str, list[bytes]], after: Mapping[str, list[bytes]]) -> list[str]:
