@@ -25,6 +25,7 @@ LEAST_BYTES = 1 << 30  # of address space: with less, libraries fail in ways of 
 # Of a search on the bundled runs, measured while it compiles: resident memory, without libraries that processes share.
 MAIN_BYTES = 400 << 20
 WORKER_BYTES = 450 << 20
+LIMITS = {"": "memory.max", "memory": "memory.limit_in_bytes"}  # files of control groups, of versions 2 and 1
 
 LOCAL_PRICES = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # litellm uses the price list that comes with it
 
@@ -95,10 +96,9 @@ def _allowed_bytes(root: Path) -> int:
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
-            if controllers in ("", "memory"):  # version 2, version 1
-                own = root / "sys/fs/cgroup" / controllers / group.lstrip("/")
-                for folder in (own, *own.parents[: len(Path(group).parts)]):
-                    for name in ("memory.max", "memory.limit_in_bytes"):
-                        with suppress(OSError, ValueError):  # none there, or "max"
-                            allowed.append(int((folder / name).read_text()))
+            name = LIMITS.get(controllers, "")
+            own = root / "sys/fs/cgroup" / controllers / group.lstrip("/")
+            for folder in (own, *own.parents[: len(Path(group).parts) - 1]) if name else ():
+                with suppress(OSError, ValueError):  # none there, or "max"
+                    allowed.append(int((folder / name).read_text()))
     return min(allowed)

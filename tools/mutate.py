@@ -53,7 +53,8 @@ WRONG: tuple[Any, ...] = (
 KINDS = ("drop", "wrong", "wrong", "wrong", "foreign", "doubled", "swapped", "cut", "bytes", "empty", "deep", "control")
 
 
-# Commands that read the file of this name, in a folder that is written {}. BEST is the champion of run; REPORT takes half a minute.
+# Commands that read the file of this name, in a folder that is written {}. BEST is the champion of run; REPORT
+# takes half a minute.
 READERS = """
 run/journal.jsonl: archive {}/run ; archive {}/run --json ; archive {}/run --by proposer ; show {}/run:BEST --explain
   view {}/run --json ; export {}/run --to latex ; export {}/run --to json ; predict {}/run:BEST --experiments {}/data.yaml

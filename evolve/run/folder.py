@@ -313,7 +313,8 @@ def rewind(run: RunFolder, line: int) -> Path | None:
             kept = cut(run.written, line)
         except ValueError as e:
             raise InputError(f"{e}: name an earlier line with --to") from None
-        (run.path / REPORT).unlink(missing_ok=True)  # it is of the longer journal
+        if kept:
+            (run.path / REPORT).unlink(missing_ok=True)  # it is of the longer journal
     return kept
 
 

@@ -47,7 +47,7 @@ from evolve.search.workers import workers_of
 from evolve.summary import markdown as summary
 from evolve.summary import research
 from evolve.summary.recommendation import conclusions
-from evolve.summary.result import Refusals, RunReport, cpu_by_stage, cut_off, observed_means_ms, read_report
+from evolve.summary.result import Refusals, RunReport, cpu_by_stage, cut_off, finished, observed_means_ms
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.serving.digests import data_hash
@@ -132,8 +132,7 @@ def work(run: RunFolder, pool: Pool, progress: ProgressTimes | None = None, full
     run_folder.check_same(run, fitted)
     with lock(run.path):
         past = run.outcomes()
-        told = run.path / run_folder.REPORT
-        if missing := cut_off(read_report(told) if told.exists() else None, run.path, len(past)):
+        if missing := cut_off(finished(run.path), run.path, len(past)):
             warn_once(missing)
         progress = progress or ProgressTimes(run.config.budget, pool.line, pool.state)
         progress.resumed = len(past)

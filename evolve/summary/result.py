@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,14 +84,9 @@ def _refusals(raw: object) -> list[Refusals]:
     return [Refusals(OLD_STAGES.get(stage, stage), count, why) for stage, count, why in rows]
 
 
-def _counts(raw: JsonObject) -> Mapping[str, int]:
-    counts: Mapping[str, int] = reader_of(Mapping[str, int])(renamed(raw, OLD_STAGES))
-    return counts
-
-
-def _seconds(raw: JsonObject) -> Mapping[str, float]:
-    seconds: Mapping[str, float] = reader_of(Mapping[str, float])(renamed(raw, {"transfer": "group_out"}))
-    return seconds
+def _by_stage(kind: Any, old: Mapping[str, str]) -> Callable[[JsonObject], Any]:
+    """The reader of numbers by stage, some of which had `old` names."""
+    return lambda raw: reader_of(Mapping[str, kind])(renamed(raw, old))
 
 
 @record_class
@@ -112,8 +107,8 @@ class RunReport:
     champion: Elite | None = stored(read=_champion)
     best: Sequence[ChampionErrors] = stored(read=_best, write=_best_json)  # by generation
     rejected: Sequence[Refusals] = stored(read=_refusals, write=lambda rows: [[r.stage, r.count, r.why] for r in rows])
-    verdicts: Mapping[str, int] = stored(read=_counts)  # outcomes by stage of the cascade
-    cpu_s: Mapping[str, float] = stored(read=_seconds)  # by stage
+    verdicts: Mapping[str, int] = stored(read=_by_stage(int, OLD_STAGES))  # outcomes by stage of the cascade
+    cpu_s: Mapping[str, float] = stored(read=_by_stage(float, {"transfer": "group_out"}))  # by stage
     polished: int = 0  # scored outcomes that are polished finalists, which do not count as candidates
     ended: str = ""  # why the search ended; "" if its proposer ended it, and in reports of earlier releases
     errors: Sequence[Errors] = stored(default=(), read=_rows, write=_rows_json)  # of every experiment
@@ -155,6 +150,12 @@ def read_report(path: Path) -> RunReport:
     return from_json(RunReport, raw | cascade if isinstance(cascade, dict) else raw, path, REBUILD)
 
 
+def finished(folder: Path) -> RunReport | None:
+    """The report of a finished run; None if the run is not finished."""
+    path = folder / REPORT
+    return read_report(path) if path.exists() else None
+
+
 def cut_off(report: RunReport | None, run: Path, proposals: int) -> str:
     """A line if the run's journal has fewer proposals than its report counts: its end is missing. Else ""."""
     if report is None or report.proposals <= proposals:
@@ -177,9 +178,8 @@ def cpu_by_stage(path: Path, seconds: Mapping[str, float]) -> dict[str, float]:
 
     What a session spent that was killed is known for each candidate, but not by stage.
     """
-    report = path / REPORT
-    if not seconds and report.exists():  # nothing was left to assess
-        return dict(read_report(report).cpu_s)
+    if not seconds and (report := finished(path)):  # nothing was left to assess
+        return dict(report.cpu_s)
     earlier = sum(read_spent(path).values()) - sum(seconds.values())
     known = {name: round(s, 2) for name, s in seconds.items()}
     return known | {"before it was resumed": round(earlier, 2)} if earlier > LEAST_EARLIER_S else known

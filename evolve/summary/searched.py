@@ -13,10 +13,10 @@ from archive.elite import Elite
 from archive.proposal import Outcome
 from evaluator.ensemble import final_champion
 from evolve.output.terminal import command, warn, warn_once
-from evolve.run.folder import REPORT, RunFolder, archive_of, open_run
+from evolve.run.folder import RunFolder, archive_of, open_run
 from evolve.run.program import Source, source_of, with_true_names
 from evolve.run.trust import TRUST_FILE, read_trust
-from evolve.summary.result import RunReport, cut_off, read_report
+from evolve.summary.result import RunReport, cut_off, finished
 from simulator.common.documents import read_bytes
 from simulator.common.errors import InputError
 
@@ -41,8 +41,7 @@ class Searched:
     @cached_property
     def report(self) -> RunReport | None:
         """The report; None if there is none yet, or if the search has gone on since."""
-        file = self.run.path / REPORT
-        report = read_report(file) if file.exists() else None
+        report = finished(self.run.path)
         if missing := cut_off(report, self.run.path, len(self.outcomes)):
             warn_once(missing)
         return report if report and report.proposals == len(self.outcomes) else None

@@ -14,7 +14,7 @@ from evolve.search.llm import ledger
 from evolve.search.llm.calls import call_log
 from evolve.search.llm.ledger import beyond_budget
 from evolve.summary.llm import raises
-from evolve.validate.study import finished
+from evolve.summary.result import finished
 from simulator.common.errors import InputError
 from simulator.common.files import plain_folder
 from simulator.common.json import JsonObject

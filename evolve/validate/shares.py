@@ -16,7 +16,7 @@ from evolve.run.folder import REPORT, RunFolder
 from evolve.run.llm_settings import LlmSettings
 from evolve.search.llm.calls import call_log
 from evolve.search.llm.setup import with_limits
-from evolve.validate.study import finished
+from evolve.summary.result import finished
 from simulator.common.errors import InputError
 
 LIMITS = ("max_usd", "max_calls", "max_tokens")

@@ -13,10 +13,10 @@ from archive.population import Population
 from evolve.output.files import REMEDY
 from evolve.output.progress import ProgressTimes, Rate
 from evolve.run.config import Config
-from evolve.run.folder import REPORT, RunFolder, open_run
+from evolve.run.folder import RunFolder, open_run
 from evolve.search.pool.pool import Closed, Pool
 from evolve.search.run import start, work
-from evolve.summary.result import RunReport, read_report
+from evolve.summary.result import RunReport, finished
 from simulator.common.documents import read_json
 from simulator.common.errors import InputError
 from simulator.common.files import plain_folder
@@ -88,12 +88,6 @@ def _side_by_side(finish: Callable[[int], T], count: int, pool: Pool) -> list[T]
             pool.close()
             raise
         return [future.result() for future in running]
-
-
-def finished(folder: Path) -> RunReport | None:
-    """The report of a finished run; None if the run is not finished."""
-    path = folder / REPORT
-    return read_report(path) if path.exists() else None
 
 
 def read_about(path: Path, missing: str) -> Mapping[str, Any]:

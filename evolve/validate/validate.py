@@ -30,7 +30,7 @@ from evolve.search.llm.setup import check
 from evolve.search.pool.pool import Pool
 from evolve.search.pool.process import WorkerCall
 from evolve.summary import markdown as summary_page
-from evolve.summary.result import RunReport
+from evolve.summary.result import RunReport, finished
 from evolve.validate import held_out
 from evolve.validate.costs import costs_of, runs_in
 from evolve.validate.folds import Fold, Winner, folder_of, folds_of, refit, winner_of
@@ -38,7 +38,7 @@ from evolve.validate.held_out import RANKED, FoldResult, HeldOutRow, log_ratios
 from evolve.validate.ranks import Ranking, Selection, best_of, rankings, selection, selects
 from evolve.validate.shares import check_spent, limits_of, share, shared_out, with_totals
 from evolve.validate.statistics import breakdown, fields_used, summary
-from evolve.validate.study import Finished, Member, carry_out, finished
+from evolve.validate.study import Finished, Member, carry_out
 from evolve.validate.validation import Validation, line_of
 from simulator.common.errors import InputError
 from simulator.language.parse import parse
