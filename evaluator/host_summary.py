@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from simulator.clock.replay import Replay
+from simulator.serving.load import NEVER
 
 PERCENTILES = (90, 95, 99)
 
@@ -20,8 +21,9 @@ def aggregate(replay: Replay) -> dict[str, object]:
     run, load, r = replay.run, replay.load, replay.requests
     assert run.account is not None
     horizon = load.limits.horizon_us
-    queued = r.arrival_us + replay.queueing_us
-    arrived = queued <= horizon
+    sent = replay.sent_us < NEVER
+    queued = np.where(sent, replay.sent_us + replay.queueing_us * sent, NEVER)
+    arrived = sent & (queued <= horizon)
     refused = (r.deadline_us > 0) & (r.deadline_us <= queued)
     entered = arrived & load.accepted & ~refused
     done, gave_up = int(replay.completed.sum()), int(run.gave_up.sum())
@@ -72,8 +74,8 @@ def _last_event_us(replay: Replay, queued: np.ndarray) -> int:
     The host skips the deadline of a completed request.
     """
     r, horizon = replay.requests, replay.load.limits.horizon_us
-    times = [r.arrival_us, queued, r.deadline_us[replay.spread(replay.run.gave_up)]]
-    return max(int(t[t <= horizon].max(initial=0)) for t in times)
+    times = [replay.sent_us, queued, r.deadline_us[replay.spread(replay.run.gave_up)]]
+    return max(int(t[(t <= horizon) & (t < NEVER)].max(initial=0)) for t in times)
 
 
 def mean_ms(values: np.ndarray, counts: np.ndarray | None) -> float:

@@ -229,7 +229,7 @@ def _compiled(
     for e, load, t in zip(experiments, loads, steps, strict=True):
         t.values[: len(THETA)] = THETA
         t.values[len(THETA) : len(THETA) + len(FACTS)] = [e.facts[name] for name in FACTS]
-        runs.append(run_clock(load, load.requests.arrival_us + ALPHA0_US, None, t, clocks=clocks))
+        runs.append(run_clock(load, np.full(len(load.requests), ALPHA0_US), t, clocks=clocks))
     return runs
 
 

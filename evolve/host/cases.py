@@ -5,7 +5,7 @@ The formats are those of the host simulator's recordings, which the exactness te
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,8 @@ import pyarrow as pa
 from simulator.common.documents import read_json
 from simulator.common.errors import InputError, Section, unreadable
 from simulator.serving.engine import LARGEST as MOST
-from simulator.serving.limits import HOST_ENGINE
-from simulator.serving.load import NEVER, EngineLimits
+from simulator.serving.limits import HOST_ENGINE, MOST_USERS
+from simulator.serving.load import NEVER, Clients, EngineLimits, Load
 from simulator.serving.trace import Requests
 from simulator.serving.traces.csv import EMPTY, header, line_of, mistyped, read_columns
 
@@ -24,17 +24,33 @@ ALPHA = ("base_us", "per_input_token_us", "per_output_token_us", "completion_us"
 LINEAR = ("b0_us", "per_prefill_token_us", "per_decode_request_us", "per_decode_kv_token_us", "floor_us")
 TRACE = ("row", "arrival_s", "input_len", "output_len", "prefix_group", "prefix_len", "timeout_s")
 NEEDED = ("arrival_s", "input_len", "output_len")
+LOAD = ("concurrency", "think_time_us", "requests")
 LONGEST = 2**30  # tokens of a prompt or an answer
 LATEST_S = 1e11  # seconds: 10^17 us, far below what an int64 holds
 
 
 @dataclass(frozen=True)
 class HostCase:
-    """Engine limits, the backend's overheads in us, and the constants of its step time (None if the case has none)."""
+    """Engine limits, the backend's overheads in us, the constants of its step time (None if the case has none), and
+    its clients (None for a trace with arrivals), who send `requests` in all (0: those of the trace)."""
 
     limits: EngineLimits
     alpha: dict[str, float]
     linear: dict[str, float] | None
+    users: int | None = None
+    think_us: int = 0
+    requests: int = 0
+
+    def load(self, requests: Requests) -> Load:
+        """The requests under the limits; from the clients as the host has them, where the case has some.
+
+        User u of N begins at floor(u * think time / N), and thinks from the engine's completion on.
+        """
+        if self.users is None:
+            return Load(requests, self.limits)
+        think, n = np.full(len(requests), self.think_us, np.int64), len(requests)
+        clients = Clients(np.array([0, n]), np.array([self.users]), think[:1], think, at_engine=True)
+        return Load(requests, self.limits, clients)
 
 
 def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> HostCase:
@@ -46,7 +62,7 @@ def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> HostCase
     if not isinstance(value, dict):
         raise InputError(f"{path}: must be a mapping. Give `engine`, `alpha` and, without --program, `step_linear_kv`.")
     top = Section(str(path), "", value)
-    _only(top, "name", "why", "alpha", "step_linear_kv", "engine", "horizon_us")
+    _only(top, "name", "why", "alpha", "step_linear_kv", "engine", "horizon_us", "load", "host_summary")
     linear = _numbers(top, "step_linear_kv", LINEAR) if top.has("step_linear_kv") else None
     alpha = _numbers(top, "alpha", ALPHA) if top.has("alpha") else dict.fromkeys(ALPHA, 0.0)
     engine = dict(defaults)
@@ -57,7 +73,15 @@ def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> HostCase
             least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
             engine[key] = given.whole(key, "give a whole number", least=least, most=MOST[key])
     horizon = top.whole("horizon_us", "give microseconds, or null for none") if top.has("horizon_us") else NEVER
-    return HostCase(limits_from(engine, horizon), alpha, linear)
+    limits = limits_from(engine, horizon)
+    if not top.has("load"):
+        return HostCase(limits, alpha, linear)
+    load = top.section("load", "give concurrency, think_time_us and requests")
+    _only(load, *LOAD)
+    users = load.whole("concurrency", "give a number of users", least=1, most=MOST_USERS)
+    think = load.whole("think_time_us", "give microseconds", least=0) if load.has("think_time_us") else 0
+    requests = load.whole("requests", "give a number of requests", least=1) if load.has("requests") else 0
+    return HostCase(limits, alpha, linear, users, think, requests)
 
 
 def limits_from(engine: Mapping[str, int], horizon_us: int = int(NEVER)) -> EngineLimits:
@@ -104,16 +128,22 @@ def completion_time(s, *, t={a["completion_us"]!r}):
 """
 
 
-def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
+def read_trace(path: Path, case: HostCase) -> tuple[Requests, np.ndarray]:
     """The requests in order of arrival (ties in the file's order), and the number of each.
 
     Columns: arrival_s, input_len, output_len; optionally row, prefix_group, prefix_len and timeout_s. Requests of a
-    group >= 0 begin with the same prefix_len tokens, part of input_len. Raises InputError naming file and line.
+    group >= 0 begin with the same prefix_len tokens, part of input_len. Where the case has clients, arrival_s is not
+    read: these send the requests in the file's order. Raises InputError naming file and line.
     """
-    columns = _columns(path)
-    n = len(columns["arrival_s"])
+    columns = _columns(path, [name for name in TRACE if case.users is None or name != "arrival_s"])
+    n = len(columns["input_len"])
     if n == 0:
         raise InputError(f"{path}: no request. Give a row for each below the header.")
+    if n < case.requests:
+        raise InputError(f"{path}: {n:,} requests, but the case's `load` has {case.requests:,}. Give as many rows.")
+    if case.users is not None:
+        n = case.requests or n
+        columns = {"arrival_s": np.zeros(n), **{name: values[:n] for name, values in columns.items()}}
     arrival_s, inputs, outputs = (columns[name] for name in NEEDED)
     group = columns.get("prefix_group", np.full(n, -1, np.int32))
     prefix = np.where(group >= 0, columns.get("prefix_len", np.zeros(n, np.int32)), 0)
@@ -143,17 +173,17 @@ def read_trace(path: Path) -> tuple[Requests, np.ndarray]:
     return requests.of(order), number[order]
 
 
-def _columns(path: Path) -> dict[str, np.ndarray]:
+def _columns(path: Path, known: Sequence[str]) -> dict[str, np.ndarray]:
     names = header(path)
     for name in NEEDED:
-        if name not in names:
+        if name in known and name not in names:
             raise InputError(f"{path}:1: no column {name}, only {','.join(names)[:100]!r}. Add it.")
     if ("prefix_group" in names) != ("prefix_len" in names):
         raise InputError(f"{path}:1: prefix_group and prefix_len go together. Give both columns or neither.")
-    for name, near in mistyped(names, TRACE).items():
+    for name, near in mistyped(names, known).items():
         raise InputError(f"{path}:1: unknown column {name!r}. Did you mean {near!r}?")
     kinds = {"arrival_s": pa.float64(), "timeout_s": pa.float64(), "row": pa.int64()}
-    wanted = {name: kinds.get(name, pa.int32()) for name in TRACE if name in names}
+    wanted = {name: kinds.get(name, pa.int32()) for name in known if name in names}
     return read_columns(path, names, wanted, ("timeout_s",))
 
 

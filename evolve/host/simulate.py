@@ -79,9 +79,9 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Cas
     case = read_case(case_path)
     remedy = "A case names no model: give --model, --hardware and --tp."
     bound, warnings = bound_to(case, case_path, source, names, remedy)
-    requests, number = read_trace(trace_path)
+    requests, number = read_trace(trace_path, case)
     warnings = (*in_milliseconds(requests.arrival_us / 1e6, trace_path.name), *warnings)
-    files, load = (case_path, trace_path), Load(requests, case.limits)
+    files, load = (case_path, trace_path), case.load(requests)
     return ReplayWork(load, bound, number, digest_of(*files), (), str(trace_path), files, warnings)
 
 

@@ -1,6 +1,6 @@
 """The exact clock's batch: running requests by slot, and how they leave it (blis-des-semantics 4.4 to 4.6).
 
-The arguments are those of `exact_clock`: q the queue, w the batch (Exact), c the KV cache, s the clock's state
+The arguments are those of `exact_clock`: q the queue, w the batch (Exact), c the KV cache, cl the clients, s its state
 (exact.STATE), t the program's step times; r is a request, i a slot, j a place in the batch.
 """
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from simulator import schema
 from simulator.clock.blocks import FREE, name, release, take
+from simulator.clock.clients import completed
 from simulator.common.jit import inlined, njit
 from simulator.serving.load import NEVER
 
@@ -200,7 +201,7 @@ def single_contexts(q, w, s, t, ahead):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def complete(q, w, c, s, times):  # type: ignore[no-untyped-def]
+def complete(q, w, c, cl, s, times, end_us):  # type: ignore[no-untyped-def]
     """Complete requests in order of the batch: the last token gets a block if it needs one, then all are released."""
     kept = np.int64(0)
     for j in range(s.running):
@@ -220,4 +221,6 @@ def complete(q, w, c, s, times):  # type: ignore[no-untyped-def]
         let_go(w, c, s, i)
         w.outcome[r] = COMPLETED
         times.decode_us[r] = s.elapsed - w.since[i]
+        if cl.closed:
+            completed(cl, q, r, end_us)
     s.running = kept

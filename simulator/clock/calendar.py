@@ -130,7 +130,7 @@ def admit(q, rules, w, times, watch, now, chunks, left, decodes, fills, head, ne
 
 
 @inlined
-def end_decodes(q, w, times, blocks, watch, spread, place, end_us, context, squares):  # type: ignore[no-untyped-def]
+def end_decodes(q, w, times, watch, spread, place, end_us, context, squares):  # type: ignore[no-untyped-def]
     """Take the decodes whose last step this is off the calendar.
 
     Returns how many, and the sums over the others of the contexts and their squares.
@@ -139,8 +139,7 @@ def end_decodes(q, w, times, blocks, watch, spread, place, end_us, context, squa
     r = np.int64(w.calendar[u(place)])
     w.calendar[u(place)] = -1
     while r >= 0:
-        if blocks:
-            w.ending[u(ends)] = r
+        w.ending[u(ends)] = r
         ends += 1
         times.decode_us[u(r)] = end_us - times.first_us[u(r)]  # without gaps: steps follow each other while any runs
         final = np.int64(q.input_len[u(r)]) + q.output_len[u(r)] - 1
@@ -159,7 +158,6 @@ def end_prompts(  # type: ignore[no-untyped-def]
     rules,
     w,
     times,
-    blocks,
     watch,
     longest,
     spread,
@@ -201,8 +199,7 @@ def end_prompts(  # type: ignore[no-untyped-def]
             w.turn[u(r)] = turn - rules.block if turn >= rules.block else turn
         if output <= 1:
             times.decode_us[u(r)] = 0
-            if blocks:
-                w.ending[u(ends)] = r
+            w.ending[u(ends)] = r
             ends += 1
             continue
         if longest:
@@ -227,12 +224,11 @@ def end_prompts(  # type: ignore[no-untyped-def]
 
 @inlined
 def release(q, rules, w, times, next_phase, ends, first, last, used, due):  # type: ignore[no-untyped-def]
-    """Free the blocks of the `ends` requests that end.
+    """Free the blocks of the `ends` requests that end, in order of admission.
 
     Returns True if that is proven, the end of the segments, and the blocks used and due.
     """
     proven = True
-    sort_first(w.ending, ends)  # the host goes in order of admission
     for j in range(ends):
         r = w.ending[j]
         p, g = np.int64(q.prompt[u(r)]), np.int64(q.group[u(r)])

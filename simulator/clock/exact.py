@@ -25,6 +25,7 @@ from simulator.clock.batch import (
     single_contexts,
 )
 from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
+from simulator.clock.clients import gave_up, next_us, send
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK
 from simulator.clock.steps import NO_CHUNKS, piece_for, put, recall, with_chunk
 from simulator.clock.vm import clamps, run, to_ticks
@@ -45,6 +46,7 @@ clamped: step times outside [1, 10^10] us
 preemptions
 failures: last tokens that found no block
 quitter: next request whose client may give up
+quitters: requests known whose client may give up
 last_us: time of the last event
 keys: block keys handed out
 serial: admissions so far
@@ -216,10 +218,22 @@ def advance(q, w, s, times, k, dt, end_us, first):  # type: ignore[no-untyped-de
 
 
 @njit
-def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type: ignore[no-untyped-def]
+def expect(q, w, s, r):  # type: ignore[no-untyped-def]
+    """The client of request `r`, just queued, may give up: put it among those by deadline."""
+    j = s.quitters
+    while j > s.quitter and q.deadline_us[w.quitters[j - 1]] > q.deadline_us[r]:
+        w.quitters[j] = w.quitters[j - 1]
+        j -= 1
+    w.quitters[j] = r
+    s.quitters += 1
+
+
+@njit
+def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # type: ignore[no-untyped-def]
     """Run until nothing is left to happen or the horizon (DONE), step `last_step` (MORE), or more keys (ROOM)."""
     # Given: q the queue, rules the limits, t the program's step times, w the batch (batch.Exact), c the KV
-    # cache, log and reach what is logged per step. Kept between calls: s, see STATE.
+    # cache, cl the clients that fill the queue, if they do, log and reach what is logged per step. Kept between calls:
+    # s, see STATE.
     #
     #   now, dt      time of the event, and duration of the step, us; dt is -1 while it is not known
     #   k            number of this step
@@ -244,10 +258,17 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         # The next event: of several at one time the arrival first, then the step, then the client that gives up.
         arrival = queued_us[s.tail] if s.tail < n else NEVER
         step = s.step_us if s.pending else NEVER
-        quit_us = deadline_us[quitters[s.quitter]] if s.quitter < quitters.size else NEVER
+        quit_us = deadline_us[quitters[s.quitter]] if s.quitter < s.quitters else NEVER
         now = min(arrival, step, quit_us)
+        if cl.closed:
+            sent = next_us(cl)
+            if sent < NEVER and sent <= min(now, rules.horizon_us):
+                send(cl, q, sent)
+                continue
         if now == NEVER or now > rules.horizon_us:
             break
+        if cl.closed and arrival == now:
+            send(cl, q, now)  # nothing but the columns
         if arrival == now or step == now:
             s.last_us = max(s.last_us, now)
         if arrival == now:  # 3: queued
@@ -255,7 +276,11 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
             s.tail += 1
             if not rules.patient and deadline_us[r] > 0 and deadline_us[r] <= now:
                 w.outcome[r] = GAVE_UP
+                if cl.closed:
+                    gave_up(cl, now)
                 continue
+            if cl.closed and now < deadline_us[r]:
+                expect(q, w, s, r)
             s.waiting += 1
             if not s.pending:  # the instance was idle
                 s.pending, s.step_us = 1, now
@@ -266,6 +291,8 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
             if w.outcome[r] == UNFINISHED:  # the host skips the alarm of a completed request: no event, no time passes
                 s.last_us = max(s.last_us, now)
                 give_up(w, c, s, log, reach, r)
+                if cl.closed:
+                    gave_up(cl, now)
                 if s.running == 0 and not s.pending and s.waiting > 0:
                     s.pending, s.step_us = 1, now
             continue
@@ -325,7 +352,7 @@ def exact_clock(q, rules, t, w, c, state, times, log, reach, last_step):  # type
         # 4.5: progress and first tokens (`decode_all` has advanced those that ran before), then completions
         finished += advance(q, w, s, times, k, dt, now + dt, before if quiet else np.int64(0))
         if finished > 0:
-            complete(q, w, c, s, times)
+            complete(q, w, c, cl, s, times, now + dt)
             if now + dt <= rules.horizon_us:
                 s.last_us = max(s.last_us, now + dt)
         s.step += 1

@@ -18,7 +18,8 @@ from __future__ import annotations
 import numpy as np
 
 from simulator import schema
-from simulator.clock.calendar import admit, end_decodes, end_prompts, next_chunks, oldest_left, release, u
+from simulator.clock.calendar import admit, end_decodes, end_prompts, next_chunks, oldest_left, release, sort_first, u
+from simulator.clock.clients import completed, next_us, send, wake
 from simulator.clock.queue import DONE, HOSTILE, MORE, UNPROVEN
 from simulator.clock.steps import DIRECT, LINE, MARGIN, NO_CHUNKS, evaluate, piece_for, put, recall
 from simulator.clock.vm import clamps, run, to_ticks
@@ -41,9 +42,10 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
     opcodes = formula is None
 
     @njit
-    def fast_clock(q, rules, t, w, state, times, log, last_step):  # type: ignore[no-untyped-def]
+    def fast_clock(q, rules, t, w, cl, state, times, log, last_step):  # type: ignore[no-untyped-def]
         """Run until every request is done (DONE) or step `last_step` (MORE: call again)."""
-        # Given: q the queue, rules the limits, t the program's step times, w the batch kept between calls.
+        # Given: q the queue, rules the limits, t the program's step times, w the batch kept between calls, cl the
+        # clients that fill the queue, if they do.
         # Times are in us, contexts (progress before the step) and lengths in tokens, blocks are KV blocks.
         #
         #   head, newest      next request to be admitted, and the last one that was
@@ -71,11 +73,14 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
         clamped, now, used, due, first, last = s.clamped, s.now, s.used, s.due, s.first, s.last
         status = DONE
         if n > 0 and k == 0:
-            now = queued_us[0]
-        while head < n or decodes + fills > 0:
+            now = wake(cl, q, 0) if cl.closed else queued_us[0]
+        while now != NEVER and (head < n or decodes + fills > 0):
             if k >= last_step:
                 status = MORE
                 break
+
+            if cl.closed:
+                send(cl, q, now)
 
             # Tokens of this step: one for each decode, the rest for prompts, running ones before new ones.
             left = rules.budget - decodes
@@ -107,6 +112,8 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                     # Nothing but decodes until the next arrival that finds room or the next completion. The loop runs
                     # all steps but the last of this stretch, which is left to the general way below.
                     stop_us = queued_us[u(head)] if head < n and decodes < max_seqs else NEVER
+                    if cl.closed and decodes < max_seqs:
+                        stop_us = min(stop_us, next_us(cl))
                     base, slope, tall_slope = pieces[u(i)].base, pieces[u(i)].slope, pieces[u(i)].tall_slope
                     high, tallest = pieces[u(i)].high, pieces[u(i)].tall_high
                     most = context + decodes * (last_step - k - 2)  # the context two steps before `last_step`
@@ -195,7 +202,7 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
             if spread:
                 squares += 2 * context + decodes
             context += decodes
-            ends, context, squares = end_decodes(q, w, times, blocks, watch, spread, place, now + dt, context, squares)
+            ends, context, squares = end_decodes(q, w, times, watch, spread, place, now + dt, context, squares)
             decodes -= ends
             if longest and ends > 0:
                 oldest = oldest_left(input_len, w.ending, ends, w.born, w.alive, w.slot, decodes, oldest)
@@ -205,7 +212,6 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                 rules,
                 w,
                 times,
-                blocks,
                 watch,
                 longest,
                 spread,
@@ -220,6 +226,11 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                 squares,
                 oldest,
             )
+            if ends > 0 and (watch or cl.closed):
+                sort_first(w.ending, ends)  # the host goes in order of admission
+                if cl.closed:
+                    for j in range(ends):
+                        completed(cl, q, w.ending[j], now + dt)
             if watch and ends > 0:
                 proven, last, used, due = release(q, rules, w, times, next_phase, ends, first, last, used, due)
                 if not proven:
@@ -234,8 +245,10 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                 due += phases[u(phase)]
             if decodes + fills > 0 or (head < n and queued_us[u(head)] <= now):
                 now += dt
-            elif head < n:
-                now = queued_us[u(head)]  # idle: the next arrival starts a step at once
+            elif head < n:  # idle: the next arrival starts a step at once
+                now = wake(cl, q, head) if cl.closed else queued_us[u(head)]
+        if cl.closed and status == DONE:
+            send(cl, q, NEVER - 1)  # what the engine refuses after its last step
         s.head, s.newest, s.decodes, s.context, s.squares = head, newest, decodes, context, squares
         s.oldest, s.filling, s.step, s.place, s.phase = oldest, fills, k, place, phase
         s.clamped, s.now, s.used, s.due, s.first, s.last = clamped, now, used, due, first, last

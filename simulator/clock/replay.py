@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,7 @@ from simulator.clock.vm import clamps
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.serving.experiment import Experiment
-from simulator.serving.load import Load, load_of
+from simulator.serving.load import NEVER, Load, load_of
 from simulator.serving.trace import Requests
 
 
@@ -28,7 +28,6 @@ class Replay:
     """
 
     load: Load
-    order: np.ndarray | None  # the requests of `run`, None for all in order of arrival
     run: ClockRun  # the clock's result
     queueing_us: np.ndarray
     token_us: int
@@ -36,8 +35,22 @@ class Replay:
     clamped: int  # times outside their range, of steps and overheads
 
     @property
+    def sent_us(self) -> np.ndarray:
+        """When each request is sent; NEVER for one of which no client was free."""
+        return self.load.requests.arrival_us if self.run.sent_us is None else self.run.sent_us
+
+    @cached_property
     def requests(self) -> Requests:
-        return self.load.requests
+        """The requests, by when they are sent; as they are due, if latencies count from then.
+
+        One that is not sent stands at the last one's time.
+        """
+        requests, clients = self.load.requests, self.load.clients
+        if clients is None or clients.from_due:
+            return requests
+        sent = np.where(self.sent_us < NEVER, self.sent_us, self.sent_us[self.sent_us < NEVER].max(initial=0))
+        given_up = np.where(requests.deadline_us > 0, requests.deadline_us - requests.arrival_us + sent, 0)
+        return replace(requests, arrival_us=sent, deadline_us=given_up)
 
     @property
     def steps(self) -> int:
@@ -45,10 +58,10 @@ class Replay:
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         """A column of `run` in order of arrival, 0 for requests that were refused."""
-        if self.order is None:
+        if self.run.order is None:
             return values
-        spread = np.zeros(len(self.requests), values.dtype)
-        spread[self.order] = values
+        spread = np.zeros(len(self.load.requests), values.dtype)
+        spread[self.run.order] = values
         return spread
 
     @cached_property
@@ -130,22 +143,16 @@ def replay_bound(
             clamped, offending = clamped + 1, x
     if stop_when_hostile and clamped:
         raise HostileStep(0, offending)
-    alike = bool((waits == waits[0]).all())  # the usual case, in which requests are queued in order of arrival
-    queueing = np.broadcast_to(waits[0], which.shape) if alike else waits.take(which)
-    queued = load.requests.arrival_us + queueing
-    order = None
-    if not (load.all_accepted and (alike or (queued[1:] >= queued[:-1]).all())):
-        order = np.argsort(queued, kind="stable")
-        order = order[load.accepted[order]]
-        queued = queued[order]
+    queueing = waits.take(which)
+    late = ticks(overheads[0]), ticks(overheads[1])
     run = run_clock(
         load,
-        queued,
-        order,
+        queueing,
         steps or steps_of(bound, load.limits),
+        overheads_us=late,
         stop_when_hostile=stop_when_hostile,
         force_exact=force_exact,
         account=account,
         progress=progress,
     )
-    return Replay(load, order, run, queueing, ticks(overheads[0]), ticks(overheads[1]), run.clamped + clamped)
+    return Replay(load, run, queueing, *late, run.clamped + clamped)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from simulator.clock import exact, fast
 from simulator.clock.batch import COMPLETED, GAVE_UP, Exact
 from simulator.clock.blocks import HITS, MISSES, new_cache
 from simulator.clock.calendar import CalendarWork
+from simulator.clock.clients import Clients, clients_of, no_clients
 from simulator.clock.exact import exact_clock
 from simulator.clock.fast import CLOCKS
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, UNPROVEN, Gaps, Queue, Rules, Times
@@ -20,6 +21,8 @@ from simulator.clock.steps import KnownSteps
 from simulator.serving.load import NEVER, Load
 
 CHUNK = 1 << 20  # steps of a compiled call; between calls come progress, Ctrl-C and the folding of the log
+
+PER_REQUEST = ("start_us", "first_us", "decode_us", "cached", "completed", "gave_up")  # columns of ClockRun
 
 Progress = Callable[[int], None]  # requests admitted so far
 
@@ -58,6 +61,8 @@ class Account:
 class ClockRun:
     """The result of a clock. Arrays are per request, in the order of queueing; times are int64 microseconds."""
 
+    order: np.ndarray | None  # the requests by number in order of queueing, None: all, in order of arrival
+    sent_us: np.ndarray | None  # per request of a load with clients, NEVER for one that was not sent
     start_us: np.ndarray  # last admission
     first_us: np.ndarray  # end of the prompt's last step, 0 if the prompt was never done
     decode_us: np.ndarray  # sum of its decode steps
@@ -76,25 +81,37 @@ class ClockRun:
 
 def run_clock(
     load: Load,
-    queued_us: np.ndarray,
-    order: np.ndarray | None,
+    queueing_us: np.ndarray,
     steps: KnownSteps,
     *,
+    overheads_us: tuple[int, int] = (0, 0),
     stop_when_hostile: bool = False,
     force_exact: bool = False,
     account: bool = False,
     progress: Progress | None = None,
     clocks: tuple[Any, Any, Any] = CLOCKS,
 ) -> ClockRun:
-    """Run the requests `order` of `load` (None: all, in order of arrival), queued at the sorted times `queued_us`.
+    """Run the requests of `load` that the engine accepts, each queued `queueing_us` after its arrival.
 
     The fast clock runs unless `force_exact` is set or the load rules it out; what it cannot prove is left to the exact
-    one. `clocks` replaces fast.CLOCKS. `progress` is called now and then with the number of requests admitted. Raises
-    HostileStep if `stop_when_hostile`, and NeverEnds for a load that the host would never finish.
+    one. `overheads_us`: the time for an output token and at completion, by which clients see their last tokens later
+    than the engine. `clocks` replaces fast.CLOCKS. `progress` is called now and then with the number of requests
+    admitted. Raises HostileStep if `stop_when_hostile`, and NeverEnds for a load that the host would never finish.
     """
     limits = load.limits
-    columns = load.columns if order is None else tuple(column[order] for column in load.columns)
-    queue = Queue(queued_us, *(*columns, *_pieces(load, order)))
+    alike = bool((queueing_us == queueing_us[0]).all())  # the usual case: requests are queued in order of arrival
+    queued_us, order = _order(load, queueing_us, alike)
+
+    def filled() -> tuple[Queue, Clients]:
+        columns = load.columns if order is None else tuple(column[order] for column in load.columns)
+        if load.clients is None:
+            queue = Queue(queued_us, *columns, *_pieces(load, order))
+            return queue, no_clients(queue)
+        first, *pieces = _pieces(load, None)
+        rows = Queue(load.requests.arrival_us, *load.columns, first, *pieces)
+        queue = Queue(np.full(len(queued_us), NEVER), *(c.copy() for c in columns), first.copy(), *pieces)
+        return queue, clients_of(load, rows, queueing_us, overheads_us)
+
     rules = Rules(
         max_seqs=limits.max_seqs,
         budget=limits.budget,
@@ -104,28 +121,56 @@ def run_clock(
         blocks=min(limits.blocks, load.written) if load.ample else limits.blocks,
         horizon_us=limits.horizon_us,
         caching=limits.caching,
-        watch=not (load.ample or (order is None and load.roomy)),
+        watch=not (load.ample or (alike and order is None and load.roomy)),
         once=not load.ample,
         patient=load.patient,
         hostile_stops=stop_when_hostile,
     )
+    queue, clients = filled()
     if not force_exact and _may_be_fast(load, queue):
-        run = _fast(load, queue, rules, steps, account, progress, clocks)
+        run = _fast(load, queue, clients, rules, steps, account, progress, clocks)
         if run is not None:
-            return run
-    return _exact(load, queue, rules, steps, account, progress, order)
+            return _ordered(run, order, clients)
+        queue, clients = filled() if clients.closed else (queue, clients)
+    return _ordered(_exact(load, queue, clients, rules, steps, account, progress, order), order, clients)
+
+
+def _order(load: Load, queueing_us: np.ndarray, alike: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    """The sorted times at which requests are queued, and which these are; None for all, in order of arrival.
+
+    With clients the requests in order of arrival: the times are not known.
+    """
+    queued = load.requests.arrival_us + queueing_us
+    if load.all_accepted and (load.clients or alike or (queued[1:] >= queued[:-1]).all()):
+        return queued, None
+    order = np.flatnonzero(load.accepted) if load.clients else np.argsort(queued, kind="stable")
+    order = order[load.accepted[order]]
+    return queued[order], order
+
+
+def _ordered(run: ClockRun, order: np.ndarray | None, clients: Clients) -> ClockRun:
+    """The run with the order of its requests; with clients, of those alone that were queued."""
+    if not clients.closed:
+        return replace(run, order=order)
+    placed = int(clients.state["placed"][0])
+    columns = {name: getattr(run, name)[:placed] for name in PER_REQUEST}
+    return replace(run, order=clients.row[:placed], sent_us=clients.sent_us, **columns)
 
 
 def _may_be_fast(load: Load, q: Queue) -> bool:
-    """True if nothing rules out the fast clock: no horizon, regular prompts, no client in the queue that gives up."""
+    """True if nothing rules out the fast clock: no horizon, regular prompts, no client in the queue that gives up.
+
+    The last is not known before a run with clients; see `_somebody_leaves`.
+    """
     if load.limits.horizon_us != NEVER or load.chains or not (load.ample or load.regular):
         return False
-    return load.patient or not ((q.deadline_us > 0) & (q.deadline_us <= q.queued_us)).any()
+    return load.patient or bool(load.clients) or not ((q.deadline_us > 0) & (q.deadline_us <= q.queued_us)).any()
 
 
 def _fast(
     load: Load,
     q: Queue,
+    cl: Clients,
     rules: Rules,
     t: KnownSteps,
     wanted: bool,
@@ -161,14 +206,14 @@ def _fast(
         alive=np.zeros(running, np.int64),
         slot=np.zeros(each, np.int64),
     )
-    times = Times(*(np.empty(n, kind) for kind in (np.int64, np.int64, np.int64, np.int32)))  # all are filled in
+    times = _no_times(n)
     state, log = np.zeros(1, fast.STATE), Gaps(wanted)
     s = state[0]
     s["newest"], s["last"] = -1, 1
     clock = clocks[2 if wanted or t.longest or not t.lines else int(rules.watch)]
     status = MORE
     while status == MORE:
-        status = clock(q, rules, t, work, state, times, log.room(CHUNK), int(s["step"]) + CHUNK)
+        status = clock(q, rules, t, work, cl, state, times, log.room(CHUNK), int(s["step"]) + CHUNK)
         log.fold(int(s["step"]), int(s["step"]))
         if progress:
             progress(int(s["head"]))
@@ -176,8 +221,8 @@ def _fast(
         return None
     if status == HOSTILE:
         raise HostileStep(int(s["step"]), float(s["offending"]))
-    every, done = np.ones(n, bool), _fast_account(q, rules, times, log) if wanted else None
-    return ClockRun(*times, every, ~every, 0, 0, int(s["step"]), int(s["clamped"]), 0, 0, True, done)
+    every, done = times.cached >= 0, _fast_account(q, rules, times, log) if wanted else None
+    return ClockRun(None, None, *times, every, ~every, 0, 0, int(s["step"]), int(s["clamped"]), 0, 0, True, done)
 
 
 def _somebody_leaves(q: Queue, times: Times, rules: Rules) -> bool:
@@ -191,12 +236,20 @@ def _fast_account(q: Queue, rules: Rules, times: Times, log: Gaps) -> Account:
     whole = times.cached * np.int64(rules.block) == q.input_len  # a prompt cached whole claims no block
     hits = np.where(whole, 0, times.cached)
     misses = np.where(whole, -(-q.output_len // np.int32(rules.block)), q.all_blocks - hits)
+    hits, misses = hits[times.cached >= 0], misses[times.cached >= 0]  # else no client was free to send it
     ends = int((times.first_us + times.decode_us).max(initial=0))
     return Account(int(hits.sum(dtype=np.int64)), int(misses.sum(dtype=np.int64)), ends, (log.us, log.tokens))
 
 
 def _exact(
-    load: Load, q: Queue, rules: Rules, t: KnownSteps, wanted: bool, progress: Progress | None, order: np.ndarray | None
+    load: Load,
+    q: Queue,
+    cl: Clients,
+    rules: Rules,
+    t: KnownSteps,
+    wanted: bool,
+    progress: Progress | None,
+    order: np.ndarray | None,
 ) -> ClockRun:
     """The run by the exact clock. `wanted`: True for an account."""
     n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
@@ -211,7 +264,7 @@ def _exact(
         region=np.full(n, -1, np.int64),
         group_key=group_key,
         prompt_key=prompt_key,
-        quitters=_quitters(q, rules.horizon_us),
+        quitters=np.zeros(0 if rules.patient else n, np.int64) if cl.closed else _quitters(q, rules.horizon_us),
         stack=np.zeros(most, np.int64),
         free_slots=np.arange(most, dtype=np.int64)[::-1].copy(),
         table=np.zeros((most, widest), np.int32),
@@ -221,12 +274,13 @@ def _exact(
     state, times, log = np.zeros(1, exact.STATE), _no_times(n), Gaps(wanted)
     s = state[0]
     s["keys"], s["slots"], s["lone"] = keys, most, -1
+    s["quitters"] = 0 if cl.closed else len(work.quitters)
     status = MORE
     while status in (MORE, ROOM):
         if status == ROOM:
             cache = cache._replace(holder=np.append(cache.holder, np.full(len(cache.holder), -1, np.int32)))
         room = log.room(CHUNK)
-        status = exact_clock(q, rules, t, work, cache, state, times, room, log.reach, int(s["step"]) + CHUNK)
+        status = exact_clock(q, rules, t, work, cache, cl, state, times, room, log.reach, int(s["step"]) + CHUNK)
         running = work.order[: s["running"]]
         step, oldest = int(s["step"]), int(work.born[running].min(initial=NEVER))
         log.fold(step if status == DONE else min(step, oldest), step)
@@ -236,6 +290,8 @@ def _exact(
         raise HostileStep(int(s["step"]), float(s["offending"]))
     if status == STUCK:
         row = int(s["lone"])
+        if cl.closed:
+            order = cl.row
         raise NeverEnds(row if order is None else int(order[row]), rules.blocks)
     account = None
     if wanted:
@@ -243,7 +299,7 @@ def _exact(
     waiting, running_last, steps = int(s["waiting"]), int(s["running"]), int(s["step"])
     faults = int(s["clamped"]), int(s["preemptions"]), int(s["failures"])
     ended = work.outcome == COMPLETED, work.outcome == GAVE_UP
-    return ClockRun(*times, *ended, waiting, running_last, steps, *faults, False, account)
+    return ClockRun(None, None, *times, *ended, waiting, running_last, steps, *faults, False, account)
 
 
 def _pieces(load: Load, order: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, int]:

@@ -14,6 +14,7 @@ MOST_TURNS = 10_000  # of a conversation
 MOST_PIECES = 50_000_000  # of all prompts of a trace
 MOST_STAGES = 10_000
 MOST_RATE = 1_000_000.0  # requests/s
+MOST_USERS = 1_000_000  # requests in flight of a closed load
 MOST_SECONDS = 1e9  # of a load, and until a client gives up: 30 years
 MOST_MS = 1e12  # of an observed latency: 30 years
 MOST_SEQS = 1_000_000  # requests in a batch

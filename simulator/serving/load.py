@@ -38,11 +38,32 @@ class EngineLimits:
 
 
 @dataclass(frozen=True)
+class Clients:
+    """Clients that wait for the answer to a request before they send the next one; times in microseconds.
+
+    A stage's clients send its requests in order, each when one is free and the request is due. Stages follow each
+    other: one begins when all requests of the one before have ended. `at_engine`: a client is free at the engine's
+    completion, and is gone once it gives up or is refused, as in the host; else at the last token that it sees.
+    """
+
+    first: np.ndarray  # int64[stages + 1]: the first request of each stage, and the number of requests
+    users: np.ndarray  # int64[stages]: clients
+    spread_us: np.ndarray  # int64[stages]: over which they begin, evenly
+    think_us: np.ndarray  # int64[requests]: from the k-th end of a request until its client is free
+    at_engine: bool = False
+    from_due: bool = False  # latencies and patience count from when a request is due, not from when it is sent
+
+
+@dataclass(frozen=True)
 class Load:
-    """Requests under limits. Arrays are per request, in order of arrival."""
+    """Requests under limits. Arrays are per request, in order of arrival.
+
+    With `clients`, `requests.arrival_us` is when each is due; when it is sent follows from what ends before it.
+    """
 
     requests: Requests
     limits: EngineLimits
+    clients: Clients | None = None
 
     @cached_property
     def accepted(self) -> np.ndarray:

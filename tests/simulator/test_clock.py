@@ -137,9 +137,10 @@ def compare(seen: Replay, told: Host) -> None:
     first = [r.first or 0 for r in rows]
     np.testing.assert_array_equal(seen.spread(run.first_us), first)
     start = seen.spread(np.where(run.cached >= 0, run.start_us, -1))
-    entered = np.isin(np.arange(len(rows)), np.arange(len(rows)) if seen.order is None else seen.order)
+    entered = np.isin(np.arange(len(rows)), np.arange(len(rows)) if run.order is None else run.order)
     np.testing.assert_array_equal(start[entered], [-1 if r.start is None else r.start for r in rows if entered[r.row]])
-    arrivals = [r.arrival for r in rows if r.arrival <= seen.load.limits.horizon_us]
+    sent = [r.arrival if r.sent is None else r.sent for r in rows if told.users is None or r.sent is not None]
+    arrivals = [us for us in sent if us <= seen.load.limits.horizon_us]
     assert aggregate(seen)["vllm_estimated_duration_s"] == max([told.last_us, *arrivals]) / 1e6
     done = seen.completed
     np.testing.assert_array_equal(seen.decode_us[done], [r.decode_us for r in rows if done[r.row]])

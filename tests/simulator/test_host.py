@@ -53,7 +53,7 @@ def test_rows_and_aggregates_are_the_hosts(name: str, force_exact: bool, tmp_pat
     their alarms, so the recorded figures stay."""
     folder = recorded(name)
     case = read_case(folder / "case.json")
-    requests, number = read_trace(folder / "trace.csv")
+    requests, number = read_trace(folder / "trace.csv", case)
     program = parse(program_text(case) or "")
     bound = bind(assemble(program), program.theta, {})
     seen = replay_bound(Load(requests, case.limits), bound, force_exact=force_exact, account=True)
@@ -79,7 +79,7 @@ def test_the_plain_clock_agrees_with_the_host(name: str) -> None:
     the host on them, and with the yardstick on random loads."""
     folder = recorded(name)
     case = read_case(folder / "case.json")
-    requests, number = read_trace(folder / "trace.csv")
+    requests, number = read_trace(folder / "trace.csv", case)
     queueing = ticks(case.alpha["base_us"])
     assert case.alpha["per_input_token_us"] == 0
     told = {
@@ -108,4 +108,34 @@ def test_simulate_writes_the_hosts_rows(
     again = tmp_path / "again.csv"
     assert run_command(["simulate", *files, "--program", str(tmp_path / "mine.py"), "--out", str(again)]) == 0
     assert rows(again) == rows(out)
-    assert np.array_equal(read_trace(folder / "trace.csv")[1], np.arange(told["injected_requests"]))
+    assert np.array_equal(
+        read_trace(folder / "trace.csv", read_case(folder / "case.json"))[1], np.arange(told["injected_requests"])
+    )
+
+
+CLOSED = SHARED / "golden_closed"
+
+
+@pytest.mark.parametrize("force_exact", [False, True], ids=["auto", "exact"])
+@pytest.mark.parametrize(
+    "name", sorted(p.name for p in CLOSED.iterdir() if p.is_dir()) if CLOSED.is_dir() else ["none"]
+)
+def test_closed_loads_are_the_hosts(name: str, force_exact: bool) -> None:
+    """Every arrival, first and last chunk of the loads that the host itself made (golden_closed/README.md)."""
+    if not CLOSED.is_dir():
+        pytest.skip("../shared absent: no closed loads recorded by the host")
+    folder = CLOSED / name
+    case = read_case(folder / "case.json")
+    requests, _ = read_trace(folder / "requests.csv", case)
+    program = parse(program_text(case) or "")
+    seen = replay_bound(
+        case.load(requests), bind(assemble(program), program.theta, {}), force_exact=force_exact, account=True
+    )
+    with (folder / "requests.csv").open() as file:
+        told = list(csv.DictReader(file))
+    assert seen.run.fast == (name != "c07_few_blocks" and not force_exact)
+    columns = seen.requests.arrival_us, seen.ttft_us, seen.e2e_us - seen.completion_us
+    for key, values in zip(("arrival_us", "first_chunk_us", "last_chunk_us"), columns, strict=True):
+        assert values.tolist() == [int(row[key]) for row in told], key
+    figures, summary = aggregate(seen), json.loads((folder / "case.json").read_text())["host_summary"]
+    assert {key: figures[key] for key in summary} == pytest.approx(summary)

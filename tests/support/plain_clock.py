@@ -14,7 +14,7 @@ from simulator.clock.fields import Active, BatchFields
 from simulator.clock.vm import clamps, to_ticks
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import Program
-from simulator.serving.load import EngineLimits
+from simulator.serving.load import Clients, EngineLimits, Load
 from simulator.serving.trace import Requests
 
 Step = Callable[[list[Active]], float]
@@ -56,6 +56,7 @@ class Request:
     tokens: list[object]  # of the prompt
     output: int
     deadline: int
+    wait: int
     progress: int = 0
     new: int = 0
     computed: int = 0
@@ -66,6 +67,7 @@ class Request:
     state: str = "coming"
     decode_us: int = 0
     cached: int = 0
+    sent: int | None = None
 
 
 @dataclass(eq=False)
@@ -153,11 +155,53 @@ class Cache:
                 self.free.append(b)
 
 
+@dataclass
+class Users:
+    """Clients that wait for answers, as simulator.serving.load.Clients says it."""
+
+    of: Clients
+    token_us: int
+    completion_us: int
+    free: list[tuple[int, int]] = field(default_factory=list)  # (from when on, number of becoming free)
+    stage: int = 0
+    sent: int = 0
+    waiting: int = 0
+    freed: int = 0
+    ended: int = 0
+    latest: int = 0
+
+    def begin(self) -> None:
+        users = int(self.of.users[self.stage])
+        starts = [self.latest + u * int(self.of.spread_us[self.stage]) // users for u in range(users)]
+        self.free = [(us, self.freed + u) for u, us in enumerate(starts)]
+        self.freed += users
+
+    def end(self, us: int, goes_on: bool) -> None:
+        self.waiting -= 1
+        self.latest = max(self.latest, us)
+        if goes_on:
+            self.free.append((us + int(self.of.think_us[self.ended]), self.freed))
+            self.freed += 1
+        self.ended += 1
+        over = self.sent == self.of.first[self.stage + 1] or not self.free
+        if over and not self.waiting and self.stage + 1 < len(self.of.users):
+            self.stage += 1
+            self.sent = int(self.of.first[self.stage])
+            self.begin()
+
+
 class Host:
     """One instance from its first request to its last event."""
 
-    def __init__(self, requests: list[Request], limits: EngineLimits, step: Step, most_steps: int = 1_000_000) -> None:
-        self.requests, self.limits, self.step = requests, limits, step
+    def __init__(
+        self,
+        requests: list[Request],
+        limits: EngineLimits,
+        step: Step,
+        most_steps: int = 1_000_000,
+        users: Users | None = None,
+    ) -> None:
+        self.requests, self.limits, self.step, self.users = requests, limits, step, users
         self.cache = Cache(limits.blocks, limits.block)
         self.heap: list[tuple[int, int, int, Request | None]] = []
         self.pushed = 0
@@ -172,9 +216,33 @@ class Host:
         heapq.heappush(self.heap, (time, kind, self.pushed, r))
         self.pushed += 1
 
-    def run(self) -> Host:
-        for r in sorted(self.requests, key=lambda r: (r.arrival, r.row)):
+    def send(self) -> None:
+        """Send what is sent before the next event, or at the same time."""
+        users = self.users
+        while users and users.free and users.sent < users.of.first[users.stage + 1]:
+            r, first = self.requests[users.sent], min(users.free)
+            due = r.arrival
+            now = max(due, first[0])
+            if now > self.limits.horizon_us or (self.heap and now > self.heap[0][0]):
+                break
+            users.free.remove(first)
+            users.sent += 1
+            users.waiting += 1
+            r.arrival, r.queued, r.state = (due if users.of.from_due else now), now + r.wait, "sent"
+            r.sent = now
+            if r.deadline:
+                r.deadline += r.arrival - due
+            if self.refuses(r):
+                users.end(now, not users.of.at_engine)
             self.push(r.queued, QUEUED, r)
+
+    def run(self) -> Host:
+        if self.users:
+            self.users.begin()
+            self.send()
+        else:
+            for r in sorted(self.requests, key=lambda r: (r.arrival, r.row)):
+                self.push(r.queued, QUEUED, r)
         while self.heap:
             now, kind, _, r = heapq.heappop(self.heap)
             if now > self.limits.horizon_us:
@@ -190,15 +258,26 @@ class Host:
                 if self.steps >= self.most_steps:
                     self.stuck = True
                     break
+            self.send()
         return self
 
-    def _queued(self, now: int, r: Request) -> None:  # 3
+    def refuses(self, r: Request) -> bool:  # 3.1
         most, size = self.limits.max_model_len, len(r.tokens)
         asked = most - size if most > 0 and r.output == 0 and size < most else r.output
-        if (most > 0 and (size >= most or size + asked > most)) or -(-size // self.limits.block) > self.limits.blocks:
+        return (most > 0 and (size >= most or size + asked > most)) or -(
+            -size // self.limits.block
+        ) > self.limits.blocks
+
+    def _gives_up(self, now: int, r: Request) -> None:
+        r.state = "gave up"
+        if self.users:
+            self.users.end(now, not self.users.of.at_engine)
+
+    def _queued(self, now: int, r: Request) -> None:  # 3
+        if self.refuses(r):
             r.state = "dropped"
         elif 0 < r.deadline <= now:
-            r.state = "gave up"
+            self._gives_up(now, r)
         else:
             r.state = "waiting"
             self.waiting.append(r)
@@ -212,7 +291,7 @@ class Host:
         if r.state not in ("waiting", "running"):
             return
         (self.waiting if r.state == "waiting" else self.running).remove(r)
-        r.state = "gave up"
+        self._gives_up(now, r)
         self.cache.release(r)
         if not self.running and not self.pending and self.waiting:
             self.push(now, STEP)
@@ -274,6 +353,9 @@ class Host:
                 self.running.remove(r)
                 r.state, r.decode_us = "completed", sum(us for _, us in r.itl)
                 self.push(now + dt, LEFT)
+                if self.users:
+                    token = self.users.token_us * max(r.output, 1)
+                    self.users.end(now + dt + token + (self.users.completion_us if r.output else 0), True)
         self.steps += 1
         self.pending = bool(self.running or self.waiting)
         if self.pending:
@@ -303,7 +385,21 @@ def prompt_tokens(load: Requests, row: int) -> list[object]:
     return [("group", group, i) for i in range(shared)] + [(owner, i) for i in range(shared, size)]
 
 
-def host(load: Requests, queueing_us: list[int], limits: EngineLimits, step: Step, most_steps: int = 1_000_000) -> Host:
+def closed_host(load: Load, queueing_us: list[int], step: Step, overheads_us: tuple[int, int], most_steps: int) -> Host:
+    """Run a load with clients, for a program of these times per output token and at completion."""
+    assert load.clients
+    users = Users(load.clients, *((0, 0) if load.clients.at_engine else overheads_us))
+    return host(load.requests, queueing_us, load.limits, step, most_steps, users)
+
+
+def host(
+    load: Requests,
+    queueing_us: list[int],
+    limits: EngineLimits,
+    step: Step,
+    most_steps: int = 1_000_000,
+    users: Users | None = None,
+) -> Host:
     """Run a load whose requests take `queueing_us` from arrival to queue."""
     requests = [
         Request(
@@ -313,7 +409,8 @@ def host(load: Requests, queueing_us: list[int], limits: EngineLimits, step: Ste
             prompt_tokens(load, i),
             int(load.output_len[i]),
             int(load.deadline_us[i]),
+            queueing_us[i],
         )
         for i, a in enumerate(load.arrival_us)
     ]
-    return Host(requests, limits, step, most_steps).run()
+    return Host(requests, limits, step, most_steps, users).run()

@@ -222,7 +222,7 @@ def test_ticks_are_truncated_and_defaults_are_the_hosts(tmp_path: Path) -> None:
     limits = case.limits
     assert (limits.blocks, limits.block, limits.max_seqs, limits.budget) == (1_000_000, 16, 256, 2048)
     (tmp_path / "t.csv").write_text("arrival_s,input_len,output_len,timeout_s\n0.0000019,5,1,\n1.0000029,5,1,0.5\n")
-    requests, number = read_trace(tmp_path / "t.csv")
+    requests, number = read_trace(tmp_path / "t.csv", case)
     assert list(requests.arrival_us) == [1, 1_000_002] and list(number) == [0, 1]
     assert list(requests.deadline_us) == [0, 1_500_002]
     assert (requests.prompt == -1).all() and (requests.group == -1).all() and requests.input_len.dtype == np.int32
