@@ -25,7 +25,7 @@ from simulator.clock.batch import (
     single_contexts,
 )
 from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
-from simulator.clock.clients import gave_up, next_us, send
+from simulator.clock.clients import end, next_us, send
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK
 from simulator.clock.steps import NO_CHUNKS, piece_for, put, recall, with_chunk
 from simulator.clock.vm import clamps, run, to_ticks
@@ -261,14 +261,12 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
         quit_us = deadline_us[quitters[s.quitter]] if s.quitter < s.quitters else NEVER
         now = min(arrival, step, quit_us)
         if cl.closed:
-            sent = next_us(cl)
+            sent = min(next_us(cl), arrival if cl.state[0].ready == s.tail else NEVER)
             if sent < NEVER and sent <= min(now, rules.horizon_us):
                 send(cl, q, sent)
                 continue
         if now == NEVER or now > rules.horizon_us:
             break
-        if cl.closed and arrival == now:
-            send(cl, q, now)  # nothing but the columns
         if arrival == now or step == now:
             s.last_us = max(s.last_us, now)
         if arrival == now:  # 3: queued
@@ -277,7 +275,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
             if not rules.patient and deadline_us[r] > 0 and deadline_us[r] <= now:
                 w.outcome[r] = GAVE_UP
                 if cl.closed:
-                    gave_up(cl, now)
+                    end(cl, now, cl.faithful)
                 continue
             if cl.closed and now < deadline_us[r]:
                 expect(q, w, s, r)
@@ -292,7 +290,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
                 s.last_us = max(s.last_us, now)
                 give_up(w, c, s, log, reach, r)
                 if cl.closed:
-                    gave_up(cl, now)
+                    end(cl, now, cl.faithful)
                 if s.running == 0 and not s.pending and s.waiting > 0:
                     s.pending, s.step_us = 1, now
             continue

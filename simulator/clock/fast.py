@@ -19,7 +19,7 @@ import numpy as np
 
 from simulator import schema
 from simulator.clock.calendar import admit, end_decodes, end_prompts, next_chunks, oldest_left, release, sort_first, u
-from simulator.clock.clients import completed, next_us, send, wake
+from simulator.clock.clients import completed, next_us, send
 from simulator.clock.queue import DONE, HOSTILE, MORE, UNPROVEN
 from simulator.clock.steps import DIRECT, LINE, MARGIN, NO_CHUNKS, evaluate, piece_for, put, recall
 from simulator.clock.vm import clamps, run, to_ticks
@@ -73,7 +73,7 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
         clamped, now, used, due, first, last = s.clamped, s.now, s.used, s.due, s.first, s.last
         status = DONE
         if n > 0 and k == 0:
-            now = wake(cl, q, 0) if cl.closed else queued_us[0]
+            now = next_us(cl) if cl.closed else queued_us[0]
         while now != NEVER and (head < n or decodes + fills > 0):
             if k >= last_step:
                 status = MORE
@@ -81,6 +81,9 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
 
             if cl.closed:
                 send(cl, q, now)
+                if decodes + fills == 0 and queued_us[u(head)] > now:  # idle until the next arrival
+                    now = min(queued_us[u(head)], next_us(cl))
+                    continue
 
             # Tokens of this step: one for each decode, the rest for prompts, running ones before new ones.
             left = rules.budget - decodes
@@ -246,9 +249,9 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
             if decodes + fills > 0 or (head < n and queued_us[u(head)] <= now):
                 now += dt
             elif head < n:  # idle: the next arrival starts a step at once
-                now = wake(cl, q, head) if cl.closed else queued_us[u(head)]
-        if cl.closed and status == DONE:
-            send(cl, q, NEVER - 1)  # what the engine refuses after its last step
+                now = queued_us[u(head)]
+                if cl.closed:
+                    now = min(now, next_us(cl))
         s.head, s.newest, s.decodes, s.context, s.squares = head, newest, decodes, context, squares
         s.oldest, s.filling, s.step, s.place, s.phase = oldest, fills, k, place, phase
         s.clamped, s.now, s.used, s.due, s.first, s.last = clamped, now, used, due, first, last

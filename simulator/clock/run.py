@@ -12,7 +12,7 @@ from simulator.clock import exact, fast
 from simulator.clock.batch import COMPLETED, GAVE_UP, Exact
 from simulator.clock.blocks import HITS, MISSES, new_cache
 from simulator.clock.calendar import CalendarWork
-from simulator.clock.clients import Clients, clients_of, no_clients
+from simulator.clock.clients import Clients, clients_of, no_clients, send_rest
 from simulator.clock.exact import exact_clock
 from simulator.clock.fast import CLOCKS
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, UNPROVEN, Gaps, Queue, Rules, Times
@@ -103,14 +103,12 @@ def run_clock(
     queued_us, order = _order(load, queueing_us, alike)
 
     def filled() -> tuple[Queue, Clients]:
+        if load.clients:
+            rows = Queue(load.requests.arrival_us, *(*load.columns, *_pieces(load, None)))
+            return clients_of(load, rows, queueing_us, not (alike and order is None), overheads_us)
         columns = load.columns if order is None else tuple(column[order] for column in load.columns)
-        if load.clients is None:
-            queue = Queue(queued_us, *columns, *_pieces(load, order))
-            return queue, no_clients(queue)
-        first, *pieces = _pieces(load, None)
-        rows = Queue(load.requests.arrival_us, *load.columns, first, *pieces)
-        queue = Queue(np.full(len(queued_us), NEVER), *(c.copy() for c in columns), first.copy(), *pieces)
-        return queue, clients_of(load, rows, queueing_us, overheads_us)
+        queue = Queue(queued_us, *(*columns, *_pieces(load, order)))
+        return queue, no_clients(queue)
 
     rules = Rules(
         max_seqs=limits.max_seqs,
@@ -221,6 +219,8 @@ def _fast(
         return None
     if status == HOSTILE:
         raise HostileStep(int(s["step"]), float(s["offending"]))
+    if cl.closed:
+        send_rest(cl, q)
     every, done = times.cached >= 0, _fast_account(q, rules, times, log) if wanted else None
     return ClockRun(None, None, *times, every, ~every, 0, 0, int(s["step"]), int(s["clamped"]), 0, 0, True, done)
 
