@@ -5,6 +5,9 @@ limit, and a share of the steps carries prompt chunks. Where requests differ in 
 bins stands for the prompts, and a uniform distribution of the same mean and variance for the contexts of the decodes.
 Straight lines join the step times at whole n, so that predictions are continuous in the constants.
 
+A closed load has no rate, and its schedule, counted in steps, hardly depends on how long these last. So a histogram of
+the steps that its requests see, the first wave of all clients and the last, draining one among them, stands for them.
+
 The model leaves out fluctuation, order and saturation; `fit.py` restores them as ratios to full replays.
 `slopes` has exact derivatives: those of step times by `machine.differentiate`, that of n by the implicit function
 theorem.
@@ -37,15 +40,31 @@ from simulator.language.opcodes import REFERENCE
     COLD_LEN,  # tokens of each of these
     SHORTEST,  # shortest context of a decode, tokens
     SPAN,  # difference to the longest, tokens
-    BINS,  # bins of the histogram of the prompts
-) = range(15)
-# Columns of the histogram.
+    BINS,  # bins of the histogram: of the prompts, or of the steps of a closed load
+    CLOSED,  # 1 for a closed load, else 0
+    GAPS,  # of a closed load, mean of 1 / (output - 1) over requests of more than one token
+) = range(17)
+# Columns of the histogram of the prompts.
 (
     BIN_SHARE,  # share of the requests
     BIN_COMPUTED,  # share of those that compute a part of their prompt
     BIN_INPUT,  # mean prompt tokens
     BIN_UNCACHED,  # mean prompt tokens computed, of those that compute any
 ) = range(4)
+# Columns of the histogram of the steps of a closed load: the step as `machine.step_us` has it, and how many of these
+# steps a mean request sees until its first token, until its last one, and in a mean token after the first.
+(
+    AT_N,
+    AT_PROMPTS,
+    AT_CHUNK,
+    AT_EARLIER,
+    AT_PROMPT,
+    AT_SHORTEST,
+    AT_SPAN,
+    AT_TTFT,
+    AT_E2E,
+    AT_ITL,
+) = range(10)
 MOST_BINS = 16
 MOST_LOAD = 50.0  # chunks during a step, more than which make no difference
 
@@ -214,6 +233,14 @@ def queueing_us(m, row, bins):  # type: ignore[no-untyped-def]
 
 
 @njit
+def step_seen(rows, static, step, raw, slot, v, at):  # type: ignore[no-untyped-def]
+    """The time in us of the steps in a bin of those of a closed load."""
+    chunk, earlier, prompt = at[AT_CHUNK], at[AT_EARLIER], at[AT_PROMPT]
+    n, k, shortest, span = at[AT_N], at[AT_PROMPTS], at[AT_SHORTEST], at[AT_SPAN]
+    return step_us(rows, static, step, raw, slot, v, n, k, chunk, earlier, prompt, shortest, span)
+
+
+@njit
 def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-untyped-def]
     """Fill means_ms[stages, 3] with mean E2E, TTFT, ITL in ms at the constants `phi`, and running[stages] with the
     number of running decodes, for the `active` stages.
@@ -232,6 +259,24 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
             settled = deployment
         token = v[m.results[2]] if m.results[2] >= 0 else 0.0
         completion = v[m.results[3]] if m.results[3] >= 0 else 0.0
+        if row[CLOSED] > 0.0:
+            running[i] = row[OBSERVED_N]
+            queueing = 0.0
+            if m.results[1] >= 0:
+                v[m.request] = row[INPUT]
+                run(rows, step, rows.shape[0], v)
+                queueing = v[m.results[1]]
+            ttft, e2e, itl = (
+                queueing + token,
+                queueing + token * row[OUTPUT] + completion,
+                token + completion * row[GAPS],
+            )
+            for k in range(int(row[BINS])):
+                at = bins[k]
+                us = step_seen(rows, static, step, raw, slot, v, at)
+                ttft, e2e, itl = ttft + at[AT_TTFT] * us, e2e + at[AT_E2E] * us, itl + at[AT_ITL] * us
+            means_ms[i, 0], means_ms[i, 1], means_ms[i, 2] = e2e / 1e3, ttft / 1e3, itl / 1e3
+            continue
         queueing = queueing_us(m, row, bins) if m.results[1] >= 0 else 0.0
         decodes, room, chunks = shape(row, bins, fixed_load)
         limit, wait = row[SEQS], 0.0
@@ -263,6 +308,31 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
 
 
 @njit
+def closed_slopes(m, row, bins, place, slopes_ms):  # type: ignore[no-untyped-def]
+    """Add the derivatives of `predict` for a closed load, whose deployment is settled, to slopes_ms[3, phi]."""
+    rows, which, v, d, slot = m.rows, m.which, m.v, m.d, m.results[0]
+    if m.results[1] >= 0:
+        v[m.request] = row[INPUT]
+        run(rows, m.step, rows.shape[0], v)
+        differentiate(rows, which, m.step_which, which.shape[0], v, d)
+    for j in range(m.theta.size):
+        token = d[m.results[2], j] if m.results[2] >= 0 else 0.0
+        completion = d[m.results[3], j] if m.results[3] >= 0 else 0.0
+        queueing = d[m.results[1], j] if m.results[1] >= 0 else 0.0
+        slopes_ms[0, place[j]] += (queueing + token * row[OUTPUT] + completion) / 1e3
+        slopes_ms[1, place[j]] += (queueing + token) / 1e3
+        slopes_ms[2, place[j]] += (token + completion * row[GAPS]) / 1e3
+    for k in range(int(row[BINS])):
+        at = bins[k]
+        step_seen(rows, m.static, m.step, m.raw, slot, v, at)
+        differentiate(rows, which, m.static_which, m.step_which, v, d)
+        for j in range(m.theta.size):
+            slopes_ms[0, place[j]] += at[AT_E2E] * d[slot, j] / 1e3
+            slopes_ms[1, place[j]] += at[AT_TTFT] * d[slot, j] / 1e3
+            slopes_ms[2, place[j]] += at[AT_ITL] * d[slot, j] / 1e3
+
+
+@njit
 def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-untyped-def]
     """Fill slopes_ms[stages, 3, phi] with the derivatives of `predict` at `phi`; `running` comes from `predict`.
 
@@ -287,6 +357,9 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
             for j in range(m.theta.size):
                 d[m.request + REFERENCE, j] = d[slot, j]
             settled = deployment
+        if row[CLOSED] > 0.0:
+            closed_slopes(m, row, bins, m.place[m.group[deployment]], slopes_ms[i])
+            continue
         if m.results[1] >= 0:
             for j in range(m.theta.size):
                 e[QUEUE, j] = 0.0

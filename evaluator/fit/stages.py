@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.fit.meanfield import BIN_INPUT, MOST_BINS, OBSERVED_N, SEQS
+from evaluator.fit.meanfield import (
+    AT_E2E,
+    AT_N,
+    AT_TTFT,
+    BIN_INPUT,
+    BINS,
+    CLOSED,
+    COLD,
+    DURATION,
+    GAPS,
+    MOST_BINS,
+    OBSERVED_N,
+    RATE,
+    SEQS,
+)
 from evaluator.metrics import new_tokens
 from simulator.clock.bind import bind
 from simulator.clock.replay import Replay, replay_bound
@@ -21,13 +35,16 @@ from simulator.serving.load import Load
 from simulator.serving.trace import rows_by_stage
 from simulator.serving.workload import distinct_prompts, gaps_of, prompt_lengths, rates
 
+MOST_STEPS = 12  # bins of the steps of a closed load with prompts, and of those without
+
 
 @dataclass(frozen=True)
 class Stages:
     """The load stages of several experiments as arrays.
 
-    table: float64[stages, 15], with the columns of `meanfield.py`. bins: float64[stages, most bins, 4], the histogram
-    of the prompts. observed_ms: float64[stages, 3], mean E2E, TTFT, ITL; NaN where not observed.
+    table: float64[stages, 17], with the columns of `meanfield.py`. bins: float64[stages, most bins, 4 or 10], the
+    histogram of the prompts or, of a closed load, of its steps. observed_ms: float64[stages, 3], mean E2E, TTFT, ITL;
+    NaN where not observed.
     """
 
     table: np.ndarray
@@ -46,7 +63,8 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
         lengths = prompt_lengths(e.workload)
         prompts = distinct_prompts(e.workload) if e.engine.prefix_caching else 0
         alike = gaps_of(e.workload) is not None and bool(lengths.max() - lengths.min() <= 1)
-        new, offered = new_tokens(paced(e, load)), rates(e.workload, load.requests)
+        run = paced(e, load)
+        new, offered = new_tokens(run), rates(e.workload, load.requests)
         of_stages = rows_by_stage(load.requests.stage, len(e.workload.stages))
         for j, (stage, chosen, means) in enumerate(zip(e.workload.stages, of_stages, _means_ms(e), strict=True)):
             observed.append(means)
@@ -61,13 +79,117 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
             limits = e.engine.max_num_seqs, _budget(e.engine), stage.duration_s * 1e6
             n = rate * (output - 1) * means[2] * 1e3
             cold = min(float(prompts), stage.rate * stage.duration_s) if j == 0 else 0.0
-            rows.append([*requests, *limits, i, n, cold, prompt, shortest, span, len(bins)])
+            rows.append([*requests, *limits, i, n, cold, prompt, shortest, span, len(bins), 0.0, 0.0])
+            if stage.users:
+                histograms[-1] = seen = steps_seen(run, new, chosen)
+                rows[-1] = _closed(rows[-1], run, chosen, seen)
     table = np.array(rows)
     table[:, OBSERVED_N] = np.minimum(table[:, OBSERVED_N], table[:, SEQS])
-    bins = np.zeros((len(rows), max(map(len, histograms)), 4))
+    bins = np.zeros((len(rows), max(map(len, histograms)), max(h.shape[1] for h in histograms)))
     for row, of_stage in zip(bins, histograms, strict=True):
-        row[: len(of_stage)] = of_stage
+        row[: len(of_stage), : of_stage.shape[1]] = of_stage
     return Stages(table, bins, np.array(observed))
+
+
+def _closed(row: list[float], run: Replay, chosen: np.ndarray, seen: np.ndarray) -> list[float]:
+    """The row of a stage of a closed load, with rate, duration and decodes as in its replay at an even pace."""
+    r, gaps = run.requests, run.requests.output_len[chosen] - 1.0
+    lasting_us = float((r.arrival_us + run.e2e_us)[chosen].max() - r.arrival_us[chosen].min())
+    decoding = seen[:, AT_E2E] - seen[:, AT_TTFT]
+    changed = {
+        RATE: len(chosen) / lasting_us,
+        DURATION: lasting_us,
+        OBSERVED_N: float(decoding @ seen[:, AT_N] / decoding.sum()) if decoding.sum() > 0.0 else 1.0,
+        COLD: 0.0,
+        BINS: len(seen),
+        CLOSED: 1.0,
+        GAPS: _mean(1.0 / gaps[gaps > 0]),
+    }
+    return [changed.get(i, value) for i, value in enumerate(row)]
+
+
+def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """float64[bins, 10]: the steps of a closed load, by its replay at an even pace, that the `chosen` requests see.
+
+    Requests come as a step ends, and with some time before the queue they miss the next one: half of it counts until
+    their first token, without its prompts, if others run. `new`: prompt tokens that each request computes.
+    """
+    done = np.flatnonzero(run.completed)
+    r, first = run.requests, (run.requests.arrival_us + run.ttft_us)[done]
+    start, end = first - run.prefill_us[done], first + run.decode_us[done]
+    number, pace_us = _step_numbers(start, end, run)
+    sent, start, first, end = (number(us) for us in (r.arrival_us[done], start, first, end))
+    steps = int(end.max()) + 1
+    outputs, inputs, parts = r.output_len[done] - 1.0, r.input_len[done], np.maximum(first - start, 1)
+    counted = np.isin(done, chosen)
+
+    def over(begin: np.ndarray, until: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """float64[steps]: the sum of the weights of requests from step `begin` until before step `until`."""
+        change = np.bincount(begin, weight, steps + 1) - np.bincount(until, weight, steps + 1)
+        return np.asarray(np.cumsum(change)[:steps])
+
+    one, share = np.ones(len(done)), counted / max(int(counted.sum()), 1)
+    several = counted & (outputs > 0)
+    of_token = np.where(several, 1.0 / np.maximum(outputs, 1.0), 0.0) / max(int(several.sum()), 1)
+    n, k, tokens = over(first, end, one), over(start, first, one), over(start, first, new[done] / parts)
+    # contexts: at step s a decode has input_len + s - first, a prompt half of its own on average
+    context = over(first, end, inputs - first) + n * np.arange(steps)
+    square = over(first, end, np.square(inputs - first.astype(float)))
+    square += 2.0 * np.arange(steps) * over(first, end, inputs - first.astype(float)) + n * np.square(np.arange(steps))
+    prompt = over(start, first, inputs.astype(float))
+    earlier = over(start, first, (new[done] - new[done] / parts) / 2.0)
+    columns = n, k, tokens, earlier, prompt, context, square
+    weights = over(sent, first, share), over(sent, end, share), over(first, end, of_token)
+    # the step that is missed has the decodes alone, as those that run when a request comes go on
+    missed = np.bincount(sent, share / 2.0, steps)[:steps] * (n > 0)
+    alone = n, 0.0 * k, 0.0 * tokens, 0.0 * earlier, 0.0 * prompt, context, square
+    both = [np.concatenate(pair) for pair in zip(columns, alone, strict=True)]
+    none = np.zeros(steps)
+    every = [np.concatenate(pair) for pair in zip(weights, (missed, missed, none), strict=True)]
+    return _binned(np.array(both), np.array(every))
+
+
+def _step_numbers(start: np.ndarray, end: np.ndarray, run: Replay) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
+    """A function from times to the numbers of the steps that begin there, in a replay at an even pace; and the pace."""
+    decodes = int(np.maximum(run.requests.output_len[run.completed] - 1, 0).sum(dtype=np.int64))
+    pace_us = float(run.decode_us.sum()) / decodes if decodes else float(run.prefill_us[run.completed].max(initial=1))
+    order = np.argsort(start, kind="stable")
+    until = np.maximum.accumulate(end[order])
+    opens = np.flatnonzero(np.concatenate([[True], start[order][1:] > until[:-1]]))  # of a busy period
+    begin, last = start[order][opens], np.concatenate([until[opens[1:] - 1], until[-1:]])
+    before = np.cumsum(np.concatenate([[0.0], np.rint((last - begin) / pace_us)]))[:-1]
+
+    def number(us: np.ndarray) -> np.ndarray:
+        period = np.maximum(np.searchsorted(begin, us, side="right") - 1, 0)
+        within = np.clip(us, begin[period], last[period]) - begin[period]
+        return np.rint(before[period] + within / pace_us).astype(np.int64)
+
+    return number, pace_us
+
+
+def _binned(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """float64[bins, 10]: the means of the steps float64[7, steps], weighted by what requests see of them, in at most
+    MOST_STEPS bins of those without prompts and of those with some."""
+    n, k, tokens, *_ = columns
+    bins = []
+    seen = weights[1] + weights[2] * len(n)
+    for kind, by in ((k == 0, n), (k > 0, tokens * 1e6 + n)):
+        rows = np.flatnonzero(kind & (weights.sum(axis=0) > 0.0))
+        rows = rows[np.argsort(by[rows], kind="stable")]
+        share = np.cumsum(weights[1][rows]) - weights[1][rows] / 2.0
+        which = np.floor(share / max(weights[1][rows].sum(), 1e-300) * MOST_STEPS).astype(int)
+        for b in np.unique(which):
+            some = rows[which == b]
+            w = seen[some] / seen[some].sum() if seen[some].sum() > 0.0 else np.full(len(some), 1.0 / len(some))
+            decodes, prompts, computed, earlier, prompt, context, square = columns[:, some] @ w
+            prompts = max(round(float(prompts)), 1) if computed > 0.0 else 0
+            mean = context / decodes if decodes > 0.0 else 0.0
+            spread = max(square / decodes - mean * mean, 0.0) if decodes > 0.0 else 0.0
+            span = min(math.sqrt(12.0 * spread), 2.0 * mean)
+            each = max(prompts, 1)
+            step = round(float(decodes)), prompts, computed / each, earlier / each, prompt / each
+            bins.append([*step, mean - span / 2.0, span, *weights[:, some].sum(axis=1)])
+    return np.array(bins)
 
 
 def _budget(engine: Engine) -> int:

@@ -36,8 +36,8 @@ from evolve.plan.sweep_view import print_sweep
 from evolve.run.data import part
 from simulator.common.errors import InputError
 from simulator.serving.experiment import deploy
-from simulator.serving.limits import MOST_RATE, MOST_REQUESTS, MOST_TOKENS
-from simulator.serving.spec import DURATION_S, Spec
+from simulator.serving.limits import MOST_RATE, MOST_REQUESTS, MOST_TOKENS, MOST_USERS
+from simulator.serving.spec import DURATION_S, REQUESTS, WARMUP, Spec
 from simulator.serving.splits import SPLITS
 
 LEAST_RPS, MOST_RPS = round(1.0 / DURATION_S, 4), MOST_REQUESTS // DURATION_S  # of a plan: one request, and the most
@@ -53,13 +53,22 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
     tp = given["--tp"] or max(axes.tp, default=1)  # the largest is the most likely to have room
     needed = {name: given[name] for name in ("--model", "--hardware", "--rate", "--prompt-len", "--output-len")}
     needed["--hardware"] = needed["--hardware"] or next(iter(axes.hardware), None)
-    if axes.rate or shared:
-        needed["--rate"] = needed["--rate"] or 1.0  # whichever it is
+    users, requests, rate_rps = given["--concurrency"], given["--requests"], given["--rate"]
+    if axes.concurrency and users is None:
+        users = 1  # whichever it is
+    if (axes.rate or shared) and users is None:
+        rate_rps = rate_rps or 1.0
+    if users is not None and rate_rps is not None:
+        raise InputError("--rate and --concurrency exclude each other: give one of them")
+    if requests is not None and users is None:
+        raise InputError("--requests goes with --concurrency: give both")
+    needed["--rate"] = rate_rps or users
     if missing := ", ".join(name for name, value in needed.items() if not value):
-        rates = "" if needed["--rate"] else " (or --sweep rate=FIRST:LAST:STEP, or --load)"
+        rates = "" if needed["--rate"] else " (or --concurrency, --sweep rate=FIRST:LAST:STEP, or --load)"
         raise InputError(f"a plan without a file lacks {missing}: give {missing}{rates}, or --experiments FILE instead")
-    model, hardware, rate_rps, prompt_len, output_len = needed.values()
-    return Spec.of(model, hardware, rate_rps, prompt_len, output_len, tp)
+    model, hardware, _, prompt_len, output_len = needed.values()
+    lengths = {"prompt_len": prompt_len, "output_len": output_len}
+    return Spec.of(model, hardware, rate_rps, **lengths, tp=tp, concurrency=users, requests=requests)
 
 
 @click.command()
@@ -77,6 +86,18 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
     type=click.FloatRange(LEAST_RPS, MOST_RPS),
     metavar="REQUESTS/S",
     help="Load: Poisson arrivals for ten minutes. --sweep rate=... or --load replace it.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, MOST_USERS),
+    metavar="CLIENTS",
+    help="Load instead of --rate: clients, each of whom waits for its answer before it asks again. "
+    "--sweep concurrency=... replaces it.",
+)
+@click.option(
+    "--requests",
+    type=click.IntRange(1, MOST_REQUESTS),
+    help=f"With --concurrency: all requests after a warm-up.  [default: {REQUESTS} for each client, warm-up {WARMUP}]",
 )
 @click.option(
     "--prompt-len", type=click.IntRange(1, MOST_TOKENS), metavar="TOKENS", help="Prompt length; no shared prefixes."
@@ -97,8 +118,8 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
     "sweeps",
     metavar="KEY=VALUES",
     multiple=True,
-    help="Predict every combination of these values, FIRST:LAST:STEP or A,B,C, of rate (requests/s), hardware, tp, "
-    "max_num_seqs or max_num_batched_tokens (repeatable).",
+    help="Predict every combination of these values, FIRST:LAST:STEP or A,B,C, of rate (requests/s) or concurrency "
+    "(clients), hardware, tp, max_num_seqs or max_num_batched_tokens (repeatable).",
 )
 @list_option(
     "--slo",
@@ -128,6 +149,8 @@ def predict(
     hardware: str | None,
     tp: int | None,
     rate_rps: float | None,
+    concurrency: int | None,
+    requests: int | None,
     prompt_len: int | None,
     output_len: int | None,
     seeds: int,
@@ -165,6 +188,7 @@ def predict(
     evolve predict mine.py --experiments traces.yaml --part test
     evolve predict mine.py --experiments mine.yaml --against champion
     evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep tp=1,2,4 --slo ttft_p99=500ms
+    evolve predict champion --experiments closed.yaml --sweep concurrency=1,4,16,64
     evolve predict champion --experiments plan.yaml --load 60 --slo ttft_p99=500ms --sweep hardware=H100,A100-SXM-80GB
     """
     source = load(program, caps)
@@ -181,11 +205,13 @@ def predict(
         )
     axes, limits = parse_axes(sweeps), parse_slo(slo)
     described: dict[str, Any] = {"--model": model, "--hardware": hardware, "--tp": tp, "--rate": rate_rps}
+    described |= {"--concurrency": concurrency, "--requests": requests}
     described |= {"--prompt-len": prompt_len, "--output-len": output_len}
     if (experiments or ids) and any(value is not None for value in described.values()):
         raise InputError(
             "--experiments and --id name experiments, and the other options describe one. Leave out --model, "
-            "--hardware, --tp, --rate, --prompt-len and --output-len, or vary them with --sweep."
+            "--hardware, --tp, --rate, --concurrency, --requests, --prompt-len and --output-len, or vary them with "
+            "--sweep."
         )
     planned = _planned(described, axes, load_rps is not None)
     if plans:

@@ -1,10 +1,10 @@
-"""The axes of a sweep: rate, GPU, TP degree and two limits of the engine."""
+"""The axes of a sweep: load (a rate, or clients at once), GPU, TP degree and two limits of the engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from itertools import product
 from numbers import Real
@@ -18,21 +18,35 @@ from simulator.serving.workload import mean_rate
 
 # A swept setting of the engine: its key here, and its name in an experiments file.
 ENGINE = {"tp": "tensor_parallel", "max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "max_num_batched_tokens"}
-KEYS = ("rate", "hardware", *ENGINE)
-MOST = {"rate": limits.MOST_RATE, **{key: LARGEST[name] for key, name in ENGINE.items()}}
+LOADS = ("rate", "concurrency")  # of which a sweep varies one
+KEYS = (*LOADS, "hardware", *ENGINE)
+MOST = {
+    "rate": limits.MOST_RATE,
+    "concurrency": limits.MOST_USERS,
+    **{key: LARGEST[name] for key, name in ENGINE.items()},
+}
 MOST_VALUES = 1000  # of a key
 MOST_COMBINATIONS = 10_000  # of an experiment
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One combination. `rate` is in requests/s; None for the experiment's own load. `hardware`: the name of the GPU."""
+    """One combination. `rate`: requests/s, `concurrency`: clients of a closed load; None for the experiment's own load.
+
+    `hardware`: the name of the GPU.
+    """
 
     rate: float | None
+    concurrency: int | None
     hardware: str
     tp: int
     max_num_seqs: int
     max_num_batched_tokens: int
+
+    @property
+    def level(self) -> float | None:
+        """The load: its rate or its clients."""
+        return self.rate if self.concurrency is None else self.concurrency
 
     @property
     def deployed(self) -> dict[str, str | int]:
@@ -56,6 +70,7 @@ class Axes:
     varied."""
 
     rate: tuple[float, ...] = ()
+    concurrency: tuple[int, ...] = ()
     hardware: tuple[str, ...] = ()
     tp: tuple[int, ...] = ()
     max_num_seqs: tuple[int, ...] = ()
@@ -68,21 +83,38 @@ class Axes:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The varied keys besides the rate."""
-        return tuple(key for key in self.values if key != "rate")
+        """The varied keys besides the load."""
+        return tuple(key for key in self.values if key not in LOADS)
+
+    @property
+    def load(self) -> str:
+        """The key of LOADS that is varied; of no load, the rate."""
+        return "concurrency" if self.concurrency else "rate"
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """The loads, ascending."""
+        return self.concurrency or self.rate
+
+    def at(self, setting: Setting, level: float | None) -> Setting:
+        """The setting under a load of the varied key; the same one for None."""
+        if level is None:
+            return setting
+        return replace(setting, concurrency=int(level)) if self.concurrency else replace(setting, rate=level)
 
     def settings(self, hardware: str, engine: Engine) -> Iterator[Setting]:
         """Every combination of the other keys; keys that are not varied have the values of a deployment, its GPU and
         its engine."""
         every = (getattr(self, key) or (getattr(engine, name),) for key, name in ENGINE.items())
-        return (Setting(None, *combination) for combination in product(self.hardware or (hardware,), *every))
+        return (Setting(None, None, *combination) for combination in product(self.hardware or (hardware,), *every))
 
 
 def setting_of(experiment: Experiment) -> Setting:
-    """An experiment's own setting, with the mean rate of its load."""
+    """An experiment's own setting, with the mean rate of its load, or the most clients of a stage."""
     workload = experiment.workload
     engine = (getattr(experiment.engine, name) for name in ENGINE.values())
-    return Setting(mean_rate(workload), experiment.hardware, *engine)
+    users = max(stage.users or 0 for stage in workload.stages) or None
+    return Setting(mean_rate(workload), users, experiment.hardware, *engine)
 
 
 def figure(value: float) -> str:
@@ -130,9 +162,11 @@ def axes_of(given: Mapping[str, str | Sequence[object]], where: str) -> Axes:
             gpus = _gpus(every, place)
         else:
             numbers[key] = _numbers(key, every, place)
-    tp, seqs, tokens = (tuple(map(int, numbers.get(key, ()))) for key in ENGINE)
-    axes = Axes(numbers.get("rate", ()), gpus, tp, seqs, tokens)
-    combinations = max(len(axes.rate), 1) * sum(1 for _ in axes.settings("", STANDARD))
+    users, tp, seqs, tokens = (tuple(map(int, numbers.get(key, ()))) for key in ("concurrency", *ENGINE))
+    axes = Axes(numbers.get("rate", ()), users, gpus, tp, seqs, tokens)
+    if axes.rate and axes.concurrency:
+        raise InputError(f"{where}rate and concurrency exclude each other: vary one of them")
+    combinations = max(len(axes.levels), 1) * sum(1 for _ in axes.settings("", STANDARD))
     if combinations > MOST_COMBINATIONS:
         many = f"{combinations:,} combinations, at most {MOST_COMBINATIONS:,}"
         raise InputError(f"{where.rstrip(': ')}: {many}: give fewer values")
@@ -168,7 +202,7 @@ def _decimal(key: str, text: str, place: str) -> Decimal:
 def _refused(key: str, got: object, place: str) -> InputError:
     """The error about a value that a number cannot have, to be raised."""
     most = MOST[key]
-    kind = f"whole numbers from 1 to {most:,.0f}" if key in ENGINE else f"requests/s above 0 and up to {most:,.0f}"
+    kind = f"whole numbers from 1 to {most:,.0f}" if key != "rate" else f"requests/s above 0 and up to {most:,.0f}"
     return InputError(f"{place}: must be {kind}, got {got}: give other values")
 
 
@@ -189,7 +223,7 @@ def _numbers(key: str, values: Sequence[object], place: str) -> tuple[float, ...
         if isinstance(value, bool) or not isinstance(value, Real | Decimal):
             raise _refused(key, shown(value), place)
         number = float(value)
-        if not 0.0 < number <= MOST[key] or (key in ENGINE and not number.is_integer()):
+        if not 0.0 < number <= MOST[key] or (key != "rate" and not number.is_integer()):
             raise _refused(key, value, place)
         numbers.add(number)
     return tuple(sorted(numbers))

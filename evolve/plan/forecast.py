@@ -111,6 +111,7 @@ class Forecast:
             "id": self.id,
             "model": self.model,
             "rate_rps": self.setting.rate,
+            "concurrency": self.setting.concurrency,
             **self.setting.deployed,
             "fitted": self.fitted,
             "fitted_share": self.fitted_share,

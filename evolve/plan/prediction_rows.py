@@ -107,7 +107,14 @@ def stage_rows(
     """A row of STAGES for each load stage of the experiments. `compared`: the stages of each experiment."""
     for e, of_stages in zip(experiments, compared, strict=True):
         for i, (load, comparison) in enumerate(zip(e.workload.stages, of_stages, strict=True), 1):
-            place = {"experiment": e.id, "stage": i, "rate_rps": load.rate, "duration_s": load.duration_s}
+            rate = (None, None) if load.users else (load.rate, load.duration_s)
+            place = {
+                "experiment": e.id,
+                "stage": i,
+                "rate_rps": rate[0],
+                "concurrency": load.users,
+                "duration_s": rate[1],
+            }
             yield {**place, **_comparison(comparison)}
 
 
@@ -118,6 +125,7 @@ def prediction_row(f: Forecast) -> dict[str, object]:
         "experiment": f.id,
         "model": f.model,
         "rate_rps": f.setting.rate,
+        "concurrency": f.setting.concurrency,
         **f.setting.deployed,
         "fitted": f.fitted,
         "fitted_share": f.fitted_share,

@@ -1,4 +1,4 @@
-"""`evolve predict --sweep` and `--load`: predictions at every rate, GPU and engine setting, the limits that they keep,
+"""`evolve predict --sweep` and `--load`: predictions at every load, GPU and engine setting, the limits that they keep,
 and the fewest replicas for a load that they share equally."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from simulator.serving.experiment import Experiment, deploy, under
 from simulator.serving.load import limits_of, load_of
 from simulator.serving.spec import Spec
 from simulator.serving.trace import Trace
-from simulator.serving.workload import Workload, at_rate, is_recorded, mean_rate, seeds_of, share_of
+from simulator.serving.workload import Workload, at_rate, at_users, is_recorded, mean_rate, seeds_of, share_of
 
 FLAT = (
     "each rate is constant over the whole load, which has no stages then: `--load`, or predict without rates, keeps "
@@ -69,19 +69,22 @@ class _Deployment:
     setting: Setting
     bound: Bound
 
-    def under(self, question: _Question, rate: float | None, where: str) -> Experiment:
-        """The experiment under a rate in requests/s: all of its load, or with a load to be shared a replica's share."""
-        if rate is None:
+    def under(self, question: _Question, setting: Setting, where: str) -> Experiment:
+        """The experiment under the load of a setting: all of it, or with a load to be shared a replica's share."""
+        own = self.built.workload
+        if setting.concurrency is not None:
+            return under(self.built, at_users(own, setting.concurrency), where)
+        if setting.rate is None:
             return self.built
-        load = share_of(self.built.workload, rate) if question.load_rps else at_rate(self.built.workload, rate)
-        return under(self.built, load, where)
+        return under(self.built, (share_of if question.load_rps else at_rate)(own, setting.rate), where)
 
-    def row(self, question: _Question, steps: KnownSteps, rate: float | None) -> SweepRow:
-        """The figures under a rate, or why it is impossible. `steps`: the remembered ones, which all rates share."""
-        setting, others = replace(self.setting, rate=rate), question.axes.others
-        where = setting.label(self.built.id, others if rate is None else (*others, "rate"))
+    def row(self, question: _Question, steps: KnownSteps, level: float | None) -> SweepRow:
+        """The figures under a load, or why it is impossible. `steps`: the remembered ones, which all loads share."""
+        axes = question.axes
+        setting = axes.at(self.setting, level)
+        where = setting.label(self.built.id, axes.others if level is None else (*axes.others, axes.load))
         try:
-            e = self.under(question, rate, where)
+            e = self.under(question, setting, where)
         except InputError as error:
             return SweepRow(setting, impossible=str(error))
         loads = (load_of(e, seed) for seed in seeds_of(e.workload, question.seeds))
@@ -89,7 +92,7 @@ class _Deployment:
         figures = figures_of(question.source.record, e, replays, question.limits)
         if question.load_rps and (late := too_late(figures.prediction)):  # a replica would have more to do
             return SweepRow(setting, impossible=f"{where}: {late[0]}")
-        lines = [*hurried(e, self.built), *([] if question.axes.rate else few_requests(question.limits, replays))]
+        lines = [*hurried(e, self.built), *([] if axes.levels else few_requests(question.limits, replays))]
         return SweepRow(setting, replace(figures, warnings=(*figures.warnings, *lines)))
 
     def judged(self, question: _Question, row: SweepRow) -> SweepRow:
@@ -98,7 +101,7 @@ class _Deployment:
         f, trust, record = row.figures, question.trust, question.source.record
         if f is None or trust is None or record is None:
             return row
-        e = self.under(question, row.setting.rate, self.built.id)
+        e = self.under(question, row.setting, self.built.id)
         [doubt] = disagreements(question.program, question.ensemble, [e], question.seeds[0])
         which = class_of(trust, record, e, f.prediction, doubt)
         by_figure = scales(trust.residuals(which))
@@ -131,8 +134,7 @@ def sweep(
     load_rps: a load that replicas share equally, if the axes have no rates: the rates are the shares of one, two, three
     ... replicas, as many as it takes to find the fewest. Raises InputError for a trace that has no rate.
     """
-    if axes.rate or load_rps is not None:
-        _refuse_at_once(specs)
+    _check_loads(specs, axes, load_rps)
     program, trust = source.complete, trust_of(source)
     ensemble = trust.programs if trust else ()
     question = _Question(source, program, assemble(program), seeds, axes, limits, load_rps, trust, ensemble)
@@ -176,14 +178,22 @@ def _as_asked(spec: Spec) -> Experiment | Spec:
         return spec
 
 
-def _refuse_at_once(specs: Sequence[Spec]) -> None:
-    """Raises InputError for a trace whose requests all arrive at once: played slower or faster, it is the same."""
+def _check_loads(specs: Sequence[Spec], axes: Axes, load_rps: float | None) -> None:
+    """Raises InputError for a load that has no rate or no clients to vary, and for a trace whose requests all arrive at
+    once: played slower or faster, it is the same."""
+    rates = axes.rate or load_rps is not None
     for spec in specs:
-        source = spec.workload.source
+        source, closed, where = spec.workload.source, spec.workload.closed, f"experiment {spec.id!r}"
+        if rates and closed:
+            raise InputError(f"{where}: its clients wait for answers, so it has no rate: vary concurrency")
+        if axes.concurrency and not closed:
+            raise InputError(f"{where}: has a rate and no concurrency: give it concurrency and requests, or vary rate")
+        if not rates:
+            continue
         if isinstance(source, Trace) and not source.requests.arrival_us.any():
             problem = "all requests of its trace arrive at once, so it has no rate that could be another"
             remedy = "leave out rates and --load, or choose others with --id"
-            raise InputError(f"experiment {spec.id!r}: {problem}: {remedy}")
+            raise InputError(f"{where}: {problem}: {remedy}")
 
 
 def _tick(line: Line, experiment: str, done: Iterator[int]) -> None:
@@ -210,23 +220,25 @@ def _deployment(question: _Question, spec: Spec, setting: Setting) -> _Deploymen
 def _rows(
     question: _Question, setting: Setting, d: _Deployment | str, tick: Callable[[], None]
 ) -> tuple[list[SweepRow], ByStage | None]:
-    """The rows of a deployment in ascending order of rate, and what the stages of a load that replicas share need.
+    """The rows of a deployment in ascending order of load, and what the stages of a load that replicas share need.
     `tick` is called after each prediction."""
-    rates = question.axes.rate or (None,)
+    axes = question.axes
+    levels = axes.levels or (None,)
     if isinstance(d, str):
-        return [SweepRow(replace(setting, rate=rate), impossible=d) for rate in rates], None
+        return [SweepRow(axes.at(setting, level), impossible=d) for level in levels], None
 
     steps = steps_of(d.bound, limits_of(d.built))
 
-    def at(rate: float | None) -> SweepRow:
-        row = d.row(question, steps, rate)
+    def at(level: float | None) -> SweepRow:
+        row = d.row(question, steps, level)
         tick()
         return row
 
     if question.load_rps:
         workload = d.built.workload
-        return fewest_replicas(question.load_rps, mean_rate(workload), workload.stages, at, partial(d.judged, question))
-    rows = [at(rate) for rate in rates]
+        start_rps = mean_rate(workload) or question.load_rps
+        return fewest_replicas(question.load_rps, start_rps, workload.stages, at, partial(d.judged, question))
+    rows = [at(level) for level in levels]
     # intervals cost a dozen replays: from the last rate that holds downwards, until one holds at their upper ends, too
     for i in reversed(range(len(list(takewhile(lambda row: row.figures and not row.figures.fails, rows))))):
         rows[i] = d.judged(question, rows[i])

@@ -16,6 +16,7 @@ from evolve.plan.warnings import warnings
 from evolve.run.records import Record
 from simulator.clock.replay import Replay
 from simulator.serving.experiment import Experiment
+from simulator.serving.load import NEVER
 from simulator.serving.observations import Observation
 from simulator.serving.workload import Workload, duration_s, late_requests
 
@@ -27,12 +28,15 @@ def figures_of(
     program was fitted on."""
     prediction = prediction_of(e, replays)
     lasting_s = [_lasting_s(replay, e.workload) for replay in replays]
-    in_time = [len(r.requests) - late_requests(e.workload, r.requests) for r in replays]
+    counted = [_counted(replay, e.workload) for replay in replays]
+    arriving_s = np.mean(lasting_s) if e.workload.closed else duration_s(e.workload)
+    in_time = [int(c.sum()) - late_requests(e.workload, r.requests) for r, c in zip(replays, counted, strict=True)]
 
     def per_s(counts: Sequence[float]) -> float:
         return float(np.mean([count / s for count, s in zip(counts, lasting_s, strict=True)]))
 
-    goodput = per_s([int(meeting(r, limits).sum()) for r in replays]) if limits else None
+    done = [r.completed & c for r, c in zip(replays, counted, strict=True)]
+    good = [int((meeting(r, limits) & c).sum()) for r, c in zip(replays, counted, strict=True)] if limits else []
     fails = _fails(prediction, limits)
     most_running = max(map(_most_running, replays))
     full = []
@@ -40,10 +44,12 @@ def figures_of(
         full.append(f"max_num_seqs {most_running} is reached: a larger one may serve more")
     return SweepFigures(
         prediction=prediction,
-        offered_rps=float(np.mean(in_time)) / duration_s(e.workload),
-        completed_rps=per_s([int(r.completed.sum()) for r in replays]),
-        output_tokens_per_s=per_s([int(r.requests.output_len[r.completed].sum(dtype=np.int64)) for r in replays]),
-        goodput_rps=goodput,
+        offered_rps=float(np.mean(in_time) / arriving_s),
+        completed_rps=per_s([int(d.sum()) for d in done]),
+        output_tokens_per_s=per_s(
+            [int(r.requests.output_len[d].sum(dtype=np.int64)) for r, d in zip(replays, done, strict=True)]
+        ),
+        goodput_rps=per_s(good) if limits else None,
         waiting_share=waiting_share(prediction),
         queue_grows=QUEUE in fails,
         most_running=most_running,
@@ -106,10 +112,17 @@ def _most_running(replay: Replay) -> int:
     return int(np.cumsum(steps[np.lexsort((steps, times))]).max(initial=0))
 
 
+def _counted(replay: Replay, workload: Workload) -> np.ndarray:
+    """bool: the requests that rates count; of a closed load not those of its warm-up, which is a load of its own."""
+    stage = replay.requests.stage
+    return np.asarray(stage >= 0) if workload.closed else np.ones(len(stage), bool)
+
+
 def _lasting_s(replay: Replay, workload: Workload) -> float:
-    """Seconds until no more requests arrive, and all have completed or been given up."""
+    """Seconds until no more requests arrive, and all have completed or been given up; from the end of a warm-up on."""
     r = replay.requests
+    begin_us = int(r.arrival_us[_counted(replay, workload)].min(initial=NEVER)) if workload.closed else 0
     completed_us = (r.arrival_us + replay.e2e_us)[replay.completed]
     given_up_us = r.deadline_us[replay.spread(replay.run.gave_up)]
     last_us = max(int(completed_us.max(initial=0)), int(given_up_us.max(initial=0)))
-    return max(duration_s(workload), last_us / 1e6)
+    return max(duration_s(workload), (last_us - begin_us) / 1e6)

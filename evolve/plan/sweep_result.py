@@ -1,4 +1,4 @@
-"""The results of a sweep: figures of every combination of rate and engine settings, and knees along the rate."""
+"""The results of a sweep: figures of every combination of load and engine settings, and knees along the load."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ class SweepRow:
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """The first rate that does not hold, and what `fails` there; None and nothing if all do. Rates are requests/s.
+    """The first load that does not hold, and what `fails` there; None and nothing if all do. Loads are requests/s, or
+    clients at once; all below are loads.
 
     holds_up_to: the last rate before it, None if it is the first. sure: the last rate up to which all hold under every
     arrival seed alone; None for a trace, too, which is the same under every seed (not `drawn`). likely: the highest
@@ -94,7 +95,7 @@ class Knee:
     intervals. narrow: True if these may be too narrow there. last: the highest rate that was predicted.
     """
 
-    rate: float | None
+    load: float | None
     fails: tuple[str, ...]
     holds_up_to: float | None
     sure: float | None
@@ -106,7 +107,7 @@ class Knee:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The rows of an experiment with the same engine settings, in ascending order of rate; `setting` has no rate.
+    """The rows of an experiment with the same engine settings, in ascending order of load; `setting` has no load.
 
     drawn: True if its requests differ between arrival seeds. by_stage: the needs of the stages of a load that replicas
     share, if it has several.
@@ -131,17 +132,17 @@ class Block:
 
     @property
     def knee(self) -> Knee | None:
-        """The knee along the rate; None if the rate is not varied, or nothing was predicted."""
-        rated = [(setting.rate, figures) for setting, figures in self.predicted if setting.rate is not None]
+        """The knee along the load; None if the load is not varied, or nothing was predicted."""
+        rated = [(setting.level, figures) for setting, figures in self.predicted if setting.level is not None]
         if not rated:
             return None
-        held = [rate for rate, _ in takewhile(lambda pair: not pair[1].fails, rated)]
-        every = [rate for rate, _ in takewhile(lambda pair: pair[1].seeds_holding == pair[1].seeds, rated)]
-        likely = [(rate, bool(figures.narrow)) for rate, figures in rated[: len(held)] if figures.likely]
-        up_to, sure = (rates[-1] if rates else None for rates in (held, every))
+        held = [load for load, _ in takewhile(lambda pair: not pair[1].fails, rated)]
+        every = [load for load, _ in takewhile(lambda pair: pair[1].seeds_holding == pair[1].seeds, rated)]
+        likely = [(load, bool(figures.narrow)) for load, figures in rated[: len(held)] if figures.likely]
+        up_to, sure = (loads[-1] if loads else None for loads in (held, every))
         surest, narrow = likely[-1] if likely else (None, False)
-        rate, fails = (None, ()) if len(held) == len(rated) else (rated[len(held)][0], rated[len(held)][1].fails)
-        return Knee(rate, fails, up_to, sure if self.drawn else None, self.drawn, surest, narrow, rated[-1][0])
+        load, fails = (None, ()) if len(held) == len(rated) else (rated[len(held)][0], rated[len(held)][1].fails)
+        return Knee(load, fails, up_to, sure if self.drawn else None, self.drawn, surest, narrow, rated[-1][0])
 
 
 def replicas(load_rps: float, rate_rps: float) -> int:
@@ -177,8 +178,8 @@ class Sweep:
 
     @property
     def rated(self) -> bool:
-        """True if deployments are predicted at several rates, so that they have a knee."""
-        return bool(self.axes.rate or self.load_rps)
+        """True if deployments are predicted at several loads, so that they have a knee."""
+        return bool(self.axes.levels or self.load_rps)
 
     @property
     def staged(self) -> bool:
@@ -197,8 +198,13 @@ class Sweep:
         kept = {block.experiment for block in self.blocks for _, figures in block.predicted if not figures.fails}
         return any(block.experiment not in kept for block in self.blocks)
 
+    def in_unit(self, name: str, load: float | None) -> dict[str, float | None]:
+        """A load by the name of its figure, which ends with its unit."""
+        unit = "concurrency" if self.axes.concurrency else "rps" if name != "{}" else "rate_rps"
+        return {name.format(unit): load}
+
     def label(self, block: Block) -> str:
-        """The name of a deployment in tables: the experiment, and the settings that vary besides the rate."""
+        """The name of a deployment in tables: the experiment, and the settings that vary besides the load."""
         return block.setting.label(block.experiment, self.axes.others)
 
     def replicas(self, rate_rps: float | None) -> int | None:
@@ -242,7 +248,8 @@ def _row_json(result: Sweep, block: Block, row: SweepRow) -> JsonObject:
         "likely": f.likely if f else None,
         "warnings": [*f.warnings, *f.narrow] if f else [],
     }
-    rate = {"rate_rps": row.setting.rate, "replicas": result.replicas(row.setting.rate)}
+    rate = {"rate_rps": row.setting.rate, "concurrency": row.setting.concurrency}
+    rate["replicas"] = result.replicas(row.setting.rate)
     about = {"experiment": block.experiment, "model": block.model, **rate, **row.setting.deployed}
     return {**about, "impossible": row.impossible, **figures}
 
@@ -252,13 +259,13 @@ def _knee_json(result: Sweep, block: Block, knee: Knee) -> JsonObject:
     return {
         "experiment": block.experiment,
         **block.setting.deployed,
-        "rate_rps": knee.rate,
+        **result.in_unit("{}", knee.load),
         "fails": list(knee.fails),
-        "holds_up_to_rps": knee.holds_up_to,
-        "holds_under_every_seed_up_to_rps": knee.sure,
-        "likely_holds_up_to_rps": knee.likely,
+        **result.in_unit("holds_up_to_{}", knee.holds_up_to),
+        **result.in_unit("holds_under_every_seed_up_to_{}", knee.sure),
+        **result.in_unit("likely_holds_up_to_{}", knee.likely),
         "narrow": knee.narrow,
-        "last_rps": knee.last,
+        **result.in_unit("last_{}", knee.last),
         "replicas": result.replicas(knee.holds_up_to),
         "gpus": result.gpus(block, knee.holds_up_to),
         "replicas_likely": result.replicas(knee.likely),

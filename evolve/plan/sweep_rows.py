@@ -15,6 +15,7 @@ SWEEP = (
     text("experiment", "its id", paper=True),
     text("model", "the model that is served"),
     number("rate_rps", "requests per second; missing: the experiment's own load", paper=True),
+    whole("concurrency", "clients of a closed load; missing: the experiment's own load", paper=True),
     whole("replicas", "how many of this rate share the load of `--load`; missing: no load"),
     whole(
         "stage",
@@ -46,6 +47,8 @@ SWEEP = (
     flag("likely", "whether all holds at the upper ends of the 80 % intervals, too; missing: not looked at, or none"),
     number("holds_up_to_rps", "the last rate of its engine settings at which everything holds; missing: none"),
     number("likely_holds_up_to_rps", "the highest rate up to that one that is `likely`; missing: none"),
+    number("holds_up_to_concurrency", "the most clients at which everything holds; missing: none"),
+    number("likely_holds_up_to_concurrency", "the most clients up to these that are `likely`; missing: none"),
     flag("narrow", "whether the intervals at that one may be too narrow, as `warnings` say; missing: no rates"),
     whole("needed_gpus", "GPUs that the load of `--load` needs of its engine settings; missing: no load, or none do"),
     whole(
@@ -55,7 +58,7 @@ SWEEP = (
         "needed_gpus_every_stage",
         "GPUs with which everything holds in every stage, too; missing: one stage, no load, or none do",
     ),
-    flag("knee", "whether it is the first rate of its engine settings that does not hold", paper=True),
+    flag("knee", "whether it is the first load of its engine settings that does not hold", paper=True),
     several("warnings", "what to know before using the figures"),
 )
 
@@ -76,6 +79,7 @@ def _row(result: Sweep, block: Block, row: SweepRow) -> dict[str, object]:
         "experiment": block.experiment,
         "model": block.model,
         "rate_rps": setting.rate,
+        "concurrency": setting.concurrency,
         "replicas": result.replicas(setting.rate),
         **setting.deployed,
         "impossible": row.impossible,
@@ -91,13 +95,13 @@ def _row(result: Sweep, block: Block, row: SweepRow) -> dict[str, object]:
         "holds": not f.fails,
         "fails": f.fails,
         "likely": f.likely,
-        "holds_up_to_rps": knee.holds_up_to if knee else None,
-        "likely_holds_up_to_rps": knee.likely if knee else None,
+        **result.in_unit("holds_up_to_{}", knee.holds_up_to if knee else None),
+        **result.in_unit("likely_holds_up_to_{}", knee.likely if knee else None),
         "narrow": knee.narrow if knee else None,
         "needed_gpus": result.gpus(block, knee.holds_up_to) if knee else None,
         "needed_gpus_likely": result.gpus(block, knee.likely) if knee else None,
         "needed_gpus_every_stage": block.gpus_every_stage,
-        "knee": setting.rate == knee.rate if knee else None,
+        "knee": setting.level == knee.load if knee else None,
         "warnings": (*f.warnings, *f.narrow),
     }
 

@@ -30,6 +30,7 @@ WAITING_LEGEND = (
     "running: most requests in a batch"
 )
 CAPACITY = "Each deployment is one replica: L requests/s need L / (holds up to) of them, rounded up (--load L)"
+CLOSED = "Each deployment is one replica, and each client waits for its answer before it asks again"
 SHARES = (
     "Replicas share the load equally, each with arrivals and stages as in the experiments file. At least: only "
     "rates of whole numbers of replicas were tried"
@@ -94,9 +95,9 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
         if predicted and (explain or not compared):
             left += show(_table(result, title, keys, _near(predicted, knee, rates), knee, counts), most)
             if rates and len(predicted) > rates and knee:
-                left.append(f"{len(predicted) - rates} rates")
+                left.append(f"{len(predicted) - rates} {'rates' if result.axes.load == 'rate' else 'loads'}")
         if knee:
-            knees.append(f"Knee of {title}: {knee_text(knee)}")
+            knees.append(f"Knee of {title}: {knee_text(knee, result.axes.load)}")
     say_lines(knees, "knees")
     impossible = [f"Impossible: {row.impossible}" for block in result.blocks for row in block.rows if row.impossible]
     say_lines([*dict.fromkeys(impossible)], "impossible combinations", 1)
@@ -119,7 +120,7 @@ def _near(predicted: list[Predicted], knee: Knee | None, most: int | None) -> li
     """So many of the rates, with the knee in their middle."""
     if most is None or knee is None or len(predicted) <= most:
         return predicted
-    at = next((i for i, (_, setting, _) in enumerate(predicted) if setting.rate == knee.rate), len(predicted))
+    at = next((i for i, (_, setting, _) in enumerate(predicted) if setting.level == knee.load), len(predicted))
     first = min(max(0, at - most // 2), len(predicted) - most)
     return predicted[first : first + most]
 
@@ -146,23 +147,23 @@ def _fewest(result: Sweep) -> list[str]:
 
 def _print_legend(result: Sweep, every: Sequence[SweepFigures]) -> None:
     """The meanings of the words that occur in the tables."""
-    rates = ["rate"] if result.rated else ["offered"]
+    rates = ["rate"] if result.axes.rate or result.load_rps else ["offered"]
     rates += ["done", "goodput"] if result.limits else ["done"]
     terms = [*(["goodput"] if result.limits else []), *(["knee"] if result.rated else [])]
     lost = [LOST_LEGEND] if any(LOST in figures.fails for figures in every) else []
     legend(*terms, also=". ".join([f"{', '.join(rates)}: {UNITS}", ITL_LEGEND, WAITING_LEGEND, *lost]))
 
 
-def knee_text(knee: Knee) -> str:
-    """The knee, the limit that fails there, and the last rate that holds."""
-    if knee.rate is None:
+def knee_text(knee: Knee, key: str = "rate") -> str:
+    """The knee, the limit that fails there, and the last load that holds. `key`: what the load is."""
+    if knee.load is None:
         return f"none up to {rate_figure(knee.last)}"
     fails = ", ".join(name if name in SHORT else f"{_words(name)} fails" for name in knee.fails)
     if knee.holds_up_to is None:
-        return f"rate {rate_figure(knee.rate)}, the lowest: {fails}"
+        return f"{key} {rate_figure(knee.load)}, the lowest: {fails}"
     sure = "none" if knee.sure is None else rate_figure(knee.sure)
     by_seed = f" (under each arrival seed alone: {sure})" if knee.drawn and knee.sure != knee.holds_up_to else ""
-    return f"rate {rate_figure(knee.rate)}: {fails}; holds up to {rate_figure(knee.holds_up_to)}{by_seed}"
+    return f"{key} {rate_figure(knee.load)}: {fails}; holds up to {rate_figure(knee.holds_up_to)}{by_seed}"
 
 
 def _capacity(result: Sweep) -> Table:
@@ -172,7 +173,8 @@ def _capacity(result: Sweep) -> Table:
     if result.load_rps:
         blocks.sort(key=lambda b: result.gpus(b, b.knee.holds_up_to if b.knee else None) or math.inf)
     likely = ["80 % sure"] if result.intervals else []
-    title = "Load that each deployment serves, requests/s"
+    unit = "requests/s" if result.axes.load == "rate" else "clients at once"
+    title = f"Load that each deployment serves, {unit}"
     heads = ["GPUs", "holds up to", "per GPU", "by seed", *likely]
     if result.load_rps:
         title = f"Deployments for {rate_figure(result.load_rps)} requests/s"
@@ -230,7 +232,7 @@ def _likely_gpus(result: Sweep, block: Block) -> str:
 
 
 def _capacity_legend(result: Sweep) -> str:
-    texts = [SHARES if result.load_rps else CAPACITY]
+    texts = [SHARES if result.load_rps else CAPACITY if result.axes.load == "rate" else CLOSED]
     if result.load_rps is not None and len({block.experiment for block in result.blocks}) > 1:
         texts.append(SEVERAL)
     if result.load_rps is not None and result.uneven:
@@ -256,22 +258,22 @@ def _without_replicas(result: Sweep) -> list[str]:
     lines = []
     for block in result.blocks:
         knee = block.knee
-        if not (result.load_rps and knee and not knee.holds_up_to and knee.rate):
+        if not (result.load_rps and knee and not knee.holds_up_to and knee.load):
             continue
         where, alone = f"{result.label(block)}: no number of replicas is enough", _alone(block, knee)
         if alone:
             lines.append(f"{where}: an idle engine takes {alone}. Another GPU, TP degree or limit may help.")
         else:
             fails = ", ".join(name if name in SHORT else _words(name) for name in knee.fails)
-            rate = f"{rate_figure(knee.rate)} requests/s each"
+            rate = f"{rate_figure(knee.load)} requests/s each"
             lines.append(f"{where}: even {rate} are too much ({fails}). Another GPU, TP degree or limit may help.")
     return lines
 
 
 def _alone(block: Block, knee: Knee) -> str:
     """The figures that break limits at the knee, as `2,631 ms for TTFT p99`, if its requests are alone; else ""."""
-    run = next(f for setting, f in block.predicted if setting.rate == knee.rate).run
-    if run is None or not knee.rate or knee.rate * (run.e2e_ms.mean or 0.0) / 1e3 >= IDLE:
+    run = next(f for setting, f in block.predicted if setting.level == knee.load).run
+    if run is None or not knee.load or knee.load * (run.e2e_ms.mean or 0.0) / 1e3 >= IDLE:
         return ""
     limits = [name.split("_") for name in knee.fails if name not in SHORT]
     times = [getattr(getattr(run, f"{latency}_ms"), quantity) for latency, quantity in limits]
@@ -290,9 +292,9 @@ def _words(limit: str) -> str:
 
 
 def _tables(result: Sweep) -> Iterator[tuple[str, tuple[str, ...], list[Block]]]:
-    """Title, varied keys and blocks of every table: one for each block along the rate, else one of all."""
+    """Title, varied keys and blocks of every table: one for each block along the load, else one of all."""
     if result.rated:
-        yield from ((result.label(block), ("rate",), [block]) for block in result.blocks)
+        yield from ((result.label(block), (result.axes.load,), [block]) for block in result.blocks)
         return
     idents = dict.fromkeys(block.experiment for block in result.blocks)
     if len(idents) > 1:
@@ -337,7 +339,7 @@ def _row(result: Sweep, keys: Sequence[str], predicted: Predicted, knee: Knee | 
         *times,
         *(getattr(f, c.name) for c in _brief(result, keys)),
         *(getattr(f.prediction, name) for name in counts),
-        style="bold" if knee and setting.rate == knee.rate else "",
+        style="bold" if knee and setting.level == knee.load else "",
     )
 
 
@@ -357,17 +359,22 @@ def _short(value: float | None) -> str:
 def _said(block: Block) -> list[str]:
     """The warnings of a block. Those that differ in figures alone, or begin at a higher rate, are said once, with the
     rate at which they begin."""
-    rows = [(setting.rate, figures.warnings) for setting, figures in block.predicted]
-    begun: dict[str, tuple[float | None, str]] = {}
-    for rate, texts in rows:
+    rows = [(setting, figures.warnings) for setting, figures in block.predicted]
+    begun: dict[str, tuple[Setting, str]] = {}
+    for setting, texts in rows:
         for text in texts:
-            begun.setdefault(re.sub(r"[0-9.]+", "", text), (rate, text))
+            begun.setdefault(re.sub(r"[0-9.]+", "", text), (setting, text))
     narrow = dict.fromkeys(text for _, figures in block.predicted for text in figures.narrow)
     said = [
-        text if rate is None or all(text in texts for _, texts in rows) else f"from rate {rate_figure(rate)}: {text}"
-        for rate, text in begun.values()
+        text if at.level is None or all(text in texts for _, texts in rows) else f"from {_load(at)}: {text}"
+        for at, text in begun.values()
     ]
     return [*said, *narrow]  # intervals are looked at for some rows only
+
+
+def _load(setting: Setting) -> str:
+    key = "rate" if setting.concurrency is None else "concurrency"
+    return f"{key} {setting.shown(key)}"
 
 
 def _marked(block: Block, count: int | None) -> bool:

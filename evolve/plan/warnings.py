@@ -189,6 +189,8 @@ def _too_soon(experiment: Experiment, prediction: Prediction) -> list[str]:
 def hurried(experiment: Experiment, own: Experiment) -> list[str]:
     """A line if a trace is played faster than it was recorded, in `own`: its peaks are as high as they should be, but
     shorter."""
+    if own.workload.closed:
+        return []
     faster = duration_s(own.workload) / duration_s(experiment.workload)
     if not is_recorded(own.workload) or faster < HURRIED:
         return []

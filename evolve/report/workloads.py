@@ -60,8 +60,8 @@ def _repeats(e: Experiment) -> bool:
 
 def _changes(e: Experiment) -> bool:
     """Whether the rate of the load changes; of a trace, by more than arrivals at a constant rate do by chance."""
-    rates = np.array([stage.rate for stage in e.workload.stages])
-    if _profile(e) is not None:
+    rates = np.array([stage.users or stage.rate for stage in e.workload.stages])
+    if _profile(e) is not None or e.workload.closed:
         return bool((rates != rates[0]).any())
     lengths_s = np.array([stage.duration_s for stage in e.workload.stages])
     expected = lengths_s * (rates * lengths_s).sum() / lengths_s.sum()
@@ -180,7 +180,7 @@ def _by_stage(evidence: Evidence) -> Exhibit:
         if f.id in clean:
             for stage, c in zip(clean[f.id].workload.stages, f.stages, strict=True):
                 if c.observed and c.observed.e2e_ms.mean:
-                    in_flight = stage.rate * c.observed.e2e_ms.mean / 1e3
+                    in_flight = stage.in_flight(c.observed.e2e_ms.mean)
                     groups[max(0, math.floor(math.log2(max(in_flight, 1.0))))].append(c)
     rows = []
     for octave, stages in sorted(groups.items()):

@@ -79,8 +79,8 @@ def weights(experiment: Experiment) -> str:
 
 
 def in_flight(stage: Stage, predicted: Observation) -> float:
-    """The requests in flight of a load stage, by Little's law; of a queue that grows, at most all of the stage."""
-    return min(stage.rate * (predicted.e2e_ms.mean or 0.0) / 1e3, stage.rate * stage.duration_s)
+    """The requests in flight of a load stage, see `Stage.in_flight`."""
+    return stage.in_flight(predicted.e2e_ms.mean or 0.0)
 
 
 def span_of(values: Iterable[float]) -> Span:

@@ -22,7 +22,7 @@ def fitted_share(record: Record | None, e: Experiment) -> float | None:
         return float(part is e)
     if isinstance(e.workload.source, Trace):
         return SHARES[TRAIN]
-    requests = [s.rate * s.duration_s for s in e.workload.stages]
+    requests = [s.offered for s in e.workload.stages]
     return sum(requests[:-1]) / sum(requests)
 
 

@@ -54,6 +54,8 @@ def _asked(spec: Spec) -> JsonObject:
 def _load(workload: Workload) -> JsonObject:
     load: JsonObject = {name: getattr(workload, name) for name in ("name", "ignore_eos", "timeout_s")}
     load["stages"] = [_given(asdict(stage)) for stage in workload.stages]
+    if workload.clients:
+        load["clients"] = _given(asdict(workload.clients))
     if isinstance(workload.source, Trace):
         return load | {"trace": workload.source.digest}
     profile = workload.source

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from simulator.common.streams import stream
 from simulator.serving.experiment import Experiment
-from simulator.serving.requests import requests
+from simulator.serving.requests import THINKING, requests
 from simulator.serving.trace import Chains, Requests
+from simulator.serving.workload import DUE, HOST, phases
 
 NEVER = np.iinfo(np.int64).max  # a time that never comes
 
@@ -201,7 +204,33 @@ def _longest_gap(key: np.ndarray) -> int:
 
 def load_of(experiment: Experiment, seed: int) -> Load:
     """The experiment's requests with arrival seed `seed` under its engine's limits."""
-    return Load(requests(experiment, seed), limits_of(experiment))
+    sent = requests(experiment, seed)
+    return Load(sent, limits_of(experiment), _clients(experiment, len(sent), seed))
+
+
+def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
+    """What sends the experiment's `count` requests if not the clock alone."""
+    workload = experiment.workload
+    of = workload.clients
+    if of is None:
+        return None
+    if not workload.closed:
+        none = np.zeros(count, np.int64)
+        users = np.array([of.max_in_flight])
+        return Clients(np.array([0, count]), users, none[:1], none, of.release == HOST, of.measured_from == DUE)
+    stages = phases(workload)
+    ends = np.cumsum([round(stage.offered) for stage in stages])
+    ends[-1] = count  # of a trace, whose requests may be more than those that count
+    rng = stream(seed, zlib.crc32(experiment.id.encode()), THINKING)
+    think = (of.think_time_s.draw(rng, count) * 1e6).astype(np.int64)
+    spread_s = of.ramp_s or ((of.think_time_s.fixed or 0.0) if of.release == HOST else 0.0)
+    return Clients(
+        first=np.array([0, *ends]),
+        users=np.array([stage.users for stage in stages]),
+        spread_us=np.full(len(stages), int(spread_s * 1e6)),
+        think_us=think,
+        at_engine=of.release == HOST,
+    )
 
 
 def limits_of(experiment: Experiment) -> EngineLimits:

@@ -218,7 +218,7 @@ def components_entry(c: Components) -> JsonObject:
 
 def together(stages: tuple[Observation, ...], workload: Workload) -> Observation:
     """The run's means from those of its stages, weighted by the requests offered. Percentiles cannot be combined."""
-    offered = [stage.rate * stage.duration_s for stage in workload.stages]
+    offered = [stage.offered for stage in workload.stages]
 
     def mean(values: list[float | None]) -> Statistic:
         if any(v is None for v in values):
@@ -279,12 +279,12 @@ def _doubts(observed: Observed, run: Observation) -> Iterator[str]:
 def _falling(observed: Observed, workload: Workload) -> Iterator[str]:
     """A mean E2E that falls with the rate of the same requests, as if the stages were in another order."""
     pairs = zip(workload.stages, observed.stages, strict=False)
-    by_rate = sorted((stage.rate, o.e2e_ms.mean) for stage, o in pairs if o.e2e_ms.mean is not None)
+    by_rate = sorted((s.rate or s.users or 0, o.e2e_ms.mean, s.label) for s, o in pairs if o.e2e_ms.mean is not None)
     if len(by_rate) < 2 or isinstance(workload.source, Trace):  # the windows of a trace have different requests
         return
-    (slow, early), (fast, late) = by_rate[0], by_rate[-1]
+    (slow, early, slowest), (fast, late, fastest) = by_rate[0], by_rate[-1]
     if fast > slow and late < FALLS * early:
-        text = f"the observed mean E2E falls from {early:g} ms at {slow:g} requests/s to {late:g} ms at {fast:g}"
+        text = f"the observed mean E2E falls from {early:g} ms at {slowest} to {late:g} ms at {fastest}"
         yield f"{text}: check the order of the stages"
 
 

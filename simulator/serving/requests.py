@@ -1,6 +1,7 @@
 """An experiment's requests, as they were recorded or as the load generator sent them.
 
-Stages start on schedule. `poisson` and `constant` both mean round(rate x duration) sorted uniform times in the stage,
+Stages start on schedule; those of a closed load when the one before has ended, and all of its requests are due at
+once. `poisson` and `constant` both mean round(rate x duration) sorted uniform times in the stage,
 which is what the load generator did; `even` means evenly spaced. Prompts are used in turn.
 """
 
@@ -21,10 +22,11 @@ from simulator.serving.workload import (
     Workload,
     distinct_prompts,
     has_constant_prompts,
+    phases,
     prompt_lengths,
 )
 
-LENGTHS, SESSIONS = 1, 2  # streams of an experiment beside that of its arrivals
+LENGTHS, SESSIONS, THINKING = 1, 2, 3  # streams of an experiment beside that of its arrivals
 TINY = 1e-300  # a sum of gaps that are all too small for float64
 
 
@@ -40,20 +42,22 @@ def requests(experiment: Experiment, seed: int) -> Requests:
 def _drawn(workload: Workload, profile: Profile, seed: int, name: int) -> Requests:
     """The requests of a profile, which the numbers `seed` and `name` determine."""
     rng, lengths_rng = stream(seed, name), stream(seed, name, LENGTHS)
-    counts = [round(stage.rate * stage.duration_s) for stage in workload.stages]
-    starts = np.cumsum([0.0, *(stage.duration_s for stage in workload.stages)])
+    stages = phases(workload)
+    counts = [round(stage.offered) for stage in stages]
+    starts = np.cumsum([0.0, *(stage.duration_s for stage in stages)])
     n = sum(counts)
-    each = list(zip(workload.stages, counts, strict=True))
+    each = list(zip(stages, counts, strict=True))
     turns = _turns(profile.session, stream(seed, name, SESSIONS), counts) if profile.session else None
     first = [stage_turns == 0 for stage_turns in turns] if turns else [np.full(count, True) for count in counts]
     times = [
         start + _offsets(rng, stage.arrival or profile.arrival, int(opens.sum()), stage.duration_s)
-        for start, stage, opens in zip(starts, workload.stages, first, strict=False)
+        for start, stage, opens in zip(starts, stages, first, strict=False)
     ]
     questions = np.concatenate([(s.question_len or profile.question_len).draw_whole(lengths_rng, k) for s, k in each])
     answers = np.concatenate([(s.output_len or profile.output_len).draw_whole(lengths_rng, k) for s, k in each])
     questions, answers = np.maximum(questions, 1), np.maximum(answers, 1)
-    arrival_s, stage_of = np.concatenate(times), np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    warm_up = len(stages) - len(workload.stages)  # of stage NOT_COUNTED
+    arrival_s, stage_of = np.concatenate(times), np.repeat(np.arange(len(counts), dtype=np.int32) - warm_up, counts)
     number, system = np.arange(n, dtype=np.int32), profile.system_prompt_len
     prompt = group = np.full(n, -1, np.int32)
     if profile.session:

@@ -24,10 +24,11 @@ from simulator.serving.gpu import Gpu, known_gpu, read_hardware
 from simulator.serving.keys import EXPERIMENT, ITL, PROMPT_LEN_MEAN, only
 from simulator.serving.model import Model, ModelTable, known_model, read_model
 from simulator.serving.observations import CLEAN, Components, Observed
-from simulator.serving.workload import Workload, at_rate
+from simulator.serving.workload import Workload, at_rate, at_users
 from simulator.serving.workload_entry import NO_FILES, Files, check_size, read_workload, workload_entry
 
 DURATION_S = 600.0  # of the steady load of `Spec.of`
+REQUESTS, WARMUP = 10, 2  # for each of its clients, as public benchmarks have them
 LONGEST_NOTES = 20_000  # characters of x_note: they are printed with results
 NOTE = "x_note"
 REPLICAS = "one replica is replayed: give it its share of the rate (docs/ingest.md), and leave this out"
@@ -77,9 +78,22 @@ class Spec:
 
     @classmethod
     def of(
-        cls, model: str, hardware: str, rate: float, prompt_len: int, output_len: int, tp: int = 1, id: str = ""
+        cls,
+        model: str,
+        hardware: str,
+        rate: float | None = None,
+        prompt_len: int = 0,
+        output_len: int = 0,
+        tp: int = 1,
+        id: str = "",
+        *,
+        concurrency: int | None = None,
+        requests: int | None = None,
     ) -> Spec:
         """A known model on `tp` known GPUs under one steady load: Poisson arrivals at `rate` requests/s, ten minutes.
+
+        Or `concurrency` clients, each of whom waits for its answer before it asks again: `requests` in all, by default
+        REQUESTS for each, after a warm-up of WARMUP for each.
 
         prompt_len, output_len: tokens of every prompt, without shared prefixes, and of every answer. id: by default the
         name of the model. Raises InputError for an unknown name or a value out of range.
@@ -91,14 +105,21 @@ class Spec:
             if isinstance(value, bool) or not isinstance(value, Integral):
                 problem = f"{name} must be a whole number of tokens, got {shown(value)}"
                 raise InputError(f"{where}: {problem}: give one, or write an experiments file for a distribution")
-        stage = {"rate": _plain(rate), "duration_s": DURATION_S}
+        if (rate is None) == (concurrency is None) or (requests is not None and concurrency is None):
+            raise InputError(f"{where}: needs a rate, or concurrency and with it requests: give one of the two")
+        load: JsonObject = {"stages": [{"rate": _plain(rate), "duration_s": DURATION_S}]}
+        if concurrency is not None:
+            users = _plain(concurrency)
+            load = {"concurrency": users, "requests": _plain(requests)}
+            if isinstance(users, int):
+                load |= {"requests": load["requests"] or REQUESTS * users, "warmup_requests": WARMUP * users}
         lengths = {"prompt_len": _plain(prompt_len), "output_len": _plain(output_len)}
         entry = {
             "id": id or model,
             "model": model,
             "hardware": hardware,
             "engine": {"tensor_parallel": _plain(tp)},
-            "workload": {"name": "plan", "stages": [stage], **lengths},
+            "workload": {"name": "plan", **load, **lengths},
         }
         spec = read_spec(entry, where)
         tokens, most = prompt_len + output_len, spec.model.architecture.longest
@@ -114,10 +135,13 @@ class Spec:
         hardware: str | None = None,
         tp: int | None = None,
         rate: float | None = None,
+        concurrency: int | None = None,
         workload: Workload | None = None,
         **engine: Setting | None,
     ) -> Spec:
-        """Change model, GPU, TP degree, rate in requests/s, load or settings of the engine, and drop the measurements.
+        """Change model, GPU, TP degree, load or settings of the engine, and drop the measurements.
+
+        rate: requests/s of a load that has one; concurrency: clients of a closed one.
 
         A setting of None is the default. `total_kv_blocks` is dropped, with a note, where the model, the GPU or the TP
         degree changes. Raises InputError for an unknown name or a value out of range.
@@ -143,7 +167,15 @@ class Spec:
         load = workload or self.workload
         if rate is not None:
             rates = Section(where, "", {"rate": _plain(rate)})
+            if load.closed:
+                raise rates.error("rate", "is given, but the load has concurrency", "give concurrency")
             load = at_rate(load, rates.number("rate", "give requests/s", above=0, most=limits.MOST_RATE))
+            check_size(Section(where, "workload", {}), load)
+        if concurrency is not None:
+            users = Section(where, "", {"concurrency": _plain(concurrency)})
+            if not load.closed:
+                raise users.error("concurrency", "is given, but the load has a rate", "give rate")
+            load = at_users(load, users.whole("concurrency", "give clients", least=1, most=limits.MOST_USERS))
             check_size(Section(where, "workload", {}), load)
         return replace(
             self,

@@ -15,6 +15,9 @@ from simulator.serving.distribution import GRID, Distribution, constant
 from simulator.serving.splits import SPANS
 from simulator.serving.trace import Requests, Trace, bounds_us, cut, slowed
 
+CLIENT, HOST = RELEASES = ("client", "host")
+SEND, DUE = MOMENTS = ("send", "due")
+NOTHING = constant(0.0)
 ARRIVALS = ("constant", "poisson", "even", "gamma", "burst")
 HISTORIES = 100  # quantiles that stand for the histories of all turns
 ENOUGH = 1000  # requests in a replica's share of a load: ten are slower than its p99
@@ -38,13 +41,33 @@ class Arrival:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A stage of the load: `rate` requests/s offered for `duration_s` seconds. Its own arrivals and lengths replace
-    those of the profile."""
+    those of the profile.
+
+    Of a closed load, `users` send `requests` requests, each the next one when its last is answered; rate and duration
+    follow from that and are 0 here.
+    """
 
     rate: float
     duration_s: float
     arrival: Arrival | None = None
     question_len: Distribution | None = None
     output_len: Distribution | None = None
+    users: int | None = None
+    requests: int | None = None
+
+    @property
+    def offered(self) -> float:
+        """The requests that arrive, before their number is rounded."""
+        return self.rate * self.duration_s if self.requests is None else float(self.requests)
+
+    @property
+    def label(self) -> str:
+        """The load in words: `5 requests/s`, `32 users`."""
+        return f"{self.rate:g} requests/s" if self.users is None else f"{self.users:,} users"
+
+    def in_flight(self, e2e_ms: float) -> float:
+        """The requests in flight if each takes `e2e_ms`, by Little's law; of a queue that grows, at most all."""
+        return min(self.rate * e2e_ms / 1e3, self.offered) if self.users is None else float(self.users)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +100,31 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class Clients:
+    """How clients wait: those of a closed load for every answer; those of other loads once `max_in_flight` requests
+    are in flight, from which on they hold requests back.
+
+    `warmup_requests` come first, a load of their own that ends before the measured ones begin, and count in no figure.
+    Clients think for `think_time_s` between answer and next request, and begin over `ramp_s` seconds. `release`: they
+    are free at the last token that they see (CLIENT), or at the engine's completion (HOST), as in the host, where they
+    begin over one time to think and are gone once they give up. `measured_from`: the moment from which the latencies of
+    requests that were held back count, SEND or DUE.
+    """
+
+    warmup_requests: int = 0
+    think_time_s: Distribution = NOTHING
+    ramp_s: float = 0.0
+    release: str = CLIENT
+    max_in_flight: int | None = None
+    measured_from: str = SEND
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """The load. `name` is a label and never a feature.
 
     `source`: distributions, or recorded requests, whose time windows are the stages. `timeout_s` limits the time from
-    arrival to the last token at the client; None is no limit.
+    arrival to the last token at the client; None is no limit. `clients`: None if every request is sent when it is due.
     """
 
     name: str
@@ -89,6 +132,12 @@ class Workload:
     source: Profile | Trace
     ignore_eos: bool
     timeout_s: float | None
+    clients: Clients | None = None
+
+    @property
+    def closed(self) -> bool:
+        """True if a request is sent when another one is answered, so that no rate is given."""
+        return self.stages[0].users is not None
 
 
 def steady(name: str, rate: float, duration_s: float, prompt_len: int, output_len: int) -> Workload:
@@ -98,18 +147,43 @@ def steady(name: str, rate: float, duration_s: float, prompt_len: int, output_le
 
 
 def duration_s(workload: Workload) -> float:
-    """The seconds over which requests arrive."""
+    """The seconds over which requests arrive; 0 for a closed load, whose answers decide."""
     return sum(stage.duration_s for stage in workload.stages)
 
 
 def offered_requests(workload: Workload) -> float:
-    """The requests that arrive, before their number is rounded."""
-    return sum(stage.rate * stage.duration_s for stage in workload.stages)
+    """The requests that arrive, before their number is rounded; those of a warm-up do not count."""
+    return sum(stage.offered for stage in workload.stages)
 
 
-def mean_rate(workload: Workload) -> float:
-    """The requests/s that arrive, on average over the stages."""
-    return offered_requests(workload) / duration_s(workload)
+def mean_rate(workload: Workload) -> float | None:
+    """The requests/s that arrive, on average over the stages; None for a closed load."""
+    return None if workload.closed else offered_requests(workload) / duration_s(workload)
+
+
+def at_users(workload: Workload, users: int) -> Workload:
+    """A closed load with so many users, and as many requests for each of them, at least as many as it had.
+
+    Raises ValueError for a load that has a rate.
+    """
+    if not workload.closed:
+        raise ValueError("a load with a rate has no number of users")
+    clients, most = workload.clients or Clients(), max(stage.users or 1 for stage in workload.stages)
+    warmup = round(clients.warmup_requests * users / most)
+    requests = sum(stage.requests or 0 for stage in workload.stages)
+    if isinstance(workload.source, Trace):  # it has no more
+        stage = Stage(0.0, 0.0, users=users, requests=requests)
+    else:
+        stage = Stage(0.0, 0.0, users=users, requests=max(math.ceil(requests * users / most), requests))
+    return replace(workload, stages=(stage,), clients=replace(clients, warmup_requests=warmup))
+
+
+def phases(workload: Workload) -> tuple[Stage, ...]:
+    """The stages, after that of a warm-up if there is one."""
+    clients, first = workload.clients, workload.stages[0]
+    if clients is None or not clients.warmup_requests:
+        return workload.stages
+    return (replace(first, requests=clients.warmup_requests), *workload.stages)
 
 
 def late_requests(workload: Workload, sent: Requests) -> int:
@@ -269,8 +343,9 @@ def rates(workload: Workload, sent: Requests) -> list[float]:
 
 
 def is_recorded(workload: Workload) -> bool:
-    """True for recorded arrivals, which are the same under every arrival seed."""
-    return isinstance(workload.source, Trace)
+    """True for a load that is the same under every arrival seed."""
+    clients = workload.clients
+    return isinstance(workload.source, Trace) and (clients is None or clients.think_time_s.fixed is not None)
 
 
 def seeds_of(workload: Workload, seeds: Sequence[int]) -> Sequence[int]:
@@ -291,6 +366,8 @@ def stages_of(trace: Trace) -> tuple[Stage, ...]:
 def first_stages(workload: Workload, count: int) -> Workload:
     """The load in its first `count` stages alone; of a trace, that of its first windows."""
     match workload.source:
+        case _ if workload.closed:
+            return replace(workload, stages=workload.stages[:count])
         case Trace() as trace:
             stage = trace.requests.stage
             rows = np.arange(len(stage)) <= np.flatnonzero(stage < count)[-1]
@@ -316,4 +393,6 @@ def part_of(workload: Workload, part: str) -> Workload:
     first, last = rows_of_part(part, count)
     number = np.arange(count)
     trace = cut(workload.source, number < last, part, number >= first)
+    if workload.closed:
+        return replace(workload, stages=(replace(workload.stages[0], requests=last - first),), source=trace)
     return replace(workload, stages=stages_of(trace), source=trace)

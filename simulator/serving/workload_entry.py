@@ -7,15 +7,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+import numpy as np
+
 from simulator.common.errors import InputError, Section, nearest, shown
 from simulator.common.json import JsonObject
 from simulator.serving import limits
 from simulator.serving.distribution import KINDS, Distribution, constant
-from simulator.serving.keys import PROFILE, SESSION, SHARED_PREFIX, STAGE, TRACE, WORKLOAD, only
+from simulator.serving.keys import (
+    CLIENTS,
+    CLOSED,
+    PROFILE,
+    SESSION,
+    SHARED_PREFIX,
+    STAGE,
+    TRACE,
+    WAITING,
+    WORKLOAD,
+    only,
+)
 from simulator.serving.trace import Trace
 from simulator.serving.workload import (
     ARRIVALS,
+    CLIENT,
+    MOMENTS,
+    NOTHING,
+    RELEASES,
+    SEND,
     Arrival,
+    Clients,
     Profile,
     Session,
     Stage,
@@ -27,7 +46,7 @@ from simulator.serving.workload import (
     stages_of,
 )
 
-STAGES = "give at least one {rate, duration_s}"
+STAGES = "give at least one {rate, duration_s}, or concurrency and requests"
 OF_STAGES = dict.fromkeys(("rate", "duration_s"), "it belongs to a stage: write stages: [{rate: 5, duration_s: 60}]")
 PARAMETERS = {"uniform": "min, max", "normal": "mean, sd, min, max", "lognormal": "mean, sd, min, max"}
 TOKENS = "give a whole number of tokens, or a distribution as {lognormal: {mean: 250, sd: 120}}"
@@ -61,7 +80,11 @@ def read_workload(top: Section, files: Files) -> Workload:
     """The key `workload` of an experiment."""
     w = top.section("workload", "describe the load: name, stages, prompts, output_len; or name and trace")
     only(w, WORKLOAD, OF_STAGES)
+    users = w.has("concurrency")
+    if users and w.has("stages"):
+        raise w.error("concurrency", "and stages exclude each other", "write it in every stage")
     workload = _trace(w, files) if w.has("trace") else _profile(w, files)
+    workload = replace(workload, clients=_clients(w, workload.closed, files))
     if w.has("timeout_s"):
         patience = w.number("timeout_s", "give seconds, or null for none", above=0, most=limits.MOST_SECONDS)
         workload = _patient(workload, patience)
@@ -95,14 +118,25 @@ def _trace(w: Section, files: Files) -> Workload:
         problem = f"has {count:,} windows, at most {limits.MOST_STAGES:,} are replayed"
         raise w.error("trace", problem, "give a larger window_s")
     trace = replace(trace, window_s=least_s, window_requests=fewest)
-    return Workload("", stages_of(trace), trace, True, None)
+    if not w.has("concurrency"):
+        return Workload("", stages_of(trace), trace, True, None)
+    users, r = _users(w), trace.requests
+    none, stage = np.zeros(len(r), np.int64), np.minimum(r.stage, 0)
+    requests = replace(r, arrival_us=none, stage=stage, deadline_us=np.maximum(r.deadline_us - r.arrival_us, 0))
+    trace = replace(trace, digest=f"{trace.digest}:closed", requests=requests)
+    return Workload("", (Stage(0.0, 0.0, users=users, requests=int((stage >= 0).sum())),), trace, True, None)
 
 
 def _profile(w: Section, files: Files) -> Workload:
     for key in TRACE[1:]:
         if w.has(key):
             raise w.error(key, "applies to a trace only", "leave it out")
-    stages = tuple(_stage(s, files) for s in w.sections("stages", STAGES, most=limits.MOST_STAGES))
+    if w.has("concurrency"):
+        stages: tuple[Stage, ...] = (_closed(w, None, None),)
+    else:
+        stages = tuple(_stage(s, files) for s in w.sections("stages", STAGES, most=limits.MOST_STAGES))
+        if len({stage.users is None for stage in stages}) > 1:
+            raise w.error("stages", "have a rate in one, concurrency in another", "write two experiments")
     workload = Workload("", stages, _drawn(w, stages, files), True, None)
     check_size(w, workload)
     return workload
@@ -131,6 +165,10 @@ def _drawn(w: Section, stages: Sequence[Stage], files: Files) -> Profile:
     if w.has("shared_prefix") == w.has("prompt_len"):
         problem = "and prompt_len exclude each other" if w.has("shared_prefix") else "is missing"
         raise w.error("shared_prefix", problem, "give either shared_prefix or prompt_len")
+    closed = stages[0].users is not None
+    for key in ("session", "arrival") if closed else ():
+        if w.has(key):
+            raise w.error(key, "and concurrency exclude each other", "leave one of them out")
     session = _session(w.section("session", "give turns and think_time_s"), files) if w.has("session") else None
     groups = per_group = system = 0  # nothing is shared, and no prompt repeats
     if w.has("shared_prefix"):
@@ -164,14 +202,61 @@ def _prompts_per_group(p: Section, groups: int, sessions: bool, own_lengths: boo
     return count
 
 
+def _clients(w: Section, closed: bool, files: Files) -> Clients | None:
+    """How clients wait, None if they do not."""
+    for keys, has, remedy in ((CLIENTS, closed, "give concurrency"), (WAITING[1:], not closed, "leave it out")):
+        for key in keys:
+            if w.has(key) and not has:
+                kind = "a load with concurrency" if keys is CLIENTS else "a load with a rate"
+                raise w.error(key, f"applies to {kind} only", remedy)
+    capped = w.has("max_in_flight")
+    for key in ("release", "measured_from"):
+        if w.has(key) and not (closed or capped):
+            raise w.error(key, "applies to clients that wait", "give concurrency or max_in_flight, or leave it out")
+    if not closed and not capped:
+        return None
+    most, seconds = limits.MOST_SECONDS, "give seconds"
+    warmup = w.whole("warmup_requests", "give a number of requests", least=0) if w.has("warmup_requests") else 0
+    if warmup and w.has("trace"):
+        raise w.error("warmup_requests", "and trace exclude each other", "give its rows stage -1")
+    think = NOTHING
+    if w.has("think_time_s"):
+        think = _distribution(w, "think_time_s", files, SECONDS, least=0, most=most, whole=False)
+    ramp_s = w.number("ramp_s", seconds, least=0, most=most) if w.has("ramp_s") else 0.0
+    count = "give a number of requests"
+    in_flight = w.whole("max_in_flight", count, least=1, most=limits.MOST_USERS) if capped else None
+    words = {"release": CLIENT, "measured_from": SEND}
+    for key, known in (("release", RELEASES), ("measured_from", MOMENTS)):
+        if w.has(key):
+            words[key] = w.name(key)
+            if words[key] not in known:
+                raise w.error(key, f"{shown(words[key])} is not known", nearest(words[key], known))
+    return Clients(warmup, think, ramp_s, words["release"], in_flight, words["measured_from"])
+
+
+def _users(s: Section) -> int:
+    return s.whole("concurrency", "give a number of users", least=1, most=limits.MOST_USERS)
+
+
+def _closed(s: Section, question: Distribution | None, output: Distribution | None) -> Stage:
+    """A stage whose clients wait for answers."""
+    requests = s.whole("requests", "give the number of requests of all users", least=1, most=limits.MOST_REQUESTS)
+    return Stage(0.0, 0.0, None, question, output, _users(s), requests)
+
+
 def _stage(s: Section, files: Files) -> Stage:
     only(s, STAGE)
+    question, output = (_lengths(s, k, files) if s.has(k) else None for k in ("prompt_len", "output_len"))
+    if s.has("concurrency"):
+        for key in ("rate", "duration_s", "arrival"):
+            if s.has(key):
+                raise s.error(key, "and concurrency exclude each other", "leave one of them out")
+        return _closed(s, question, output)
     rate = s.number("rate", "give the offered load in requests/s", above=0, most=limits.MOST_RATE)
     duration_s = s.number("duration_s", "give the stage's length in seconds", above=0, most=limits.MOST_SECONDS)
     if round(rate * duration_s) < 1:
         raise s.error("duration_s", f"of {duration_s:g} s at {rate:g} requests/s offers no request", "lengthen it")
     arrival = _arrival(s) if s.has("arrival") else None
-    question, output = (_lengths(s, k, files) if s.has(k) else None for k in ("prompt_len", "output_len"))
     return Stage(rate, duration_s, arrival, question, output)
 
 
@@ -263,17 +348,27 @@ def workload_entry(w: Workload) -> JsonObject:
             raise InputError(f"workload {w.name}: no file has these requests of {w.source.file}: write the whole trace")
         windows = {key: getattr(w.source, key) for key in ("window_s", "window_requests")}
         entry |= {"trace": w.source.file} | {key: value for key, value in windows.items() if value is not None}
+        if w.closed:
+            entry["concurrency"] = w.stages[0].users
         if not w.ignore_eos:
             entry["ignore_eos"] = False
     else:
         entry |= _profile_entry(w.source, w.stages) | {"ignore_eos": w.ignore_eos}
     if w.timeout_s is not None:
         entry["timeout_s"] = w.timeout_s
-    return entry
+    return entry | (_clients_entry(w.clients) if w.clients else {})
+
+
+def _clients_entry(c: Clients) -> JsonObject:
+    """The keys of clients that are no defaults."""
+    values = {key: getattr(c, key) for key in (*CLIENTS, *WAITING) if getattr(c, key) != getattr(Clients(), key)}
+    return {key: _length_entry(value) if isinstance(value, Distribution) else value for key, value in values.items()}
 
 
 def _profile_entry(p: Profile, stages: Sequence[Stage]) -> JsonObject:
     entry: JsonObject = {"arrival": _arrival_entry(p.arrival), "stages": [_stage_entry(s) for s in stages]}
+    if stages[0].users is not None:
+        entry = _stage_entry(stages[0]) if stages == (_bare(stages[0]),) else {"stages": entry["stages"]}
     if p.groups:
         repeated = {"prompts_per_group": p.prompts_per_group} if p.prompts_per_group else {}
         lengths = {"system_prompt_len": p.system_prompt_len, "question_len": _length_entry(p.question_len)}
@@ -288,8 +383,15 @@ def _profile_entry(p: Profile, stages: Sequence[Stage]) -> JsonObject:
     return entry
 
 
+def _bare(s: Stage) -> Stage:
+    """The stage without lengths of its own."""
+    return replace(s, question_len=None, output_len=None)
+
+
 def _stage_entry(s: Stage) -> JsonObject:
     entry: JsonObject = {"rate": s.rate, "duration_s": s.duration_s}
+    if s.users is not None:
+        entry = dict(zip(CLOSED, (s.users, s.requests), strict=True))
     if s.arrival:
         entry["arrival"] = _arrival_entry(s.arrival)
     lengths = {"prompt_len": s.question_len, "output_len": s.output_len}

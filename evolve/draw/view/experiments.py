@@ -66,15 +66,15 @@ def _row(e: Experiment, use: str) -> JsonObject:
         "use": use,
         "observed_ms": {name: figure_of(summary, name) for name in FIGURES} if summary else None,
         "fields": {**_load(e), **e.facts},
-        "stages": [{"name": f"stage {i}, {stage.rate:g} requests/s"} for i, stage in enumerate(e.workload.stages, 1)],
+        "stages": [{"name": f"stage {i}, {stage.label}"} for i, stage in enumerate(e.workload.stages, 1)],
     }
 
 
 def _load(e: Experiment) -> dict[str, float]:
     load, profile = e.workload, e.workload.source
     return {
-        "rate_rps": mean_rate(load),
-        "duration_s": duration_s(load),
+        **({} if load.closed else {"rate_rps": mean_rate(load) or 0.0, "duration_s": duration_s(load)}),
+        **({"concurrency": float(load.stages[0].users or 0)} if load.closed else {}),
         "prompt_tokens": float(prompt_lengths(load).mean()),
         "shared_prompt_tokens": float(profile.system_prompt_len) if isinstance(profile, Profile) else 0.0,
         "output_tokens": float(output_lengths(load).mean()),
