@@ -35,6 +35,7 @@ from simulator.serving.load import Load
 from simulator.serving.trace import rows_by_stage
 from simulator.serving.workload import distinct_prompts, gaps_of, prompt_lengths, rates
 
+TINY = 1e-300  # a sum of weights that are all 0
 MOST_STEPS = 12  # bins of the steps of a closed load with prompts, and of those without
 
 
@@ -117,7 +118,7 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     done = np.flatnonzero(run.completed)
     r, first = run.requests, (run.requests.arrival_us + run.ttft_us)[done]
     start, end = first - run.prefill_us[done], first + run.decode_us[done]
-    number, pace_us = _step_numbers(start, end, run)
+    number = _step_numbers(start, end, run)
     sent, start, first, end = (number(us) for us in (r.arrival_us[done], start, first, end))
     steps = int(end.max()) + 1
     outputs, inputs, parts = r.output_len[done] - 1.0, r.input_len[done], np.maximum(first - start, 1)
@@ -149,8 +150,8 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return _binned(np.array(both), np.array(every))
 
 
-def _step_numbers(start: np.ndarray, end: np.ndarray, run: Replay) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
-    """A function from times to the numbers of the steps that begin there, in a replay at an even pace; and the pace."""
+def _step_numbers(start: np.ndarray, end: np.ndarray, run: Replay) -> Callable[[np.ndarray], np.ndarray]:
+    """A function from times to the numbers of the steps that begin there, in a replay at an even pace."""
     decodes = int(np.maximum(run.requests.output_len[run.completed] - 1, 0).sum(dtype=np.int64))
     pace_us = float(run.decode_us.sum()) / decodes if decodes else float(run.prefill_us[run.completed].max(initial=1))
     order = np.argsort(start, kind="stable")
@@ -162,22 +163,22 @@ def _step_numbers(start: np.ndarray, end: np.ndarray, run: Replay) -> tuple[Call
     def number(us: np.ndarray) -> np.ndarray:
         period = np.maximum(np.searchsorted(begin, us, side="right") - 1, 0)
         within = np.clip(us, begin[period], last[period]) - begin[period]
-        return np.rint(before[period] + within / pace_us).astype(np.int64)
+        return np.asarray(np.rint(before[period] + within / pace_us), np.int64)
 
-    return number, pace_us
+    return number
 
 
 def _binned(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """float64[bins, 10]: the means of the steps float64[7, steps], weighted by what requests see of them, in at most
-    MOST_STEPS bins of those without prompts and of those with some."""
+    MOST_STEPS bins of those without prompts, equal shares of the E2E, and of those with some, of the TTFT."""
     n, k, tokens, *_ = columns
     bins = []
     seen = weights[1] + weights[2] * len(n)
-    for kind, by in ((k == 0, n), (k > 0, tokens * 1e6 + n)):
+    for kind, by, until in ((k == 0, n, weights[1]), (k > 0, tokens * 1e6 + n, weights[0])):
         rows = np.flatnonzero(kind & (weights.sum(axis=0) > 0.0))
         rows = rows[np.argsort(by[rows], kind="stable")]
-        share = np.cumsum(weights[1][rows]) - weights[1][rows] / 2.0
-        which = np.floor(share / max(weights[1][rows].sum(), 1e-300) * MOST_STEPS).astype(int)
+        share = np.cumsum(until[rows]) - until[rows] / 2.0
+        which = np.floor(share / max(until[rows].sum(), TINY) * MOST_STEPS).astype(int)
         for b in np.unique(which):
             some = rows[which == b]
             w = seen[some] / seen[some].sum() if seen[some].sum() > 0.0 else np.full(len(some), 1.0 / len(some))

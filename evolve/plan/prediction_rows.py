@@ -51,7 +51,8 @@ def _ended(count: str) -> str:
 STAGES = (
     text("experiment", "its id", paper=True),
     whole("stage", "number of the load stage, from 1", paper=True),
-    number("rate_rps", "requests per second that were offered", paper=True),
+    number("rate_rps", "requests per second that were offered; missing: a closed load", paper=True),
+    whole("concurrency", "clients of a closed load; missing: one with a rate", paper=True),
     number("duration_s", "length of the stage"),
     *_figures(),
 )
@@ -82,7 +83,8 @@ SETTING: tuple[Column, ...] = (
 PREDICTIONS = (
     text("experiment", "its id", paper=True),
     text("model", "the model that is served"),
-    number("rate_rps", "requests per second of its load, the mean over its stages"),
+    number("rate_rps", "requests per second of its load, the mean over its stages; missing: a closed load"),
+    whole("concurrency", "most clients of a closed load; missing: one with a rate"),
     *SETTING,
     flag("fitted", "whether the program was fitted on it; missing: on a part of it, or unknown"),
     number("fitted_share", "the share of its requests that the program was fitted on; missing: unknown"),

@@ -11,7 +11,7 @@ from loads import workload
 
 from evaluator.fit.fit import fit, fit_scoped, fit_set
 from evaluator.fit.loss import cells_of, replayed_ms, standard_errors_ms
-from evaluator.fit.meanfield import BIN_COMPUTED, BIN_SHARE, BIN_UNCACHED, MOST_BINS, OUTPUT, SHORTEST, SPAN
+from evaluator.fit.meanfield import BIN_COMPUTED, BIN_SHARE, BIN_UNCACHED, BINS, MOST_BINS, OUTPUT, SHORTEST, SPAN
 from evaluator.fit.problem import problem_of, with_slopes
 from evaluator.fit.replayed import clusters_of, irregularity, observations, residuals
 from evaluator.fit.uncertainty import LEAST_CLUSTERS, certainties
@@ -70,7 +70,7 @@ def test_the_histogram_keeps_the_means_of_the_mix(calm: Experiment) -> None:
     assert isinstance(source, Trace)
     r = source.requests
     for i, row in enumerate(data.stages.table):
-        bins = data.stages.bins[i][: int(row[-1])]
+        bins = data.stages.bins[i][: int(row[BINS])]
         inside = r.stage == i
         inputs, decodes = r.input_len[inside].astype(float), r.output_len[inside] - 1.0
         assert 8 < len(bins) <= MOST_BINS
