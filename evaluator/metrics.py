@@ -117,8 +117,11 @@ def grows(replays: Sequence[Replay], rows: Sequence[np.ndarray]) -> bool:
     """Whether the requests at these rows of each replay wait, and the second half of them longer than the first.
 
     In a queue that grows steadily the second half waits three times as long. Requests that arrive at once are in one
-    half: a single burst, whose last requests wait for its first, is no queue that grows.
+    half: a single burst, whose last requests wait for its first, is no queue that grows. Nor is that of clients who
+    wait for their answers, as there are only so many.
     """
+    if any(r.load.clients and not r.load.clients.from_due for r in replays):
+        return False
     halves: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     e2e_us = waiting_us = 0.0
     for r, of_replay in zip(replays, rows, strict=True):

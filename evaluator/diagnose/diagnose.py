@@ -180,7 +180,7 @@ def diagnose(program: Program, data: AssessData) -> Diagnosis:
             observed = [_finite(x) for x in observed_ms]
             predicted = [replayed.e2e_ms.mean, replayed.ttft_ms.mean, replayed.itl_ms.mean]
             errors_pct = [error_pct(p, o) for p, o in zip(predicted, observed, strict=True)]
-            stage_errors = StageErrors(e.id, i, stage.rate, e.facts["is_moe"] > 0, *errors_pct, *observed)
+            stage_errors = StageErrors(e.id, i, stage.level, e.facts["is_moe"] > 0, *errors_pct, *observed)
             pace_ms = predicted[2] if observed[2] is None else observed[2]
             steps = None if pace_ms is None else stage_steps(row, pace_ms * 1e3, e.facts)
             points.append(_Point(stage_errors, row, bound, e.facts, steps))

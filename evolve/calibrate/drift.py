@@ -230,7 +230,7 @@ class _Check:
                 # one draw of arrivals was observed, the prediction is the mean over several
                 noise = self.fit.noise[at] * math.sqrt(1.0 + 1.0 / len(self.score.loads[i]))
                 scale = np.hypot(self.measure.sizes[i], noise)
-                rows.append(StageResidual(e.id, e.model, j, e.workload.stages[j].rate, _known(ratio), _known(scale)))
+                rows.append(StageResidual(e.id, e.model, j, e.workload.stages[j].level, _known(ratio), _known(scale)))
         return tuple(rows)
 
 

@@ -80,7 +80,7 @@ def _residuals_table(result: Drift) -> Table:
             ratio, z = r.log_ratio[name], r.z(name)
             cells.append("-" if ratio is None else f"{100.0 * ratio:+.1f} ({number(z)})")
         rows.append(row(r.experiment, r.stage + 1, r.rate, *cells))
-    columns = [words("experiment"), figures("d", "stage"), figures("g", "requests/s")]
+    columns = [words("experiment"), figures("d", "stage"), figures("g", "load")]
     columns.append(figures("", "E2E", "TTFT", "ITL"))
     return Table.of(f"Measurements against {result.name}", columns, rows)
 

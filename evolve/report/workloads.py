@@ -60,7 +60,7 @@ def _repeats(e: Experiment) -> bool:
 
 def _changes(e: Experiment) -> bool:
     """Whether the rate of the load changes; of a trace, by more than arrivals at a constant rate do by chance."""
-    rates = np.array([stage.users or stage.rate for stage in e.workload.stages])
+    rates = np.array([stage.level for stage in e.workload.stages])
     if _profile(e) is not None or e.workload.closed:
         return bool((rates != rates[0]).any())
     lengths_s = np.array([stage.duration_s for stage in e.workload.stages])

@@ -38,7 +38,9 @@ def true_means(experiments: Sequence[Experiment]) -> list[Means]:
         for stage, o in _stages(e):
             ttft, e2e = o.ttft_ms.mean, o.e2e_ms.mean
             if ttft is not None and e2e is not None and decodes:
-                means.append(Means(e.id, e.model, stage.rate, prompt, decodes, ttft, e2e, (e2e - ttft) / decodes))
+                means.append(
+                    Means(e.id, e.model, stage.rate_at(e2e), prompt, decodes, ttft, e2e, (e2e - ttft) / decodes)
+                )
     return means
 
 
@@ -59,7 +61,7 @@ def published_means(experiments: Sequence[Experiment]) -> list[Means]:
             length, itl = (free.get(("observed", "stages", i, key)) for key in keys)
             ttft, e2e = o.ttft_ms.mean, o.e2e_ms.mean
             if length is not None and itl is not None and ttft is not None and e2e is not None:
-                means.append(Means(e.id, e.model, stage.rate, prompt, max(length - 1.0, 1.0), ttft, e2e, itl))
+                means.append(Means(e.id, e.model, stage.rate_at(e2e), prompt, max(length - 1.0, 1.0), ttft, e2e, itl))
     return means
 
 

@@ -279,7 +279,7 @@ def _doubts(observed: Observed, run: Observation) -> Iterator[str]:
 def _falling(observed: Observed, workload: Workload) -> Iterator[str]:
     """A mean E2E that falls with the rate of the same requests, as if the stages were in another order."""
     pairs = zip(workload.stages, observed.stages, strict=False)
-    by_rate = sorted((s.rate or s.users or 0, o.e2e_ms.mean, s.label) for s, o in pairs if o.e2e_ms.mean is not None)
+    by_rate = sorted((s.level, o.e2e_ms.mean, s.label) for s, o in pairs if o.e2e_ms.mean is not None)
     if len(by_rate) < 2 or isinstance(workload.source, Trace):  # the windows of a trace have different requests
         return
     (slow, early, slowest), (fast, late, fastest) = by_rate[0], by_rate[-1]

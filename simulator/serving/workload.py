@@ -65,6 +65,15 @@ class Stage:
         """The load in words: `5 requests/s`, `32 users`."""
         return f"{self.rate:g} requests/s" if self.users is None else f"{self.users:,} users"
 
+    @property
+    def level(self) -> float:
+        """The load as a number: its rate or its users."""
+        return self.rate if self.users is None else float(self.users)
+
+    def rate_at(self, e2e_ms: float) -> float:
+        """Its requests/s if each takes `e2e_ms`; of a closed load by Little's law."""
+        return self.rate if self.users is None else self.users / e2e_ms * 1e3
+
     def in_flight(self, e2e_ms: float) -> float:
         """The requests in flight if each takes `e2e_ms`, by Little's law; of a queue that grows, at most all."""
         return min(self.rate * e2e_ms / 1e3, self.offered) if self.users is None else float(self.users)
