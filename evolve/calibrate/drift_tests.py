@@ -18,8 +18,11 @@ BLIND_PCT = 100.0  # a shift that runs must show for their silence to mean anyth
 
 @dataclass(frozen=True, slots=True)
 class StageResidual:
-    """A load stage (from 0) of a run at `rate` requests/s or clients. log_ratio: log(observed / predicted) of E2E, TTFT and ITL;
-    scale: how far off each may be, as a standard deviation. None where nothing was observed."""
+    """A load stage (from 0) of a run at `rate` requests/s or clients.
+
+    log_ratio: log(observed / predicted) of E2E, TTFT and ITL; scale: how far off each may be, as a standard deviation.
+    None where nothing was observed.
+    """
 
     experiment: str
     model: str

@@ -69,7 +69,7 @@ def _errors_table(f: Findings) -> Table:
             rows += section([whole, *(_stage(("", ""), s) for s in stages)])
         else:
             rows += section([_stage(first, stages[0])])
-    columns = [words("experiment"), words("use", "stage", names=True), figures("g", "req/s")]
+    columns = [words("experiment"), words("use", "stage", names=True), figures("g", "load")]
     columns += [figures("+.1f", "E2E %", "TTFT %", "ITL %"), figures(".1f", "E2E ms", "TTFT ms", "ITL ms")]
     return Table.of(f"Errors of {f.name} by run and load stage; observed means", columns, rows)
 
