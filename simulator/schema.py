@@ -46,7 +46,7 @@ MARKS = {
     "eager": "kernels of many small launches, which may take longer without a captured graph",
     "queueing": "offered to queueing_time where kernels are measured",
     "step_only": "a scale that queueing_time is not offered",
-    "no_cost": "a limit or switch of the engine that costs no time itself: constant or confounded in the shipped runs",
+    "no_cost": "a limit or switch of the engine that proposals leave out: constant or confounded in the shipped runs",
     "norm": "proposals divide other fields of its unit by it",
     "component": "a part of a step that a diagnosis shows",
     "shape": "tells the deployments of a diagnosis apart",
@@ -88,9 +88,9 @@ b.kv_decode_max (token): largest PI over decodes
 b.experts_fraction (one): expected share of distinct experts that the step's tokens touch:
     1 - (1 - active_experts/experts)**tokens; 0 for dense models
   opcode s.active_experts s.experts b.tokens; correction
-b.graph_batch (request): decode batch padded to the engine's captured CUDA graph sizes (1, 2, 4, multiples of 8 to
-    512); the true size above, or with prefill present
-  opcode b.prefill_reqs b.decode_reqs
+b.graph_batch (request): decode batch padded to the engine's captured CUDA graph sizes (1, 2, 4, multiples of 8); the
+    true size without a graph, or with prefill present
+  opcode b.prefill_reqs b.decode_reqs b.uncaptured
 b.weight_read_us (us): weights read once, routed experts by the share touched, over bandwidth
   = s.shared_weights_us + b.expert_read_us; datasheet; component
 b.expert_read_us (us): weights of the experts touched over bandwidth
@@ -141,12 +141,13 @@ b.sorted_logits (request): logits that the sampler sorts: the vocabulary of ever
 b.penalised_logits (request): logits under a repetition penalty: the vocabulary of every request where the model's
     generation_config sets one
   = s.repetition_penalty * s.vocab * b.batch_size
-b.graph_tokens (token): new tokens padded to the engine's captured CUDA graph sizes, up to twice max_num_seqs and at
-    most 512; the true number above
-  opcode b.tokens s.max_num_seqs
-b.uncaptured (one): 1 if the step has more new tokens than the largest captured CUDA graph, so that its kernels are
-    launched one by one; else 0
-  = min(max(b.tokens - min(2 * s.max_num_seqs, 512), 0), 1); correction
+b.graph_tokens (token): new tokens padded to the engine's captured CUDA graph sizes (1, 2, 4, multiples of 8 to 256, of
+    16 above); the true number without a graph
+  opcode b.tokens s.graph_capture_max b.uncaptured
+b.uncaptured (one): 1 if the step has no captured CUDA graph, so that its kernels are launched one by one: more new
+    tokens than the largest, or a kind of step that is not captured; else 0
+  = min(max(b.tokens - s.graph_capture_max
+    * (s.graph_decode + (s.graph_mixed - s.graph_decode) * min(b.prefill_reqs, 1)), 0), 1); correction
 b.kernel_gemm_us (us): measured matrix products of all layers (without routed experts), padded tokens
   curve gemm at b.graph_tokens
 b.kernel_elementwise_us (us): norms, rotary embeddings, cache writes and activations of all layers: datasheet, a
@@ -257,6 +258,20 @@ s.max_model_len (token): longest sequence
   from exp-config.yaml max_model_len; example 32768; least 1; no_cost; setting; plain
 s.block_size (token): tokens in a KV block
   from --engine block_size; example 16; least 1; no_cost; setting; plain
+s.graph_capture_max (token): largest captured CUDA graph
+  from --engine cudagraph_capture_max; example 256; least 1; no_cost; setting
+s.graph_decode (one): 1 if steps of decodes alone are captured as CUDA graphs
+  from --engine cudagraph_mode; example 1; least 0; no_cost
+s.graph_mixed (one): 1 if steps with prompts are captured as CUDA graphs
+  from --engine cudagraph_mode; example 1; least 0; no_cost
+s.graph_piecewise (one): 1 if the captured graphs leave out attention, which is launched a layer at a time
+  from --engine cudagraph_mode; example 0; least 0; no_cost
+s.async_scheduling (one): 1 if the engine schedules a step while the one before runs
+  from --engine async_scheduling; example 1; least 0; no_cost
+s.stream_interval (token): tokens of an answer that are sent together, after the first
+  from --engine stream_interval; example 1; least 1; no_cost
+s.allreduce_rms_fusion (one): 1 if all-reduce and norm are one kernel
+  from --engine allreduce_rms_fusion; example 0; least 0; no_cost
 s.flops_per_us (flop/us): dense peak for the weights' type, per GPU
   from --hardware; per_second peak_throughput; example 989.5e6
 s.bytes_per_us (byte/us): memory bandwidth, per GPU
@@ -403,7 +418,6 @@ KV_SUM, KV_MAX, KV_VAR, KV_DECODE_SUM, KV_DECODE_MAX, PROMPT_PAIRS = _LATER
 RECORDED = RAW[:PROMPT_PAIRS]
 # The batch fields that are operations in every back end.
 SPECIAL = tuple(f.name for f in READABLE.values() if f.operands)
-GRAPH_LIMIT = 512  # requests; the largest decode batch for which the engine captures a CUDA graph
 # The curves of a deployment and the numbers of their knots.
 CURVES = {f.curve: f.knots for f in READABLE.values() if f.curve}
 # The fields of measured kernels: a constant that multiplies such a time is near 1, above or below.

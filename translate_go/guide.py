@@ -15,7 +15,7 @@ from translate_go.deployment import Deployment
 from translate_go.generic.facts import host_options, host_use
 from translate_go.naming import clean, columns, fact, joined
 from translate_go.source import host_option
-from translate_go.target import BLIS_5_DIFFERS, CONFIG_FIELDS, HOST_FUNCTIONS, THRESHOLD, EmitPlan
+from translate_go.target import BLIS_5_DIFFERS, CONFIG_FIELDS, FORMULAS, HOST_FUNCTIONS, THRESHOLD, EmitPlan
 from translate_go.templates import sections
 
 _TEXT = sections("integration")
@@ -102,7 +102,8 @@ def _settings(plan: EmitPlan) -> list[str]:
     if not plan.target.main:
         return [_paragraph(f"{about} Write them where the backend is made, as below.")]
     option = textwrap.indent(host_option(plan).replace("\t", "    "), "    ")
-    values = "\n".join(f"        {fact(name)}: float64(cfg.{CONFIG_FIELDS[name][0]})," for name in plan.settings)
+    held = {name: FORMULAS.get(name, "{}").format(f"cfg.{CONFIG_FIELDS[name][0]}") for name in plan.settings}
+    values = "\n".join(f"        {fact(name)}: float64({value})," for name, value in held.items())
     edits = plan.name.fill(_TEXT["by_option"], option=option, values=values)
     return [_paragraph(f"{about} To pass the values that the command was given:"), edits]
 
@@ -281,7 +282,9 @@ def longest(max_model_len: int, kv_blocks: int, block_size: int) -> int:
 def settings_of(deployment: Deployment | None) -> dict[str, float]:
     """These limits by the names of the language's fields."""
     limits = limits_of(deployment)
-    return {f.name: float(getattr(limits, f.name)) for f in fields(limits)}
+    given = {f.name: float(getattr(limits, f.name)) for f in fields(limits)}
+    largest = min(2 * limits.max_num_seqs, 512)
+    return given | {"graph_capture_max": deployment.facts.get("graph_capture_max", largest) if deployment else largest}
 
 
 def replay_command(plan: EmitPlan, backend: str) -> str:

@@ -24,6 +24,7 @@ from evolve.run.program import Source
 from simulator.clock.replay import Replay, replay_bound
 from simulator.clock.run import NeverEnds
 from simulator.common.errors import InputError, unwritable
+from simulator.serving.digests import LATER
 from simulator.serving.experiment import Experiment
 from simulator.serving.limits import HOST_ENGINE
 from simulator.serving.load import EngineLimits, Load
@@ -190,6 +191,7 @@ class TraceFolder:
         }
         settings: dict[str, object] = {key: value for key, value in engine_of(limits).items() if key not in held}
         settings |= {name: str(on).lower() for name, on in features.items()}
+        settings |= {name: str(value).lower() for name, value in engine.to_entry().items() if name in LATER}
         files = ("--tracev2", self.path / HEADER, self.path / DATA, "--out", self.path / "ingested")
         given = (word for key, value in settings.items() for word in ("--engine", f"{key}={value}"))
         return command("ingest", *files, "--hardware", experiment.hardware, *given)

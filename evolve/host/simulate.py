@@ -30,11 +30,12 @@ from simulator.common.json import JsonObject
 from simulator.language.complete import DEFAULTS
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
+from simulator.serving.defaults import facts_of_engine, settled
 from simulator.serving.digests import data_hash
 from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.facts import omitted
-from simulator.serving.gpu import hardware_table
+from simulator.serving.gpu import Gpu, hardware_table
 from simulator.serving.known import facts_of, named_deployment
 from simulator.serving.load import EngineLimits, Load, load_of
 from simulator.serving.trace import Trace
@@ -134,7 +135,8 @@ def _facts(limits: EngineLimits, names: CaseNames | None) -> dict[str, float]:
     if names is None:
         values = limits.max_seqs, limits.budget, limits.max_model_len, limits.block, limits.blocks
         fields = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size", "kv_blocks")
-        return dict(zip(fields, map(float, values), strict=True))
+        own = facts_of_engine(settled(Engine(max_num_seqs=limits.max_seqs), Gpu()))
+        return dict(zip(fields, map(float, values), strict=True)) | own
     engine = Engine(
         tensor_parallel=names.tp,
         max_num_seqs=limits.max_seqs,

@@ -26,7 +26,11 @@ from simulator.serving.traces.tracev2 import CASE, NEVER, OK, STATUSES, Recordin
 
 MOST_NAMED = 8  # files, or unknown words of status, that a message lists
 REAL = "real"  # the mode of a trace that was measured
-INDIFFERENT = ("name", "version", "gpu_memory_utilization")  # settings that change nothing once the KV blocks are known
+# Settings that change nothing once the KV blocks are known, or that few engines are started with.
+INDIFFERENT = (
+    *("name", "version", "gpu_memory_utilization"),
+    *("kv_cache_dtype", "enforce_eager", "stream_interval"),
+)
 
 
 @dataclass(frozen=True)
@@ -248,5 +252,5 @@ def assumed(experiment: Experiment, given: Iterable[str]) -> str:
     facts = experiment.facts
     computed = {"max_model_len": int(facts["max_model_len"]), "total_kv_blocks": int(facts["kv_blocks"])}
     settings = asdict(experiment.engine) | computed
-    missing = [key for key in SETTINGS if key not in (*given, *INDIFFERENT)]
+    missing = [key for key in SETTINGS if key not in (*given, *INDIFFERENT) and settings[key] is not None]
     return " ".join(f"--engine {key}={str(settings[key]).lower()}" for key in missing)

@@ -12,7 +12,6 @@ from simulator.common.knots import curve
 from simulator.language import opcodes
 from simulator.language.forest import leaves
 from simulator.language.guarded import EXP_LIMIT, LOG_FLOOR, POW_LIMIT
-from simulator.schema import GRAPH_LIMIT
 
 
 @njit
@@ -32,9 +31,9 @@ def experts_fraction(active: float, experts: float, tokens: float) -> float:
 
 
 @njit
-def graph_batch(prefill_reqs: float, decode_reqs: float) -> float:
-    """The decode batch rounded up to a captured size; the true size with prefill present or above the largest."""
-    if prefill_reqs > 0.0 or decode_reqs > GRAPH_LIMIT:
+def graph_batch(prefill_reqs: float, decode_reqs: float, uncaptured: float) -> float:
+    """The decode batch rounded up to a captured size; the true size with prefill present, or `uncaptured`."""
+    if prefill_reqs > 0.0 or uncaptured > 0.0:
         return prefill_reqs + decode_reqs
     if decode_reqs <= 2.0:
         return decode_reqs
@@ -44,14 +43,13 @@ def graph_batch(prefill_reqs: float, decode_reqs: float) -> float:
 
 
 @njit
-def graph_tokens(tokens: float, max_seqs: float) -> float:
-    """Tokens rounded up to a captured size: 1, 2, 4, multiples of 8 to 256, of 16 above.
+def graph_tokens(tokens: float, limit: float, uncaptured: float) -> float:
+    """Tokens rounded up to a captured size: 1, 2, 4, multiples of 8 to 256, of 16 above (vllm 0.15, config/vllm.py,
+    _set_cudagraph_sizes).
 
-    The true number above the largest captured size, which is at most twice `max_seqs` and at most 512 (vllm 0.15,
-    config/vllm.py, _set_cudagraph_sizes).
+    The true number above the `limit`, and in a step that is `uncaptured`.
     """
-    limit = min(2.0 * max_seqs, 1.0 * GRAPH_LIMIT)
-    if not tokens <= limit or tokens <= 2.0:
+    if uncaptured > 0.0 or not tokens <= limit or tokens <= 2.0:
         return tokens
     if tokens <= 4.0:
         size = 4.0
@@ -121,9 +119,9 @@ def run(rows: np.ndarray, low: int, high: int, v: np.ndarray) -> None:
         elif op == opcodes.EXPERTS_FRACTION:
             z = experts_fraction(x, y, v[rows[i, 4]])
         elif op == opcodes.GRAPH_BATCH:
-            z = graph_batch(x, y)
+            z = graph_batch(x, y, v[rows[i, 4]])
         elif op == opcodes.GRAPH_TOKENS:
-            z = graph_tokens(x, y)
+            z = graph_tokens(x, y, v[rows[i, 4]])
         elif op == opcodes.SOFTPLUS:
             z = (x if x > 0.0 else 0.0) + math.log1p(math.exp(-abs(x))) if x == x else x
         elif op == opcodes.FOREST:

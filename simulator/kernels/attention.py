@@ -22,18 +22,19 @@ MOST_KV_HEADS = 8  # in the decode tables; for more, the part above the launch i
 COLD_BYTES = 48e6
 LEAST_CONTEXT = 256  # tokens; below it the kernel is not bound by memory
 LEAST_PROMPT = 128  # tokens; shorter prompts take the time of the launch, independent of their length
-ELEMENT_BYTES = 2
+ELEMENT_BYTES = 2  # of the measured KV caches
 STEEPER = 1.05  # prefill attention grows at least with this power of the length, so that interpolation never falls
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """One GPU's share of a layer's attention; `kv_width` is the number of cached scalars per token."""
+    """One GPU's share of a layer's attention; `kv_width` is the number of cached scalars per token, of `kv_bytes`."""
 
     heads: int
     kv_heads: int
     head_dim: int
     kv_width: int
+    kv_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Decode:
 def decode(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Decode:
     """The time of decode attention for `at` decodes.
 
+    The tables have 16-bit KV caches: one of 8 bits takes half as long for a token of context, and the same launch.
     Neither part falls as their number grows, so that more work never takes less time.
     """
     limit = min(heads.kv_heads, MOST_KV_HEADS)
@@ -57,17 +59,19 @@ def decode(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Decode:
         del rows[shape]
         shape = _nearest(rows, wanted)
     batches, launch, slope = decode_lines(gpu.tables, shape)
-    bound = np.full(len(at), heads.kv_width * ELEMENT_BYTES / gpu.bytes)
+    bound = np.full(len(at), heads.kv_width * heads.kv_bytes / gpu.bytes)
     # The kernel is bound by memory: scale the slope of the measured shape by the bytes of this one, and by bandwidth.
     per_token = np.interp(np.log(at), np.log(batches), slope) * heads.kv_width / (2 * shape[1] * shape[2])
     per_token *= gpu.timed.bytes / gpu.bytes
+    per_token *= heads.kv_bytes / ELEMENT_BYTES
     start = np.interp(at, batches, launch)
     if at[-1] > batches[-1]:
         rate = (launch[-1] - launch[-2]) / (batches[-1] - batches[-2])
         start = np.where(at > batches[-1], launch[-1] + rate * (at - batches[-1]), start)
     kernel = rows[shape][1]
     off = max(_off(shape, wanted), octaves(heads.kv_heads, limit))
-    kind = MEASURED if shape == wanted and heads.kv_heads <= MOST_KV_HEADS else NEAREST
+    measured = shape == wanted and heads.kv_heads <= MOST_KV_HEADS and heads.kv_bytes == ELEMENT_BYTES
+    kind = MEASURED if measured else NEAREST
     return Decode(
         Timing(start, np.full(len(at), LAUNCH_US), kind, kernel, off), Timing(per_token, bound, kind, kernel, off)
     )

@@ -113,7 +113,7 @@ def _elementwise(d: Deployed) -> list[Operation]:
     rows = (
         ("residual and norm", 2 * a.layers, 4 * a.hidden),
         ("rotary embedding", a.layers, 2 * (own + kv)),
-        ("KV cache write", a.layers, 4 * kv),
+        ("KV cache write", a.layers, 2 * kv + a.kv_bytes * kv),  # read in 16 bits
         ("activation", dense, a.mlp_matrices * a.ffn // tp),
         ("activation: shared expert", shared, a.mlp_matrices * a.shared_ffn // tp),
     )
@@ -143,11 +143,11 @@ def _attention(d: Deployed) -> list[Operation]:
     """Attention: launch and token of context in decode, token pair in prefill."""
     a, own = d.architecture, d.architecture.heads // d.tp
     kv = max(a.kv_heads // d.tp, 1)
-    decodes = Heads(own, kv, a.head_dim, a.mla_width or 2 * kv * a.head_dim)
+    decodes = Heads(own, kv, a.head_dim, a.mla_width or 2 * kv * a.head_dim, a.kv_bytes)
     if a.mla_width:  # one latent vector for all heads
-        decodes = Heads(own, 1, a.head_dim, a.mla_width)
+        decodes = Heads(own, 1, a.head_dim, a.mla_width, a.kv_bytes)
     one = decode(d.gpu, TOKENS, decodes)
-    per_pair = prefill(d.gpu, LENGTHS, Heads(own, kv, a.head_dim, decodes.kv_width))
+    per_pair = prefill(d.gpu, LENGTHS, Heads(own, kv, a.head_dim, decodes.kv_width, a.kv_bytes))
     in_words = f"{own} heads, {kv} KV heads of {a.head_dim}"
     return [
         Operation("decode attention: launch", "decode_launch", a.layers, in_words, one.launch),

@@ -17,7 +17,8 @@ from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import KernelGpu
 from simulator.model.architecture import REMEDY, Architecture, flat_config
 from simulator.model.omissions import affecting
-from simulator.serving.engine import STANDARD, Engine
+from simulator.serving.defaults import facts_of_engine, settled
+from simulator.serving.engine import KV_CACHE_BYTES, STANDARD, Engine
 from simulator.serving.facts import Facts
 from simulator.serving.gpu import Gpu, gpu_names, measured_gpus
 from simulator.serving.limits import MOST_BLOCKS
@@ -39,7 +40,9 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     Units are us, bytes, FLOPs and tokens, per GPU where tensor parallelism splits. Raises InputError, which begins with
     `where`, for a missing figure, for a `tensor_parallel` that does not divide the heads, and without room for weights.
     """
+    engine = settled(engine, gpu)
     a, tp = model.architecture, engine.tensor_parallel
+    a = replace(a, kv_bytes=KV_CACHE_BYTES[engine.kv_cache_dtype] or a.kv_bytes)
     if a.heads % tp or (a.kv_heads % tp and tp % a.kv_heads):
         raise Section(where, "engine", {}).error(
             "tensor_parallel",
@@ -96,6 +99,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
         "max_num_batched_tokens": engine.max_num_batched_tokens,
         "max_model_len": longest,
         "block_size": engine.block_size,
+        **facts_of_engine(engine),
         "flops_per_us": flops_per_us,
         "bytes_per_us": bytes_per_us,
         "link_bytes_per_us": link_bytes_per_us,

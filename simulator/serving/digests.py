@@ -10,12 +10,20 @@ from functools import cache
 
 from simulator.common.json import JsonObject
 from simulator.schema import HOST
+from simulator.serving.defaults import facts_of_engine
+from simulator.serving.engine import STANDARD
 from simulator.serving.experiment import Experiment
 from simulator.serving.gpu import DEFAULT_MFU, gpu_names, measured_gpus
 from simulator.serving.observations import Observation
 from simulator.serving.spec import Spec
 from simulator.serving.trace import Trace
 from simulator.serving.workload import Arrival, Workload
+
+LATER = (
+    *("kv_cache_dtype", "cudagraph_capture_max", "cudagraph_mode", "enforce_eager", "async_scheduling"),
+    *("stream_interval", "allreduce_rms_fusion"),
+)
+"""Settings that earlier releases did not have."""
 
 
 def data_hash(experiments: Sequence[Experiment | Spec]) -> str:
@@ -34,8 +42,10 @@ def _values(e: Experiment) -> JsonObject:
     stay valid."""
     values = {f.name: getattr(e, f.name) for f in fields(e) if f.name not in ("workload", "weight_bits", "spec")}
     values |= {name: asdict(values[name]) for name in ("engine", "observed", "components", "mfu") if values[name]}
-    del values["engine"]["given"]
-    values["facts"] = {name: value for name, value in e.facts.items() if ("s", name) not in HOST}
+    engine = {name: value for name, value in values["engine"].items() if name != "given"}
+    values["engine"] = {name: x for name, x in engine.items() if name not in LATER or x != getattr(STANDARD, name)}
+    follow = facts_of_engine(e.engine)  # from the engine's settings and version
+    values["facts"] = {name: x for name, x in e.facts.items() if ("s", name) not in HOST and name not in follow}
     if e.components is None:
         del values["components"]
     if e.mfu == DEFAULT_MFU:

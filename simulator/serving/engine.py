@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, get_args, get_type_hints
 
-from simulator.common.errors import LARGEST_WHOLE, Section
+from simulator.common.errors import LARGEST_WHOLE, Section, shown
 from simulator.common.json import JsonObject
 from simulator.serving.limits import MOST_BLOCK, MOST_BLOCKS, MOST_GPUS, MOST_SEQS, MOST_TOKENS
 
@@ -18,6 +18,7 @@ class Declared:
     """What is known of a setting besides its name and default.
 
     unit: of a number. replay: what a replay makes of it; "" if it changes no latency. least, most: of a whole number.
+    choices: the values that a text may have, in lower case; () for any.
     """
 
     meaning: str
@@ -25,13 +26,27 @@ class Declared:
     replay: str = ""
     least: int = 1
     most: int = LARGEST_WHOLE
+    choices: tuple[str, ...] = ()
 
 
 def setting(
-    default: Any, meaning: str, unit: str = "", replay: str = "", *, least: int = 1, most: int = LARGEST_WHOLE
+    default: Any,
+    meaning: str,
+    unit: str = "",
+    replay: str = "",
+    *,
+    least: int = 1,
+    most: int = LARGEST_WHOLE,
+    choices: tuple[str, ...] = (),
 ) -> Any:
     """A setting of `Engine` with vLLM's default; if that is None, null leaves the setting out."""
-    return field(default=default, metadata={"declared": Declared(meaning, unit, replay, least, most)})
+    return field(default=default, metadata={"declared": Declared(meaning, unit, replay, least, most, choices)})
+
+
+AUTO = "auto"
+KV_CACHE_BYTES = {AUTO: None, "bfloat16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
+"""Bytes of an element of the KV cache by its type; None: the checkpoint's."""
+GRAPHS = ("none", "piecewise", "full", "full_decode_only", "full_and_piecewise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +57,7 @@ class Engine:
     """
 
     name: str = setting("vllm", "for information")
-    version: str | None = setting(None, "for information")
+    version: str | None = setting(None, "of vLLM: decides the defaults that its versions changed")
     tensor_parallel: int = setting(
         1,
         "tensor parallelism",
@@ -52,14 +67,15 @@ class Engine:
     )
     max_num_seqs: int = setting(
         128,
-        "most requests in a batch",
+        "most requests in a batch; with a `version`, that version's default on this GPU",
         "request",
-        "scheduler's limit, and the largest captured CUDA graph",
+        "scheduler's limit, and by default the largest captured CUDA graph",
         most=MOST_SEQS,
     )
     max_num_batched_tokens: int = setting(
         2048,
-        "most new tokens in a step; default without chunked prefill: `max_model_len` if that is more",
+        "most new tokens in a step; with a `version`, that version's default on this GPU; without chunked prefill "
+        "`max_model_len` if that is more",
         "token",
         "scheduler's budget of a step",
         most=MOST_TOKENS,
@@ -91,6 +107,40 @@ class Engine:
     total_kv_blocks: int | None = setting(
         None, "KV capacity; default: computed from memory", "block", "KV blocks, if given", most=MOST_BLOCKS
     )
+    kv_cache_dtype: str = setting(
+        AUTO,
+        "type of the KV cache: " + ", ".join(f"`{name}`" for name in KV_CACHE_BYTES) + "; `auto`: the checkpoint's",
+        "",
+        "KV blocks, bytes that decode attention reads",
+        choices=tuple(KV_CACHE_BYTES),
+    )
+    cudagraph_capture_max: int | None = setting(
+        None,
+        "largest captured CUDA graph, vLLM's `max_cudagraph_capture_size`; default: by version, from 0.10 on twice "
+        "`max_num_seqs` but at most 512",
+        "token",
+        "padding of a step, and which steps have no graph",
+        most=MOST_TOKENS,
+    )
+    cudagraph_mode: str | None = setting(
+        None,
+        "what is captured: " + ", ".join(f"`{mode}`" for mode in GRAPHS) + "; default: by version",
+        "",
+        "padding of a step, and which steps have no graph",
+        choices=GRAPHS,
+    )
+    enforce_eager: bool = setting(
+        False, "no CUDA graphs: `cudagraph_mode: none`; kernels are counted as compiled", "", "no step has a graph"
+    )
+    async_scheduling: bool | None = setting(
+        None, "schedule a step while the one before runs; read by programs; default: by version"
+    )
+    stream_interval: int = setting(
+        1, "tokens of an answer that are sent together, after the first; read by programs", "token", most=MOST_TOKENS
+    )
+    allreduce_rms_fusion: bool | None = setting(
+        None, "all-reduce and norm in one kernel; read by programs; default: by version and GPU"
+    )
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def to_entry(self) -> JsonObject:
@@ -119,7 +169,12 @@ def read_setting(e: Section, key: str) -> Setting | None:
         return e.whole(key, "give a whole number", least=declared.least, most=declared.most)
     if kind is float:  # gpu_memory_utilization, the only one
         return e.number(key, "give a fraction of the GPU's memory, as 0.9", above=0, most=1)
-    return e.name(key)
+    value = e.name(key)
+    if not declared.choices:
+        return value
+    if value.lower() not in declared.choices:
+        raise e.error(key, f"must be one of {', '.join(declared.choices)}, got {shown(value)}", "choose one")
+    return value.lower()
 
 
 def unsplit_tokens(longest: int) -> int:

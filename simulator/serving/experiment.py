@@ -13,8 +13,9 @@ from simulator.common.errors import Section
 from simulator.model.names import note_on_model
 from simulator.model.omissions import affecting
 from simulator.serving import limits
+from simulator.serving.defaults import BATCH_LIMITS, by_version, default_of, settled, version_of
 from simulator.serving.deployment import deployment_facts, max_model_len
-from simulator.serving.engine import Engine, unsplit_tokens
+from simulator.serving.engine import KV_CACHE_BYTES, Engine, unsplit_tokens
 from simulator.serving.facts import Facts
 from simulator.serving.gpu import DEFAULT_MFU, Mfu
 from simulator.serving.model import known_models
@@ -23,8 +24,6 @@ from simulator.serving.spec import Spec
 from simulator.serving.trace import Trace
 from simulator.serving.workload import Profile, Workload, longest_request, offered_requests
 from simulator.serving.workload_entry import check_size
-
-BATCH_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def deploy(spec: Spec) -> Experiment:
             *(o.text for o in affecting(facts.omitted, longest_request(workload))),
             *_notes_on_load(spec),
             *doubts(observed, spec.observed, workload),
-            *(_assumed(engine) if observed is None else ()),
+            *(_assumed(spec, engine) if observed is None else ()),
             *spec.notes,
         ),
         components=spec.components,
@@ -116,17 +115,18 @@ def under(experiment: Experiment, workload: Workload, where: str) -> Experiment:
 
 
 def _with_room(spec: Spec) -> Engine:
-    """The engine, with room for whole prompts in a step if it does not split them.
+    """The engine with the batch limits of its version, with room for whole prompts in a step if it does not split them.
 
     As in vLLM (vllm/engine/arg_utils.py, vllm/config/scheduler.py): without chunked prefill, max_num_batched_tokens is
     at least max_model_len if it is not given, and must be if it is. Raises InputError otherwise.
     """
-    engine = spec.engine
+    full = settled(spec.engine, spec.gpu)
+    engine = replace(spec.engine, **{key: getattr(full, key) for key in BATCH_LIMITS})
     if engine.chunked_prefill:
         return engine
     longest = max_model_len(spec.model.architecture, engine, spec.where)
     if "max_num_batched_tokens" not in engine.given:
-        return replace(engine, max_num_batched_tokens=unsplit_tokens(longest))
+        return replace(engine, max_num_batched_tokens=max(engine.max_num_batched_tokens, unsplit_tokens(longest)))
     if engine.max_num_batched_tokens < longest:
         budget = engine.max_num_batched_tokens
         problem = f"must be at least max_model_len, {longest}, with chunked_prefill: false, got {budget}"
@@ -170,6 +170,9 @@ def _notes_on_load(spec: Spec) -> list[str]:
         if model.given is not None:
             remedy = "give it inside model_config"
         notes.append(f"generation_config is unknown: taken as without top_p, top_k and repetition penalty; {remedy}")
+    if KV_CACHE_BYTES[spec.engine.kv_cache_dtype] == 1 and spec.gpu.kernels:
+        text = "decode attention is measured in 16 bits and taken as half as long for a token of context"
+        notes.append(f"kv_cache_dtype {spec.engine.kv_cache_dtype}: {text}; prompts take as long as in 16 bits")
     match workload.source:
         case Profile(groups=groups, prompt_len_mean=None, session=None, question_len=question):
             if groups > 0 and question.fixed is not None:
@@ -179,10 +182,16 @@ def _notes_on_load(spec: Spec) -> list[str]:
     return notes
 
 
-def _assumed(engine: Engine) -> list[str]:
-    """A note on the limits of the batch that a plan does not give: they decide when a queue grows."""
-    values = [f"{key} {getattr(engine, key)}" for key in BATCH_LIMITS if key not in engine.given]
-    if not values:
+def _assumed(spec: Spec, engine: Engine) -> list[str]:
+    """A note on the defaults that a plan rests on: the limits of the batch, which decide when a queue grows, and what
+    the engine's version changed."""
+    version, full = version_of(spec.engine), settled(engine, spec.gpu)
+    changed = [*(key for key in BATCH_LIMITS if key not in engine.given), *by_version(spec.engine, spec.gpu)]
+    if not changed:
         return []
     why = "vLLM's own defaults depend on its version and on the GPU"
-    return [f"assumed, as `engine` does not say: {', '.join(values)} ({why})"]
+    if version:
+        files = dict.fromkeys(default_of(key, version).source for key in changed)
+        why = f"defaults of vLLM {engine.version} on this GPU, from {', '.join(files)}"
+    values = ", ".join(f"{key} {str(getattr(full, key)).lower()}" for key in changed)
+    return [f"assumed, as `engine` does not say: {values} ({why})"]

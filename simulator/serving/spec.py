@@ -36,10 +36,12 @@ UNMODELLED = "it is not modelled, and docs/concepts.md says which figures are of
 OTHER_SETTINGS = {
     **dict.fromkeys(("data_parallel", "data_parallel_size", "replicas"), REPLICAS),
     **dict.fromkeys(("pipeline_parallel", "pipeline_parallel_size", "enable_expert_parallel"), UNMODELLED),
-    **dict.fromkeys(("expert_parallel", "enforce_eager", "kv_cache_dtype", "enable_lora"), UNMODELLED),
-    **dict.fromkeys(("cpu_offload_gb", "swap_space", "async_scheduling", "scheduling_policy"), UNMODELLED),
+    **dict.fromkeys(("expert_parallel", "enable_lora"), UNMODELLED),
+    **dict.fromkeys(("cpu_offload_gb", "swap_space", "scheduling_policy"), UNMODELLED),
     **dict.fromkeys(("speculative_config", "num_speculative_tokens"), UNMODELLED),
     **dict.fromkeys(("tensor_parallel_size", "tp"), "it is called tensor_parallel here"),
+    **dict.fromkeys(("max_cudagraph_capture_size", "cuda_graph_sizes"), "it is called cudagraph_capture_max here"),
+    **dict.fromkeys(("fuse_allreduce_rms",), "it is called allreduce_rms_fusion here"),
 }
 """vLLM's settings that an engine has no key for, and what to do instead."""
 

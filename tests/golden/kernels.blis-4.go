@@ -67,6 +67,8 @@ import (
 // FittedDeployment holds the static facts of a model on its GPUs, per GPU where each holds a share.
 // The curves of measured kernels are not copied: do not change them afterwards.
 type FittedDeployment struct {
+	GraphDecode         float64   // 1 if steps of decodes alone are captured as CUDA graphs
+	GraphMixed          float64   // 1 if steps with prompts are captured as CUDA graphs
 	GemmCurve           []float64 // 113 knots by padded tokens: measured matrix products of all layers (without routed experts), us
 	ElementwiseCurve    []float64 // 113 knots by padded tokens: norms, rotary embeddings, cache writes and activations of all layers, us
 	MoeCurve            []float64 // 113 knots by tokens: measured routed experts of all layers in 16 bits, else 0. At the true tokens, us
@@ -83,8 +85,8 @@ type FittedDeployment struct {
 // FittedOptions holds the inputs that belong neither to the program nor to the deployment. The
 // settings of the engine have no defaults: all of them must be given.
 type FittedOptions struct {
-	AdapterCost sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
-	MaxNumSeqs  float64         // request limit of a batch, request: --max-num-seqs
+	AdapterCost     sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
+	GraphCaptureMax float64         // largest captured CUDA graph, token: --max-cudagraph-capture-size
 }
 
 // Fitted is a latency model found by program search: its formulas are fixed, and its results depend
@@ -97,9 +99,21 @@ type Fitted struct {
 
 var _ sim.LatencyModel = (*Fitted)(nil)
 
-// NewFitted returns the model for a deployment, or an error naming the first curve or setting that
-// is invalid.
+// NewFitted returns the model for a deployment, or an error naming the first fact or curve or
+// setting that is invalid.
 func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
+	for _, fact := range []struct {
+		name  string
+		value float64
+		ok    bool
+	}{
+		{"GraphDecode", d.GraphDecode, d.GraphDecode >= 0},
+		{"GraphMixed", d.GraphMixed, d.GraphMixed >= 0},
+	} {
+		if !fact.ok || math.IsInf(fact.value, 0) {
+			return nil, fmt.Errorf("fitted: FittedDeployment.%s cannot be %g", fact.name, fact.value)
+		}
+	}
 	for _, curve := range []struct {
 		name  string
 		knots []float64
@@ -130,7 +144,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		name, field, flag string
 		value             float64
 	}{
-		{"max_num_seqs", "MaxNumSeqs", "--max-num-seqs", options.MaxNumSeqs},
+		{"graph_capture_max", "GraphCaptureMax", "--max-cudagraph-capture-size", options.GraphCaptureMax},
 	} {
 		if !(setting.value >= 1) || math.IsInf(setting.value, 0) { // unlike setting.value < 1, this rejects NaN
 			return nil, fmt.Errorf("fitted: the program reads %s: set FittedOptions.%s to the engine's %s (it is %g)",
@@ -195,7 +209,12 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	prefillTokens := float64(b.prefillTokens)
 	decodeReqs := float64(b.decodeReqs)
 	tokens := prefillTokens + decodeReqs
-	graphTokens := fittedCapturedTokens(tokens, o.MaxNumSeqs)
+	prefillReqs := float64(b.prefillReqs)
+	uncaptured := min(
+		max(tokens-float64(o.GraphCaptureMax*(d.GraphDecode+float64((d.GraphMixed-d.GraphDecode)*min(prefillReqs, 1)))), 0),
+		1,
+	)
+	graphTokens := fittedCapturedTokens(tokens, o.GraphCaptureMax, uncaptured)
 	kernelGemmUs := fittedCurveAt(d.GemmCurve, graphTokens)
 	kernelRouterUs := fittedCurveAt(d.RouterCurve, graphTokens)
 	kernelElementwiseUs := fittedCurveAt(d.ElementwiseCurve, graphTokens)
@@ -212,7 +231,6 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	)
 	kernelPrefillAttentionUs := float64(kernelPrefillUsPerPair * prefillPairs)
 	kernelAllreduceUs := fittedCurveAt(d.AllreduceCurve, graphTokens)
-	prefillReqs := float64(b.prefillReqs)
 	batchSize := prefillReqs + decodeReqs
 	kernelLmHeadUs := fittedCurveAt(d.LmHeadCurve, batchSize)
 	kernelSamplerUs := fittedCurveAt(d.SamplerCurve, batchSize)
@@ -301,10 +319,9 @@ func fittedSafeDiv(x, y float64) float64 {
 }
 
 // fittedCapturedTokens is the number of tokens rounded up to a captured CUDA graph size (1, 2, 4, multiples of
-// 8 to 256, of 16 above); the true number above the largest size, which is at most twice maxSeqs and at most 512.
-func fittedCapturedTokens(tokens, maxSeqs float64) float64 {
-	limit := min(2*maxSeqs, 512)
-	if !(tokens <= limit) || tokens <= 2 {
+// 8 to 256, of 16 above) up to the limit; the true number above it, and in a step that is uncaptured.
+func fittedCapturedTokens(tokens, limit, uncaptured float64) float64 {
+	if uncaptured > 0 || !(tokens <= limit) || tokens <= 2 {
 		return tokens
 	}
 	size := 4.0

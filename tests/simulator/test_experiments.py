@@ -97,7 +97,9 @@ def test_every_setting_is_read() -> None:
     engine: dict[str, Any] = yaml.safe_load("""{
         name: v, version: '1', tensor_parallel: 2, max_num_seqs: 64, max_num_batched_tokens: 2000, max_model_len: 1024,
         block_size: 32, gpu_memory_utilization: 0.8, chunked_prefill: false, prefix_caching: false,
-        long_prefill_token_threshold: 100, kv_cpu_offload: true, total_kv_blocks: 777}""")
+        long_prefill_token_threshold: 100, kv_cpu_offload: true, total_kv_blocks: 777, kv_cache_dtype: fp8_e5m2,
+        cudagraph_capture_max: 64, cudagraph_mode: full_decode_only, enforce_eager: true, async_scheduling: false,
+        stream_interval: 20, allreduce_rms_fusion: true}""")
     entry |= {"engine": engine, "quality": "overloaded", "x_note": ["a  b", "c"], "source_run": {"any": 1}}
     entry["workload"] |= {"arrival": "even", "ignore_eos": False, "timeout_s": 300, "prompt_len_mean": 99.5}
     entry["observed"] = {
@@ -165,7 +167,14 @@ REFUSED: list[tuple[str, object, str]] = [
     ("hardware", {**H100, "mfu_prefill": 65}, "hardware.mfu_prefill must be <= 1, got 65"),
     ("hardware", {**H100, "memory_tb_per_s": 3350}, "hardware.memory_tb_per_s must be <= 100, got 3350"),
     ("engine.data_parallel_size", 2, "engine.data_parallel_size is not a known key: one replica is replayed"),
-    ("engine.enforce_eager", True, "engine.enforce_eager is not a known key: it is not modelled"),
+    ("engine.enable_lora", True, "engine.enable_lora is not a known key: it is not modelled"),
+    (
+        "engine.kv_cache_dtype",
+        "fp4",
+        "engine.kv_cache_dtype must be one of auto, bfloat16, fp8, fp8_e4m3, fp8_e5m2, got",
+    ),
+    ("engine.cudagraph_mode", "all", "engine.cudagraph_mode must be one of none, piecewise, full, full_decode_only, "),
+    ("engine.stream_interval", 0, "engine.stream_interval must be >= 1, got 0"),
     ("engine.tp", 2, "engine.tp is not a known key: it is called tensor_parallel here"),
     ("engine.max_num_seq", 1, "engine.max_num_seq is not a known key: did you mean 'max_num_seqs'?"),
     ("engine.max_num_seqs", True, "engine.max_num_seqs must be a whole number, got true"),

@@ -74,9 +74,9 @@ def compiled(name: str, requests: list[tuple[int, int, int]], deployment: str = 
     return bound_of(name, deployment).step_us(np.array([raw[n] for n in RAW]))
 
 
-def captured(tokens: int, most_requests: float) -> int:
+def captured(tokens: int, largest: float) -> int:
     """The least captured CUDA graph that holds so many tokens; vllm 0.15, config/vllm.py, _set_cudagraph_sizes."""
-    most = min(int(most_requests) * 2, 512)
+    most = int(largest)
     sizes = [0, *(i for i in (1, 2, 4) if i <= most)]
     sizes += list(range(8, min(most + 1, 256), 8)) if most >= 8 else []
     sizes += list(range(256, most + 1, 16)) if most >= 256 else []
@@ -90,7 +90,7 @@ def kernels_by_hand(requests: list[tuple[int, int, int]], facts: Facts) -> dict[
     chunks = [(done, new) for length, done, new in requests if done < length]
     tokens = len(decodes) + sum(new for _, new in chunks)
     pairs = sum(done * new + new * (new + 1) // 2 for done, new in chunks)
-    most, size = min(2 * facts["max_num_seqs"], 512), captured(tokens, facts["max_num_seqs"])
+    most, size = facts["graph_capture_max"], captured(tokens, facts["graph_capture_max"])
     found = {f"kernel_{name}_us": at(name, size, facts) for name in ("gemm", "elementwise", "router", "allreduce")}
     for name in ("moe", "moe_quantized"):  # padding touches no experts of its own
         found[f"kernel_{name}_us"] = at(name, tokens, facts)
@@ -147,7 +147,7 @@ class BruteForce(Mapping[tuple[str, str], float]):
         while left:
             fraction *= base if left % 2 else 1.0
             base, left = base * base, left // 2
-        sizes = [0, 1, 2, 4, *range(8, 513, 8)]
+        sizes = [0, 1, 2, 4, *range(8, 257, 8)]  # the largest graph has 256 tokens
         captured = min((size for size in sizes if size >= len(decodes)), default=len(decodes))
         self.known = kernels_by_hand(requests, FACTS) | {
             "prefill_reqs": len(chunks),
@@ -269,33 +269,54 @@ def test_variance_rounds_as_int64_divided_in_float64() -> None:
         assert value == np.float64(n * s2 - s1 * s1) / np.float64(n * n)
 
 
-# prefill requests, decodes -> the padded batch
+# prefill requests, decodes -> the padded batch, where graphs of up to 256 tokens are captured
 PADDED = """
-    0,0>0 0,1>1 0,2>2 0,3>4 0,4>4 0,5>8 0,8>8 0,9>16 0,16>16 0,505>512 0,512>512 0,513>513 0,2000>2000
-    1,0>1 1,3>4 2,5>7 1,512>513
+    0,0>0 0,1>1 0,2>2 0,3>4 0,4>4 0,5>8 0,8>8 0,9>16 0,16>16 0,249>256 0,256>256 0,257>257 0,2000>2000
+    1,0>1 1,3>4 2,5>7 1,256>257
 """
-# tokens, most requests -> the padded tokens. For 5 requests 1, 2, 4 and 8 are captured: ten tokens are in no graph.
+# tokens, largest graph -> the padded tokens. Up to 10, 1, 2, 4 and 8 are captured: ten tokens are in no graph.
 PADDED_TOKENS = """
-    0,128>0 1,128>1 2,128>2 3,128>4 5,128>8 249,128>256 256,128>256 257,128>257 257,256>272 496,256>496 497,256>512
-    512,256>512 513,256>513 513,4000>513 8,5>8 9,5>9 10,5>10 3,1>3 2,1>2 129,65>129 257,130>257 65536,128>65536
+    0,256>0 1,256>1 2,256>2 3,256>4 5,256>8 249,256>256 256,256>256 257,256>257 257,512>272 496,512>496 497,512>512
+    512,512>512 513,512>513 513,1024>528 2047,2048>2048 8,10>8 9,10>9 10,10>10 3,2>3 2,2>2 129,130>129 257,260>257
+    65536,256>65536
 """
 
 
 @pytest.mark.parametrize("case", PADDED.split())
 def test_graph_batch(case: str) -> None:
     prefill, decodes, expected = map(int, re.split("[,>]", case))
-    assert vm.graph_batch(float(prefill), float(decodes)) == expected
+    assert vm.graph_batch(float(prefill), float(decodes), float(decodes > 256)) == expected
     some = [(9, 0, 9)] * prefill + [(9, 9, 1)] * decodes
     assert BatchFields(batch_of(some), FACTS)["b", "graph_batch"] == compiled("graph_batch", some) == expected
 
 
 def test_graph_tokens() -> None:
     for case in PADDED_TOKENS.split():
-        tokens, most_requests, expected = map(int, re.split("[,>]", case))
-        assert captured(tokens, most_requests) == vm.graph_tokens(float(tokens), float(most_requests)) == expected
-    for most_requests in (1, 2, 3, 7, 64, 100, 128, 130, 135, 255, 256, 1024):
-        found = [vm.graph_tokens(float(tokens), float(most_requests)) for tokens in range(600)]
-        assert found == [captured(tokens, most_requests) for tokens in range(600)] == sorted(found)
+        tokens, largest, expected = map(int, re.split("[,>]", case))
+        assert captured(tokens, largest) == vm.graph_tokens(float(tokens), float(largest), 0.0) == expected
+    for largest in (2, 4, 6, 14, 128, 200, 256, 260, 270, 510, 512, 1024):
+        found = [vm.graph_tokens(float(tokens), float(largest), 0.0) for tokens in range(600)]
+        assert found == [captured(tokens, largest) for tokens in range(600)] == sorted(found)
+
+
+# mode -> whether a step of 3 decodes and one with 5 tokens of a prompt besides have a graph
+MODES = {"full": (1, 1), "piecewise": (1, 1), "full_and_piecewise": (1, 1), "full_decode_only": (1, 0), "none": (0, 0)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_of_graphs_says_which_steps_are_padded(mode: str) -> None:
+    """vllm/config/compilation.py, CUDAGraphMode: the first of a pair is for decodes alone, the second for mixed steps."""
+    decodes, mixed = [(9, 9, 1)] * 3, [(9, 9, 1)] * 3 + [(9, 0, 5)]
+    for engine in (Engine(cudagraph_mode=mode), Engine(cudagraph_mode=mode, enforce_eager=True)):
+        facts = facts_of("llama-3.1-8b", "H100", engine)
+        expected = (0, 0) if engine.enforce_eager else MODES[mode]
+        for requests, graph in zip((decodes, mixed), expected, strict=True):
+            fields, tokens = BatchFields(batch_of(requests), facts), {3: 4, 4: 8}[len(requests)]
+            true = sum(new for _, _, new in requests)
+            assert fields["b", "uncaptured"] == 1 - graph
+            assert fields["b", "graph_tokens"] == (tokens if graph else true)
+        assert BatchFields(batch_of(decodes), facts)["b", "graph_batch"] == (4 if expected[0] else 3)
+        assert facts["graph_piecewise"] == (mode == "piecewise" and not engine.enforce_eager)
 
 
 @pytest.mark.parametrize(("active", "experts"), [(2, 8), (1, 16), (8, 128), (4, 16), (1, 1), (6, 64), (3, 3)])

@@ -137,8 +137,10 @@ TEXTS = {
     "waiting": "def step_time(b, s, *, k=7.3): return k * b.kv_decode_max\n"
     "def queueing_time(r, s, *, k=0.3):\n"
     "    return s.weights_us if r.input_len > 1000 else k * r.input_len * s.reference_step_us",
-    "everything": "def step_time(b, s):\n    return "
-    + " + ".join(f"{scope}.{name}" for scope, name in FIELDS if scope != "r" and name != "reference_step_us")
+    "everything": "def step_time(b, s):\n    batch = "
+    + " + ".join(f"b.{name}" for scope, name in FIELDS if scope == "b")
+    + "\n    return batch + "
+    + " + ".join(f"s.{name}" for scope, name in FIELDS if scope == "s" and name != "reference_step_us")
     + "\ndef queueing_time(r, s): return r.input_len + s.reference_step_us",
 }
 SEEDS = {path.stem: complete(parse(path.read_text(), path.stem)) for path in sorted(ROOT.glob("seeds/[!_]*.py"))}

@@ -109,7 +109,10 @@ class Port:
 
     def shown(self, configs: Sequence[HostConfig], **options: object) -> list[Shown]:
         """What Go makes of these configurations. `options`: fields of FittedOptions."""
-        given = {"Configs": [_as_json(c) for c in configs], "Options": {"MaxNumSeqs": 128, **options}}
+        given = {
+            "Configs": [_as_json(c) for c in configs],
+            "Options": {"MaxNumSeqs": 128, "GraphCaptureMax": 256, **options},
+        }
         ran = subprocess.run([self.binary], input=json.dumps(given), capture_output=True, text=True, check=True)
         parsed = [json.loads(line) for line in ran.stdout.splitlines()]
         return [Shown({}, line) if isinstance(line, str) else Shown(line, "") for line in parsed]
@@ -264,11 +267,24 @@ def test_options_stand_for_what_the_host_does_not_know(port: Port) -> None:
         "generation_config": {},
     }
     gpu = {**hardware_table()["H100"], "link_gb_per_s": 64.5}
-    facts = facts_of_terms(config, gpu, Engine(tensor_parallel=2, kv_cpu_offload=True), "here")
+    engine = Engine(
+        tensor_parallel=2,
+        kv_cpu_offload=True,
+        cudagraph_mode="full_decode_only",
+        async_scheduling=False,
+        stream_interval=20,
+        allreduce_rms_fusion=True,
+    )
+    facts = facts_of_terms(config, gpu, engine, "here")
     given = host_config(config, gpu, "Qwen/Qwen2.5-7B-Instruct", "h100", 2)
-    options = dict.fromkeys(("IntegerWeights", "TiedEmbeddings", "KvCpuOffload"), True)
-    (told,) = port.shown([given], LinkGBPerS=64.5, Sampling={}, **options)
+    names = ("IntegerWeights", "TiedEmbeddings", "KvCpuOffload")
+    options = dict.fromkeys((*names, "DecodeGraphsOnly", "NoAsyncScheduling", "AllreduceRmsFusion"), True)
+    (told,) = port.shown([given], LinkGBPerS=64.5, Sampling={}, StreamInterval=20, **options)
     assert not differing(told, facts)
+    for option, mode in {"NoGraphs": "none", "PiecewiseGraphs": "piecewise"}.items():
+        facts = facts_of_terms(config, gpu, Engine(tensor_parallel=2, cudagraph_mode=mode), "here")
+        own = dict.fromkeys((*names[:2], option), True)
+        assert not differing(port.shown([given], LinkGBPerS=64.5, Sampling={}, **own)[0], facts), mode
     assert differing(port.shown([given])[0], facts)  # by default this model sorts and penalises, for one
 
 

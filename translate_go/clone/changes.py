@@ -15,7 +15,7 @@ from translate_go.clone import names as name_edits
 from translate_go.clone.registered import Backend, already
 from translate_go.clone.scan import GoFile, Span, edited, moved, read
 from translate_go.naming import fact
-from translate_go.target import CONFIG_FIELDS, HOST_FUNCTIONS, MODULE, TARGETS
+from translate_go.target import CONFIG_FIELDS, FORMULAS, HOST_FUNCTIONS, MODULE, TARGETS
 from translate_go.templates import sections
 
 _TEXT = sections("host_guide")
@@ -32,6 +32,7 @@ REFERENCE = "docs/reference/configuration.md"
 _CALL = ("latency", ".", "NewLatencyModel", "(")
 # field of the options type -> the names of the field of the host's sim.SimConfig that holds it
 SETTINGS = {fact(name): fields for name, fields in CONFIG_FIELDS.items()}
+_FORMULAS = {fact(name): text for name, text in FORMULAS.items()}
 
 
 def changes(root: Path, backend: Backend, emitted: Mapping[str, str]) -> dict[str, str]:
@@ -227,7 +228,7 @@ def with_options(path: str, text: str, backend: Backend, config: Mapping[str, st
             field = next((name for name in names if name in config), None)
             if field is None:
                 raise moved(where, f"field {' or '.join(names)} in sim.SimConfig")
-            value = f"{owner}.{field}"
+            value = _FORMULAS.get(setting, "{}").format(f"{owner}.{field}")
             values.append(f"{setting}: {value if config[field] == 'float64' else f'float64({value})'}")
         last = go.closing[opening] - 1
         comma = "" if go.tokens[last].text == "," else ","

@@ -72,7 +72,23 @@ FACTS = {name: camel(name) for name in _SAME.split()} | {
     "attention_us_per_pair": "4 * heads / tp * headDim * layers / m.flopsPerUs",
     "logits_us_per_row": "2*hidden*vocab/tp/m.flopsPerUs + vocab*4*2/m.bytesPerUs",
     "kv_cpu_offload": "<name>Flag(m.kvCpuOffload)",
+    "graph_decode": "<name>Flag(!m.noGraphs)",
+    "graph_mixed": "<name>Flag(!m.noGraphs && !m.decodeGraphsOnly)",
+    "graph_piecewise": "<name>Flag(m.piecewiseGraphs)",
+    "async_scheduling": "<name>Flag(!m.noAsyncScheduling)",
+    "stream_interval": "max(m.streamInterval, 1)",
+    "allreduce_rms_fusion": "<name>Flag(m.allreduceRmsFusion && m.tp > 1)",
 }
+# What the host does not know of the engine: option, its type, and its meaning if it is not left out.
+ENGINE = (
+    ("KvCpuOffload", "bool", "the engine offloads KV cache to CPU memory"),
+    ("NoGraphs", "bool", "the engine captures no CUDA graphs"),
+    ("DecodeGraphsOnly", "bool", "the engine captures steps of decodes alone"),
+    ("PiecewiseGraphs", "bool", "the captured graphs leave out attention"),
+    ("NoAsyncScheduling", "bool", "the engine schedules a step after the one before"),
+    ("StreamInterval", "float64", "tokens of an answer that are sent together; 0: 1"),
+    ("AllreduceRmsFusion", "bool", "all-reduce and norm are one kernel"),
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +96,8 @@ class HostUse:
     """A program's needs of the host beyond the model's sizes.
 
     peaks: the GPU's FLOPs and bandwidth. link: its link; link_alone: also on a single GPU. fp8: True if it matters that
-    weights of 8 bits are fp8. tied: True if it matters that input and output share a table of embeddings.
+    weights of 8 bits are fp8. tied: True if it matters that input and output share a table of embeddings. engine: rows
+    of ENGINE.
     """
 
     peaks: bool
@@ -89,8 +106,13 @@ class HostUse:
     fp8: bool
     sampling: bool
     tied: bool
-    offload: bool
+    engine: tuple[tuple[str, str, str], ...]
     curves: tuple[str, ...]
+
+
+def _local(option: str) -> str:
+    """The field of the model that holds an option of ENGINE."""
+    return option[0].lower() + option[1:]
 
 
 def host_use(facts: Sequence[str], curves: Sequence[str]) -> HostUse:
@@ -103,7 +125,7 @@ def host_use(facts: Sequence[str], curves: Sequence[str]) -> HostUse:
         fp8=bool(curves) or any(mark in text for mark in ("isFp8", "flopsPerUs")),
         sampling="m.sampling" in text or "sampler" in curves,
         tied="embeddings" in text,
-        offload="kv_cpu_offload" in facts,
+        engine=tuple(row for row in ENGINE if f"m.{_local(row[0])}" in text),
         curves=tuple(curves),
     )
 
@@ -116,7 +138,7 @@ def host_options(use: HostUse, name: BackendName) -> list[tuple[str, str, str]]:
         (use.sampling, "Sampling", f"*{name.exported}Sampling", f"nil: by the model's name, {by_name}; else none"),
         (use.fp8, "IntegerWeights", "bool", "8-bit weights are integers; false: fp8"),
         (use.tied, "TiedEmbeddings", "bool", "input and output share a table of embeddings; false: one each"),
-        (use.offload, "KvCpuOffload", "bool", "the engine offloads KV cache to CPU memory"),
+        *((True, *row) for row in use.engine),
     ]
     return [(field, kind, f"// {text}") for needed, field, kind, text in rows if needed]
 
@@ -166,7 +188,7 @@ def _model(use: HostUse, host: Host) -> str:
         (use.link, "linkBytesPerUs float64"),
         (use.sampling, "sampling <Name>Sampling"),
         (use.tied, "tied bool"),
-        (use.offload, "kvCpuOffload bool"),
+        *((True, f"{_local(option)} {kind}") for option, kind, _ in use.engine),
         (bool(use.curves), "tables *<name>Tables"),
     ]
     fields = "".join(f"\n\t{text}\n" for needed, text in rows if needed)
@@ -180,7 +202,7 @@ def _model(use: HostUse, host: Host) -> str:
         (use.link, _TEXT["link"].replace("<needed>", unknown)),
         (use.sampling, _TEXT["sampling"]),
         (use.tied, "\tm.tied = options.TiedEmbeddings"),
-        (use.offload, "\tm.kvCpuOffload = options.KvCpuOffload"),
+        *((True, f"\tm.{_local(option)} = options.{option}") for option, _, _ in use.engine),
         (bool(use.curves), _TEXT["kernels"].replace("<gpus>", measured)),
         (True, "\treturn m, nil\n}"),
     ]
