@@ -1,6 +1,6 @@
-"""Research on top of the product: the methods of the original exercise, rival engines, and re-judged beliefs.
+"""Research on top of the product: methods of the original exercise, rival engines, re-judged beliefs, public runs.
 
-A package of the clone, not of the wheel: `python -m research leaderboard|baselines|rejudged`.
+A package of the clone, not of the wheel: `python -m research leaderboard|baselines|rejudged|serving`.
 """
 
 from evolve import processes

@@ -20,7 +20,7 @@ from evolve.summary.searched import searched
 from simulator.common.errors import InputError
 from simulator.serving.experiment import Experiment
 
-OF_RUNS, OF_PROGRAMS = ("front", "history", "grid"), ("fit", "terms")
+OF_RUNS, OF_PROGRAMS = ("front", "history", "grid"), ("fit", "curve", "terms")
 FORMATS = ("svg", "png", "pdf")
 # By kind: the terms of a picture for its legend, and a further explanation.
 WORDS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -38,6 +38,7 @@ WORDS: dict[str, tuple[tuple[str, ...], str]] = {
         "fitted: the program was fitted on this experiment, so its errors are in sample; predicted: it was not. "
         "Intervals are those of `evolve predict`",
     ),
+    "curve": ((), "Dots: the clients of the experiment; crosses: what was measured. More clients: slower for each"),
     "terms": ((), "The shares of the terms add up to the step time. Constants are as fitted"),
 }
 
@@ -46,7 +47,9 @@ WORDS: dict[str, tuple[tuple[str, ...], str]] = {
 @click.argument("names", metavar="RUN|PROGRAM...", nargs=-1, required=True)
 @click.option("--kind", type=click.Choice([*OF_RUNS, *OF_PROGRAMS]), required=True, help="What to draw.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write: .svg, .png or .pdf.")
-@click.option("--experiments", metavar="FILE", help="For fit and terms [default: a run's own, else the shipped runs].")
+@click.option(
+    "--experiments", metavar="FILE", help="For fit, curve and terms [default: a run's own, else the shipped runs]."
+)
 @ids_option()
 @caps_options
 def plot(
@@ -55,14 +58,16 @@ def plot(
     """Draw a picture of a run or a program.
 
     front: mean error against complexity, coloured by leave-group-out error. history: the champion's errors during the
-    search, of one run or several. grid: the MAP-Elites grid. fit: predicted against observed E2E, TTFT and ITL. terms:
-    the time that each term adds to a decode step. fit and terms draw a PROGRAM, or the champion of a RUN. Needs the
+    search, of one run or several. grid: the MAP-Elites grid. fit: predicted against observed E2E, TTFT and ITL. curve:
+    throughput against speed along the clients of closed loads. terms: the time that each term adds to a decode step.
+    These three draw a PROGRAM, or the champion of a RUN. Needs the
     extra `view`.
 
     \b
     evolve plot runs/0001 --kind front --out front.svg
     evolve plot runs/0002/seed-* --kind history --out history.pdf
     evolve plot champion --kind fit --out fit.png
+    evolve plot champion --kind curve --experiments closed.yaml --out curve.svg
     evolve plot runs/0001:137 --kind terms --id llama-2-7b-tp1-general --out terms.svg
     """
     suffix = out.suffix.lower().removeprefix(".")
@@ -71,7 +76,7 @@ def plot(
     if len(names) > 1 and kind != "history":
         raise InputError(f"--kind {kind} draws one run or program. Give --kind history for several runs.")
     if kind in OF_RUNS and (experiments or ids):
-        raise InputError(f"--experiments and --id go with --kind fit or terms: leave them out for {kind}")
+        raise InputError(f"--experiments and --id go with --kind fit, curve or terms: leave them out for {kind}")
     check_writable(out, "--out")
     pictures, style = map(_drawing, ("pictures", "style"))
     if kind in OF_RUNS:

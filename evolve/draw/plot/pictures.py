@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from evolve.draw.plot import fit, front, grid, history, terms
+from evolve.draw.plot import curve, fit, front, grid, history, terms
 from evolve.inspect.step_shares import step_shares
 from evolve.plan.predict import predict
 from evolve.run.program import Source
@@ -25,9 +25,12 @@ def of_runs(kind: str, runs: Sequence[Searched]) -> Figure:
 
 
 def of_program(kind: str, source: Source, experiments: Sequence[Experiment]) -> Figure:
-    """The picture `kind` of a program: fit on these experiments, or terms on their deployments."""
+    """The picture `kind` of a program: fit on these experiments, curve of their closed loads, or terms on their
+    deployments."""
     if kind == "fit":
         return fit.draw(predict(source, experiments, SEEDS))
+    if kind == "curve":
+        return curve.draw(source, experiments, SEEDS)
     return terms.draw(source.name, step_shares(source.complete, experiments))
 
 
@@ -38,6 +41,7 @@ def title(kind: str, names: Sequence[str]) -> str:
         "history": "the champion's errors over the fitted candidates",
         "grid": "the lowest mean error by operations and features",
         "fit": "predicted against observed E2E, TTFT and ITL",
+        "curve": "throughput against speed along the clients of closed loads",
         "terms": "time of a decode step by term over its requests",
     }[kind]
     return f"{', '.join(names)}: {seen}"
