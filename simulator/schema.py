@@ -143,10 +143,10 @@ b.penalised_logits (request): logits under a repetition penalty: the vocabulary 
   = s.repetition_penalty * s.vocab * b.batch_size
 b.graph_tokens (token): new tokens padded to the engine's captured CUDA graph sizes (1, 2, 4, multiples of 8 to 256, of
     16 above); the true number without a graph
-  opcode b.tokens s.graph_capture_max b.uncaptured
+  opcode b.tokens s.cudagraph_capture_max b.uncaptured
 b.uncaptured (one): 1 if the step has no captured CUDA graph, so that its kernels are launched one by one: more new
     tokens than the largest, or a kind of step that is not captured; else 0
-  = min(max(b.tokens - s.graph_capture_max
+  = min(max(b.tokens - s.cudagraph_capture_max
     * (s.graph_decode + (s.graph_mixed - s.graph_decode) * min(b.prefill_reqs, 1)), 0), 1); correction
 b.kernel_gemm_us (us): measured matrix products of all layers (without routed experts), padded tokens
   curve gemm at b.graph_tokens
@@ -258,7 +258,7 @@ s.max_model_len (token): longest sequence
   from exp-config.yaml max_model_len; example 32768; least 1; no_cost; setting; plain
 s.block_size (token): tokens in a KV block
   from --engine block_size; example 16; least 1; no_cost; setting; plain
-s.graph_capture_max (token): largest captured CUDA graph
+s.cudagraph_capture_max (token): largest captured CUDA graph
   from --engine cudagraph_capture_max; example 256; least 1; no_cost; setting
 s.graph_decode (one): 1 if steps of decodes alone are captured as CUDA graphs
   from --engine cudagraph_mode; example 1; least 0; no_cost

@@ -284,7 +284,9 @@ def settings_of(deployment: Deployment | None) -> dict[str, float]:
     limits = limits_of(deployment)
     given = {f.name: float(getattr(limits, f.name)) for f in fields(limits)}
     largest = min(2 * limits.max_num_seqs, 512)
-    return given | {"graph_capture_max": deployment.facts.get("graph_capture_max", largest) if deployment else largest}
+    return given | {
+        "cudagraph_capture_max": deployment.facts.get("cudagraph_capture_max", largest) if deployment else largest
+    }
 
 
 def replay_command(plan: EmitPlan, backend: str) -> str:

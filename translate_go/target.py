@@ -23,10 +23,10 @@ CONFIG_FIELDS = {
     "max_num_batched_tokens": ("MaxNumBatchedTokens", "MaxScheduledTokens"),
     "block_size": ("BlockSizeTokens", "BlockSize"),
     "max_model_len": ("MaxModelLen",),
-    "graph_capture_max": ("MaxNumSeqs", "MaxRunningReqs"),
+    "cudagraph_capture_max": ("MaxNumSeqs", "MaxRunningReqs"),
 }
 # a setting that the host lacks -> vLLM's default for it, from the field of CONFIG_FIELDS
-FORMULAS = {"graph_capture_max": "min(2*{}, 512)"}
+FORMULAS = {"cudagraph_capture_max": "min(2*{}, 512)"}
 # functions of the main branch's package latency that emitted files call, with what they take and return
 HOST_FUNCTIONS = {
     "clampToInt64": "clampToInt64(v float64) int64",
@@ -90,7 +90,7 @@ class HostTarget:
 _OUTPUT = ("OutputTokenProcessingTime", "output_token_time")
 _FLAGS = {
     **{"kv_blocks": "--total-kv-blocks", "block_size": "--block-size-in-tokens", "max_model_len": "--max-model-len"},
-    "graph_capture_max": "--max-cudagraph-capture-size",  # vLLM's: the host has no CUDA graphs
+    "cudagraph_capture_max": "--max-cudagraph-capture-size",  # vLLM's: the host has no CUDA graphs
 }
 _BLIS_4 = HostTarget(
     name="blis-4",

@@ -15,6 +15,10 @@ from functools import lru_cache
 
 from simulator.language.ir import Expr, Function, Guard, Let, Program
 from simulator.language.normal import Atom, Monomial, Normal, Polynomial, reachable, unexpanded
+from simulator.language.opcodes import feature, formula
+
+# Formulas of batch fields in earlier releases, by which they are written out: recorded keys stay valid.
+EARLIER = {"uncaptured": "min(max(b.tokens - min(2 * s.max_num_seqs, 512), 0), 1)"}
 
 
 def key(program: Program) -> str:
@@ -36,13 +40,17 @@ def _form(function: Function) -> str:
 @lru_cache(maxsize=4096)  # most proposals change one method, and many are made more than once
 def _form_of(body: tuple[Let | Guard, ...], result: Expr) -> str:
     function = Function("", (), body, result)
-    normal = Normal(values=_absorbed(function))
+    normal = Normal(values=_absorbed(function), written=_written)
     root = normal.function(function)
     needed = reachable(normal, root)
     free = {name for _, names in _free(normal, needed, root) for name in names}
     named = {name: "?" for i in needed if (name := normal.atoms[i].name) and normal.atoms[i].kind == "const"}
     places = {name: _digest(_text(normal, needed, root, named | {name: "!"}, free)) for name in named}
     return _text(normal, needed, root, places, free)
+
+
+def _written(name: str) -> Expr:
+    return feature(EARLIER[name]) if name in EARLIER else formula(name)
 
 
 def _absorbed(function: Function) -> dict[str | tuple[str, str], float]:

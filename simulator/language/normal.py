@@ -16,7 +16,7 @@ of numbers even where every assignment doubles the one before.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -90,12 +90,19 @@ def _join(a: Monomial, b: Monomial) -> Monomial:
 class Normal:
     """Atoms by number, operands before what is made of them, and the polynomials of expressions over them.
 
-    `expand`: write derived batch fields out by the schema's formulas. `values`: numbers for constants (by name) and
-    fields (by scope and name) whose values are known.
+    `expand`: write derived batch fields out by their formulas, `written` by name. `values`: numbers for constants (by
+    name) and fields (by scope and name) whose values are known.
     """
 
-    def __init__(self, *, expand: bool = True, values: Mapping[str | tuple[str, str], float] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        expand: bool = True,
+        values: Mapping[str | tuple[str, str], float] | None = None,
+        written: Callable[[str], Expr] = formula,
+    ) -> None:
         self.expand = expand
+        self.written = written
         self.values = values or {}
         self.atoms: list[Atom] = []
         self._numbers: dict[Atom, int] = {}
@@ -163,7 +170,7 @@ class Normal:
             if fixed is not None:
                 value = number(fixed)
             else:
-                value = self.of(formula(name), {}) if written_out else self._atom(Atom("field", f"{scope}.{name}"))
+                value = self.of(self.written(name), {}) if written_out else self._atom(Atom("field", f"{scope}.{name}"))
             self._fields[scope, name] = value
         return self._fields[scope, name]
 

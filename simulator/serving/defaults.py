@@ -141,7 +141,7 @@ def facts_of_engine(engine: Engine) -> dict[str, float]:
     mode = "none" if engine.enforce_eager else engine.cudagraph_mode
     fused = bool(engine.allreduce_rms_fusion) and engine.tensor_parallel > 1 and not engine.enforce_eager
     return {
-        "graph_capture_max": float(engine.cudagraph_capture_max or 0),
+        "cudagraph_capture_max": float(engine.cudagraph_capture_max or 0),
         "graph_decode": float(mode != "none"),
         "graph_mixed": float(mode not in ("none", "full_decode_only")),
         "graph_piecewise": float(mode == "piecewise"),

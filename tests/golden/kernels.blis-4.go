@@ -85,8 +85,8 @@ type FittedDeployment struct {
 // FittedOptions holds the inputs that belong neither to the program nor to the deployment. The
 // settings of the engine have no defaults: all of them must be given.
 type FittedOptions struct {
-	AdapterCost     sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
-	GraphCaptureMax float64         // largest captured CUDA graph, token: --max-cudagraph-capture-size
+	AdapterCost         sim.AdapterCost // factor of a step's time for its adapters (LoRA); nil for none
+	CudagraphCaptureMax float64         // largest captured CUDA graph, token: --max-cudagraph-capture-size
 }
 
 // Fitted is a latency model found by program search: its formulas are fixed, and its results depend
@@ -144,7 +144,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		name, field, flag string
 		value             float64
 	}{
-		{"graph_capture_max", "GraphCaptureMax", "--max-cudagraph-capture-size", options.GraphCaptureMax},
+		{"cudagraph_capture_max", "CudagraphCaptureMax", "--max-cudagraph-capture-size", options.CudagraphCaptureMax},
 	} {
 		if !(setting.value >= 1) || math.IsInf(setting.value, 0) { // unlike setting.value < 1, this rejects NaN
 			return nil, fmt.Errorf("fitted: the program reads %s: set FittedOptions.%s to the engine's %s (it is %g)",
@@ -211,10 +211,10 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	tokens := prefillTokens + decodeReqs
 	prefillReqs := float64(b.prefillReqs)
 	uncaptured := min(
-		max(tokens-float64(o.GraphCaptureMax*(d.GraphDecode+float64((d.GraphMixed-d.GraphDecode)*min(prefillReqs, 1)))), 0),
+		max(tokens-float64(o.CudagraphCaptureMax*(d.GraphDecode+float64((d.GraphMixed-d.GraphDecode)*min(prefillReqs, 1)))), 0),
 		1,
 	)
-	graphTokens := fittedCapturedTokens(tokens, o.GraphCaptureMax, uncaptured)
+	graphTokens := fittedCapturedTokens(tokens, o.CudagraphCaptureMax, uncaptured)
 	kernelGemmUs := fittedCurveAt(d.GemmCurve, graphTokens)
 	kernelRouterUs := fittedCurveAt(d.RouterCurve, graphTokens)
 	kernelElementwiseUs := fittedCurveAt(d.ElementwiseCurve, graphTokens)

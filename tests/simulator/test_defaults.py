@@ -93,7 +93,11 @@ def assumed(e: Experiment) -> list[str]:
 def test_a_plan_says_what_its_version_assumes() -> None:
     e = planned(version="0.19.0")
     assert (e.engine.max_num_seqs, e.engine.max_num_batched_tokens) == (1024, 8192)
-    assert (e.facts["max_num_seqs"], e.facts["graph_capture_max"], e.facts["allreduce_rms_fusion"]) == (1024, 512, 1)
+    assert (e.facts["max_num_seqs"], e.facts["cudagraph_capture_max"], e.facts["allreduce_rms_fusion"]) == (
+        1024,
+        512,
+        1,
+    )
     assert assumed(e) == [
         "assumed, as `engine` does not say: max_num_seqs 1024, max_num_batched_tokens 8192, allreduce_rms_fusion true "
         "(defaults of vLLM 0.19.0 on this GPU, from vllm/engine/arg_utils.py, vllm/config/vllm.py)"

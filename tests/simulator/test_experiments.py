@@ -115,7 +115,8 @@ def test_every_setting_is_read() -> None:
     assert x.observed is not None
     assert x.observed.summary == Observation(Statistic(5.0, None, 7.5), none, Statistic(0.25), completed=60, failed=1)
     assert x.observed.stages == (Observation(none, Statistic(None, 1.5, None, 2.0), none),)
-    assert x.notes[0].startswith("ignore_eos: false is not replayed") and x.notes[1:] == ("a b", "c")
+    assert x.notes[0].startswith("kv_cache_dtype fp8_e5m2: ") and x.notes[2:] == ("a b", "c")
+    assert x.notes[1].startswith("ignore_eos: false is not replayed")
 
 
 def test_without_chunked_prefill_a_step_has_room_for_the_longest_prompt() -> None:

@@ -189,7 +189,7 @@ def test_experts_of_no_measured_shape_have_the_efficiency_of_the_nearest() -> No
 
 # Attention
 
-LLAMA = Heads(32, 8, 128, 2 * 8 * 128)  # Llama-3.1-8B on one GPU
+LLAMA = Heads(32, 8, 128, 2 * 8 * 128, 2)  # Llama-3.1-8B on one GPU
 
 
 def test_decode_attention_is_the_tables_line_in_the_context() -> None:
@@ -207,8 +207,8 @@ def test_decode_attention_is_the_tables_line_in_the_context() -> None:
 
 def test_more_kv_heads_than_the_tables_have_read_more_bytes() -> None:
     """Llama-2-7B has 32 KV heads; the decode tables have at most 8."""
-    many = decode(H100, TOKENS, Heads(32, 32, 128, 2 * 32 * 128))
-    few = decode(H100, TOKENS, Heads(8, 8, 128, 2 * 8 * 128))
+    many = decode(H100, TOKENS, Heads(32, 32, 128, 2 * 32 * 128, 2))
+    few = decode(H100, TOKENS, Heads(8, 8, 128, 2 * 8 * 128, 2))
     np.testing.assert_allclose(many.per_token.us, 4.0 * few.per_token.us)
     np.testing.assert_allclose(many.launch.us, few.launch.us)
     assert (many.per_token.kind, many.per_token.off_grid, few.per_token.kind) == (NEAREST, 2.0, MEASURED)
@@ -226,7 +226,7 @@ def test_prefill_attention_is_the_tables_and_between_linear_and_quadratic() -> N
     # shorter ones are launch and noise in the table: what is wrong there is small beside a chunk of 2048 tokens
     assert np.abs(whole - above)[~long].max() < 0.25 * above[lengths == 2048][0]
     for gpu in (H100, H200, A100, B200):
-        for heads in (LLAMA, Heads(16, 2, 128, 512), Heads(40, 8, 96, 1536), Heads(128, 128, 56, 576)):
+        for heads in (LLAMA, Heads(16, 2, 128, 512, 2), Heads(40, 8, 96, 1536, 2), Heads(128, 128, 56, 576, 2)):
             each = prefill(gpu, LENGTHS, heads)
             time = each.us * LENGTHS * (LENGTHS + 1.0) / 2.0
             growth = np.diff(np.log(time)) / np.diff(np.log(LENGTHS))
@@ -244,7 +244,7 @@ def test_prefill_and_decode_attention_are_two_different_things() -> None:
 
 
 def test_a_head_of_no_measured_width_says_so() -> None:
-    found = decode(H100, TOKENS, Heads(32, 8, 96, 2 * 8 * 96))  # Phi-like: 64, 128 and 256 are measured
+    found = decode(H100, TOKENS, Heads(32, 8, 96, 2 * 8 * 96, 2))  # Phi-like: 64, 128 and 256 are measured
     assert found.per_token.kind == NEAREST and found.per_token.off_grid == pytest.approx(math.log2(128 / 96))
     wider = decode(H100, TOKENS, LLAMA)
     np.testing.assert_allclose(found.per_token.us, wider.per_token.us * 96 / 128)
@@ -434,7 +434,7 @@ def borrowing(**times: float) -> KernelGpu:
 
 
 PEAKS = ("bf16_flops", "fp8_flops", "bytes", "link_bytes")
-HEADS = Heads(heads=32, kv_heads=8, head_dim=128, kv_width=2048)
+HEADS = Heads(heads=32, kv_heads=8, head_dim=128, kv_width=2048, kv_bytes=2)
 
 
 def test_a_peak_that_another_gpu_has_more_of_shortens_what_it_bounds() -> None:

@@ -90,7 +90,7 @@ def kernels_by_hand(requests: list[tuple[int, int, int]], facts: Facts) -> dict[
     chunks = [(done, new) for length, done, new in requests if done < length]
     tokens = len(decodes) + sum(new for _, new in chunks)
     pairs = sum(done * new + new * (new + 1) // 2 for done, new in chunks)
-    most, size = facts["graph_capture_max"], captured(tokens, facts["graph_capture_max"])
+    most, size = facts["cudagraph_capture_max"], captured(tokens, facts["cudagraph_capture_max"])
     found = {f"kernel_{name}_us": at(name, size, facts) for name in ("gemm", "elementwise", "router", "allreduce")}
     for name in ("moe", "moe_quantized"):  # padding touches no experts of its own
         found[f"kernel_{name}_us"] = at(name, tokens, facts)

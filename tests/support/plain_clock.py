@@ -38,6 +38,9 @@ FACTS = {
     "attention_us_per_pair": 0.0003,
     "logits_us_per_row": 1.3,
     "allreduce_us_per_token": 0.2,
+    "cudagraph_capture_max": 512.0,
+    "graph_decode": 1.0,
+    "graph_mixed": 1.0,
 }
 
 

@@ -125,7 +125,7 @@ def test_padding_stops_at_the_largest_captured_size_of_any_request_limit() -> No
     program = complete(parse("def step_time(b, s, *, k: us/token = 100.0): return k * b.graph_tokens"))
     facts = DEPLOYED["dense"].facts
     several = [
-        Deployment(f"limit {limit}", Facts(facts | {"graph_capture_max": limit}, facts.deployed))
+        Deployment(f"limit {limit}", Facts(facts | {"cudagraph_capture_max": limit}, facts.deployed))
         for limit in (2.0, 10.0, 66.0, 130.0, 260.0)
     ]
     found = compare_deployments(program, several, 1500, 4)
@@ -137,8 +137,8 @@ def test_how_the_deployment_is_chosen() -> None:
     assert "m, err := NewFittedForLlama_2_7bH100SXM_80GBTp1(options)" in one["fitted.go"]
     assert "NewFittedBackend`; the" in one["INTEGRATION.md"].replace("\n", " ")
     told = one["INTEGRATION.md"].replace("\n", " ")
-    assert "`GraphCaptureMax` (`--max-cudagraph-capture-size`)" in told and "min(2*cfg.MaxNumSeqs, 512)" in told
-    assert "GraphCaptureMax" not in one[DEFAULT.file("deployments")]
+    assert "`CudagraphCaptureMax` (`--max-cudagraph-capture-size`)" in told and "min(2*cfg.MaxNumSeqs, 512)" in told
+    assert "CudagraphCaptureMax" not in one[DEFAULT.file("deployments")]
     few = go_of("linear", *DEPLOYED.values())
     assert "func NewFittedBackend" not in go_of("floor", *DEPLOYED.values())["fitted.go"]
     assert DEFAULT.file("deployments") not in few and "func NewFittedBackend" in few["fitted.go"]

@@ -111,7 +111,7 @@ class Port:
         """What Go makes of these configurations. `options`: fields of FittedOptions."""
         given = {
             "Configs": [_as_json(c) for c in configs],
-            "Options": {"MaxNumSeqs": 128, "GraphCaptureMax": 256, **options},
+            "Options": {"MaxNumSeqs": 128, "CudagraphCaptureMax": 256, **options},
         }
         ran = subprocess.run([self.binary], input=json.dumps(given), capture_output=True, text=True, check=True)
         parsed = [json.loads(line) for line in ran.stdout.splitlines()]

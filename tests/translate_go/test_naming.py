@@ -30,7 +30,9 @@ needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go
 TREES = complete(parse(TREES_TEXT)).with_forest(random_forest(8, ("b.tokens", "b.kv_sum", "s.tp * b.kv_mean")))
 KERNELS = load("kernels").complete
 DEPLOYED = of_names("llama-2-7b", "H100-SXM-80GB", 1)
-READ = "s.max_num_seqs / s.kv_blocks / s.max_num_batched_tokens / s.block_size / s.max_model_len / s.graph_capture_max"
+READ = (
+    "s.max_num_seqs / s.kv_blocks / s.max_num_batched_tokens / s.block_size / s.max_model_len / s.cudagraph_capture_max"
+)
 LIMITED = complete(parse(f"def step_time(b, s, *, c: us = 30.0): return c * b.tokens / {READ}"))
 FLAGS = ("--max-num-seqs", "--total-kv-blocks", "--max-num-batched-tokens", "--block-size-in-tokens", "--max-model-len")
 
