@@ -19,7 +19,7 @@ from evolve.ingest.trace_source import of_files, of_recordings
 from evolve.ingest.view import print_converted, print_runs, watching
 from evolve.processes import default_workers
 from simulator.common.errors import InputError
-from simulator.serving.traces.formats import PUBLISHED
+from simulator.serving.traces.formats import NAMES
 
 
 @click.command()
@@ -30,8 +30,8 @@ from simulator.serving.traces.formats import PUBLISHED
     metavar="FILE",
     multiple=True,
     type=click.Path(path_type=Path),
-    help=f"Instead of folders: recorded requests as CSV or parquet, or of {', '.join(PUBLISHED)} (repeatable, or give "
-    "several files).",
+    help="Instead of folders: recorded requests as CSV or parquet, or a file of "
+    f"{', '.join(NAMES[:-1])} or {NAMES[-1]} (repeatable, or give several files).",
 )
 @click.option(
     "--tracev2",
@@ -97,7 +97,8 @@ def ingest(
 
     With --trace, OUT gets a parquet table of every trace and, given --model and --hardware, traces.yaml. Your own CSV
     or parquet has arrival_s, input_len, output_len, and optionally prompt, prefix_group, prefix_len, stage, timeout_s,
-    e2e_ms, ttft_ms, completed (docs/ingest.md, Recorded requests).
+    e2e_ms, ttft_ms, completed (docs/ingest.md, Recorded requests). Results of load generators are known by their
+    content; one without requests becomes an experiment of its means.
 
     With --tracev2, the header gives the model and the engine's settings, unless options do. Latencies are the
     client's, and warm-up requests are in no figure. A trace with too many failed or waiting requests is marked
@@ -121,7 +122,7 @@ def ingest(
         read = [*of_files(traces, model, given)] if traces else []
         converted = convert([*read, *of_recordings(recordings, model, given)], out, given)
         if as_json:
-            data = data_of(c.trace.digest for c in converted)
+            data = data_of(c.source.digest for c in converted)
             as_values = [c.to_json() for c in converted]
             print_json({"engine": __version__, "data": data, "seeds": [], "traces": as_values})
         else:

@@ -1,4 +1,6 @@
-"""`evolve ingest --trace` and `--tracev2`: a trace as a table in our columns, and as an experiment."""
+"""`evolve ingest --trace` and `--tracev2`: a trace as a table in our columns, and as an experiment.
+
+A result of a load generator that has means alone is an experiment without a table."""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ ROWS = 1 << 17  # rows encoded at a time
 
 @dataclass(frozen=True)
 class Converted:
-    """A trace, its table, and its experiment, None without a model and a GPU.
+    """A trace, its table (None for means alone), and its experiment, None without a model and a GPU.
 
     replaced: True if an earlier call left another trace, or other settings, under this name. assumed: the engine
     settings without a source, as options. measured_on: a note on the model that its file names, if that may not be the
@@ -52,7 +54,7 @@ class Converted:
     """
 
     source: TraceSource
-    table: Path
+    table: Path | None
     experiment: Experiment | None
     replaced: bool = False
     assumed: str = ""
@@ -64,36 +66,40 @@ class Converted:
         """The notes on the trace, but for assumed settings and an overload."""
         same = f"has the same requests as {self.twice}: a fit to both counts them twice: leave one out"
         on = [self.measured_on] if self.measured_on else []
-        return [*on, *self.trace.notes, *([same] if self.twice else [])]
+        return [*on, *self.source.notes, *([same] if self.twice else [])]
 
     @property
     def name(self) -> str:
         """The name of the trace, and of its table."""
         return self.source.name
 
-    @property
-    def trace(self) -> Trace:
-        return self.source.trace
-
-    @property
-    def repeated(self) -> float:
-        """The share of prompt tokens that an earlier prompt began with."""
-        return repeated_share(self.trace.requests)
-
     def to_json(self) -> JsonObject:
-        r, seconds = self.trace.requests, float(self.trace.requests.arrival_us[-1]) / 1e6
-        recorded = self.trace.recorded
+        trace, result = self.source.trace, self.source.result
+        if trace:
+            recorded = trace.recorded
+            figures: JsonObject = {
+                "requests": len(trace.requests),
+                "duration_s": float(trace.requests.arrival_us[-1]) / 1e6,
+                "prompt_tokens": _spread(trace.requests.input_len),
+                "output_tokens": _spread(trace.requests.output_len),
+                "repeated_share": repeated_share(trace.requests),
+                "windows": int(trace.requests.stage.max()) + 1,
+                "measured": int((~np.isnan(recorded.e2e_ms)).sum()) if recorded else 0,
+            }
+        else:
+            prompt, answer = result.lengths
+            figures = {
+                "requests": result.requests,
+                "prompt_tokens": {"mean": prompt},
+                "output_tokens": {"mean": answer},
+                "measured": result.stated.completed,
+            }
         return {
-            "trace": self.trace.file,
-            "table": str(self.table),
-            "digest": self.trace.digest,
-            "requests": len(r),
-            "duration_s": seconds,
-            "prompt_tokens": _spread(r.input_len),
-            "output_tokens": _spread(r.output_len),
-            "repeated_share": self.repeated,
-            "windows": int(r.stage.max()) + 1,
-            "measured": int((~np.isnan(recorded.e2e_ms)).sum()) if recorded else 0,
+            "trace": self.source.file,
+            "table": str(self.table) if self.table else None,
+            "digest": self.source.digest,
+            **figures,
+            "load": dict(self.source.load),
             "notes": [*self.notes, *([assuming(self.source, self.assumed)] if self.assumed else [])],
             "experiment": self.experiment.id if self.experiment else None,
             "replaced": self.replaced,
@@ -122,27 +128,32 @@ def convert(sources: Sequence[TraceSource], out: Path, given: Given) -> list[Con
             lacking = assumed(experiment, source.engine)
             about = [assuming(source, lacking)] if lacking else []
             served = source.model, experiment.model
-            on = note_on_model(source.trace.file, source.trace.model, served, known_models()) or ""
-            notes = (*([on] if on else []), *source.trace.notes, *about, *source.overloaded)
+            on = note_on_model(source.file, source.measured_on, served, known_models()) or ""
+            notes = (*([on] if on else []), *source.notes, *about, *source.overloaded)
             entry = replace(spec, notes=notes).to_entry()
-            entry["workload"]["trace"] = f"{source.name}{TABLES}"
+            if source.trace:
+                entry["workload"]["trace"] = f"{source.name}{TABLES}"
             entries.append(entry)
             entered.add(source.option)
-        elif source.trace.model:
-            on = f"was measured on {shown(source.trace.model)}, as it says"
-        described.append(Converted(source, out / f"{source.name}{TABLES}", experiment, assumed=lacking, measured_on=on))
+        elif source.measured_on:
+            on = f"was measured on {shown(source.measured_on)}, as it says"
+        table = out / f"{source.name}{TABLES}" if source.trace else None
+        described.append(Converted(source, table, experiment, assumed=lacking, measured_on=on))
     earlier = _earlier(out) if entries else {}
     changed = {e["id"] for e in entries if e["id"] in earlier and earlier[e["id"]] != e}
     converted: list[Converted] = []
     try:
-        written = [out / e["workload"]["trace"] for e in earlier.values()]
+        written = [out / e["workload"]["trace"] for e in earlier.values() if "trace" in e["workload"]]
         for c in described:
-            with draft_of(c.table, kept=True) as draft:
-                write_table(c.trace, draft)
-                other = c.table.exists() and not filecmp.cmp(draft, c.table, shallow=False)
+            other, twice = False, ""
+            if c.source.trace and c.table:
+                with draft_of(c.table, kept=True) as draft:
+                    write_table(c.source.trace, draft)
+                    other = c.table.exists() and not filecmp.cmp(draft, c.table, shallow=False)
+                others = [before.table for before in converted if before.table]
+                others += [path for path in written if path.stem not in names]
+                twice = _same(c.table, others) if c.source.trace.recorded else ""
             replaced = other or (c.experiment is not None and c.experiment.id in changed)
-            others = [before.table for before in converted] + [path for path in written if path.stem not in names]
-            twice = _same(c.table, others) if c.trace.recorded else ""
             converted.append(replace(c, replaced=replaced, twice=twice))
         if entries:
             every = {**earlier, **{e["id"]: e for e in entries}}
@@ -160,14 +171,24 @@ def _same(table: Path, others: Sequence[Path]) -> str:
 
 
 def _spec(source: TraceSource, model: str, given: Given) -> Spec:
+    trace = source.trace
+    files = replace(NO_FILES, trace=lambda *_: trace) if trace else NO_FILES
+    return read_spec(entry_of(source, model, given), source.where, files)
+
+
+def entry_of(source: TraceSource, model: str, given: Given) -> JsonObject:
+    """The entry of an experiments file for a trace, or for the means of a result."""
     entry: JsonObject = {"id": source.name.replace(",", "-"), "model": model}
     if model in given.models:
         entry["model_config"] = dict(given.models[model])
     entry |= {"hardware": given.hardware, "engine": dict(source.engine)}
-    entry["workload"] = {"name": source.name, "trace": source.trace.file}
+    trace = {"trace": source.trace.file} if source.trace else {}
+    entry["workload"] = {"name": source.name, **trace, **source.load}
+    if source.observed:
+        entry["observed"] = dict(source.observed)
     if source.overloaded:
         entry["quality"] = OVERLOADED
-    return read_spec(entry, source.where, replace(NO_FILES, trace=lambda *_: source.trace))
+    return entry
 
 
 def assuming(source: TraceSource, options: str) -> str:
@@ -188,7 +209,7 @@ def _earlier(out: Path) -> dict[str, JsonObject]:
     def by_id(raw: Any) -> dict[str, JsonObject]:
         if not all(isinstance(e["id"], str) for e in raw["experiments"]):  # as 1e3, which old releases did not quote
             raise TypeError
-        return {e["id"]: e for e in raw["experiments"] if (out / e["workload"]["trace"]).exists()}
+        return {e["id"]: e for e in raw["experiments"] if (out / e["workload"].get("trace", "")).exists()}
 
     return read_by(by_id, raw, shown_path(path), "move it away, or choose another --out")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,16 @@ from evolve.ingest.read.reports import LoadReport, Reports
 from evolve.ingest.read.sources import shown_path, trace_ending
 from evolve.output.files import digest_of
 from simulator.common.errors import InputError, shown
+from simulator.common.json import JsonObject
 from simulator.common.text import listed
 from simulator.serving.engine import SETTINGS, Setting
 from simulator.serving.experiment import Experiment
 from simulator.serving.model import known_models
 from simulator.serving.observations import NOT_MEASURED, Observation, measured
 from simulator.serving.trace import NOT_COUNTED, Recorded, Trace, latencies_ms, rows_by_stage, windows
-from simulator.serving.traces.formats import TRACES
-from simulator.serving.traces.read import read_trace
+from simulator.serving.traces.formats import TRACES, read_results
+from simulator.serving.traces.read import trace_from
+from simulator.serving.traces.result import Result
 from simulator.serving.traces.tracev2 import CASE, NEVER, OK, STATUSES, Recording, read_recording
 
 MOST_NAMED = 8  # files, or unknown words of status, that a message lists
@@ -35,26 +37,39 @@ INDIFFERENT = (
 
 @dataclass(frozen=True)
 class TraceSource:
-    """A trace that was read: the name of its table and experiment, and its requests.
+    """A trace or a result that was read: the name of its table and experiment, and its requests or their means.
 
-    option: the one that names it on the command line. model: its model, if known. engine: its settings. overloaded:
-    reasons why its latencies are those of a queue. simulated: true for simulated latencies. beside: a file with
-    settings that are not in `engine`, or "".
+    option: the one that names it on the command line. file: its name. trace: its requests, None for means alone.
+    model: its model, if known. engine: its settings. overloaded: reasons why its latencies are those of a queue.
+    simulated: true for simulated latencies. beside: a file with settings that are not in `engine`, or "". load,
+    observed: what its experiment says of them, but for the trace.
     """
 
     name: str
     option: str
-    trace: Trace
+    file: str
+    digest: str
+    trace: Trace | None
     model: str | None
     engine: Mapping[str, Setting]
     overloaded: tuple[str, ...]
     simulated: bool = False
     beside: str = ""
+    measured_on: str = ""  # the model that its file names, or ""
+    notes: tuple[str, ...] = ()
+    result: Result = field(default_factory=Result)
+    load: JsonObject = field(default_factory=dict)
+    observed: JsonObject = field(default_factory=dict)
 
     @property
     def where(self) -> str:
         """Its name in messages."""
-        return f"{self.option} {self.trace.file}"
+        return f"{self.option} {self.file}"
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has latencies."""
+        return bool(self.observed) or bool(self.trace and self.trace.recorded)
 
 
 def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[TraceSource]:
@@ -64,22 +79,77 @@ def of_files(files: Sequence[Path], model: str | None, given: Given) -> list[Tra
     """
     if model is not None and given.hardware is None:
         raise InputError("--model and --hardware together make an experiment of a trace: give both, or neither")
-    return [
-        TraceSource(path.stem, "--trace", trace, _model_of(trace, model, given), given.engine, _overload(trace))
-        for path, trace in zip(files, _read_all(files), strict=True)
-    ]
+    every = _read_all(files)
+    sources = []
+    for path, results in zip(files, every, strict=True):
+        alike = sum(other.stem == path.stem for other in files) > 1  # as profile_export.jsonl of several runs
+        stem = f"{path.resolve().parent.name}-{path.stem}" if alike else path.stem
+        for result, label in zip(results, labels(results), strict=True):
+            sources.append(_source(path, stem, label, result, model, given))
+    return sources
 
 
-def _read_all(files: Sequence[Path]) -> list[Trace]:
-    """The traces in these files. Raises InputError for the first that is none, which names the others, too."""
-    traces, refused = [], dict[Path, InputError]()
+def labels(results: Sequence[Result]) -> list[str]:
+    """What tells the results of one file apart: nothing for one, else how requests were sent, numbered where alike."""
+    if len(results) < 2:
+        return [""] * len(results)
+    names = [result.pacing.label if result.pacing else "trace" for result in results]
+    seen = [names[:k].count(name) + 1 for k, name in enumerate(names)]
+    return [f"{name}-{k}" if names.count(name) > 1 else name for name, k in zip(names, seen, strict=True)]
+
+
+def _source(path: Path, stem: str, label: str, result: Result, model: str | None, given: Given) -> TraceSource:
+    name, load = "-".join(filter(None, (stem, label))), result.load_entry(shown_path(path))
+    digest = "-".join(filter(None, (digest_of(path), label)))
+    model = _model_of(path.name, result.model, model, given)
+    if result.rows is None:
+        overloaded, observed = _means_overload(result, path.name), result.observed_entry()
+        return TraceSource(
+            *(name, "--trace", path.name, digest, None, model, given.engine, overloaded),
+            measured_on=result.model,
+            notes=result.about,
+            result=result,
+            load=load,
+            observed=observed,
+        )
+    trace = trace_from(result.rows, path, path.name, timed="concurrency" not in load)
+    overloaded = _overload(trace, queues="concurrency" not in load)
+    return TraceSource(
+        *(name, "--trace", path.name, digest, trace, model, given.engine, overloaded),
+        measured_on=result.model,
+        notes=(*trace.notes, *_capped(trace, load)),
+        result=result,
+        load=load,
+    )
+
+
+def _capped(trace: Trace, load: Mapping[str, int]) -> tuple[str, ...]:
+    """A note if the cap on requests in flight was reached, so that requests were sent later than they were due."""
+    cap = load.get("max_in_flight")
+    if not cap or trace.recorded is None:
+        return ()
+    sent = trace.requests.arrival_us
+    ended = np.sort(sent + np.nan_to_num(trace.recorded.e2e_ms) * 1e3)
+    in_flight = np.arange(1, len(sent) + 1) - np.searchsorted(ended, sent, side="right")
+    if in_flight.max() < cap:
+        return ()
+    text = f"up to {cap:,} requests of {trace.file} were in flight, which it allows at most (max_in_flight)"
+    return (f"{text}: its times are when requests were sent, not when they were due",)
+
+
+def _read_all(files: Sequence[Path]) -> list[list[Result]]:
+    """The results in these files. Raises InputError for the first that has none, which names the others, too."""
+    every, refused = [], dict[Path, InputError]()
     for path in files:
         try:
-            traces.append(_read(path))
+            results = _read(path)
+            for result in results:
+                result.load_entry(shown_path(path))
+            every.append(results)
         except InputError as e:
             refused[path] = e
     if not refused:
-        return traces
+        return every
     (first, error), *_ = refused.items()
     if len(files) == 1 or first.is_dir():
         raise error
@@ -89,27 +159,26 @@ def _read_all(files: Sequence[Path]) -> list[Trace]:
     raise InputError(f"{error}; nor can these be read, {others}: leave all {len(refused)} out to read the others")
 
 
-def _read(path: Path) -> Trace:
+def _read(path: Path) -> list[Result]:
     if path.is_dir():
         ending = trace_ending(file.name for file in path.iterdir()) or TRACES[0]
         every = shown_path(path / f"*{ending}")
         raise InputError(f"{shown_path(path)}: is a folder: name the files in it, as in --trace {every}")
-    return read_trace(path, path.name)
+    return read_results(path)
 
 
-def _model_of(trace: Trace, model: str | None, given: Given) -> str | None:
-    """The model that serves a trace: the one that is named, else the file's, if that is known; None without a GPU.
+def _model_of(file: str, says: str, model: str | None, given: Given) -> str | None:
+    """The model that serves a trace: the one that is named, else what its file `says`, if that is known; None without
+    a GPU.
 
     Raises InputError if there is a GPU but no model.
     """
     if model is not None or given.hardware is None:
         return model
-    if trace.model in given.models:
-        return trace.model
-    if trace.model in known_models():
-        return trace.model
-    says = f"was measured on {shown(trace.model)}, which is not known" if trace.model else "names no model"
-    raise InputError(f"{shown_path(Path(trace.file))}: {says}: give --model, or neither --model nor --hardware")
+    if says in given.models or says in known_models():
+        return says
+    why = f"was measured on {shown(says)}, which is not known" if says else "names no model"
+    raise InputError(f"{shown_path(Path(file))}: {why}: give --model, or neither --model nor --hardware")
 
 
 def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: Given) -> list[TraceSource]:
@@ -137,11 +206,14 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
         source = TraceSource(
             name=f"{data.resolve().parent.name}-{data.stem}" if alike else data.stem,
             option="--tracev2",
+            file=trace.file,
+            digest=trace.digest,
             trace=trace,
             model=model or server.model,
             engine={**recorded, **given.engine},
             overloaded=_overload(trace),
             simulated=recording.header.mode != REAL,
+            notes=trace.notes,
             beside=f"{CASE} next to the header has the exported ones" if header.with_name(CASE).exists() else "",
         )
         sources.append(source)
@@ -223,8 +295,11 @@ def _notes(recording: Recording, kept: np.ndarray, unanswered: int, name: str) -
     return notes
 
 
-def _overload(trace: Trace) -> tuple[str, ...]:
-    """The reasons why the latencies of a trace are those of a queue; none for a clean one."""
+def _overload(trace: Trace, queues: bool = True) -> tuple[str, ...]:
+    """The reasons why the latencies of a trace are those of a queue; none for a clean one.
+
+    queues: False if no queue can grow, because a fixed number of clients wait for their answers.
+    """
     r = trace.requests
     figures = measured(trace, int(r.stage.max()) + 1)
     if figures is None or trace.recorded is None or figures.summary is None:
@@ -235,7 +310,14 @@ def _overload(trace: Trace) -> tuple[str, ...]:
     run = _report(figures.summary, ttft[r.stage >= 0], trace.file)
     failed = (run.failed or 0) + trace.failed
     run = replace(run, requests=(run.completed or 0) + failed, failed=failed)
-    return judge(Reports(run, stages), None).reasons
+    return judge(Reports(run, stages) if queues else Reports(replace(run, ttft_s={})), None).reasons
+
+
+def _means_overload(result: Result, file: str) -> tuple[str, ...]:
+    """As `_overload`, of means. The queue of a burst is part of the load, and is replayed."""
+    run = _report(result.stated, np.zeros(0), file)
+    queues = result.pacing is not None and result.pacing.rate is not None
+    return judge(Reports(run if queues else replace(run, ttft_s={})), None).reasons
 
 
 def _report(o: Observation, ttft_ms: np.ndarray, source: str) -> LoadReport:

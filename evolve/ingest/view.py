@@ -22,6 +22,7 @@ from evolve.output.printing import note, prose, show
 from evolve.output.progress import Line
 from evolve.output.table import Table
 from evolve.output.terminal import command, say, suggest
+from simulator.common.json import JsonObject
 from simulator.common.text import visible
 
 LEGEND = """\
@@ -204,16 +205,22 @@ def _where(runs: Sequence[str], reports: Sequence[QualityReport]) -> str:
     return ", ".join(runs) if len(runs) < 3 else f"{len(runs)} runs ({runs[0]}, ...)"
 
 
+def _lengths(spread: JsonObject) -> str:
+    """The mean and p99 of lengths, of which some results have the mean alone."""
+    return f"{spread['mean']:.0f}" + (f" / {spread['p99']:.0f}" if "p99" in spread else "")
+
+
 def print_converted(converted: Iterable[Converted], out: Path, explain: bool = False) -> None:
     """A row per trace, its notes, and the next commands."""
     rows = []
     every = list(converted)
     for c in every:
         j = c.to_json()
-        prompts, answers = (f"{j[k]['mean']:.0f} / {j[k]['p99']:.0f}" for k in ("prompt_tokens", "output_tokens"))
-        load = j["requests"], j["duration_s"], j["requests"] / j["duration_s"] if j["duration_s"] else None
-        repeated = f"{100 * j['repeated_share']:.0f} %"
-        rows.append([c.name, *load, prompts, answers, repeated, j["windows"], j["measured"]])
+        prompts, answers = (_lengths(j[k]) for k in ("prompt_tokens", "output_tokens"))
+        seconds, repeated = j.get("duration_s"), j.get("repeated_share")
+        load = j["requests"], seconds, j["requests"] / seconds if seconds else None
+        shared = None if repeated is None else f"{100 * repeated:.0f} %"
+        rows.append([c.name, *load, prompts, answers, shared, j.get("windows"), j["measured"]])
     columns = [wrapped("trace"), integers("requests"), figures(",.0f", "seconds"), figures(".2f", "requests/s")]
     columns += [figures("", "prompt mean / p99", "answer mean / p99", "repeated"), integers("windows", "measured")]
     show(Table.of("Traces, lengths in tokens", columns, rows))
@@ -235,7 +242,7 @@ def print_converted(converted: Iterable[Converted], out: Path, explain: bool = F
         file = str(out / TRACES)
         fit = [command("fit", "champion", "--experiments", file, "--split", "--out", "mine.py")]
         fitted = [c for c in every if c.experiment]
-        measured = all(c.trace.recorded and not (c.source.overloaded or c.source.simulated) for c in fitted)
+        measured = all(c.source.measured and not (c.source.overloaded or c.source.simulated) for c in fitted)
         suggest(command("predict", "champion", "--experiments", file), *(fit if measured else []))
     else:
         lacking = "--hardware says" if all(c.source.model for c in every) else "--model and --hardware say"

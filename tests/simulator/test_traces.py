@@ -206,20 +206,6 @@ def test_a_request_of_a_benchmark_without_times_failed(tmp_path: Path) -> None:
     assert e.notes[1] == "1 of 5 requests of b.json have no tokens or no arrival: left out"
 
 
-@pytest.mark.parametrize(
-    ("load", "noted"),
-    [
-        ({"request_rate": "inf", "max_concurrency": 32}, True),
-        ({"request_rate": float("inf"), "max_concurrency": 32}, True),
-        ({"request_rate": "inf", "max_concurrency": None}, False),
-        ({"request_rate": 2.0, "max_concurrency": 32}, False),
-    ],
-)
-def test_a_closed_loop_is_noted(load: dict[str, Any], noted: bool, tmp_path: Path) -> None:
-    notes = " ".join(trace_of(tmp_path, "b.json", BENCHMARK | load).notes)
-    assert ("b.json is of 32 users in a closed loop" in notes) == noted == ("serve --request-rate R" in notes)
-
-
 # the model of the file, the one that the benchmark says, and the end of the note
 SERVED = """
 llama-3.1-8b | meta-llama/Llama-3.1-8B-Instruct |
@@ -244,6 +230,7 @@ def test_another_model_than_that_of_the_file_is_noted(case: str, tmp_path: Path)
 
 MANY_PIECES = {"arrival_s": [0.0] * 9, "input_len": [10**7] * 9, "output_len": [1] * 9, "hash_ids": [[1]] * 9}
 MANY_PIECES |= {"hash_tokens": [1] * 9}
+IN_LOOP = BENCHMARK | {"max_concurrency": 2}
 SECONDS = BENCHMARK | {"ttfts": [41, 38, 0]}
 
 
@@ -300,10 +287,10 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ("m.jsonl", "\n" + lines(MOONCAKE).replace("600,", "-600,"), "m.jsonl:4: input_len is -600"),
     ("m.jsonl", lines(MOONCAKE).replace("[0, 4]", f"[0, {2**63}]"), "m.jsonl:3: hash_ids has"),
     ("t.csv.gz", b"\x1f\x8b\x08", "t.csv.gz: is compressed: unpack it, and name the file that comes out"),
-    *(("v.json", other, "v.json: is no result of vLLM's serving benchmark") for other in ([], {"requests": []})),
-    ("v.json", {"model_id": "m"}, "v.json: has no input_lens: save the benchmark's result with --save-detailed, or"),
-    ("v.json", lines([BENCHMARK] * 2), "v.json: has 2 results, one a line, as --append-result saves them: save"),
-    ("v.json", without(BENCHMARK, "start_times"), "v.json: has no start_times, so it is"),
+    *(("v.json", other, "v.json: is JSON of no known format: a trace has") for other in ([], {"requests": []}, 5)),
+    ("v.json", {"model_id": "m"}, "v.json: is a result of vLLM's benchmark without requests, no trace: `evolve ingest"),
+    ("v.json", lines([BENCHMARK] * 2), "v.json: has 2 results, no trace: `evolve ingest --trace"),
+    ("v.json", without(IN_LOOP, "start_times"), "v.json: does not say when requests were sent: `evolve ingest"),
     ("v.json", BENCHMARK | {"ttfts": [0.1]}, "v.json: ttfts must be a list with one entry a request"),
     ("v.json", BENCHMARK | {"start_times": [1, 10**310, 3]}, "v.json: start_times[1] must be a finite number, got 10"),
     ("v.json", BENCHMARK | {"itls": [[0.1], "x", []]}, "v.json: itls[1] must be a list of seconds, got 'x'"),
@@ -325,7 +312,6 @@ def test_a_damaged_file_is_refused_in_one_line(name: str, content: Any, message:
 REMEDIED: list[tuple[str, Any, str, list[int]]] = [
     ("I.csv", HEAD + "\n2026-06-11T00:00:02.608Z,9,3\n2026-06-11T00:00:05Z,9,3\n", "OUT.csv", [0, 2_392_000]),
     ("I.parquet", {"arrival_s": DATES[1:], "input_len": [9, 9], "output_len": [3, 3]}, "OUT.csv", [0, 1_000_000]),
-    ("v.json", lines([BENCHMARK] * 2), "OUT-1.json", [0, 400_000]),
     ("I.csv", "t,input_len,output_len\n0,100,3\n2.5,100,3\n", "OUT.csv", [0, 2_500_000]),
 ]
 

@@ -1,10 +1,10 @@
-"""The formats of traces: their columns, and the units of these.
+"""The formats of traces and of results of load generators: how each is known by its content, and who reads it.
 
 Ours, as CSV or parquet: arrival_s, input_len, output_len, and optionally what COLUMNS lists. The table `requests` that
 `evolve ingest` writes. Mooncake's JSON lines (Qin et al. 2024, arXiv:2407.00079, section 4), whose hash_ids number
 prefixes in pieces of 512 tokens, and Bailian's (Wang et al. 2025, arXiv:2506.02634), known by chat_id and turn, which
 are in seconds and pieces of 16 tokens. The CSV files of the Azure LLM inference traces (2023, 2024) and of BurstGPT
-(Wang et al. 2024, arXiv:2401.17644). The result file of vLLM's serving benchmark, saved with --save-detailed.
+(Wang et al. 2024, arXiv:2401.17644). RESULTS has the result files of load generators, which are JSON.
 """
 
 from __future__ import annotations
@@ -12,18 +12,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
+from simulator.common.documents import MOST_BYTES, parse_json, read_bytes
 from simulator.common.errors import InputError, shown, unreadable
+from simulator.common.json import JsonObject
 from simulator.common.text import listed
 from simulator.serving.limits import MOST_TOKENS
-from simulator.serving.traces.benchmark import BRIEF, DETAILED, read_benchmark
+from simulator.serving.traces.aiperf import read_records
+from simulator.serving.traces.benchmark import DETAILED, read_sglang, read_vllm
 from simulator.serving.traces.csv import EMPTY, header, in_seconds, line_of, mistyped, read_columns, seconds_of
+from simulator.serving.traces.genai_perf import read_requests
+from simulator.serving.traces.genai_perf import read_summary as read_genai_perf
+from simulator.serving.traces.guidellm import read_guidellm
+from simulator.serving.traces.llmperf import read_responses
+from simulator.serving.traces.llmperf import read_summary as read_llmperf
+from simulator.serving.traces.result import SAVED_AGAIN, Result
 from simulator.serving.traces.rows import MOONCAKE_TOKENS, Rows
 
 NEEDED = ("arrival_s", "input_len", "output_len")
@@ -48,23 +59,75 @@ TRACES = (".json", ".csv", ".parquet", ".jsonl", ".ndjson")  # endings of the fo
 HEAD_BYTES = 1 << 16
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 RENAMING = "import pandas; pandas.read_{kind}('IN').rename(columns={{'YOURS': '{own}'}}).to_csv('OUT.csv', index=False)"
-# The published formats, as help and complaints name them: the columns by which a CSV file is known to be of one; none
-# where the ending tells.
+# The published traces, as help and complaints name them: the columns by which a CSV file is known to be of one.
 PUBLISHED = {
     "Mooncake": (),
     "Bailian": (),
     "Azure": (AZURE_TIME, *AZURE.values()),
     "BurstGPT": tuple(BURSTGPT.values()),
-    "vLLM's benchmark": (),
 }
+MOST_TIMES = 20  # what JSON files of people may hold: a result has a number for each token
+LINES = (".jsonl", ".ndjson")
 
 
-def read_rows(path: Path) -> Rows:
-    """The requests of a file in any of the formats, which its ending and its columns tell apart.
+def _inference_perf(path: Path, where: str, value: Any) -> list[Result]:
+    raise InputError(f"{where}: is one file of an inference-perf run: name its folder, as in `evolve ingest FOLDER`")
 
-    Raises InputError naming file, place and remedy.
+
+@dataclass(frozen=True)
+class ResultFormat:
+    """A file of a load generator: known by one of several sets of keys, dotted below the top, of its first mapping.
+
+    `read(path, where, value)` makes results of a JSON value; `lines`: of a list of (place, mapping), one for each line.
     """
-    readers = {".parquet": _parquet, ".jsonl": _mooncake, ".ndjson": _mooncake, ".json": read_benchmark}
+
+    name: str
+    keys: tuple[tuple[str, ...], ...]
+    read: Callable[[Path, str, Any], list[Result]]
+    lines: Callable[[Path, Sequence[tuple[str, JsonObject]]], list[Result]] | None = None
+
+    def knows(self, value: object) -> bool:
+        """Whether a value, or the first item of a list, has the keys."""
+        first = value[0] if isinstance(value, list) and value else value
+        return any(all(_has(first, key) for key in keys) for keys in self.keys)
+
+
+def _has(value: object, key: str) -> bool:
+    for name in key.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return False
+        value = value[name]
+    return True
+
+
+def _no_record(path: Path, where: str, value: Any) -> list[Result]:
+    return read_records(path, [(where, item) for item in (value if isinstance(value, list) else [value])])
+
+
+# The first that knows a file reads it.
+RESULTS = (
+    ResultFormat("GuideLLM", (("benchmarks",),), read_guidellm),
+    ResultFormat("AIPerf", (("metadata.request_start_ns",),), _no_record, read_records),
+    ResultFormat("GenAI-Perf", (("service_kind", "experiments"),), read_requests),
+    ResultFormat("GenAI-Perf", (("request_latency.unit",), ("input_config", "request_throughput")), read_genai_perf),
+    ResultFormat("LLMPerf", (("num_concurrent_requests", "mean_input_tokens"),), read_llmperf),
+    ResultFormat("LLMPerf", (("end_to_end_latency_s", "number_output_tokens"),), read_responses),
+    ResultFormat("inference-perf", (("load_summary", "successes"), ("start_time", "info")), _inference_perf),
+    ResultFormat("SGLang's bench_serving", (("dataset_name", "completed"),), read_sglang),
+    ResultFormat(
+        "vLLM's benchmark",
+        (("model_id",), ("num_prompts",), ("request_throughput",), ("start_times",), *((key,) for key in DETAILED)),
+        read_vllm,
+    ),
+)
+NAMES = tuple(dict.fromkeys((*PUBLISHED, *(f.name for f in RESULTS))))  # of all formats that are not ours
+
+
+def read_results(path: Path, timed: bool = True) -> list[Result]:
+    """The results in a file in any of the formats; a trace is one without a pacing.
+
+    timed: whether a table of ours must have `arrival_s`. Raises InputError naming file, place and remedy.
+    """
     try:
         if path.is_dir():
             raise InputError(f"{path}: is a folder: name a file in it")
@@ -72,9 +135,82 @@ def read_rows(path: Path) -> Rows:
             raise InputError(f"{path}: is compressed: unpack it, and name the file that comes out")
         if not path.is_file():
             raise InputError(f"{path}: there is no such file: name a trace, CSV, parquet, JSON lines or JSON")
-        return readers.get(path.suffix.lower(), _csv)(path)
+        if path.suffix.lower() in (".json", *LINES) or _begin(path)[:1] in (b"{", b"["):
+            return _of_json(path)
+        return [_trace(_parquet(path, timed) if path.suffix.lower() == ".parquet" else _csv(path, timed))]
     except OSError as e:
         raise unreadable(path, e, "name another file") from None
+
+
+def _trace(rows: Rows) -> Result:
+    return Result(rows=rows, requests=len(rows))
+
+
+def read_rows(path: Path, timed: bool = True) -> Rows:
+    """The requests of a file with one result. Raises InputError for another, which `evolve ingest` may read."""
+    results = read_results(path, timed)
+    if len(results) == 1 and (rows := results[0].rows) is not None:
+        return rows
+    what = f"has {len(results):,} results" if len(results) > 1 else f"is a result of {results[0].tool} without requests"
+    raise InputError(f"{path}: {what}, no trace: `evolve ingest --trace {path}` makes experiments of it")
+
+
+def _begin(path: Path) -> bytes:
+    """The first bytes of a file that are not blank."""
+    with path.open("rb") as file:
+        return file.read(HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def _of_json(path: Path) -> list[Result]:
+    """The results in a JSON document, or in JSON lines: a result each, a record of one result, or a request."""
+    with path.open("rb") as file:
+        first = next((line.strip() for line in file if line.strip()), b"").removeprefix(b"\xef\xbb\xbf")
+    if first.startswith(b"{") and first.endswith(b"}"):
+        return _of_lines(path, first)
+    if path.suffix.lower() in LINES and not first.startswith(b"{"):
+        return _mooncake(path)  # which says what is wrong with its first line
+    value = _value(read_bytes(path, MOST_TIMES * MOST_BYTES), str(path))
+    return _format_of(path, value).read(path, str(path), value)
+
+
+def _of_lines(path: Path, first: bytes) -> list[Result]:
+    """The results in a file whose first line is a JSON object."""
+    try:
+        value = _value(first, str(path))
+    except InputError:
+        value = None
+    unknown = not any(f.knows(value) for f in RESULTS)
+    if unknown and (path.suffix.lower() in LINES or (isinstance(value, dict) and "input_length" in value)):
+        return _mooncake(path)
+    lines = read_bytes(path, MOST_TIMES * MOST_BYTES).splitlines()
+    numbered = [(f"{path}:{n}", line) for n, line in enumerate(lines, 1) if line.strip()]
+    if len(numbered) == 1:
+        numbered = [(str(path), first)]
+    values = [(place, _mapping(line, place)) for place, line in numbered]
+    known = _format_of(path, values[0][1])
+    if known.lines:
+        return known.lines(path, values)
+    return [result for place, each in values for result in known.read(path, place, each)]
+
+
+def _format_of(path: Path, value: object) -> ResultFormat:
+    """The format of a JSON value. Raises InputError for an unknown one."""
+    for each in RESULTS:
+        if each.knows(value):
+            return each
+    known = f"a trace has {', '.join(NEEDED)}, as CSV or parquet; or name one of {', '.join(NAMES)}"
+    raise InputError(f"{path}: is JSON of no known format: {known}")
+
+
+def _value(data: bytes, where: str) -> Any:
+    return parse_json(data, where, SAVED_AGAIN, MOST_TIMES, foreign=True)
+
+
+def _mapping(line: bytes, place: str) -> JsonObject:
+    value = _value(line, place)
+    if not isinstance(value, dict):
+        raise InputError(f"{place}: must be a JSON object: {SAVED_AGAIN}")
+    return value
 
 
 def is_trace(path: Path) -> bool:
@@ -87,12 +223,14 @@ def is_trace(path: Path) -> bool:
         return False
     if ending != ".json":
         return True
-    with path.open("rb") as file:
-        begin = file.read(HEAD_BYTES)
-    return b'"experiments"' not in begin and any(f'"{key}"'.encode() in begin for key in (*BRIEF, *DETAILED))
+    begin = _begin(path)
+    names = [[key.split(".")[0] for key in keys] for f in RESULTS for keys in f.keys]
+    if b'"experiments"' in begin and b'"service_kind"' not in begin:
+        return False
+    return any(all(f'"{name}"'.encode() in begin for name in each) for each in names)
 
 
-def _csv(path: Path) -> Rows:
+def _csv(path: Path, timed: bool = True) -> Rows:
     names = header(path)
     if names == [""]:
         raise InputError(f"{path}: is empty: begin with the names of the columns")
@@ -108,10 +246,11 @@ def _csv(path: Path) -> Rows:
         found = read_columns(path, names, dict.fromkeys(BURSTGPT.values(), pa.float64()), ())
         return Rows(_renamed(found, BURSTGPT), line)
     aliases = OURS if "start_s" in names else {name: name for name in COLUMNS}
-    _check_names(path, names, aliases)
+    _check_names(path, names, aliases, timed)
     wanted = {own: theirs for own, theirs in aliases.items() if theirs in names}
     kinds = dict.fromkeys(wanted.values(), pa.float64())
-    optional = [name for own, name in wanted.items() if own not in NEEDED or aliases is OURS]
+    needed = _needed(timed)
+    optional = [name for own, name in wanted.items() if own not in needed or aliases is OURS]
     found = read_columns(path, names, kinds, optional)
     columns = {own: np.where(found[t] == EMPTY, np.nan, found[t]) for own, t in wanted.items()}
     if aliases is OURS:
@@ -119,7 +258,7 @@ def _csv(path: Path) -> Rows:
     return Rows(columns, line, about=_not_read(names), own=True)
 
 
-def _parquet(path: Path) -> Rows:
+def _parquet(path: Path, timed: bool = True) -> Rows:
     def row(i: int) -> str:
         return f"{path}: row {i}"
 
@@ -127,8 +266,9 @@ def _parquet(path: Path) -> Rows:
         schema = pq.read_schema(path)
         names = schema.names
         aliases = OURS if "start_s" in names else {name: name for name in COLUMNS}
-        _check_names(path, names, aliases)
-        if pa.types.is_timestamp(schema.field(arrival := aliases["arrival_s"]).type):
+        _check_names(path, names, aliases, timed)
+        arrival = aliases["arrival_s"]
+        if arrival in names and pa.types.is_timestamp(schema.field(arrival).type):
             problem = f"{arrival} is of dates ({schema.field(arrival).type})"
             raise InputError(f"{path}: {problem}: {in_seconds('parquet', arrival)}")
         wanted = {own: theirs for own, theirs in aliases.items() if theirs in names}
@@ -173,7 +313,7 @@ def _by_server(columns: dict[str, np.ndarray], server: dict[str, np.ndarray]) ->
     return {**columns, **times}
 
 
-def _mooncake(path: Path) -> Rows:
+def _mooncake(path: Path) -> list[Result]:
     def line(i: int) -> str:
         return f"{path}:{line_of(path, i)}"
 
@@ -194,7 +334,7 @@ def _mooncake(path: Path) -> Rows:
         columns["arrival_s"] = columns["arrival_s"] / 1e3
     ids = table.column(HASHES)
     if ids.null_count == len(ids):
-        return Rows(columns, line)
+        return [_trace(Rows(columns, line))]
     hashes = _lists(ids, line)
     pieces = np.diff(hashes[1])
     if (more := pieces > np.ceil(np.abs(columns["input_len"]) / tokens)).any():
@@ -204,7 +344,7 @@ def _mooncake(path: Path) -> Rows:
         )
         remedy = f"write a parquet file with arrival_s in seconds, {HASHES} and {HASH_TOKENS}"
         raise InputError(f"{line(i)}: {problem}: {remedy}")
-    return Rows(columns, line, hashes, tokens)
+    return [_trace(Rows(columns, line, hashes, tokens))]
 
 
 def _damaged_line(path: Path, why: str) -> str:
@@ -229,9 +369,14 @@ def _damaged_line(path: Path, why: str) -> str:
     return f"{path}: {why}: write a JSON object on each line"
 
 
-def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> None:
+def _needed(timed: bool) -> tuple[str, ...]:
+    """The columns that every trace needs; with a fixed concurrency, arrivals need not be `timed`."""
+    return NEEDED if timed else NEEDED[1:]
+
+
+def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str], timed: bool) -> None:
     """Raises InputError if a column that every trace needs is missing, or one of two that go together."""
-    for own in NEEDED:
+    for own in _needed(timed):
         if aliases[own] not in names:
             text = ", ".join(names)[:100]
             for whose, needed in PUBLISHED.items():
@@ -239,7 +384,7 @@ def _check_names(path: Path, names: Sequence[str], aliases: dict[str, str]) -> N
                     lost = next(name for name in needed if name not in names)
                     known = f"a trace of {whose} has {', '.join(needed)}"
                     raise InputError(f"{path}: the column {lost} is missing among {text}: {known}")
-            known = f"{', '.join(NEEDED)}; or {', '.join(PUBLISHED)}"
+            known = f"{', '.join(NEEDED)}; or {', '.join(NAMES)}"
             rename = RENAMING.format(kind="parquet" if path.suffix.lower() == ".parquet" else "csv", own=aliases[own])
             lost = f"the column {aliases[own]} is missing among {text}: a trace has {known}"
             raise InputError(f"{path}: {lost}; to rename, in Python: `{rename}`")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from errno import ENOENT
 from functools import cache, partial
 from hashlib import file_digest, sha256
@@ -16,7 +17,7 @@ from simulator.common.errors import InputError, unreadable
 from simulator.serving import limits
 from simulator.serving.trace import NOT_COUNTED, WINDOW_REQUESTS, WINDOW_S, Chains, Recorded, Requests, Trace, windows
 from simulator.serving.traces.csv import header, in_milliseconds, read_columns
-from simulator.serving.traces.formats import read_rows
+from simulator.serving.traces.formats import NEEDED, read_rows
 from simulator.serving.traces.rows import Rows
 from simulator.serving.workload_entry import Files
 
@@ -31,22 +32,40 @@ def files_beside(path: Path) -> Files:
     return Files(cache(partial(_trace, path.parent)), cache(partial(_lengths, path.parent)))
 
 
-def _trace(folder: Path, name: str, window_s: float | None, window_requests: int | None) -> Trace:
+def _trace(folder: Path, name: str, window_s: float | None, window_requests: int | None, timed: bool = True) -> Trace:
     if not os.path.exists(folder / name):  # also where a name is too long to be looked for
         raise FileNotFoundError(ENOENT, "there is no such file", str(folder.resolve()))
-    return read_trace(folder / name, name, window_s, window_requests)
+    return read_trace(folder / name, name, window_s, window_requests, timed)
 
 
-def read_trace(path: Path, name: str, window_s: float | None = None, window_requests: int | None = None) -> Trace:
+def read_trace(
+    path: Path, name: str, window_s: float | None = None, window_requests: int | None = None, timed: bool = True
+) -> Trace:
     """The trace in a file of any of the formats; `name` is what the trace calls it.
+
+    timed: False if arrivals are not needed, because a fixed number of clients decides them; unknown ones are then 0.
+    For the rest see `trace_from`.
+    """
+    return trace_from(read_rows(path, timed), path, name, window_s, window_requests, timed)
+
+
+def trace_from(
+    rows: Rows,
+    path: Path,
+    name: str,
+    window_s: float | None = None,
+    window_requests: int | None = None,
+    timed: bool = True,
+) -> Trace:
+    """The trace of these requests of a file.
 
     Its windows are its stages if it has some and neither argument is given, else time windows of at least `window_s`
     seconds (default WINDOW_S) and `window_requests` requests (default WINDOW_REQUESTS). Requests without tokens, which
     failed, are left out. Raises InputError naming file, place and remedy.
     """
-    rows = read_rows(path)
     if not len(rows):
         raise InputError(f"{path}: holds no request: give a row for each below the header")
+    rows = _timed(rows, path, timed)
     kept = _with_tokens(rows, path)
     number = partial(_column, rows, kept)
     arrival_s = number("arrival_s", -MOST_ABOUT, MOST_ABOUT, "seconds")
@@ -83,6 +102,17 @@ def read_trace(path: Path, name: str, window_s: float | None = None, window_requ
     recorded = _recorded(optional, lambda i: rows.place(int(kept[i])))
     notes = (*_notes(rows, kept, name), *(doubts or _alone(requests, recorded, name)))
     return Trace(name, digest, requests, recorded, notes, len(rows) - len(kept), rows.model)
+
+
+def _timed(rows: Rows, path: Path, timed: bool) -> Rows:
+    """The rows with arrivals. Raises InputError if they are `timed` but the file has none."""
+    arrivals = rows.columns.get(NEEDED[0])
+    if arrivals is not None and (timed or not np.isnan(arrivals).all()):
+        return rows
+    if timed:
+        remedy = f"`evolve ingest --trace {path}` makes an experiment with its fixed concurrency"
+        raise InputError(f"{path}: does not say when requests were sent: {remedy}")
+    return replace(rows, columns={**rows.columns, NEEDED[0]: np.zeros(len(rows))})
 
 
 def _with_tokens(rows: Rows, path: Path) -> np.ndarray:

@@ -29,4 +29,4 @@ class Rows:
     own: bool = False
 
     def __len__(self) -> int:
-        return len(self.columns["arrival_s"])
+        return len(self.columns["input_len"])
