@@ -21,7 +21,7 @@ from evolve.ingest.options import Given
 from evolve.ingest.quality import Quality, quality_of
 from evolve.ingest.read.log import EngineLog
 from evolve.ingest.read.reports import Reports, observed_json
-from evolve.ingest.read.settings import LoadSettings, ServerSettings
+from evolve.ingest.read.settings import LoadSettings, ServerSettings, undescribed
 from evolve.ingest.read.sources import MANIFEST, PER_REQUEST, Folder, Listed
 from evolve.ingest.read.values import FolderFindings
 from simulator.common.errors import InputError, shown
@@ -81,7 +81,10 @@ def _spec(
     hardware = _hardware(folder, given, findings)
     engine = _engine(settings, inputs.log, folder.listed, given.engine, _kv_blocks(derived), findings)
     model, load = settings.model or folder.listed.model, settings.load
-    described = _undescribed(load)
+    if load and not requests:
+        load = _by_reports(load, reports, findings)
+    described = undescribed(load)
+    replayed = bool(requests) and (bool(described) or (load is not None and load.shared_prefix is None))
     missing = [] if model else ["model"]
     if "tensor_parallel" not in engine:
         missing.append("tensor_parallel (--engine tensor_parallel=N sets it)")
@@ -103,9 +106,10 @@ def _spec(
     if terms:
         entry["model_config"] = dict(terms)
     entry |= {"hardware": hardware, "engine": dict(engine)}
-    if described:
+    if replayed:
         source = load.source if load else f"{folder.results}/config.yaml"
-        findings.note(source, f"does not give {', '.join(described)}: the run's requests are replayed one by one")
+        why = f"does not give {', '.join(described)}" if described else "gives distributions of lengths"
+        findings.note(source, f"{why}: the run's requests are replayed one by one")
         quality = quality.as_sent  # its requests are replayed when they were sent
         entry["workload"] = {
             "name": folder.parts.workload or folder.name,
@@ -158,8 +162,25 @@ def _hardware(folder: Folder, given: Given, findings: FolderFindings) -> str:
     return canonical
 
 
-def _undescribed(load: LoadSettings | None) -> list[str]:
-    return [key for key in ("stages", "shared_prefix", "output_len") if load is None or getattr(load, key) is None]
+def _by_reports(load: LoadSettings, reports: Reports, findings: FolderFindings) -> LoadSettings:
+    """The load with the mean lengths of the reports, where its data are of a kind that says no lengths."""
+    if load.shared_prefix or load.shared_prefix_data:
+        return load
+    means = {
+        "prompt_len": _mean(reports, "prompt_len"),
+        # Under ignore_eos answers are as long as was asked for, and reports have a client's tokenisation of them.
+        "output_len": _mean(reports, "reported_output_len"),
+    }
+    kept = {"prompt_len": load.prompt_len, "output_len": load.output_len if load.ignore_eos is not False else None}
+    found = {key: max(1, round(mean)) for key, mean in means.items() if kept[key] is None and mean is not None}
+    if found:
+        text = ", ".join(f"{key} {value:,}" for key, value in found.items())
+        findings.note(load.source, f"gives no {' and no '.join(found)}: the mean of the reports is taken, {text}")
+    return replace(
+        load,
+        prompt_len=found.get("prompt_len", load.prompt_len),
+        output_len=found.get("output_len", load.output_len),
+    )
 
 
 def _id(folder: Folder, listed: Mapping[str, Any] | None) -> str:
@@ -174,26 +195,30 @@ def _id(folder: Folder, listed: Mapping[str, Any] | None) -> str:
 def _workload(
     folder: Folder, load: LoadSettings, reports: Reports, quality: Quality, prompt_len: float | None
 ) -> JsonObject:
-    assert load.stages and load.shared_prefix and load.output_len, "none of them is missing"
-    prompts = load.shared_prefix.groups * load.shared_prefix.prompts_per_group
-    mean = prompt_len or _prompt_len_mean(reports)
-    # Enough decimals to recover the total length of the prompts in tokens, and at least those of the files that ship.
-    decimals = max(2, len(str(prompts)) - 1)
+    assert load.stages and load.output_len, "neither is missing"
+    prompts: JsonObject = {"prompt_len": load.prompt_len}
+    if load.shared_prefix:
+        distinct = load.shared_prefix.groups * load.shared_prefix.prompts_per_group
+        mean = prompt_len or _mean(reports, "prompt_len")
+        # Enough decimals to recover the total tokens of the prompts, and at least those of the files that ship.
+        decimals = max(2, len(str(distinct)) - 1)
+        mean = None if mean is None else round(mean, decimals)
+        prompts = {"shared_prefix": asdict(load.shared_prefix), "prompt_len_mean": mean}
     return {
         "name": folder.parts.workload or folder.name,
         "arrival": load.arrival or "constant",
         "stages": [{"rate": s.rate, "duration_s": s.duration_s} for s in load.stages],
-        "shared_prefix": asdict(load.shared_prefix),
-        "prompt_len_mean": None if mean is None else round(mean, decimals),
+        **prompts,
         "output_len": load.output_len,
         "ignore_eos": load.ignore_eos is not False,
         "timeout_s": quality.timeout_s,
     }
 
 
-def _prompt_len_mean(reports: Reports) -> float | None:
-    """The mean prompt length of completed requests in tokens; None below 1, which cannot be replayed."""
-    pairs = [(r.completed, r.prompt_len["mean"]) for r in reports.of_run if r.completed and "mean" in r.prompt_len]
+def _mean(reports: Reports, which: str) -> float | None:
+    """The mean length of completed requests in tokens; None below 1, which cannot be replayed."""
+    lengths = [(r.completed, getattr(r, which)) for r in reports.of_run]
+    pairs = [(n, length["mean"]) for n, length in lengths if n and "mean" in length]
     total = sum(n for n, _ in pairs)
     mean = sum(n * length for n, length in pairs) / total if total else 0.0
     if len(pairs) == 1:
@@ -204,7 +229,7 @@ def _prompt_len_mean(reports: Reports) -> float | None:
 def _observed(reports: Reports, load: LoadSettings, findings: FolderFindings) -> JsonObject:
     """The reports of the run and of its stages as `observed`; empty where there are none."""
     assert load.stages and load.output_len, "neither is missing"
-    count = len(load.stages)
+    count, output_len = len(load.stages), load.output_len if isinstance(load.output_len, int) else None
     stages = dict(reports.stages)
     if reports.summary and count == 1 and not stages:
         stages = {0: reports.summary}
@@ -222,10 +247,10 @@ def _observed(reports: Reports, load: LoadSettings, findings: FolderFindings) ->
         findings.warn("reports", "nothing was observed: the run can only be predicted")
     observed: JsonObject = {}
     if reports.summary:
-        observed["summary"] = observed_json(reports.summary, load.output_len)
+        observed["summary"] = observed_json(reports.summary, output_len)
     if len(absent) < count:
         each = map(stages.get, range(count))
-        observed["stages"] = [observed_json(report, load.output_len) if report else {} for report in each]
+        observed["stages"] = [observed_json(report, output_len) if report else {} for report in each]
     return observed
 
 

@@ -13,7 +13,7 @@ from simulator.common.json import JsonObject
 from simulator.serving.keys import OBSERVATION, OBSERVED, only
 from simulator.serving.limits import MOST_MS, MOST_STAGES
 from simulator.serving.trace import Trace, latencies_ms, rows_by_stage
-from simulator.serving.workload import Workload, gaps_of
+from simulator.serving.workload import Workload, gaps_of, output_lengths
 
 CLEAN = "clean"  # the quality of runs that are fitted
 OVERLOADED = "overloaded"  # that of runs in which a queue grew or requests failed
@@ -122,7 +122,7 @@ def _observation(o: Section, gaps: int | None) -> Observation:
     return observation
 
 
-def _itl_between(o: Observation, gaps: int | None) -> float | None:
+def _itl_between(o: Observation, gaps: float | None) -> float | None:
     """The mean ITL by the means of E2E and TTFT; None if one of these is unknown, or answers differ in length."""
     if o.e2e_ms.mean is None or o.ttft_ms.mean is None or not gaps:
         return None
@@ -136,11 +136,21 @@ def filled(observed: Observed, workload: Workload) -> Observed:
 
     def with_itl(o: Observation) -> Observation:
         itl, between = o.itl_ms.mean, _itl_between(o, gaps)
-        return replace(o, itl_ms=Statistic(mean=between)) if itl is None or _is_halved(itl, between) else o
+        if itl is None or _is_halved(itl, between or _itl_between(o, _mean_gaps(workload))):
+            return replace(o, itl_ms=Statistic(mean=between))
+        return o
 
     stages = tuple(map(with_itl, observed.stages))
     summary = with_itl(observed.summary) if observed.summary else together(stages, workload) if stages else None
     return Observed(summary, stages)
+
+
+def _mean_gaps(workload: Workload) -> float | None:
+    """The mean tokens of answers after the first; None for a trace, whose ITL is that of its requests.
+
+    With answers of many lengths this tells a halved ITL, but not the true one.
+    """
+    return None if isinstance(workload.source, Trace) else float(output_lengths(workload).mean()) - 1.0
 
 
 def _is_halved(itl: float, between: float | None) -> bool:
@@ -290,8 +300,9 @@ def _falling(observed: Observed, workload: Workload) -> Iterator[str]:
 
 def _itl(run: Observation, workload: Workload) -> Iterator[str]:
     itl, between = run.itl_ms.mean, _itl_between(run, gaps_of(workload))
-    if itl is None or between is None or abs(itl - between) <= 0.1 * between:
+    of_means = between or _itl_between(run, _mean_gaps(workload))
+    halved = itl is not None and _is_halved(itl, of_means)
+    if itl is None or of_means is None or not (halved or (between and abs(itl - between) > 0.1 * between)):
         return
-    text = f"itl_mean_ms is {itl:g}, but (E2E - TTFT)/(output_len - 1) is {between:.4g}"
-    halved = _is_halved(itl, between)
+    text = f"itl_mean_ms is {itl:g}, but (E2E - TTFT)/(output_len - 1) is {of_means:.4g}"
     yield f"{text}: its load generator halved it, so it is left out" if halved else f"{text}: check the three figures"

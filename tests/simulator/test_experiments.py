@@ -395,6 +395,20 @@ def test_missing_figures_follow_from_the_others() -> None:
     assert x.observed.summary.e2e_ms.mean == 200.0 and x.observed.summary.itl_ms.mean == 10.0
 
 
+@pytest.mark.parametrize(("itl", "left_out"), [(5.0, True), (9.0, False), (12.0, False)])
+def test_a_halved_itl_of_answers_of_many_lengths_is_left_out(itl: float, left_out: bool) -> None:
+    """Their mean length tells that it is halved, but not what it is: (200 - 10)/19 = 10."""
+    load = {"name": "w", "prompt_len": 9, "output_len": {"uniform": {"min": 10, "max": 30}}}
+    raw = changed("workload", load | {"stages": [{"rate": 1.0, "duration_s": 60.0}]})
+    raw["experiments"][0]["observed"] = {
+        "summary": {"e2e_ms": {"mean": 200.0}, "ttft_ms": {"mean": 10.0}, "itl_mean_ms": itl}
+    }
+    (x,) = read(raw)
+    assert x.observed is not None and x.observed.summary is not None
+    assert x.observed.summary.itl_ms.mean == (None if left_out else itl)
+    assert any("halved it, so it is left out" in note for note in x.notes) == left_out
+
+
 def test_figures_that_contradict_each_other_are_doubted() -> None:
     """Percentiles of TTFT above those of E2E, which no requests have, and a mean outside those of the stages."""
     stages = [{"e2e_ms": {"mean": 100.0}}, {"e2e_ms": {"mean": 120.0}}]

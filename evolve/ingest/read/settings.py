@@ -6,12 +6,14 @@ ran. The profile is only used if config.yaml is missing; otherwise the two are c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from evolve.ingest.read.sources import MANIFEST, Folder
 from evolve.ingest.read.values import FolderFindings, Values, plain
 from simulator.common.errors import shown
+from simulator.common.json import JsonObject
 from simulator.common.text import listed
 from simulator.serving.workload import Stage
 
@@ -32,7 +34,12 @@ PROMPT_KEYS = {
 """Keys of an experiments file's shared_prefix, and the load generator's names for them: the first one and aliases."""
 
 ARRIVALS = ("constant", "poisson")
+DRAWN = ("synthetic", "random")  # data whose lengths have the distributions of the file
+Length = int | JsonObject  # tokens, or a distribution of them, as an experiments file has it
 LONGEST_TIMEOUT_S = 1e6  # eleven days: a longer one is a mistake
+
+
+THEIR_LENGTHS = {"prompt": "input", "output": "output"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +55,23 @@ class SharedPrefix:
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """A load as one file describes it; None for values that the file lacks or gives in no usable form."""
+    """A load as one file describes it; None for values that the file lacks or gives in no usable form.
+
+    Prompts are of `shared_prefix` or, with nothing in common, of `prompt_len`. Lengths are as in an experiments file.
+    """
 
     source: str
     model: str | None
     arrival: str | None
     stages: tuple[Stage, ...] | None
     shared_prefix: SharedPrefix | None
-    output_len: int | None
+    prompt_len: Length | None
+    output_len: Length | None
     ignore_eos: bool | None
     multi_turn: bool
     streaming: bool | None
     request_timeout_s: float | None
+    shared_prefix_data: bool = True  # whether its data are of shared_prefix, which gives no other lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +130,12 @@ def _load(v: Values | None) -> LoadSettings | None:
     if v is None:
         return None
     kind = v.text("data.type")
-    prompts = _prompts(v)
-    if kind not in (None, "shared_prefix"):
-        prompts = None
-        text = "data.type is not shared_prefix: its prompts cannot be described; an entry can be written by hand"
-        v.findings.warn(v.source, text)
+    shared = kind in (None, "shared_prefix")
+    lengths: dict[str, Length | None] = {"prompt_len": None, "output_len": None}
+    if shared:
+        lengths["output_len"] = v.whole("data.shared_prefix.output_len", least=1)
+    elif kind in DRAWN:
+        lengths = {f"{ours}_len": _length(v, f"data.{theirs}_distribution") for ours, theirs in THEIR_LENGTHS.items()}
     arrival = v.text("load.type")
     known = arrival in (None, *ARRIVALS)
     if not known:
@@ -132,13 +145,34 @@ def _load(v: Values | None) -> LoadSettings | None:
         model=v.model("server.model_name"),
         arrival=arrival,
         stages=_stages(v) if known else None,
-        shared_prefix=prompts,
-        output_len=v.whole("data.shared_prefix.output_len", least=1),
+        shared_prefix=_prompts(v) if shared else None,
+        **lengths,
         ignore_eos=v.flag("server.ignore_eos"),
         multi_turn=bool(v.flag("data.shared_prefix.enable_multi_turn_chat")),
         streaming=v.flag("api.streaming"),
         request_timeout_s=v.number("load.request_timeout", above=0, most=LONGEST_TIMEOUT_S),
+        shared_prefix_data=shared,
     )
+
+
+def _length(v: Values, key: str) -> Length | None:
+    """A distribution of lengths: normal unless it names another, and cut at min and max."""
+    mean, low, high = (v.number(f"{key}.{name}", least=1) for name in ("mean", "min", "max"))
+    if mean is None or low is None or high is None:
+        return None
+    kind, sd, variance = (
+        v.text(f"{key}.type") or "normal",
+        *(v.number(f"{key}.{k}", least=0) for k in ("std_dev", "variance")),
+    )
+    sd = math.sqrt(variance) if variance is not None else sd
+    if kind == "uniform":
+        return {"uniform": {"min": round(low), "max": round(high)}}
+    if kind == "fixed" or sd == 0 or low == high:
+        return round(mean)
+    if kind in ("normal", "lognormal") and sd and low <= mean <= high:
+        return {kind: {"mean": mean, "sd": sd, "min": round(low), "max": round(high)}}
+    v.findings.warn(v.source, f"{key} is of a kind that is not replayed: the mean length of the reports is used")
+    return None
 
 
 def _prompts(v: Values) -> SharedPrefix | None:
@@ -186,8 +220,17 @@ def _described(load: LoadSettings) -> dict[str, object]:
     """The settings to compare, by name; None where the file does not say."""
     prompts = asdict(load.shared_prefix) if load.shared_prefix else dict.fromkeys(PROMPT_KEYS)
     stages = load.stages and listed([f"{stage.rate:g}/s x {stage.duration_s:g} s" for stage in load.stages], 6)
-    keys = ("output_len", "ignore_eos", "arrival", "streaming", "model")
+    keys = ("prompt_len", "output_len", "ignore_eos", "arrival", "streaming", "model")
     return {**prompts, **{key: getattr(load, key) for key in keys}, "stages": stages}
+
+
+def undescribed(load: LoadSettings | None) -> list[str]:
+    """What a load lacks to be replayed, by its keys."""
+    if load is None:
+        return ["stages", "prompt_len", "output_len"]
+    prompts = load.shared_prefix or load.prompt_len
+    given = {"stages": load.stages, "shared_prefix or prompt_len": prompts, "output_len": load.output_len}
+    return [key for key, value in given.items() if value is None]
 
 
 def _word(value: object) -> str:
@@ -201,7 +244,7 @@ def _check_load(load: LoadSettings, findings: FolderFindings) -> None:
         findings.warn(load.source, "answers were not streamed: the client's TTFT is not a time to first token")
     if load.ignore_eos is not True:
         findings.warn(load.source, "ignore_eos is not true: answers may be shorter than output_len, and ITL wrong")
-    missing = [key for key in ("stages", "shared_prefix", "output_len") if getattr(load, key) is None]
+    missing = undescribed(load)
     findings.warn(load.source, f"does not give {', '.join(missing)}", len(missing))
     if load.arrival is None:
         findings.note(load.source, "gives no load.type: assuming constant, the load generator's default")

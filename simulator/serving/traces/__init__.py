@@ -1,4 +1,5 @@
-"""Traces in files: requests that were recorded, in our own columns and in the formats that are published.
+"""Traces and results of load generators in files: recorded requests, or their means, in the formats that are published.
 
-Start at `read.py`. `formats.py` knows what each format calls its columns, `csv.py` reads columns of any CSV file.
+Start at `read.py` for a trace, and at `formats.py`, which knows each format by its content. `result.py` is what every
+reader of a load generator's file makes; there is a module for each tool. `csv.py` reads columns of any CSV file.
 """

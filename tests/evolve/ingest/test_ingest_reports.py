@@ -314,14 +314,71 @@ def test_only_the_profile_is_left_and_its_several_turns_are_noted(tmp_path: Path
         ({"load": {"type": "concurrent", "stages": [{"rate": 1, "duration": 1}]}}, "neither constant nor poisson"),
         ({"load": {"type": "constant", "stages": []}}, "load.stages must be a list of stages"),
         ({"load": {"type": "constant", "stages": [{"rate": 1}]}}, "stage 0 has no usable rate and duration"),
-        ({"data": {"type": "random"}}, "data.type is not shared_prefix"),
-        ({"data": None}, "does not give shared_prefix, output_len"),
+        ({"data": None}, "does not give shared_prefix or prompt_len, output_len"),
     ],
 )
 def test_an_unreplayable_load_gives_no_experiment(tmp_path: Path, change: Any, text: str) -> None:
     found = ingest(build(tmp_path, config={**CONFIG, **change}, profile=None))
     assert found.entry is None
     assert text in found.text and f"{NAME}: no experiment is written: " in found.text
+
+
+SKEWED = {"min": 5, "max": 300, "mean": 100, "std_dev": 20, "type": "skew_normal"}
+
+
+@pytest.mark.parametrize(
+    ("data", "prompt_len", "output_len"),
+    [
+        (
+            {
+                "input_distribution": {"min": 50, "max": 150, "mean": 100, "std_dev": 20},
+                "output_distribution": {"min": 10, "max": 12, "mean": 11, "std_dev": 0},
+            },
+            {"normal": {"mean": 100.0, "sd": 20.0, "min": 50, "max": 150}},
+            11,
+        ),
+        (
+            {
+                "input_distribution": {"min": 50, "max": 150, "mean": 100, "std_dev": 9, "type": "uniform"},
+                "output_distribution": {
+                    "min": 5,
+                    "max": 20,
+                    "mean": 11,
+                    "std_dev": 0,
+                    "variance": 4,
+                    "type": "lognormal",
+                },
+            },
+            {"uniform": {"min": 50, "max": 150}},
+            {"lognormal": {"mean": 11.0, "sd": 2.0, "min": 5, "max": 20}},
+        ),
+        ({"input_distribution": SKEWED, "output_distribution": None}, 104, 12),
+        ({"type": "shareGPT", "input_distribution": None}, 104, 12),  # the means of the reports
+    ],
+)
+@pytest.mark.parametrize("kind", ["synthetic", "random"])
+def test_data_of_other_types_have_lengths_of_their_own(
+    tmp_path: Path, kind: str, data: Json, prompt_len: Any, output_len: Any
+) -> None:
+    found = ingest(build(tmp_path, config={**CONFIG, "data": {"type": kind, **data}}, profile=None))
+    workload = found.mapping["workload"]
+    assert (workload["prompt_len"], workload["output_len"]) == (prompt_len, output_len)
+    assert "shared_prefix" not in workload and found.quality.label == "clean"
+    summary = found.mapping["observed"]["summary"]
+    assert ("itl_mean_ms" in summary) == isinstance(output_len, int)  # never the load generator's, which is halved
+    taken = "gives no prompt_len and no output_len: the mean of the reports is taken, prompt_len 104, output_len 12"
+    assert (taken in found.text) == (prompt_len == 104)
+
+
+def test_answers_that_may_end_early_have_the_length_of_the_reports(tmp_path: Path) -> None:
+    data = {
+        "type": "random",
+        "input_distribution": {"min": 9, "max": 9, "mean": 9},
+        "output_distribution": {"min": 50, "max": 50, "mean": 50},
+    }
+    config = {**CONFIG, "data": data}
+    found = ingest(build(tmp_path, config=changed(config, "server.ignore_eos", False), profile=None))
+    assert (found.mapping["workload"]["prompt_len"], found.mapping["workload"]["output_len"]) == (9, 12)
 
 
 def test_without_exp_config_the_other_sources_stand_in(tmp_path: Path) -> None:
