@@ -153,6 +153,8 @@ def convert(sources: Sequence[TraceSource], out: Path, given: Given) -> list[Con
                 others = [before.table for before in converted if before.table]
                 others += [path for path in written if path.stem not in names]
                 twice = _same(c.table, others) if c.source.trace.recorded else ""
+            else:
+                twice = _summed(c.source, sources)
             replaced = other or (c.experiment is not None and c.experiment.id in changed)
             converted.append(replace(c, replaced=replaced, twice=twice))
         if entries:
@@ -168,6 +170,12 @@ def convert(sources: Sequence[TraceSource], out: Path, given: Given) -> list[Con
 def _same(table: Path, others: Sequence[Path]) -> str:
     """The name of the first of the other tables that has the same bytes; "" if none does."""
     return next((other.stem for other in others if filecmp.cmp(table, other, shallow=False)), "")
+
+
+def _summed(source: TraceSource, sources: Sequence[TraceSource]) -> str:
+    """The name of the source with the requests that the means of `source` are of; "" if there is none."""
+    stated = source.result.stated
+    return next((other.name for other in sources if other.trace and other.result.stated == stated), "")
 
 
 def _spec(source: TraceSource, model: str, given: Given) -> Spec:

@@ -200,9 +200,13 @@ def test_requests_that_failed_or_were_cut_off_are_left_out(tmp_path: Path) -> No
     assert r.rows is not None
     trace = trace_from(r.rows, tmp_path / "p.jsonl", "p")
     assert (len(trace.requests), trace.failed, trace.requests.stage.tolist()) == (5, 2, [-1, 0, 0, 0, 0])
+    [turns] = results(tmp_path, {"t.jsonl": lines([*AIPERF, aiperf_record(4, 900, 3, 40.0, turn_index=1)])})
+    assert turns.rows and "1 request of t.jsonl later in a conversation" in turns.rows.about[0]
     [*_, guide] = results(tmp_path, {"r.json": GUIDELLM})
     assert (
-        guide.rows is not None and len(guide.rows) == 4 and "1 requests of r.json were cut off" in guide.rows.about[0]
+        guide.rows is not None
+        and len(guide.rows) == 4
+        and "1 request of r.json cut off at the end" in guide.rows.about[0]
     )
     error = LLMPERF_RESPONSES[0] | {
         "error_code": 429,

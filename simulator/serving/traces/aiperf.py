@@ -12,6 +12,7 @@ import numpy as np
 from simulator.common.documents import read_json
 from simulator.common.errors import InputError, Section, is_number, shown
 from simulator.common.json import JsonObject
+from simulator.common.text import counted
 from simulator.serving.traces.genai_perf import MS, SUMMARIES, read_summary
 from simulator.serving.traces.result import SAVED_AGAIN, Result, beside, compared
 from simulator.serving.traces.rows import Rows
@@ -36,14 +37,16 @@ def read_records(path: Path, records: Sequence[tuple[str, JsonObject]]) -> list[
     if warm_up.any():
         columns["stage"] = np.where(warm_up, WARM_UP, np.nan)
     turns = sum(1 for s in sections if _metadata(s).raw.get("turn_index"))
-    text = f"{turns:,} requests of {path.name} are later turns: replayed without the prompt that they share"
     names = [path.name.replace(".jsonl", ending) for ending in SUMMARIES]
     summary = next((found for name in names if name != path.name and (found := beside(path, name))), None)
-    about = [text] if turns else []
-    if summary is None:
+    about = []
+    if turns:
         about.append(
-            f"{names[0]} is not beside {path.name}: a fixed concurrency is not known, requests are sent as they were"
+            f"{counted(turns, 'request')} of {path.name} later in a conversation: replayed as if nothing is shared"
         )
+    if summary is None:
+        unknown = f"{names[0]} is not beside {path.name}, so a fixed concurrency is not known"
+        about.append(f"{unknown}: requests are replayed when they were sent")
         result = Result("AIPerf")
     else:
         [result] = read_summary(summary, str(summary), read_json(summary, SAVED_AGAIN, foreign=True))

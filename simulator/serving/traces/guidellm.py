@@ -14,6 +14,7 @@ import numpy as np
 
 from simulator.common.errors import Section, shown
 from simulator.common.json import JsonObject
+from simulator.common.text import counted
 from simulator.serving.observations import Observation, Statistic
 from simulator.serving.traces.result import (
     SAVED_AGAIN,
@@ -61,8 +62,8 @@ def _benchmark(path: Path, b: Section, model: str) -> Result:
     pacing = _pacing(settings.section("strategy", SAVED_AGAIN), sent or None)
     result = Result("GuideLLM", pacing, None, stated, (prompt, answer), sent or None, model)
     if cut_off:
-        text_ = f"{len(cut_off):,} requests of {path.name} were cut off when the benchmark ended: left out"
-        result = replace(result, about=(text_,))
+        many = counted(len(cut_off), "request")
+        result = replace(result, about=(f"{many} of {path.name} cut off at the end of the benchmark: left out",))
     if not answered or (done is not None and len(answered) < done):
         return result
     rows = _rows(b, answered, errored, result.about, model)

@@ -105,6 +105,19 @@ def test_results_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> 
     assert found["slow-profile_export"]["workload"]["concurrency"] == 2
 
 
+def test_a_summary_beside_its_requests_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = AIPERF_SUMMARY["input_config"] | {"loadgen": {"request_rate": 30.0}}
+    paths = [
+        written(tmp_path, "p.jsonl", lines(AIPERF)),
+        written(tmp_path, "p_aiperf.json", AIPERF_SUMMARY | {"input_config": config}),
+        written(tmp_path, "other.json", VLLM),
+    ]
+    assert evolve("ingest", "--trace", *paths, "--out", tmp_path / "out", "--hardware", "H100", "--json") == 0
+    told = {row["trace"]: row for row in json.loads(capsys.readouterr().out)["traces"]}
+    noted = {name for name, row in told.items() if any("counts them twice" in note for note in row["notes"])}
+    assert noted == {"p_aiperf.json"}
+
+
 def test_the_requests_of_a_rate_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, "bench.json", VLLM_DETAILED)
     assert evolve("ingest", "--trace", path, "--out", tmp_path / "out", "--hardware", "H100") == 0
