@@ -107,7 +107,10 @@ def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
         none = np.full(len(requests), -1, np.int32)
         requests = replace(requests, prompt=none, group=none, chains=None)
     held, lost = tracev2.with_one_prefix(requests)
-    exported = replace(work, load=Load(held, limits_from(engine_of(work.load.limits))))
+    limits = limits_from(engine_of(work.load.limits))
+    exported = replace(work, load=Load(held, limits, work.load.clients))
+    if experiment.workload.closed:
+        exported = replace(exported, warnings=(*work.warnings, _own_client(experiment)))
     if not lost:
         return exported
     (hits, ttft_ms), (hits_left, ttft_ms_left) = (_cached(each) for each in (work, exported))
@@ -115,7 +118,23 @@ def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
         f"{experiment.id}: TraceV2 has one prefix per request. {hits_left:.1f} % of the prompts' KV blocks are cached "
         f"instead of {hits:.1f} %, and the mean TTFT is {ttft_ms_left:.1f} ms instead of {ttft_ms:.1f}"
     )
-    return replace(exported, warnings=(*work.warnings, text))
+    return replace(exported, warnings=(*exported.warnings, text))
+
+
+def _own_client(experiment: Experiment) -> str:
+    """The note on the arrivals of a closed load, which in a trace are those that this program's answers gave."""
+    stages, clients = experiment.workload.stages, experiment.workload.clients
+    text = f"{experiment.id}: arrivals in the trace are those that this program's answers gave"
+    think_s = clients.think_time_s.fixed if clients else 0.0
+    if len(stages) > 1 or think_s is None or (clients and clients.warmup_requests):
+        return f"{text}; the host's own client has one stage, a fixed time to think and no warm-up"
+    flags = {
+        "--concurrency": stages[0].users,
+        "--think-time-ms": f"{1e3 * think_s:g}",
+        "--num-requests": stages[0].requests,
+    }
+    own = shlex.join(["blis", "run", *(str(word) for pair in flags.items() for word in pair), "--timeout", "-1"])
+    return f"{text}; the host's own client makes them itself: `{own}`, with lengths of its own"
 
 
 def _cached(work: ReplayWork) -> tuple[float, float]:

@@ -22,8 +22,13 @@ from simulator.serving.model import known_models
 from simulator.serving.observations import NOT_MEASURED, Components, Observation, Observed, doubts, filled, measured
 from simulator.serving.spec import Spec
 from simulator.serving.trace import Trace
-from simulator.serving.workload import Profile, Workload, longest_request, offered_requests
+from simulator.serving.workload import Profile, Workload, gaps_of, longest_request, offered_requests, prompt_lengths
 from simulator.serving.workload_entry import check_size
+
+ALIKE = (
+    "all requests of its clients are alike, so those that begin together end together, and prompts come in bursts, "
+    "which raise TTFT: give lengths as they were, such as {uniform: {min: 800, max: 1000}}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +182,17 @@ def _notes_on_load(spec: Spec) -> list[str]:
         case Profile(groups=groups, prompt_len_mean=None, session=None, question_len=question):
             if groups > 0 and question.fixed is not None:
                 notes.append("prompt length taken as system_prompt_len + question_len")
+    if workload.closed and max(s.users or 1 for s in workload.stages) > 1 and _alike(workload):
+        notes.append(ALIKE)
     if not workload.ignore_eos:
         notes.append("ignore_eos: false is not replayed: every request generates output_len tokens")
     return notes
+
+
+def _alike(workload: Workload) -> bool:
+    """True if all requests have the same lengths."""
+    lengths = prompt_lengths(workload)
+    return gaps_of(workload) is not None and bool((lengths == lengths[0]).all())
 
 
 def _assumed(spec: Spec, engine: Engine) -> list[str]:

@@ -61,11 +61,12 @@ MOST_SPREAD = 1e6  # of a distribution, its standard deviation over its mean
 class Files:
     """Readers of the files that an experiment names; names are as the experiments file gives them.
 
-    `trace(name, window_s, window_requests)`, with None for the default of either; `lengths(name)`: the listed values
-    and how often each occurs. Both raise InputError; `trace` also FileNotFoundError, with the folder that was searched.
+    `trace(name, window_s, window_requests, timed)`, with None for the default of either, and False where arrivals are
+    not needed; `lengths(name)`: the listed values and how often each occurs. Both raise InputError; `trace` also
+    FileNotFoundError, with the folder that was searched.
     """
 
-    trace: Callable[[str, float | None, int | None], Trace]
+    trace: Callable[[str, float | None, int | None, bool], Trace]
     lengths: Callable[[str], tuple[tuple[float, ...], tuple[int, ...]]]
 
 
@@ -109,7 +110,7 @@ def _trace(w: Section, files: Files) -> Workload:
     fewest = w.whole("window_requests", "give a number of requests", least=1) if w.has("window_requests") else None
     name = w.name("trace")
     try:
-        trace = files.trace(name, least_s, fewest)
+        trace = files.trace(name, least_s, fewest, not w.has("concurrency"))
     except FileNotFoundError as e:
         problem = f"is {shown(name)}, and there is no such file in {e.filename}"
         raise w.error("trace", problem, "name a file relative to that folder") from None
