@@ -6,9 +6,9 @@ again. A value is one of completion.KINDS, or one of the words between `|`.
 
 WORDS = """
 predict PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --rate=ANY
-    --prompt-len=ANY --output-len=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY...
-    --load=ANY --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY
-    --max-conditionals=ANY --max-constants=ANY --explain
+    --concurrency=ANY --requests=ANY --prompt-len=ANY --output-len=ANY --seeds=ANY --part=train|valid|test
+    --sweep=ANY... --slo=ANY... --load=ANY --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json
+    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
     --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 kernels MODEL --hardware=GPU --tp=ANY --context=ANY --json --explain
@@ -53,8 +53,8 @@ show PROGRAM --explain --diagnose --ablate --check --fields --physics --experime
     --max-conditionals=ANY --max-constants=ANY
 report RUN|PROGRAM --experiments=FILE --id=ANY... --only=ANY... --md --html=FILE --workers=ANY --cluster=ANY
     --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
-plot ANY... --kind=front|history|grid|fit|terms --out=FILE --experiments=FILE --id=ANY... --max-operations=ANY
-    --max-conditionals=ANY --max-constants=ANY
+plot ANY... --kind=front|history|grid|fit|curve|terms --out=FILE --experiments=FILE --id=ANY...
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 view FILE... --port=ANY --export=FILE --json --quiet
 emit PROGRAM --target=blis-4|blis-5 --out=FILE --into=FILE --dry-run --coefficients --experiments=FILE
     --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --deployment=ANY... --host-facts --name=ANY --check

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from simulator.common.errors import shown
+from simulator.common.text import visible
 from simulator.language import ir
 from simulator.language.ir import CALLS, COMPARISONS, FREE_LITERALS, METHODS, Expr
 from simulator.language.source import TOO_LARGE, ProgramError, kind, names
@@ -260,7 +261,7 @@ def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> ir.Field:
         seen = [f"{o}.{n}" for o, n in FIELDS if o in scope.objects]
         near = difflib.get_close_matches(f"{owner}.{name}", seen, n=1)
         remedy = f"did you mean {near[0]}?" if near else "see `evolve show --fields`"
-        raise scope.fail(node, f"unknown field {owner}.{name}: {remedy}")
+        raise scope.fail(node, f"unknown field {visible(f'{owner}.{name}')}: {remedy}")
     if name == "reference_step_us" and scope.objects != METHODS["queueing_time"]:
         raise scope.fail(node, "s.reference_step_us is for queueing_time only: use another field here")
     return ir.Field(owner, name)

@@ -322,9 +322,9 @@ def test_names_of_lines_deployments_and_terms_are_drawn_as_they_are(
 REFUSALS = """
 --kind front --out x.gif => --out x.gif: is not a picture
 --kind front --out svg => --out svg: is not a picture
---kind pie --out x.svg => Invalid value for '--kind': 'pie' is not one of 'front', 'history', 'grid', 'fit', 'terms'
+--kind pie --out x.svg => Invalid value for '--kind': 'pie' is not one of 'front', 'history', 'grid', 'fit', 'curve', 'terms'
 b --kind grid --out x.svg => --kind grid draws one run
---kind grid --id a --out x.svg => --experiments and --id go with --kind fit or terms
+--kind grid --id a --out x.svg => --experiments and --id go with --kind fit, curve or terms
 --kind front --out no/x.svg => no/x.svg: cannot be written (No such file or directory)
 --kind front --out d.svg => d.svg: is a folder
 --kind fit --id nope --out x.svg => --id nope: no such experiment: there are dense-chat, dense-code, sparse-chat
