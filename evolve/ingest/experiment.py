@@ -33,7 +33,7 @@ from simulator.serving.model import known_models
 from simulator.serving.observations import COMPONENT_REQUESTS, COMPONENTS
 from simulator.serving.spec import Spec, read_spec
 from simulator.serving.traces.read import read_trace
-from simulator.serving.workload_entry import NO_FILES
+from simulator.serving.workload_entry import NO_FILES, stage_entry
 
 DEFAULTS = (
     *("max_num_seqs", "max_num_batched_tokens", "block_size", "gpu_memory_utilization"),
@@ -206,8 +206,8 @@ def _workload(
         prompts = {"shared_prefix": asdict(load.shared_prefix), "prompt_len_mean": mean}
     return {
         "name": folder.parts.workload or folder.name,
-        "arrival": load.arrival or "constant",
-        "stages": [{"rate": s.rate, "duration_s": s.duration_s} for s in load.stages],
+        **({} if load.stages[0].users else {"arrival": load.arrival or "constant"}),
+        "stages": [stage_entry(s) for s in load.stages],
         **prompts,
         "output_len": load.output_len,
         "ignore_eos": load.ignore_eos is not False,

@@ -32,6 +32,12 @@ class Omission:
     beyond: int = 0
 
 
+KV_IN_16 = Omission(
+    "the KV cache is counted in 16 bits: if the engine keeps it in 8, decode attention is over-estimated and the room "
+    "in it under-estimated, both up to twofold: say so with kv_cache_dtype"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Model:
     """A model's config.json at one level, and what is read from it."""
@@ -177,10 +183,7 @@ def _quantization(m: _Model) -> Iterator[Omission]:
             "under-estimated"
         )
     if details.get("kv_cache_scheme") or details.get("kv_cache_quant_algo"):
-        yield Omission(
-            "the KV cache is counted in 16 bits: if the engine keeps it in 8, decode attention is over-estimated and "
-            "the room in it under-estimated, both up to twofold"
-        )
+        yield KV_IN_16
 
 
 def _types(m: _Model) -> Iterator[Omission]:

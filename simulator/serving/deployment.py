@@ -16,7 +16,7 @@ from simulator.common.errors import Section
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import KernelGpu
 from simulator.model.architecture import REMEDY, Architecture, flat_config
-from simulator.model.omissions import affecting
+from simulator.model.omissions import KV_IN_16, affecting
 from simulator.serving.defaults import facts_of_engine, settled
 from simulator.serving.engine import KV_CACHE_BYTES, STANDARD, Engine
 from simulator.serving.facts import Facts
@@ -120,7 +120,8 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     else:
         scaled = _scaled(gpu, bytes_per_us)
     fields = {name: float(value) for name, value in facts.items()}
-    return Facts(fields, deployed, affecting(model.omitted, longest), a.mla_width > 0, where, scaled)
+    omitted = [o for o in model.omitted if o != KV_IN_16 or KV_CACHE_BYTES[engine.kv_cache_dtype] is None]
+    return Facts(fields, deployed, affecting(tuple(omitted), longest), a.mla_width > 0, where, scaled)
 
 
 def _peaks(gpu: Gpu, a: Architecture, tp: int, where: str) -> tuple[float, float, float]:

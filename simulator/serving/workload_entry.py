@@ -367,9 +367,9 @@ def _clients_entry(c: Clients) -> JsonObject:
 
 
 def _profile_entry(p: Profile, stages: Sequence[Stage]) -> JsonObject:
-    entry: JsonObject = {"arrival": _arrival_entry(p.arrival), "stages": [_stage_entry(s) for s in stages]}
+    entry: JsonObject = {"arrival": _arrival_entry(p.arrival), "stages": [stage_entry(s) for s in stages]}
     if stages[0].users is not None:
-        entry = _stage_entry(stages[0]) if stages == (_bare(stages[0]),) else {"stages": entry["stages"]}
+        entry = stage_entry(stages[0]) if stages == (_bare(stages[0]),) else {"stages": entry["stages"]}
     if p.groups:
         repeated = {"prompts_per_group": p.prompts_per_group} if p.prompts_per_group else {}
         lengths = {"system_prompt_len": p.system_prompt_len, "question_len": _length_entry(p.question_len)}
@@ -389,7 +389,8 @@ def _bare(s: Stage) -> Stage:
     return replace(s, question_len=None, output_len=None)
 
 
-def _stage_entry(s: Stage) -> JsonObject:
+def stage_entry(s: Stage) -> JsonObject:
+    """A stage as the entry of a load has it."""
     entry: JsonObject = {"rate": s.rate, "duration_s": s.duration_s}
     if s.users is not None:
         entry = dict(zip(CLOSED, (s.users, s.requests), strict=True))

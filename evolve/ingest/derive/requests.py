@@ -93,9 +93,11 @@ def _stages(clients: Clients | None, settings: ServerSettings) -> np.ndarray:
     stages = settings.load.stages if settings.load else None
     if not stages:
         return np.full(len(clients), NONE)
-    offered = [round(stage.rate * stage.duration_s) for stage in stages]
+    offered = [round(stage.offered) for stage in stages]
     if sum(offered) == len(clients):
         return np.repeat(np.arange(len(stages)), offered)
+    if stages[0].users is not None and len(stages) > 1:  # nothing tells where one ended
+        return np.full(len(clients), NONE)
     start = np.sort(clients.rows["start_s"])
     ends = np.cumsum([stage.duration_s for stage in stages])[:-1]
     numbers: np.ndarray = np.searchsorted(ends, start - start[0], side="right").astype(np.int64)

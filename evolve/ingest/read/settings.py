@@ -34,6 +34,7 @@ PROMPT_KEYS = {
 """Keys of an experiments file's shared_prefix, and the load generator's names for them: the first one and aliases."""
 
 ARRIVALS = ("constant", "poisson")
+CONCURRENT = "concurrent"  # a load.type whose stages have a concurrency_level and num_requests, and follow each other
 DRAWN = ("synthetic", "random")  # data whose lengths have the distributions of the file
 Length = int | JsonObject  # tokens, or a distribution of them, as an experiments file has it
 LONGEST_TIMEOUT_S = 1e6  # eleven days: a longer one is a mistake
@@ -137,9 +138,10 @@ def _load(v: Values | None) -> LoadSettings | None:
     elif kind in DRAWN:
         lengths = {f"{ours}_len": _length(v, f"data.{theirs}_distribution") for ours, theirs in THEIR_LENGTHS.items()}
     arrival = v.text("load.type")
-    known = arrival in (None, *ARRIVALS)
+    known = arrival in (None, CONCURRENT, *ARRIVALS)
     if not known:
-        v.findings.warn(v.source, "load.type is neither constant nor poisson: its load cannot be replayed")
+        text = "load.type is neither constant nor poisson nor concurrent: its load cannot be replayed"
+        v.findings.warn(v.source, text)
     return LoadSettings(
         source=v.source,
         model=v.model("server.model_name"),
@@ -195,6 +197,14 @@ def _stages(v: Values) -> tuple[Stage, ...] | None:
     stages = []
     for k, entry in enumerate(raw):
         stage = Values(v.source, entry if isinstance(entry, Mapping) else {}, v.findings)
+        if v.text("load.type") == CONCURRENT:
+            users, requests = (stage.whole(key, least=1) for key in ("concurrency_level", "num_requests"))
+            if users is None or requests is None:
+                text = f"stage {k} has no usable concurrency_level and num_requests: the load cannot be replayed"
+                v.findings.warn(v.source, text)
+                return None
+            stages.append(Stage(0.0, 0.0, users=users, requests=requests))
+            continue
         rate, duration = stage.number("rate", above=0), stage.number("duration", above=0)
         if rate is None or duration is None:
             v.findings.warn(v.source, f"stage {k} has no usable rate and duration: the load cannot be replayed")
@@ -219,9 +229,15 @@ def _compare(ran: LoadSettings, requested: LoadSettings, findings: FolderFinding
 def _described(load: LoadSettings) -> dict[str, object]:
     """The settings to compare, by name; None where the file does not say."""
     prompts = asdict(load.shared_prefix) if load.shared_prefix else dict.fromkeys(PROMPT_KEYS)
-    stages = load.stages and listed([f"{stage.rate:g}/s x {stage.duration_s:g} s" for stage in load.stages], 6)
+    stages = load.stages and listed([_words(stage) for stage in load.stages], 6)
     keys = ("prompt_len", "output_len", "ignore_eos", "arrival", "streaming", "model")
     return {**prompts, **{key: getattr(load, key) for key in keys}, "stages": stages}
+
+
+def _words(stage: Stage) -> str:
+    if stage.users is None:
+        return f"{stage.rate:g}/s x {stage.duration_s:g} s"
+    return f"{stage.requests:,} requests of {stage.label}"
 
 
 def undescribed(load: LoadSettings | None) -> list[str]:

@@ -10,6 +10,8 @@ from commands import evolve
 from results import AIPERF, AIPERF_SUMMARY, GUIDELLM, LLMPERF, MODEL, SGLANG, SGLANG_LISTS, VLLM, aiperf_record, lines
 from trace_tables import written
 
+from evolve.ingest.read.settings import _load
+from evolve.ingest.read.values import FolderFindings, Values
 from simulator.serving.bundled import load_experiments
 from simulator.serving.trace import Trace
 
@@ -38,3 +40,19 @@ def test_a_fixed_concurrency_is_ingested_and_predicted(tmp_path: Path, capsys: p
     assert evolve("predict", "champion", "--experiments", out / "traces.yaml", "--json") == 0
     told = {e["id"]: e for e in json.loads(capsys.readouterr().out)["experiments"]}
     assert told.keys() == runs.keys()
+
+
+def test_inference_perfs_stages_of_a_concurrency_follow_each_other() -> None:
+    """load.type concurrent: concurrency_level and num_requests in place of rate and duration."""
+    config = {
+        "load": {"type": "concurrent", "stages": [{"concurrency_level": 4, "num_requests": 60}]},
+        "data": {"type": "synthetic"},
+    }
+    findings = FolderFindings()
+    load = _load(Values("config.yaml", config, findings))
+    assert load is not None and load.stages is not None
+    assert [(s.users, s.requests) for s in load.stages] == [(4, 60)]
+    config["load"]["stages"] = [{"rate": 1, "duration": 60}]  # type: ignore[index]
+    load = _load(Values("config.yaml", config, findings))
+    assert load is not None and load.stages is None
+    assert any("no usable concurrency_level and num_requests" in str(f) for f in findings)

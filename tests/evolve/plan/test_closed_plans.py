@@ -1,0 +1,79 @@
+"""Plans with a fixed concurrency: predictions, the curve over clients, its picture, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import evolve
+
+PLAN = "--model", "llama-3.1-8b", "--hardware", "H100", "--prompt-len", "400", "--output-len", "60"
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, object]:
+    assert evolve("predict", "champion", *PLAN, *words, "--seeds", "1", "--json") == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_throughput_and_latency_rise_with_the_clients(capsys: pytest.CaptureFixture[str]) -> None:
+    """By Little's law clients = requests/s x E2E, but for the first requests and the last."""
+    rows = told(capsys, "--sweep", "concurrency=1,4,16")["rows"]
+    assert isinstance(rows, list)
+    assert [row["concurrency"] for row in rows] == [1, 4, 16] and {row["rate_rps"] for row in rows} == {None}
+    for name in ("output_tokens_per_s", "completed_rps"):
+        values = [row[name] for row in rows]
+        assert values == sorted(values)
+    e2e_ms = [row["e2e_ms"]["mean"] for row in rows]
+    assert e2e_ms == sorted(e2e_ms)
+    for row in rows:
+        assert row["completed"] == 10 * row["concurrency"] and not row["queue_grows"]
+        assert row["completed_rps"] * row["e2e_ms"]["mean"] / 1e3 == pytest.approx(row["concurrency"], rel=0.05)
+
+
+def test_a_plan_of_clients_is_that_of_the_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    [row] = told(capsys, "--sweep", "concurrency=4")["rows"]  # type: ignore[misc]
+    [alone] = told(capsys, "--concurrency", "4")["experiments"]  # type: ignore[misc]
+    assert alone["predicted"]["e2e_ms"]["mean"] == row["e2e_ms"]["mean"]
+    [longer] = told(capsys, "--concurrency", "4", "--requests", "80")["experiments"]  # type: ignore[misc]
+    assert longer["predicted"]["completed"] == 80
+
+
+def test_a_knee_along_the_clients(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "--sweep", "concurrency=1,64", "--slo", "itl_mean=7ms")
+    [knee] = found["knees"]  # type: ignore[misc]
+    assert (knee["concurrency"], knee["holds_up_to_concurrency"], knee["fails"]) == (64, 1, ["itl_mean"])
+    assert evolve("predict", "champion", *PLAN, "--sweep", "concurrency=1,64", "--slo", "itl_mean=7ms") == 0
+    assert "Knee of llama-3.1-8b: concurrency 64: ITL mean fails; holds up to 1" in capsys.readouterr().out
+
+
+REFUSED = """
+--rate 3 --concurrency 4 => --rate and --concurrency exclude each other
+--rate 3 --requests 40 => --requests goes with --concurrency
+--sweep concurrency=4 --sweep rate=3 => rate and concurrency exclude each other
+--sweep concurrency=1.5 => concurrency: must be whole numbers
+--concurrency 4 --sweep rate=1,2 => its clients wait for answers, so it has no rate: vary concurrency
+--concurrency 4 --load 50 => its clients wait for answers, so it has no rate: vary concurrency
+"""
+
+
+@pytest.mark.parametrize("row", REFUSED.strip().splitlines())
+def test_what_does_not_go_together_is_one_line(row: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options, expected = row.split(" => ")
+    assert evolve("predict", "champion", *PLAN, *options.split()) == 2
+    complaint = capsys.readouterr().err.strip()
+    assert expected in complaint and "\n" not in complaint
+
+
+def test_the_curve_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = (
+        "{id: bench, model: llama-3.1-8b, hardware: H100-SXM-80GB, workload: {name: b, concurrency: 4, requests: 40, "
+    )
+    entry += "prompt_len: 400, output_len: 60}, observed: {summary: {ttft_ms: {mean: 50}, itl_mean_ms: 7}}}"
+    (tmp_path / "e.yaml").write_text(f"version: 1\nexperiments:\n- {entry}\n")
+    out = tmp_path / "c.svg"
+    assert evolve("plot", "champion", "--kind", "curve", "--experiments", tmp_path / "e.yaml", "--out", out) == 0
+    assert "bench" in out.read_text()
+    assert evolve("plot", "champion", "--kind", "curve", "--out", out) == 2
+    assert "no load has concurrency" in capsys.readouterr().err
