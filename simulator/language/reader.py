@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from simulator.common.errors import shown
-from simulator.common.text import visible
+from simulator.common.text import plain
 from simulator.language import ir
 from simulator.language.ir import CALLS, COMPARISONS, FREE_LITERALS, METHODS, Expr
 from simulator.language.source import TOO_LARGE, ProgramError, kind, names
@@ -17,6 +17,7 @@ from simulator.schema import FIELDS, PER_SECOND, READABLE
 
 MOST_MISTAKES = 20  # of one text: looking for the names that are near takes time
 
+LONGEST = 100  # characters of a field's name in a message
 MISSPELLED = 0.85  # likeness to a field's name from which another name is a mistake rather than a constant
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _COMPARE: dict[type[ast.cmpop], str] = dict(
@@ -261,7 +262,7 @@ def read_field(node: ast.AST, owner: str, name: str, scope: Scope) -> ir.Field:
         seen = [f"{o}.{n}" for o, n in FIELDS if o in scope.objects]
         near = difflib.get_close_matches(f"{owner}.{name}", seen, n=1)
         remedy = f"did you mean {near[0]}?" if near else "see `evolve show --fields`"
-        raise scope.fail(node, f"unknown field {visible(f'{owner}.{name}')}: {remedy}")
+        raise scope.fail(node, f"unknown field {plain(f'{owner}.{name}', LONGEST)}: {remedy}")
     if name == "reference_step_us" and scope.objects != METHODS["queueing_time"]:
         raise scope.fail(node, "s.reference_step_us is for queueing_time only: use another field here")
     return ir.Field(owner, name)

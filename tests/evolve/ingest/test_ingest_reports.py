@@ -311,7 +311,8 @@ def test_only_the_profile_is_left_and_its_several_turns_are_noted(tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"load": {"type": "concurrent", "stages": [{"rate": 1, "duration": 1}]}}, "neither constant nor poisson"),
+        ({"load": {"type": "trace_replay"}}, "neither constant nor poisson nor concurrent"),
+        ({"load": {"type": "concurrent", "stages": [{"rate": 1, "duration": 1}]}}, "no usable concurrency_level"),
         ({"load": {"type": "constant", "stages": []}}, "load.stages must be a list of stages"),
         ({"load": {"type": "constant", "stages": [{"rate": 1}]}}, "stage 0 has no usable rate and duration"),
         ({"data": None}, "does not give shared_prefix or prompt_len, output_len"),
