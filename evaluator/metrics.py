@@ -118,9 +118,9 @@ def grows(replays: Sequence[Replay], rows: Sequence[np.ndarray]) -> bool:
 
     In a queue that grows steadily the second half waits three times as long. Requests that arrive at once are in one
     half: a single burst, whose last requests wait for its first, is no queue that grows. Nor is that of clients who
-    wait for their answers, as there are only so many.
+    wait for their answers, as there are only so many. Requests that a cap holds back wait from when they are due.
     """
-    if any(r.load.clients and not r.load.clients.from_due for r in replays):
+    if any(r.load.clients and not r.load.clients.capped for r in replays):
         return False
     halves: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     e2e_us = waiting_us = 0.0
@@ -128,10 +128,11 @@ def grows(replays: Sequence[Replay], rows: Sequence[np.ndarray]) -> bool:
         done = of_replay[r.completed[of_replay]]
         arrivals, instant = np.unique(r.requests.arrival_us[done], return_inverse=True)
         second = 2 * instant > len(arrivals) - 1
-        waits_us = r.waiting_us[done]
+        held_us = (r.requests.arrival_us - r.load.requests.arrival_us)[done]
+        waits_us = r.waiting_us[done] + held_us
         halves[0].append(waits_us[~second])
         halves[1].append(waits_us[second])
-        e2e_us += float(r.e2e_us[done].sum())
+        e2e_us += float((r.e2e_us[done] + held_us).sum())
         waiting_us += float(waits_us.sum())
     earlier, later = (float(part.mean()) if len(part := np.concatenate(half)) else 0.0 for half in halves)
     return waiting_us > WAITING * e2e_us and later > LONGER * earlier

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
             n = rate * (output - 1) * means[2] * 1e3
             cold = min(float(prompts), stage.rate * stage.duration_s) if j == 0 else 0.0
             rows.append([*requests, *limits, i, n, cold, prompt, shortest, span, len(bins), 0.0, 0.0])
-            if stage.users:
+            if stage.users and run.completed[chosen].any():
                 histograms[-1] = seen = steps_seen(run, new, chosen)
                 rows[-1] = _closed(rows[-1], run, chosen, seen)
     table = np.array(rows)
@@ -252,6 +252,8 @@ def _mean(values: np.ndarray) -> float:
 def paced(experiment: Experiment, load: Load) -> Replay:
     """A replay in which every step takes the mean observed ITL, 10 ms if none was observed."""
     itls_ms = [itl for _, _, itl in _means_ms(experiment) if not math.isnan(itl)] or [10.0]
+    if load.clients:  # whose schedule in steps is that of patient ones
+        load = replace(load, requests=replace(load.requests, deadline_us=np.zeros(len(load.requests), np.int64)))
     pace = complete(Program((Function("step_time", (), (), Number(1e3 * sum(itls_ms) / len(itls_ms))),)))
     return replay_bound(load, bind(assemble(pace), pace.theta, experiment.facts))
 

@@ -240,8 +240,9 @@ def print_converted(converted: Iterable[Converted], out: Path, explain: bool = F
             note(f"{c.name}: its experiment is {c.experiment.id}, because commas separate ids")
     if any(c.experiment for c in every):
         file = str(out / TRACES)
-        fit = [command("fit", "champion", "--experiments", file, "--split", "--out", "mine.py")]
         fitted = [c for c in every if c.experiment]
+        split = ["--split"] if all(c.table for c in fitted) else []  # means have no later part
+        fit = [command("fit", "champion", "--experiments", file, *split, "--out", "mine.py")]
         measured = all(c.source.measured and not (c.source.overloaded or c.source.simulated) for c in fitted)
         suggest(command("predict", "champion", "--experiments", file), *(fit if measured else []))
     else:

@@ -185,7 +185,8 @@ def _check_loads(specs: Sequence[Spec], axes: Axes, load_rps: float | None) -> N
     for spec in specs:
         source, closed, where = spec.workload.source, spec.workload.closed, f"experiment {spec.id!r}"
         if rates and closed:
-            raise InputError(f"{where}: its clients wait for answers, so it has no rate: vary concurrency")
+            remedy = "vary concurrency" if axes.rate else "--load shares a rate: give the experiment one"
+            raise InputError(f"{where}: its clients wait for answers, so it has no rate: {remedy}")
         if axes.concurrency and not closed:
             raise InputError(f"{where}: has a rate and no concurrency: give it concurrency and requests, or vary rate")
         if not rates:

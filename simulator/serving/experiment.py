@@ -27,7 +27,7 @@ from simulator.serving.workload_entry import check_size
 
 ALIKE = (
     "all requests of its clients are alike, so those that begin together end together, and prompts come in bursts, "
-    "which raise TTFT: give lengths as they were, such as {uniform: {min: 800, max: 1000}}"
+    "which raise TTFT: give lengths as they were in an experiments file, such as {uniform: {min: 800, max: 1000}}"
 )
 
 

@@ -54,7 +54,8 @@ class Clients:
     spread_us: np.ndarray  # int64[stages]: over which they begin, evenly
     think_us: np.ndarray  # int64[requests]: from the k-th end of a request until its client is free
     at_engine: bool = False
-    from_due: bool = False  # latencies and patience count from when a request is due, not from when it is sent
+    capped: bool = False  # requests are due at their times, and held back while all clients wait
+    from_due: bool = False  # then latencies and patience count from when a request is due, not from when it is sent
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,8 @@ def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
     if not workload.closed:
         none = np.zeros(count, np.int64)
         users = np.array([of.max_in_flight])
-        return Clients(np.array([0, count]), users, none[:1], none, of.release == HOST, of.measured_from == DUE)
+        rules = of.release == HOST, True, of.measured_from == DUE
+        return Clients(np.array([0, count]), users, none[:1], none, *rules)
     stages = phases(workload)
     ends = np.cumsum([round(stage.offered) for stage in stages])
     ends[-1] = count  # of a trace, whose requests may be more than those that count

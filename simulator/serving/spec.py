@@ -111,10 +111,10 @@ class Spec:
             raise InputError(f"{where}: needs a rate, or concurrency and with it requests: give one of the two")
         load: JsonObject = {"stages": [{"rate": _plain(rate), "duration_s": DURATION_S}]}
         if concurrency is not None:
-            users = _plain(concurrency)
-            load = {"concurrency": users, "requests": _plain(requests)}
-            if isinstance(users, int):
-                load |= {"requests": load["requests"] or REQUESTS * users, "warmup_requests": WARMUP * users}
+            given = Section(where, "", {"concurrency": _plain(concurrency)})
+            users = given.whole("concurrency", "give a number of clients", least=1, most=limits.MOST_USERS)
+            count = REQUESTS * users if requests is None else _plain(requests)
+            load = {"concurrency": users, "requests": count, "warmup_requests": WARMUP * users}
         lengths = {"prompt_len": _plain(prompt_len), "output_len": _plain(output_len)}
         entry = {
             "id": id or model,

@@ -76,7 +76,7 @@ class Stage:
 
     def in_flight(self, e2e_ms: float) -> float:
         """The requests in flight if each takes `e2e_ms`, by Little's law; of a queue that grows, at most all."""
-        return min(self.rate * e2e_ms / 1e3, self.offered) if self.users is None else float(self.users)
+        return min(self.rate * e2e_ms / 1e3 if self.users is None else float(self.users), self.offered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,11 @@ from simulator.serving.workload import (
 
 STAGES = "give at least one {rate, duration_s}, or concurrency and requests"
 OF_STAGES = dict.fromkeys(("rate", "duration_s"), "it belongs to a stage: write stages: [{rate: 5, duration_s: 60}]")
+THEIRS = {  # what load generators call a key
+    "max_concurrency": "it is called concurrency here, or max_in_flight beside a rate",
+    "num_prompts": "it is called requests here",
+    "num_warmups": "it is called warmup_requests here",
+}
 PARAMETERS = {"uniform": "min, max", "normal": "mean, sd, min, max", "lognormal": "mean, sd, min, max"}
 TOKENS = "give a whole number of tokens, or a distribution as {lognormal: {mean: 250, sd: 120}}"
 SECONDS = "give seconds, or a distribution as {lognormal: {mean: 20, sd: 10}}"
@@ -80,10 +85,11 @@ NO_FILES = Files(_no_file, _no_file)
 def read_workload(top: Section, files: Files) -> Workload:
     """The key `workload` of an experiment."""
     w = top.section("workload", "describe the load: name, stages, prompts, output_len; or name and trace")
-    only(w, WORKLOAD, OF_STAGES)
+    only(w, WORKLOAD, {**OF_STAGES, **THEIRS})
     users = w.has("concurrency")
     if users and w.has("stages"):
-        raise w.error("concurrency", "and stages exclude each other", "write it in every stage")
+        remedy = "leave out stages, or write it in each of them in place of a rate (max_in_flight caps a rate)"
+        raise w.error("concurrency", "and stages exclude each other", remedy)
     workload = _trace(w, files) if w.has("trace") else _profile(w, files)
     workload = replace(workload, clients=_clients(w, workload.closed, files))
     if w.has("timeout_s"):
@@ -236,12 +242,12 @@ def _clients(w: Section, closed: bool, files: Files) -> Clients | None:
 
 
 def _users(s: Section) -> int:
-    return s.whole("concurrency", "give a number of users", least=1, most=limits.MOST_USERS)
+    return s.whole("concurrency", "give a number of clients", least=1, most=limits.MOST_USERS)
 
 
 def _closed(s: Section, question: Distribution | None, output: Distribution | None) -> Stage:
     """A stage whose clients wait for answers."""
-    requests = s.whole("requests", "give the number of requests of all users", least=1, most=limits.MOST_REQUESTS)
+    requests = s.whole("requests", "give the number of requests of all clients", least=1, most=limits.MOST_REQUESTS)
     return Stage(0.0, 0.0, None, question, output, _users(s), requests)
 
 

@@ -103,3 +103,11 @@ def test_constants_of_closed_runs_are_recovered() -> None:
         errors = [c.standard_error for c in uncertainty(found, data)]
         within += [abs(x - true) <= 2 * error for x, true, error in zip(found.theta, TRUE, errors, strict=True)]
     assert np.mean(within) >= 0.9
+
+
+def test_the_stages_of_clients_that_give_up_are_those_of_patient_ones() -> None:
+    """At 10 ms a token none of these answers would come within a second."""
+    e = RUNS[2]
+    hasty = replace(e, workload=replace(e.workload, timeout_s=1.0))
+    [row], [other] = fit_set([hasty]).stages.table, fit_set([e]).stages.table
+    np.testing.assert_array_equal(row, other)

@@ -54,7 +54,7 @@ REFUSED = """
 --sweep concurrency=4 --sweep rate=3 => rate and concurrency exclude each other
 --sweep concurrency=1.5 => concurrency: must be whole numbers
 --concurrency 4 --sweep rate=1,2 => its clients wait for answers, so it has no rate: vary concurrency
---concurrency 4 --load 50 => its clients wait for answers, so it has no rate: vary concurrency
+--concurrency 4 --load 50 => its clients wait for answers, so it has no rate: --load shares a rate
 """
 
 
@@ -77,3 +77,14 @@ def test_the_curve_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "bench" in out.read_text()
     assert evolve("plot", "champion", "--kind", "curve", "--out", out) == 2
     assert "no load has concurrency" in capsys.readouterr().err
+
+
+def test_what_a_cap_holds_back_is_a_queue_that_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sixteen at once serve 9 requests/s of these: at 16/s more and more wait at the client, whatever TTFT says."""
+    entry = "{id: cap, model: llama-3.1-8b, hardware: H100-SXM-80GB, workload: {name: b, prompt_len: 1000, output_len: 200, "
+    entry += "stages: [{rate: 8, duration_s: 20}], max_in_flight: 16}}"
+    (tmp_path / "e.yaml").write_text(f"version: 1\nexperiments:\n- {entry}\n")
+    words = "--experiments", tmp_path / "e.yaml", "--sweep", "rate=2,16", "--seeds", "1", "--json"
+    assert evolve("predict", "champion", *words) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["fails"] for row in rows] == [[], ["queue grows"]]
