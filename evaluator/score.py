@@ -23,6 +23,7 @@ from evaluator.metrics import (
     step_tokens,
 )
 from evaluator.requests import Singles, singles
+from evaluator.throughput import NOTHING, Served, served
 from simulator.clock.bind import BoundAll, Deployments, deployments_in_order
 from simulator.clock.replay import Replay, replay_all
 from simulator.language.ir import Program
@@ -61,7 +62,8 @@ class Prediction:
     The others are counts, the mean over seeds rounded up: times clamped, preemptions, requests refused (longer than
     max_model_len or than the KV cache), requests whose client gave up, turns of conversations that are `late`
     (workload.late_requests), `uncached` tokens (metrics.step_tokens) and
-    requests whose prompt was `evicted` from the cache and computed again. queue_grows: see metrics.queue_grows.
+    requests whose prompt was `evicted` from the cache and computed again. queue_grows: see metrics.queue_grows. served:
+    requests and tokens per second.
     singles: the errors of single requests, for a trace that has their latencies.
     """
 
@@ -76,6 +78,7 @@ class Prediction:
     uncached: int = 0
     evicted: int = 0
     queue_grows: bool = False
+    served: Served = NOTHING
     singles: Singles | None = None
 
 
@@ -123,6 +126,7 @@ def prediction_of(experiment: Experiment, replays: Sequence[Replay], of_requests
         uncached=_mean_count(map(step_tokens, replays)),
         evicted=_mean_count(map(evicted, replays)),
         queue_grows=queue_grows(replays, count),
+        served=served(experiment.workload, replays),
         singles=_singles(experiment, replays) if of_requests else None,
     )
 

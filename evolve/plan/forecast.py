@@ -10,6 +10,7 @@ from evaluator.metrics import LATENCIES, error_pct, mean_abs
 from evaluator.requests import Singles
 from evaluator.score import MEANS
 from evaluator.sensitivity import HELD_OUT, PACE, Origin, TermShare
+from evaluator.throughput import NOTHING, Served
 from evolve import __version__
 from evolve.plan.axes import Setting
 from evolve.run.use import FITTED, NEW, exactly, use
@@ -71,7 +72,7 @@ class Forecast:
     doubt: how far near-optimal programs disagree, and residual_class: that of the held-out runs whose errors make the
     intervals (evolve.run.trust); None where none were kept. depends_on: the terms on which the mean E2E depends most;
     origins: where its interval comes from; the largest share first. singles: the errors of single requests, of a trace
-    that has their latencies.
+    that has their latencies. served: requests and tokens per second.
     """
 
     id: str
@@ -89,6 +90,7 @@ class Forecast:
     residual_class: str | None = None
     origins: tuple[Origin, ...] = ()
     singles: Singles | None = None
+    served: Served = NOTHING
 
     @property
     def fitted(self) -> bool | None:
@@ -112,6 +114,7 @@ class Forecast:
             "model": self.model,
             "rate_rps": self.setting.rate,
             "concurrency": self.setting.concurrency,
+            **asdict(self.served),
             **self.setting.deployed,
             "fitted": self.fitted,
             "fitted_share": self.fitted_share,

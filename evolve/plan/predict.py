@@ -92,6 +92,7 @@ def _forecast(
         ),
         depends_on=tuple(shares),
         singles=prediction.singles,
+        served=prediction.served,
     )
 
 

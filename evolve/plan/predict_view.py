@@ -173,12 +173,21 @@ def _table(forecasts: Forecasts) -> Table:
         others.append(figures(spec, *(f"{latency.upper()} {q}" for q in percentiles)))
     if compared:
         columns.append(words("limits"))
+    if _closed(forecasts):
+        others.insert(0, figures("", "requests/s", "tokens/s"))
     averaged = f", mean over arrival seeds {list(forecasts.seeds)}" if forecasts.drawn else ""
     title = f"Predictions of {forecasts.name} in ms{averaged}"
-    return Table.of(title, [*columns, *others], (_row(e, compared, recorded) for e in forecasts.experiments))
+    return Table.of(
+        title, [*columns, *others], (_row(e, compared, recorded, _closed(forecasts)) for e in forecasts.experiments)
+    )
 
 
-def _row(e: Forecast, compared: bool, recorded: bool) -> list[object]:
+def _closed(forecasts: Forecasts) -> bool:
+    """True if answers decide the rate of any load, so that it is a result."""
+    return any(e.setting.concurrency for e in forecasts.experiments)
+
+
+def _row(e: Forecast, compared: bool, recorded: bool, rates: bool) -> list[object]:
     error_pct = e.summary.error_pct or {}
     errors_of_means = {latency: error_pct.get(f"{latency}_ms", {}).get("mean") for latency in PRINTED}
     cells: list[object] = [e.id, e.use] if recorded else [e.id]
@@ -188,6 +197,8 @@ def _row(e: Forecast, compared: bool, recorded: bool) -> list[object]:
         mean, *percentiles = (getattr(statistic, q, None) for q in quantities)
         cells += [mean, errors_of_means[latency]] if compared else [mean]
         others += percentiles
+    if rates:
+        others = [f"{e.served.completed_rps:.3g}", f"{e.served.output_tokens_per_s:.4g}", *others]
     if compared:
         cells.append("nothing completes" if e.empty else passes(errors_of_means))
     return [*cells, *others]

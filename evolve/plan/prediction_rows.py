@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from evaluator.intervals import LEVELS, STATISTICS
 from evaluator.metrics import LATENCIES, PARTS
@@ -85,6 +86,8 @@ PREDICTIONS = (
     text("model", "the model that is served"),
     number("rate_rps", "requests per second of its load, the mean over its stages; missing: a closed load"),
     whole("concurrency", "most clients of a closed load; missing: one with a rate"),
+    number("completed_rps", "predicted requests per second that complete, until the last one has ended"),
+    number("output_tokens_per_s", "predicted tokens per second of the answers of these"),
     *SETTING,
     flag("fitted", "whether the program was fitted on it; missing: on a part of it, or unknown"),
     number("fitted_share", "the share of its requests that the program was fitted on; missing: unknown"),
@@ -128,6 +131,7 @@ def prediction_row(f: Forecast) -> dict[str, object]:
         "model": f.model,
         "rate_rps": f.setting.rate,
         "concurrency": f.setting.concurrency,
+        **asdict(f.served),
         **f.setting.deployed,
         "fitted": f.fitted,
         "fitted_share": f.fitted_share,

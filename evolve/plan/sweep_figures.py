@@ -9,6 +9,7 @@ import numpy as np
 from evaluator.intervals import waiting_share
 from evaluator.metrics import stages_grow
 from evaluator.score import Prediction, prediction_of
+from evaluator.throughput import counted, lasting_s, per_s
 from evolve.plan.by_stage import StageRun
 from evolve.plan.slo import SloLimit, meeting
 from evolve.plan.sweep_result import LOST, MOST_LOST, NOTHING, QUEUE, SweepFigures
@@ -16,9 +17,8 @@ from evolve.plan.warnings import warnings
 from evolve.run.records import Record
 from simulator.clock.replay import Replay
 from simulator.serving.experiment import Experiment
-from simulator.serving.load import NEVER
 from simulator.serving.observations import Observation
-from simulator.serving.workload import Workload, duration_s, late_requests
+from simulator.serving.workload import duration_s, late_requests
 
 
 def figures_of(
@@ -27,16 +27,11 @@ def figures_of(
     """The figures of an experiment from its replays, one for each arrival seed, under `limits`. `record`: what the
     program was fitted on."""
     prediction = prediction_of(e, replays)
-    lasting_s = [_lasting_s(replay, e.workload) for replay in replays]
-    counted = [_counted(replay, e.workload) for replay in replays]
-    arriving_s = np.mean(lasting_s) if e.workload.closed else duration_s(e.workload)
-    in_time = [int(c.sum()) - late_requests(e.workload, r.requests) for r, c in zip(replays, counted, strict=True)]
-
-    def per_s(counts: Sequence[float]) -> float:
-        return float(np.mean([count / s for count, s in zip(counts, lasting_s, strict=True)]))
-
-    done = [r.completed & c for r, c in zip(replays, counted, strict=True)]
-    good = [int((meeting(r, limits) & c).sum()) for r, c in zip(replays, counted, strict=True)] if limits else []
+    lasting = [lasting_s(replay, e.workload) for replay in replays]
+    counts = [counted(replay, e.workload) for replay in replays]
+    arriving_s = np.mean(lasting) if e.workload.closed else duration_s(e.workload)
+    in_time = [int(c.sum()) - late_requests(e.workload, r.requests) for r, c in zip(replays, counts, strict=True)]
+    good = [int((meeting(r, limits) & c).sum()) for r, c in zip(replays, counts, strict=True)] if limits else []
     fails = _fails(prediction, limits)
     most_running = max(map(_most_running, replays))
     full = []
@@ -45,11 +40,9 @@ def figures_of(
     return SweepFigures(
         prediction=prediction,
         offered_rps=float(np.mean(in_time) / arriving_s),
-        completed_rps=per_s([int(d.sum()) for d in done]),
-        output_tokens_per_s=per_s(
-            [int(r.requests.output_len[d].sum(dtype=np.int64)) for r, d in zip(replays, done, strict=True)]
-        ),
-        goodput_rps=per_s(good) if limits else None,
+        completed_rps=prediction.served.completed_rps,
+        output_tokens_per_s=prediction.served.output_tokens_per_s,
+        goodput_rps=per_s(good, lasting) if limits else None,
         waiting_share=waiting_share(prediction),
         queue_grows=QUEUE in fails,
         most_running=most_running,
@@ -110,19 +103,3 @@ def _most_running(replay: Replay) -> int:
     times = np.concatenate([ended_us, began_us])
     steps = np.repeat([-1, 1], [len(ended_us), len(began_us)])
     return int(np.cumsum(steps[np.lexsort((steps, times))]).max(initial=0))
-
-
-def _counted(replay: Replay, workload: Workload) -> np.ndarray:
-    """bool: the requests that rates count; of a closed load not those of its warm-up, which is a load of its own."""
-    stage = replay.requests.stage
-    return np.asarray(stage >= 0) if workload.closed else np.ones(len(stage), bool)
-
-
-def _lasting_s(replay: Replay, workload: Workload) -> float:
-    """Seconds until no more requests arrive, and all have completed or been given up; from the end of a warm-up on."""
-    r = replay.requests
-    begin_us = int(r.arrival_us[_counted(replay, workload)].min(initial=NEVER)) if workload.closed else 0
-    completed_us = (r.arrival_us + replay.e2e_us)[replay.completed]
-    given_up_us = r.deadline_us[replay.spread(replay.run.gave_up)]
-    last_us = max(int(completed_us.max(initial=0)), int(given_up_us.max(initial=0)))
-    return max(duration_s(workload), (last_us - begin_us) / 1e6)

@@ -36,6 +36,7 @@ def test_a_plan_of_clients_is_that_of_the_sweep(capsys: pytest.CaptureFixture[st
     [row] = told(capsys, "--sweep", "concurrency=4")["rows"]  # type: ignore[misc]
     [alone] = told(capsys, "--concurrency", "4")["experiments"]  # type: ignore[misc]
     assert alone["predicted"]["e2e_ms"]["mean"] == row["e2e_ms"]["mean"]
+    assert (alone["completed_rps"], alone["concurrency"]) == (row["completed_rps"], 4)
     [longer] = told(capsys, "--concurrency", "4", "--requests", "80")["experiments"]  # type: ignore[misc]
     assert longer["predicted"]["completed"] == 80
 
