@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from evolve.draw.plot import curve, fit, front, grid, history, terms
 from evolve.inspect.step_shares import step_shares
+from evolve.plan.curve import curves_of
 from evolve.plan.predict import predict
 from evolve.run.program import Source
 from evolve.summary.searched import Searched
@@ -30,7 +31,7 @@ def of_program(kind: str, source: Source, experiments: Sequence[Experiment]) -> 
     if kind == "fit":
         return fit.draw(predict(source, experiments, SEEDS))
     if kind == "curve":
-        return curve.draw(source, experiments, SEEDS)
+        return curve.draw(source.name, curves_of(source, experiments, SEEDS))
     return terms.draw(source.name, step_shares(source.complete, experiments))
 
 

@@ -16,6 +16,7 @@ from evaluator.score import MEANS, SCORE_SEEDS, ScoreSet, predictions, score_set
 from evolve.draw.view.experiments import FIGURES, PageData
 from evolve.inspect.show import Description, describe
 from evolve.inspect.step_shares import CONTEXT, step_shares
+from evolve.plan.curve import curves_of
 from evolve.plan.forecast import Intervals, ObservedErrors
 from evolve.plan.predict import predict
 from evolve.plan.warnings import warnings
@@ -54,6 +55,7 @@ class Details:
             "constants": _constants(description),
             "predictions": [],
             "shares": [],
+            "curves": [],
             "shares_note": f"decode steps, {CONTEXT:,} tokens of context each",
             "warnings": list(source.cautions),
             "problem": None,
@@ -67,6 +69,7 @@ class Details:
         about = [text for _, lines in rows for text in lines]
         return detail | {
             "predictions": [row for row, _ in rows],
+            "curves": [asdict(curve) for curve in curves_of(source, self._data.all, SCORE_SEEDS[:1])],
             "shares": [asdict(shares) for shares in step_shares(source.complete, self._data.all)],
             "warnings": list(dict.fromkeys([*detail["warnings"], *about])),
         }

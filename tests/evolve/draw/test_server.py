@@ -187,6 +187,7 @@ def test_the_champions_detail_is_what_show_and_predict_say(server: PageServer, t
         assert shown["figures"]["ttft_p99"]["error_pct"] == f.summary.error_pct["ttft_ms"]["p99"]
         assert len(shown["stages"]) == len(f.stages) and shown["figures"]["e2e"]["low80"] is None
     (one, *_) = step_shares(source.complete, [*fitted, *others])
+    assert detail["curves"] == []  # no load of these waits for answers
     shown = detail["shares"][0]
     assert (shown["deployment"], shown["us"]) == (one.deployment, [list(row) for row in one.us])
     assert "1,024 tokens" in detail["shares_note"]

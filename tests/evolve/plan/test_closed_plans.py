@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from commands import evolve
 
+from evolve.plan.curve import curves_of
+from evolve.run.program import load
+from simulator.serving.bundled import load_experiments
+
 PLAN = "--model", "llama-3.1-8b", "--hardware", "H100", "--prompt-len", "400", "--output-len", "60"
 
 
@@ -78,6 +82,11 @@ def test_the_curve_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "bench" in out.read_text()
     assert evolve("plot", "champion", "--kind", "curve", "--out", out) == 2
     assert "no load has concurrency" in capsys.readouterr().err
+    [curve] = curves_of(load("champion"), load_experiments(tmp_path / "e.yaml"), [1])
+    assert (curve.own, [p.clients for p in curve.predicted]) == ((4,), [1, 2, 4, 8, 16, 32, 64])
+    [measured] = curve.measured
+    # 4 clients at 50 + 59 x 7 ms an answer of 60 tokens
+    assert measured.gpu_tokens_per_s == pytest.approx(4 * 60 / 0.463) and measured.client_tokens_per_s == 1e3 / 7
 
 
 def test_what_a_cap_holds_back_is_a_queue_that_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

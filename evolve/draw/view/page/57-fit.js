@@ -8,10 +8,11 @@ const FIGURES = { e2e: "mean E2E", ttft: "mean TTFT", itl: "mean ITL", e2e_p99: 
 
 function makeFit() {
   const chart = new Chart("Predicted against observed", { height: 560, file: "fit" });
-  const draw = (run) => drawFit(chart, run, figure.value);
+  const curves = new Chart("Throughput against speed along the clients of closed loads", { height: 420, file: "curves" });
+  const draw = (run) => { drawFit(chart, run, figure.value); drawCurves(curves, run); };
   const figure = choice("latency", FIGURES, () => draw(shownRun()));
   const note = make("p", { class: "note" }, "The diagonal marks exact predictions. Thick bars are 80 % intervals, thin bars 95 % intervals.");
-  return { node: make("div", { class: "view" }, make("div", { class: "controls" }, figure.node), chart.node, note), update: () => {}, select: draw };
+  return { node: make("div", { class: "view" }, make("div", { class: "controls" }, figure.node), chart.node, note, curves.node), update: () => {}, select: draw };
 }
 
 /** The predictions of the selected program that have both a predicted and an observed figure, and all others. */
@@ -40,6 +41,28 @@ function drawFit(chart, run, figure) {
     layout: { xaxis: logRangeAxis(`observed ${FIGURES[figure]} (ms)`, low, high), yaxis: logRangeAxis(`predicted ${FIGURES[figure]} (ms)`, low, high), showlegend: true, uirevision: `${state.id} ${figure}` },
     summary: `Program ${state.id}, ${FIGURES[figure]}: mean absolute error ${meanErrors(points)}. ${source}`,
     table: () => fitTable(rows, figure),
+  });
+}
+
+/** A line for each run whose clients wait for answers, with what was measured; hidden where there is none. */
+function drawCurves(chart, run) {
+  const { detail } = detailOf(run, state.id);
+  const shown = detail?.curves ?? [];
+  chart.node.hidden = !shown.length;
+  if (!shown.length) return;
+  const traces = shown.flatMap(({ experiment, predicted, measured }, k) => [["lines+markers", predicted, "predicted"], ["markers", measured, "measured"]].map(([mode, points, word]) => ({
+    type: "scatter", mode, name: shortName(experiment), legendgroup: experiment, showlegend: word === "predicted", hoverinfo: "text",
+    x: points.map((p) => p.client_tokens_per_s), y: points.map((p) => p.gpu_tokens_per_s), line: { color: palette()[k % palette().length], width: 1.5 },
+    marker: { color: palette()[k % palette().length], size: word === "measured" ? 11 : 5, symbol: word === "measured" ? "x" : "circle" },
+    text: points.map((p) => [experiment, `${word}, ${counted(p.clients, "client")}`, `${number(p.client_tokens_per_s, 3)} tokens/s each, ${number(p.gpu_tokens_per_s, 4)} per GPU`].map(plain).join("<br>")),
+  })));
+  chart.draw({
+    traces, layout: { xaxis: axis("tokens/s of each client", { rangemode: "tozero" }), yaxis: axis("tokens/s per GPU", { rangemode: "tozero" }), showlegend: true, uirevision: `${state.id}` },
+    summary: `Program ${state.id}, ${counted(shown.length, "closed load")}: more clients, more tokens per GPU, and slower for each.`,
+    table: () => table("Throughput and speed", [
+      { head: "run", long: true, cell: (r) => r.experiment }, { head: "clients", number: true, cell: (r) => `${r.clients}` }, { head: "kind", cell: (r) => r.word },
+      { head: "tokens/s of each", number: true, cell: (r) => number(r.client_tokens_per_s, 3) }, { head: "tokens/s per GPU", number: true, cell: (r) => number(r.gpu_tokens_per_s, 4) },
+    ], shown.flatMap(({ experiment, predicted, measured }) => [...predicted.map((p) => ({ ...p, experiment, word: "predicted" })), ...measured.map((p) => ({ ...p, experiment, word: "measured" }))])),
   });
 }
 
