@@ -115,7 +115,7 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                     # Nothing but decodes until the next arrival that finds room or the next completion. The loop runs
                     # all steps but the last of this stretch, which is left to the general way below.
                     stop_us = queued_us[u(head)] if head < n and decodes < max_seqs else NEVER
-                    if cl.closed and decodes < max_seqs:
+                    if cl.closed:  # also without room: what is sent meanwhile has to be in the queue when it ends
                         stop_us = min(stop_us, next_us(cl))
                     base, slope, tall_slope = pieces[u(i)].base, pieces[u(i)].slope, pieces[u(i)].tall_slope
                     high, tallest = pieces[u(i)].high, pieces[u(i)].tall_high

@@ -148,6 +148,19 @@ def test_a_cap_holds_back_what_is_due() -> None:
     np.testing.assert_array_equal(by_due.e2e_us - by_send.e2e_us, [0, 0, 2800, 0])
 
 
+@pytest.mark.parametrize("force_exact", [False, True])
+def test_what_is_sent_while_the_batch_is_full_is_waiting_when_it_ends(force_exact: bool) -> None:
+    """One request at a time, four steps of 1 ms from 0 on: the second is due at 1500 us, and starts when the first has
+    ended."""
+    load = burst([10, 10], [4, 1], max_seqs=1)
+    capped = replace(load, requests=replace(load.requests, arrival_us=np.array([0, 1500])))
+    seen = replay_bound(
+        users(capped, 2, capped=True), bound_of("def step_time(b, s): return 1000"), force_exact=force_exact
+    )
+    assert seen.run.fast != force_exact
+    assert seen.run.start_us.tolist() == [0, 4000]
+
+
 def test_a_client_that_gives_up_goes_on_or_is_gone() -> None:
     """One client, whose patience ends in the middle of the second request's three steps."""
     load = burst([10] * 3, [3, 30, 3])
