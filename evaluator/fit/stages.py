@@ -82,7 +82,7 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
             cold = min(float(prompts), stage.rate * stage.duration_s) if j == 0 else 0.0
             rows.append([*requests, *limits, i, n, cold, prompt, shortest, span, len(bins), 0.0, 0.0])
             if stage.users and run.completed[chosen].any():
-                histograms[-1] = seen = steps_seen(run, new, chosen)
+                histograms[-1] = seen = steps_seen(run, new, chosen, int(_pace_us(e)))
                 rows[-1] = _closed(rows[-1], run, chosen, seen)
     table = np.array(rows)
     table[:, OBSERVED_N] = np.minimum(table[:, OBSERVED_N], table[:, SEQS])
@@ -109,7 +109,7 @@ def _closed(row: list[float], run: Replay, chosen: np.ndarray, seen: np.ndarray)
     return [changed.get(i, value) for i, value in enumerate(row)]
 
 
-def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray, pace_us: int) -> np.ndarray:
     """float64[bins, 10]: the steps of a closed load, by its replay at an even pace, that the `chosen` requests see.
 
     Requests come as a step ends, and with some time before the queue they miss the next one: half of it counts until
@@ -118,7 +118,7 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     done = np.flatnonzero(run.completed)
     r, first = run.requests, (run.requests.arrival_us + run.ttft_us)[done]
     start, end = first - run.prefill_us[done], first + run.decode_us[done]
-    number = _step_numbers(start, end, run)
+    number = _step_numbers(start, end, pace_us)
     sent, start, first, end = (number(us) for us in (r.arrival_us[done], start, first, end))
     steps = int(end.max()) + 1
     outputs, inputs, parts = r.output_len[done] - 1.0, r.input_len[done], np.maximum(first - start, 1)
@@ -150,10 +150,8 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return _binned(np.array(both), np.array(every))
 
 
-def _step_numbers(start: np.ndarray, end: np.ndarray, run: Replay) -> Callable[[np.ndarray], np.ndarray]:
+def _step_numbers(start: np.ndarray, end: np.ndarray, pace_us: int) -> Callable[[np.ndarray], np.ndarray]:
     """A function from times to the numbers of the steps that begin there, in a replay at an even pace."""
-    decodes = int(np.maximum(run.requests.output_len[run.completed] - 1, 0).sum(dtype=np.int64))
-    pace_us = float(run.decode_us.sum()) / decodes if decodes else float(run.prefill_us[run.completed].max(initial=1))
     order = np.argsort(start, kind="stable")
     until = np.maximum.accumulate(end[order])
     opens = np.flatnonzero(np.concatenate([[True], start[order][1:] > until[:-1]]))  # of a busy period
@@ -250,12 +248,17 @@ def _mean(values: np.ndarray) -> float:
 
 
 def paced(experiment: Experiment, load: Load) -> Replay:
-    """A replay in which every step takes the mean observed ITL, 10 ms if none was observed."""
-    itls_ms = [itl for _, _, itl in _means_ms(experiment) if not math.isnan(itl)] or [10.0]
+    """A replay in which every step takes `_pace_us`."""
     if load.clients:  # whose schedule in steps is that of patient ones
         load = replace(load, requests=replace(load.requests, deadline_us=np.zeros(len(load.requests), np.int64)))
-    pace = complete(Program((Function("step_time", (), (), Number(1e3 * sum(itls_ms) / len(itls_ms))),)))
+    pace = complete(Program((Function("step_time", (), (), Number(_pace_us(experiment))),)))
     return replay_bound(load, bind(assemble(pace), pace.theta, experiment.facts))
+
+
+def _pace_us(experiment: Experiment) -> float:
+    """The mean observed ITL, 10 ms if none was observed."""
+    itls_ms = [itl for _, _, itl in _means_ms(experiment) if not math.isnan(itl)] or [10.0]
+    return 1e3 * sum(itls_ms) / len(itls_ms)
 
 
 def _means_ms(e: Experiment) -> list[list[float]]:

@@ -143,7 +143,7 @@ def replay_bound(
             clamped, offending = clamped + 1, x
     if stop_when_hostile and clamped:
         raise HostileStep(0, offending)
-    queueing = waits.take(which)
+    queueing = np.broadcast_to(waits[0], which.shape) if (waits == waits[0]).all() else waits.take(which)
     late = ticks(overheads[0]), ticks(overheads[1])
     run = run_clock(
         load,

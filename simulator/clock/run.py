@@ -101,11 +101,12 @@ def run_clock(
     limits = load.limits
     alike = bool((queueing_us == queueing_us[0]).all())  # the usual case: requests are queued in order of arrival
     queued_us, order = _order(load, queueing_us, alike)
+    in_order = order is None and (alike or load.clients is None)  # places in the queue are those of arrival
 
     def filled() -> tuple[Queue, Clients]:
         if load.clients:
             rows = Queue(load.requests.arrival_us, *(*load.columns, *_pieces(load, None)))
-            return clients_of(load, rows, queueing_us, not (alike and order is None), overheads_us)
+            return clients_of(load, rows, queueing_us, not in_order, overheads_us)
         columns = load.columns if order is None else tuple(column[order] for column in load.columns)
         queue = Queue(queued_us, *(*columns, *_pieces(load, order)))
         return queue, no_clients(queue)
@@ -119,7 +120,7 @@ def run_clock(
         blocks=min(limits.blocks, load.written) if load.ample else limits.blocks,
         horizon_us=limits.horizon_us,
         caching=limits.caching,
-        watch=not (load.ample or (alike and order is None and load.roomy)),
+        watch=not (load.ample or (in_order and load.roomy)),
         once=not load.ample,
         patient=load.patient,
         hostile_stops=stop_when_hostile,
@@ -129,7 +130,7 @@ def run_clock(
         run = _fast(load, queue, clients, rules, steps, account, progress, clocks)
         if run is not None:
             return _ordered(run, order, clients)
-        queue, clients = filled() if clients.closed else (queue, clients)
+        queue, clients = filled()
     return _ordered(_exact(load, queue, clients, rules, steps, account, progress, order), order, clients)
 
 

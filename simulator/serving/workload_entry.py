@@ -86,8 +86,7 @@ def read_workload(top: Section, files: Files) -> Workload:
     """The key `workload` of an experiment."""
     w = top.section("workload", "describe the load: name, stages, prompts, output_len; or name and trace")
     only(w, WORKLOAD, {**OF_STAGES, **THEIRS})
-    users = w.has("concurrency")
-    if users and w.has("stages"):
+    if w.has("concurrency") and w.has("stages"):
         remedy = "leave out stages, or write it in each of them in place of a rate (max_in_flight caps a rate)"
         raise w.error("concurrency", "and stages exclude each other", remedy)
     workload = _trace(w, files) if w.has("trace") else _profile(w, files)
