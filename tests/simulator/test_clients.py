@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -68,6 +69,39 @@ def test_fast_exact_and_plain_are_equal(load: Load, step: str, queueing: str, ov
         assert seen.run.sent_us is not None
         np.testing.assert_array_equal(seen.run.sent_us, sent)
         compare(seen, told)
+
+
+def crowded(rng: np.random.Generator) -> Load:
+    """A random load on a batch of one to four requests, which is full most of the time."""
+    n, capped = int(rng.integers(2, 60)), bool(rng.integers(2))
+    latest = int(rng.choice([1, 3_000, 40_000, 300_000]))
+    due = np.sort(rng.integers(0, latest, n)) if capped else np.zeros(n, np.int64)
+    think = np.zeros(n, np.int64) if capped else rng.integers(0, int(rng.choice([1, 2_000, 60_000])), n)
+    spread = np.array([0 if capped else int(rng.choice([0, 30_000]))])
+    rules = bool(rng.integers(2)), capped, capped and bool(rng.integers(2))
+    clients = Clients(np.array([0, n]), rng.integers(1, 12, 1), spread, think, *rules)
+    lengths, answers = rng.integers(10, int(rng.integers(12, 150)), n), rng.integers(0, int(rng.integers(2, 40)), n)
+    limits = {"max_seqs": int(rng.integers(1, 5)), "budget": int(rng.choice([20, 160, 2048])), "max_model_len": 0}
+    load = burst(lengths.tolist(), answers.tolist(), **limits, block=16, blocks=10_000)
+    return replace(load, requests=replace(load.requests, arrival_us=due), clients=clients)
+
+
+def test_both_clocks_are_equal_on_batches_that_are_full() -> None:
+    """Two thousand of them, as what goes wrong there goes wrong in a few of a hundred."""
+    rng = np.random.default_rng(1)
+    bounds = [bound_of("\n".join(text)) for text in product(PROGRAMS[:14], QUEUEING, OVERHEADS)]
+    proven = 0
+    for _ in range(2_000):
+        load, bound = crowded(rng), bounds[int(rng.integers(len(bounds)))]
+        seen = replay_bound(load, bound)
+        if not seen.run.fast:
+            continue
+        proven, told = proven + 1, replay_bound(load, bound, force_exact=True)
+        np.testing.assert_array_equal(seen.sent_us, told.sent_us)
+        for name in ("start_us", "first_us", "decode_us"):
+            np.testing.assert_array_equal(seen.spread(getattr(seen.run, name)), told.spread(getattr(told.run, name)))
+        assert seen.run.steps == told.run.steps
+    assert proven > 1_500
 
 
 def users(load: Load, count: int, think_us: int = 0, **changes: bool) -> Load:
