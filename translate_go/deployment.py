@@ -12,6 +12,7 @@ from simulator.common.errors import InputError
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import KernelGpu
 from simulator.model.architecture import Architecture, Sampling
+from simulator.model.layers import Attention
 from simulator.schema import READABLE, marked
 from simulator.serving.facts import Facts, curve_of
 from translate_go.generic.known import HostConfig, host_name
@@ -24,13 +25,19 @@ FACTS = tuple(name for scope, name in READABLE if scope == "s" and name != "refe
 
 # Mixtral 8x7B on two H100: the deployment of recorded vectors if none is given
 _FACTS = {name: READABLE["s", name].example for name in FACTS}
-_SIZES = ("layers", "moe_layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "moe_ffn", "vocab", "experts")
 _MODEL = Architecture(
-    **{name: int(_FACTS[name]) for name in _SIZES},
-    **{"shared_ffn": 0, "active": 2, "mla_width": 0, "longest": 32768, "kv_bytes": 2},
-    **{"weight_bits": 16, "attention_bits": 16},
+    layers=32,
+    hidden=4096,
+    vocab=32000,
     tied=False,
-    is_fp8=False,
+    longest=32768,
+    attention=(Attention(layers=32, heads=32, kv_heads=8, head_dim=128, value_dim=128),),
+    dense_layers=0,
+    ffn=14336,
+    moe_layers=32,
+    experts=8,
+    active=2,
+    moe_ffn=14336,
 )
 _GPU = KernelGpu("h100_sxm", bf16_flops=989.5e6, fp8_flops=1979e6, bytes=3.35e6, link_bytes=450e3)
 EXAMPLE = Facts(_FACTS, Deployed(_MODEL, _GPU, tp=2, sampling=Sampling()))

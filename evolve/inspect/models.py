@@ -168,7 +168,7 @@ def print_model(model: ModelEntry) -> None:
     """A line for each property that determines cost and memory."""
     a = model.architecture
     prose(f"{model.ident}: {model.path or 'shipped'}")
-    dense = a.layers - a.moe_layers
+    dense = a.dense_layers
     lines = [
         f"{a.layers} layers of {a.hidden}, {a.heads} heads and {a.kv_heads} KV heads of {a.head_dim}",
         f"{dense} dense layers of {a.ffn}" if dense else "",

@@ -84,13 +84,13 @@ def _gemm(d: Deployed, name: str, calls: int, n: int, k: int, weight_bytes: floa
 def _linear(d: Deployed) -> list[Operation]:
     """The linear layers; each rank holds its share of the heads and of the feed-forward width."""
     a, tp = d.architecture, d.tp
-    size, attention = a.weight_bits / 8, a.attention_bits / 8
+    size, attention = a.weights.bytes, a.formats.attention.bytes
     own, kv = a.heads * a.head_dim // tp, max(a.kv_heads // tp, 1) * a.head_dim
     operations = [
         _gemm(d, "QKV projection", a.layers, own + 2 * kv, a.hidden, attention),
         _gemm(d, "attention output", a.layers, a.hidden, own, attention),
     ]
-    blocks = (("feed-forward", a.layers - a.moe_layers, a.ffn), ("shared expert", a.moe_layers, a.shared_ffn))
+    blocks = (("feed-forward", a.dense_layers, a.ffn), ("shared expert", a.moe_layers, a.shared_ffn))
     for name, layers, width in blocks:
         if layers and width:
             first = "gate and up" if a.mlp_matrices == 3 else "up"
@@ -109,7 +109,7 @@ def _elementwise(d: Deployed) -> list[Operation]:
     """
     a, tp = d.architecture, d.tp
     own, kv = a.heads * a.head_dim // tp, max(a.kv_heads // tp, 1) * a.head_dim
-    dense, shared = a.layers - a.moe_layers, a.moe_layers if a.shared_ffn else 0
+    dense, shared = a.dense_layers, a.moe_layers if a.shared_ffn else 0
     rows = (
         ("residual and norm", 2 * a.layers, 4 * a.hidden),
         ("rotary embedding", a.layers, 2 * (own + kv)),
@@ -143,9 +143,9 @@ def _attention(d: Deployed) -> list[Operation]:
     """Attention: launch and token of context in decode, token pair in prefill."""
     a, own = d.architecture, d.architecture.heads // d.tp
     kv = max(a.kv_heads // d.tp, 1)
-    decodes = Heads(own, kv, a.head_dim, a.mla_width or 2 * kv * a.head_dim, a.kv_bytes)
-    if a.mla_width:  # one latent vector for all heads
-        decodes = Heads(own, 1, a.head_dim, a.mla_width, a.kv_bytes)
+    decodes = Heads(own, kv, a.head_dim, 2 * kv * a.head_dim, a.kv_bytes)
+    if a.is_latent:  # one latent vector for all heads
+        decodes = Heads(own, 1, a.head_dim, int(a.main.cached(d.tp)), a.kv_bytes)
     one = decode(d.gpu, TOKENS, decodes)
     per_pair = prefill(d.gpu, LENGTHS, Heads(own, kv, a.head_dim, decodes.kv_width, a.kv_bytes))
     in_words = f"{own} heads, {kv} KV heads of {a.head_dim}"

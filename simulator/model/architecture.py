@@ -15,7 +15,9 @@ from simulator.common.errors import InputError, Section, shown
 from simulator.common.json import JsonObject
 from simulator.model import config_keys
 from simulator.model.config_keys import VERDICTS, KeyVerdict
-from simulator.model.quantization import unquantized, weights
+from simulator.model.formats import IN_16, Format, Formats
+from simulator.model.layers import Attention, Latent, Recurrent
+from simulator.model.quantization import formats
 
 KEYS = {
     "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
@@ -63,30 +65,62 @@ class Sampling:
 class Architecture:
     """A model's config.json as the engine loads it. FFN widths are those of one expert or dense layer.
 
-    `mla_width` is the number of cached scalars per token and layer of multi-head latent attention, else 0; `longest` is
-    the most tokens of prompt and answer together, 0 if the config does not give it.
+    attention, recurrent: its layers by kind; a layer may have neither. dense_layers, moe_layers: those with a dense
+    feed-forward block and with routed experts. longest: the most tokens of prompt and answer together, 0 if the config
+    does not give it. kv_bytes: of a cached scalar. mlp_matrices: gate, up and down; 2 without a gate.
     """
 
     layers: int
-    moe_layers: int
     hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    moe_ffn: int
-    shared_ffn: int
     vocab: int
-    experts: int
-    active: int
-    mla_width: int
-    longest: int
     tied: bool
-    weight_bits: int
-    attention_bits: int
-    is_fp8: bool
-    kv_bytes: int
-    mlp_matrices: int = 3  # gate, up and down; 2 without a gate
+    longest: int
+    attention: tuple[Attention, ...]
+    dense_layers: int
+    ffn: int
+    moe_layers: int = 0
+    experts: int = 0
+    active: int = 0
+    moe_ffn: int = 0
+    shared_ffn: int = 0
+    recurrent: tuple[Recurrent, ...] = ()
+    formats: Formats = IN_16
+    kv_bytes: int = 2
+    mlp_matrices: int = 3
+
+    @property
+    def main(self) -> Attention:
+        """The attention of most reach: to the whole context, where there is one."""
+        return self.attention[0]
+
+    @property
+    def heads(self) -> int:
+        return self.main.heads
+
+    @property
+    def kv_heads(self) -> int:
+        return self.main.kv_heads
+
+    @property
+    def head_dim(self) -> int:
+        return self.main.head_dim
+
+    @property
+    def is_latent(self) -> bool:
+        return self.main.latent is not None
+
+    @property
+    def weights(self) -> Format:
+        """The type of most weights."""
+        return self.formats.experts if self.moe_layers else self.formats.dense
+
+    @property
+    def weight_bits(self) -> int:
+        return int(self.weights.bits)
+
+    @property
+    def is_fp8(self) -> bool:
+        return self.weights.is_fp8
 
 
 def architecture(config: Mapping[str, Any], where: str) -> Architecture:
@@ -116,30 +150,32 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
     if not c.has("head_dim") and (heads > hidden or (hidden % heads and not latent)):  # latent heads have own widths
         problem = f"must divide hidden_size ({hidden}) where head_dim is not given, got {heads}"
         raise c.error("num_attention_heads", problem, "copy both keys, and head_dim, from the model's config.json")
-    bits, is_fp8 = weights(c)
     return Architecture(
         layers=layers,
-        moe_layers=moe_layers,
         hidden=hidden,
-        heads=heads,
-        kv_heads=_kv_heads(c, heads),
-        head_dim=head_dim,
-        ffn=_whole(c, "intermediate_size_mlp", ffn) if llama4 else ffn,
-        moe_ffn=moe_ffn,
-        shared_ffn=shared if moe else 0,
         vocab=vocab,
+        tied=c.flag("tie_word_embeddings", model_type(c) in config_keys.TIED),
+        longest=_longest(c),
+        attention=(_attention(c, layers, heads, head_dim),),
+        dense_layers=layers - moe_layers,
+        ffn=_whole(c, "intermediate_size_mlp", ffn) if llama4 else ffn,
+        moe_layers=moe_layers,
         experts=experts if moe else 0,
         active=_first(c, "active") if moe else 0,
-        mla_width=latent + _whole(c, "qk_rope_head_dim", 0) if latent else 0,
-        longest=_longest(c),
-        tied=c.flag("tie_word_embeddings", model_type(c) in config_keys.TIED),
-        weight_bits=bits,
-        # vLLM's fp8 checkpoints of Llama-4 leave attention in bf16
-        attention_bits=16 if bits < 16 and ((llama4 and is_fp8) or "attention" in unquantized(c)) else bits,
-        is_fp8=is_fp8,
-        kv_bytes=2,  # also if published in float32, see `weights`
+        moe_ffn=moe_ffn,
+        shared_ffn=shared if moe else 0,
+        formats=formats(c, llama4),
+        kv_bytes=2,  # also if published in float32, see `formats`
         mlp_matrices=3 if gated else 2,
     )
+
+
+def _attention(c: Section, layers: int, heads: int, head_dim: int) -> Attention:
+    latent = None
+    if rank := _whole(c, "kv_lora_rank", 0):
+        rope = _whole(c, "qk_rope_head_dim", 0)
+        latent = Latent(rank, rope, _whole(c, "qk_nope_head_dim", head_dim), _whole(c, "v_head_dim", head_dim))
+    return Attention(layers, heads, _kv_heads(c, heads), head_dim, head_dim, latent=latent)
 
 
 def flat_config(config: Mapping[str, Any]) -> JsonObject:

@@ -162,15 +162,15 @@ def _quantization(m: _Model) -> Iterator[Omission]:
             f"{a.weight_bits}-bit weights: kernels for them were not measured; their bytes are modelled at the "
             "efficiency and peak of 16 bits, without scales and dequantization: steps are under-estimated"
         )
-    if a.weight_bits == 8 and not a.is_fp8:
+    if a.weights.name == "int8":
         yield Omission(
             "8-bit integer weights: measured kernels are timed as fp8 (prefill under-estimated if activations stay in "
             "16 bits), and datasheet fields at the 16-bit peak (over-estimated if they do not)"
         )
     if details.get("quant_method") == "bitsandbytes":
         yield Omission("bitsandbytes widens its weights before every matrix product: steps are under-estimated")
-    if "attention" in kept and a.attention_bits > a.weight_bits:
-        gib = a.layers * _attention_parameters(a) * (a.attention_bits - a.weight_bits) / 8 / GIB
+    if "attention" in kept and a.formats.attention.bits > a.weights.bits:
+        gib = a.layers * _attention_parameters(a) * (a.formats.attention.bytes - a.weights.bytes) / GIB
         text = "attention is left in 16 bits: measured kernels count that, but it is not in s.shared_weights_us"
         memory = (
             " nor in the memory of weights, so that the KV cache is over-estimated (give extra_weights_gib: "

@@ -1,12 +1,14 @@
-"""The type of a model's weights: bits, fp8 or not, and what a quantization_config leaves in 16 bits."""
+"""The types of a model's weights, part by part, from its quantization_config."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from simulator.common.errors import Section, shown
+from simulator.model.formats import BF16, FP8, INT8, Format, Formats
 
 # These count as 16 bits, or not at all, so that leaving them unquantized changes nothing.
 NEVER_QUANTIZED = re.compile(r"lm_head|embed|norm|router|gate(?!_)|vision|visual|projector")
@@ -18,11 +20,20 @@ def dtype(c: Section) -> str:
     return str(c.raw.get("torch_dtype") or c.raw.get("dtype") or "bfloat16").removeprefix("torch.")
 
 
-def weights(c: Section) -> tuple[int, bool]:
-    """Bits per layer weight, and True for fp8, as the quantization config says. A name says nothing of them.
+def formats(c: Section, llama4: bool = False) -> Formats:
+    """The types of a model's parts, as the quantization config says. A name says nothing of them.
 
-    Without a config they have 16: by default (`--dtype auto`), vLLM serves a model published in float32 in 16 bits too.
+    Without a config they have 16 bits: by default (`--dtype auto`), vLLM serves a model published in float32 in 16 bits
+    too.
     """
+    main = _main(c)
+    # vLLM's fp8 checkpoints of Llama 4 leave attention in bf16
+    kept = main != BF16 and ((llama4 and main.is_fp8) or "attention" in unquantized(c))
+    return replace(Formats.all(main), attention=BF16) if kept else Formats.all(main)
+
+
+def _main(c: Section) -> Format:
+    """The type of the weights that a quantization config names."""
     details = quantization(c)
     given: Any = details or c.raw.get("quantization")
     of_group = group(details, "weights")
@@ -32,15 +43,17 @@ def weights(c: Section) -> tuple[int, bool]:
     if details.get("quant_method") == "bitsandbytes":
         bits = 4 if details.get("load_in_4bit") else 8
     if "fp8" in words or (bits == 8 and of_group.get("type") == "float"):
-        return 8, True
-    if bits in (2, 3, 4, 8):
-        return int(bits), False
+        return FP8
+    if bits == 8:
+        return INT8
+    if bits in (2, 3, 4):
+        return Format(f"int{bits}", float(bits))
     if any(mark in words for mark in ("w4a16", "awq", "gptq", "int4", "fp4")):
-        return 4, False
+        return Format("int4", 4.0)
     if given:
         key = "quantization_config" if details else "quantization"
         raise c.error(key, f"is not understood, got {shown(given)}", "write quantization: fp8 or w4a16")
-    return 16, False
+    return BF16
 
 
 def quantization(c: Section) -> Mapping[str, Any]:

@@ -54,9 +54,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     n = _parameters(a)
     weight_bytes = a.weight_bits / 8
     kv_heads_per_gpu = max(a.kv_heads / tp, 1.0)
-    kv_bytes_per_token = 2 * a.layers * kv_heads_per_gpu * a.head_dim * a.kv_bytes
-    if a.mla_width:
-        kv_bytes_per_token = float(a.layers * a.mla_width * a.kv_bytes)
+    kv_bytes_per_token = sum(of.layers * of.cached(tp) for of in a.attention) * a.kv_bytes
     shared_weights_us = (n.unrouted * weight_bytes / tp + a.vocab * a.hidden * 2 / tp) / bytes_per_us
     experts_us = n.routed * weight_bytes / tp / bytes_per_us
     logits_us_per_row = 2 * a.hidden * a.vocab / tp / flops_per_us + a.vocab * 4 * 2 / bytes_per_us
@@ -69,11 +67,11 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
         held = ((n.unrouted + n.routed) * weight_bytes + n.tables * 2 + model.extra_weights_gib * GIB) / tp
         blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token, where)
     host_peak = flops_per_us
-    if a.weight_bits == 8 and not a.is_fp8 and gpu.fp8_tflops:  # the host takes 8 bits of any kind for fp8
+    if a.weights.name == "int8" and gpu.fp8_tflops:  # the host takes 8 bits of any kind for fp8
         host_peak = gpu.fp8_tflops * 1e6
     facts = {
         "layers": a.layers,
-        "dense_layers": a.layers - a.moe_layers,
+        "dense_layers": a.dense_layers,
         "moe_layers": a.moe_layers,
         "hidden": a.hidden,
         "heads": a.heads,
@@ -121,7 +119,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
         scaled = _scaled(gpu, bytes_per_us)
     fields = {name: float(value) for name, value in facts.items()}
     omitted = [o for o in model.omitted if o != KV_IN_16 or KV_CACHE_BYTES[engine.kv_cache_dtype] is None]
-    return Facts(fields, deployed, affecting(tuple(omitted), longest), a.mla_width > 0, where, scaled)
+    return Facts(fields, deployed, affecting(tuple(omitted), longest), a.is_latent, where, scaled)
 
 
 def _peaks(gpu: Gpu, a: Architecture, tp: int, where: str) -> tuple[float, float, float]:

@@ -299,7 +299,7 @@ def test_quantization(line: str) -> None:
     details, bits, said = (cell.strip() for cell in line.split("|"))
     config = LLAMA | {"quantization_config": terms_of(details)}
     a, found = architecture(config, "test"), omissions_of(config)
-    assert [a.weight_bits, a.attention_bits] == [int(n) for n in bits.split()]
+    assert [a.weight_bits, a.formats.attention.bits] == [int(n) for n in bits.split()]
     assert said in found and bool(said) == bool(found)
 
 
