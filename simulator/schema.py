@@ -153,6 +153,9 @@ b.kernel_gemm_us (us): measured matrix products of all layers (without routed ex
 b.kernel_elementwise_us (us): norms, rotary embeddings, cache writes and activations of all layers: datasheet, a
     launch each
   curve elementwise at b.graph_tokens; eager
+b.kernel_small_us (us): launches around routed experts, quantization of activations, norms of queries and keys of all
+    layers: counted
+  curve small at b.graph_tokens; eager
 b.kernel_moe_us (us): measured routed experts of all layers in 16 bits, else 0. At the true tokens: padding is all
     alike and touches no experts of its own
   curve moe at b.tokens; eager
@@ -172,15 +175,21 @@ b.kernel_decode_launch_us (us): measured attention of all layers at no context: 
   curve decode_launch at b.decode_reqs
 b.kernel_decode_us_per_token (us/token): measured decode attention of all layers for a token of context
   curve decode_per_token at b.decode_reqs; times b.kv_decode_sum
-b.kernel_decode_attention_us (us): measured decode attention of all layers: a line in the contexts
+b.kv_window_sum (token): context that layers with a sliding window read: kv_decode_sum, at most s.window a decode
+  = min(b.kv_decode_sum, s.window * b.decode_reqs); context
+b.kernel_window_us_per_token (us/token): measured decode attention of layers with a sliding window, for a token of
+    context in it
+  curve window_per_token at b.decode_reqs; times b.kv_window_sum
+b.kernel_decode_attention_us (us): measured decode attention of all layers: a line in the contexts, up to the windows
   = b.kernel_decode_launch_us + b.kernel_decode_us_per_token * b.kv_decode_sum
+    + b.kernel_window_us_per_token * b.kv_window_sum
 b.kernel_prefill_us_per_pair (us/token**2): measured prefill attention of all layers for a token pair, at the prompts'
     mean length
   curve prefill_per_pair at 2 * b.prefill_pairs / b.prefill_tokens - 1; knots 137; times b.prefill_pairs
 b.kernel_prefill_attention_us (us): measured prefill attention of all layers
   = b.kernel_prefill_us_per_pair * b.prefill_pairs
 b.kernel_us (us): all measured kernels of the step
-  = b.kernel_gemm_us + b.kernel_elementwise_us + b.kernel_moe_us + b.kernel_moe_quantized_us + b.kernel_router_us
+  = b.kernel_gemm_us + b.kernel_elementwise_us + b.kernel_small_us + b.kernel_moe_us + b.kernel_moe_quantized_us + b.kernel_router_us
     + b.kernel_allreduce_us + b.kernel_lm_head_us + b.kernel_sampler_us + b.kernel_decode_attention_us
     + b.kernel_prefill_attention_us
 b.trees (one): the value of the program's own ensemble of trees: exp of the sum of its leaves, which is never 0;
@@ -227,6 +236,8 @@ s.experts (one): routed experts a layer
   from config.json; example 8; least 0; shape; plain
 s.active_experts (one): routed experts a token uses
   from config.json; example 2; least 0; scale 13; shape; plain
+s.window (token): sliding window of the layers that have one; 0 without
+  from config.json; example 0; least 0; no_cost
 s.tp (one): tensor parallelism
   from exp-config.yaml tensor_parallelism; example 2; least 1; paper18; scale 14; plain
 s.tp_log2 (one): log2(tp)

@@ -1,10 +1,10 @@
-"""`make kernels`: write configs/kernels/*.parquet from the pinned wheel of measured kernels.
+"""`make kernels`: write configs/kernels/*.parquet from the pinned wheels of measured kernels.
 
-    python tools/kernel_tables.py WHEEL [--out configs/kernels]
+    python tools/kernel_tables.py CORE_WHEEL FURTHER_WHEEL [--out configs/kernels] [--only h100_sxm,...]
 
-Nothing of the wheel is imported or run: it is read as a zip archive. The rows that a vLLM step needs are selected
-(bf16 and fp8 weights, a bf16 KV cache, no sliding window, no expert parallelism), milliseconds become microseconds,
-latencies are rounded to four digits and the rows sorted. The same wheel gives the same bytes.
+Nothing of the wheels is imported or run: they are read as zip archives, and of these the named tables alone. The rows
+that a vLLM step needs are selected, milliseconds become microseconds, latencies are rounded to four digits and the rows
+sorted. The same wheels give the same bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import hashlib
 import io
 import sys
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,133 +25,258 @@ import pyarrow.parquet as pq
 
 from simulator.kernels.tables import KEYS, SCHEMA
 
-PACKAGE, VERSION = "aiconfigurator-core", "0.12.0"
-SHA256 = "aadc4aad0a00bf8a61c477c62bef43de479849c3aa0b1c3078068e08309eccc4"
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A package of PyPI and its hash; `root` is the folder of its tables."""
+
+    package: str
+    version: str
+    sha256: str
+    root: str
+
+
+CORE = Wheel(
+    "aiconfigurator-core",
+    "0.12.0",
+    "aadc4aad0a00bf8a61c477c62bef43de479849c3aa0b1c3078068e08309eccc4",
+    "aiconfigurator_core/systems/data",
+)
+FURTHER = Wheel(  # for what only it has
+    "aisimulate",
+    "0.13.0.dev202610270000000085",
+    "17dcb3be6687ebc0b6cb76c59fcd3df46212fe9c7247f1169537245002dc76b1",
+    "aisimulate_core/systems/data",
+)
 LICENSE = "Apache-2.0"
 COPYRIGHT = "Copyright (c) 2025-2026 NVIDIA CORPORATION & AFFILIATES. All rights reserved."
 CHANGES = "rows selected and sorted, milliseconds to microseconds, latencies rounded to four digits"
-ROOT = "aiconfigurator_core/systems/data"
 DIGITS = 4  # significant digits of a latency: the measurements repeat to about a percent
+VLLM = "vllm/0.24.0"
+VLLM_LATER = "vllm/0.25.0"
+TRTLLM = "trtllm/1.3.0rc20"
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A folder of the wheel, and the versions of its tables that are used."""
+    """A folder of the wheels, and the versions of its tables that are used.
+
+    vllm: of gemm, attention and moe. later: True if the further wheel has vLLM 0.25.0 with more shapes. allreduce: of
+    the custom all-reduce. experts: of the MXFP4 experts with activations in 8 bits. latent, sparse, recurrent: True
+    with tables of such layers.
+    """
 
     folder: str
-    vllm: str  # of gemm, attention and moe
-    allreduce: str  # of the custom all-reduce: the version nearest to vLLM 0.15, which the shipped runs used
+    allreduce: str
     nccl: str
+    vllm: str = VLLM
+    later: bool = False
+    experts: str = ""
+    latent: bool = True
+    sparse: bool = False
+    recurrent: bool = True
 
 
+# Of the custom all-reduce the version nearest to vLLM 0.15, which the shipped runs used. On H200 0.14.0 is twice as
+# slow at 8 GPUs as on H100 and as 0.19.0. On Blackwell vLLM's own kernel has steps that neither TensorRT-LLM's nor
+# SGLang's has, and the engine fuses the all-reduce with the norm in TensorRT-LLM's kernel there.
 SYSTEMS = {
-    "h100_sxm": System("h100_sxm", "0.24.0", "0.14.0", "2.27.3"),
-    "h200_sxm": System("h200_sxm", "0.24.0", "0.14.0", "2.29.2"),
-    "a100_sxm": System("a100_sxm", "0.14.0", "0.14.0", "2.27.3"),
-    "l40s": System("l40s", "0.24.0", "0.14.0", "2.27.3"),
-    "b200_sxm": System("b200_sxm", "0.24.0", "0.19.0", "2.27.3"),
-    "rtx_pro_6000": System("rtx_pro_6000_server", "0.24.0", "0.24.0", "2.29.2"),
+    "h100_sxm": System("h100_sxm", "vllm/0.14.0", "2.27.3", later=True, sparse=True),
+    "h200_sxm": System("h200_sxm", "vllm/0.19.0", "2.29.2", later=True, sparse=True),
+    "a100_sxm": System("a100_sxm", "vllm/0.14.0", "2.27.3", vllm="vllm/0.14.0", latent=False, recurrent=False),
+    "l40s": System("l40s", "vllm/0.14.0", "2.27.3"),
+    "b200_sxm": System("b200_sxm", TRTLLM, "2.29.2", later=True, experts=TRTLLM, sparse=True),
+    "b300_sxm": System("b300_sxm", TRTLLM, "2.29.2", later=True, experts=TRTLLM, sparse=True),
+    "gb200": System("gb200", TRTLLM, "2.29.2", later=True, experts=TRTLLM, sparse=True),
+    "gb300": System("gb300", TRTLLM, "2.29.2", later=True, experts=TRTLLM, sparse=True),
+    "rtx_pro_6000": System("rtx_pro_6000_server", "vllm/0.24.0", "2.29.2"),
 }
-DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "half": "bf16"}
-HEAD_DIMS = [64, 128, 256]
+DTYPES = {
+    "bfloat16": "bf16",
+    "half": "bf16",
+    "fp8": "fp8",
+    "fp8_block": "fp8_block",
+    "nvfp4": "nvfp4",
+    "int4_wo": "int4",
+    "w4a16_mxfp4": "mxfp4",
+    "w4a8_mxfp4_mxfp8": "mxfp4",
+}
+HEAD_DIMS = [64, 128, 192, 256, 512]
+HIDDEN = {"deepseek-ai/DeepSeek-V3": 7168, "deepseek-ai/DeepSeek-V3.2": 7168, "zai-org/GLM-5": 6144}
 
 
-def files_of(system: System) -> dict[str, str]:
-    """Operation -> path of its table inside the wheel."""
-    at, vllm = f"{ROOT}/{system.folder}", f"vllm/{system.vllm}"
-    return {
-        "gemm": f"{at}/gemm/{vllm}/gemm_perf.parquet",
-        "decode_attention": f"{at}/attention/{vllm}/generation_attention_perf.parquet",
-        "prefill_attention": f"{at}/attention/{vllm}/context_attention_perf.parquet",
-        "moe": f"{at}/moe/{vllm}/moe_perf.parquet",
-        "allreduce": f"{at}/comm/vllm/{system.allreduce}/custom_allreduce_perf.parquet",
-        "nccl": f"{at}/comm/nccl/{system.nccl}/nccl_perf.parquet",
-    }
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A table of a wheel as rows of ours.
+
+    names: our columns by theirs. only: the values that rows may have, by their columns. fixed: our columns with one
+    value. cheapest: True to take of several kernels of a shape the fastest, as the engine chooses.
+    """
+
+    operation: str
+    path: str
+    names: Mapping[str, str]
+    only: Mapping[str, Iterable[object]]
+    fixed: Mapping[str, object]
+    wheel: Wheel = CORE
+    cheapest: bool = False
+    keep: Callable[[pa.Table], pa.ChunkedArray] | None = None
 
 
-def selected(operation: str, table: pa.Table) -> pa.Table:
-    """The rows that are kept of a table of the wheel, under our own column names."""
+def parts_of(system: System) -> list[Part]:
+    """The tables of a GPU, the ones that are believed first: a shape of a later one is only taken if none has it."""
+    at, vllm = system.folder, system.vllm
+    gemm = {"dtype": "gemm_dtype", "kernel": "kernel_source", "tokens": "m", "n": "n", "k": "k"}
+    heads = {"heads": "num_heads", "kv_heads": "num_key_value_heads", "head_dim": "head_dim"}
+    attention = {"dtype": "attn_dtype", "kv": "kv_cache_dtype", "kernel": "kernel_source", "batch": "batch_size"}
+    attention |= {"window": "window_size", **heads}
+    moe = {"dtype": "moe_dtype", "kernel": "kernel_source", "routing": "distribution", "tokens": "num_tokens"}
+    moe |= {"hidden": "hidden_size", "ffn": "inter_size", "experts": "num_experts", "active": "topk"}
+    moe |= {"gpus": "moe_tp_size", "ep": "moe_ep_size"}
+    latent = {"dtype": "gemm_type", "kv": "kv_cache_dtype", "kernel": "kernel_source", "hidden": "model"}
+    latent |= {"heads": "num_heads", "batch": "batch_size"}
+    gemms = f"{at}/gemm/{vllm}/gemm_perf"
+    decode, prefill = "generation_attention_perf", "context_attention_perf"
+    parts = [
+        Part("gemm", gemms, gemm, {"gemm_dtype": ["bfloat16", "fp8", "nvfp4"]}, {}),
+        Part("gemm", gemms, gemm, {"gemm_dtype": ["fp8_block"]}, {}, cheapest=True),
+        Part("moe", f"{at}/moe/{vllm}/moe_perf", moe, {}, {}, cheapest=True, keep=_own_experts),
+    ]
+    for version, wheel in ((vllm, CORE), *(((VLLM_LATER, FURTHER),) if system.later else ())):
+        length, only = ({"context": "step"}, {"head_dim": HEAD_DIMS})
+        parts.append(
+            Part("decode_attention", f"{at}/attention/{version}/{decode}", {**attention, **length}, only, {}, wheel)
+        )
+        length, only = {"context": "isl"}, {"head_dim": HEAD_DIMS, "batch_size": [1]}
+        parts.append(
+            Part("prefill_attention", f"{at}/attention/{version}/{prefill}", {**attention, **length}, only, {}, wheel)
+        )
+    if system.experts:  # TensorRT-LLM's own measurements of the kernel that vLLM calls too
+        only = {"moe_dtype": ["w4a8_mxfp4_mxfp8"]}
+        parts.insert(2, Part("moe", f"{at}/moe/{system.experts}/moe_perf", moe, only, {}, cheapest=True))
+    if system.latent:
+        mla = f"{at}/mla/{VLLM}/mla"
+        parts += [
+            Part("latent_decode", f"{mla}_generation_module_perf", {**latent, "context": "step"}, {}, {}),
+            Part("latent_prefill", f"{mla}_context_module_perf", {**latent, "context": "isl"}, {"batch_size": [1]}, {}),
+        ]
+    if system.sparse:
+        dsa, only = f"{at}/sparse_attention/{VLLM}/dsa", {"step": [0], "batch_size": [1]}
+        parts += [
+            Part("sparse_decode", f"{dsa}_generation_module_perf", {**latent, "context": "step"}, {}, {}),
+            Part("sparse_prefill", f"{dsa}_context_module_perf", {**latent, "context": "isl"}, only, {}),
+        ]
+    reduce = {"kernel": "backend", "gpus": "num_gpus", "bytes": "message_size"}
+    if not system.allreduce.startswith("vllm"):
+        reduce["kernel"] = "kernel_source"
+    reduces = f"{at}/comm/{system.allreduce}/custom_allreduce_perf"
+    parts.append(Part("allreduce", reduces, reduce, {}, {"dtype": "bf16"}))
+    names = {"gpus": "num_gpus", "bytes": "message_size"}
+    for operation, theirs in (
+        ("allreduce", "all_reduce"),
+        ("allgather", "all_gather"),
+        ("reducescatter", "reduce_scatter"),
+    ):
+        only = {"op_name": [theirs], "nccl_dtype": ["half"]}
+        nccl = f"{at}/comm/nccl/{system.nccl}/nccl_perf"
+        parts.append(Part(operation, nccl, names, only, {"dtype": "bf16", "kernel": "nccl"}))
+    return parts
 
-    def among(name: str, values: Iterable[object]) -> pa.ChunkedArray:
-        return pc.is_in(table[name], value_set=pa.array(list(values), table.schema.field(name).type))
 
-    def rows(*conditions: pa.ChunkedArray) -> pa.Table:
-        keep = conditions[0]
-        for other in conditions[1:]:
-            keep = pc.and_(keep, other)
-        return table.filter(keep)
-
-    if operation == "gemm":
-        kept = rows(among("gemm_dtype", ["bfloat16", "fp8"]))
-        names = {"dtype": "gemm_dtype", "kernel": "kernel_source", "tokens": "m", "n": "n", "k": "k"}
-    elif operation in ("decode_attention", "prefill_attention"):
-        conditions = [among("kv_cache_dtype", ["bfloat16"]), among("head_dim", HEAD_DIMS)]
-        if "window_size" in table.column_names:
-            conditions.append(among("window_size", [0]))
-        if operation == "prefill_attention":
-            conditions.append(among("batch_size", [1]))
-        kept = rows(*conditions)
-        length = "step" if operation == "decode_attention" else "isl"
-        names = {"dtype": "attn_dtype", "kernel": "kernel_source", "batch": "batch_size", "context": length}
-        names |= {"heads": "num_heads", "kv_heads": "num_key_value_heads", "head_dim": "head_dim"}
-    elif operation == "moe":
-        triton = pc.match_substring(table["kernel_source"], "fp8moe_triton")
-        plain = among("moe_dtype", ["bfloat16", "fp8"])
-        kept = rows(pc.or_(plain, triton), among("moe_ep_size", [1]))
-        names = {"dtype": "moe_dtype", "kernel": "kernel_source", "routing": "distribution", "tokens": "num_tokens"}
-        names |= {"hidden": "hidden_size", "ffn": "inter_size", "experts": "num_experts", "active": "topk"}
-        names["gpus"] = "moe_tp_size"
-    elif operation == "allreduce":
-        kept = table
-        names = {"dtype": "allreduce_dtype", "kernel": "backend", "gpus": "num_gpus", "bytes": "message_size"}
-    else:
-        kept = rows(among("op_name", ["all_reduce"]), among("nccl_dtype", ["half"]))
-        kept = kept.append_column("kernel", pa.repeat("nccl", kept.num_rows))
-        names = {"dtype": "nccl_dtype", "kernel": "kernel", "gpus": "num_gpus", "bytes": "message_size"}
-    columns = {ours: kept[theirs] for ours, theirs in names.items()}
-    return pa.table({**columns, "latency_us": kept["latency"]})
+def _own_experts(table: pa.Table) -> pa.ChunkedArray:
+    """True for the kernels that vLLM itself would choose: of fp8 experts on Hopper the triton ones, see matrices.py."""
+    return pc.invert(pc.match_substring(table["kernel_source"], "nongated"))
 
 
-def converted(operation: str, table: pa.Table) -> pa.Table:
+def converted(part: Part, table: pa.Table) -> pa.Table:
     """The selected rows in the schema of our tables. Repeated measurements of one shape become their median."""
-    table = selected(operation, table)
-    dtype = pc.fill_null(pc.index_in(table["dtype"].cast(pa.string()), value_set=pa.array(list(DTYPES))), -1).to_numpy()
-    table = table.set_column(
-        table.column_names.index("dtype"), "dtype", pa.array([list(DTYPES.values())[i] for i in dtype])
-    )
+    for name, values in part.only.items():
+        if name in table.column_names:
+            table = table.filter(pc.is_in(table[name], value_set=pa.array(list(values), table.schema.field(name).type)))
+    if part.keep:
+        table = table.filter(part.keep(table))
+    columns = {ours: table[theirs] for ours, theirs in part.names.items() if theirs in table.column_names}
+    columns |= {ours: pa.repeat(value, table.num_rows) for ours, value in part.fixed.items()}
+    for name, words in (("dtype", DTYPES), ("kv", DTYPES), ("hidden", HIDDEN)):
+        if name in columns and name not in part.fixed:
+            values = columns[name].to_pylist()
+            columns[name] = pa.array([words[x] if isinstance(x, str) else x for x in values])
+    table = pa.table({**columns, "latency_us": table["latency"]})
     keys = [name for name in table.column_names if name != "latency_us"]
     medians = table.group_by(keys).aggregate([("latency_us", "approximate_median")])
     us = medians["latency_us_approximate_median"].to_numpy() * 1e3
     rounded = np.array([float(f"{x:.{DIGITS}g}") for x in us], np.float32)
-    columns = {name: medians[name] for name in keys}
-    columns["operation"] = pa.repeat("allreduce" if operation == "nccl" else operation, len(us))
-    columns["latency_us"] = pa.array(rounded)
-    full = [columns.get(f.name, pa.nulls(len(us), f.type)) for f in SCHEMA]
-    arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in full]
-    return pa.Table.from_arrays([a.cast(f.type) for a, f in zip(arrays, SCHEMA, strict=True)], schema=SCHEMA)
+    full = {name: medians[name] for name in keys}
+    full["operation"] = pa.repeat(part.operation, len(us))
+    full["latency_us"] = pa.array(rounded)
+    arrays = [full.get(f.name, pa.nulls(len(us), f.type)) for f in SCHEMA]
+    whole = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
+    made = pa.Table.from_arrays([a.cast(f.type) for a, f in zip(whole, SCHEMA, strict=True)], schema=SCHEMA)
+    return fastest(made) if part.cheapest else made
 
 
-def extract(wheel: Path, name: str) -> bytes:
+def fastest(table: pa.Table) -> pa.Table:
+    """Of the rows that differ in their kernel alone, the fastest."""
+    order = table.sort_by([*((key, "ascending") for key in KEYS if key != "kernel"), ("latency_us", "ascending")])
+    return order.filter(pa.array(_firsts(order, [key for key in KEYS if key != "kernel"])))
+
+
+def _firsts(table: pa.Table, keys: Iterable[str]) -> np.ndarray:
+    """True for rows that differ from the one before in any of the keys."""
+    new = np.zeros(table.num_rows, bool)
+    new[:1] = True
+    for key in keys:
+        column = pc.fill_null(table[key], "" if pa.types.is_string(table[key].type) else -1).to_pandas().to_numpy()
+        new[1:] |= column[1:] != column[:-1]
+    return new
+
+
+# What a later table may add: shapes that no earlier one of the operation has.
+SHAPES = {
+    "moe": ("dtype", "hidden", "ffn", "experts", "active", "gpus", "ep"),
+    "decode_attention": ("kv", "heads", "kv_heads", "head_dim", "window"),
+    "prefill_attention": ("kv", "heads", "kv_heads", "head_dim", "window"),
+}
+
+
+def joined(tables: Iterable[pa.Table]) -> pa.Table:
+    """All rows, but of a shape only those of the first table that has it."""
+    seen: dict[str, set[tuple[object, ...]]] = {}
+    kept = []
+    for table in tables:
+        operation = table["operation"][0].as_py() if table.num_rows else ""
+        if keys := SHAPES.get(operation):
+            rows = list(zip(*(table[key].to_pylist() for key in keys), strict=True))
+            before = seen.setdefault(operation, set())
+            table = table.filter(pa.array([row not in before for row in rows]))
+            before |= set(rows)
+        kept.append(table)
+    return pa.concat_tables(kept)
+
+
+def extract(archives: Mapping[Wheel, zipfile.ZipFile], name: str) -> bytes:
     """The parquet file of one GPU, as bytes."""
-    files = files_of(SYSTEMS[name])
-    with zipfile.ZipFile(wheel) as archive:
-        parts = [
-            converted(operation, pq.read_table(io.BytesIO(archive.read(path)))) for operation, path in files.items()
-        ]
-    return packed(pa.concat_tables(parts), name, files)
+    parts = parts_of(SYSTEMS[name])
+
+    def read(part: Part) -> pa.Table:
+        path = f"{part.wheel.root}/{part.path}.parquet"
+        return pq.read_table(io.BytesIO(archives[part.wheel].read(path)))
+
+    files = {part.path: f"{part.wheel.package} {part.wheel.version}" for part in parts}
+    return packed(joined(converted(part, read(part)) for part in parts), name, files)
 
 
 def packed(table: pa.Table, name: str, files: Mapping[str, str]) -> bytes:
-    """The table, sorted and with its source and licence, as the bytes of a parquet file."""
+    """The table, sorted and with its sources and licence, as the bytes of a parquet file."""
     table = table.sort_by([(key, "ascending") for key in KEYS])
     about = {
-        "source": f"PyPI package {PACKAGE} {VERSION}",
-        "sha256": SHA256,
+        "source": f"PyPI packages {CORE.package} {CORE.version} and {FURTHER.package} {FURTHER.version}",
+        "sha256": f"{CORE.sha256} {FURTHER.sha256}",
         "license": LICENSE,
         "copyright": COPYRIGHT,
         "changes": CHANGES,
         "gpu": name,
-        **{f"table:{operation}": path for operation, path in files.items()},
+        **{f"table:{path}": wheel for path, wheel in files.items()},
     }
     file = io.BytesIO()
     pq.write_table(
@@ -167,17 +292,25 @@ def packed(table: pa.Table, name: str, files: Mapping[str, str]) -> bytes:
 
 
 def main(arguments: list[str]) -> int:
-    """Write every table. Returns the exit status: 2 if the wheel is not the pinned one."""
+    """Write every table. Returns the exit status: 2 if a wheel is not the pinned one."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("wheel", type=Path)
+    parser.add_argument("core", type=Path)
+    parser.add_argument("further", type=Path)
     parser.add_argument("--out", type=Path, default=Path("configs/kernels"))
+    parser.add_argument("--only", default=",".join(SYSTEMS))
     given = parser.parse_args(arguments)
-    digest = hashlib.sha256(given.wheel.read_bytes()).hexdigest()
-    if digest != SHA256:
-        print(f"{given.wheel}: sha256 is {digest}, not {SHA256}: download {PACKAGE} {VERSION}", file=sys.stderr)
-        return 2
-    for name in SYSTEMS:
-        data = extract(given.wheel, name)
+    archives = {}
+    for path, wheel in ((given.core, CORE), (given.further, FURTHER)):
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if digest != wheel.sha256:
+            print(
+                f"{path}: sha256 is {digest}, not {wheel.sha256}: download {wheel.package} {wheel.version}",
+                file=sys.stderr,
+            )
+            return 2
+        archives[wheel] = zipfile.ZipFile(path)
+    for name in given.only.split(","):
+        data = extract(archives, name)
         (given.out / f"{name}.parquet").write_bytes(data)
         print(f"{given.out / name}.parquet: {len(data):,} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}")
     return 0

@@ -13,6 +13,7 @@ from simulator.kernels.tables import tables
 # vLLM's own kernel takes messages up to this size; larger ones go to NCCL (vllm, custom_all_reduce.py).
 CUSTOM_BYTES = 8 * 2**20
 CUSTOM = "vllm_graph"  # the variant inside CUDA graphs, as in the steps of a running engine
+CUSTOMS = (CUSTOM, "TRTLLM")  # on Blackwell the engine calls TensorRT-LLM's, which also norms
 
 # On 6 to 8 Hopper GPUs vLLM's kernel is the fastest only up to 256 kB; from there to 64 MB the engine reduces in the
 # NVLink switch (vllm, all_reduce_utils.py). The tables do not have that kernel. These are us by kB for 8 GPUs, from
@@ -38,12 +39,13 @@ def allreduce(gpu: KernelGpu, message_bytes: np.ndarray, gpus: int) -> Timing:
     sent = 2.0 * (gpus - 1) / gpus * message_bytes
     ring = sent / gpu.link_bytes
     bound = roofline.LAUNCH_US + ring
-    custom, nccl = _curves(gpu.tables, CUSTOM), _curves(gpu.tables, "nccl")
+    own = next((name for name in CUSTOMS if _curves(gpu.tables, name)), CUSTOM)
+    custom, nccl = _curves(gpu.tables, own), _curves(gpu.tables, "nccl")
     here = custom or nccl
     if not here:
         return Timing(2.0 * bound, bound, roofline.DATASHEET, "none")
     counted = min(here, key=lambda n: (roofline.octaves(n, gpus), n))
-    us, kernel = _at(here[counted], message_bytes), CUSTOM if custom else "nccl"
+    us, kernel = _at(here[counted], message_bytes), own if custom else "nccl"
     if custom and nccl:
         large = nccl[min(nccl, key=lambda n: (roofline.octaves(n, gpus), n))]
         us = np.where(message_bytes <= CUSTOM_BYTES, us, _at(large, message_bytes))

@@ -7,7 +7,7 @@ time. Prefill is bound by compute: it takes 1.3 to 1.6 times its FLOP time from 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -22,7 +22,7 @@ MOST_KV_HEADS = 8  # in the decode tables; for more, the part above the launch i
 COLD_BYTES = 48e6
 LEAST_CONTEXT = 256  # tokens; below it the kernel is not bound by memory
 LEAST_PROMPT = 128  # tokens; shorter prompts take the time of the launch, independent of their length
-ELEMENT_BYTES = 2  # of the measured KV caches
+ELEMENT_BYTES = {"bf16": 2, "fp8": 1}  # of the measured KV caches
 STEEPER = 1.05  # prefill attention grows at least with this power of the length, so that interpolation never falls
 
 
@@ -48,29 +48,30 @@ class Decode:
 def decode(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Decode:
     """The time of decode attention for `at` decodes.
 
-    The tables have 16-bit KV caches: one of 8 bits takes half as long for a token of context, and the same launch.
-    Neither part falls as their number grows, so that more work never takes less time.
+    Where the tables have 16-bit KV caches alone, one of 8 bits takes half as long for a token of context, and the same
+    launch. Neither part falls as their number grows, so that more work never takes less time.
     """
     limit = min(heads.kv_heads, MOST_KV_HEADS)
     wanted = max(heads.heads * limit // heads.kv_heads, 1), limit, heads.head_dim
-    rows = dict(decode_rows(gpu.tables))
+    kv = kv_type(gpu, "decode_attention", heads.kv_bytes)
+    rows = dict(decode_rows(gpu.tables, kv))
     shape = _nearest(rows, wanted)
-    while len(decode_lines(gpu.tables, shape)[0]) < 2:  # all its KV caches fit in the L2 cache
+    while len(decode_lines(gpu.tables, shape, kv)[0]) < 2:  # all its KV caches fit in the L2 cache
         del rows[shape]
         shape = _nearest(rows, wanted)
-    batches, launch, slope = decode_lines(gpu.tables, shape)
+    batches, launch, slope = decode_lines(gpu.tables, shape, kv)
     bound = np.full(len(at), heads.kv_width * heads.kv_bytes / gpu.bytes)
     # The kernel is bound by memory: scale the slope of the measured shape by the bytes of this one, and by bandwidth.
     per_token = np.interp(np.log(at), np.log(batches), slope) * heads.kv_width / (2 * shape[1] * shape[2])
     per_token *= gpu.timed.bytes / gpu.bytes
-    per_token *= heads.kv_bytes / ELEMENT_BYTES
+    per_token *= heads.kv_bytes / ELEMENT_BYTES[kv]
     start = np.interp(at, batches, launch)
     if at[-1] > batches[-1]:
         rate = (launch[-1] - launch[-2]) / (batches[-1] - batches[-2])
         start = np.where(at > batches[-1], launch[-1] + rate * (at - batches[-1]), start)
     kernel = rows[shape][1]
     off = max(_off(shape, wanted), octaves(heads.kv_heads, limit))
-    measured = shape == wanted and heads.kv_heads <= MOST_KV_HEADS and heads.kv_bytes == ELEMENT_BYTES
+    measured = shape == wanted and heads.kv_heads <= MOST_KV_HEADS and heads.kv_bytes == ELEMENT_BYTES[kv]
     kind = MEASURED if measured else NEAREST
     return Decode(
         Timing(start, np.full(len(at), LAUNCH_US), kind, kernel, off), Timing(per_token, bound, kind, kernel, off)
@@ -83,7 +84,7 @@ def prefill(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Timing:
     Without the launch, which a step with decodes makes anyway. The time of a whole prompt grows at least with its
     length and at most with its square, even where the table is noisy.
     """
-    rows = prefill_rows(gpu.tables)
+    rows = prefill_rows(gpu.tables, kv_type(gpu, "prefill_attention", heads.kv_bytes))
     wanted = heads.heads, heads.kv_heads, heads.head_dim
     shape = _nearest(rows, wanted)
     (lengths, us), kernel = rows[shape]
@@ -102,6 +103,18 @@ def prefill(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Timing:
     return Timing(times_flops * bound, bound, kind, kernel, _off(shape, wanted))
 
 
+def windowed(per_pair: Timing, at: np.ndarray, window: int) -> Timing:
+    """Prefill attention to a sliding window: the pairs in it, at the time of a pair in a prompt as long as the window.
+
+    It is still the time of a pair of the whole prompt, of `at` tokens, so that it falls beyond the window.
+    """
+    pairs = at * (at + 1.0) / 2.0
+    inside = np.where(at > window, window * (at - (window - 1.0) / 2.0), pairs)
+    at_window = np.exp(np.interp(np.log(np.minimum(at, window)), np.log(at), np.log(per_pair.us)))
+    share = inside / pairs
+    return replace(per_pair, us=at_window * share, bound_us=per_pair.bound_us * share)
+
+
 Shape = tuple[int, int, int]  # heads, KV heads, head_dim
 
 
@@ -118,14 +131,23 @@ def _nearest(rows: Mapping[Shape, object], wanted: Shape) -> Shape:
     return min(sorted(rows), key=distance)
 
 
-def _grouped(name: str, operation: str, columns: tuple[str, ...]) -> dict[Shape, tuple[list[np.ndarray], str]]:
-    """Shape -> the columns of its rows, and the kernel."""
+def kv_type(gpu: KernelGpu, operation: str, kv_bytes: int) -> str:
+    """The type of KV cache in the tables for one of so many bytes: 16 bits where 8 were not measured."""
+    measured = set(tables(gpu.tables).rows[operation]["kv"])
+    return "fp8" if kv_bytes == 1 and "fp8" in measured else "bf16"
+
+
+def _grouped(name: str, operation: str, kv: str, columns: tuple[str, ...]) -> dict[Shape, tuple[list[np.ndarray], str]]:
+    """Shape -> the columns of its rows without a window, and the kernel."""
     rows = tables(name).rows[operation]
-    keys = np.stack([rows[c] for c in ("heads", "kv_heads", "head_dim")], axis=1)
+    chosen = rows["kv"] == kv
+    if "window" in rows:
+        chosen &= rows["window"] == 0
+    keys = np.stack([rows[c][chosen] for c in ("heads", "kv_heads", "head_dim")], axis=1)
     grouped = {}
     shapes, of_row = np.unique(keys, axis=0, return_inverse=True)
     for i, key in enumerate(shapes):
-        mine = of_row == i
+        mine = np.flatnonzero(chosen)[of_row == i]
         shape = int(key[0]), int(key[1]), int(key[2])
         # Name the kernel of the longest context: a few of the shortest may use a different one.
         kernel = str(rows["kernel"][mine][np.argmax(rows["context"][mine])])
@@ -134,22 +156,22 @@ def _grouped(name: str, operation: str, columns: tuple[str, ...]) -> dict[Shape,
 
 
 @cache
-def decode_rows(name: str) -> dict[Shape, tuple[list[np.ndarray], str]]:
-    return _grouped(name, "decode_attention", ("batch", "context", "latency_us"))
+def decode_rows(name: str, kv: str = "bf16") -> dict[Shape, tuple[list[np.ndarray], str]]:
+    return _grouped(name, "decode_attention", kv, ("batch", "context", "latency_us"))
 
 
 @cache
-def prefill_rows(name: str) -> dict[Shape, tuple[list[np.ndarray], str]]:
+def prefill_rows(name: str, kv: str = "bf16") -> dict[Shape, tuple[list[np.ndarray], str]]:
     """Shape -> ([lengths, us], kernel), in order of length."""
-    return _grouped(name, "prefill_attention", ("context", "latency_us"))
+    return _grouped(name, "prefill_attention", kv, ("context", "latency_us"))
 
 
 @cache
-def decode_lines(name: str, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def decode_lines(name: str, shape: Shape, kv: str = "bf16") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(decodes, launch in us, us per token of context): a line for every measured number of decodes."""
-    (batch, cached, us), _ = decode_rows(name)[shape]
+    (batch, cached, us), _ = decode_rows(name, kv)[shape]
     context = cached + 1.0  # the table does not count the new token
-    token_bytes = 2 * shape[1] * shape[2] * ELEMENT_BYTES
+    token_bytes = 2 * shape[1] * shape[2] * ELEMENT_BYTES[kv]
     lines = []
     for n in np.unique(batch):
         mine = (batch == n) & (context >= LEAST_CONTEXT) & (batch * context * token_bytes >= COLD_BYTES)

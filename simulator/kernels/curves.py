@@ -8,17 +8,20 @@ reads them as the kernel fields of the schema.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
 from simulator.common.knots import knots
 from simulator.kernels.allreduce import allreduce
-from simulator.kernels.attention import Heads, decode, prefill
-from simulator.kernels.matrices import ACTIVATION_BYTES, gemm, moe
+from simulator.kernels.attention import Heads, decode, prefill, windowed
+from simulator.kernels.latent import latent
+from simulator.kernels.matrices import ACTIVATION_BYTES, UNIFORM, Experts, gemm, moe
 from simulator.kernels.roofline import DATASHEET, KernelGpu, Timing
 from simulator.model.architecture import Architecture, Sampling
+from simulator.model.formats import BF16, Format
+from simulator.model.layers import ACROSS_HEADS, Attention
 
 TOKENS = knots(14)  # 1 to 16,384 tokens or requests in a step
 LENGTHS = knots(17)  # 1 to 131,072 tokens of a prompt
@@ -35,6 +38,10 @@ class Deployed:
     gpu: KernelGpu
     tp: int
     sampling: Sampling
+    dp: int = 1
+    ep: int = 1
+    pp: int = 1
+    routing: str = UNIFORM
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +64,15 @@ class Kernels:
 
 
 CURVES = (
-    *("gemm", "elementwise", "moe", "moe_quantized", "router", "allreduce", "lm_head", "sampler"),
-    *("decode_launch", "decode_per_token", "prefill_per_pair"),
+    *("gemm", "elementwise", "small", "moe", "moe_quantized", "router", "allreduce", "lm_head", "sampler"),
+    *("decode_launch", "decode_per_token", "window_per_token", "prefill_per_pair"),
 )
 
 
 @cache
 def kernels(d: Deployed) -> Kernels:
     """Every operation of a step of the deployment, and its curves. Raises InputError if the GPU has no tables."""
-    operations = (*_linear(d), *_elementwise(d), *_experts(d), *_attention(d), *_between(d), *_sampler(d))
+    operations = (*_linear(d), *_elementwise(d), *_small(d), *_experts(d), *_attention(d), *_between(d), *_sampler(d))
     curves = {}
     for name in CURVES:
         mine = [o for o in operations if o.curve == name]
@@ -76,27 +83,33 @@ def kernels(d: Deployed) -> Kernels:
     return Kernels(operations, curves)
 
 
-def _gemm(d: Deployed, name: str, calls: int, n: int, k: int, weight_bytes: float, curve: str = "gemm") -> Operation:
+def _gemm(d: Deployed, name: str, calls: int, n: int, k: int, weights: Format, curve: str = "gemm") -> Operation:
     n, k = max(n, 1), max(k, 1)
-    return Operation(name, curve, calls, f"{k} to {n}", gemm(d.gpu, TOKENS, n, k, weight_bytes))
+    return Operation(name, curve, calls, f"{k} to {n}", gemm(d.gpu, TOKENS, n, k, weights))
 
 
 def _linear(d: Deployed) -> list[Operation]:
     """The linear layers; each rank holds its share of the heads and of the feed-forward width."""
-    a, tp = d.architecture, d.tp
-    size, attention = a.weights.bytes, a.formats.attention.bytes
-    own, kv = a.heads * a.head_dim // tp, max(a.kv_heads // tp, 1) * a.head_dim
-    operations = [
-        _gemm(d, "QKV projection", a.layers, own + 2 * kv, a.hidden, attention),
-        _gemm(d, "attention output", a.layers, a.hidden, own, attention),
-    ]
-    blocks = (("feed-forward", a.dense_layers, a.ffn), ("shared expert", a.moe_layers, a.shared_ffn))
-    for name, layers, width in blocks:
+    a, tp, kinds = d.architecture, d.tp, d.architecture.formats
+    operations = []
+    for group in a.attention:
+        own = replace(group, heads=group.heads // tp, kv_heads=group.kv_on(tp))
+        for m in own.matrices(a.hidden):
+            operations.append(_gemm(d, m.name, group.layers, m.n, m.k, kinds.attention))
+    for kind in a.recurrent:
+        for m in kind.matrices(a.hidden):
+            operations.append(_gemm(d, m.name, kind.layers, *m.on(tp), kinds.attention))
+    blocks = (
+        ("feed-forward", a.dense_layers, a.ffn, kinds.dense),
+        ("shared expert", a.moe_layers, a.shared_ffn, kinds.shared),
+    )
+    for name, layers, width, weights in blocks:
         if layers and width:
             first = "gate and up" if a.mlp_matrices == 3 else "up"
-            operations.append(_gemm(d, f"{name}: {first}", layers, (a.mlp_matrices - 1) * width // tp, a.hidden, size))
-            operations.append(_gemm(d, f"{name}: down", layers, a.hidden, width // tp, size))
-    operations.append(_gemm(d, "logits", 1, a.vocab // tp, a.hidden, 2.0, "lm_head"))
+            n = (a.mlp_matrices - 1) * width // tp
+            operations.append(_gemm(d, f"{name}: {first}", layers, n, a.hidden, weights))
+            operations.append(_gemm(d, f"{name}: down", layers, a.hidden, width // tp, weights))
+    operations.append(_gemm(d, "logits", 1, a.vocab // tp, a.hidden, BF16, "lm_head"))
     return operations
 
 
@@ -108,15 +121,19 @@ def _elementwise(d: Deployed) -> list[Operation]:
     activation.
     """
     a, tp = d.architecture, d.tp
-    own, kv = a.heads * a.head_dim // tp, max(a.kv_heads // tp, 1) * a.head_dim
     dense, shared = a.dense_layers, a.moe_layers if a.shared_ffn else 0
-    rows = (
-        ("residual and norm", 2 * a.layers, 4 * a.hidden),
-        ("rotary embedding", a.layers, 2 * (own + kv)),
-        ("KV cache write", a.layers, 2 * kv + a.kv_bytes * kv),  # read in 16 bits
+    rows = [("residual and norm", 2 * a.layers, 4 * a.hidden)]
+    for group in a.attention:
+        own, kv = group.heads * group.head_dim // tp, group.kv_on(tp) * group.head_dim
+        if not group.latent:  # whose modules were measured with both
+            rows += [
+                ("rotary embedding", group.layers, 2 * (own + kv)),
+                ("KV cache write", group.layers, 2 * kv + a.kv_bytes * kv),  # read in 16 bits
+            ]
+    rows += [
         ("activation", dense, a.mlp_matrices * a.ffn // tp),
         ("activation: shared expert", shared, a.mlp_matrices * a.shared_ffn // tp),
-    )
+    ]
     operations = []
     for name, calls, scalars in rows:
         if calls:
@@ -126,33 +143,71 @@ def _elementwise(d: Deployed) -> list[Operation]:
     return operations
 
 
+def _small(d: Deployed) -> list[Operation]:
+    """The launches that a plain dense layer in 16 bits has not, counted because no table has them.
+
+    Around routed experts: top-k, sorting tokens by expert, quantization or copies, weighted sum. Before products of
+    activations in blocks of 8 bits: their quantization. A norm of queries and keys over all heads needs a small
+    all-reduce of its own.
+    """
+    a, kinds = d.architecture, d.architecture.formats
+    rows: list[tuple[str, int, int]] = [("experts: top-k, sort, copy, sum", 4 * a.moe_layers, a.active * a.hidden)]
+    for kind, layers in ((kinds.attention, a.layers), (kinds.dense, a.dense_layers)):
+        if kind.name == "fp8_block":
+            rows.append(("quantization of activations", 2 * layers, 2 * a.hidden))
+    for group in a.attention:
+        if group.norm:
+            rows.append(("norm of queries and keys", group.layers, 2 * group.heads * group.head_dim // d.tp))
+    operations = []
+    for name, calls, scalars in rows:
+        if calls:
+            bound = TOKENS * scalars * ACTIVATION_BYTES / d.gpu.bytes
+            timing = Timing(np.maximum(bound, ELEMENTWISE_LAUNCH_US), bound, DATASHEET, "none")
+            operations.append(Operation(name, "small", calls, f"{scalars} scalars a token", timing))
+    across = sum(group.layers for group in a.attention if group.norm == ACROSS_HEADS)
+    if across and d.tp > 1:
+        one = allreduce(d.gpu, TOKENS * 2 * 4, d.tp)  # a variance of queries and one of keys, in 32 bits
+        operations.append(Operation("all-reduce of their norms", "small", across, "8 bytes a token", one))
+    return operations
+
+
 def _experts(d: Deployed) -> list[Operation]:
     a = d.architecture
     if not a.moe_layers:
         return []
-    shape = a.hidden, max(a.moe_ffn // d.tp, 1), a.experts, a.active
-    in_words = f"{a.active} of {a.experts} experts of {a.hidden} x {shape[1]}"
-    routed = moe(d.gpu, TOKENS, shape, a.weight_bits / 8)
+    split = 1 if d.ep > 1 else d.tp * d.dp
+    shape = Experts(a.hidden, max(a.moe_ffn // split, 1), a.experts, a.active, d.ep)
+    in_words = f"{a.active} of {a.experts} experts of {a.hidden} x {shape.ffn}"
+    weights = a.formats.experts
+    routed = moe(d.gpu, TOKENS, shape, weights, d.routing)
     return [
-        _gemm(d, "router", a.moe_layers, a.experts, a.hidden, 2.0, "router"),
-        Operation("routed experts", "moe" if a.weight_bits >= 16 else "moe_quantized", a.moe_layers, in_words, routed),
+        _gemm(d, "router", a.moe_layers, a.experts, a.hidden, BF16, "router"),
+        Operation("routed experts", "moe" if weights == BF16 else "moe_quantized", a.moe_layers, in_words, routed),
     ]
 
 
 def _attention(d: Deployed) -> list[Operation]:
-    """Attention: launch and token of context in decode, token pair in prefill."""
-    a, own = d.architecture, d.architecture.heads // d.tp
-    kv = max(a.kv_heads // d.tp, 1)
-    decodes = Heads(own, kv, a.head_dim, 2 * kv * a.head_dim, a.kv_bytes)
-    if a.is_latent:  # one latent vector for all heads
-        decodes = Heads(own, 1, a.head_dim, int(a.main.cached(d.tp)), a.kv_bytes)
-    one = decode(d.gpu, TOKENS, decodes)
-    per_pair = prefill(d.gpu, LENGTHS, Heads(own, kv, a.head_dim, decodes.kv_width, a.kv_bytes))
-    in_words = f"{own} heads, {kv} KV heads of {a.head_dim}"
+    """Attention of each kind of layers: launch and token of context in decode, token pair in prefill."""
+    return [o for group in d.architecture.attention for o in _attention_of(d, group)]
+
+
+def _attention_of(d: Deployed, group: Attention) -> list[Operation]:
+    kv, own, kv_bytes = group.kv_on(d.tp), group.heads // d.tp, d.architecture.kv_bytes
+    in_words = f"{own} heads, {kv} KV heads of {group.head_dim}"
+    if group.latent:
+        in_words = f"{own} heads, latent vectors of {group.latent.rank + group.latent.rope}"
+        one, per_pair = latent(d.gpu, TOKENS, LENGTHS, group, own, d.architecture)
+    else:
+        heads = Heads(own, kv, group.head_dim, kv * (group.head_dim + group.value_dim), kv_bytes)
+        one, per_pair = decode(d.gpu, TOKENS, heads), prefill(d.gpu, LENGTHS, heads)
+    token = "decode_per_token"
+    if group.window:
+        in_words += f", window {group.window:,}"
+        token, per_pair = "window_per_token", windowed(per_pair, LENGTHS, group.window)
     return [
-        Operation("decode attention: launch", "decode_launch", a.layers, in_words, one.launch),
-        Operation("decode attention: a token of context", "decode_per_token", a.layers, in_words, one.per_token),
-        Operation("prefill attention: a token pair", "prefill_per_pair", a.layers, in_words, per_pair),
+        Operation("decode attention: launch", "decode_launch", group.layers, in_words, one.launch),
+        Operation("decode attention: a token of context", token, group.layers, in_words, one.per_token),
+        Operation("prefill attention: a token pair", "prefill_per_pair", group.layers, in_words, per_pair),
     ]
 
 

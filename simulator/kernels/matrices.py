@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from simulator.kernels import roofline
 from simulator.kernels.roofline import KernelGpu, Timing
 from simulator.kernels.tables import tables
+from simulator.model.formats import BF16, FP8, FP8_BLOCK, MXFP4, NVFP4, Format
 
 ACTIVATION_BYTES = 2.0
 TYPICAL = 0.7  # the efficiency where no measurement is believed: that of most trusted shapes
 
 
-def dtypes(weight_bytes: float) -> tuple[str, ...]:
-    """The tables' weight types to use for weights of so many bytes, the best first.
+# The tables' types for weights of each format, the best first. A type that is not the format's own lends its efficiency
+# to the bound of the format's bytes: weights alone in 4 bits are widened and multiplied in 16, by Marlin kernels.
+GEMM_TYPES: Mapping[str, tuple[str, ...]] = {
+    "fp8": ("fp8", "bf16"),
+    "fp8_block": ("fp8_block", "fp8", "bf16"),
+    "int8": ("fp8", "bf16"),
+    "nvfp4": ("nvfp4", "bf16"),
+}
+MOE_TYPES: Mapping[str, tuple[str, ...]] = {
+    "fp8": ("fp8_block", "fp8", "bf16"),
+    "fp8_block": ("fp8_block", "fp8", "bf16"),
+    "int8": ("fp8_block", "fp8", "bf16"),
+    "nvfp4": ("nvfp4", "int4", "mxfp4", "bf16"),
+    "mxfp4": ("mxfp4", "int4", "bf16"),
+}
+WEIGHTS_ALONE = ("int4", "mxfp4", "bf16")  # of experts
+OWN_BYTES = {f.name: f.bytes for f in (BF16, FP8, FP8_BLOCK, NVFP4, MXFP4)} | {"int4": 4.5 / 8}  # groups of 32
 
-    Types that were not measured (4-bit weights, fp8 on GPUs without it) use the efficiency of 16 bits, on the bound of
-    their real bytes.
-    """
-    return ("fp8", "bf16") if weight_bytes == 1.0 else ("bf16",)
 
-
-def gemm(gpu: KernelGpu, at: np.ndarray, n: int, k: int, weight_bytes: float) -> Timing:
+def gemm(gpu: KernelGpu, at: np.ndarray, n: int, k: int, weights: Format) -> Timing:
     """The time of a linear layer from width k to width n, for `at` tokens: efficiency interpolated in log n, log k."""
 
-    def bound(gpu: KernelGpu, tokens: np.ndarray, n: int, k: int, size: float) -> np.ndarray:
+    def bound(gpu: KernelGpu, tokens: np.ndarray, n: int, k: int, name: str, size: float) -> np.ndarray:
         moved = n * k * size + tokens * (n + k) * ACTIVATION_BYTES
-        return roofline.bound_us(moved, 2.0 * tokens * n * k, gpu, size)
+        return roofline.bound_us(moved, 2.0 * tokens * n * k, gpu, name)
 
-    here = bound(gpu, at, n, k, weight_bytes)
-    for dtype in dtypes(weight_bytes):
+    here = bound(gpu, at, n, k, weights.name, weights.bytes)
+    for dtype in GEMM_TYPES.get(weights.name, ("bf16",)):
         shapes, kernel = gemm_rows(gpu.tables, dtype)
         if not shapes:
             continue
-        size = {"fp8": 1.0, "bf16": 2.0}[dtype]
-        own = size == weight_bytes
+        own, size = dtype == weights.name, OWN_BYTES[dtype]
         corners = []
         for weight, corner in _corners(gpu.tables, dtype, n, k):
             tokens, us = _gemm_curve(gpu.tables, dtype, *corner)
-            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, *corner, size))
+            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, *corner, dtype, size))
             if share is not None:
                 corners.append((weight, share))
         widths = _gemm_widths(gpu.tables, dtype)
@@ -58,7 +69,7 @@ def gemm(gpu: KernelGpu, at: np.ndarray, n: int, k: int, weight_bytes: float) ->
         near = sorted(sorted(shapes), key=lambda s: roofline.octaves(s[0], n) + roofline.octaves(s[1], k))
         for shape in near[:20]:
             tokens, us = _gemm_curve(gpu.tables, dtype, *shape)
-            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, *shape, size))
+            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, *shape, dtype, size))
             if share is not None:
                 off = max(roofline.octaves(shape[0], n), roofline.octaves(shape[1], k))
                 return Timing(roofline.rising(here / share), here, roofline.NEAREST, kernel, off)
@@ -119,56 +130,75 @@ def _gemm_curve(name: str, dtype: str, n: int, k: int) -> tuple[np.ndarray, np.n
     return tokens, roofline.rising(us)
 
 
-Experts = tuple[int, int, int, int]  # hidden, width of an expert on one GPU, experts, experts a token uses
+class Experts(NamedTuple):
+    """The routed experts of a layer: `ffn` is the width of one on a GPU; `ranks` GPUs share the experts."""
+
+    hidden: int
+    ffn: int
+    experts: int
+    active: int
+    ranks: int = 1
 
 
-def moe(gpu: KernelGpu, at: np.ndarray, shape: Experts, weight_bytes: float) -> Timing:
+UNIFORM, BALANCED = "uniform", "balanced"
+ROUTINGS = (UNIFORM, BALANCED, "power_law_1.01", "power_law_1.2")
+
+
+def moe(gpu: KernelGpu, at: np.ndarray, shape: Experts, weights: Format, routing: str = UNIFORM) -> Timing:
     """The time of the routed experts of a layer on one GPU for `at` tokens, by the nearest measured shape's efficiency.
 
     The time depends mostly on how many experts the tokens touch. In balanced measurements tokens are spread evenly, so
-    that this number is known; their efficiency is applied to the weights of the experts that random tokens touch. GPUs
-    without balanced measurements have skewed ones, which are treated as random.
+    that this number is known; for `uniform` routing their efficiency is applied to the weights of the experts that
+    random tokens touch. GPUs without balanced measurements have skewed ones, which are treated as random. Any other
+    routing is that of the tables. Tokens are those of all GPUs that share the experts.
     """
 
-    def bound(gpu: KernelGpu, tokens: np.ndarray, shape: Experts, size: float, even: bool = False) -> np.ndarray:
-        hidden, ffn, experts, active = shape
+    def bound(
+        gpu: KernelGpu, tokens: np.ndarray, shape: Experts, name: str, size: float, even: bool = False
+    ) -> np.ndarray:
+        hidden, ffn, experts, active, ranks = shape
         chosen = experts * (1.0 - (1.0 - active / experts) ** tokens)
-        touched = np.minimum(active * tokens, experts) if even else chosen
-        moved = touched * 3 * hidden * ffn * size + tokens * active * (hidden + ffn) * ACTIVATION_BYTES
-        return roofline.bound_us(moved, 2.0 * 3 * hidden * ffn * active * tokens, gpu, size)
+        touched = (np.minimum(active * tokens, experts) if even else chosen) / ranks
+        moved = touched * 3 * hidden * ffn * size + tokens * active * (hidden + ffn) * ACTIVATION_BYTES / ranks
+        return roofline.bound_us(moved, 2.0 * 3 * hidden * ffn * active * tokens / ranks, gpu, name)
 
-    here = bound(gpu, at, shape, weight_bytes)
-    for dtype in ("fp8_block", "fp8", "bf16") if weight_bytes == 1.0 else ("bf16",):
-        size = 2.0 if dtype == "bf16" else 1.0
-        measured, even = _moe_rows(gpu.tables, dtype)
+    here = bound(gpu, at, shape, weights.name, weights.bytes, routing == BALANCED)
+    types = ("bf16",) if weights == BF16 else MOE_TYPES.get(weights.name, WEIGHTS_ALONE)
+    if weights.name == "fp8" and gpu.fp4_flops:  # Blackwell has kernels of its own for one scale a tensor
+        types = ("fp8", "fp8_block", "bf16")
+    for dtype in types:
+        measured, even = moe_rows(gpu.tables, dtype, routing)
         near = sorted(measured, key=lambda s: sum(roofline.octaves(a, b) for a, b in zip(s, shape, strict=True)))
         for other in near[:10]:
             tokens, us, kernel = measured[other]
-            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, other, size, even))
+            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, other, dtype, OWN_BYTES[dtype], even))
             if share is not None:
                 off = max(roofline.octaves(a, b) for a, b in zip(other, shape, strict=True))
-                kind = roofline.MEASURED if other == shape and size == weight_bytes else roofline.NEAREST
+                kind = roofline.MEASURED if other == shape and dtype == weights.name else roofline.NEAREST
                 return Timing(roofline.rising(here / share), here, kind, kernel, off)
     return Timing(here / TYPICAL, here, roofline.DATASHEET, "none", 0.0)
 
 
 @cache
-def _moe_rows(name: str, dtype: str) -> tuple[dict[Experts, tuple[np.ndarray, np.ndarray, str]], bool]:
+def moe_rows(
+    name: str, dtype: str, routing: str = UNIFORM
+) -> tuple[dict[Experts, tuple[np.ndarray, np.ndarray, str]], bool]:
     """Shape -> (tokens, latencies in us, kernel) as curves that never fall, and whether they are of balanced routing.
 
-    Without balanced measurements they are the geometric means of the skewed ones.
+    Without measurements of the routing they are the geometric means of the skewed ones.
     """
     rows = tables(name).rows["moe"]
     mine = rows["dtype"] == dtype
-    even = mine & (rows["routing"] == "balanced")
-    mine = even if even.any() else mine
+    wanted = mine & (rows["routing"] == (BALANCED if routing == UNIFORM else routing))
+    even = bool(wanted.any()) and routing in (UNIFORM, BALANCED)
+    mine = wanted if wanted.any() else mine
     logs: dict[Experts, dict[int, list[float]]] = {}
     kernels: dict[Experts, str] = {}
-    columns = ("hidden", "ffn", "gpus", "experts", "active", "tokens", "kernel")
+    columns = ("hidden", "ffn", "gpus", "ep", "experts", "active", "tokens", "kernel")
     rows_logs = np.log(rows["latency_us"][mine].astype(float)).tolist()
     lists = (rows[c][mine].tolist() for c in columns)
-    for hidden, ffn, gpus, experts, active, tokens, kernel, log in zip(*lists, rows_logs, strict=True):
-        shape = hidden, ffn // gpus, experts, active
+    for hidden, ffn, gpus, ranks, experts, active, tokens, kernel, log in zip(*lists, rows_logs, strict=True):
+        shape = Experts(hidden, ffn // gpus, experts, active, ranks)
         logs.setdefault(shape, {}).setdefault(tokens, []).append(log)
         kernels[shape] = kernel
     curves = {}
@@ -176,4 +206,4 @@ def _moe_rows(name: str, dtype: str) -> tuple[dict[Experts, tuple[np.ndarray, np
         at = sorted(by_tokens)
         means = [float(np.mean(by_tokens[t])) if len(by_tokens[t]) > 1 else by_tokens[t][0] for t in at]
         curves[shape] = np.array(at, float), roofline.rising(np.exp(means)), kernels[shape]
-    return curves, bool(even.any())
+    return curves, even

@@ -22,9 +22,10 @@ KINDS = (MEASURED, INTERPOLATED, NEAREST, DATASHEET)  # the most certain first
 
 @dataclass(frozen=True, slots=True)
 class KernelGpu:
-    """A GPU's peaks per microsecond. `tables` names its measured kernels; `fp8_flops` is None without fp8 cores.
+    """A GPU's peaks per microsecond. `tables` names its measured kernels.
 
-    `timed_on` is the GPU on which these were measured; None: this one, or one with the same peaks.
+    `fp8_flops` and `fp4_flops` are None without such cores. `timed_on` is the GPU on which these were measured; None:
+    this one, or one with the same peaks.
     """
 
     tables: str
@@ -33,15 +34,19 @@ class KernelGpu:
     bytes: float
     link_bytes: float
     timed_on: KernelGpu | None = None
+    fp4_flops: float | None = None
 
     @property
     def timed(self) -> KernelGpu:
         """The GPU whose peaks make efficiencies of the measured latencies."""
         return self.timed_on or self
 
-    def flops(self, weight_bytes: float) -> float:
-        """The dense peak for weights of so many bytes. Without fp8 cores they are widened to 16 bits."""
-        return self.fp8_flops if weight_bytes == 1.0 and self.fp8_flops else self.bf16_flops
+    def flops(self, name: str) -> float:
+        """The dense peak for weights of a `Format`, by its name. What the cores lack is widened to 16 bits."""
+        wanted = {"fp8": self.fp8_flops, "fp8_block": self.fp8_flops, "int8": self.fp8_flops, "nvfp4": self.fp4_flops}
+        if name == "mxfp4" and self.fp4_flops:  # Blackwell multiplies it by activations in 8 bits
+            return self.fp8_flops or self.bf16_flops
+        return wanted.get(name) or self.bf16_flops
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +60,9 @@ class Timing:
     off_grid: float = 0.0  # octaves from the measured shapes, in the worst dimension
 
 
-def bound_us(moved_bytes: np.ndarray, flops: np.ndarray, gpu: KernelGpu, weight_bytes: float) -> np.ndarray:
-    """The datasheet's bound in us, including the launch."""
-    slower: np.ndarray = np.maximum(moved_bytes / gpu.bytes, flops / gpu.flops(weight_bytes))
+def bound_us(moved_bytes: np.ndarray, flops: np.ndarray, gpu: KernelGpu, name: str) -> np.ndarray:
+    """The datasheet's bound in us, including the launch, for weights of the `Format` of this name."""
+    slower: np.ndarray = np.maximum(moved_bytes / gpu.bytes, flops / gpu.flops(name))
     return LAUNCH_US + slower
 
 

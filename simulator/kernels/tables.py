@@ -18,28 +18,33 @@ import pyarrow.parquet as pq
 from simulator.common.errors import InputError, nearest
 
 _TEXTS = {
-    "operation": "gemm, decode_attention, prefill_attention, moe or allreduce",
-    "dtype": "of the weights (gemm, moe) or the data: bf16, fp8 (one scale a tensor or channel), fp8_block",
+    "operation": "gemm, decode_attention, prefill_attention, moe, allreduce, latent_decode, latent_prefill, "
+    "sparse_decode, sparse_prefill, recurrent_decode, recurrent_prefill, allgather or reducescatter",
+    "dtype": "of the weights (gemm, moe, latent, sparse) or the data: bf16, fp8 (one scale a tensor or channel), "
+    "fp8_block, nvfp4, mxfp4, int4; the kind of recurrent layer",
+    "kv": "attention: type of the KV cache, bf16 or fp8",
     "kernel": "the kernel that was timed, as the source names it",
     "routing": "moe: how tokens are spread over the experts (balanced, power_law_1.01, power_law_1.2)",
 }
 _NUMBERS = dict(
     line.split(": ", 1)
     for line in """\
-gpus: GPUs that take part (allreduce) or share the experts' width (moe)
+gpus: GPUs that take part (allreduce, allgather, reducescatter) or share the experts' width (moe)
+ep: moe: GPUs that share the experts
 n: gemm: width of the output
 k: gemm: width of the input
-heads: attention heads of one GPU
-kv_heads: key/value heads of one GPU
+heads: attention heads of one GPU; value heads of recurrent layers
+kv_heads: key/value heads of one GPU; key heads of recurrent layers
 head_dim: width of a head
-hidden: moe: model width
+window: attention: tokens of a sliding window, 0 without
+hidden: moe, latent, sparse: model width
 ffn: moe: width of one expert, over all GPUs
-experts: moe: routed experts
+experts: moe: routed experts, over all GPUs
 active: moe: experts a token uses
-batch: attention: requests
-tokens: gemm, moe: tokens in the batch
+batch: attention and recurrent layers: requests
+tokens: gemm, moe: tokens in the batch, of all GPUs that share experts
 context: attention: tokens in the KV cache of each request (decode) or in its prompt (prefill)
-bytes: allreduce: bytes of the message""".splitlines()
+bytes: allreduce, allgather, reducescatter: bytes of the message""".splitlines()
 )
 SCHEMA = pa.schema(
     [

@@ -78,6 +78,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
         "kv_heads": a.kv_heads,
         "kv_heads_per_gpu": kv_heads_per_gpu,
         "head_dim": a.head_dim,
+        "window": max((of.window for of in a.attention), default=0),
         "ffn": a.ffn,
         "moe_ffn": a.moe_ffn,
         "vocab": a.vocab,
@@ -194,7 +195,8 @@ def _scaled(gpu: Gpu, bytes_per_us: float) -> str:
 def _kernel_gpu(gpu: Gpu, bytes_per_us: float, link_bytes_per_us: float, where: str) -> KernelGpu:
     fp8 = gpu.fp8_tflops * 1e6 if gpu.fp8_tflops else None
     bf16 = gpu.figure("bf16_tflops", where, "give TFLOP/s") * 1e6
-    return KernelGpu(gpu.kernels, bf16, fp8, bytes_per_us, link_bytes_per_us)
+    fp4 = gpu.fp4_tflops * 1e6 if gpu.fp4_tflops else None
+    return KernelGpu(gpu.kernels, bf16, fp8, bytes_per_us, link_bytes_per_us, fp4_flops=fp4)
 
 
 @cache

@@ -18,7 +18,7 @@ from simulator.model.config_keys import FREE
 from simulator.serving import limits
 
 MFU = ("mfu_prefill", "mfu_decode")
-FIGURES = ("bf16_tflops", "fp8_tflops", "memory_tb_per_s", "link_gb_per_s", "memory_gb", "usable_gib")
+FIGURES = ("bf16_tflops", "fp8_tflops", "fp4_tflops", "memory_tb_per_s", "link_gb_per_s", "memory_gb", "usable_gib")
 GPU_KEYS = ("name", "aliases", *FIGURES, "kernels", *MFU)
 HOST = {
     "TFlopsPeak": "bf16_tflops",
@@ -61,6 +61,7 @@ class Gpu:
     usable_gib: float | None = None
     kernels: str = ""
     mfu: Mfu = DEFAULT_MFU
+    fp4_tflops: float | None = None
 
     def figure(self, key: str, where: str, remedy: str) -> float:
         """A figure that the deployment at `where` needs. Raises InputError if it was not given."""

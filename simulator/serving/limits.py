@@ -28,6 +28,7 @@ MOST_GIB = 1e9  # of a model's extra weights
 GPU = {
     "bf16_tflops": (1.0, 100_000.0),
     "fp8_tflops": (1.0, 100_000.0),
+    "fp4_tflops": (1.0, 100_000.0),
     "memory_tb_per_s": (0.01, 100.0),
     "link_gb_per_s": (0.1, 100_000.0),
     "usable_gib": (0.5, 10_000.0),

@@ -118,7 +118,7 @@ def _gemms(gpu: str, dtype: str) -> list[str]:
 def _moes(gpu: str, dtype: str) -> list[str]:
     """The routed experts in the order of the table, in which the nearest shape is looked for."""
     rows = tables(gpu).rows["moe"]
-    mine = rows["dtype"] == dtype
+    mine = (rows["dtype"] == dtype) & (rows["ep"] == 1)
     if not mine.any():
         return []
     balanced = mine & (rows["routing"] == "balanced")
@@ -127,7 +127,7 @@ def _moes(gpu: str, dtype: str) -> list[str]:
     measured: dict[Experts, dict[int, list[float]]] = {}
     names = ("hidden", "ffn", "gpus", "experts", "active", "tokens", "latency_us")
     for hidden, ffn, gpus, experts, active, tokens, us in zip(*(rows[c][mine] for c in names), strict=True):
-        shape = int(hidden), int(ffn // gpus), int(experts), int(active)
+        shape = Experts(int(hidden), int(ffn // gpus), int(experts), int(active))
         measured.setdefault(shape, {}).setdefault(int(tokens), []).append(float(us))
     axis = sorted({t for by_tokens in measured.values() for t in by_tokens})
     shapes = []
@@ -137,7 +137,7 @@ def _moes(gpu: str, dtype: str) -> list[str]:
         tokens = sorted(by_tokens)
         columns_us = [_row(axis, tokens, [by_tokens[t][i] for t in tokens]) for i in range(times)]
         again = columns_us[1] if times == 2 else '""'
-        shapes.append(f"{{{', '.join(map(str, shape))}, {columns_us[0]}, {again}}}")
+        shapes.append(f"{{{', '.join(map(str, shape[:4]))}, {columns_us[0]}, {again}}}")
     return [
         f"\tmoe{_SUFFIX[dtype]}: &<name>Moes{{",
         f"\t\tweightBytes: {_WIDTH[dtype]},",
