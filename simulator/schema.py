@@ -189,9 +189,9 @@ b.kernel_prefill_us_per_pair (us/token**2): measured prefill attention of all la
 b.kernel_prefill_attention_us (us): measured prefill attention of all layers
   = b.kernel_prefill_us_per_pair * b.prefill_pairs
 b.kernel_us (us): all measured kernels of the step
-  = b.kernel_gemm_us + b.kernel_elementwise_us + b.kernel_small_us + b.kernel_moe_us + b.kernel_moe_quantized_us + b.kernel_router_us
-    + b.kernel_allreduce_us + b.kernel_lm_head_us + b.kernel_sampler_us + b.kernel_decode_attention_us
-    + b.kernel_prefill_attention_us
+  = b.kernel_gemm_us + b.kernel_elementwise_us + b.kernel_small_us + b.kernel_moe_us + b.kernel_moe_quantized_us
+    + b.kernel_router_us + b.kernel_allreduce_us + b.kernel_lm_head_us + b.kernel_sampler_us
+    + b.kernel_decode_attention_us + b.kernel_prefill_attention_us
 b.trees (one): the value of the program's own ensemble of trees: exp of the sum of its leaves, which is never 0;
     without an ensemble it cannot be read
   ensemble

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.common.errors import InputError
+from simulator.model.architecture import architecture
 from simulator.serving.experiment import Experiment
 from simulator.serving.gpu import gpu_names, hardware_table
 from simulator.serving.known import KnownDeployment, measured_deployments, model_names, named_deployment
@@ -48,7 +49,10 @@ def known_host() -> Host:
         gpus.append(KnownGpu(names, float(gpu["link_gb_per_s"]), gpu.get("kernels") or ""))
     for model in {str(entry["id"]): entry for entry in model_table().values()}.values():
         name = str(model["id"])
-        models.append(KnownModel((name, *model.get("aliases", ())), sampling_of(known_model(name, name), name)))
+        config = known_model(name, name)
+        windowed = [group for group in architecture(config, name).attention if group.window]
+        window, layers = max((g.window for g in windowed), default=0), sum(g.layers for g in windowed)
+        models.append(KnownModel((name, *model.get("aliases", ())), sampling_of(config, name), window, layers))
     return Host(tuple(gpus), tuple(models))
 
 

@@ -21,7 +21,7 @@ from simulator.kernels.matrices import ACTIVATION_BYTES, UNIFORM, Experts, gemm,
 from simulator.kernels.roofline import DATASHEET, KernelGpu, Timing
 from simulator.model.architecture import Architecture, Sampling
 from simulator.model.formats import BF16, Format
-from simulator.model.layers import ACROSS_HEADS, Attention
+from simulator.model.layers import Attention
 
 TOKENS = knots(14)  # 1 to 16,384 tokens or requests in a step
 LENGTHS = knots(17)  # 1 to 131,072 tokens of a prompt
@@ -42,6 +42,7 @@ class Deployed:
     ep: int = 1
     pp: int = 1
     routing: str = UNIFORM
+    reduces: bool = True  # False: all-reduces take no time
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,20 @@ def kernels(d: Deployed) -> Kernels:
     return Kernels(operations, curves)
 
 
+@cache
+def _product(gpu: KernelGpu, n: int, k: int, weights: Format) -> Timing:
+    """`gemm` at TOKENS: deployments that differ in little share most of their products."""
+    return gemm(gpu, TOKENS, n, k, weights)
+
+
+@cache
+def _routed(gpu: KernelGpu, shape: Experts, weights: Format, routing: str) -> Timing:
+    return moe(gpu, TOKENS, shape, weights, routing)
+
+
 def _gemm(d: Deployed, name: str, calls: int, n: int, k: int, weights: Format, curve: str = "gemm") -> Operation:
     n, k = max(n, 1), max(k, 1)
-    return Operation(name, curve, calls, f"{k} to {n}", gemm(d.gpu, TOKENS, n, k, weights))
+    return Operation(name, curve, calls, f"{k} to {n}", _product(d.gpu, n, k, weights))
 
 
 def _linear(d: Deployed) -> list[Operation]:
@@ -156,7 +168,7 @@ def _small(d: Deployed) -> list[Operation]:
         if kind.name == "fp8_block":
             rows.append(("quantization of activations", 2 * layers, 2 * a.hidden))
     for group in a.attention:
-        if group.norm:
+        if group.normed:
             rows.append(("norm of queries and keys", group.layers, 2 * group.heads * group.head_dim // d.tp))
     operations = []
     for name, calls, scalars in rows:
@@ -164,8 +176,8 @@ def _small(d: Deployed) -> list[Operation]:
             bound = TOKENS * scalars * ACTIVATION_BYTES / d.gpu.bytes
             timing = Timing(np.maximum(bound, ELEMENTWISE_LAUNCH_US), bound, DATASHEET, "none")
             operations.append(Operation(name, "small", calls, f"{scalars} scalars a token", timing))
-    across = sum(group.layers for group in a.attention if group.norm == ACROSS_HEADS)
-    if across and d.tp > 1:
+    across = sum(group.layers for group in a.attention if group.normed)
+    if across and d.tp > 1 and d.reduces:
         one = allreduce(d.gpu, TOKENS * 2 * 4, d.tp)  # a variance of queries and one of keys, in 32 bits
         operations.append(Operation("all-reduce of their norms", "small", across, "8 bytes a token", one))
     return operations
@@ -179,7 +191,7 @@ def _experts(d: Deployed) -> list[Operation]:
     shape = Experts(a.hidden, max(a.moe_ffn // split, 1), a.experts, a.active, d.ep)
     in_words = f"{a.active} of {a.experts} experts of {a.hidden} x {shape.ffn}"
     weights = a.formats.experts
-    routed = moe(d.gpu, TOKENS, shape, weights, d.routing)
+    routed = _routed(d.gpu, shape, weights, d.routing)
     return [
         _gemm(d, "router", a.moe_layers, a.experts, a.hidden, BF16, "router"),
         Operation("routed experts", "moe" if weights == BF16 else "moe_quantized", a.moe_layers, in_words, routed),
@@ -212,6 +224,8 @@ def _attention_of(d: Deployed, group: Attention) -> list[Operation]:
 
 
 def _between(d: Deployed) -> list[Operation]:
+    if not d.reduces:
+        return []
     message = TOKENS * d.architecture.hidden * ACTIVATION_BYTES
     in_words = f"{d.architecture.hidden} x 2 bytes a token on {d.tp} GPUs"
     return [Operation("all-reduce", "allreduce", 2 * d.architecture.layers, in_words, allreduce(d.gpu, message, d.tp))]

@@ -34,6 +34,7 @@ MOE_TYPES: Mapping[str, tuple[str, ...]] = {
     "mxfp4": ("mxfp4", "int4", "bf16"),
 }
 WEIGHTS_ALONE = ("int4", "mxfp4", "bf16")  # of experts
+OTHER_TYPE = 2.0  # octaves of a shape that a less fitting type counts for
 OWN_BYTES = {f.name: f.bytes for f in (BF16, FP8, FP8_BLOCK, NVFP4, MXFP4)} | {"int4": 4.5 / 8}  # groups of 32
 
 
@@ -164,19 +165,34 @@ def moe(gpu: KernelGpu, at: np.ndarray, shape: Experts, weights: Format, routing
 
     here = bound(gpu, at, shape, weights.name, weights.bytes, routing == BALANCED)
     types = ("bf16",) if weights == BF16 else MOE_TYPES.get(weights.name, WEIGHTS_ALONE)
-    if weights.name == "fp8" and gpu.fp4_flops:  # Blackwell has kernels of its own for one scale a tensor
+    if weights.name == "fp8" and tensor_scales(gpu.tables):
         types = ("fp8", "fp8_block", "bf16")
-    for dtype in types:
+    near = []
+    for rank, dtype in enumerate(types):
         measured, even = moe_rows(gpu.tables, dtype, routing)
-        near = sorted(measured, key=lambda s: sum(roofline.octaves(a, b) for a, b in zip(s, shape, strict=True)))
-        for other in near[:10]:
-            tokens, us, kernel = measured[other]
-            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, other, dtype, OWN_BYTES[dtype], even))
-            if share is not None:
-                off = max(roofline.octaves(a, b) for a, b in zip(other, shape, strict=True))
-                kind = roofline.MEASURED if other == shape and dtype == weights.name else roofline.NEAREST
-                return Timing(roofline.rising(here / share), here, kind, kernel, off)
+        alike = [other for other in measured if other.ranks == shape.ranks]
+        for other in alike or measured:
+            far = sum(roofline.octaves(a, b) for a, b in zip(other, shape, strict=True))
+            near.append((far + OTHER_TYPE * rank, rank, other))
+    for _, rank, other in sorted(near)[:10]:
+        dtype = types[rank]
+        measured, even = moe_rows(gpu.tables, dtype, routing)
+        tokens, us, kernel = measured[other]
+        share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, other, dtype, OWN_BYTES[dtype], even))
+        if share is not None:
+            off = max(roofline.octaves(a, b) for a, b in zip(other, shape, strict=True))
+            kind = roofline.MEASURED if other == shape and dtype == weights.name else roofline.NEAREST
+            return Timing(roofline.rising(here / share), here, kind, kernel, off)
     return Timing(here / TYPICAL, here, roofline.DATASHEET, "none", 0.0)
+
+
+@cache
+def tensor_scales(name: str) -> bool:
+    """True for a GPU whose fast kernels of experts take one scale a tensor: Blackwell, which has NVFP4 experts too.
+
+    On Hopper these kernels are slower than those of 16 bits, and vLLM runs others.
+    """
+    return bool(moe_rows(name, "nvfp4")[0])
 
 
 @cache

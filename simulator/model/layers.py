@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-EACH_HEAD, ACROSS_HEADS = "head", "across"  # norms of queries and keys
 ROWS, COLUMNS, WHOLE = "rows", "columns", "whole"  # how tensor parallelism splits a matrix: its output, its input, not
 
 
@@ -48,7 +47,7 @@ class Attention:
 
     `value_dim` is the width of a value head. `window`: tokens that a token attends to, 0 for all; `chunked`: chunks of
     that size instead of a sliding window. `gated`: the output is multiplied by a gate as wide as the query.
-    norm: of queries and keys, `head` by head or `across` all heads, "" without.
+    `normed`: queries and keys have a norm across all heads, for which GPUs exchange its sums.
     """
 
     layers: int
@@ -60,7 +59,7 @@ class Attention:
     chunked: bool = False
     gated: bool = False
     latent: Latent | None = None
-    norm: str = ""
+    normed: bool = False
 
     def kv_on(self, gpus: int) -> int:
         """KV heads on one of so many GPUs: more GPUs than heads hold copies."""

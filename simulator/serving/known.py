@@ -95,7 +95,7 @@ def _deployed(model: str, hardware: str, engine: Engine, option: str) -> KnownDe
 def measured_deployments() -> list[KnownDeployment]:
     """Every shipped model on one to eight of every GPU with measured kernels, if its weights fit."""
     deployments = []
-    for model, gpu, tp in product(_models(), measured_gpus(), MEASURED_TPS):
+    for model, gpu, tp in product(known_model_names(), measured_gpus(), MEASURED_TPS):
         with suppress(InputError):  # the weights do not fit, or the heads cannot be split evenly
             deployments.append(named_deployment(model, gpu.name, tp))
     return deployments
@@ -109,13 +109,14 @@ def kernel_deployments() -> dict[str, Mapping[str, float]]:
 def datasheet_deployments() -> dict[str, Mapping[str, float]]:
     """The fields of every shipped model on one, two and four of the shipped runs' GPU, if its weights fit."""
     deployments: dict[str, Mapping[str, float]] = {}
-    for model, tp in product(_models(), TPS):
+    for model, tp in product(known_model_names(), TPS):
         with suppress(InputError):  # the weights do not fit, or the heads cannot be split evenly
             deployments[f"{model} tp{tp}"] = facts_of(model, GPU, Engine(tensor_parallel=tp))
     return deployments
 
 
-def _models() -> list[str]:
+def known_model_names() -> list[str]:
+    """The ids of the shipped models."""
     return list(dict.fromkeys(str(entry["id"]) for entry in model_table().values()))
 
 

@@ -61,6 +61,7 @@ FACTS = {name: camel(name) for name in _SAME.split()} | {
     "is_fp8": "<name>Flag(m.isFp8)",
     "sampling_sort": "<name>Flag(m.sampling.Sorts)",
     "repetition_penalty": "<name>Flag(m.sampling.Penalises)",
+    "window": "float64(m.window)",
     "model_params_b": "(unrouted + routed + vocab*hidden*embeddings) / 1e9",
     "active_params_b": "(active + vocab*hidden*embeddings) / 1e9",
     "flops_per_us": "m.flopsPerUs",
@@ -105,6 +106,7 @@ class HostUse:
     link_alone: bool
     fp8: bool
     sampling: bool
+    windows: bool
     tied: bool
     engine: tuple[tuple[str, str, str], ...]
     curves: tuple[str, ...]
@@ -124,6 +126,7 @@ def host_use(facts: Sequence[str], curves: Sequence[str]) -> HostUse:
         link_alone="link_bytes_per_us" in facts,
         fp8=bool(curves) or any(mark in text for mark in ("isFp8", "flopsPerUs")),
         sampling="m.sampling" in text or "sampler" in curves,
+        windows=bool({"decode_per_token", "window_per_token", "prefill_per_pair"} & {*curves}) or "window" in facts,
         tied="embeddings" in text,
         engine=tuple(row for row in ENGINE if f"m.{_local(row[0])}" in text),
         curves=tuple(curves),
@@ -161,6 +164,8 @@ def facts_file(name: BackendName, facts: Sequence[str], use: HostUse, host: Host
         parts.append(_known_gpus(use, host))
     if use.sampling:
         parts += [_TEXT["sampling_type"], _known_models(host)]
+    if use.windows:
+        parts.append(_known_windows(host))
     parts += [_TEXT["setting"], _deployment(facts, use)]
     read = "".join(parts)
     if "<name>Log2(" in read:
@@ -201,6 +206,7 @@ def _model(use: HostUse, host: Host) -> str:
         (use.link or bool(use.curves), "\tgpu := <name>GPUOf(hw.GPU)"),
         (use.link, _TEXT["link"].replace("<needed>", unknown)),
         (use.sampling, _TEXT["sampling"]),
+        (use.windows, _TEXT["windows"]),
         (use.tied, "\tm.tied = options.TiedEmbeddings"),
         *((True, f"\tm.{_local(option)} = options.{option}") for option, _, _ in use.engine),
         (bool(use.curves), _TEXT["kernels"].replace("<gpus>", measured)),
@@ -230,3 +236,9 @@ def _known_models(host: Host) -> str:
         if s.sorts or s.penalises
     ]
     return _TEXT["known_models"].replace("<rows>", indented(rows))
+
+
+def _known_windows(host: Host) -> str:
+    known = [(alias, model) for model in host.models for alias in model.names if model.window]
+    rows = [f"{{{quoted(alias)}, {model.window}, {model.window_layers}}}," for alias, model in known]
+    return _TEXT["known_windows"].replace("<rows>", indented(rows))

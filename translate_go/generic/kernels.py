@@ -11,9 +11,9 @@ from functools import cache
 
 import numpy as np
 
-from simulator.kernels.allreduce import CUSTOM, HOPPER, SWITCHED_US
+from simulator.kernels.allreduce import CUSTOMS, HOPPER, SWITCHED_US
 from simulator.kernels.attention import Shape, decode_lines, decode_rows, prefill_rows
-from simulator.kernels.matrices import Experts, gemm_rows
+from simulator.kernels.matrices import Experts, gemm_rows, tensor_scales
 from simulator.kernels.tables import tables
 from translate_go.naming import MARK, BackendName, camel, columns, comment, digits, import_block
 from translate_go.table import source_notices
@@ -25,6 +25,7 @@ _KERNELS = sections("kernels")
 _NEEDS: dict[str, tuple[str, ...]] = {
     "gemm": ("numeric", "roofline", "gemm"),
     "elementwise": (),
+    "small": (),
     "moe": ("numeric", "roofline", "moe"),
     "moe_quantized": ("numeric", "roofline", "moe"),
     "router": ("numeric", "roofline", "gemm"),
@@ -33,13 +34,17 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "sampler": (),
     "decode_launch": ("numeric", "nearest", "decode"),
     "decode_per_token": ("numeric", "nearest", "decode"),
+    "window_per_token": ("numeric", "nearest", "decode"),
     "prefill_per_pair": ("numeric", "nearest", "prefill"),
 }
 
 # operation -> its fields of <name>Tables with their types
 _FIELDS = {
     "gemm": (("gemm, gemmFp8", "*<name>Gemms"),),
-    "moe": (("moe, moeFp8, moeFp8Block", "*<name>Moes"),),
+    "moe": (
+        ("moe, moeFp8, moeFp8Block", "*<name>Moes"),
+        ("tensorScales", "bool // of fp8 experts, one scale a tensor is the fast kind"),
+    ),
     "decode": (("decode", "<name>Decodes"),),
     "prefill": (("prefill", "<name>Prefills"),),
     "allreduce": (("allreduce", "<name>Reduces"),),
@@ -92,6 +97,8 @@ def _tables(gpu: str, read: frozenset[str]) -> tuple[str, ...]:
     lines: list[str] = []
     for dtype in ("bf16", "fp8"):
         lines += _gemms(gpu, dtype) if "gemm" in read else []
+    if "moe" in read and tensor_scales(gpu):
+        lines.append("\ttensorScales: true,")
     for dtype in ("bf16", "fp8", "fp8_block"):
         lines += _moes(gpu, dtype) if "moe" in read else []
     lines += _decodes(gpu) if "decode" in read else []
@@ -169,8 +176,8 @@ def _reduces(gpu: str) -> list[str]:
     if gpu in HOPPER:
         lines.append("\t\tswitched: true,")
     rows = tables(gpu).rows["allreduce"]
-    for field, kernel in (("custom", CUSTOM), ("nccl", "nccl")):
-        mine = rows["kernel"] == kernel
+    for field, kernels in (("custom", CUSTOMS), ("nccl", ("nccl",))):
+        mine = np.isin(rows["kernel"].astype(str), kernels)
         gpus, sizes, us = (rows[c][mine] for c in ("gpus", "bytes", "latency_us"))
         reduces = []
         for n in np.unique(gpus):

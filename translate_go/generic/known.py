@@ -31,10 +31,16 @@ class KnownGpu:
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A model under all its names, with the sampling that its generation_config asks for."""
+    """A model under all its names, with what the host does not know of it.
+
+    sampling: what its generation_config asks for. window, window_layers: tokens of its sliding window, and the layers
+    that have one.
+    """
 
     names: tuple[str, ...]
     sampling: Sampling
+    window: int = 0
+    window_layers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
