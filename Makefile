@@ -90,19 +90,21 @@ champion: $(VENV)/run  ## repeat the search that found the program that is shipp
 rejudged: $(VENV)/dev  ## judge what earlier rounds believed again, and write docs/rejudged.md: minutes
 	$(BIN)/python -m research rejudged --page docs/rejudged.md
 
-# The pinned source of the kernel tables; its hash is also in tools/kernel_tables.py. Read as an archive, never
-# installed: the tag only names the file.
-KERNELS_WHEEL := build/aiconfigurator_core-0.12.0-cp311-abi3-manylinux_2_28_x86_64.whl
-KERNELS_PIN := aiconfigurator-core==0.12.0 --hash=sha256:aadc4aad0a00bf8a61c477c62bef43de479849c3aa0b1c3078068e08309eccc4
+# The pinned sources of the kernel tables; their hashes are also in tools/kernel_tables.py. Read as archives, never
+# installed: the tags only name the files.
+CORE_WHEEL := build/aiconfigurator_core-0.12.0-cp311-abi3-manylinux_2_28_x86_64.whl
+FURTHER_WHEEL := build/aisimulate-0.13.0.dev202610270000000085-cp311-abi3-manylinux_2_28_x86_64.whl
+KERNELS_PINS := 'aiconfigurator-core==0.12.0 --hash=sha256:aadc4aad0a00bf8a61c477c62bef43de479849c3aa0b1c3078068e08309eccc4' \
+	'aisimulate==0.13.0.dev202610270000000085 --hash=sha256:17dcb3be6687ebc0b6cb76c59fcd3df46212fe9c7247f1169537245002dc76b1'
 
-$(KERNELS_WHEEL): | $(VENV)/run
+$(CORE_WHEEL) $(FURTHER_WHEEL) &: | $(VENV)/run
 	mkdir -p build
-	echo '$(KERNELS_PIN)' > build/kernels.txt
+	printf '%s\n' $(KERNELS_PINS) > build/kernels.txt
 	$(PIP) download --no-deps --require-hashes --only-binary :all: --python-version 3.11 --implementation cp --abi abi3 \
 		--platform manylinux_2_28_x86_64 -d build -r build/kernels.txt
 
-kernels: $(KERNELS_WHEEL) $(VENV)/run  ## write configs/kernels again from the pinned wheel of measured kernels: 82 MB, once
-	$(BIN)/python tools/kernel_tables.py $<
+kernels: $(CORE_WHEEL) $(FURTHER_WHEEL) $(VENV)/run  ## write configs/kernels again from the pinned wheels of measured kernels: 202 MB, once
+	$(BIN)/python tools/kernel_tables.py $(CORE_WHEEL) $(FURTHER_WHEEL)
 
 # python-dateutil<3, which pandas uses: litellm's boto3 admits no later one, and all lock files shall agree
 lock:  ## write the lock files again from pyproject.toml

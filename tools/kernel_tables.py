@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -50,7 +51,10 @@ FURTHER = Wheel(  # for what only it has
 )
 LICENSE = "Apache-2.0"
 COPYRIGHT = "Copyright (c) 2025-2026 NVIDIA CORPORATION & AFFILIATES. All rights reserved."
-CHANGES = "rows selected and sorted, milliseconds to microseconds, latencies rounded to four digits"
+CHANGES = (
+    "rows selected and sorted, milliseconds to microseconds, latencies rounded to four digits, those beyond twice a "
+    "sibling's replaced by it"
+)
 DIGITS = 4  # significant digits of a latency: the measurements repeat to about a percent
 VLLM = "vllm/0.24.0"
 VLLM_LATER = "vllm/0.25.0"
@@ -254,20 +258,56 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables(kept)
 
 
-def extract(archives: Mapping[Wheel, zipfile.ZipFile], name: str) -> bytes:
-    """The parquet file of one GPU, as bytes."""
-    parts = parts_of(SYSTEMS[name])
+def extract(archives: Mapping[Wheel, zipfile.ZipFile], name: str) -> pa.Table:
+    """All selected rows of one GPU."""
 
     def read(part: Part) -> pa.Table:
         path = f"{part.wheel.root}/{part.path}.parquet"
         return pq.read_table(io.BytesIO(archives[part.wheel].read(path)))
 
-    files = {part.path: f"{part.wheel.package} {part.wheel.version}" for part in parts}
-    return packed(joined(converted(part, read(part)) for part in parts), name, files)
+    return joined(converted(part, read(part)) for part in parts_of(SYSTEMS[name]))
 
 
-def packed(table: pa.Table, name: str, files: Mapping[str, str]) -> bytes:
+# GPUs of one generation, and how much longer a kernel may take on the first than on the second: by its bandwidth.
+SIBLINGS = {
+    "h100_sxm": {"h200_sxm": 4.8 / 3.35},
+    "h200_sxm": {"h100_sxm": 1.0},
+    "b200_sxm": {"b300_sxm": 7.75 / 7.7, "gb200": 8.0 / 7.7},
+    "b300_sxm": {"b200_sxm": 1.0},
+    "gb200": {"gb300": 1.0, "b200_sxm": 1.0},
+    "gb300": {"gb200": 1.0, "b200_sxm": 1.0},
+}
+MOST = 2.0  # times as long as a sibling allows: a row beyond is not believed
+
+
+def judged(name: str, tables: Mapping[str, pa.Table]) -> tuple[pa.Table, Mapping[str, int]]:
+    """A GPU's rows, with its sibling's time in place of those that are not believed; how many these are, by operation.
+
+    NCCL is left alone: its time depends on the machine.
+    """
+    own = tables[name].to_pandas()
+    keys = [key for key in KEYS if key != "kernel"]
+
+    def place(table: pd.DataFrame) -> pd.MultiIndex:
+        return pd.MultiIndex.from_frame(table[keys].astype(object).where(table[keys].notna(), None))
+
+    counts: dict[str, int] = {}
+    for sibling, factor in SIBLINGS.get(name, {}).items():
+        other = tables[sibling].to_pandas()
+        other = other[other["kernel"] != "nccl"]
+        fastest_us = other.groupby(place(other))["latency_us"].min() * factor
+        allowed = fastest_us.reindex(place(own)).to_numpy()
+        bad = (own["latency_us"].to_numpy() > MOST * allowed) & (own["kernel"] != "nccl").to_numpy()
+        own.loc[bad, "latency_us"] = [np.float32(f"{x:.{DIGITS}g}") for x in allowed[bad]]
+        own.loc[bad, "kernel"] += f", as on {sibling}"
+        for operation in own.loc[bad, "operation"]:
+            counts[operation] = counts.get(operation, 0) + 1
+    return pa.Table.from_pandas(own, schema=SCHEMA, preserve_index=False), counts
+
+
+def packed(table: pa.Table, name: str, refused: Mapping[str, int]) -> bytes:
     """The table, sorted and with its sources and licence, as the bytes of a parquet file."""
+    files = {part.path: f"{part.wheel.package} {part.wheel.version}" for part in parts_of(SYSTEMS[name])}
     table = table.sort_by([(key, "ascending") for key in KEYS])
     about = {
         "source": f"PyPI packages {CORE.package} {CORE.version} and {FURTHER.package} {FURTHER.version}",
@@ -276,6 +316,7 @@ def packed(table: pa.Table, name: str, files: Mapping[str, str]) -> bytes:
         "copyright": COPYRIGHT,
         "changes": CHANGES,
         "gpu": name,
+        "refused": ", ".join(f"{operation} {n}" for operation, n in sorted(refused.items())) or "none",
         **{f"table:{path}": wheel for path, wheel in files.items()},
     }
     file = io.BytesIO()
@@ -309,10 +350,13 @@ def main(arguments: list[str]) -> int:
             )
             return 2
         archives[wheel] = zipfile.ZipFile(path)
+    tables = {name: extract(archives, name) for name in SYSTEMS}
     for name in given.only.split(","):
-        data = extract(archives, name)
+        table, refused = judged(name, tables)
+        data = packed(table, name, refused)
         (given.out / f"{name}.parquet").write_bytes(data)
-        print(f"{given.out / name}.parquet: {len(data):,} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}")
+        digest = hashlib.sha256(data).hexdigest()[:16]
+        print(f"{given.out / name}.parquet: {len(data):,} bytes, sha256 {digest}, {sum(refused.values())} rows refused")
     return 0
 
 
