@@ -205,7 +205,7 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, int]] = {
 EVERY = ("_sliding_window_pattern", "sliding_window_pattern", "global_attn_every_n_layers")
 """The keys that say every which layer attends to everything, in the order in which they are tried."""
 
-OUTPUT_GATE = ("qwen3_next", "qwen3_5", "afmoe")
+OUTPUT_GATE = ("qwen3_next", "qwen3_5", "afmoe", "muse_glimmer")
 """Beginnings of model types whose attention has an output gate."""
 
 _TIED = """gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text gemma4 gemma4_text recurrent_gemma cohere cohere2 gpt2

@@ -58,8 +58,9 @@ def layer_kinds(c: Section) -> tuple[Kind, ...]:
     named = _named(c)
     layers = first(c, "layers", len(named) or None)
     if named:
-        if c.has("block_types"):  # RecurrentGemma repeats them
-            named = named * layers
+        if c.has("block_types"):  # RecurrentGemma repeats them, and all its attention is local
+            repeated = (named[i % len(named)] for i in range(layers))
+            return tuple(Kind.SLIDING if kind is Kind.FULL else kind for kind in repeated)
         if len(named) < layers:
             raise c.error("layer_types", f"names {len(named)} layers of {layers}", REMEDY)
         return tuple(named[:layers])

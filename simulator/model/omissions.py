@@ -107,9 +107,10 @@ def _cache(m: _Model) -> Iterator[Omission]:
             yield Omission(text, of.window)
     if m.a.recurrent:
         state = sum(of.layers * (STATE_BYTES * of.state + 2 * of.window) for of in m.a.recurrent)
+        count = sum(of.layers for of in m.a.recurrent)
         yield Omission(
-            f"states of {sum(of.layers for of in m.a.recurrent)} recurrent layers, {state / 1e6:.1f} MB a request, are "
-            "not taken from the memory of the KV cache: room in it is over-estimated"
+            f"states of {count} recurrent layers, up to {state / 1e6:.1f} MB a request, "
+            "are not taken from the memory of the KV cache: room in it is over-estimated"
         )
     if model_type(m.c) == "minicpm3":
         yield Omission(

@@ -112,7 +112,7 @@ def numbers(c: Section, key: str) -> list[int]:
 
 def words(c: Section, key: str) -> list[str]:
     """A list of names, [] if it is not given. Raises InputError."""
-    given = c.raw.get(key)
-    if given is not None and not isinstance(given, list):
-        raise c.error(key, f"must be a list, got {shown(given)}", REMEDY)
-    return [str(one) for one in given or ()]
+    given = [] if c.raw.get(key) is None else c.raw[key]
+    if not isinstance(given, list) or len(given) > MOST_LAYERS:
+        raise c.error(key, f"must be a list of at most {MOST_LAYERS:,} names, got {shown(given)}", REMEDY)
+    return [str(one) for one in given]
