@@ -1,7 +1,6 @@
 """The static side of a deployment: the `s.` fields that a program may read, from model, GPU and engine.
 
-Every field is a float. The formulas count matrices only: norms, biases, routers and vision towers are left out, and
-attention is counted by its four projections even where a model compresses them (MLA).
+Every field is a float. The formulas count matrices only: norms, biases, routers and vision towers are left out.
 """
 
 from __future__ import annotations
