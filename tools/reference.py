@@ -37,8 +37,8 @@ from research.methods.catalog import METHODS
 from research.methods.frame import LEADERBOARD
 from research.methods.train import form_of
 from simulator.common import documents
-from simulator.model.architecture import MOST_KEYS, MOST_LAYERS, MOST_SIZE
 from simulator.model.config_keys import JUDGED
+from simulator.model.terms import MOST_KEYS, MOST_LAYERS, MOST_SIZE
 from simulator.schema import READABLE
 from simulator.serving import gpu, limits, observations
 from simulator.serving import keys as file_keys

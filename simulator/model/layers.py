@@ -28,7 +28,7 @@ class Latent:
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): widths of its projections.
 
     `query_rank` is 0 without a compressed query. `topk`: tokens that sparse attention keeps, 0 for all;
-    `index_heads`, `index_dim`: of its indexer.
+    `index_heads`, `index_dim`: of its indexer, 0 in layers that take their tokens from an earlier layer's indexer.
     """
 
     rank: int
@@ -45,9 +45,9 @@ class Latent:
 class Attention:
     """Layers with softmax attention that are alike.
 
-    `value_dim` is the width of a value head. `window`: tokens that a token attends to, 0 for all; `chunked`: chunks of
-    that size instead of a sliding window. `gated`: the output is multiplied by a gate as wide as the query.
-    `normed`: queries and keys have a norm across all heads, for which GPUs exchange its sums.
+    `head_dim` is the width of a query head, `value_dim` of a value head. `window`: tokens that a token attends to, 0
+    for all; `chunked`: chunks of that size instead of a sliding window. `gated`: the output is multiplied by a gate of
+    its own width. `normed`: queries and keys have a norm across all heads, for which GPUs exchange its sums.
     """
 
     layers: int
@@ -68,21 +68,21 @@ class Attention:
     def cached(self, gpus: int) -> float:
         """Scalars that one of so many GPUs caches of a token in a layer; of a latent vector every GPU has all."""
         if self.latent:
-            return float(self.latent.rank + self.latent.rope + (self.latent.index_dim if self.latent.topk else 0))
+            return float(self.latent.rank + self.latent.rope + self.latent.index_dim)
         return max(self.kv_heads / gpus, 1.0) * (self.head_dim + self.value_dim)
 
     def matrices(self, hidden: int) -> tuple[Matrix, ...]:
         """The projections of a layer. QKV is one matrix, whose KV heads are copied where GPUs outnumber them."""
         out = Matrix("attention output", hidden, self.heads * self.value_dim, COLUMNS)
         if self.latent is None:
-            width = self.heads * self.head_dim * (2 if self.gated else 1)
+            width = self.heads * (self.head_dim + (self.value_dim if self.gated else 0))
             return Matrix("QKV projection", width + self.kv_heads * (self.head_dim + self.value_dim), hidden), out
         m = self.latent
         own = self.heads * (m.nope + m.rope)
         down = m.rank + m.rope
         query = Matrix("query: up", own, m.query_rank) if m.query_rank else Matrix("query", own, hidden)
         index: tuple[Matrix, ...] = ()
-        if m.topk:
+        if m.index_heads:
             index = (
                 Matrix("indexer: query", m.index_heads * m.index_dim, m.query_rank or hidden, WHOLE),
                 Matrix("indexer: key", m.index_dim, hidden, WHOLE),
@@ -93,6 +93,7 @@ class Attention:
             query,
             Matrix("latent: up", self.heads * (m.nope + m.value), m.rank),
             *index,
+            *((Matrix("output gate", self.heads * self.value_dim, hidden),) if self.gated else ()),
             out,
         )
 

@@ -9,19 +9,33 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from simulator.common.errors import Section
+from simulator.common.errors import Section, shown
 from simulator.common.text import visible
-from simulator.model.architecture import REMEDY, Architecture, activation, flat_config, layer_types, model_type
+from simulator.model.architecture import Architecture
 from simulator.model.config_keys import FREE, UNGATED, VERDICTS
 from simulator.model.quantization import dtype, quantization, unquantized
+from simulator.model.terms import activation, flat_config, model_type, whole
 
 GIB = 2.0**30
 MOST_UNKNOWN = 8  # unknown keys that a note names
 CLOSE = 0.85  # similarity of an unknown key to a known one, from which it is taken for a misspelling
 QUANTIZED = re.compile(r"fp8|fp4|int4|int8|w4a16|w8a8|awq|gptq", re.IGNORECASE)  # in a name: a note, no more
+STATE_BYTES = 4  # of a scalar of a recurrent state; those that its convolution reads have 16 bits
 MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 # Activations that MLPs of two matrices use, and few gated ones but Gemma's.
 PLAIN_ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_fast", "quick_gelu")
+
+
+LEFT_OUT = {
+    "hc_mult": "the mixing of residual streams (hyper-connections) is left out: steps are under-estimated",
+    "attn_res_block_size": "attention over earlier residuals is left out: steps are under-estimated",
+    "hidden_size_per_layer_input": "embeddings for each layer are left out, their memory and their time",
+    "altup_num_inputs": "alternating updates of residual streams are left out: steps are under-estimated",
+    "use_double_wide_mlp": "MLPs of twice the width in layers that share a KV cache are left out",
+    "index_kpool": "the indexer of sparse attention reads pooled keys, and is counted as if it read all of them",
+    "zero_expert_num": "a token is taken to use the mean number of experts that are not zero experts",
+}
+"""What follows from keys that say more than 0 or false."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +61,7 @@ class _Model:
 
     def whole(self, key: str) -> int:
         """A whole number, 0 if the key is left out."""
-        return self.c.whole(key, REMEDY) if self.c.has(key) else 0
+        return whole(self.c, key, 0)
 
 
 def omissions(config: Mapping[str, Any], a: Architecture, where: str) -> tuple[Omission, ...]:
@@ -78,77 +92,31 @@ def affecting(found: Sequence[Omission], longest: float) -> tuple[Omission, ...]
     return tuple(o for o in found if o.beyond < longest)
 
 
-def _windows(m: _Model) -> Iterator[Omission]:
-    name = "sliding_window" if m.c.has("sliding_window") else "attention_chunk_size"
-    width, layers = m.whole(name), _windowed_layers(m, name)
-    if width and layers:
-        text = (
-            f"{name} = {width} in {layers} of {m.a.layers} layers is not modelled: in requests of more tokens, "
-            "attention is over-estimated there, and the room in the KV cache under-estimated"
-        )
-        yield Omission(text, width)
-
-
-def _windowed_layers(m: _Model, name: str) -> int:
-    """The number of layers that attend to a window, by the rules of the models' classes."""
-    layers, kinds = m.a.layers, layer_types(m.c)
-    if name == "sliding_window" and m.c.has("use_sliding_window") and not m.c.flag("use_sliding_window", True):
-        return 0
-    if kinds:
-        return sum(kind in ("sliding_attention", "chunked_attention") for kind in kinds)
-    every = 0  # every so many layers, one attends to everything
-    if name == "attention_chunk_size":  # Llama 4
-        every = m.whole("no_rope_layer_interval") or 4
-    elif m.c.has("sliding_window_pattern"):  # Gemma 3, Cohere 2
-        every = m.whole("sliding_window_pattern")
-    elif m.c.has("_sliding_window_pattern"):
-        every = m.whole("_sliding_window_pattern")
-    elif model_type(m.c) in ("gemma2", "gpt_oss"):
-        every = 2
-    elif model_type(m.c).startswith("gemma3"):
-        every = 6
-    elif m.c.has("use_sliding_window") and m.c.has("max_window_layers"):  # Qwen: the first layers attend to everything
-        return max(layers - m.whole("max_window_layers"), 0)
-    return layers - layers // every if every else layers
-
-
-def _latent_attention(m: _Model) -> Iterator[Omission]:
-    a, latent, rope = m.a, m.whole("kv_lora_rank"), m.whole("qk_rope_head_dim")
-    if not latent:
-        return
-    if not m.c.has("qk_nope_head_dim"):
+def _cache(m: _Model) -> Iterator[Omission]:
+    for of in m.a.attention:
+        if of.window:
+            layers = f"in {of.layers} of {m.a.layers} layers"
+            text = (
+                f"a window of {of.window} tokens {layers}: in longer requests, room in the KV cache is under-estimated"
+            )
+            if of.chunked:
+                text = (
+                    f"chunks of {of.window} tokens {layers} are counted as windows of that size: in longer requests, "
+                    "attention is over-estimated, up to twofold, and room in the KV cache under-estimated"
+                )
+            yield Omission(text, of.window)
+    if m.a.recurrent:
+        state = sum(of.layers * (STATE_BYTES * of.state + 2 * of.window) for of in m.a.recurrent)
+        count = sum(of.layers for of in m.a.recurrent)
         yield Omission(
-            "latent attention (MLA): its projections and prefill are counted as plain attention's; give "
-            "qk_nope_head_dim, v_head_dim and q_lora_rank to see how far off that is"
+            f"states of {count} recurrent layers, up to {state / 1e6:.1f} MB a request, "
+            "are not taken from the memory of the KV cache: room in it is over-estimated"
         )
-        return
-    nope, query = m.whole("qk_nope_head_dim"), m.whole("q_lora_rank")
-    value = m.whole("v_head_dim") or a.head_dim
-    heads = a.heads * (nope + rope)
-    true = query * (a.hidden + heads) if query else a.hidden * heads
-    true += a.hidden * (latent + rope) + latent * a.heads * (nope + value) + a.heads * value * a.hidden
-    counted = _attention_parameters(a)
-    way = "over" if counted >= true else "under"
-    share = 2 * a.head_dim / (nope + rope + value)
-    yield Omission(
-        f"latent attention (MLA): its projections are counted as plain attention's, {counted / 1e6:.0f} million "
-        f"parameters a layer instead of {true / 1e6:.0f} million ({way}-estimated), and prefill attention with "
-        f"{share:.2f} of its FLOPs ({'under' if share < 1 else 'over'}-estimated); the KV cache is modelled"
-    )
-
-
-def _attention_parameters(a: Architecture) -> int:
-    """Attention's parameters in a layer, as the formulas of a deployment count them."""
-    return 2 * a.hidden * a.head_dim * (a.heads + a.kv_heads)
-
-
-def _sparse_attention(m: _Model) -> Iterator[Omission]:
-    if most := m.whole("index_topk"):
-        text = (
-            f"sparse attention (index_topk = {most}) is not modelled: in requests of more tokens, attention is "
-            "over-estimated; the indexer is left out"
+    if model_type(m.c) == "minicpm3":
+        yield Omission(
+            "minicpm3: the engine caches every head of its latent attention, and one latent vector is counted: decode "
+            "attention is under-estimated, and room in the KV cache over-estimated"
         )
-        yield Omission(text, most)
 
 
 def _quantization(m: _Model) -> Iterator[Omission]:
@@ -170,7 +138,7 @@ def _quantization(m: _Model) -> Iterator[Omission]:
     if details.get("quant_method") == "bitsandbytes":
         yield Omission("bitsandbytes widens its weights before every matrix product: steps are under-estimated")
     if "attention" in kept and a.formats.attention.bits > a.weights.bits:
-        gib = a.layers * _attention_parameters(a) * (a.formats.attention.bytes - a.weights.bytes) / GIB
+        gib = a.mixing_parameters * (a.formats.attention.bytes - a.weights.bytes) / GIB
         text = "attention is left in 16 bits: measured kernels count that, but it is not in s.shared_weights_us"
         memory = (
             " nor in the memory of weights, so that the KV cache is over-estimated (give extra_weights_gib: "
@@ -207,6 +175,14 @@ def _layers(m: _Model) -> Iterator[Omission]:
         yield Omission(text if m.c.has("extra_weights_gib") else text + memory)
     if m.c.raw.get("cross_attention_layers"):
         yield Omission("cross_attention_layers are counted as plain attention: over-estimated for prompts of text")
+    if isinstance(sparse := m.c.raw.get("sparse_attention_config"), Mapping):
+        details = Section(m.c.where, m.c.at("sparse_attention_config"), sparse)
+        kept = whole(details, "sparse_topk_blocks", 0) * whole(details, "sparse_block_size", 0)
+        text = "sparse_attention_config: attention is counted in full: over-estimated in requests of more than"
+        yield Omission(f"{text} {kept} tokens; its indexer is left out", kept)
+    for key, consequence in LEFT_OUT.items():
+        if m.c.raw.get(key):
+            yield Omission(f"{key} = {shown(m.c.raw[key])}: {consequence}")
     if sharing := m.whole("num_kv_shared_layers"):
         yield Omission(
             f"num_kv_shared_layers = {sharing} of {m.a.layers} layers are counted with a KV cache each: room in it is "
@@ -232,4 +208,4 @@ def _after_the_layers(m: _Model) -> Iterator[Omission]:
         )
 
 
-RULES = (_windows, _latent_attention, _sparse_attention, _quantization, _types, _layers, _after_the_layers)
+RULES = (_cache, _quantization, _types, _layers, _after_the_layers)

@@ -1,7 +1,6 @@
 """The static side of a deployment: the `s.` fields that a program may read, from model, GPU and engine.
 
-Every field is a float. The formulas count matrices only: norms, biases, routers and vision towers are left out, and
-attention is counted by its four projections even where a model compresses them (MLA).
+Every field is a float. The formulas count matrices only: norms, biases, routers and vision towers are left out.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from typing import NamedTuple
 from simulator.common.errors import Section
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import KernelGpu
-from simulator.model.architecture import REMEDY, Architecture, flat_config
+from simulator.model.architecture import Architecture
 from simulator.model.omissions import KV_IN_16, affecting
+from simulator.model.terms import REMEDY, flat_config
 from simulator.serving.defaults import facts_of_engine, settled
 from simulator.serving.engine import KV_CACHE_BYTES, STANDARD, Engine
 from simulator.serving.facts import Facts
@@ -145,11 +145,11 @@ class _Parameters(NamedTuple):
 
 
 def _parameters(a: Architecture) -> _Parameters:
-    attention = a.hidden * a.heads * a.head_dim * 2 + 2 * a.hidden * a.kv_heads * a.head_dim
-    shared = a.moe_layers * a.mlp_matrices * a.hidden * a.shared_ffn
-    unrouted = a.layers * attention + (a.layers - a.moe_layers) * a.mlp_matrices * a.hidden * a.ffn + shared
-    expert = a.moe_layers * a.mlp_matrices * a.hidden * a.moe_ffn  # one expert, over all layers
-    routed = a.moe_layers * a.experts * a.mlp_matrices * a.hidden * a.moe_ffn
+    narrow = 2 * a.hidden * a.expert_hidden  # into and out of the width of experts that have one of their own
+    shared = a.moe_layers * (a.mlp_matrices * a.hidden * a.shared_ffn + narrow)
+    unrouted = a.mixing_parameters + a.dense_layers * a.mlp_matrices * a.hidden * a.ffn + shared
+    expert = a.moe_layers * a.mlp_matrices * (a.expert_hidden or a.hidden) * a.moe_ffn  # one expert, over all layers
+    routed = a.experts * expert
     tables = a.vocab * a.hidden * (1 if a.tied else 2)  # a single table if tied
     return _Parameters(unrouted, routed, unrouted + expert * a.active, tables)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from simulator.common.documents import read_json
 from simulator.common.errors import OWN_MODEL, InputError, nearest_listed, unreadable
 from simulator.common.json import JsonObject
-from simulator.model.architecture import flat_config
+from simulator.model.terms import flat_config
 from simulator.serving.deployment import deployment_facts
 from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts

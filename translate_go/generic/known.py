@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.common.errors import Section
-from simulator.model.architecture import Sampling, activation, flat_config
+from simulator.model.architecture import Sampling
 from simulator.model.quantization import formats
+from simulator.model.terms import activation, flat_config
 from translate_go.naming import digits, quoted
 
 # GPUs of the host's own hardware table, by which its command looks up their figures. It has a GPU twice.

@@ -12,7 +12,7 @@ from public_configs import GEMMA_2_9B, MISTRAL_7B_V01
 
 from evolve.ingest.options import parse_models
 
-WINDOW = "sliding_window = 4096 in 21 of 42 layers is not modelled"
+WINDOW = "a window of 4096 tokens in 21 of 42 layers"
 CAPPED = "attn_logit_softcapping is left out"
 
 
@@ -76,7 +76,7 @@ def test_emit_warns_and_writes_it_next_to_the_go(plan: Path, tmp_path: Path, cap
     assert err.count(WINDOW) == 1 and f"short, long: {WINDOW}" in err
     text = " ".join((tmp_path / "go" / "INTEGRATION.md").read_text().split())
     assert text.count(WINDOW) == 1 and f"- short, long: {WINDOW}" in text
-    assert "mistral: sliding_window = 4096 in 32 of 32 layers" in text
+    assert "mistral: a window of 4096 tokens in 32 of 32 layers" in text
     assert evolve("emit", "champion", "--out", tmp_path / "plain", "--id", "llama-2-7b-tp1-general") == 0
     assert "sliding_window" not in (tmp_path / "plain" / "INTEGRATION.md").read_text()
 
