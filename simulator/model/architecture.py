@@ -17,7 +17,7 @@ from simulator.model import config_keys
 from simulator.model.config_keys import VERDICTS, KeyVerdict
 from simulator.model.formats import IN_16, Format, Formats
 from simulator.model.layers import Attention, Latent, Recurrent
-from simulator.model.quantization import formats
+from simulator.model.quantization import cache_asked_by, formats
 
 KEYS = {
     "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
@@ -67,7 +67,8 @@ class Architecture:
 
     attention, recurrent: its layers by kind; a layer may have neither. dense_layers, moe_layers: those with a dense
     feed-forward block and with routed experts. longest: the most tokens of prompt and answer together, 0 if the config
-    does not give it. kv_bytes: of a cached scalar. mlp_matrices: gate, up and down; 2 without a gate.
+    does not give it. kv_bytes: of a cached scalar, as the checkpoint asks. mlp_matrices: gate, up and down; 2 without
+    a gate.
     """
 
     layers: int
@@ -137,7 +138,8 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
     layers, hidden, heads, vocab = (_first(c, name) for name in ("layers", "hidden", "heads", "vocab"))
     experts = _first(c, "experts", 0)
     moe = experts >= 2
-    moe_layers = sum(_is_moe_layer(c, i) for i in range(layers)) if moe else 0
+    routed = [moe and _is_moe_layer(c, i) for i in range(layers)]
+    moe_layers = sum(routed)
     llama4 = moe and (c.has("interleave_moe_layer_step") or model_type(c).startswith("llama4"))
     gated = model_type(c) not in config_keys.UNGATED and activation(c) not in TWO_MATRICES
     ffn = _first(c, "ffn", 0 if moe else None if gated else 4 * hidden)
@@ -164,8 +166,8 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
         active=_first(c, "active") if moe else 0,
         moe_ffn=moe_ffn,
         shared_ffn=shared if moe else 0,
-        formats=formats(c, llama4),
-        kv_bytes=2,  # also if published in float32, see `formats`
+        formats=formats(c, routed, llama4),
+        kv_bytes=1 if cache_asked_by(c) else 2,  # also if published in float32, see `formats`
         mlp_matrices=3 if gated else 2,
     )
 

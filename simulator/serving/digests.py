@@ -20,7 +20,7 @@ from simulator.serving.trace import Trace
 from simulator.serving.workload import Arrival, Workload
 
 LATER = (
-    *("kv_cache_dtype", "cudagraph_capture_max", "cudagraph_mode", "enforce_eager", "async_scheduling"),
+    *("kv_cache_dtype", "quantization", "cudagraph_capture_max", "cudagraph_mode", "enforce_eager", "async_scheduling"),
     *("stream_interval", "allreduce_rms_fusion"),
 )
 """Settings that earlier releases did not have."""
