@@ -18,6 +18,7 @@ import numpy as np
 from simulator.common.errors import InputError, Section, shown
 from simulator.common.json import JsonObject
 from simulator.model.config_keys import FREE
+from simulator.model.formats import BF16
 from simulator.serving import limits, observations
 from simulator.serving.engine import SETTINGS, Engine, Setting, read_setting
 from simulator.serving.gpu import Gpu, known_gpu, read_hardware
@@ -158,8 +159,13 @@ class Spec:
         to_model = read_model(names) if model else self.model
         to_gpu = read_hardware(names) if hardware else self.gpu
         notes = self.notes
-        here = self.model.name, self.gpu.name, self.engine.tensor_parallel, self.engine.quantization
-        there = to_model.name, to_gpu.name, settings.get("tensor_parallel", 1), settings.get("quantization")
+        here = self.model.name, self.gpu.name, self.engine.tensor_parallel, self.engine.quantization or BF16.name
+        there = (
+            to_model.name,
+            to_gpu.name,
+            settings.get("tensor_parallel", 1),
+            settings.get("quantization") or BF16.name,
+        )
         if self.engine.total_kv_blocks is not None and "total_kv_blocks" not in engine and here != there:
             settings["total_kv_blocks"] = None
             on = f" on {self.gpu.name}" if to_gpu.name != self.gpu.name else ""
