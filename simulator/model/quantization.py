@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from simulator.common.errors import Section, shown
+from simulator.common.errors import InputError, Section, shown
 from simulator.common.json import JsonObject
 from simulator.model.formats import BF16, FP8, FP8_BLOCK, IN_16, MXFP4, NVFP4, Format, Formats, integers
 
@@ -34,6 +34,7 @@ ONE_LAYER = re.compile(r"layers\.(\d+)(?=\.|$)")
 FURTHER_EXPERT = re.compile(r"experts\.[1-9]")  # the first one stands for all
 ENDLESS = re.compile(r"[*+}]\)[*+{]")  # a repeated group with a repetition: its search may take for ever
 LONGEST_PATTERN = 500  # characters
+MOST_PATTERNS = 1_000  # of those that name no layer: each is tried on all of them
 
 # The names of the matrices of a layer, alternatives together: some fuse them.
 PLAIN = (
@@ -191,13 +192,13 @@ def _of_weights(weights: object) -> Format | None:
         return BF16
     if not isinstance(weights, Mapping):
         return None
-    dtype_, strategy = str(weights.get("dtype") or ""), str(weights.get("strategy"))
+    named = str(weights.get("dtype") or "")  # in Quark
     bits, size = weights.get("num_bits"), _group_size(weights)
-    if not bits and (digits := re.search(r"\d", dtype_)):
-        bits = int(digits.group())
-    if weights.get("type") == "float" or dtype_.startswith(("fp", "mx")):
+    if not bits and (digit := re.search(r"\d", named)):
+        bits = int(digit.group())
+    if weights.get("type") == "float" or named.startswith(("fp", "mx")):
         if bits == 8:
-            return MXFP8 if size == 32 else FP8_BLOCK if strategy == "block" else FP8
+            return MXFP8 if size == 32 else FP8_BLOCK if weights.get("strategy") == "block" else FP8
         return (MXFP4 if size == 32 else NVFP4) if bits == 4 else None
     if bits in (2, 3, 4, 5, 6, 7, 8) and not isinstance(bits, bool):
         return integers(bits, size, _has_zero_points(weights))
@@ -283,7 +284,7 @@ def _own(c: Section, key: str, own: object, details: Mapping[str, Any]) -> Forma
     return stored
 
 
-def _error(c: Section, key: str, problem: str) -> Exception:
+def _error(c: Section, key: str, problem: str) -> InputError:
     return c.error(f"{next(key for key in CONFIGS if c.raw.get(key))}.{key}", problem, REMEDY)
 
 
@@ -299,8 +300,12 @@ def _check(c: Section, key: str, pattern: str) -> None:
 
 
 def _by_part(c: Section, moe: Sequence[bool], usual: Format, rules: Sequence[_Rule]) -> Formats:
+    """The types of the parts by most of their matrices, of those that the rules leave the `usual` one."""
     by_layer: dict[int, list[tuple[int, _Rule]]] = {}
     everywhere = [(i, rule) for i, rule in enumerate(rules) if rule.layer is None]
+    if len(everywhere) > MOST_PATTERNS:
+        key = next(key for key in CONFIGS if c.raw.get(key))
+        raise c.error(key, f"has {len(everywhere):,} patterns, at most {MOST_PATTERNS:,} are read", REMEDY)
     for i, rule in enumerate(rules):
         if rule.layer is not None:
             by_layer.setdefault(rule.layer, []).append((i, rule))

@@ -135,6 +135,10 @@ def test_matrices_of_latent_attention_have_their_own_names() -> None:
             "quantization_config.ignored_layers has a pattern that cannot",
         ),
         ("quant_method: fp8, ignored_layers: ['re:(.+)+x']", "quantization_config.ignored_layers has a pattern that"),
+        (
+            f"quant_method: fp8, ignored_layers: [{'a, ' * 1001}]",
+            "quantization_config has 1,001 patterns, at most 1,000",
+        ),
         ("quantized_layers: {model.layers.0: {quant_algo: X}}", "quantization_config.quantized_layers has a type that"),
     ],
 )
