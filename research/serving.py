@@ -25,6 +25,7 @@ from evolve.run.program import load
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.language.ir import Program
+from simulator.model.quantization import with_quant_file
 from simulator.serving.experiment import Experiment, deploy
 from simulator.serving.spec import read_spec
 
@@ -34,11 +35,9 @@ MEASURED = "InferenceX"  # the origin whose loads are known
 SEED = 1
 # What a group waits for, by how the note about it begins.
 WAITS = {
-    "4-bit weights": "kernels of 4-bit weights",
     "latent attention": "latent attention",
     "sliding_window": "windows",
     "kv_cache_dtype fp8": "attention over fp8",
-    "quantization_config leaves": "mixed precision",
 }
 Group = tuple[str, str, str, str]  # model, GPU, weights and doubt
 
@@ -89,9 +88,7 @@ def _row(raw: Mapping[str, str], configs: Mapping[str, JsonObject]) -> ServingRo
 def entry_of(raw: Mapping[str, str], configs: Mapping[str, JsonObject]) -> JsonObject:
     """The run as an entry of an experiments file. Empty settings are vLLM's own of that version and GPU."""
     files = configs.get(f"{raw['model']} ({raw['weights']})") or configs[raw["model"]]
-    config = dict(files["config.json"])
-    if (quantized := files.get("hf_quant_config.json")) and "quantization_config" not in config:
-        config["quantization_config"] = {"quant_method": "modelopt", **quantized["quantization"]}
+    config = with_quant_file(files["config.json"], files.get("hf_quant_config.json", {}))
     engine: JsonObject = {
         "tensor_parallel": int(raw["tp"]),
         "gpu_memory_utilization": float(raw["gpu_memory_utilization"] or 0.9),

@@ -119,7 +119,7 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
     metavar="KEY=VALUES",
     multiple=True,
     help="Predict every combination of these values, FIRST:LAST:STEP or A,B,C, of rate (requests/s) or concurrency "
-    "(clients), hardware, tp, max_num_seqs or max_num_batched_tokens (repeatable).",
+    "(clients), hardware, tp, max_num_seqs, max_num_batched_tokens or weights (repeatable).",
 )
 @list_option(
     "--slo",

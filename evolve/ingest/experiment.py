@@ -26,6 +26,7 @@ from evolve.ingest.read.sources import MANIFEST, PER_REQUEST, Folder, Listed
 from evolve.ingest.read.values import FolderFindings
 from simulator.common.errors import InputError, shown
 from simulator.common.json import JsonObject
+from simulator.model.quantization import is_quantized
 from simulator.serving.engine import SETTINGS, STANDARD, Setting, unsplit_tokens
 from simulator.serving.experiment import deploy
 from simulator.serving.gpu import hardware_table
@@ -255,8 +256,7 @@ def _observed(reports: Reports, load: LoadSettings, findings: FolderFindings) ->
 
 
 def _check_precision(listed: Mapping[str, Any], precision: str | None, findings: FolderFindings) -> None:
-    bare = {"quantization", "quantization_config"}.isdisjoint(listed["config"])
-    if precision and precision.upper() not in WIDE and bare:
+    if precision and precision.upper() not in WIDE and not is_quantized(listed["config"]):
         text = f"the weights are not {' or '.join(WIDE)}, but {listed['id']} is not quantized: name the served one"
         findings.warn(MANIFEST, text)
 

@@ -174,7 +174,7 @@ def print_model(model: ModelEntry) -> None:
         f"{dense} dense layers of {a.ffn}" if dense else "",
         f"{a.moe_layers} layers of {a.experts} experts of {a.moe_ffn}, {a.active} active" if a.moe_layers else "",
         f"vocabulary {a.vocab}, at most {a.longest} tokens" if a.longest else f"vocabulary {a.vocab}",
-        f"weights of {a.weight_bits} bits" + (", fp8" if a.is_fp8 else ""),
+        _weights(a),
         f"sampling {_sampled(model.generation_config)}"
         if model.generation_config is not None
         else "sampling unknown, assumed without top_p, top_k, repetition penalty: --generation-config FILE --replace",
@@ -185,6 +185,17 @@ def print_model(model: ModelEntry) -> None:
         prose(f"  {line}")
     for text in model.warnings:
         prose(f"  note: {text}")
+
+
+def _weights(a: Architecture) -> str:
+    """The types of weights and KV cache where they are not those of the others."""
+    kinds = [("attention", a.formats.attention)]
+    kinds += [("dense layers", a.formats.dense)] if a.dense_layers else []
+    kinds += [("shared experts", a.formats.shared)] if a.moe_layers and a.shared_ffn else []
+    others = [f"{part} {f.name} of {f.bits:g}" for part, f in kinds if f != a.weights]
+    name = "" if a.weights.bits == 16 else f", {a.weights.name}"
+    cache = ["KV cache of 8 bits"] if a.kv_bytes == 1 else []
+    return "; ".join([f"weights of {a.weights.bits:g} bits{name}", *others, *cache])
 
 
 def _named_in_go(ident: str) -> str:

@@ -1,4 +1,4 @@
-"""The axes of a sweep: load (a rate, or clients at once), GPU, TP degree and two limits of the engine."""
+"""The axes of a sweep: load (a rate, or clients at once), GPU, TP degree, two limits of the engine, type of weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numbers import Real
 
 from simulator.common.errors import OWN_GPU, InputError, nearest, nearest_listed, shown
 from simulator.serving import limits
-from simulator.serving.engine import LARGEST, STANDARD, Engine
+from simulator.serving.engine import LARGEST, STANDARD, WEIGHTS, Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.gpu import hardware_table
 from simulator.serving.workload import mean_rate
@@ -19,7 +19,7 @@ from simulator.serving.workload import mean_rate
 # A swept setting of the engine: its key here, and its name in an experiments file.
 ENGINE = {"tp": "tensor_parallel", "max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "max_num_batched_tokens"}
 LOADS = ("rate", "concurrency")  # of which a sweep varies one
-KEYS = (*LOADS, "hardware", *ENGINE)
+KEYS = (*LOADS, "hardware", *ENGINE, "weights")  # weights: `quantization` of the engine
 MOST = {
     "rate": limits.MOST_RATE,
     "concurrency": limits.MOST_USERS,
@@ -33,7 +33,7 @@ MOST_COMBINATIONS = 10_000  # of an experiment
 class Setting:
     """One combination. `rate`: requests/s, `concurrency`: clients of a closed load; None for the experiment's own load.
 
-    `hardware`: the name of the GPU.
+    `hardware`: the name of the GPU. `weights`: the type that the engine makes of the checkpoint's; None: its own.
     """
 
     rate: float | None
@@ -42,6 +42,7 @@ class Setting:
     tp: int
     max_num_seqs: int
     max_num_batched_tokens: int
+    weights: str | None = None
 
     @property
     def level(self) -> float | None:
@@ -49,9 +50,9 @@ class Setting:
         return self.rate if self.concurrency is None else self.concurrency
 
     @property
-    def deployed(self) -> dict[str, str | int]:
+    def deployed(self) -> dict[str, str | int | None]:
         """The GPU and the settings of the engine by key."""
-        return {key: getattr(self, key) for key in ("hardware", *ENGINE)}
+        return {key: getattr(self, key) for key in ("hardware", *ENGINE, "weights")}
 
     def label(self, experiment: str, keys: Sequence[str]) -> str:
         """The experiment with the values of these keys, as in `chat, H200-SXM-141GB, tp 2`."""
@@ -66,8 +67,8 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The values of every key in ascending order, of `rate` in requests/s, GPUs as given; none of a key that is not
-    varied."""
+    """The values of every key in ascending order, of `rate` in requests/s, GPUs and types of weights as given; none of
+    a key that is not varied."""
 
     rate: tuple[float, ...] = ()
     concurrency: tuple[int, ...] = ()
@@ -75,6 +76,7 @@ class Axes:
     tp: tuple[int, ...] = ()
     max_num_seqs: tuple[int, ...] = ()
     max_num_batched_tokens: tuple[int, ...] = ()
+    weights: tuple[str, ...] = ()
 
     @property
     def values(self) -> Mapping[str, tuple[float, ...] | tuple[str, ...]]:
@@ -106,13 +108,14 @@ class Axes:
         """Every combination of the other keys; keys that are not varied have the values of a deployment, its GPU and
         its engine."""
         every = (getattr(self, key) or (getattr(engine, name),) for key, name in ENGINE.items())
-        return (Setting(None, None, *combination) for combination in product(self.hardware or (hardware,), *every))
+        weights = self.weights or (engine.quantization,)
+        return (Setting(None, None, *each) for each in product(self.hardware or (hardware,), *every, weights))
 
 
 def setting_of(experiment: Experiment) -> Setting:
     """An experiment's own setting, with the mean rate of its load, or the most clients of a stage."""
     workload = experiment.workload
-    engine = (getattr(experiment.engine, name) for name in ENGINE.values())
+    engine = (getattr(experiment.engine, name) for name in (*ENGINE.values(), "quantization"))
     users = max(stage.users or 0 for stage in workload.stages) or None
     return Setting(mean_rate(workload), users, experiment.hardware, *engine)
 
@@ -150,6 +153,7 @@ def axes_of(given: Mapping[str, str | Sequence[object]], where: str) -> Axes:
     Raises InputError, which begins with `where`, for a key that cannot be varied and for values that it cannot have.
     """
     gpus: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
     numbers: dict[str, tuple[float, ...]] = {}
     for key, values in given.items():
         place = f"{where}{key}"
@@ -160,10 +164,12 @@ def axes_of(given: Mapping[str, str | Sequence[object]], where: str) -> Axes:
             raise InputError(f"{place}: {len(every):,} values: give 1 to {MOST_VALUES:,}")
         if key == "hardware":
             gpus = _gpus(every, place)
+        elif key == "weights":
+            weights = _weights(every, place)
         else:
             numbers[key] = _numbers(key, every, place)
     users, tp, seqs, tokens = (tuple(map(int, numbers.get(key, ()))) for key in ("concurrency", *ENGINE))
-    axes = Axes(numbers.get("rate", ()), users, gpus, tp, seqs, tokens)
+    axes = Axes(numbers.get("rate", ()), users, gpus, tp, seqs, tokens, weights)
     if axes.rate and axes.concurrency:
         raise InputError(f"{where}rate and concurrency exclude each other: vary one of them")
     combinations = max(len(axes.levels), 1) * sum(1 for _ in axes.settings("", STANDARD))
@@ -175,7 +181,7 @@ def axes_of(given: Mapping[str, str | Sequence[object]], where: str) -> Axes:
 
 def _parsed(key: str, text: str, place: str) -> Sequence[object]:
     """The values in `FIRST:LAST:STEP` or `A,B,C`."""
-    if key == "hardware":
+    if key in ("hardware", "weights"):
         return [part.strip() for part in text.split(",")]
     bounds = text.split(":")
     if len(bounds) == 1:
@@ -214,6 +220,14 @@ def _gpus(names: Sequence[object], place: str) -> tuple[str, ...]:
             near = nearest_listed(str(name), tuple(table), OWN_GPU)
             raise InputError(f"{place}: {shown(name)} is not in the hardware table: {near}")
     return tuple(dict.fromkeys(str(table[str(name)]["name"]) for name in names))
+
+
+def _weights(names: Sequence[object], place: str) -> tuple[str, ...]:
+    """The distinct types of weights, in the order given."""
+    for name in names:
+        if str(name).lower() not in WEIGHTS:
+            raise InputError(f"{place}: {shown(name)} is not a type of weights: {nearest(name, tuple(WEIGHTS))}")
+    return tuple(dict.fromkeys(str(name).lower() for name in names))
 
 
 def _numbers(key: str, values: Sequence[object], place: str) -> tuple[float, ...]:

@@ -79,6 +79,7 @@ SETTING: tuple[Column, ...] = (
     whole("tp", "tensor parallelism: GPUs", paper=True),
     whole("max_num_seqs", "most requests in a batch"),
     whole("max_num_batched_tokens", "most new tokens in a step"),
+    text("weights", "type that the engine makes of the checkpoint's weights; missing: the checkpoint's own"),
 )
 
 PREDICTIONS = (

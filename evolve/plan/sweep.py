@@ -206,6 +206,8 @@ def _deployment(question: _Question, spec: Spec, setting: Setting) -> _Deploymen
     """The spec on this GPU and with these settings of the engine; or why that is impossible."""
     axes = question.axes
     varied = {name: getattr(setting, key) for key, name in ENGINE.items() if getattr(axes, key)}
+    if axes.weights:
+        varied["quantization"] = setting.weights
     where = setting.label(spec.id, axes.others)
     try:
         labelled = replace(spec, where=where)

@@ -306,7 +306,7 @@ def _tables(result: Sweep) -> Iterator[tuple[str, tuple[str, ...], list[Block]]]
 def _table(
     result: Sweep, title: str, keys: Sequence[str], rows: Sequence[Predicted], knee: Knee | None, counts: Sequence[str]
 ) -> Table:
-    columns = [words(name) if name in ("experiment", "hardware") else figures("", name) for name in keys]
+    columns = [words(name) if name in ("experiment", "hardware", "weights") else figures("", name) for name in keys]
     if result.load_rps:
         columns.append(figures("d", "replicas"))
     columns.append(wrapped("fails"))

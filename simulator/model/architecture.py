@@ -17,7 +17,7 @@ from simulator.model.config_keys import VERDICTS
 from simulator.model.formats import IN_16, Format, Formats
 from simulator.model.layers import Attention, Recurrent
 from simulator.model.mixers import Kind, attention, layer_kinds, recurrent
-from simulator.model.quantization import formats
+from simulator.model.quantization import cache_asked_by, formats
 from simulator.model.terms import (
     MOST_KEYS,
     MOST_LAYERS,
@@ -58,7 +58,8 @@ class Architecture:
     attention, recurrent: its layers by kind; a layer may have neither or both. dense_layers, moe_layers: those with a
     dense feed-forward block and with routed experts; a layer may have none. expert_hidden: the narrower width that
     routed experts read and write, 0 where it is `hidden`. longest: the most tokens of prompt and answer together, 0 if
-    the config does not give it. kv_bytes: of a cached scalar. mlp_matrices: gate, up and down; 2 without a gate.
+    the config does not give it. kv_bytes: of a cached scalar, as the checkpoint asks. mlp_matrices: gate, up and down;
+    2 without a gate.
     """
 
     layers: int
@@ -137,7 +138,7 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
     experts = first(c, "experts", 0)
     moe = experts >= 2
     blocks = 2 if model_type(c).startswith("longcat_flash") else 1  # of attention and MLP in a layer
-    dense_layers, moe_layers = _feed_forward(c, kinds, moe)
+    routed = _routed(c, kinds, moe)
     llama4 = moe and (c.has("interleave_moe_layer_step") or model_type(c).startswith("llama4"))
     gated = model_type(c) not in config_keys.UNGATED and activation(c) not in TWO_MATRICES
     ffn = first(c, "ffn", 0 if moe else None if gated else 4 * hidden)
@@ -152,17 +153,17 @@ def architecture(config: Mapping[str, Any], where: str) -> Architecture:
         tied=_tied(c),
         longest=_longest(c),
         attention=attention(c, kinds * blocks, hidden),
-        dense_layers=len(kinds) * blocks if blocks > 1 else dense_layers,
+        dense_layers=_dense_layers(kinds, sum(routed), blocks),
         ffn=_dense_ffn(c, ffn, moe, llama4),
-        moe_layers=moe_layers,
+        moe_layers=sum(routed),
         experts=experts if moe else 0,
         active=_active(c, experts) if moe else 0,
         moe_ffn=moe_ffn,
         shared_ffn=shared,
         expert_hidden=first(c, "expert_hidden", 0) if moe else 0,
         recurrent=recurrent(c, kinds, hidden),
-        formats=formats(c, llama4),
-        kv_bytes=2,  # also if published in float32, see `formats`
+        formats=formats(c, routed, llama4),
+        kv_bytes=1 if cache_asked_by(c) else 2,  # also if published in float32, see `formats`
         mlp_matrices=3 if gated else 2,
     )
 
@@ -185,12 +186,18 @@ def _tied(c: Section) -> bool:
     return c.flag(key, model_type(c) in config_keys.TIED)
 
 
-def _feed_forward(c: Section, kinds: Sequence[Kind], moe: bool) -> tuple[int, int]:
-    """The numbers of layers with a dense feed-forward block, and with routed experts."""
+def _routed(c: Section, kinds: Sequence[Kind], moe: bool) -> list[bool]:
+    """Of every layer, whether it has routed experts."""
+    if Kind.MOE in kinds:  # layers of their own
+        return [kind is Kind.MOE for kind in kinds]
+    return [moe and _is_moe_layer(c, i) for i in range(len(kinds))]
+
+
+def _dense_layers(kinds: Sequence[Kind], moe_layers: int, blocks: int) -> int:
+    """The number of dense feed-forward blocks."""
     if Kind.MLP in kinds or Kind.MOE in kinds:  # layers of their own
-        return kinds.count(Kind.MLP), kinds.count(Kind.MOE)
-    moe_layers = sum(_is_moe_layer(c, i) for i in range(len(kinds))) if moe else 0
-    return len(kinds) - moe_layers, moe_layers
+        return kinds.count(Kind.MLP)
+    return len(kinds) * blocks if blocks > 1 else len(kinds) - moe_layers
 
 
 def _dense_ffn(c: Section, ffn: int, moe: bool, llama4: bool) -> int:

@@ -70,7 +70,7 @@ modelled num_dense_layers moe_layer_num_skipped moe_layer_start_index moe_layer_
 modelled decoder_sparse_step mlp_only_layers: which layers are dense (Qwen)
 modelled interleave_moe_layer_step: which layers are dense (Llama 4)
 modelled torch_dtype dtype: a warning for float32, which is served and counted in 16 bits
-modelled quantization_config quantization: bits of the weights and the peak; what it leaves out has a warning
+modelled quantization_config compression_config quantization: types of the weights, part by part, and of the KV cache
 modelled text_config llm_config language_config thinker_config attn_config ffn_config: their keys count as if at the top
 modelled generation_config: `top_p`, `top_k` and `repetition_penalty`: sort and penalties of the sampler
 modelled extra_weights_gib: our own key: memory of weights that the formulas leave out

@@ -13,10 +13,9 @@ from simulator.common.errors import Section, shown
 from simulator.common.text import visible
 from simulator.model.architecture import Architecture
 from simulator.model.config_keys import FREE, UNGATED, VERDICTS
-from simulator.model.quantization import dtype, quantization, unquantized
+from simulator.model.quantization import cache_asked_by, dtype, quantization
 from simulator.model.terms import activation, flat_config, model_type, whole
 
-GIB = 2.0**30
 MOST_UNKNOWN = 8  # unknown keys that a note names
 CLOSE = 0.85  # similarity of an unknown key to a known one, from which it is taken for a misspelling
 QUANTIZED = re.compile(r"fp8|fp4|int4|int8|w4a16|w8a8|awq|gptq", re.IGNORECASE)  # in a name: a note, no more
@@ -120,15 +119,11 @@ def _cache(m: _Model) -> Iterator[Omission]:
 
 
 def _quantization(m: _Model) -> Iterator[Omission]:
-    a, details, kept = m.a, quantization(m.c), unquantized(m.c)
+    a, details = m.a, quantization(m.c)
     if a.weight_bits == 16 and (mark := QUANTIZED.search(str(m.c.raw.get("_name_or_path")))):
         yield Omission(
-            f"the name says {mark.group()}, but config.json has no quantization_config: weights are counted in 16 bits"
-        )
-    if a.weight_bits < 8:
-        yield Omission(
-            f"{a.weight_bits}-bit weights: kernels for them were not measured; their bytes are modelled at the "
-            "efficiency and peak of 16 bits, without scales and dequantization: steps are under-estimated"
+            f"the name says {mark.group()}, but config.json has no quantization_config: weights are counted in 16 "
+            "bits, unless the engine's `quantization` says otherwise"
         )
     if a.weights.name == "int8":
         yield Omission(
@@ -137,20 +132,12 @@ def _quantization(m: _Model) -> Iterator[Omission]:
         )
     if details.get("quant_method") == "bitsandbytes":
         yield Omission("bitsandbytes widens its weights before every matrix product: steps are under-estimated")
-    if "attention" in kept and a.formats.attention.bits > a.weights.bits:
-        gib = a.mixing_parameters * (a.formats.attention.bytes - a.weights.bytes) / GIB
-        text = "attention is left in 16 bits: measured kernels count that, but it is not in s.shared_weights_us"
-        memory = (
-            " nor in the memory of weights, so that the KV cache is over-estimated (give extra_weights_gib: "
-            f"{gib:.1f} in model_config)"
-        )
-        yield Omission(text if m.c.has("extra_weights_gib") else text + memory)
-    if "other" in kept:
+    if a.formats.mixed:
         yield Omission(
-            "quantization_config leaves some layers in 16 bits, which are counted as quantized: weights are "
-            "under-estimated"
+            f"quantization_config stores some layers of {' and '.join(a.formats.mixed)} in another type, which are "
+            "counted as most of them are"
         )
-    if details.get("kv_cache_scheme") or details.get("kv_cache_quant_algo"):
+    if (details.get("kv_cache_scheme") or details.get("kv_cache_quant_algo")) and not cache_asked_by(m.c):
         yield KV_IN_16
 
 

@@ -84,6 +84,11 @@ DEFAULTS = (
     Default("allreduce_rms_fusion", (0, 17, 0), False, _CONFIG, 34299, there=True, on=_fusing),
 )
 KEYS = tuple(dict.fromkeys(default.setting for default in DEFAULTS))
+CACHE_SINCE: dict[str, Version] = {"modelopt": (0, 14, 0), "compressed-tensors": (0, 15, 0)}
+"""By a checkpoint's quantization method, since when `kv_cache_dtype: auto` is the type of KV cache that it asks for.
+
+vllm/engine/arg_utils.py (30785), vllm/attention/layer.py (30141).
+"""
 TWICE_SINCE: Version = (0, 10, 0)  # the largest captured graph is at most twice max_num_seqs
 
 

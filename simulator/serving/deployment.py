@@ -15,10 +15,12 @@ from simulator.common.errors import Section
 from simulator.kernels.curves import Deployed
 from simulator.kernels.roofline import KernelGpu
 from simulator.model.architecture import Architecture
+from simulator.model.formats import IN_16, Formats
 from simulator.model.omissions import KV_IN_16, affecting
+from simulator.model.quantization import cache_asked_by
 from simulator.model.terms import REMEDY, flat_config
-from simulator.serving.defaults import facts_of_engine, settled
-from simulator.serving.engine import KV_CACHE_BYTES, STANDARD, Engine
+from simulator.serving.defaults import CACHE_SINCE, SHIPPED, facts_of_engine, settled, version_of
+from simulator.serving.engine import KV_CACHE_BYTES, STANDARD, WEIGHTS, Engine
 from simulator.serving.facts import Facts
 from simulator.serving.gpu import Gpu, gpu_names, measured_gpus
 from simulator.serving.limits import MOST_BLOCKS
@@ -41,8 +43,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     `where`, for a missing figure, for a `tensor_parallel` that does not divide the heads, and without room for weights.
     """
     engine = settled(engine, gpu)
-    a, tp = model.architecture, engine.tensor_parallel
-    a = replace(a, kv_bytes=KV_CACHE_BYTES[engine.kv_cache_dtype] or a.kv_bytes)
+    a, tp = served(model, engine, where), engine.tensor_parallel
     if a.heads % tp or (a.kv_heads % tp and tp % a.kv_heads):
         raise Section(where, "engine", {}).error(
             "tensor_parallel",
@@ -52,11 +53,11 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     flops_per_us, bytes_per_us, link_bytes_per_us = _peaks(gpu, a, tp, where)
     longest = max_model_len(a, engine, where)
     n = _parameters(a)
-    weight_bytes = a.weight_bits / 8
     kv_heads_per_gpu = max(a.kv_heads / tp, 1.0)
     kv_bytes_per_token = sum(of.layers * of.cached(tp) for of in a.attention) * a.kv_bytes
-    shared_weights_us = (n.unrouted * weight_bytes / tp + a.vocab * a.hidden * 2 / tp) / bytes_per_us
-    experts_us = n.routed * weight_bytes / tp / bytes_per_us
+    unrouted_bytes, routed_bytes = n.unrouted_bytes(a.formats), n.routed * a.formats.experts.bytes
+    shared_weights_us = (unrouted_bytes / tp + a.vocab * a.hidden * 2 / tp) / bytes_per_us
+    experts_us = routed_bytes / tp / bytes_per_us
     logits_us_per_row = 2 * a.hidden * a.vocab / tp / flops_per_us + a.vocab * 4 * 2 / bytes_per_us
     allreduce_us_per_token = 0.0
     if tp > 1:
@@ -64,7 +65,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
 
     blocks = engine.total_kv_blocks
     if blocks is None:
-        held = ((n.unrouted + n.routed) * weight_bytes + n.tables * 2 + model.extra_weights_gib * GIB) / tp
+        held = (unrouted_bytes + routed_bytes + n.tables * 2 + model.extra_weights_gib * GIB) / tp
         blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token, where)
     host_peak = flops_per_us
     if a.weights.name == "int8" and gpu.fp8_tflops:  # the host takes 8 bits of any kind for fp8
@@ -123,6 +124,27 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     return Facts(fields, deployed, affecting(tuple(omitted), longest), a.is_latent, where, scaled)
 
 
+def served(model: Model, engine: Engine, where: str) -> Architecture:
+    """The architecture with the types of weights and KV cache that the engine makes of the checkpoint.
+
+    Raises InputError, which begins with `where`, if it is to quantize a checkpoint that is quantized otherwise.
+    """
+    a, kv_bytes = model.architecture, KV_CACHE_BYTES[engine.kv_cache_dtype]
+    if kv_bytes is None:
+        asker = cache_asked_by(Section(where, "model_config", flat_config(model.config)))
+        heeded = not asker or (version_of(engine) or SHIPPED) >= CACHE_SINCE[asker]
+        kv_bytes = a.kv_bytes if heeded else 2
+    a = replace(a, kv_bytes=kv_bytes)
+    wanted = WEIGHTS[engine.quantization] if engine.quantization else a.weights
+    if a.formats == IN_16:
+        return replace(a, formats=Formats.all(wanted))
+    if a.weights.name == wanted.name or (a.is_fp8 and wanted.is_fp8):
+        return a
+    problem = f"is {wanted.name}, but the weights of {model.called} are stored in {a.weights.name}"
+    remedy = "leave it out, or give a model of 16 bits"
+    raise Section(where, "engine", {}).error("quantization", problem, remedy)
+
+
 def _peaks(gpu: Gpu, a: Architecture, tp: int, where: str) -> tuple[float, float, float]:
     """(FLOPs, bytes of memory, bytes of the link to other GPUs) in a us at the peak of a datasheet."""
     peak = "fp8_tflops" if a.is_fp8 and gpu.fp8_tflops else "bf16_tflops"
@@ -135,23 +157,37 @@ def _peaks(gpu: Gpu, a: Architecture, tp: int, where: str) -> tuple[float, float
 
 
 class _Parameters(NamedTuple):
-    """The parameters of a model: `routed` in the experts among which tokens are routed, `unrouted` in the other weights
-    of its layers, `active` for a single token in the layers, and `tables` in embedding and lm_head."""
+    """The parameters of a model: in attention, dense feed-forward blocks and shared experts of its layers, `routed` in
+    the experts among which tokens are routed, `active` for a single token in the layers, `tables` in embedding and
+    lm_head."""
 
-    unrouted: int
+    attention: int
+    dense: int
+    shared: int
     routed: int
     active: int
     tables: int
 
+    @property
+    def unrouted(self) -> int:
+        return self.attention + self.dense + self.shared
+
+    def unrouted_bytes(self, formats: Formats) -> float:
+        """Memory of the weights of all layers but the routed experts."""
+        parts = (self.attention, formats.attention), (self.dense, formats.dense), (self.shared, formats.shared)
+        return sum(count * stored.bytes for count, stored in parts)
+
 
 def _parameters(a: Architecture) -> _Parameters:
+    attention = a.mixing_parameters
+    dense = a.dense_layers * a.mlp_matrices * a.hidden * a.ffn
     narrow = 2 * a.hidden * a.expert_hidden  # into and out of the width of experts that have one of their own
     shared = a.moe_layers * (a.mlp_matrices * a.hidden * a.shared_ffn + narrow)
-    unrouted = a.mixing_parameters + a.dense_layers * a.mlp_matrices * a.hidden * a.ffn + shared
     expert = a.moe_layers * a.mlp_matrices * (a.expert_hidden or a.hidden) * a.moe_ffn  # one expert, over all layers
     routed = a.experts * expert
     tables = a.vocab * a.hidden * (1 if a.tied else 2)  # a single table if tied
-    return _Parameters(unrouted, routed, unrouted + expert * a.active, tables)
+    active = attention + dense + shared + expert * a.active
+    return _Parameters(attention, dense, shared, routed, active, tables)
 
 
 def max_model_len(a: Architecture, engine: Engine, where: str) -> int:

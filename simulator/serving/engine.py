@@ -8,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from simulator.common.errors import LARGEST_WHOLE, Section, shown
 from simulator.common.json import JsonObject
+from simulator.model.formats import BF16, FP8, FP8_BLOCK, INT4, MXFP4, NVFP4, Format
 from simulator.serving.limits import MOST_BLOCK, MOST_BLOCKS, MOST_GPUS, MOST_SEQS, MOST_TOKENS
 
 Setting = bool | int | float | str  # the value of a setting
@@ -46,6 +47,8 @@ def setting(
 AUTO = "auto"
 KV_CACHE_BYTES = {AUTO: None, "bfloat16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
 """Bytes of an element of the KV cache by its type; None: the checkpoint's."""
+WEIGHTS: Mapping[str, Format] = {f.name: f for f in (BF16, FP8, FP8_BLOCK, NVFP4, MXFP4, INT4)}
+"""Types of weights in which a checkpoint of 16 bits can be served."""
 GRAPHS = ("none", "piecewise", "full", "full_decode_only", "full_and_piecewise")
 
 
@@ -113,6 +116,16 @@ class Engine:
         "",
         "KV blocks, bytes that decode attention reads",
         choices=tuple(KV_CACHE_BYTES),
+    )
+    quantization: str | None = setting(
+        None,
+        "type in which a checkpoint of 16 bits is served: "
+        + ", ".join(f"`{name}`" for name in WEIGHTS)
+        + "; of all linear layers but embeddings, lm_head and routers: `fp8` is vLLM's own `--quantization fp8`, the "
+        "others are as a checkpoint of that type; default: the checkpoint's",
+        "",
+        "weights, their kernels, KV blocks",
+        choices=tuple(WEIGHTS),
     )
     cudagraph_capture_max: int | None = setting(
         None,

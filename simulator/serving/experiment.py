@@ -14,7 +14,7 @@ from simulator.model.names import note_on_model
 from simulator.model.omissions import affecting
 from simulator.serving import limits
 from simulator.serving.defaults import BATCH_LIMITS, by_version, default_of, settled, version_of
-from simulator.serving.deployment import deployment_facts, max_model_len
+from simulator.serving.deployment import deployment_facts, max_model_len, served
 from simulator.serving.engine import KV_CACHE_BYTES, Engine, unsplit_tokens
 from simulator.serving.facts import Facts
 from simulator.serving.gpu import DEFAULT_MFU, Mfu
@@ -104,7 +104,7 @@ def deploy(spec: Spec) -> Experiment:
         ),
         components=spec.components,
         mfu=spec.gpu.mfu,
-        weight_bits=model.architecture.weight_bits,
+        weight_bits=served(model, engine, where).weight_bits,
         spec=spec,
     )
 
@@ -175,9 +175,11 @@ def _notes_on_load(spec: Spec) -> list[str]:
         if model.given is not None:
             remedy = "give it inside model_config"
         notes.append(f"generation_config is unknown: taken as without top_p, top_k and repetition penalty; {remedy}")
-    if KV_CACHE_BYTES[spec.engine.kv_cache_dtype] == 1 and spec.gpu.kernels:
+    if served(model, spec.engine, spec.where).kv_bytes == 1 and spec.gpu.kernels:
+        dtype = spec.engine.kv_cache_dtype
+        dtype = "fp8, as the checkpoint asks" if KV_CACHE_BYTES[dtype] is None else dtype
         text = "decode attention is measured in 16 bits and taken as half as long for a token of context"
-        notes.append(f"kv_cache_dtype {spec.engine.kv_cache_dtype}: {text}; prompts take as long as in 16 bits")
+        notes.append(f"kv_cache_dtype {dtype}: {text}; prompts take as long as in 16 bits")
     match workload.source:
         case Profile(groups=groups, prompt_len_mean=None, session=None, question_len=question):
             if groups > 0 and question.fixed is not None:

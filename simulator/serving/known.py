@@ -12,7 +12,7 @@ from pathlib import Path
 from simulator.common.documents import read_json
 from simulator.common.errors import OWN_MODEL, InputError, nearest_listed, unreadable
 from simulator.common.json import JsonObject
-from simulator.model.terms import flat_config
+from simulator.model.quantization import is_quantized, with_quant_file
 from simulator.serving.deployment import deployment_facts
 from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
@@ -20,8 +20,7 @@ from simulator.serving.gpu import known_gpu, measured_gpus
 from simulator.serving.model import Model, known_model, known_models, model_table, own_models
 
 HUGGING_FACE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)  # a name there: ORGANISATION/MODEL
-QUANTIZATION = "hf_quant_config.json"  # of NVIDIA's checkpoints, which is not read
-QUANTIZED_BY = {"quantization_config", "quantization"}
+QUANTIZATION = "hf_quant_config.json"  # of NVIDIA's checkpoints, beside config.json
 GPU = "H100-SXM-80GB"  # the GPU of the shipped runs
 TPS = (1, 2, 4)
 MEASURED_TPS = (1, 2, 4, 8)
@@ -54,20 +53,28 @@ def model_config(name: str) -> JsonObject:
 
 
 def read_config(path: Path) -> JsonObject:
-    """The config.json terms in a file.
+    """The config.json terms in a file, with the quantization of the hf_quant_config.json beside it.
 
-    Raises InputError for a file that is not a JSON object, and for one whose quantization is in a file beside it.
+    Raises InputError for a file that is not a JSON object, and for a hf_quant_config.json without a quantization.
     """
+    config = _read_object(path, "give a model's config.json")
+    beside = path.with_name(QUANTIZATION)
+    if is_quantized(config) or not beside.exists():
+        return config
+    quantization = _read_object(beside, "copy that of the checkpoint")
+    if not isinstance(quantization.get("quantization"), dict):
+        raise InputError(f"cannot read {beside}: it has no mapping `quantization`: copy that of the checkpoint")
+    return with_quant_file(config, quantization)
+
+
+def _read_object(path: Path, remedy: str) -> JsonObject:
     try:
-        config = read_json(path, "give a model's config.json", foreign=True)
+        value = read_json(path, remedy, foreign=True)
     except OSError as error:
-        raise unreadable(path, error, "give a model's config.json") from None
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: is not a JSON object: give a model's config.json")
-    if (beside := path.with_name(QUANTIZATION)).exists() and not QUANTIZED_BY & flat_config(config).keys():
-        remedy = "copy its `quantization` into config.json as `quantization_config`"
-        raise InputError(f"cannot read {path}: {beside.name} beside it says how the weights are stored: {remedy}")
-    return config
+        raise unreadable(path, error, remedy) from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: is not a JSON object: {remedy}")
+    return value
 
 
 def facts_of(model: str, hardware: str, engine: Engine, option: str = "") -> Facts:

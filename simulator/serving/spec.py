@@ -18,6 +18,7 @@ import numpy as np
 from simulator.common.errors import InputError, Section, shown
 from simulator.common.json import JsonObject
 from simulator.model.config_keys import FREE
+from simulator.model.formats import BF16
 from simulator.serving import limits, observations
 from simulator.serving.engine import SETTINGS, Engine, Setting, read_setting
 from simulator.serving.gpu import Gpu, known_gpu, read_hardware
@@ -145,8 +146,8 @@ class Spec:
 
         rate: requests/s of a load that has one; concurrency: clients of a closed one.
 
-        A setting of None is the default. `total_kv_blocks` is dropped, with a note, where the model, the GPU or the TP
-        degree changes. Raises InputError for an unknown name or a value out of range.
+        A setting of None is the default. `total_kv_blocks` is dropped, with a note, where the model, the GPU, the TP
+        degree or the type of weights changes. Raises InputError for an unknown name or a value out of range.
 
         >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=5, prompt_len=1000, output_len=300)
         >>> chat.vary(tp=2, max_num_seqs=64).to_entry()["engine"]
@@ -158,8 +159,13 @@ class Spec:
         to_model = read_model(names) if model else self.model
         to_gpu = read_hardware(names) if hardware else self.gpu
         notes = self.notes
-        here = self.model.name, self.gpu.name, self.engine.tensor_parallel
-        there = to_model.name, to_gpu.name, settings.get("tensor_parallel", 1)
+        here = self.model.name, self.gpu.name, self.engine.tensor_parallel, self.engine.quantization or BF16.name
+        there = (
+            to_model.name,
+            to_gpu.name,
+            settings.get("tensor_parallel", 1),
+            settings.get("quantization") or BF16.name,
+        )
         if self.engine.total_kv_blocks is not None and "total_kv_blocks" not in engine and here != there:
             settings["total_kv_blocks"] = None
             on = f" on {self.gpu.name}" if to_gpu.name != self.gpu.name else ""

@@ -31,7 +31,8 @@ def facts(name: str, engine: Engine, **config: Any) -> dict[str, float]:
 # Mixtral-8x7B: 32 layers of width 4096, 32 heads of 128 with 8 KV heads, 8 experts of 14336, 2 active (attention
 # 4096*4096*2 + 2*4096*1024 = 41,943,040 a layer, an expert 3*4096*14336 = 176,160,768; lm_head 131,072,000).
 # Llama-4-Scout: 48 layers of width 5120, all MoE, 16 routed experts of 8192 (1 active) and a shared one; fp8 (attention
-# 5120*5120*2 + 2*5120*1024 = 62,914,560 a layer, an expert 3*5120*8192 = 125,829,120). Its KV cache stays 16 bit.
+# 5120*5120*2 + 2*5120*1024 = 62,914,560 a layer in bf16, an expert 3*5120*8192 = 125,829,120). Its KV cache stays
+# 16 bit.
 # The all-reduces are two a layer, a ring 2*(tp-1)/tp.
 BY_HAND = """
 tp tp_log2 is_moe is_fp8 | 4 2 0 0 | 2 1 1 0 | 2 1 1 1
@@ -46,9 +47,9 @@ flops_per_us bytes_per_us link_bytes_per_us | FLOPS BYTES LINK | FLOPS BYTES LIN
 model_params_b | (80*(2*67108864+2*8388608+3*234881024)+2*262144000)/1e9 | (32*(41943040+8*176160768)+2*131072000)/1e9 | (48*(62914560+17*125829120)+2*1034485760)/1e9
 active_params_b | 68.97532928 | (32*(41943040+2*176160768)+2*131072000)/1e9 | (48*(62914560+2*125829120)+2*1034485760)/1e9
 kv_bytes_per_token | 2*80*2*128*2 | 2*32*4*128*2 | 2*48*4*128*2
-shared_weights_us | (68451041280*2/4+262144000*2/4)/BYTES | (32*41943040*2/2+131072000*2/2)/BYTES | (48*(62914560+125829120)/2+1034485760*2/2)/BYTES
+shared_weights_us | (68451041280*2/4+262144000*2/4)/BYTES | (32*41943040*2/2+131072000*2/2)/BYTES | (48*(2*62914560+125829120)/2+1034485760*2/2)/BYTES
 experts_us | 0 | 32*8*176160768*2/2/BYTES | 48*16*125829120/2/BYTES
-weights_us | 34356592640/BYTES | (1342177280+131072000+45097156608)/BYTES | (4529848320+1034485760+48318382080)/BYTES
+weights_us | 34356592640/BYTES | (1342177280+131072000+45097156608)/BYTES | (6039797760+1034485760+48318382080)/BYTES
 kv_us_per_token | 81920/BYTES | 65536/BYTES | 98304/BYTES
 gemm_us_per_token | 2*68451041280/4/FLOPS | 2*(1342177280+11274289152)/2/FLOPS | 2*48*(62914560+2*125829120)/2/FP8_FLOPS
 attention_us_per_pair | 4*16*128*80/FLOPS | 4*16*128*32/FLOPS | 4*20*128*48/FP8_FLOPS
@@ -114,7 +115,10 @@ def test_weights_by_precision() -> None:
         ({"quantization_config": compressed | int4}, 0.5),
         ({"_name_or_path": "someone/Llama-w4a16"}, 2.0),  # a name decides nothing
         ({"_name_or_path": "someone/Llama-FP8-dynamic"}, 2.0),
-        ({"quantization_config": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}}, 0.5),
+        (
+            {"quantization_config": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}},
+            4.5 / 8,
+        ),  # 8 bits for 16 weights
     ):
         assert layer_bytes(**config) == pytest.approx(whole * size, rel=1e-12), config
 

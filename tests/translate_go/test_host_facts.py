@@ -156,11 +156,12 @@ def test_the_hosts_own_form_is_refused() -> None:
 
 # Fused or not, these have the same bits: the products are whole numbers below 2**53, or x times a power of two.
 EXACT = (
-    "attention := hidden*heads*headDim*2 + 2*hidden*kvHeads*headDim",
-    "unrouted := layers*attention + (layers-moeLayers)*matrices*hidden*ffn + shared",
+    "attention := layers * (hidden*heads*headDim*2 + 2*hidden*kvHeads*headDim)",
+    "unrouted := attention + dense + shared",
+    "unroutedBytes := attention*attentionBytes + dense*weightBytes + shared*weightBytes",
     "active := unrouted + expert*activeExperts",
     "kvBytesPerToken := 2 * layers * kvHeadsPerGpu * headDim * 2",
-    "sharedWeightsUs := (unrouted*weightBytes/tp + vocab*hidden*2/tp) / m.bytesPerUs",
+    "sharedWeightsUs := (unroutedBytes/tp + vocab*hidden*2/tp) / m.bytesPerUs",
     "allreduceUsPerToken = 2 * layers * hidden * 2 * 2 * (tp - 1) / tp / m.linkBytesPerUs",
     "(unrouted + routed + vocab*hidden*embeddings) / 1e9,",
     "(active + vocab*hidden*embeddings) / 1e9,",

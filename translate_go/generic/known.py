@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.common.errors import Section
 from simulator.model.architecture import Sampling
-from simulator.model.quantization import formats
+from simulator.model.quantization import quantized
 from simulator.model.terms import activation, flat_config
 from translate_go.naming import digits, quoted
 
@@ -106,7 +106,7 @@ def host_config(config: Mapping[str, Any], hardware: Mapping[str, Any], model: s
     sizes = {name: next((flat[key] for key in keys if flat.get(key)), 0) for name, keys in _SIZES.items()}
     if not sizes["SharedExpertFFNDim"] and flat.get("n_shared_experts"):
         sizes["SharedExpertFFNDim"] = flat["n_shared_experts"] * (sizes["MoEExpertFFNDim"] or sizes["IntermediateDim"])
-    bits = int(formats(Section(model, "model_config", flat)).experts.bits)
+    bits = int(quantized(Section(model, "model_config", flat)).bits)
     sizes |= {"BytesPerParam": 2, "WeightBytesPerParam": bits / 8 if bits < 16 else 0}
     peaks = {name: float(hardware.get(key) or 0.0) for name, key in _PEAKS.items()}
     given = {name: float(value) for name, value in sizes.items() if value}

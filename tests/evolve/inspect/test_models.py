@@ -164,16 +164,18 @@ def test_a_model_has_the_name_of_its_config_unless_that_is_a_path_or_another_mod
     assert f"named by {'its folder' if expected == 'my-model' else '_name_or_path'}" in out
 
 
-def test_a_quantization_that_is_in_another_file_is_refused_until_config_json_has_it(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+@pytest.mark.parametrize("named", ["my-model", "my-model/config.json"])
+def test_the_quantization_of_a_file_beside_config_json_is_read(named: str, capsys: Capsys) -> None:
     """NVIDIA's checkpoints have it in hf_quant_config.json."""
-    algorithm = {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}
-    folder = Path(write())
-    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": algorithm}))
-    for args in ("model", "add", folder), ("ingest", tmp_path, "--model-config", f"m={folder}/config.json"):
-        assert "hf_quant_config.json" in refused(capsys, *args, *(["--out", "o"] if args[0] == "ingest" else []))
-    assert "weights of 4 bits" in printed(capsys, "model", "add", write(quantization_config=algorithm))
+    algorithm = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head", "*self_attn*"]}
+    beside = Path(write()) / "hf_quant_config.json"
+    beside.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": algorithm}))
+    out = printed(capsys, "model", "add", named, "--id", "mine")
+    assert "weights of 8 bits, fp8; attention bf16 of 16; KV cache of 8 bits" in out
+    beside.write_text("{}")
+    assert str(beside) in refused(capsys, "model", "add", named, "--id", "other")
+    write(quantization_config=FP8)  # its own quantization_config comes first, as in vLLM
+    assert "weights of 8 bits, fp8\n" in printed(capsys, "model", "add", named, "--id", "other")
 
 
 def test_sampling_that_is_unknown_is_a_note(capsys: Capsys) -> None:

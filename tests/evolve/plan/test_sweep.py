@@ -332,6 +332,31 @@ def test_without_a_rate_the_load_is_the_experiment_s_own(data: Path, tmp_path: P
     assert many["e2e_ms"] == single(capsys, file)["predicted"]["e2e_ms"]
 
 
+def test_types_of_weights_are_those_of_files_that_say_so(data: Path, tmp_path: Path, capsys: Capsys) -> None:
+    at = "--experiments", data, "--id", "dense-chat"
+    plain, *others = predicted(capsys, *at, "--sweep", "weights=bf16,fp8,nvfp4")["rows"]
+    assert plain["e2e_ms"] == single(capsys, plan(tmp_path, "dense-chat", {}))["predicted"]["e2e_ms"]
+    for row in others:
+        file = plan(tmp_path, "dense-chat", {"quantization": row["weights"]})
+        assert row["e2e_ms"] == single(capsys, file)["predicted"]["e2e_ms"] != plain["e2e_ms"]
+    assert [row["weights"] for row in others] == ["fp8", "nvfp4"]
+    quantized = plan(tmp_path, "dense-chat", {"quantization": "fp8"})
+    [other] = predicted(capsys, "--experiments", quantized, "--sweep", "weights=nvfp4")["rows"]
+    assert other["e2e_ms"] == others[1]["e2e_ms"]  # in place of what the file says
+    out = text(capsys, *at, "--sweep", "weights=bf16,fp8")
+    assert "weights" in out and "fp8" in out
+
+
+def test_a_quantized_checkpoint_is_swept_in_its_own_type_alone(tmp_path: Path, capsys: Capsys) -> None:
+    made = plan(tmp_path, "dense-chat", {"tensor_parallel": 4, "max_model_len": 4096})
+    [entry] = yaml.safe_load(made.read_text())["experiments"]
+    file = tmp_path / "scout.yaml"
+    file.write_text(yaml.safe_dump({"version": 1, "experiments": [entry | {"model": "llama-4-scout"}]}))
+    rows = predicted(capsys, "--experiments", file, "--sweep", "weights=fp8,nvfp4")["rows"]
+    assert rows[0]["impossible"] is None
+    assert "engine.quantization is nvfp4, but the weights of llama-4-scout are stored in fp8" in rows[1]["impossible"]
+
+
 def test_nothing_holds_without_completed_requests(tmp_path: Path, capsys: Capsys) -> None:
     file = plan(tmp_path, "dense-chat", {"max_model_len": 200})  # a prompt has 300 tokens
     result = predicted(capsys, "--experiments", file, "--sweep", "rate=2,4", "--slo", "ttft_p99=1s", status=1)
@@ -452,6 +477,7 @@ AXES = {
     "tp=1:4:1": {"tp": (1, 2, 3, 4)},
     "max_num_seqs=128,64": {"max_num_seqs": (64, 128)},
     "max_num_batched_tokens=8192": {"max_num_batched_tokens": (8192,)},
+    "weights=bf16, FP8,nvfp4,fp8": {"weights": ("bf16", "fp8", "nvfp4")},
     "hardware=L40S, H100,H100-SXM": {"hardware": ("L40S-48GB", "H100-SXM-80GB")},  # in the order given
 }
 
@@ -480,6 +506,8 @@ tp: must be whole numbers from 1 to 10,000, got 0.5 | tp=1:4:0.5
 max_num_seqs: must be whole numbers from 1 to 1,000,000, got 0 | max_num_seqs=0
 hardware: '' is not in the hardware table | hardware=
 hardware: 'H20' is not in the hardware table: the closest are H200, H100, B200 | hardware=H100,H20
+weights: 'fp4' is not a type of weights: known are | weights=fp4
+weights: 'fp8:bf16:1' is not a type of weights: known are | weights=fp8:bf16:1
 max_num_seq: cannot be varied: did you mean 'max_num_seqs'? | max_num_seq=1
 """
 REFUSED_AXES = [
