@@ -20,6 +20,7 @@ def step_time(
     return (
         gemm * (b.kernel_gemm_us + b.kernel_router_us)
         + elementwise * b.kernel_elementwise_us
+        + b.kernel_small_us
         + moe * b.kernel_moe_us
         + moe_quantized * b.kernel_moe_quantized_us
         + decode_attention * b.kernel_decode_attention_us

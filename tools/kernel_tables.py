@@ -114,7 +114,7 @@ class Part:
     """A table of a wheel as rows of ours.
 
     names: our columns by theirs. only: the values that rows may have, by their columns. fixed: our columns with one
-    value. cheapest: True to take of several kernels of a shape the fastest, as the engine chooses.
+    value. cheapest: True to take of several kernels of a shape the fastest, as the engine chooses; summed: to add them.
     """
 
     operation: str
@@ -124,6 +124,7 @@ class Part:
     fixed: Mapping[str, object]
     wheel: Wheel = CORE
     cheapest: bool = False
+    summed: bool = False
     keep: Callable[[pa.Table], pa.ChunkedArray] | None = None
 
 
@@ -170,6 +171,13 @@ def parts_of(system: System) -> list[Part]:
             Part("sparse_decode", f"{dsa}_generation_module_perf", {**latent, "context": "step"}, {}, {}),
             Part("sparse_prefill", f"{dsa}_context_module_perf", {**latent, "context": "isl"}, only, {}),
         ]
+    if system.recurrent:
+        gdn = {"heads": "num_v_heads", "kv_heads": "num_k_heads", "batch": "batch_size", "context": "seq_len"}
+        gdn |= {"kernel": "kernel_source"}
+        for operation, phase in (("recurrent_decode", "generation"), ("recurrent_prefill", "context")):
+            only = {"phase": [phase], **({"batch_size": [1]} if phase == "context" else {})}
+            of_gdn = f"{at}/linear_attention/{VLLM}/gdn_perf"
+            parts.append(Part(operation, of_gdn, gdn, only, {"dtype": "gdn"}, summed=True))
     reduce = {"kernel": "backend", "gpus": "num_gpus", "bytes": "message_size"}
     if not system.allreduce.startswith("vllm"):
         reduce["kernel"] = "kernel_source"
@@ -216,6 +224,8 @@ def converted(part: Part, table: pa.Table) -> pa.Table:
     arrays = [full.get(f.name, pa.nulls(len(us), f.type)) for f in SCHEMA]
     whole = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
     made = pa.Table.from_arrays([a.cast(f.type) for a, f in zip(whole, SCHEMA, strict=True)], schema=SCHEMA)
+    if part.summed:
+        return together(made)
     return fastest(made) if part.cheapest else made
 
 
@@ -223,6 +233,17 @@ def fastest(table: pa.Table) -> pa.Table:
     """Of the rows that differ in their kernel alone, the fastest."""
     order = table.sort_by([*((key, "ascending") for key in KEYS if key != "kernel"), ("latency_us", "ascending")])
     return order.filter(pa.array(_firsts(order, [key for key in KEYS if key != "kernel"])))
+
+
+def together(table: pa.Table) -> pa.Table:
+    """The rows that differ in their kernel alone as one: the sum of their times, under the name of the slowest."""
+    keys = [key for key in KEYS if key != "kernel"]
+    order = table.sort_by([*((key, "ascending") for key in keys), ("latency_us", "descending")])
+    first = _firsts(order, keys)
+    sums = np.add.reduceat(order["latency_us"].to_numpy().astype(float), np.flatnonzero(first))
+    rounded = np.array([float(f"{x:.{DIGITS}g}") for x in sums], np.float32)
+    kept = order.filter(pa.array(first))
+    return kept.set_column(kept.column_names.index("latency_us"), SCHEMA.field("latency_us"), pa.array(rounded))
 
 
 def _firsts(table: pa.Table, keys: Iterable[str]) -> np.ndarray:

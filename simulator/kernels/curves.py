@@ -18,6 +18,7 @@ from simulator.kernels.allreduce import allreduce
 from simulator.kernels.attention import Heads, decode, prefill, windowed
 from simulator.kernels.latent import latent
 from simulator.kernels.matrices import ACTIVATION_BYTES, UNIFORM, Experts, gemm, moe
+from simulator.kernels.recurrent import recurrent
 from simulator.kernels.roofline import DATASHEET, KernelGpu, Timing
 from simulator.model.architecture import Architecture, Sampling
 from simulator.model.formats import BF16, Format
@@ -121,6 +122,9 @@ def _linear(d: Deployed) -> list[Operation]:
             n = (a.mlp_matrices - 1) * width // tp
             operations.append(_gemm(d, f"{name}: {first}", layers, n, a.hidden, weights))
             operations.append(_gemm(d, f"{name}: down", layers, a.hidden, width // tp, weights))
+    if a.expert_hidden:
+        operations.append(_gemm(d, "experts: into their width", a.moe_layers, a.expert_hidden, a.hidden, kinds.shared))
+        operations.append(_gemm(d, "experts: out of it", a.moe_layers, a.hidden, a.expert_hidden, kinds.shared))
     operations.append(_gemm(d, "logits", 1, a.vocab // tp, a.hidden, BF16, "lm_head"))
     return operations
 
@@ -188,8 +192,8 @@ def _experts(d: Deployed) -> list[Operation]:
     if not a.moe_layers:
         return []
     split = 1 if d.ep > 1 else d.tp * d.dp
-    shape = Experts(a.hidden, max(a.moe_ffn // split, 1), a.experts, a.active, d.ep)
-    in_words = f"{a.active} of {a.experts} experts of {a.hidden} x {shape.ffn}"
+    shape = Experts(a.expert_hidden or a.hidden, max(a.moe_ffn // split, 1), a.experts, a.active, d.ep)
+    in_words = f"{a.active} of {a.experts} experts of {shape.hidden} x {shape.ffn}"
     weights = a.formats.experts
     routed = _routed(d.gpu, shape, weights, d.routing)
     return [
@@ -199,8 +203,19 @@ def _experts(d: Deployed) -> list[Operation]:
 
 
 def _attention(d: Deployed) -> list[Operation]:
-    """Attention of each kind of layers: launch and token of context in decode, token pair in prefill."""
-    return [o for group in d.architecture.attention for o in _attention_of(d, group)]
+    """Attention of each kind of layers: launch and token of context in decode, token pair in prefill.
+
+    Recurrent layers have the same curves, without a context.
+    """
+    operations = [o for group in d.architecture.attention for o in _attention_of(d, group)]
+    for kind in d.architecture.recurrent:
+        decodes, per_pair = recurrent(d.gpu, TOKENS, LENGTHS, kind, d.tp)
+        words = f"{kind.value_heads // d.tp} heads, states of {kind.key_dim} x {kind.value_dim}"
+        operations += [
+            Operation(f"{kind.kind} decode", "decode_launch", kind.layers, words, decodes),
+            Operation(f"{kind.kind} prefill: a token pair", "prefill_per_pair", kind.layers, words, per_pair),
+        ]
+    return operations
 
 
 def _attention_of(d: Deployed, group: Attention) -> list[Operation]:
@@ -215,6 +230,9 @@ def _attention_of(d: Deployed, group: Attention) -> list[Operation]:
     token = "decode_per_token"
     if group.window:
         in_words += f", window {group.window:,}"
+        widest = max(of.window for of in d.architecture.attention)  # whose context the curve is multiplied by
+        per_token = replace(one.per_token, us=one.per_token.us * (group.window / widest))
+        one = replace(one, per_token=per_token)
         token, per_pair = "window_per_token", windowed(per_pair, LENGTHS, group.window)
     return [
         Operation("decode attention: launch", "decode_launch", group.layers, in_words, one.launch),

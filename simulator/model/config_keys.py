@@ -217,6 +217,9 @@ _TWO = "gpt2 gpt_neo gpt_neox gptj gpt_bigcode opt bloom falcon mpt phi starcode
 UNGATED = frozenset(_TWO.split())
 """The model types whose MLP has two matrices. All others have three: gate, up and down."""
 
+NORMED = frozenset(("minimax_m2", "olmo2", "olmo3"))
+"""The model types with a norm of queries and keys across all heads, in place of one for each."""
+
 ENCODERS = frozenset(("bert", "roberta", "distilbert", "xlm-roberta", "modernbert", "electra", "deberta-v2"))
 RECURRENT = frozenset(("mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv6", "rwkv7", "xlstm"))
 """The model types without any attention."""

@@ -175,7 +175,8 @@ def _attention(c: Section, kind: Kind, i: int, hidden: int) -> Attention:
         head_dim = value = whole(c, "global_head_dim", head_dim)
         if c.raw.get("attention_k_eq_v"):
             kv_heads = whole(c, "num_global_key_value_heads", kv_heads)
-    return Attention(1, heads, kv_heads, head_dim, value, window, kind is Kind.CHUNKED and window > 0, gated)
+    chunked, normed = kind is Kind.CHUNKED and window > 0, model_type(c) in config_keys.NORMED
+    return Attention(1, heads, kv_heads, head_dim, value, window, chunked, gated, normed=normed)
 
 
 def _latent(c: Section, i: int, heads: int, width: int) -> Attention:
