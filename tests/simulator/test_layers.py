@@ -89,6 +89,7 @@ def test_chunks_where_a_layer_has_positions() -> None:
         ("model_type: qwen2, use_sliding_window: true, max_window_layers: 8", range(8, 12)),
         ("model_type: qwen2, use_sliding_window: true, max_window_layers: 12", ()),
         ("use_sliding_window: false", ()),
+        (f"use_sliding_window: false, layer_types: {['sliding_attention'] * 12}", ()),
         ("sliding_window: null", ()),
         (f"layer_types: {['full_attention'] * 12}", ()),
         (f"layer_types: {['full_attention', 'sliding_attention', 'sliding_attention'] * 4}", range(8)),
@@ -283,6 +284,10 @@ def test_the_text_part_of_a_multimodal_config_is_read() -> None:
         ("linear_attn_config: 5", "linear_attn_config must be a mapping"),
         ("attn_layer_indices: [0], mamba_n_heads: 8", "ssm_state_size is missing"),
         ("moe_layers_enum: '1,x', num_experts: 4, num_experts_per_tok: 1", "moe_layers_enum must be a list of whole"),
+        (
+            "sliding_window: 64, swa_num_key_value_heads: 5",
+            "num_attention_heads has 16 heads in layers with attention in",
+        ),
         ("head_dim: [64, 32]", "head_dim gives layers different sizes"),
     ],
 )
