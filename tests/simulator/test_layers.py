@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from deployed import facts_of_terms
-from model_table import PublicModel, layers_in_words, listed
+from model_table import PublicModel, layers_in_words, listed, row
+from paths import ROOT
 from public_configs import DEEPSEEK_V3, GPT_OSS_20B, LLAMA_4_SCOUT_FP8
 
 from simulator.common.errors import InputError
@@ -301,3 +302,11 @@ def test_layers_in_words() -> None:
     assert layers_in_words(architecture(GPT_OSS_20B, "test")) == (
         "12 attention (64/8 heads of 64), 12 windows of 128 (64/8 heads of 64); 24 with 4 of 32 experts"
     )
+
+
+def test_the_page_of_models_has_these_layers() -> None:
+    """`python tools/model_table.py ARCHIVE ...` writes it again."""
+    page = (ROOT / "docs" / "models.md").read_text().splitlines()
+    assert [row(model, model.config) for model in PUBLIC.values() if model.config] == [
+        line for line in page if any(line.startswith(f"| {model.ident} |") for model in PUBLIC.values())
+    ]
